@@ -191,6 +191,9 @@ impl Listener {
 /// Opens the sockets of a listening address, and attaches the program that steers
 /// datagrams to them by shard and by kind.
 ///
+/// Its steps stand in one function, because a datagram may arrive between any two of them: their
+/// order decides what becomes of it.
+///
 /// # Errors
 /// What could not be done, with the address. An address in use is refused even if it
 /// is another group's, unless both are [shared](Listen::shared).

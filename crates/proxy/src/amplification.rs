@@ -11,8 +11,9 @@
 //!
 //! An address is verified by what only somebody could send who has received a response there: the
 //! ACK to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK with
-//! the route token that came with it. Until then what a back end sends there within the call, such
-//! as its BYE, is repeated once.
+//! the route token that came with it. Until then what a back end or a user sends there within the
+//! call, such as its BYE, is repeated once. Both know tag and token, and are trusted not to verify an
+//! address for somebody who forges it.
 //!
 //! Streams have no such limits: a peer with a connection receives the messages sent on it.
 
@@ -69,18 +70,25 @@ pub(crate) fn may_send_back(
     may
 }
 
-/// Returns whether to repeat on `flow` a request that a back end sent first at `since`.
+/// Returns whether to repeat on `flow` a request that a back end or a user sent first at `since`.
 ///
 /// If the call began at the other end of `flow`, its INVITE may be forged: then nobody there
 /// acknowledges the 2xx or answers the BYE that follows. A phone that the back end calls gets all
-/// repetitions.
-pub(crate) fn may_repeat(step: &Step<'_>, since: Timestamp, call: CallRef, flow: &Flow) -> bool {
+/// repetitions. Of the call of a user there is no entry: its route token says whether the request
+/// goes `to_caller`.
+pub(crate) fn may_repeat(
+    step: &Step<'_>,
+    since: Timestamp,
+    call: CallRef,
+    to_caller: bool,
+    flow: &Flow,
+) -> bool {
     let Step { now, snapshot, peers, routing, .. } = step;
     let is_caller = |entry: &Call| entry.caller == caller_of(flow.remote.ip());
     if snapshot.amplification_max == 0
         || flow.transport.is_reliable()
         || *now < since + REPEATED_FOR
-        || !routing.calls.get(call).is_some_and(is_caller)
+        || !(to_caller || routing.calls.get(call).is_some_and(is_caller))
     {
         return true;
     }

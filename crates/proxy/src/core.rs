@@ -27,7 +27,7 @@ use crate::observe::call_entry::BackendOfCall;
 use crate::observe::counters::Counters;
 use crate::observe::sampler::Trace;
 use crate::output::{Output, Suspect};
-use crate::parked::{Parked, Waiting};
+use crate::parked::{Parked, Sender, Waiting};
 use crate::peers::Peers;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::reload::{Reloaded, reload};
@@ -41,7 +41,6 @@ use crate::state::RoutingState;
 use crate::stateless::lost::Lost;
 use crate::step::{Shown, Step};
 use crate::transaction::{Transactions, fire_expired};
-use crate::transport::addresses::Origin;
 
 /// One shard of the proxy: the stages of the pipeline, each with what it owns.
 pub struct Proxy {
@@ -340,10 +339,8 @@ impl Proxy {
                 // It is not served yet: what it cost says nothing of what serving costs.
                 self.in_service = None;
                 self.counters.parked_all.add(1);
-                let origin = self.snapshot.addresses.origin(&received.flow);
-                let is_strangers = origin == Origin::Stranger;
-                let waiting =
-                    Waiting::new(received, class, fingerprint, has_priority, key, is_strangers);
+                let sender = Sender::of(&self.snapshot, &received.flow);
+                let waiting = Waiting::new(received, class, fingerprint, has_priority, key, sender);
                 self.parked.park(ticket, waiting);
             }
         }

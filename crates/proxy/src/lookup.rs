@@ -7,7 +7,9 @@
 //! one key asks once. It is no cache: what a store says counts at once, or nearly so.
 //!
 //! Questions are bounded in number and time. A store that does not answer delays only requests that
-//! ask it.
+//! ask it. Strangers have at most half of the questions, those that the world has among them, and
+//! those of back ends and trusted sources are asked first. Nothing is asked for a request that could
+//! not be parked.
 
 mod contacts;
 
@@ -39,6 +41,10 @@ const OUTSTANDING_MAX: usize = 1024;
 /// The largest number of questions that the world has at the same time; others wait to be asked.
 const ASKED_MAX: usize = 128;
 
+/// Of both, those of strangers at the most.
+const STRANGERS_OUTSTANDING_MAX: usize = OUTSTANDING_MAX / 2;
+const STRANGERS_ASKED_MAX: usize = ASKED_MAX / 2;
+
 /// Ids of these questions: from here to twice that, which no other part of the core uses.
 const IDS_FROM: u64 = 1 << 62;
 
@@ -55,7 +61,8 @@ pub struct LookupCounters {
     pub given_up: Counter,
     /// Answers to questions that had been given up.
     pub late: Counter,
-    /// Keys not asked for because too many were outstanding.
+    /// Keys not asked for because too many were outstanding, or because no request for them could
+    /// have been parked.
     pub refused: Counter,
     /// Questions that are outstanding now.
     pub outstanding: Counter,
@@ -72,8 +79,17 @@ pub(crate) enum LookedUp {
     Failed,
     /// The request has to wait until this ticket may go on.
     Pending(Ticket),
-    /// Too many questions are outstanding.
+    /// Too many questions are outstanding, or the request cannot wait.
     Refused,
+}
+
+/// A request for which a key is looked up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    /// Whether a stranger sent it, and no back end or trusted source.
+    pub(crate) is_stranger: bool,
+    /// Whether it can be parked until the answer comes.
+    pub(crate) may_wait: bool,
 }
 
 /// A key of a store.
@@ -91,8 +107,20 @@ enum Entry {
 struct Open {
     subject: Subject,
     since: Timestamp,
+    /// Whether only strangers have asked for it.
+    is_strangers: bool,
     /// Whether the world has it.
     is_asked: bool,
+}
+
+/// The questions of strangers, or those of all others.
+#[derive(Default)]
+struct Lane {
+    outstanding: usize,
+    /// Questions for the world, the oldest first; some may have been given up or asked.
+    outgoing: VecDeque<u64>,
+    /// Questions that the world has.
+    asked: usize,
 }
 
 /// The look-ups of a shard.
@@ -100,12 +128,10 @@ pub(crate) struct Lookups {
     entries: BTreeMap<Subject, Entry>,
     /// By rising id, so also by the time at which they began.
     outstanding: BTreeMap<u64, Open>,
-    /// Questions for the world, the oldest first; some may have been given up.
-    outgoing: VecDeque<u64>,
+    strangers: Lane,
+    others: Lane,
     /// The keys of answers that are held, and until when: the first is forgotten first.
     held: VecDeque<(Timestamp, Subject)>,
-    /// Questions that the world has.
-    asked: usize,
     next: u64,
     counters: Arc<LookupCounters>,
 }
@@ -116,16 +142,22 @@ impl Lookups {
         Self {
             entries: BTreeMap::new(),
             outstanding: BTreeMap::new(),
-            outgoing: VecDeque::new(),
+            strangers: Lane::default(),
+            others: Lane::default(),
             held: VecDeque::new(),
-            asked: 0,
             next: IDS_FROM,
             counters,
         }
     }
 
     /// Returns the value of a key, or asks for it.
-    pub(crate) fn find(&mut self, now: Timestamp, kind: LookupKind, key: &Arc<[u8]>) -> LookedUp {
+    pub(crate) fn find(
+        &mut self,
+        now: Timestamp,
+        kind: LookupKind,
+        key: &Arc<[u8]>,
+        asker: Asker,
+    ) -> LookedUp {
         // A store has no longer ones.
         if key.len() > KEY_MAX {
             return LookedUp::NotFound;
@@ -136,18 +168,29 @@ impl Lookups {
         let subject = (kind, Arc::clone(key));
         match self.entries.get(&subject) {
             Some(Entry::Held(answer)) => return answer.clone(),
-            Some(Entry::Open(id)) => return LookedUp::Pending(Ticket(QueryId(*id))),
+            Some(&Entry::Open(id)) => {
+                if !asker.is_stranger {
+                    self.promote(id);
+                }
+                return LookedUp::Pending(Ticket(QueryId(id)));
+            }
             None => {}
         }
-        if self.outstanding.len() >= OUTSTANDING_MAX {
+        let is_strangers = asker.is_stranger;
+        let has_room = self.outstanding.len() < OUTSTANDING_MAX
+            && (!is_strangers || self.strangers.outstanding < STRANGERS_OUTSTANDING_MAX);
+        if !has_room || !asker.may_wait {
             self.counters.refused.add(1);
             return LookedUp::Refused;
         }
         let id = self.next;
         self.next += 1;
         self.entries.insert(subject.clone(), Entry::Open(id));
-        self.outstanding.insert(id, Open { subject, since: now, is_asked: false });
-        self.outgoing.push_back(id);
+        let open = Open { subject, since: now, is_strangers, is_asked: false };
+        self.outstanding.insert(id, open);
+        let lane = self.lane(is_strangers);
+        lane.outstanding += 1;
+        lane.outgoing.push_back(id);
         self.gauge();
         LookedUp::Pending(Ticket(QueryId(id)))
     }
@@ -200,12 +243,18 @@ impl Lookups {
 
     /// Returns the next question for the world.
     pub(crate) fn poll_query(&mut self) -> Option<Query> {
-        while self.asked < ASKED_MAX {
-            let id = self.outgoing.pop_front()?;
-            let Some(open) = self.outstanding.get_mut(&id) else { continue };
+        while self.strangers.asked + self.others.asked < ASKED_MAX {
+            let next = self.others.outgoing.pop_front();
+            let may_ask = self.strangers.asked < STRANGERS_ASKED_MAX;
+            let id = match next {
+                None if may_ask => self.strangers.outgoing.pop_front(),
+                next => next,
+            }?;
+            let open = self.outstanding.get_mut(&id).filter(|open| !open.is_asked);
+            let Some(open) = open else { continue };
             open.is_asked = true;
-            self.asked += 1;
-            let (kind, key) = open.subject.clone();
+            let (is_strangers, (kind, key)) = (open.is_strangers, open.subject.clone());
+            self.lane(is_strangers).asked += 1;
             return Some(Query { id: QueryId(id), question: Question::Lookup { kind, key } });
         }
         None
@@ -218,13 +267,36 @@ impl Lookups {
 
     /// Holds the answer to a question that is not outstanding any more.
     fn settle(&mut self, now: Timestamp, open: Open, answer: LookedUp) {
-        self.asked -= usize::from(open.is_asked);
+        let lane = self.lane(open.is_strangers);
+        lane.outstanding -= 1;
+        lane.asked -= usize::from(open.is_asked);
         if self.held.len() == HELD_MAX {
             self.forget_oldest();
         }
         self.held.push_back((now + HELD_FOR, open.subject.clone()));
         self.entries.insert(open.subject, Entry::Held(answer));
         self.gauge();
+    }
+
+    fn lane(&mut self, is_strangers: bool) -> &mut Lane {
+        if is_strangers { &mut self.strangers } else { &mut self.others }
+    }
+
+    /// Makes a question one that others than strangers have asked.
+    fn promote(&mut self, id: u64) {
+        let Some(open) = self.outstanding.get_mut(&id).filter(|open| open.is_strangers) else {
+            return;
+        };
+        open.is_strangers = false;
+        let is_asked = open.is_asked;
+        let asked = usize::from(is_asked);
+        self.strangers.outstanding -= 1;
+        self.strangers.asked -= asked;
+        self.others.outstanding += 1;
+        self.others.asked += asked;
+        if !is_asked {
+            self.others.outgoing.push_back(id);
+        }
     }
 
     fn forget_oldest(&mut self) {

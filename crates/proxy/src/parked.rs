@@ -5,6 +5,12 @@
 //! nothing has to be undone, and this time the answer is known. Parked requests are bounded in
 //! number and time. A copy of one is absorbed, and its CANCEL ends it. Until it
 //! goes on, the proxy has no state of it and sends no 100: its sender repeats it.
+//!
+//! Strangers have half of the places. A source, and a question, has at most as many as it leaves
+//! free, as sources have of the [tables](crate::shares): so no source, and no name or user that
+//! nobody answers for, keeps the requests of other sources for other names from being parked.
+
+mod places;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,13 +21,8 @@ use tidegate_world::{Received, Timestamp};
 
 use crate::message::class::Class;
 use crate::resolution::Ticket;
-
-/// Parked requests of a shard at the most.
-const PARKED_MAX: usize = 1024;
-
-/// Of these, requests of strangers at the most: those of back ends and trusted sources find room
-/// however many strangers ask for users.
-const STRANGERS_MAX: usize = PARKED_MAX / 2;
+use places::Places;
+pub(crate) use places::Sender;
 
 /// How long a request is parked at the most: longer than the DNS is asked, shorter than a client
 /// without a provisional response waits.
@@ -29,12 +30,6 @@ const PARKED_FOR: Duration = Duration::from_secs(10);
 
 /// Time for which a cancelled INVITE is remembered, for copies that come late: 64·T1.
 const CANCELLED_FOR: Duration = Duration::from_secs(32);
-
-/// Bytes of the buffers of parked requests at the most.
-const BYTES_MAX: usize = 16 << 20;
-
-/// Bytes of the buffers of strangers' requests at the most.
-const STRANGERS_BYTES_MAX: usize = BYTES_MAX / 2;
 
 /// A request that waits.
 pub(crate) struct Waiting {
@@ -45,12 +40,13 @@ pub(crate) struct Waiting {
     pub(crate) has_priority: bool,
     /// Identity and method of its transaction.
     pub(crate) key: Key,
-    /// Whether a stranger sent it, and no back end or trusted source.
-    pub(crate) is_strangers: bool,
+    pub(crate) sender: Sender,
     /// Whether the time is over in which it could have gone on.
     pub(crate) is_overdue: bool,
     is_cancelled: bool,
     until: Timestamp,
+    /// The question that it waits for, once it is parked.
+    ticket: Option<Ticket>,
 }
 
 /// The number of a parked request: of two, the greater was parked later.
@@ -68,11 +64,7 @@ pub(crate) struct Parked {
     /// Those that may go on, the first to be served first.
     resumed: VecDeque<Number>,
     numbers: Number,
-    /// Bytes of their buffers.
-    bytes: usize,
-    /// Number of those of strangers, and bytes of their buffers.
-    strangers: usize,
-    strangers_bytes: usize,
+    places: Places,
 }
 
 impl Waiting {
@@ -83,7 +75,7 @@ impl Waiting {
         fingerprint: Option<u64>,
         has_priority: bool,
         key: Key,
-        is_strangers: bool,
+        sender: Sender,
     ) -> Self {
         let until = received.arrived + PARKED_FOR;
         let (is_overdue, is_cancelled) = (false, false);
@@ -93,10 +85,11 @@ impl Waiting {
             fingerprint,
             has_priority,
             key,
-            is_strangers,
+            sender,
             is_overdue,
             is_cancelled,
             until,
+            ticket: None,
         }
     }
 }
@@ -107,26 +100,25 @@ impl Parked {
         self.waiting.len()
     }
 
-    /// Returns whether another request can be parked, which may be one of a stranger's.
-    pub(crate) fn has_room(&self, is_strangers: bool) -> bool {
-        let has_share =
-            || self.strangers < STRANGERS_MAX && self.strangers_bytes < STRANGERS_BYTES_MAX;
-        self.waiting.len() < PARKED_MAX && self.bytes < BYTES_MAX && (!is_strangers || has_share())
+    /// Returns whether a request of this sender can be parked, if it is the first one that waits for
+    /// its question.
+    pub(crate) fn has_room(&self, sender: Sender) -> bool {
+        self.places.has_room(sender)
     }
 
-    /// Parks a request until this ticket may go on. There must be [room](Self::has_room).
+    /// Returns whether a request of this sender can be parked until this ticket may go on.
+    pub(crate) fn may_wait(&self, sender: Sender, ticket: Ticket) -> bool {
+        self.places.has_room(sender) && self.places.has_room_for(sender, ticket)
+    }
+
+    /// Parks a request until this ticket may go on, which it [may](Self::may_wait).
     pub(crate) fn park(&mut self, ticket: Ticket, waiting: Waiting) {
-        debug_assert!(self.has_room(waiting.is_strangers), "the caller looks first");
+        debug_assert!(self.may_wait(waiting.sender, ticket), "the caller looks first");
         self.numbers += 1;
         self.by_key.insert(waiting.key, self.numbers);
         self.deadlines.insert((waiting.until, self.numbers));
-        let bytes = waiting.received.bytes.capacity();
-        self.bytes += bytes;
-        if waiting.is_strangers {
-            (self.strangers, self.strangers_bytes) =
-                (self.strangers + 1, self.strangers_bytes + bytes);
-        }
-        self.waiting.insert(self.numbers, waiting);
+        self.places.take(waiting.sender, ticket, waiting.received.bytes.capacity());
+        self.waiting.insert(self.numbers, Waiting { ticket: Some(ticket), ..waiting });
         self.by_ticket.entry(ticket).or_default().push(self.numbers);
     }
 
@@ -158,11 +150,8 @@ impl Parked {
         let waiting = self.waiting.remove(&number)?;
         self.by_key.remove(&waiting.key);
         self.deadlines.remove(&(waiting.until, number));
-        let bytes = waiting.received.bytes.capacity();
-        self.bytes -= bytes;
-        if waiting.is_strangers {
-            (self.strangers, self.strangers_bytes) =
-                (self.strangers - 1, self.strangers_bytes - bytes);
+        if let Some(ticket) = waiting.ticket {
+            self.places.give_back(waiting.sender, ticket, waiting.received.bytes.capacity());
         }
         Some(waiting)
     }
@@ -219,11 +208,15 @@ mod tests {
         Timestamp::ZERO + Duration::from_secs(s)
     }
 
+    fn sender(source: u128) -> Sender {
+        Sender { source, is_stranger: false }
+    }
+
     fn waiting(s: u64, identity: u64) -> Waiting {
         let address = ([127, 0, 0, 1], 5060).into();
         let received = Received::new(at(s), Flow::udp(address, address), Pool::new().take());
         let key = Key::new(identity, Method::Invite);
-        Waiting::new(received, Class::Invite, None, false, key, false)
+        Waiting::new(received, Class::Invite, None, false, key, sender(1))
     }
 
     fn identities(parked: &mut Parked) -> Vec<(Key, bool)> {
@@ -264,7 +257,8 @@ mod tests {
         assert!(parked.contains(key(1)));
         parked.handle_timeout(at(33));
         assert!(!parked.contains(key(1)) && parked.next().is_none());
-        assert_eq!((parked.len(), parked.bytes, parked.poll_timeout()), (0, 0, None));
+        assert!(parked.places.are_free());
+        assert_eq!((parked.len(), parked.poll_timeout()), (0, None));
     }
 
     #[test]
@@ -284,30 +278,20 @@ mod tests {
     }
 
     #[test]
-    fn no_more_are_parked_than_there_may_be() {
+    fn places_are_taken_and_given_back() {
         let mut parked = Parked::default();
-        for identity in 0..PARKED_MAX as u64 {
-            assert!(parked.has_room(false));
-            parked.park(Ticket::of(7), waiting(0, identity));
+        let mut number = 0;
+        while parked.may_wait(sender(1), Ticket::of(7)) {
+            number += 1;
+            parked.park(Ticket::of(7), waiting(0, number));
         }
-        assert!(!parked.has_room(false));
+        assert!(!parked.has_room(sender(1)) && parked.has_room(sender(2)));
+        assert!(!parked.may_wait(sender(2), Ticket::of(7)));
+        assert!(parked.may_wait(sender(2), Ticket::of(8)));
         parked.resume(Ticket::of(7));
-        assert_eq!(identities(&mut parked).len(), PARKED_MAX);
-        assert!(parked.has_room(false) && parked.by_key.is_empty());
-    }
-
-    #[test]
-    fn requests_of_strangers_leave_room_for_others() {
-        let mut parked = Parked::default();
-        for identity in 0..STRANGERS_MAX as u64 {
-            assert!(parked.has_room(true));
-            let waiting = Waiting { is_strangers: true, ..waiting(0, identity) };
-            parked.park(Ticket::of(7), waiting);
-        }
-        assert!(!parked.has_room(true) && parked.has_room(false));
-        parked.resume(Ticket::of(7));
-        assert!(parked.next().is_some() && parked.has_room(true));
-        assert_eq!(identities(&mut parked).len(), STRANGERS_MAX - 1);
-        assert_eq!((parked.strangers, parked.strangers_bytes, parked.bytes), (0, 0, 0));
+        assert!(!parked.has_room(sender(1)), "they have their places until they are served");
+        assert!(parked.next().is_some() && parked.may_wait(sender(1), Ticket::of(9)));
+        assert_eq!(identities(&mut parked).len() as u64, number - 1);
+        assert!(parked.places.are_free() && parked.by_key.is_empty());
     }
 }

@@ -3,12 +3,12 @@
 use tidegate_control::{Reason, Tier};
 use tidegate_sip::{HeaderName, Message, Method};
 use tidegate_transaction::Key;
-use tidegate_world::{Received, Timestamp};
+use tidegate_world::Received;
 
-use crate::lookup::{Lookups, Unknown, reach};
+use crate::lookup::{Asker, Lookups, Unknown, reach};
 use crate::message::request::Request;
 use crate::output::Cause;
-use crate::parked::Parked;
+use crate::parked::{Parked, Sender};
 use crate::rejection::reply_reason::ReplyReason;
 use crate::rejection::{DropReason, Rejection, text_of};
 use crate::resolution::{Located, Resolution, Ticket};
@@ -18,7 +18,6 @@ use crate::routing::commit::commit;
 use crate::routing::fork::breadth;
 use crate::routing::loops::check_loop;
 use crate::routing::plan::{Need, Plan, Planned, plan};
-use crate::snapshot::Snapshot;
 use crate::state::Room;
 use crate::stateless::forward::forward;
 use crate::stateless::lost::{Lost, forward_lost};
@@ -27,7 +26,6 @@ use crate::target::Target;
 use crate::transaction::Transactions;
 use crate::transaction::matching::{identity, try_match};
 use crate::transaction::open::open;
-use crate::transport::addresses::Origin;
 
 /// The result of serving a request.
 pub(crate) enum Served {
@@ -170,14 +168,16 @@ fn plan_resolved(
         Planned::Plan(plan) => return Ok(plan),
         Planned::Pending(need) => need,
     };
-    if let Err(unknown) = find_targets(now, snapshot, stages, request, &need) {
+    let sender = Sender::of(snapshot, &received.flow);
+    let may_wait = stages.parked.has_room(sender);
+    let asker = Asker { is_stranger: sender.is_stranger, may_wait };
+    if let Err(unknown) = find_targets(step, stages, received, request, &need, asker) {
         return Err(match unknown {
             Unknown::Pending(_, late) if standing.is_overdue => late,
-            Unknown::Pending(ticket, _) => {
-                let is_strangers = snapshot.addresses.origin(&received.flow) == Origin::Stranger;
-                let has_room = stages.parked.has_room(is_strangers);
-                if has_room { Rejection::Park(ticket) } else { Rejection::PARKED_FULL }
+            Unknown::Pending(ticket, _) if stages.parked.may_wait(sender, ticket) => {
+                Rejection::Park(ticket)
             }
+            Unknown::Pending(..) => Rejection::PARKED_FULL,
             Unknown::Rejected(rejection) => rejection,
         });
     }
@@ -187,16 +187,19 @@ fn plan_resolved(
     }
 }
 
-/// Finds the targets that the plan for a request needs.
+/// Finds the targets that the plan for a request needs, which is the `asker`.
 fn find_targets(
-    now: Timestamp,
-    snapshot: &Snapshot,
+    step: &Step<'_>,
     stages: &mut Stages<'_>,
+    received: &Received,
     request: &mut Request<'_>,
     need: &Need<'_>,
+    asker: Asker,
 ) -> Result<(), Unknown> {
+    let Step { now, snapshot, .. } = *step;
     let Stages { resolution, lookups, .. } = stages;
-    let may_be = |address| snapshot.addresses.may_be_backend(address);
+    let addresses = &snapshot.addresses;
+    let may_be = |address| addresses.may_be_backend(address);
     // RFC 3263 §4.4: a CANCEL and an ACK find the target of their INVITE, which has the same identity.
     let identity = request.identity;
     match need {
@@ -210,7 +213,11 @@ fn find_targets(
             Located::Unavailable => Err(Unknown::Rejected(Rejection::UNRESOLVED)),
         },
         Need::User(aor) => {
-            let (targets, contacts) = reach(now, lookups, resolution, aor, identity, may_be)?;
+            // A contact that leads back here is none; the user may have another one.
+            let local = received.flow.local;
+            let may_be = |at| may_be(at) && !addresses.is_own_socket(at, local);
+            let (targets, contacts) =
+                reach(now, lookups, resolution, aor, asker, identity, may_be)?;
             request.retarget(Some(&contacts), 0);
             request.targets = targets;
             request.contacts = Some(Box::new(contacts));

@@ -48,6 +48,9 @@ pub(crate) fn serve_response(step: &mut Step<'_>, awaiting: Awaiting<'_>, receiv
     }
 }
 
+/// Matches a response with its request and serves it, or says why that cannot be done.
+///
+/// The checks stand in one function, in their order: each relies on what those before have shown.
 fn try_response(
     step: &mut Step<'_>,
     awaiting: Awaiting<'_>,

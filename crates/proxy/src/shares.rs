@@ -51,6 +51,39 @@ pub(crate) struct Amount {
     pub(crate) bytes: usize,
 }
 
+impl Amount {
+    /// Returns the amount that is left of this one when `held` is taken.
+    pub(crate) fn without(self, held: Self) -> Self {
+        Self {
+            entries: self.entries.saturating_sub(held.entries),
+            bytes: self.bytes.saturating_sub(held.bytes),
+        }
+    }
+
+    /// Returns the smaller amount of both, of entries and of bytes.
+    pub(crate) fn min(self, other: Self) -> Self {
+        Self { entries: self.entries.min(other.entries), bytes: self.bytes.min(other.bytes) }
+    }
+
+    /// Returns whether whoever holds this holds as much as is `free`, or more, and so may hold no
+    /// more.
+    pub(crate) fn exhausts(self, free: Self) -> bool {
+        self.entries > 0 && (self.entries >= free.entries || self.bytes >= free.bytes)
+    }
+
+    /// Counts an entry of so many bytes more.
+    pub(crate) fn add(&mut self, bytes: usize) {
+        self.entries += 1;
+        self.bytes += bytes;
+    }
+
+    /// Counts an entry of so many bytes less.
+    pub(crate) fn remove(&mut self, bytes: usize) {
+        self.entries -= 1;
+        self.bytes -= bytes;
+    }
+}
+
 /// The amounts that sources hold.
 #[derive(Default)]
 pub(crate) struct Shares {
@@ -62,7 +95,7 @@ impl Shares {
     /// Returns whether a source holds as much as is `free`, or more, and so may hold no more.
     pub(crate) fn is_exhausted(&self, bucket: Bucket, free: Amount) -> bool {
         let held = self.held.get(usize::from(bucket.0)).copied().unwrap_or_default();
-        held.entries > 0 && (held.entries >= free.entries || held.bytes >= free.bytes)
+        held.exhausts(free)
     }
 
     /// Counts one more entry.
@@ -81,9 +114,7 @@ impl Shares {
 
     /// An entry that was counted is gone, with its `bytes`.
     pub(crate) fn remove_entry(&mut self, bucket: Bucket, bytes: usize) {
-        let held = &mut self.held[usize::from(bucket.0)];
-        held.entries -= 1;
-        held.bytes -= bytes;
+        self.held[usize::from(bucket.0)].remove(bytes);
     }
 }
 

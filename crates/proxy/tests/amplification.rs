@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use script::{BACKEND_A, CALLER, PROXY, Script, Sent, invite, request};
 use tidegate_balance::Policy;
-use tidegate_proxy::Mode;
+use tidegate_proxy::{Mode, Rule, RuleTarget, Senders};
+use tidegate_world::{Core, QueryAnswer};
 
 const VICTIM: &str = "203.0.113.9:5060";
 
@@ -246,4 +247,96 @@ fn who_has_not_called_gets_all_repetitions() {
     sent.extend(s.sent());
     let copies = sent.iter().filter(|sent| sent.start().starts_with("OPTIONS ")).count();
     assert_eq!((copies, s.counters.requests_withheld.get()), (11, 0));
+}
+
+const PHONE: &str = "203.0.113.7:5062";
+
+/// A proxy that leads requests to `users.example` to users.
+fn with_users(mode: Mode) -> Script {
+    Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = mode;
+        let (from, methods, domains) = (Senders::Any, vec![], vec!["users.example".to_owned()]);
+        settings.rules.insert(0, Rule { from, methods, domains, to: RuleTarget::Users });
+    })
+}
+
+/// What the phone of the user gets of a call from `from`.
+fn call_user(s: &mut Script, from: &str, call: &str) -> Sent {
+    let text = at(from, &request("INVITE", "sip:bob@users.example", call, 1, ""));
+    let mut sent = s.send(from, &text);
+    if let Some(query) = s.proxy.poll_query() {
+        s.proxy.on_answer(
+            s.now,
+            query.id,
+            QueryAnswer::Found((*b"<sip:b@203.0.113.7:5062>").into()),
+        );
+        sent.extend(s.serve());
+    }
+    out(&sent).remove(0)
+}
+
+/// Sends the BYE of the phone, repeats it as long as Timer E does, and returns how many went on.
+fn copies_of_bye(s: &mut Script, request: &Sent, call: &str) -> usize {
+    let bye = format!(
+        "BYE sip:a@{VICTIM} SIP/2.0\r\nVia: SIP/2.0/UDP {PHONE};branch=z9hG4bKbye\r\n\
+         Route: {}\r\nFrom: <sip:b>;tag=callee\r\nTo: <sip:a>;tag=caller\r\n\
+         Call-ID: {call}\r\nCSeq: 1 BYE\r\n\r\n",
+        request.header("Record-Route")
+    );
+    let mut sent = s.send(PHONE, &bye);
+    for pause_ms in [500, 1000, 2000, 4000, 4000, 4000, 4000, 4000, 4000, 4000] {
+        s.pass(Duration::from_millis(pause_ms));
+        sent.extend(s.send(PHONE, &bye));
+    }
+    s.pass(Duration::from_secs(10));
+    sent.extend(s.sent());
+    let byes = sent.iter().filter(|sent| sent.start().starts_with("BYE ")).map(|sent| sent.to);
+    byes.inspect(|to| assert_eq!(to.to_string(), VICTIM)).count()
+}
+
+/// A user's phone does as a back end does: its BYE goes to who has called, or was said to have.
+#[test]
+fn a_users_bye_to_who_never_acknowledges_is_sent_twice() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        for (acknowledged_by, copies) in [(None, 2), (Some(CALLER), 2), (Some(VICTIM), 11)] {
+            let mut s = with_users(mode);
+            let request = call_user(&mut s, VICTIM, "c1");
+            let ok = s.send(PHONE, &request.answer("200 OK")).remove(0);
+            if let Some(from) = acknowledged_by {
+                let more = format!("Totag\r\nRoute: {}\r\n", ok.header("Record-Route"));
+                let ack = script::request("ACK", "sip:b@203.0.113.7:5062", "c1", 1, &more);
+                s.send(from, &at(from, &ack));
+            }
+            assert_eq!(
+                copies_of_bye(&mut s, &request, "c1"),
+                copies,
+                "{mode:?} {acknowledged_by:?}"
+            );
+            assert_eq!(s.counters.requests_withheld.get(), 11 - copies as u64);
+        }
+    }
+}
+
+/// The phone has the token too: what it sends proves nothing of the caller.
+#[test]
+fn an_ack_from_a_users_phone_verifies_nobody() {
+    let mut s = with_users(Mode::Transaction);
+    let request = call_user(&mut s, VICTIM, "c1");
+    s.send(PHONE, &request.answer("200 OK"));
+    let more = format!("Totag\r\nRoute: {}\r\n", request.header("Record-Route"));
+    let ack = script::request("ACK", &format!("sip:a@{VICTIM}"), "c1", 1, &more);
+    s.send(PHONE, &at(PHONE, &ack));
+    assert_eq!(copies_of_bye(&mut s, &request, "c1"), 2);
+}
+
+/// Responses count as those of back ends do.
+#[test]
+fn the_responses_of_a_user_are_repeated_little_to_who_never_acknowledges() {
+    let mut s = with_users(Mode::Transaction);
+    let request = call_user(&mut s, VICTIM, "c1");
+    let mut sent = s.send(PHONE, &request.answer("486 Busy Here"));
+    s.pass(Duration::from_secs(40));
+    sent.extend(s.sent());
+    let to_victim = sent.iter().filter(|sent| sent.start().contains(" 486 "));
+    assert_eq!((to_victim.count(), s.counters.responses_withheld.get()), (2, 9));
 }

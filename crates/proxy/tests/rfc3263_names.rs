@@ -156,6 +156,7 @@ fn a_stranger_has_nothing_resolved() {
     assert!(asked(&mut s).is_none());
 }
 
+/// Of one source, and for one name, as many requests wait as it leaves places free.
 #[test]
 fn no_more_requests_wait_than_there_may_be() {
     let mut s = Script::new();
@@ -166,8 +167,8 @@ fn no_more_requests_wait_than_there_may_be() {
         let sent = s.send(BACKEND_A, &text.replace("Call-ID: c", &format!("Call-ID: {i}")));
         statuses.extend(sent.iter().map(|sent| sent.start()[8..11].to_owned()));
     }
-    assert_eq!(outcome(&s.counters.parked), 1024);
-    assert_eq!(statuses, vec!["503"; 1100 - 1024]);
+    assert_eq!(outcome(&s.counters.parked), 512);
+    assert_eq!(statuses, vec!["503"; 1100 - 512]);
     let sent = answer(&mut s, &[], &[("example.org", [203, 0, 113, 1])]);
-    assert_eq!(sent.len(), 1024, "all go on");
+    assert_eq!(sent.len(), 512, "all go on");
 }

@@ -5,9 +5,9 @@ mod script;
 use std::sync::Arc;
 use std::time::Duration;
 
-use script::{BACKEND_A, BACKEND_B, CALLER, Script, Sent, invite, request};
+use script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Script, Sent, address, invite, request};
 use tidegate_balance::Policy;
-use tidegate_proxy::{Listener, Mode, Rule, RuleTarget, Senders, Settings};
+use tidegate_proxy::{Listener, Mode, Rule, RuleTarget, Senders};
 use tidegate_world::{Core, LookupKind, QueryAnswer, QueryId, Question};
 
 const PHONE: &str = "203.0.113.7:5062";
@@ -16,7 +16,13 @@ const ALICE: &str = "sip:alice@example.com";
 
 /// Requests to `example.com` go to users, all others to the pool.
 fn script() -> Script {
-    Script::with(Policy::Rr, |settings: &mut Settings| {
+    script_at(PROXY)
+}
+
+/// The same, with a listener at this address.
+fn script_at(listener: &str) -> Script {
+    Script::with(Policy::Rr, |settings| {
+        settings.listeners = vec![Listener::new(address(listener))];
         settings.pools[0].mode = Mode::Transaction;
         settings.rules.insert(0, users("example.com"));
     })
@@ -125,10 +131,13 @@ fn rfc3261_16_5_a_user_without_a_contact_that_can_be_reached_is_unavailable() {
         // That is ourselves.
         &["sip:a@192.0.2.1"],
     ] {
-        let mut s = script();
-        s.send(CALLER, &call("c"));
-        let sent = answer(&mut s, ALICE, found(contacts));
-        assert_eq!(statuses(&sent), ["480"], "{contacts:?}");
+        // A listener at the wildcard address is where a packet has come.
+        for listener in [PROXY, "0.0.0.0:5060"] {
+            let mut s = script_at(listener);
+            s.send(CALLER, &call("c"));
+            let sent = answer(&mut s, ALICE, found(contacts));
+            assert_eq!(statuses(&sent), ["480"], "{contacts:?} {listener}");
+        }
     }
 }
 
@@ -277,23 +286,39 @@ fn a_contact_that_is_a_name_is_resolved_after_the_look_up() {
     assert_eq!(forwarded(s.serve()).to.to_string(), OTHER_PHONE);
 }
 
-#[test]
-fn look_ups_that_hang_leave_pools_and_trusted_sources_alone() {
-    let trusted = "10.1.1.1:5060";
-    let mut s = Script::with(Policy::Rr, |settings| {
+const TRUSTED: &str = "10.1.1.1:5060";
+
+/// The same, and a trusted source may also call names at `carrier.example`.
+fn with_trusted_source() -> Script {
+    Script::with(Policy::Rr, |settings| {
         settings.pools[0].mode = Mode::Transaction;
         let outward =
             Rule { from: Senders::Trusted, to: RuleTarget::RequestUri, ..users("carrier.example") };
         settings.rules.splice(0..0, [users("example.com"), outward]);
         let listener = settings.listeners[0].clone();
-        settings.listeners[0] =
-            Listener { trust: vec!["10.1.1.1/32".parse().unwrap()], ..listener };
-    });
+        let trust = vec!["10.1.1.1/32".parse().unwrap()];
+        settings.listeners[0] = Listener { trust, ..listener };
+    })
+}
+
+/// The address of the stranger with a number.
+fn stranger(number: u32) -> String {
+    format!("198.51.{}.{}:5060", number / 200, number % 200 + 1)
+}
+
+/// Sends an INVITE to `uri` from an address, and returns the statuses of the replies.
+fn call_from(s: &mut Script, from: &str, uri: &str, call: &str) -> Vec<String> {
+    let sent = s.send(from, &request("INVITE", uri, call, 1, "").replace(CALLER, from));
+    statuses(&sent).into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn look_ups_that_hang_leave_pools_and_trusted_sources_alone() {
+    let mut s = with_trusted_source();
     let mut seen = Vec::new();
     for i in 0..1500 {
         let uri = format!("sip:user-{i}@example.com");
-        let sent = s.send(CALLER, &request("INVITE", &uri, &format!("c{i}"), 1, ""));
-        seen.extend(statuses(&sent).into_iter().map(str::to_owned));
+        seen.extend(call_from(&mut s, &stranger(i), &uri, &format!("c{i}")));
         // The world has the questions, and says nothing.
         while asked(&mut s).is_some() {}
         if i % 50 == 0 {
@@ -305,13 +330,63 @@ fn look_ups_that_hang_leave_pools_and_trusted_sources_alone() {
     assert_eq!(s.counters.parked.get(), 512);
     assert_eq!(seen, vec!["503"; 1500 - 512]);
     // The other half is for those that may go anywhere.
-    let text = request("INVITE", "sip:carol@carrier.example", "t", 1, "").replace(CALLER, trusted);
-    assert!(s.send(trusted, &text).is_empty());
+    assert!(call_from(&mut s, TRUSTED, "sip:carol@carrier.example", "t").is_empty());
     assert_eq!(s.counters.parked.get(), 513);
     assert!(matches!(s.proxy.poll_query().unwrap().question, Question::Resolve { .. }));
     s.pass(Duration::from_secs(4));
     assert_eq!(statuses(&s.serve()), vec!["480"; 512]);
     assert_eq!(s.counters.parked.get(), 1);
+}
+
+#[test]
+fn look_ups_of_strangers_that_hang_keep_no_trusted_source_from_a_user() {
+    let mut s = with_trusted_source();
+    for i in 0..1500 {
+        let uri = format!("sip:user-{i}@example.com");
+        call_from(&mut s, &stranger(i), &uri, &format!("c{i}"));
+        while asked(&mut s).is_some() {}
+    }
+    let counters = s.counters.lookups.clone();
+    let (outstanding, refused) = (counters.outstanding.get(), counters.refused.get());
+    assert_eq!((outstanding, refused), (512, 1500 - 512), "no question without a request");
+    // Also of a user that a stranger has asked for, whose question waits.
+    for uri in [ALICE, "sip:user-500@example.com"] {
+        assert!(call_from(&mut s, TRUSTED, uri, uri).is_empty());
+        assert_eq!(asked(&mut s).expect("it is asked at once").1, uri);
+    }
+}
+
+#[test]
+fn one_source_keeps_no_other_from_being_parked() {
+    for (greedy, other, most) in [(CALLER, "203.0.113.9:5060", 256), (TRUSTED, CALLER, 512)] {
+        let mut s = with_trusted_source();
+        for i in 0..1500 {
+            let uri = format!("sip:user-{i}@example.com");
+            call_from(&mut s, greedy, &uri, &format!("c{i}"));
+        }
+        assert_eq!(s.counters.parked.get(), most, "as many as it leaves");
+        assert!(call_from(&mut s, other, ALICE, "o").is_empty());
+        assert_eq!(s.counters.parked.get(), most + 1);
+    }
+    // A network of 64 bits is one source.
+    let mut s = with_trusted_source();
+    for i in 0..600 {
+        let from = format!("[2001:db8::{i:x}]:5060");
+        call_from(&mut s, &from, &format!("sip:user-{i}@example.com"), &format!("c{i}"));
+    }
+    assert_eq!(s.counters.parked.get(), 256);
+}
+
+#[test]
+fn one_user_whose_look_up_hangs_keeps_no_other_from_being_found() {
+    let mut s = with_trusted_source();
+    for i in 0..600 {
+        call_from(&mut s, &stranger(i), ALICE, &format!("c{i}"));
+    }
+    assert_eq!(s.counters.parked.get(), 256);
+    assert!(call_from(&mut s, &stranger(601), "sip:bob@example.com", "o").is_empty());
+    assert_eq!(call_from(&mut s, &stranger(602), ALICE, "p"), ["503"]);
+    assert_eq!(s.counters.parked.get(), 257);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The connections of a shard: which of them a message travels on, and what waits for it.
 
+mod places;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,8 +12,10 @@ use tidegate_world::{
 
 use crate::connection::{Connection, ConnectionState, Target};
 use crate::limits::{ConnectionCounters, ConnectionLimits};
+use crate::recency::Recency;
 use crate::remotes::Remotes;
 use crate::unsent::{Unsent, WhyUnsent};
+use crate::waiting_bytes::WaitingBytes;
 
 /// A table of connections, found by name and by where they lead.
 ///
@@ -31,7 +35,9 @@ pub struct ConnectionTable {
     by_target: BTreeMap<Target, ConnectionId>,
     remotes: Remotes,
     opened: usize,
-    total_bytes: usize,
+    /// The connections that were opened and are not being closed.
+    recency: Recency,
+    bytes: WaitingBytes,
     next_id: ConnectionId,
     timers: Timers<ConnectionId>,
     transmits: VecDeque<Transmit>,
@@ -50,7 +56,8 @@ impl ConnectionTable {
             by_target: BTreeMap::new(),
             remotes: Remotes::new(limits.per_remote_max),
             opened: 0,
-            total_bytes: 0,
+            recency: Recency::default(),
+            bytes: WaitingBytes::default(),
             next_id: ConnectionId::FIRST_OPENED,
             timers: Timers::new(),
             transmits: VecDeque::new(),
@@ -84,14 +91,14 @@ impl ConnectionTable {
         let connection = self.connections.get_mut(&id).expect("it was found");
         let bytes = transmit.bytes.len();
         let goes_at_once = connection.state == ConnectionState::Open && !connection.is_waited_for();
-        let fits = self.total_bytes + bytes <= self.limits.total_bytes_max
+        let fits = self.bytes.has_room(id, bytes, &self.limits)
             && connection.has_room(bytes, &self.limits);
         if !(goes_at_once || fits) {
             self.counters.overflow.add(1);
             return Err(Unsent { transmit, why: WhyUnsent::NoRoom });
         }
         connection.push(transmit);
-        self.count_waiting(self.total_bytes + bytes);
+        self.bytes.add(id, bytes);
         self.hand_out(now, id);
         Ok(())
     }
@@ -129,6 +136,7 @@ impl ConnectionTable {
         self.give_up(id, cause);
         let connection = self.connections.remove(&id)?;
         self.opened -= usize::from(id.is_opened());
+        self.recency.remove(id);
         if !id.is_opened() {
             self.remotes.forget(connection.flow.remote);
         }
@@ -293,58 +301,12 @@ impl ConnectionTable {
 
     /// Returns the bytes that wait for connections.
     pub fn waiting_bytes(&self) -> usize {
-        self.total_bytes
+        self.bytes.total()
     }
 
     /// Returns what was counted.
     pub fn counters(&self) -> &Arc<ConnectionCounters> {
         &self.counters
-    }
-
-    fn find_or_open(&mut self, now: Timestamp, flow: Flow) -> Result<ConnectionId, WhyUnsent> {
-        let target = Target::of(flow);
-        if let Some(&id) = self.by_target.get(&target) {
-            return Ok(id);
-        }
-        if self.opened >= self.limits.opened_max {
-            self.counters.excess.add(1);
-            return Err(WhyUnsent::TooMany);
-        }
-        self.opened += 1;
-        let id = self.free_id();
-        let flow = Flow { connection: Some(id), ..flow };
-        let mut connection = Connection::new(now, flow, ConnectionState::Connecting);
-        connection.target = Some(target);
-        self.connections.insert(id, connection);
-        self.by_target.insert(target, id);
-        let Target { transport, local, remote } = target;
-        self.connects.push_back(Connect { id, transport, local, remote });
-        self.arm(id);
-        Ok(id)
-    }
-
-    fn accept(&mut self, now: Timestamp, id: ConnectionId, flow: Flow) {
-        let accepted = self.connections.len() - self.opened;
-        if accepted >= self.limits.accepted_max || !self.remotes.admit(flow.remote) {
-            self.counters.excess.add(1);
-            // Nothing is kept of it.
-            self.closes.push_back(id);
-            return;
-        }
-        self.connections.insert(id, Connection::new(now, flow, ConnectionState::Open));
-        self.counters.accepted.add(1);
-        self.arm(id);
-    }
-
-    /// Returns a name that no connection has. There are 2^31 of them, and `opened_max` at the
-    /// most in use.
-    fn free_id(&mut self) -> ConnectionId {
-        while self.connections.contains_key(&self.next_id) {
-            self.next_id = self.next_id.next();
-        }
-        let id = self.next_id;
-        self.next_id = id.next();
-        id
     }
 
     /// Hands out what waits for a connection, as far as its window is open.
@@ -355,7 +317,8 @@ impl ConnectionTable {
             handed_out += transmit.bytes.len();
             self.transmits.push_back(transmit);
         }
-        self.count_waiting(self.total_bytes - handed_out);
+        self.bytes.remove(id, handed_out);
+        self.counters.waiting_bytes.set(self.bytes.total() as u64);
         self.arm(id);
     }
 
@@ -363,6 +326,7 @@ impl ConnectionTable {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if connection.state != ConnectionState::Closing {
             connection.state = ConnectionState::Closing;
+            self.recency.remove(id);
             self.closes.push_back(id);
             self.give_up(id, cause);
         }
@@ -380,12 +344,8 @@ impl ConnectionTable {
         if let Some(target) = connection.target.take() {
             self.by_target.remove(&target);
         }
-        self.count_waiting(self.total_bytes - waiting);
-    }
-
-    fn count_waiting(&mut self, bytes: usize) {
-        self.total_bytes = bytes;
-        self.counters.waiting_bytes.set(bytes as u64);
+        self.bytes.remove(id, waiting);
+        self.counters.waiting_bytes.set(self.bytes.total() as u64);
     }
 
     /// Sets the timer of a connection, if it is not set for an earlier time: one that is set for
@@ -412,6 +372,9 @@ impl ConnectionTable {
 #[cfg(test)]
 #[path = "connections_properties.rs"]
 mod properties;
+#[cfg(test)]
+#[path = "connections_room_tests.rs"]
+mod room_tests;
 #[cfg(test)]
 #[path = "connections_tests.rs"]
 mod tests;

@@ -19,6 +19,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     connect: Duration::from_secs(4),
     first: Duration::from_secs(10),
     idle: Duration::from_secs(60),
+    yields_after: Duration::from_secs(30),
     stall: Duration::from_secs(20),
 };
 
@@ -274,9 +275,9 @@ proptest! {
             world.drain();
         }
         prop_assert!(world.held.is_empty());
-        let ConnectionTable { connections, by_target, remotes, opened, total_bytes, .. } =
+        let ConnectionTable { connections, by_target, remotes, opened, recency, bytes, .. } =
             &world.table;
         prop_assert!(connections.is_empty() && by_target.is_empty() && remotes.is_empty());
-        prop_assert_eq!((*opened, *total_bytes), (0, 0));
+        prop_assert_eq!((*opened, recency.len(), bytes.total()), (0, 0, 0));
     }
 }

@@ -8,14 +8,14 @@ use super::*;
 const LISTENER: &str = "192.0.2.1:5060";
 const PEER: &str = "198.51.100.7:5060";
 
-struct Scene {
-    table: ConnectionTable,
-    now: Timestamp,
+pub(super) struct Scene {
+    pub(super) table: ConnectionTable,
+    pub(super) now: Timestamp,
     pool: Pool,
 }
 
 impl Scene {
-    fn new(limits: ConnectionLimits) -> Self {
+    pub(super) fn new(limits: ConnectionLimits) -> Self {
         Self { table: ConnectionTable::new(limits), now: Timestamp::ZERO, pool: Pool::new() }
     }
 
@@ -23,13 +23,13 @@ impl Scene {
         Transmit { flow, bytes: self.pool.copy(text.as_bytes()) }
     }
 
-    fn send(&mut self, flow: Flow, text: &str) -> Result<(), WhyUnsent> {
+    pub(super) fn send(&mut self, flow: Flow, text: &str) -> Result<(), WhyUnsent> {
         let transmit = self.transmit(flow, text);
         self.table.send(self.now, transmit).map_err(|unsent| unsent.why)
     }
 
     /// What the driver is given: connection and text.
-    fn sent(&mut self) -> Vec<(u32, String)> {
+    pub(super) fn sent(&mut self) -> Vec<(u32, String)> {
         std::iter::from_fn(|| self.table.poll_transmit())
             .map(|t| {
                 let text = String::from_utf8(t.bytes.to_vec()).unwrap();
@@ -44,7 +44,7 @@ impl Scene {
             .collect()
     }
 
-    fn closes(&mut self) -> Vec<u32> {
+    pub(super) fn closes(&mut self) -> Vec<u32> {
         std::iter::from_fn(|| self.table.poll_close()).map(ConnectionId::get).collect()
     }
 
@@ -53,7 +53,7 @@ impl Scene {
     }
 
     /// Opens a connection to where `flow` leads.
-    fn opened(&mut self, flow: Flow) -> Flow {
+    pub(super) fn opened(&mut self, flow: Flow) -> Flow {
         self.send(flow, "first").unwrap();
         let Connect { id, transport, remote, .. } = self.connect();
         let flow = Flow::connected(transport, "192.0.2.1:40000".parse().unwrap(), remote, id);
@@ -62,7 +62,7 @@ impl Scene {
         flow
     }
 
-    fn accepted(&mut self, number: u32, remote: &str) -> Flow {
+    pub(super) fn accepted(&mut self, number: u32, remote: &str) -> Flow {
         let id = ConnectionId::new(number).unwrap();
         let flow = Flow { connection: Some(id), ..to(remote) };
         self.table.on_connected(self.now, flow);
@@ -84,7 +84,7 @@ fn scene() -> Scene {
 }
 
 /// To a peer over TCP, on whatever connection there is.
-fn to(remote: &str) -> Flow {
+pub(super) fn to(remote: &str) -> Flow {
     let [local, remote] = [LISTENER, remote].map(|text| text.parse().unwrap());
     Flow { transport: Transport::Tcp, local, remote, connection: None }
 }

@@ -9,9 +9,11 @@
 mod connection;
 mod connections;
 mod limits;
+mod recency;
 mod remotes;
 mod streams;
 mod unsent;
+mod waiting_bytes;
 
 pub use connection::ConnectionState;
 pub use connections::ConnectionTable;

@@ -18,7 +18,8 @@ pub struct ConnectionLimits {
     pub waiting_max: usize,
     /// Bytes that wait for one connection.
     pub waiting_bytes_max: usize,
-    /// Bytes that wait for all connections together.
+    /// Bytes that wait for all connections together. Those that were accepted take half of it at the
+    /// most, so that there is always room for messages to back ends.
     pub total_bytes_max: usize,
     /// Time in which a connection opens, or fails.
     pub connect: Duration,
@@ -29,6 +30,9 @@ pub struct ConnectionLimits {
     /// RFC 3261 §18: "it is RECOMMENDED that connections be kept open for some
     /// implementation-defined duration after the last message was sent or received".
     pub idle: Duration,
+    /// Time after which a connection that was opened gives way to another one, if nothing was sent
+    /// or received on it meanwhile.
+    pub yields_after: Duration,
     /// Time for which a peer may take nothing of what is sent to it.
     pub stall: Duration,
 }
@@ -45,6 +49,8 @@ impl Default for ConnectionLimits {
             connect: Duration::from_secs(4),
             first: Duration::from_secs(30),
             idle: Duration::from_secs(3600),
+            // Longer than Timer C: no response is waited for any more (RFC 3261 §16.6 item 11).
+            yields_after: Duration::from_secs(240),
             stall: Duration::from_secs(30),
         }
     }
@@ -63,6 +69,9 @@ pub struct ConnectionCounters {
     pub excess: Counter,
     /// Connections closed because nothing was sent or received on them for long.
     pub idle: Counter,
+    /// Connections closed because others were to be opened, and nothing was sent or received on them
+    /// for a while.
+    pub evicted: Counter,
     /// Connections closed because the peer took nothing for long.
     pub stalled: Counter,
     /// Messages for which a queue had no room.

@@ -50,6 +50,9 @@ pub(crate) struct Wanted {
 
 /// Reads a message. Puts into `outline` where the lines stand that a rejection copies, if they are
 /// looked for: it is too large to be moved with the rest.
+///
+/// It stands in one function, so that nothing is read twice and each class returns as soon as it is
+/// known.
 pub(crate) fn read<'a>(
     now: Timestamp,
     received: &'a Received,

@@ -5,19 +5,17 @@
 //! class, so that what finishes work goes first. [`Queueing::Fifo`] is the papers' server: one
 //! bounded queue of whatever arrives, in which a call waits behind all refusals before it.
 
+mod admit;
+
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use tidegate_control::{
-    Backlog, Ban, Bucket, Decide, Gate, Headroom, Reason, Release, Ticket, Values, Verdict,
-};
+use tidegate_control::{Backlog, Ban, Bucket, Decide, Gate, Reason, Release, Ticket, Values};
 use tidegate_world::{Flow, Load, Received, Stream, Timestamp, Transmit};
 
-use super::classify::{Reading, Unread, Wanted, read};
 use super::decision::{Admitted, Decision, Judged};
-use super::headroom::headroom;
 use super::invites::Cancelled;
 use super::large::{LargeBuffers, bytes_of};
 use super::queue::Lanes;
@@ -27,11 +25,9 @@ use super::source_policy::SourcePolicy;
 use super::view::View;
 use super::waiting::{Lane, Waiting};
 use crate::message::class::Class;
-use crate::message::priority::Claim;
 use crate::observe::sampler::Trace;
 use crate::rejection::DropReason;
 use crate::rejection::reply_reason::ReplyReason;
-use crate::settings::sources::Excess;
 use crate::settings::{Overload, Queueing};
 use crate::snapshot::Snapshot;
 use crate::step::Shown;
@@ -303,123 +299,6 @@ impl Ingress {
             Cancelled::Repeated => ControlFlow::Break(Decision::Drop(DropReason::Absorbed)),
             Cancelled::Elsewhere(cancel) => ControlFlow::Continue(cancel),
         }
-    }
-
-    /// Reads a message, has it judged if it is new work, and queues it by `push`. `has_room` says
-    /// whether that would find room for new work.
-    fn admit(
-        &mut self,
-        now: Timestamp,
-        received: Received,
-        view: View<'_>,
-        has_room: impl Fn(&Self, Lane) -> bool,
-        push: impl FnOnce(&mut Self, Waiting) -> Decision,
-    ) -> Judged {
-        // What is dropped in silence needs no outline.
-        let is_refusing = self.is_full_behind || self.gate.is_refusing();
-        let wants_outline = is_refusing && self.disposing.answers();
-        let wanted = Wanted { outline: wants_outline, reinvites: self.reinvites };
-        let mut outline = None;
-        let reading = match read(now, &received, view, wanted, &mut outline) {
-            Ok(reading) => reading,
-            Err(Unread::Dropped(class, why)) => {
-                return Judged { class, read: true, fate: Decision::Drop(why) };
-            }
-            Err(Unread::Malformed(malformed)) => {
-                if self.watchman.on_message(now, &received.flow, &view.snapshot.addresses) {
-                    let fate = Decision::Drop(DropReason::Banned);
-                    return Judged { class: None, read: true, fate };
-                }
-                let fate = Decision::Malformed(received, malformed);
-                return Judged { class: None, read: true, fate };
-            }
-        };
-        let Reading { class, lane, bucket, fingerprint, cancels, begins_call, .. } = reading;
-        let judged = |fate| Judged { class: Some(class), read: true, fate };
-        let is_unverified = bucket.is_none() && self.is_unverified(now, &received, &reading, view);
-        if is_unverified && self.on_stray(now, &received.flow, view) {
-            return judged(Decision::Drop(DropReason::Banned));
-        }
-        let ticket = match bucket {
-            // It is no part of what the law sees or decides.
-            None if is_unverified => None,
-            None if self.gate.decide() == Decide::Service => None,
-            None if self.gate.on_ongoing(now, class as u8) => None,
-            None => {
-                let refused = Refused { received: &received, class, fingerprint, reason: None };
-                self.trace.note(now, &received, class, ReplyReason::Shed, &self.gate);
-                return judged(Decision::Shed(self.disposing.reply(&refused, None, view.snapshot)));
-            }
-            Some(bucket) => {
-                if self.watchman.on_message(now, &received.flow, &view.snapshot.addresses) {
-                    return judged(Decision::Drop(DropReason::Banned));
-                }
-                let (mut sender, claim) = self.watchman.sender(&received, class == Class::Invite);
-                if claim == Claim::NotUnderstood {
-                    return judged(Decision::NotUnderstood(received));
-                }
-                sender.has_priority &=
-                    has_room(self, Lane::Priority) && self.large.has_room(&received, true);
-                if begins_call {
-                    sender.headroom = headroom(now, view.snapshot, &received.flow);
-                    self.is_full_behind = sender.headroom != Headroom::Any;
-                }
-                let has_room = has_room(self, lane) && self.large.has_room(&received, true);
-                let number = class as u8;
-                match self.gate.on_new_from(now, &sender, bucket, number, fingerprint, has_room) {
-                    Verdict::Admit(ticket) => Some(ticket),
-                    Verdict::Refuse(Reason::SourceLimit)
-                        if let Some(limit) = sender.limit
-                            && self.watchman.on_excess(
-                                now,
-                                &received.flow,
-                                &view.snapshot.addresses,
-                                limit,
-                            ) != Excess::Refuse =>
-                    {
-                        return judged(Decision::Refuse(Reason::SourceLimit, None));
-                    }
-                    Verdict::Absorb => return judged(Decision::Drop(DropReason::Absorbed)),
-                    Verdict::Refuse(reason) => {
-                        let refused = Refused {
-                            received: &received,
-                            class,
-                            fingerprint,
-                            reason: Some(reason),
-                        };
-                        self.trace.note(now, &received, class, reason, &self.gate);
-                        let reply = self.disposing.reply(&refused, outline.as_ref(), view.snapshot);
-                        return judged(Decision::Refuse(reason, reply));
-                    }
-                }
-            }
-        };
-        let lane = match &ticket {
-            Some(ticket) if ticket.bucket() == Bucket::Priority => Lane::Priority,
-            _ if is_unverified => Lane::Unverified,
-            _ => lane,
-        };
-        judged(push(self, Waiting { received, class, ticket, cancels, lane }))
-    }
-
-    /// Returns whether a message that claims to belong to a call or transaction belongs to none.
-    /// Checks that only during a flood of such messages.
-    fn is_unverified(
-        &self,
-        now: Timestamp,
-        received: &Received,
-        reading: &Reading,
-        view: View<'_>,
-    ) -> bool {
-        let waiting = self.lanes.finishing(reading.lane);
-        if reading.class == Class::InDialog
-            || self.queueing == Queueing::Fifo
-            || !self.sifting.is_on(now, waiting)
-        {
-            return false;
-        }
-        let waits_with_invite = |invite| self.lanes.has_invite(invite);
-        !reading.cancels.is_some_and(waits_with_invite) && !view.verifies(now, received)
     }
 
     /// The next message whose turn it is; `None` if none is to be served now.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_sip::{NameAddr, Uri};
 use tidegate_world::{LookupKind, Timestamp};
 
-use super::{LookedUp, Lookups};
+use super::{Asker, LookedUp, Lookups};
 use crate::message::contacts::Contacts;
 use crate::message::request_uri::cleaned;
 use crate::rejection::Rejection;
@@ -34,10 +34,11 @@ pub(crate) fn reach(
     lookups: &mut Lookups,
     resolution: &mut Resolution,
     aor: &Arc<[u8]>,
+    asker: Asker,
     identity: u64,
     may_be: impl Fn(SocketAddr) -> bool,
 ) -> Result<(Vec<Target>, Contacts), Unknown> {
-    let value = match lookups.find(now, LookupKind::User, aor) {
+    let value = match lookups.find(now, LookupKind::User, aor, asker) {
         LookedUp::Found(value) => value,
         LookedUp::Pending(ticket) => {
             return Err(Unknown::Pending(ticket, Rejection::LOOKUP_FAILED));

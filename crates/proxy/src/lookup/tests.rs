@@ -13,7 +13,14 @@ fn lookups() -> Lookups {
 }
 
 fn find(lookups: &mut Lookups, ms: u64, name: &str) -> LookedUp {
-    lookups.find(at(ms), LookupKind::User, &key(name))
+    find_as(lookups, OTHER, ms, name)
+}
+
+const OTHER: Asker = Asker { is_stranger: false, may_wait: true };
+const STRANGER: Asker = Asker { is_stranger: true, may_wait: true };
+
+fn find_as(lookups: &mut Lookups, asker: Asker, ms: u64, name: &str) -> LookedUp {
+    lookups.find(at(ms), LookupKind::User, &key(name), asker)
 }
 
 /// The ticket that a request for a key has to wait for.
@@ -62,7 +69,7 @@ fn a_failure_and_silence_are_outcomes_too() {
     assert_eq!(lookups.poll_timeout(), Some(at(4100)));
     assert_eq!(lookups.handle_timeout(at(4099)), []);
     assert_eq!(lookups.handle_timeout(at(4100)), [silent]);
-    assert_eq!((lookups.poll_timeout(), lookups.asked), (None, 0));
+    assert_eq!((lookups.poll_timeout(), lookups.others.asked), (None, 0));
     assert_eq!(find(&mut lookups, 4101, "b"), LookedUp::Failed);
     assert_eq!(lookups.on_answer(at(4200), silent.0, &value("v")), None);
     let LookupCounters { failed, given_up, late, .. } = &*lookups.counters;
@@ -78,7 +85,7 @@ fn answers_to_others_and_keys_of_no_store_change_nothing() {
     }
     assert_eq!(lookups.counters.late.get(), 0);
     let long = Arc::from(vec![b'a'; KEY_MAX + 1]);
-    assert_eq!(lookups.find(at(0), LookupKind::User, &long), LookedUp::NotFound);
+    assert_eq!(lookups.find(at(0), LookupKind::User, &long, OTHER), LookedUp::NotFound);
     assert_eq!(lookups.poll_query(), None);
 }
 
@@ -106,4 +113,64 @@ fn questions_and_answers_are_bounded() {
     assert_eq!((lookups.entries.len(), lookups.held.len()), (HELD_MAX, HELD_MAX));
     find(&mut lookups, 5000, "x");
     assert_eq!((lookups.entries.len(), lookups.held.len()), (1, 0));
+}
+
+/// Questions for the world now.
+fn asked(lookups: &mut Lookups) -> usize {
+    std::iter::from_fn(|| lookups.poll_query()).count()
+}
+
+#[test]
+fn strangers_have_half_of_the_questions_and_others_go_first() {
+    let mut lookups = lookups();
+    for i in 0..1000 {
+        find_as(&mut lookups, STRANGER, 0, &format!("s{i}"));
+    }
+    assert_eq!(lookups.outstanding.len(), STRANGERS_OUTSTANDING_MAX);
+    assert_eq!(lookups.counters.refused.get(), 1000 - STRANGERS_OUTSTANDING_MAX as u64);
+    assert_eq!(asked(&mut lookups), STRANGERS_ASKED_MAX);
+    for i in 0..1000 {
+        find(&mut lookups, 0, &format!("o{i}"));
+    }
+    assert_eq!(lookups.outstanding.len(), OUTSTANDING_MAX);
+    assert_eq!(asked(&mut lookups), ASKED_MAX - STRANGERS_ASKED_MAX);
+    let first = lookups.outstanding.keys().next().copied().unwrap();
+    lookups.on_answer(at(1), QueryId(first), &value("v"));
+    let Some(Question::Lookup { key, .. }) = lookups.poll_query().map(|query| query.question)
+    else {
+        panic!("a stranger's answer makes room")
+    };
+    assert!(key.starts_with(b"o"), "for another one");
+    assert_eq!(lookups.handle_timeout(at(4000)).len(), OUTSTANDING_MAX - 1);
+    for lane in [&lookups.strangers, &lookups.others] {
+        assert_eq!((lane.outstanding, lane.asked), (0, 0));
+    }
+}
+
+#[test]
+fn a_strangers_question_that_another_has_as_well_counts_as_the_others() {
+    for is_asked in [false, true] {
+        let mut lookups = lookups();
+        let LookedUp::Pending(ticket) = find_as(&mut lookups, STRANGER, 0, "a") else { panic!() };
+        assert_eq!(if is_asked { asked(&mut lookups) } else { 1 }, 1);
+        assert_eq!(pending(&mut lookups, 1, "a"), ticket);
+        assert_eq!(pending(&mut lookups, 1, "a"), ticket);
+        assert_eq!((lookups.strangers.outstanding, lookups.others.outstanding), (0, 1));
+        assert_eq!(asked(&mut lookups), usize::from(!is_asked), "it is asked once");
+        assert_eq!((lookups.strangers.asked, lookups.others.asked), (0, 1));
+        lookups.on_answer(at(2), ticket.0, &value("v"));
+        assert_eq!((lookups.others.outstanding, lookups.others.asked), (0, 0));
+    }
+}
+
+#[test]
+fn nothing_is_asked_for_a_request_that_cannot_wait() {
+    let mut lookups = lookups();
+    let hurried = Asker { may_wait: false, ..STRANGER };
+    assert_eq!(find_as(&mut lookups, hurried, 0, "a"), LookedUp::Refused);
+    assert_eq!((asked(&mut lookups), lookups.counters.refused.get()), (0, 1));
+    let ticket = pending(&mut lookups, 0, "a");
+    assert_eq!(find_as(&mut lookups, hurried, 0, "a"), LookedUp::Pending(ticket));
+    lookups.on_answer(at(1), ticket.0, &value("v"));
+    assert_eq!(find_as(&mut lookups, hurried, 1, "a"), LookedUp::Found(key("v")));
 }

@@ -25,6 +25,16 @@ use crate::state::{Room, RoutingState};
 use crate::step::Step;
 use crate::target::Target;
 
+/// A request whose plan is carried out.
+#[derive(Clone, Copy)]
+struct Subject<'s, 'a> {
+    /// The room that the table of transactions has for it.
+    room: Room,
+    received: &'s Received,
+    request: &'s Request<'a>,
+    known: &'s Known,
+}
+
 /// Carries out a plan.
 pub(crate) fn commit(
     step: &mut Step<'_>,
@@ -40,7 +50,8 @@ pub(crate) fn commit(
     if is_rated && !take_rate(step, request, &known) {
         return Err(Rejection::Drop(DropReason::CallFlood));
     }
-    let Known { fingerprint, call, evidence, .. } = known;
+    let Known { call, evidence, .. } = known;
+    let subject = Subject { room, received, request, known: &known };
     let hop = match way {
         Way::Reject(rejection) => return Err(rejection),
         Way::Stay { member, target, key } => {
@@ -49,25 +60,14 @@ pub(crate) fn commit(
             NextHop { choice, ..stays.at(target) }
         }
         Way::BeginAt { member, target } => {
-            let (call, held) = begin_at(step, room, member, call, request, fingerprint)?;
+            let (call, held) = begin_at(step, subject, member)?;
             let begun = toward(step, member, call);
             NextHop { held, ..begun.at(target) }
         }
         Way::BeginWithin { member, key, demand, goes_on } => {
-            check_room(step, room, member.pool, call)?;
-            let picker = step.routing.picker(member.pool);
-            match picker.assign_to(step.now, member.backend.into(), demand) {
-                Ok(Assigned { call: held, .. }) => {
-                    let choice = (!goes_on).then_some((member.pool, key));
-                    NextHop { choice, held, ..toward(step, member, call.unwrap_or(CallRef::NONE)) }
-                }
-                Err(why) if goes_on => {
-                    return Err(unassigned(step.now, step.snapshot, member.pool, why));
-                }
-                Err(_) => move_elsewhere(step, room, member.pool, demand, request, &known)?,
-            }
+            begin_within(step, subject, member, key, demand, goes_on)?
         }
-        Way::Move { pool, demand } => move_elsewhere(step, room, pool, demand, request, &known)?,
+        Way::Move { pool, demand } => move_elsewhere(step, subject, pool, demand)?,
         Way::Removed(target) => NextHop::to(target, step.snapshot.tier_elsewhere()),
         Way::Between(to) => {
             step.pool = Some(to.pool);
@@ -75,47 +75,21 @@ pub(crate) fn commit(
             let target = Target::new(step.snapshot.transport(to.pool), address);
             NextHop::to(target, tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE))
         }
-        Way::Select { pool, demand } => {
-            step.pool = Some(pool);
-            // The room is looked for before a back end is chosen, for a choice counts.
-            if call.is_none() {
-                check_room_for_call(step, &received.flow)?;
-            }
-            let selected = select(step, room, pool, call, request, fingerprint, demand)?;
-            let Selected { member, key, call: held } = selected;
-            let entry = hold(step, call, fingerprint, request.identity, member)?;
-            if call.is_none() {
-                let caller = caller_of(received.flow.remote.ip());
-                step.routing.calls.set_caller(entry, caller);
-                count_in_share(step, entry, &received.flow);
-                if known.is_new {
-                    choose_tier(step, room, member.pool, entry);
-                }
-            }
-            let choice = known.is_new.then_some((member.pool, key));
-            NextHop { choice, held, ..toward(step, member, entry) }
-        }
-        Way::Outside { target, is_strict, from, is_named } => {
-            let call = enter_outward_call(step, room, call, request, fingerprint, from)?;
-            let tier = from.map_or(step.snapshot.tier_elsewhere(), |member| {
-                tier(step.snapshot, &step.routing.calls, member.pool, call)
-            });
+        Way::Select { pool, demand } => begin_at_any(step, subject, pool, demand)?,
+        Way::Outside { target, is_strict, from, is_named, to_caller } => {
+            let call = enter_outward_call(step, subject, from)?;
+            let tier = match from {
+                Some(member) => tier(step.snapshot, &step.routing.calls, member.pool, call),
+                // Without a transaction nothing tells its repetitions from it, which may be too many.
+                None if to_caller => Tier::Stateful,
+                None => step.snapshot.tier_elsewhere(),
+            };
             let named = if is_named { &request.targets[..] } else { &[] };
             let others = named.iter().skip(1).copied().collect();
-            NextHop { member: from, call, is_strict, others, ..NextHop::to(target, tier) }
+            let hop = NextHop::to(target, tier);
+            NextHop { member: from, call, is_strict, others, to_caller, ..hop }
         }
-        Way::User { target, from } => {
-            // The calls of back ends have entries, and shares there.
-            if from.is_none() {
-                check_transaction_room(step, room)?;
-            }
-            let call = enter_outward_call(step, room, call, request, fingerprint, from)?;
-            let others = request.targets.iter().skip(1).copied().collect();
-            let is_user = from.is_none();
-            // Without transactions a CANCEL would have to look up the same again.
-            let hop = NextHop::to(target, Tier::Stateful);
-            NextHop { member: from, call, others, is_user, toward_backend: is_user, ..hop }
-        }
+        Way::User { target, from } => send_to_user(step, subject, target, from)?,
     };
     Ok(NextHop { own_routes, egress, evidence, ..hop })
 }
@@ -133,16 +107,68 @@ fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool 
     is_repeated || calls.take_rate(step.now, call, known.fingerprint)
 }
 
+/// Begins more work of a call at the back end that has it. Another back end of its pool stands in
+/// for that, selected by `key`, unless the call `goes_on`.
+fn begin_within(
+    step: &mut Step<'_>,
+    subject: Subject<'_, '_>,
+    member: Member,
+    key: u64,
+    demand: Demand,
+    goes_on: bool,
+) -> Result<NextHop, Rejection> {
+    let Subject { room, known, .. } = subject;
+    check_room(step, room, member.pool, known.call)?;
+    let picker = step.routing.picker(member.pool);
+    match picker.assign_to(step.now, member.backend.into(), demand) {
+        Ok(Assigned { call: held, .. }) => {
+            let choice = (!goes_on).then_some((member.pool, key));
+            let call = known.call.unwrap_or(CallRef::NONE);
+            Ok(NextHop { choice, held, ..toward(step, member, call) })
+        }
+        Err(why) if goes_on => Err(unassigned(step.now, step.snapshot, member.pool, why)),
+        Err(_) => move_elsewhere(step, subject, member.pool, demand),
+    }
+}
+
+/// Selects a back end of a pool for a request, and enters its call.
+fn begin_at_any(
+    step: &mut Step<'_>,
+    subject: Subject<'_, '_>,
+    pool: u16,
+    demand: Option<Demand>,
+) -> Result<NextHop, Rejection> {
+    let Subject { room, received, request, known } = subject;
+    let Known { call, fingerprint, is_new, .. } = *known;
+    step.pool = Some(pool);
+    // The room is looked for before a back end is chosen, for a choice counts.
+    if call.is_none() {
+        check_room_for_call(step, &received.flow)?;
+    }
+    let selected = select(step, room, pool, call, request, fingerprint, demand)?;
+    let Selected { member, key, call: held } = selected;
+    let entry = hold(step, call, fingerprint, request.identity, member)?;
+    if call.is_none() {
+        let caller = caller_of(received.flow.remote.ip());
+        step.routing.calls.set_caller(entry, caller);
+        count_in_share(step, entry, &received.flow);
+        if is_new {
+            choose_tier(step, room, member.pool, entry);
+        }
+    }
+    let choice = is_new.then_some((member.pool, key));
+    Ok(NextHop { choice, held, ..toward(step, member, entry) })
+}
+
 /// Begins a call at the back end that is named in its Route: none stands in for it there. Returns
 /// its entry, and what it holds.
 fn begin_at(
     step: &mut Step<'_>,
-    room: Room,
+    subject: Subject<'_, '_>,
     member: Member,
-    call: Option<CallRef>,
-    request: &Request<'_>,
-    fingerprint: u128,
 ) -> Result<(CallRef, Option<Lease>), Rejection> {
+    let Subject { room, request, known, .. } = subject;
+    let Known { call, fingerprint, .. } = *known;
     if call.is_none() && !step.routing.calls.has_room() {
         return Err(call_table_full(step));
     }
@@ -168,12 +194,11 @@ fn begin_at(
 /// Selects another back end of a pool for a call that is held.
 fn move_elsewhere(
     step: &mut Step<'_>,
-    room: Room,
+    subject: Subject<'_, '_>,
     pool: u16,
     demand: Demand,
-    request: &Request<'_>,
-    known: &Known,
 ) -> Result<NextHop, Rejection> {
+    let Subject { room, request, known, .. } = subject;
     let Known { call, fingerprint, .. } = *known;
     let entry = call.unwrap_or(CallRef::NONE);
     let Request { identity, method, .. } = *request;
@@ -193,20 +218,37 @@ fn move_elsewhere(
     }
 }
 
+/// Leads a request to a user at this target, which is that of its first contact.
+fn send_to_user(
+    step: &mut Step<'_>,
+    subject: Subject<'_, '_>,
+    target: Target,
+    from: Option<Member>,
+) -> Result<NextHop, Rejection> {
+    // The calls of back ends have entries, and shares there.
+    if from.is_none() {
+        check_transaction_room(step, subject.room)?;
+    }
+    let call = enter_outward_call(step, subject, from)?;
+    let others = subject.request.targets.iter().skip(1).copied().collect();
+    let is_user = from.is_none();
+    // Without transactions a CANCEL would have to look up the same again.
+    let hop = NextHop::to(target, Tier::Stateful);
+    Ok(NextHop { member: from, call, others, is_user, toward_backend: is_user, ..hop })
+}
+
 /// Returns the entry of what goes outside. The dialog of a call that a back end makes is entered
 /// like that of one it receives, for callees that ignore Record-Route.
 fn enter_outward_call(
     step: &mut Step<'_>,
-    room: Room,
-    call: Option<CallRef>,
-    request: &Request<'_>,
-    fingerprint: u128,
+    subject: Subject<'_, '_>,
     from: Option<Member>,
 ) -> Result<CallRef, Rejection> {
-    match (call, from) {
+    let Subject { room, request, known, .. } = subject;
+    match (known.call, from) {
         (Some(call), _) => Ok(call),
         (None, Some(member)) if request.method == Method::Invite => {
-            let call = hold(step, None, fingerprint, request.identity, member)?;
+            let call = hold(step, None, known.fingerprint, request.identity, member)?;
             choose_tier(step, room, member.pool, call);
             Ok(call)
         }

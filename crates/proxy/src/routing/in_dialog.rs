@@ -129,7 +129,8 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
         true => snapshot.target_of(&peer),
         false => Target::new(token.transport, user),
     };
-    Some(Way::Outside { target, is_strict: false, from: None, is_named: false })
+    let to_caller = is_users;
+    Some(Way::Outside { target, is_strict: false, from: None, is_named: false, to_caller })
 }
 
 /// Returns whether a request that belongs to no dialog, and goes to `member`, is new for the limits

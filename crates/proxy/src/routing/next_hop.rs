@@ -25,6 +25,8 @@ pub(crate) struct NextHop {
     pub(crate) toward_backend: bool,
     /// Whether the target is a contact of a user, and the sender no back end.
     pub(crate) is_user: bool,
+    /// Whether a user sends the request to who has called.
+    pub(crate) to_caller: bool,
     /// Leading Route values that named us and are taken off.
     pub(crate) own_routes: usize,
     /// The target is a strict router.
@@ -52,6 +54,7 @@ impl NextHop {
             call: CallRef::NONE,
             toward_backend: false,
             is_user: false,
+            to_caller: false,
             own_routes: 0,
             is_strict: false,
             tier,

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use tidegate_sip::{Method, Uri};
 use tidegate_world::{Flow, Received, Timestamp};
 
+use crate::dialog::CallRef;
 use crate::dialog::evidence::Known;
 use crate::message::address_of_record::address_of_record;
 use crate::message::request::Request;
@@ -59,6 +60,21 @@ pub(crate) enum Need<'a> {
     User(Arc<[u8]>),
 }
 
+/// A request to be planned, and what is known of it before its destination is.
+struct Subject<'s, 'a> {
+    now: Timestamp,
+    snapshot: &'s Snapshot,
+    state: &'s RoutingState,
+    received: &'s Received,
+    request: &'s Request<'a>,
+    routes: RouteSet<'a>,
+    origin: Origin,
+    /// Whether a back end sent it that was removed.
+    is_removed: bool,
+    /// Whether its Request-URI names us.
+    is_ours: bool,
+}
+
 /// Plans where `request` goes.
 pub(crate) fn plan<'a>(
     now: Timestamp,
@@ -82,37 +98,28 @@ pub(crate) fn plan<'a>(
         proves_receipt: false,
     };
     let (origin, is_removed) = sender(snapshot, received, &routes);
-    let from_member = matches!(origin, Origin::Member(_));
-    plan.known = state.calls.look_up(&snapshot.keys, request, from_member);
+    plan.known = state.calls.look_up(&snapshot.keys, request, origin.member().is_some());
     let Known { call, is_new, .. } = plan.known;
     // A token that is too old opens nothing by itself.
     let is_fresh = |token: &_| call.is_some() || snapshot.is_fresh(now, token);
     routes.token = routes.token.filter(is_fresh);
-    if let Some(token) = routes.token {
-        let shard = u16::from(token.shard);
-        let elsewhere = shard != snapshot.shard && shard < snapshot.shards;
-        if elsewhere && call.is_none() && received.crossed == 0 && may_cross(flow) {
-            return Err(Rejection::Redirect(shard));
-        }
+    if call.is_none()
+        && let Some(shard) = shard_of(snapshot, received, &routes)
+    {
+        return Err(Rejection::Redirect(shard));
     }
     plan.proves_receipt = proves_receipt(state, received, request, &routes, &plan.known);
-
-    let outward = match origin {
-        Origin::Member(_) => true,
-        Origin::Trusted => {
-            is_removed || routes.token.is_none() && call.is_none() && !routes.is_end()
-        }
-        Origin::Stranger => false,
-    };
-    let ours = snapshot.addresses.is_own_target(&request.uri, flow);
-    if !outward && !forks_anew(snapshot, state, &routes, &plan.known) {
+    let is_ours = snapshot.addresses.is_own_target(&request.uri, flow);
+    let subject =
+        Subject { now, snapshot, state, received, request, routes, origin, is_removed, is_ours };
+    if !subject.is_outward(call) && !forks_anew(snapshot, state, &subject.routes, &plan.known) {
         let is_judged = is_new && (call.is_none() || *method != Method::Invite);
-        plan.is_rated = (call.is_some() || routes.token.is_some()) && !is_judged;
-        if let Some(way) = in_dialog(now, snapshot, state, received, request, &routes, &plan.known)
-        {
+        plan.is_rated = (call.is_some() || subject.routes.token.is_some()) && !is_judged;
+        let routes = &subject.routes;
+        if let Some(way) = in_dialog(now, snapshot, state, received, request, routes, &plan.known) {
             return Ok(Planned::Plan(Plan { way, ..plan }));
         }
-        if !is_new && (origin == Origin::Stranger || ours) {
+        if !is_new && (origin == Origin::Stranger || is_ours) {
             let rejection = unknown(snapshot, received, *method);
             // What a token brings counts in the rate of its call, whatever comes of it.
             return if plan.is_rated {
@@ -122,28 +129,64 @@ pub(crate) fn plan<'a>(
             };
         }
     }
-    let peer = peer_of_sender(snapshot, received, request, &routes, origin, is_removed);
+    let peer = peer_of_sender(&subject);
     if let Some(peer) = peer {
         plan.egress = plan.egress.or(Some(peer.listener));
     }
-    let destination = match (&routes.next, origin) {
+    let destination = destination_of(&subject, peer)?;
+    lead_to(&subject, destination, plan)
+}
+
+impl Subject<'_, '_> {
+    /// Returns whether it leaves the dialogs and calls that are known alone: a back end or a trusted
+    /// source sends it to a target of its own choice. `call` is the one that it belongs to.
+    fn is_outward(&self, call: Option<CallRef>) -> bool {
+        match self.origin {
+            Origin::Member(_) => true,
+            Origin::Trusted => {
+                self.is_removed
+                    || self.routes.token.is_none() && call.is_none() && !self.routes.is_end()
+            }
+            Origin::Stranger => false,
+        }
+    }
+}
+
+/// Returns where a request goes that no dialog and no call decides on; `peer` is the other party of
+/// the dialog that a back end sends it within.
+fn destination_of<'a>(
+    subject: &Subject<'_, 'a>,
+    peer: Option<PeerFlow>,
+) -> Result<Destination<'a>, Rejection> {
+    let &Subject { snapshot, received, request, ref routes, origin, is_ours, .. } = subject;
+    Ok(match (&routes.next, origin) {
         // The party beyond us is named by a Route: the one from which, or to which, the dialog came.
         (Next::Name(_, is_strict), _) if let Some(peer) = peer => {
             Destination::Target(snapshot.target_of(&peer), *is_strict)
         }
         (Next::None, _)
             if let Some(peer) = peer
-                && !ours
+                && !is_ours
                 && needs_flow(snapshot, &request.uri, &peer) =>
         {
             Destination::Target(snapshot.target_of(&peer), false)
         }
-        (Next::None, _) => destination(snapshot, origin, received, request, ours)?,
+        (Next::None, _) => destination(snapshot, origin, received, request, is_ours)?,
         // RFC 3261 §16.12 lets a client preload a Route; we are nobody's relay.
         (_, Origin::Stranger) => return Err(Rejection::RELAYING),
         (Next::Target(target, is_strict), _) => Destination::Target(*target, *is_strict),
         (Next::Name(uri, is_strict), _) => Destination::Name(*uri, *is_strict),
-    };
+    })
+}
+
+/// Completes a plan with the way to its destination, or says what has to be known for that first.
+fn lead_to<'a>(
+    subject: &Subject<'_, 'a>,
+    destination: Destination<'a>,
+    plan: Plan,
+) -> Result<Planned<'a>, Rejection> {
+    let known = &plan.known;
+    let &Subject { now, snapshot, state, received, request, origin, .. } = subject;
     let is_named = matches!(destination, Destination::Name(..));
     let destination = match destination {
         Destination::Name(uri, is_strict) => match request.targets.first() {
@@ -157,30 +200,33 @@ pub(crate) fn plan<'a>(
     };
     let way = match (destination, origin) {
         (Destination::Pool(pool), Origin::Member(from)) => {
-            Way::Between(select_by_call(now, snapshot, state, pool, plan.known.fingerprint, from)?)
+            Way::Between(select_by_call(now, snapshot, state, pool, known.fingerprint, from)?)
         }
         // RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as
         // their associated INVITE": another one would be made now.
         (Destination::Pool(_) | Destination::User, _)
-            if matches!(method, Method::Ack | Method::Cancel) =>
+            if matches!(request.method, Method::Ack | Method::Cancel) =>
         {
-            return Err(unknown(snapshot, received, *method));
+            return Err(unknown(snapshot, received, request.method));
         }
         (Destination::Pool(pool), _) => {
-            let demand = is_new.then(|| demand_of(*method, request.has_priority));
+            let demand = known.is_new.then(|| demand_of(request.method, request.has_priority));
             Way::Select { pool, demand }
         }
         (Destination::Target(target, _), _)
-            if snapshot.addresses.is_own_socket(target.address, flow.local) =>
+            if snapshot.addresses.is_own_socket(target.address, received.flow.local) =>
         {
             return Err(Rejection::Reply(404, "leads back here"));
         }
         (Destination::Target(target, is_strict), origin) => {
-            Way::Outside { target, is_strict, from: origin.member(), is_named }
+            let (from, to_caller) = (origin.member(), false);
+            Way::Outside { target, is_strict, from, is_named, to_caller }
         }
         (Destination::Name(..), _) => return Err(Rejection::NO_HOST),
         // What belongs to a dialog names a contact; only what begins something names a user.
-        (Destination::User, _) if !is_new => return Err(unknown(snapshot, received, *method)),
+        (Destination::User, _) if !known.is_new => {
+            return Err(unknown(snapshot, received, request.method));
+        }
         (Destination::User, origin) => match request.targets.first() {
             Some(&target) => Way::User { target, from: origin.member() },
             None => {
@@ -221,13 +267,17 @@ fn proves_receipt(
     routes: &RouteSet<'_>,
     known: &Known,
 ) -> bool {
-    request.essentials.to_tag.is_some()
-        && routes.token.is_some()
-        && matches!(request.method, Method::Ack | Method::Prack)
-        && known
-            .call
-            .and_then(|call| state.calls.get(call))
-            .is_some_and(|entry| entry.caller == caller_of(received.flow.remote.ip()))
+    let Some(token) = routes.token else { return false };
+    if request.essentials.to_tag.is_none() || !matches!(request.method, Method::Ack | Method::Prack)
+    {
+        return false;
+    }
+    let caller = match known.call.and_then(|call| state.calls.get(call)) {
+        Some(entry) => Some(entry.caller),
+        // Of the call of a user there is no entry: who has called is the other party.
+        None => token.peer.filter(|_| token.is_user).map(|peer| caller_of(peer.remote.ip())),
+    };
+    caller == Some(caller_of(received.flow.remote.ip()))
 }
 
 /// Returns whether a request goes to all back ends of the pool that has its call, as each time that
@@ -247,14 +297,8 @@ fn forks_anew(
 
 /// Returns the flow of the other party of the dialog that a back end sends a request within; `None` if
 /// its token does not say that the dialog is its own.
-fn peer_of_sender(
-    snapshot: &Snapshot,
-    received: &Received,
-    request: &Request<'_>,
-    routes: &RouteSet<'_>,
-    origin: Origin,
-    is_removed: bool,
-) -> Option<PeerFlow> {
+fn peer_of_sender(subject: &Subject<'_, '_>) -> Option<PeerFlow> {
+    let &Subject { snapshot, received, request, ref routes, origin, is_removed, .. } = subject;
     request.essentials.to_tag?;
     let token = routes.token?;
     let remote = canonical(received.flow.remote);
@@ -287,6 +331,13 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
         true => peer.connection.is_some(),
         false => peer.is_translated || leads_nowhere,
     }
+}
+
+/// Returns the other shard that the token of a request names, if that may serve it.
+fn shard_of(snapshot: &Snapshot, received: &Received, routes: &RouteSet<'_>) -> Option<u16> {
+    let shard = u16::from(routes.token?.shard);
+    let is_elsewhere = shard != snapshot.shard && shard < snapshot.shards;
+    (is_elsewhere && received.crossed == 0 && may_cross(&received.flow)).then_some(shard)
 }
 
 /// Returns whether another shard may serve what came on a flow: only this one has its connection.

@@ -39,6 +39,8 @@ pub(crate) enum Way {
         from: Option<Member>,
         /// Whether a name led there, which may have further targets.
         is_named: bool,
+        /// Whether a user sends it to who has called.
+        to_caller: bool,
     },
     /// Forward it to a user, whose contact is at this address. The contact replaces the Request-URI.
     User {

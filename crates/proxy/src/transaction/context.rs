@@ -33,6 +33,8 @@ pub(crate) struct Context {
     pub(crate) branches: SmallVec<[Branch; 1]>,
     /// Whether it goes to a back end, and not from one.
     pub(crate) toward_backend: bool,
+    /// Whether a user sends it to who has called.
+    pub(crate) to_caller: bool,
     /// Bytes received and sent back.
     pub(crate) budget: Budget,
     /// What its branches have for the detection of loops.

@@ -12,6 +12,7 @@ use crate::rewrite::ForwardPlan;
 use crate::routing::fork::{breadth, fork_groups};
 use crate::routing::loops::loop_hash;
 use crate::routing::next_hop::NextHop;
+use crate::shares::Bucket;
 use crate::step::Step;
 use crate::transaction::Transactions;
 use crate::transaction::branches::{start, start_group};
@@ -42,25 +43,9 @@ pub(crate) fn open(
     let share = share.flatten();
     let inserted = table.insert(step.now, key, share);
     let handle = inserted.map_err(|_| transactions_full(step))?;
-    let target = way_back(&request.essentials.via, &received.flow);
     let is_invite = request.method == Method::Invite;
     let timing = step.snapshot.timing(received.flow.transport);
-    let mut context = Box::new(Context {
-        server: if is_invite { Server::invite() } else { Server::other() },
-        identity: request.identity,
-        method: request.method,
-        back: Flow { remote: target, ..received.flow },
-        call: hop.call,
-        branches: SmallVec::new(),
-        budget: Budget::default(),
-        toward_backend: plan.toward_backend,
-        last: None,
-        live: None,
-        share,
-        loop_hash: loop_hash(step.snapshot, received, request),
-        counted: Counted::default(),
-    });
-    context.budget.on_request(received.bytes.len(), false);
+    let mut context = context_of(step, received, request, &hop, share);
     let mut live = Box::new(Live {
         request: request.message.bytes().into(),
         plan: ForwardPlan { max_breadth: Some(breadth), ..plan },
@@ -95,6 +80,36 @@ pub(crate) fn open(
     context.live = Some(live);
     table.settle(step.now, handle, context);
     Ok(())
+}
+
+/// Returns the response context of a request that goes to `hop`, without any branch yet.
+fn context_of(
+    step: &Step<'_>,
+    received: &Received,
+    request: &Request<'_>,
+    hop: &NextHop,
+    share: Option<Bucket>,
+) -> Box<Context> {
+    let target = way_back(&request.essentials.via, &received.flow);
+    let is_invite = request.method == Method::Invite;
+    let mut budget = Budget::default();
+    budget.on_request(received.bytes.len(), false);
+    Box::new(Context {
+        server: if is_invite { Server::invite() } else { Server::other() },
+        identity: request.identity,
+        method: request.method,
+        back: Flow { remote: target, ..received.flow },
+        call: hop.call,
+        branches: SmallVec::new(),
+        budget,
+        toward_backend: hop.toward_backend,
+        to_caller: hop.to_caller,
+        last: None,
+        live: None,
+        share,
+        loop_hash: loop_hash(step.snapshot, received, request),
+        counted: Counted::default(),
+    })
 }
 
 /// Rejects a request for which the table has no room.

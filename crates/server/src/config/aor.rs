@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tidegate_proxy::address_of_record;
 use tidegate_sip::{Host, Scheme, Uri};
+use tidegate_world::KEY_MAX;
 
 use super::address::{in_uri, sip_address};
 use super::shape::Wrong;
@@ -35,6 +36,10 @@ pub(super) fn aor(text: &str) -> Result<Aor, Wrong> {
     if !is_bare {
         let help = format!("write `\"sip:{user}@{domain}\"`: every port and parameter is meant");
         return Err(Wrong::with_help("more than a user and a domain", help));
+    }
+    if key.len() > KEY_MAX {
+        let help = format!("write {KEY_MAX} bytes at the most: no look-up finds a longer one");
+        return Err(Wrong::with_help(format!("{} bytes", key.len()), help));
     }
     Ok(Aor { key, domain })
 }
@@ -114,6 +119,19 @@ mod tests {
         }
         assert_eq!(aor("sips:a@b.example").unwrap_err().label, "not in this version");
         assert_eq!(aor("a b").unwrap_err().label, "not a SIP URI");
+    }
+
+    #[test]
+    fn an_address_of_record_is_no_longer_than_a_key_of_a_store() {
+        let text = |user: usize| format!("sip:{}@example.com", "a".repeat(user));
+        let user_max = KEY_MAX - text(0).len();
+        assert_eq!(aor(&text(user_max)).unwrap().key.len(), KEY_MAX);
+        let wrong = aor(&text(user_max + 1)).unwrap_err();
+        assert_eq!(wrong.label, "513 bytes");
+        assert_eq!(
+            wrong.help.unwrap(),
+            "write 512 bytes at the most: no look-up finds a longer one"
+        );
     }
 
     #[test]

@@ -138,8 +138,8 @@ static ALONE: [Number<Counters>; 21] = [
     (
         Family::counter(
             "requests_withheld",
-            "Repetitions of back ends' requests, such as BYEs, withheld from a caller that has never \
-             shown that it receives anything",
+            "Repetitions of requests of back ends and users, such as BYEs, withheld from a caller that \
+             has never shown that it receives anything",
         ),
         |c| c.requests_withheld.get().into(),
     ),

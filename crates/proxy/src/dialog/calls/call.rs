@@ -340,6 +340,8 @@ impl Call {
     }
 
     /// A response to `transaction` passes.
+    ///
+    /// Its steps stand in one function, since each reads the state that those before have left.
     pub(super) fn on_response(
         &mut self,
         now: Timestamp,

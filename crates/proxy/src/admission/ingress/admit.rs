@@ -1,0 +1,199 @@
+//! The decision on one message: it is read, judged if it is new work, and queued.
+//!
+//! The parts of [`admit`](Ingress::admit) are always inlined: as calls they cost up to 97 instructions
+//! a message.
+
+use tidegate_control::{Bucket, Decide, Headroom, Reason, Ticket, Verdict};
+use tidegate_sip::Outline;
+use tidegate_world::{Received, Timestamp};
+
+use super::Ingress;
+use crate::admission::classify::{Reading, Unread, Wanted, read};
+use crate::admission::decision::{Decision, Judged};
+use crate::admission::headroom::headroom;
+use crate::admission::reject::Refused;
+use crate::admission::view::View;
+use crate::admission::waiting::{Lane, Waiting};
+use crate::message::class::Class;
+use crate::message::priority::Claim;
+use crate::rejection::DropReason;
+use crate::rejection::reply_reason::ReplyReason;
+use crate::settings::Queueing;
+use crate::settings::sources::Excess;
+
+/// A message at the door, as far as it was read.
+struct Arrival<'a> {
+    now: Timestamp,
+    received: &'a Received,
+    reading: &'a Reading,
+    /// Where the lines stand that a rejection copies, if they were looked for.
+    outline: Option<&'a Outline<'a>>,
+    view: View<'a>,
+}
+
+/// A reason for which a message is not admitted.
+#[derive(Clone, Copy)]
+enum Unadmitted {
+    /// It requires a priority that is not known: its reply is written from all of it.
+    NotUnderstood,
+    Because(Cause),
+}
+
+/// Any other reason.
+#[derive(Clone, Copy)]
+enum Cause {
+    /// Its source is banned.
+    Banned,
+    /// It repeats a message that was decided on.
+    Absorbed,
+    /// Its source is beyond a limit, and is told nothing.
+    Excess,
+    /// The gate refuses new work.
+    Refused(Reason),
+    /// The law sheds work that was begun.
+    Shed,
+}
+
+impl Ingress {
+    /// Reads a message, has it judged if it is new work, and queues it by `push`. `has_room` says
+    /// whether that would find room for new work.
+    pub(super) fn admit(
+        &mut self,
+        now: Timestamp,
+        received: Received,
+        view: View<'_>,
+        has_room: impl Fn(&Self, Lane) -> bool,
+        push: impl FnOnce(&mut Self, Waiting) -> Decision,
+    ) -> Judged {
+        // What is dropped in silence needs no outline.
+        let is_refusing = self.is_full_behind || self.gate.is_refusing();
+        let wants_outline = is_refusing && self.disposing.answers();
+        let wanted = Wanted { outline: wants_outline, reinvites: self.reinvites };
+        let mut outline = None;
+        let reading = match read(now, &received, view, wanted, &mut outline) {
+            Ok(reading) => reading,
+            Err(Unread::Dropped(class, why)) => {
+                return Judged { class, read: true, fate: Decision::Drop(why) };
+            }
+            Err(Unread::Malformed(malformed)) => {
+                if self.watchman.on_message(now, &received.flow, &view.snapshot.addresses) {
+                    let fate = Decision::Drop(DropReason::Banned);
+                    return Judged { class: None, read: true, fate };
+                }
+                let fate = Decision::Malformed(received, malformed);
+                return Judged { class: None, read: true, fate };
+            }
+        };
+        let Reading { class, lane, bucket, cancels, .. } = reading;
+        let judged = |fate| Judged { class: Some(class), read: true, fate };
+        let outline = outline.as_ref();
+        let arrival = Arrival { now, received: &received, reading: &reading, outline, view };
+        let is_unverified = bucket.is_none() && self.is_unverified(&arrival);
+        if is_unverified && self.on_stray(now, &received.flow, view) {
+            return judged(Decision::Drop(DropReason::Banned));
+        }
+        let admitted = match bucket {
+            // It is no part of what the law sees or decides.
+            None if is_unverified => Ok(None),
+            None => self.admit_ongoing(now, class).map(|()| None),
+            Some(bucket) => self.admit_new(&arrival, bucket, has_room).map(Some),
+        };
+        let ticket = match admitted {
+            Ok(ticket) => ticket,
+            Err(Unadmitted::NotUnderstood) => return judged(Decision::NotUnderstood(received)),
+            Err(Unadmitted::Because(cause)) => return judged(self.turn_away(&arrival, cause)),
+        };
+        let lane = match &ticket {
+            Some(ticket) if ticket.bucket() == Bucket::Priority => Lane::Priority,
+            _ if is_unverified => Lane::Unverified,
+            _ => lane,
+        };
+        judged(push(self, Waiting { received, class, ticket, cancels, lane }))
+    }
+
+    /// Admits a message that belongs to work that was begun, unless the law sheds that too.
+    #[inline(always)]
+    fn admit_ongoing(&mut self, now: Timestamp, class: Class) -> Result<(), Unadmitted> {
+        let is_admitted =
+            self.gate.decide() == Decide::Service || self.gate.on_ongoing(now, class as u8);
+        if is_admitted { Ok(()) } else { Err(Unadmitted::Because(Cause::Shed)) }
+    }
+
+    /// Admits new work. `has_room` says whether a lane would take it.
+    #[inline(always)]
+    fn admit_new(
+        &mut self,
+        arrival: &Arrival<'_>,
+        bucket: Bucket,
+        has_room: impl Fn(&Self, Lane) -> bool,
+    ) -> Result<Ticket, Unadmitted> {
+        let Arrival { now, received, reading, view, .. } = *arrival;
+        let Reading { class, lane, fingerprint, begins_call, .. } = *reading;
+        let addresses = &view.snapshot.addresses;
+        if self.watchman.on_message(now, &received.flow, addresses) {
+            return Err(Unadmitted::Because(Cause::Banned));
+        }
+        let (mut sender, claim) = self.watchman.sender(received, class == Class::Invite);
+        if claim == Claim::NotUnderstood {
+            return Err(Unadmitted::NotUnderstood);
+        }
+        sender.has_priority &=
+            has_room(self, Lane::Priority) && self.large.has_room(received, true);
+        if begins_call {
+            sender.headroom = headroom(now, view.snapshot, &received.flow);
+            self.is_full_behind = sender.headroom != Headroom::Any;
+        }
+        let has_room = has_room(self, lane) && self.large.has_room(received, true);
+        let number = class as u8;
+        match self.gate.on_new_from(now, &sender, bucket, number, fingerprint, has_room) {
+            Verdict::Admit(ticket) => Ok(ticket),
+            Verdict::Refuse(Reason::SourceLimit)
+                if let Some(limit) = sender.limit
+                    && self.watchman.on_excess(now, &received.flow, addresses, limit)
+                        != Excess::Refuse =>
+            {
+                Err(Unadmitted::Because(Cause::Excess))
+            }
+            Verdict::Absorb => Err(Unadmitted::Because(Cause::Absorbed)),
+            Verdict::Refuse(reason) => Err(Unadmitted::Because(Cause::Refused(reason))),
+        }
+    }
+
+    /// Decides what becomes of a message that is not admitted.
+    #[inline(always)]
+    fn turn_away(&mut self, arrival: &Arrival<'_>, cause: Cause) -> Decision {
+        let Arrival { now, received, reading, outline, view } = *arrival;
+        let Reading { class, fingerprint, .. } = *reading;
+        match cause {
+            Cause::Banned => Decision::Drop(DropReason::Banned),
+            Cause::Absorbed => Decision::Drop(DropReason::Absorbed),
+            Cause::Excess => Decision::Refuse(Reason::SourceLimit, None),
+            Cause::Refused(reason) => {
+                let refused = Refused { received, class, fingerprint, reason: Some(reason) };
+                self.trace.note(now, received, class, reason, &self.gate);
+                Decision::Refuse(reason, self.disposing.reply(&refused, outline, view.snapshot))
+            }
+            Cause::Shed => {
+                let refused = Refused { received, class, fingerprint, reason: None };
+                self.trace.note(now, received, class, ReplyReason::Shed, &self.gate);
+                Decision::Shed(self.disposing.reply(&refused, None, view.snapshot))
+            }
+        }
+    }
+
+    /// Returns whether a message that claims to belong to a call or transaction belongs to none.
+    /// Checks that only during a flood of such messages.
+    #[inline(always)]
+    fn is_unverified(&self, arrival: &Arrival<'_>) -> bool {
+        let Arrival { now, received, reading, view, .. } = *arrival;
+        let waiting = self.lanes.finishing(reading.lane);
+        if reading.class == Class::InDialog
+            || self.queueing == Queueing::Fifo
+            || !self.sifting.is_on(now, waiting)
+        {
+            return false;
+        }
+        let waits_with_invite = |invite| self.lanes.has_invite(invite);
+        !reading.cancels.is_some_and(waits_with_invite) && !view.verifies(now, received)
+    }
+}

@@ -1,0 +1,203 @@
+//! The places of parked requests, and who may take them.
+
+use std::collections::BTreeMap;
+
+use tidegate_world::Flow;
+
+use crate::network::source_of;
+use crate::resolution::Ticket;
+use crate::shares::Amount;
+use crate::snapshot::Snapshot;
+use crate::transport::addresses::Origin;
+
+/// Places of a shard, and bytes of the buffers of the requests there.
+const ALL: Amount = Amount { entries: 1024, bytes: 16 << 20 };
+
+/// Of these, strangers take so many at the most: requests of back ends and trusted sources find room
+/// however many strangers ask for users.
+const STRANGERS: Amount = Amount { entries: ALL.entries / 2, bytes: ALL.bytes / 2 };
+
+/// The sender of a request, as places are shared among senders.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sender {
+    /// Its address, or network of 64 bits of IPv6.
+    pub(super) source: u128,
+    /// Whether it is a stranger, and no back end or trusted source.
+    pub(crate) is_stranger: bool,
+}
+
+impl Sender {
+    /// Returns the sender of what came on a flow.
+    pub(crate) fn of(snapshot: &Snapshot, flow: &Flow) -> Self {
+        let is_stranger = snapshot.addresses.origin(flow) == Origin::Stranger;
+        Self { source: source_of(flow.remote.ip()), is_stranger }
+    }
+}
+
+/// A holder of places: they are counted for both of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Holder {
+    Source(u128),
+    Question(Ticket),
+}
+
+/// The places that are taken.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    taken: Amount,
+    by_strangers: Amount,
+    held: BTreeMap<Holder, Amount>,
+}
+
+impl Places {
+    /// Returns whether there is a place for a request of this sender.
+    pub(super) fn has_room(&self, sender: Sender) -> bool {
+        let free = self.free(sender);
+        let is_any_free = free.entries > 0 && free.bytes > 0;
+        is_any_free && !self.held(Holder::Source(sender.source)).exhausts(free)
+    }
+
+    /// Returns whether one more request, of this sender, may wait for a question.
+    pub(super) fn has_room_for(&self, sender: Sender, ticket: Ticket) -> bool {
+        !self.held(Holder::Question(ticket)).exhausts(self.free(sender))
+    }
+
+    /// Takes a place for a request with a buffer of so many bytes.
+    pub(super) fn take(&mut self, sender: Sender, ticket: Ticket, bytes: usize) {
+        self.taken.add(bytes);
+        if sender.is_stranger {
+            self.by_strangers.add(bytes);
+        }
+        for holder in [Holder::Source(sender.source), Holder::Question(ticket)] {
+            self.held.entry(holder).or_default().add(bytes);
+        }
+    }
+
+    /// Gives back the place of such a request.
+    pub(super) fn give_back(&mut self, sender: Sender, ticket: Ticket, bytes: usize) {
+        self.taken.remove(bytes);
+        if sender.is_stranger {
+            self.by_strangers.remove(bytes);
+        }
+        for holder in [Holder::Source(sender.source), Holder::Question(ticket)] {
+            if let Some(held) = self.held.get_mut(&holder) {
+                held.remove(bytes);
+                if held.entries == 0 {
+                    self.held.remove(&holder);
+                }
+            }
+        }
+    }
+
+    /// Returns whether no place is taken.
+    #[cfg(test)]
+    pub(super) fn are_free(&self) -> bool {
+        let nothing = Amount::default();
+        (self.taken, self.by_strangers) == (nothing, nothing) && self.held.is_empty()
+    }
+
+    /// Returns the places that are free for a sender.
+    fn free(&self, sender: Sender) -> Amount {
+        let free = ALL.without(self.taken);
+        match sender.is_stranger {
+            true => free.min(STRANGERS.without(self.by_strangers)),
+            false => free,
+        }
+    }
+
+    fn held(&self, holder: Holder) -> Amount {
+        self.held.get(&holder).copied().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stranger(source: u128) -> Sender {
+        Sender { source, is_stranger: true }
+    }
+
+    fn trusted(source: u128) -> Sender {
+        Sender { source, is_stranger: false }
+    }
+
+    /// Takes as many places as a sender gets for requests of so many bytes, each with a question
+    /// that `question` says; returns their number.
+    fn fill(
+        places: &mut Places,
+        sender: Sender,
+        bytes: usize,
+        question: impl Fn(usize) -> u64,
+    ) -> usize {
+        let mut taken = 0;
+        loop {
+            let ticket = Ticket::of(question(taken));
+            if !places.has_room(sender) || !places.has_room_for(sender, ticket) {
+                return taken;
+            }
+            places.take(sender, ticket, bytes);
+            taken += 1;
+        }
+    }
+
+    fn own(source: u64) -> impl Fn(usize) -> u64 {
+        move |number| source << 32 | number as u64
+    }
+
+    #[test]
+    fn a_source_has_as_many_as_it_leaves() {
+        let mut places = Places::default();
+        assert_eq!(fill(&mut places, stranger(1), 2048, own(1)), STRANGERS.entries / 2);
+        assert_eq!(fill(&mut places, stranger(2), 2048, own(2)), STRANGERS.entries / 4);
+        assert_eq!(fill(&mut places, trusted(3), 2048, own(3)), (ALL.entries - 384) / 2);
+        // Whoever has none has always a place, until there is none.
+        for source in 4.. {
+            if fill(&mut places, stranger(source), 2048, own(source as u64)) == 0 {
+                break;
+            }
+        }
+        assert_eq!(places.by_strangers.entries, STRANGERS.entries);
+        assert!(places.has_room(trusted(0)), "and others have the rest");
+    }
+
+    #[test]
+    fn a_question_has_as_many_as_it_leaves() {
+        let mut places = Places::default();
+        let ticket = Ticket::of(7);
+        for source in 0..STRANGERS.entries as u128 {
+            let may_wait = places.has_room_for(stranger(source), ticket);
+            assert_eq!(may_wait, source < STRANGERS.entries as u128 / 2);
+            if may_wait {
+                places.take(stranger(source), ticket, 2048);
+            }
+        }
+        let other = stranger(1000);
+        assert!(places.has_room(other) && places.has_room_for(other, Ticket::of(8)));
+        assert!(places.has_room_for(trusted(1), ticket), "there are more for others");
+    }
+
+    #[test]
+    fn a_source_and_a_question_together_leave_room() {
+        let mut places = Places::default();
+        fill(&mut places, trusted(1), 2048, own(1));
+        for source in 2..2000 {
+            fill(&mut places, trusted(source), 2048, |_| 7);
+        }
+        let other = trusted(2000);
+        assert!(places.has_room(other) && places.has_room_for(other, Ticket::of(8)));
+    }
+
+    #[test]
+    fn bytes_are_shared_as_places_are() {
+        let mut places = Places::default();
+        let bytes = 65_536;
+        assert_eq!(fill(&mut places, stranger(1), bytes, own(1)), STRANGERS.bytes / 2 / bytes);
+        assert!(places.has_room(stranger(2)));
+        for _ in 0..STRANGERS.bytes / 2 / bytes {
+            let ticket = Ticket::of(own(1)(places.taken.entries - 1));
+            places.give_back(stranger(1), ticket, bytes);
+        }
+        assert!(places.are_free());
+    }
+}

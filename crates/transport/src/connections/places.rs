@@ -1,0 +1,86 @@
+//! The places of a table: which connections are opened and accepted, and which give way.
+
+use tidegate_world::{Connect, ConnectionId, Flow, Timestamp};
+
+use super::ConnectionTable;
+use crate::connection::{Connection, ConnectionState, Target};
+use crate::unsent::WhyUnsent;
+
+/// One place in so many is kept free for the next connection to be opened, as long as another one
+/// can give way: a driver takes its time to close it.
+const SPARE_PART: usize = 16;
+
+impl ConnectionTable {
+    /// Returns the connection that leads to the remote end of a flow, opened if there is none.
+    pub(super) fn find_or_open(
+        &mut self,
+        now: Timestamp,
+        flow: Flow,
+    ) -> Result<ConnectionId, WhyUnsent> {
+        let target = Target::of(flow);
+        if let Some(&id) = self.by_target.get(&target) {
+            return Ok(id);
+        }
+        self.make_room(now);
+        if self.opened >= self.limits.opened_max {
+            self.counters.excess.add(1);
+            return Err(WhyUnsent::TooMany);
+        }
+        self.opened += 1;
+        let id = self.free_id();
+        self.recency.add(now, id);
+        let flow = Flow { connection: Some(id), ..flow };
+        let mut connection = Connection::new(now, flow, ConnectionState::Connecting);
+        connection.target = Some(target);
+        self.connections.insert(id, connection);
+        self.by_target.insert(target, id);
+        let Target { transport, local, remote } = target;
+        self.connects.push_back(Connect { id, transport, local, remote });
+        self.arm(id);
+        Ok(id)
+    }
+
+    /// Closes the opened connection that was used least recently, if few more can be opened.
+    fn make_room(&mut self, now: Timestamp) {
+        let Self { limits, connections, recency, .. } = self;
+        let spare = (limits.opened_max / SPARE_PART).max(1);
+        if recency.len() + 1 + spare <= limits.opened_max {
+            return;
+        }
+        let last_use = |id| match connections.get(&id) {
+            Some(unused) if unused.state == ConnectionState::Open && !unused.is_waited_for() => {
+                unused.since
+            }
+            _ => now,
+        };
+        if let Some(id) = recency.oldest(now, limits.yields_after, last_use) {
+            self.counters.evicted.add(1);
+            self.close(id);
+        }
+    }
+
+    /// Keeps a connection that the driver has accepted, or has it closed if there are too many.
+    pub(super) fn accept(&mut self, now: Timestamp, id: ConnectionId, flow: Flow) {
+        let accepted = self.connections.len() - self.opened;
+        if accepted >= self.limits.accepted_max || !self.remotes.admit(flow.remote) {
+            self.counters.excess.add(1);
+            // Nothing is kept of it.
+            self.closes.push_back(id);
+            return;
+        }
+        self.connections.insert(id, Connection::new(now, flow, ConnectionState::Open));
+        self.counters.accepted.add(1);
+        self.arm(id);
+    }
+
+    /// Returns a name that no connection has. There are 2^31 of them, and `opened_max` at the
+    /// most in use.
+    fn free_id(&mut self) -> ConnectionId {
+        while self.connections.contains_key(&self.next_id) {
+            self.next_id = self.next_id.next();
+        }
+        let id = self.next_id;
+        self.next_id = id.next();
+        id
+    }
+}

@@ -1,0 +1,103 @@
+//! Who gives way, and who keeps room, when a table is full.
+
+use std::time::Duration;
+
+use tidegate_world::STREAM_WINDOW;
+
+use super::tests::{Scene, to};
+use super::*;
+
+fn flow(number: usize) -> Flow {
+    to(&format!("198.51.100.{number}:5060"))
+}
+
+/// A table that may open `opened_max` connections, with one to each of so many peers, which are
+/// used a second after each other.
+fn full(opened_max: usize) -> (Scene, Vec<Flow>) {
+    let mut scene = Scene::new(ConnectionLimits { opened_max, ..ConnectionLimits::default() });
+    let mut flows = Vec::new();
+    for number in 0..opened_max {
+        flows.push(scene.opened(flow(number)));
+        scene.now = scene.now + Duration::from_secs(1);
+    }
+    assert!(scene.closes().is_empty());
+    (scene, flows)
+}
+
+/// Sends as much on a connection as its peer lets be handed out without reading it.
+fn fill(scene: &mut Scene, flow: Flow) {
+    for _ in 0..2 {
+        scene.send(flow, &"x".repeat(STREAM_WINDOW / 2)).unwrap();
+    }
+    assert_eq!(scene.sent().len(), 2);
+}
+
+fn id(flow: Flow) -> u32 {
+    flow.connection.unwrap().get()
+}
+
+#[test]
+fn the_connection_used_least_recently_gives_way() {
+    let (mut scene, flows) = full(4);
+    let unused = ConnectionLimits::default().yields_after;
+    scene.now = scene.now + unused;
+    // The first two are in use again: one by what is sent, one by what is received.
+    scene.send(flows[0], "x").unwrap();
+    assert_eq!(scene.sent().len(), 1);
+    scene.table.on_received(scene.now, flows[1].connection.unwrap());
+    assert_eq!(scene.send(flow(9), "x"), Err(WhyUnsent::TooMany), "it is not closed yet");
+    assert_eq!(scene.closes(), [id(flows[2])]);
+    scene.table.on_closed(flows[2].connection.unwrap(), CloseCause::Asked);
+    scene.opened(flow(9));
+    assert_eq!(scene.closes(), [id(flows[3])], "a place is kept for the next one");
+    scene.table.on_closed(flows[3].connection.unwrap(), CloseCause::Asked);
+    scene.opened(flow(10));
+    assert!(scene.closes().is_empty(), "all others are in use");
+    assert_eq!(scene.table.counters().evicted.get(), 2);
+    assert_eq!((scene.table.len(), scene.table.counters().excess.get()), (4, 1));
+}
+
+#[test]
+fn a_connection_in_use_does_not_give_way() {
+    let (mut scene, flows) = full(4);
+    scene.now = Timestamp::ZERO + ConnectionLimits::default().yields_after;
+    scene.now = scene.now - Duration::from_millis(1);
+    assert_eq!(scene.send(flow(9), "x"), Err(WhyUnsent::TooMany));
+    assert!(scene.closes().is_empty(), "it was used a moment ago");
+    // One that the peer does not read is closed for that, not to make room.
+    for flow in flows {
+        fill(&mut scene, flow);
+    }
+    scene.now = scene.now + 2 * ConnectionLimits::default().yields_after;
+    assert_eq!(scene.send(flow(9), "x"), Err(WhyUnsent::TooMany));
+    assert!(scene.closes().is_empty());
+    assert_eq!(scene.table.counters().evicted.get(), 0);
+}
+
+#[test]
+fn accepted_connections_leave_room_for_messages_to_back_ends() {
+    let limits = ConnectionLimits {
+        waiting_bytes_max: 60,
+        total_bytes_max: 100,
+        ..ConnectionLimits::default()
+    };
+    let mut scene = Scene::new(limits);
+    let accepted = |scene: &mut Scene, number| {
+        let flow = scene.accepted(number, "198.51.100.7:1");
+        // It reads nothing.
+        fill(scene, flow);
+        flow
+    };
+    let (one, two) = (accepted(&mut scene, 2), accepted(&mut scene, 4));
+    scene.send(one, &"x".repeat(30)).unwrap();
+    assert_eq!(scene.send(two, &"x".repeat(21)), Err(WhyUnsent::NoRoom), "half is for others");
+    scene.send(two, &"x".repeat(20)).unwrap();
+    scene.send(flow(8), &"x".repeat(50)).unwrap();
+    assert_eq!(scene.send(flow(9), "x"), Err(WhyUnsent::NoRoom), "all together");
+    assert_eq!((scene.table.waiting_bytes(), scene.table.counters().overflow.get()), (100, 2));
+    // What goes on or is given up makes room again.
+    scene.table.on_closed(one.connection.unwrap(), CloseCause::Reset);
+    scene.send(two, &"x".repeat(30)).unwrap();
+    scene.table.on_writable(scene.now, two.connection.unwrap());
+    assert_eq!(scene.table.waiting_bytes(), 50);
+}
