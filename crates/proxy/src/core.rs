@@ -27,7 +27,7 @@ use crate::observe::call_entry::BackendOfCall;
 use crate::observe::counters::Counters;
 use crate::observe::sampler::Trace;
 use crate::output::{Output, Suspect};
-use crate::parked::{Parked, Sender, Waiting};
+use crate::parked::{Parked, RequestSource, Waiting};
 use crate::peers::Peers;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::reload::{Reloaded, reload};
@@ -339,8 +339,8 @@ impl Proxy {
                 // It is not served yet: what it cost says nothing of what serving costs.
                 self.in_service = None;
                 self.counters.parked_all.add(1);
-                let sender = Sender::of(&self.snapshot, &received.flow);
-                let waiting = Waiting::new(received, class, fingerprint, has_priority, key, sender);
+                let source = RequestSource::of(&self.snapshot, &received.flow);
+                let waiting = Waiting::new(received, class, fingerprint, has_priority, key, source);
                 self.parked.park(ticket, waiting);
             }
         }

@@ -115,7 +115,7 @@ struct Open {
 
 /// The questions of strangers, or those of all others.
 #[derive(Default)]
-struct Lane {
+struct QuestionQueue {
     outstanding: usize,
     /// Questions for the world, the oldest first; some may have been given up or asked.
     outgoing: VecDeque<u64>,
@@ -128,8 +128,8 @@ pub(crate) struct Lookups {
     entries: BTreeMap<Subject, Entry>,
     /// By rising id, so also by the time at which they began.
     outstanding: BTreeMap<u64, Open>,
-    strangers: Lane,
-    others: Lane,
+    strangers: QuestionQueue,
+    others: QuestionQueue,
     /// The keys of answers that are held, and until when: the first is forgotten first.
     held: VecDeque<(Timestamp, Subject)>,
     next: u64,
@@ -142,8 +142,8 @@ impl Lookups {
         Self {
             entries: BTreeMap::new(),
             outstanding: BTreeMap::new(),
-            strangers: Lane::default(),
-            others: Lane::default(),
+            strangers: QuestionQueue::default(),
+            others: QuestionQueue::default(),
             held: VecDeque::new(),
             next: IDS_FROM,
             counters,
@@ -188,9 +188,9 @@ impl Lookups {
         self.entries.insert(subject.clone(), Entry::Open(id));
         let open = Open { subject, since: now, is_strangers, is_asked: false };
         self.outstanding.insert(id, open);
-        let lane = self.lane(is_strangers);
-        lane.outstanding += 1;
-        lane.outgoing.push_back(id);
+        let queue = self.queue_of(is_strangers);
+        queue.outstanding += 1;
+        queue.outgoing.push_back(id);
         self.gauge();
         LookedUp::Pending(Ticket(QueryId(id)))
     }
@@ -254,7 +254,7 @@ impl Lookups {
             let Some(open) = open else { continue };
             open.is_asked = true;
             let (is_strangers, (kind, key)) = (open.is_strangers, open.subject.clone());
-            self.lane(is_strangers).asked += 1;
+            self.queue_of(is_strangers).asked += 1;
             return Some(Query { id: QueryId(id), question: Question::Lookup { kind, key } });
         }
         None
@@ -267,9 +267,9 @@ impl Lookups {
 
     /// Holds the answer to a question that is not outstanding any more.
     fn settle(&mut self, now: Timestamp, open: Open, answer: LookedUp) {
-        let lane = self.lane(open.is_strangers);
-        lane.outstanding -= 1;
-        lane.asked -= usize::from(open.is_asked);
+        let queue = self.queue_of(open.is_strangers);
+        queue.outstanding -= 1;
+        queue.asked -= usize::from(open.is_asked);
         if self.held.len() == HELD_MAX {
             self.forget_oldest();
         }
@@ -278,7 +278,7 @@ impl Lookups {
         self.gauge();
     }
 
-    fn lane(&mut self, is_strangers: bool) -> &mut Lane {
+    fn queue_of(&mut self, is_strangers: bool) -> &mut QuestionQueue {
         if is_strangers { &mut self.strangers } else { &mut self.others }
     }
 

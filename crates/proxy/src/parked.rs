@@ -22,7 +22,7 @@ use tidegate_world::{Received, Timestamp};
 use crate::message::class::Class;
 use crate::resolution::Ticket;
 use places::Places;
-pub(crate) use places::Sender;
+pub(crate) use places::RequestSource;
 
 /// How long a request is parked at the most: longer than the DNS is asked, shorter than a client
 /// without a provisional response waits.
@@ -40,7 +40,7 @@ pub(crate) struct Waiting {
     pub(crate) has_priority: bool,
     /// Identity and method of its transaction.
     pub(crate) key: Key,
-    pub(crate) sender: Sender,
+    pub(crate) source: RequestSource,
     /// Whether the time is over in which it could have gone on.
     pub(crate) is_overdue: bool,
     is_cancelled: bool,
@@ -75,7 +75,7 @@ impl Waiting {
         fingerprint: Option<u64>,
         has_priority: bool,
         key: Key,
-        sender: Sender,
+        source: RequestSource,
     ) -> Self {
         let until = received.arrived + PARKED_FOR;
         let (is_overdue, is_cancelled) = (false, false);
@@ -85,7 +85,7 @@ impl Waiting {
             fingerprint,
             has_priority,
             key,
-            sender,
+            source,
             is_overdue,
             is_cancelled,
             until,
@@ -100,24 +100,24 @@ impl Parked {
         self.waiting.len()
     }
 
-    /// Returns whether a request of this sender can be parked, if it is the first one that waits for
+    /// Returns whether a request of this source can be parked, if it is the first one that waits for
     /// its question.
-    pub(crate) fn has_room(&self, sender: Sender) -> bool {
-        self.places.has_room(sender)
+    pub(crate) fn has_room(&self, source: RequestSource) -> bool {
+        self.places.has_room(source)
     }
 
-    /// Returns whether a request of this sender can be parked until this ticket may go on.
-    pub(crate) fn may_wait(&self, sender: Sender, ticket: Ticket) -> bool {
-        self.places.has_room(sender) && self.places.has_room_for(sender, ticket)
+    /// Returns whether a request of this source can be parked until this ticket may go on.
+    pub(crate) fn may_wait(&self, source: RequestSource, ticket: Ticket) -> bool {
+        self.places.has_room(source) && self.places.has_room_for(source, ticket)
     }
 
     /// Parks a request until this ticket may go on, which it [may](Self::may_wait).
     pub(crate) fn park(&mut self, ticket: Ticket, waiting: Waiting) {
-        debug_assert!(self.may_wait(waiting.sender, ticket), "the caller looks first");
+        debug_assert!(self.may_wait(waiting.source, ticket), "the caller looks first");
         self.numbers += 1;
         self.by_key.insert(waiting.key, self.numbers);
         self.deadlines.insert((waiting.until, self.numbers));
-        self.places.take(waiting.sender, ticket, waiting.received.bytes.capacity());
+        self.places.take(waiting.source, ticket, waiting.received.bytes.capacity());
         self.waiting.insert(self.numbers, Waiting { ticket: Some(ticket), ..waiting });
         self.by_ticket.entry(ticket).or_default().push(self.numbers);
     }
@@ -151,7 +151,7 @@ impl Parked {
         self.by_key.remove(&waiting.key);
         self.deadlines.remove(&(waiting.until, number));
         if let Some(ticket) = waiting.ticket {
-            self.places.give_back(waiting.sender, ticket, waiting.received.bytes.capacity());
+            self.places.give_back(waiting.source, ticket, waiting.received.bytes.capacity());
         }
         Some(waiting)
     }
@@ -208,15 +208,15 @@ mod tests {
         Timestamp::ZERO + Duration::from_secs(s)
     }
 
-    fn sender(source: u128) -> Sender {
-        Sender { source, is_stranger: false }
+    fn source(network: u128) -> RequestSource {
+        RequestSource { network, is_stranger: false }
     }
 
     fn waiting(s: u64, identity: u64) -> Waiting {
         let address = ([127, 0, 0, 1], 5060).into();
         let received = Received::new(at(s), Flow::udp(address, address), Pool::new().take());
         let key = Key::new(identity, Method::Invite);
-        Waiting::new(received, Class::Invite, None, false, key, sender(1))
+        Waiting::new(received, Class::Invite, None, false, key, source(1))
     }
 
     fn identities(parked: &mut Parked) -> Vec<(Key, bool)> {
@@ -281,16 +281,16 @@ mod tests {
     fn places_are_taken_and_given_back() {
         let mut parked = Parked::default();
         let mut number = 0;
-        while parked.may_wait(sender(1), Ticket::of(7)) {
+        while parked.may_wait(source(1), Ticket::of(7)) {
             number += 1;
             parked.park(Ticket::of(7), waiting(0, number));
         }
-        assert!(!parked.has_room(sender(1)) && parked.has_room(sender(2)));
-        assert!(!parked.may_wait(sender(2), Ticket::of(7)));
-        assert!(parked.may_wait(sender(2), Ticket::of(8)));
+        assert!(!parked.has_room(source(1)) && parked.has_room(source(2)));
+        assert!(!parked.may_wait(source(2), Ticket::of(7)));
+        assert!(parked.may_wait(source(2), Ticket::of(8)));
         parked.resume(Ticket::of(7));
-        assert!(!parked.has_room(sender(1)), "they have their places until they are served");
-        assert!(parked.next().is_some() && parked.may_wait(sender(1), Ticket::of(9)));
+        assert!(!parked.has_room(source(1)), "they have their places until they are served");
+        assert!(parked.next().is_some() && parked.may_wait(source(1), Ticket::of(9)));
         assert_eq!(identities(&mut parked).len() as u64, number - 1);
         assert!(parked.places.are_free() && parked.by_key.is_empty());
     }

@@ -8,7 +8,7 @@ use tidegate_world::Received;
 use crate::lookup::{Asker, Lookups, Unknown, reach};
 use crate::message::request::Request;
 use crate::output::Cause;
-use crate::parked::{Parked, Sender};
+use crate::parked::{Parked, RequestSource};
 use crate::rejection::reply_reason::ReplyReason;
 use crate::rejection::{DropReason, Rejection, text_of};
 use crate::resolution::{Located, Resolution, Ticket};
@@ -168,13 +168,13 @@ fn plan_resolved(
         Planned::Plan(plan) => return Ok(plan),
         Planned::Pending(need) => need,
     };
-    let sender = Sender::of(snapshot, &received.flow);
-    let may_wait = stages.parked.has_room(sender);
-    let asker = Asker { is_stranger: sender.is_stranger, may_wait };
+    let source = RequestSource::of(snapshot, &received.flow);
+    let may_wait = stages.parked.has_room(source);
+    let asker = Asker { is_stranger: source.is_stranger, may_wait };
     if let Err(unknown) = find_targets(step, stages, received, request, &need, asker) {
         return Err(match unknown {
             Unknown::Pending(_, late) if standing.is_overdue => late,
-            Unknown::Pending(ticket, _) if stages.parked.may_wait(sender, ticket) => {
+            Unknown::Pending(ticket, _) if stages.parked.may_wait(source, ticket) => {
                 Rejection::Park(ticket)
             }
             Unknown::Pending(..) => Rejection::PARKED_FULL,

@@ -142,8 +142,8 @@ fn strangers_have_half_of_the_questions_and_others_go_first() {
     };
     assert!(key.starts_with(b"o"), "for another one");
     assert_eq!(lookups.handle_timeout(at(4000)).len(), OUTSTANDING_MAX - 1);
-    for lane in [&lookups.strangers, &lookups.others] {
-        assert_eq!((lane.outstanding, lane.asked), (0, 0));
+    for queue in [&lookups.strangers, &lookups.others] {
+        assert_eq!((queue.outstanding, queue.asked), (0, 0));
     }
 }
 

@@ -17,20 +17,20 @@ const ALL: Amount = Amount { entries: 1024, bytes: 16 << 20 };
 /// however many strangers ask for users.
 const STRANGERS: Amount = Amount { entries: ALL.entries / 2, bytes: ALL.bytes / 2 };
 
-/// The sender of a request, as places are shared among senders.
+/// The source of a request, as places are shared among sources.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sender {
+pub(crate) struct RequestSource {
     /// Its address, or network of 64 bits of IPv6.
-    pub(super) source: u128,
+    pub(super) network: u128,
     /// Whether it is a stranger, and no back end or trusted source.
     pub(crate) is_stranger: bool,
 }
 
-impl Sender {
-    /// Returns the sender of what came on a flow.
+impl RequestSource {
+    /// Returns the source of what came on a flow.
     pub(crate) fn of(snapshot: &Snapshot, flow: &Flow) -> Self {
         let is_stranger = snapshot.addresses.origin(flow) == Origin::Stranger;
-        Self { source: source_of(flow.remote.ip()), is_stranger }
+        Self { network: source_of(flow.remote.ip()), is_stranger }
     }
 }
 
@@ -50,36 +50,36 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Returns whether there is a place for a request of this sender.
-    pub(super) fn has_room(&self, sender: Sender) -> bool {
-        let free = self.free(sender);
+    /// Returns whether there is a place for a request of this source.
+    pub(super) fn has_room(&self, source: RequestSource) -> bool {
+        let free = self.free(source);
         let is_any_free = free.entries > 0 && free.bytes > 0;
-        is_any_free && !self.held(Holder::Source(sender.source)).exhausts(free)
+        is_any_free && !self.held(Holder::Source(source.network)).exhausts(free)
     }
 
-    /// Returns whether one more request, of this sender, may wait for a question.
-    pub(super) fn has_room_for(&self, sender: Sender, ticket: Ticket) -> bool {
-        !self.held(Holder::Question(ticket)).exhausts(self.free(sender))
+    /// Returns whether one more request, of this source, may wait for a question.
+    pub(super) fn has_room_for(&self, source: RequestSource, ticket: Ticket) -> bool {
+        !self.held(Holder::Question(ticket)).exhausts(self.free(source))
     }
 
     /// Takes a place for a request with a buffer of so many bytes.
-    pub(super) fn take(&mut self, sender: Sender, ticket: Ticket, bytes: usize) {
+    pub(super) fn take(&mut self, source: RequestSource, ticket: Ticket, bytes: usize) {
         self.taken.add(bytes);
-        if sender.is_stranger {
+        if source.is_stranger {
             self.by_strangers.add(bytes);
         }
-        for holder in [Holder::Source(sender.source), Holder::Question(ticket)] {
+        for holder in [Holder::Source(source.network), Holder::Question(ticket)] {
             self.held.entry(holder).or_default().add(bytes);
         }
     }
 
     /// Gives back the place of such a request.
-    pub(super) fn give_back(&mut self, sender: Sender, ticket: Ticket, bytes: usize) {
+    pub(super) fn give_back(&mut self, source: RequestSource, ticket: Ticket, bytes: usize) {
         self.taken.remove(bytes);
-        if sender.is_stranger {
+        if source.is_stranger {
             self.by_strangers.remove(bytes);
         }
-        for holder in [Holder::Source(sender.source), Holder::Question(ticket)] {
+        for holder in [Holder::Source(source.network), Holder::Question(ticket)] {
             if let Some(held) = self.held.get_mut(&holder) {
                 held.remove(bytes);
                 if held.entries == 0 {
@@ -96,10 +96,10 @@ impl Places {
         (self.taken, self.by_strangers) == (nothing, nothing) && self.held.is_empty()
     }
 
-    /// Returns the places that are free for a sender.
-    fn free(&self, sender: Sender) -> Amount {
+    /// Returns the places that are free for a source.
+    fn free(&self, source: RequestSource) -> Amount {
         let free = ALL.without(self.taken);
-        match sender.is_stranger {
+        match source.is_stranger {
             true => free.min(STRANGERS.without(self.by_strangers)),
             false => free,
         }
@@ -114,29 +114,29 @@ impl Places {
 mod tests {
     use super::*;
 
-    fn stranger(source: u128) -> Sender {
-        Sender { source, is_stranger: true }
+    fn stranger(network: u128) -> RequestSource {
+        RequestSource { network, is_stranger: true }
     }
 
-    fn trusted(source: u128) -> Sender {
-        Sender { source, is_stranger: false }
+    fn trusted(network: u128) -> RequestSource {
+        RequestSource { network, is_stranger: false }
     }
 
-    /// Takes as many places as a sender gets for requests of so many bytes, each with a question
+    /// Takes as many places as a source gets for requests of so many bytes, each with a question
     /// that `question` says; returns their number.
     fn fill(
         places: &mut Places,
-        sender: Sender,
+        source: RequestSource,
         bytes: usize,
         question: impl Fn(usize) -> u64,
     ) -> usize {
         let mut taken = 0;
         loop {
             let ticket = Ticket::of(question(taken));
-            if !places.has_room(sender) || !places.has_room_for(sender, ticket) {
+            if !places.has_room(source) || !places.has_room_for(source, ticket) {
                 return taken;
             }
-            places.take(sender, ticket, bytes);
+            places.take(source, ticket, bytes);
             taken += 1;
         }
     }

@@ -27,7 +27,7 @@ use crate::target::Target;
 
 /// A request whose plan is carried out.
 #[derive(Clone, Copy)]
-struct Subject<'s, 'a> {
+struct CommitInput<'s, 'a> {
     /// The room that the table of transactions has for it.
     room: Room,
     received: &'s Received,
@@ -51,7 +51,7 @@ pub(crate) fn commit(
         return Err(Rejection::Drop(DropReason::CallFlood));
     }
     let Known { call, evidence, .. } = known;
-    let subject = Subject { room, received, request, known: &known };
+    let input = CommitInput { room, received, request, known: &known };
     let hop = match way {
         Way::Reject(rejection) => return Err(rejection),
         Way::Stay { member, target, key } => {
@@ -60,14 +60,14 @@ pub(crate) fn commit(
             NextHop { choice, ..stays.at(target) }
         }
         Way::BeginAt { member, target } => {
-            let (call, held) = begin_at(step, subject, member)?;
+            let (call, held) = begin_at(step, input, member)?;
             let begun = toward(step, member, call);
             NextHop { held, ..begun.at(target) }
         }
         Way::BeginWithin { member, key, demand, goes_on } => {
-            begin_within(step, subject, member, key, demand, goes_on)?
+            begin_within(step, input, member, key, demand, goes_on)?
         }
-        Way::Move { pool, demand } => move_elsewhere(step, subject, pool, demand)?,
+        Way::Move { pool, demand } => move_elsewhere(step, input, pool, demand)?,
         Way::Removed(target) => NextHop::to(target, step.snapshot.tier_elsewhere()),
         Way::Between(to) => {
             step.pool = Some(to.pool);
@@ -75,9 +75,9 @@ pub(crate) fn commit(
             let target = Target::new(step.snapshot.transport(to.pool), address);
             NextHop::to(target, tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE))
         }
-        Way::Select { pool, demand } => begin_at_any(step, subject, pool, demand)?,
+        Way::Select { pool, demand } => begin_at_any(step, input, pool, demand)?,
         Way::Outside { target, is_strict, from, is_named, to_caller } => {
-            let call = enter_outward_call(step, subject, from)?;
+            let call = enter_outward_call(step, input, from)?;
             let tier = match from {
                 Some(member) => tier(step.snapshot, &step.routing.calls, member.pool, call),
                 // Without a transaction nothing tells its repetitions from it, which may be too many.
@@ -89,7 +89,7 @@ pub(crate) fn commit(
             let hop = NextHop::to(target, tier);
             NextHop { member: from, call, is_strict, others, to_caller, ..hop }
         }
-        Way::User { target, from } => send_to_user(step, subject, target, from)?,
+        Way::User { target, from } => send_to_user(step, input, target, from)?,
     };
     Ok(NextHop { own_routes, egress, evidence, ..hop })
 }
@@ -111,13 +111,13 @@ fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool 
 /// for that, selected by `key`, unless the call `goes_on`.
 fn begin_within(
     step: &mut Step<'_>,
-    subject: Subject<'_, '_>,
+    input: CommitInput<'_, '_>,
     member: Member,
     key: u64,
     demand: Demand,
     goes_on: bool,
 ) -> Result<NextHop, Rejection> {
-    let Subject { room, known, .. } = subject;
+    let CommitInput { room, known, .. } = input;
     check_room(step, room, member.pool, known.call)?;
     let picker = step.routing.picker(member.pool);
     match picker.assign_to(step.now, member.backend.into(), demand) {
@@ -127,18 +127,18 @@ fn begin_within(
             Ok(NextHop { choice, held, ..toward(step, member, call) })
         }
         Err(why) if goes_on => Err(unassigned(step.now, step.snapshot, member.pool, why)),
-        Err(_) => move_elsewhere(step, subject, member.pool, demand),
+        Err(_) => move_elsewhere(step, input, member.pool, demand),
     }
 }
 
 /// Selects a back end of a pool for a request, and enters its call.
 fn begin_at_any(
     step: &mut Step<'_>,
-    subject: Subject<'_, '_>,
+    input: CommitInput<'_, '_>,
     pool: u16,
     demand: Option<Demand>,
 ) -> Result<NextHop, Rejection> {
-    let Subject { room, received, request, known } = subject;
+    let CommitInput { room, received, request, known } = input;
     let Known { call, fingerprint, is_new, .. } = *known;
     step.pool = Some(pool);
     // The room is looked for before a back end is chosen, for a choice counts.
@@ -164,10 +164,10 @@ fn begin_at_any(
 /// its entry, and what it holds.
 fn begin_at(
     step: &mut Step<'_>,
-    subject: Subject<'_, '_>,
+    input: CommitInput<'_, '_>,
     member: Member,
 ) -> Result<(CallRef, Option<Lease>), Rejection> {
-    let Subject { room, request, known, .. } = subject;
+    let CommitInput { room, request, known, .. } = input;
     let Known { call, fingerprint, .. } = *known;
     if call.is_none() && !step.routing.calls.has_room() {
         return Err(call_table_full(step));
@@ -194,11 +194,11 @@ fn begin_at(
 /// Selects another back end of a pool for a call that is held.
 fn move_elsewhere(
     step: &mut Step<'_>,
-    subject: Subject<'_, '_>,
+    input: CommitInput<'_, '_>,
     pool: u16,
     demand: Demand,
 ) -> Result<NextHop, Rejection> {
-    let Subject { room, request, known, .. } = subject;
+    let CommitInput { room, request, known, .. } = input;
     let Known { call, fingerprint, .. } = *known;
     let entry = call.unwrap_or(CallRef::NONE);
     let Request { identity, method, .. } = *request;
@@ -221,16 +221,16 @@ fn move_elsewhere(
 /// Leads a request to a user at this target, which is that of its first contact.
 fn send_to_user(
     step: &mut Step<'_>,
-    subject: Subject<'_, '_>,
+    input: CommitInput<'_, '_>,
     target: Target,
     from: Option<Member>,
 ) -> Result<NextHop, Rejection> {
     // The calls of back ends have entries, and shares there.
     if from.is_none() {
-        check_transaction_room(step, subject.room)?;
+        check_transaction_room(step, input.room)?;
     }
-    let call = enter_outward_call(step, subject, from)?;
-    let others = subject.request.targets.iter().skip(1).copied().collect();
+    let call = enter_outward_call(step, input, from)?;
+    let others = input.request.targets.iter().skip(1).copied().collect();
     let is_user = from.is_none();
     // Without transactions a CANCEL would have to look up the same again.
     let hop = NextHop::to(target, Tier::Stateful);
@@ -241,10 +241,10 @@ fn send_to_user(
 /// like that of one it receives, for callees that ignore Record-Route.
 fn enter_outward_call(
     step: &mut Step<'_>,
-    subject: Subject<'_, '_>,
+    input: CommitInput<'_, '_>,
     from: Option<Member>,
 ) -> Result<CallRef, Rejection> {
-    let Subject { room, request, known, .. } = subject;
+    let CommitInput { room, request, known, .. } = input;
     match (known.call, from) {
         (Some(call), _) => Ok(call),
         (None, Some(member)) if request.method == Method::Invite => {

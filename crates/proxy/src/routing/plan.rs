@@ -61,7 +61,7 @@ pub(crate) enum Need<'a> {
 }
 
 /// A request to be planned, and what is known of it before its destination is.
-struct Subject<'s, 'a> {
+struct PlanInput<'s, 'a> {
     now: Timestamp,
     snapshot: &'s Snapshot,
     state: &'s RoutingState,
@@ -110,12 +110,12 @@ pub(crate) fn plan<'a>(
     }
     plan.proves_receipt = proves_receipt(state, received, request, &routes, &plan.known);
     let is_ours = snapshot.addresses.is_own_target(&request.uri, flow);
-    let subject =
-        Subject { now, snapshot, state, received, request, routes, origin, is_removed, is_ours };
-    if !subject.is_outward(call) && !forks_anew(snapshot, state, &subject.routes, &plan.known) {
+    let input =
+        PlanInput { now, snapshot, state, received, request, routes, origin, is_removed, is_ours };
+    if !input.is_outward(call) && !forks_anew(snapshot, state, &input.routes, &plan.known) {
         let is_judged = is_new && (call.is_none() || *method != Method::Invite);
-        plan.is_rated = (call.is_some() || subject.routes.token.is_some()) && !is_judged;
-        let routes = &subject.routes;
+        plan.is_rated = (call.is_some() || input.routes.token.is_some()) && !is_judged;
+        let routes = &input.routes;
         if let Some(way) = in_dialog(now, snapshot, state, received, request, routes, &plan.known) {
             return Ok(Planned::Plan(Plan { way, ..plan }));
         }
@@ -129,15 +129,15 @@ pub(crate) fn plan<'a>(
             };
         }
     }
-    let peer = peer_of_sender(&subject);
+    let peer = peer_of_sender(&input);
     if let Some(peer) = peer {
         plan.egress = plan.egress.or(Some(peer.listener));
     }
-    let destination = destination_of(&subject, peer)?;
-    lead_to(&subject, destination, plan)
+    let destination = destination_of(&input, peer)?;
+    lead_to(&input, destination, plan)
 }
 
-impl Subject<'_, '_> {
+impl PlanInput<'_, '_> {
     /// Returns whether it leaves the dialogs and calls that are known alone: a back end or a trusted
     /// source sends it to a target of its own choice. `call` is the one that it belongs to.
     fn is_outward(&self, call: Option<CallRef>) -> bool {
@@ -155,10 +155,10 @@ impl Subject<'_, '_> {
 /// Returns where a request goes that no dialog and no call decides on; `peer` is the other party of
 /// the dialog that a back end sends it within.
 fn destination_of<'a>(
-    subject: &Subject<'_, 'a>,
+    input: &PlanInput<'_, 'a>,
     peer: Option<PeerFlow>,
 ) -> Result<Destination<'a>, Rejection> {
-    let &Subject { snapshot, received, request, ref routes, origin, is_ours, .. } = subject;
+    let &PlanInput { snapshot, received, request, ref routes, origin, is_ours, .. } = input;
     Ok(match (&routes.next, origin) {
         // The party beyond us is named by a Route: the one from which, or to which, the dialog came.
         (Next::Name(_, is_strict), _) if let Some(peer) = peer => {
@@ -181,12 +181,12 @@ fn destination_of<'a>(
 
 /// Completes a plan with the way to its destination, or says what has to be known for that first.
 fn lead_to<'a>(
-    subject: &Subject<'_, 'a>,
+    input: &PlanInput<'_, 'a>,
     destination: Destination<'a>,
     plan: Plan,
 ) -> Result<Planned<'a>, Rejection> {
     let known = &plan.known;
-    let &Subject { now, snapshot, state, received, request, origin, .. } = subject;
+    let &PlanInput { now, snapshot, state, received, request, origin, .. } = input;
     let is_named = matches!(destination, Destination::Name(..));
     let destination = match destination {
         Destination::Name(uri, is_strict) => match request.targets.first() {
@@ -297,8 +297,8 @@ fn forks_anew(
 
 /// Returns the flow of the other party of the dialog that a back end sends a request within; `None` if
 /// its token does not say that the dialog is its own.
-fn peer_of_sender(subject: &Subject<'_, '_>) -> Option<PeerFlow> {
-    let &Subject { snapshot, received, request, ref routes, origin, is_removed, .. } = subject;
+fn peer_of_sender(input: &PlanInput<'_, '_>) -> Option<PeerFlow> {
+    let &PlanInput { snapshot, received, request, ref routes, origin, is_removed, .. } = input;
     request.essentials.to_tag?;
     let token = routes.token?;
     let remote = canonical(received.flow.remote);

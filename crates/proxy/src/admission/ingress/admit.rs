@@ -36,12 +36,12 @@ struct Arrival<'a> {
 enum Unadmitted {
     /// It requires a priority that is not known: its reply is written from all of it.
     NotUnderstood,
-    Because(Cause),
+    Because(RefusalCause),
 }
 
 /// Any other reason.
 #[derive(Clone, Copy)]
-enum Cause {
+enum RefusalCause {
     /// Its source is banned.
     Banned,
     /// It repeats a message that was decided on.
@@ -116,7 +116,7 @@ impl Ingress {
     fn admit_ongoing(&mut self, now: Timestamp, class: Class) -> Result<(), Unadmitted> {
         let is_admitted =
             self.gate.decide() == Decide::Service || self.gate.on_ongoing(now, class as u8);
-        if is_admitted { Ok(()) } else { Err(Unadmitted::Because(Cause::Shed)) }
+        if is_admitted { Ok(()) } else { Err(Unadmitted::Because(RefusalCause::Shed)) }
     }
 
     /// Admits new work. `has_room` says whether a lane would take it.
@@ -131,7 +131,7 @@ impl Ingress {
         let Reading { class, lane, fingerprint, begins_call, .. } = *reading;
         let addresses = &view.snapshot.addresses;
         if self.watchman.on_message(now, &received.flow, addresses) {
-            return Err(Unadmitted::Because(Cause::Banned));
+            return Err(Unadmitted::Because(RefusalCause::Banned));
         }
         let (mut sender, claim) = self.watchman.sender(received, class == Class::Invite);
         if claim == Claim::NotUnderstood {
@@ -152,28 +152,28 @@ impl Ingress {
                     && self.watchman.on_excess(now, &received.flow, addresses, limit)
                         != Excess::Refuse =>
             {
-                Err(Unadmitted::Because(Cause::Excess))
+                Err(Unadmitted::Because(RefusalCause::Excess))
             }
-            Verdict::Absorb => Err(Unadmitted::Because(Cause::Absorbed)),
-            Verdict::Refuse(reason) => Err(Unadmitted::Because(Cause::Refused(reason))),
+            Verdict::Absorb => Err(Unadmitted::Because(RefusalCause::Absorbed)),
+            Verdict::Refuse(reason) => Err(Unadmitted::Because(RefusalCause::Refused(reason))),
         }
     }
 
     /// Decides what becomes of a message that is not admitted.
     #[inline(always)]
-    fn turn_away(&mut self, arrival: &Arrival<'_>, cause: Cause) -> Decision {
+    fn turn_away(&mut self, arrival: &Arrival<'_>, cause: RefusalCause) -> Decision {
         let Arrival { now, received, reading, outline, view } = *arrival;
         let Reading { class, fingerprint, .. } = *reading;
         match cause {
-            Cause::Banned => Decision::Drop(DropReason::Banned),
-            Cause::Absorbed => Decision::Drop(DropReason::Absorbed),
-            Cause::Excess => Decision::Refuse(Reason::SourceLimit, None),
-            Cause::Refused(reason) => {
+            RefusalCause::Banned => Decision::Drop(DropReason::Banned),
+            RefusalCause::Absorbed => Decision::Drop(DropReason::Absorbed),
+            RefusalCause::Excess => Decision::Refuse(Reason::SourceLimit, None),
+            RefusalCause::Refused(reason) => {
                 let refused = Refused { received, class, fingerprint, reason: Some(reason) };
                 self.trace.note(now, received, class, reason, &self.gate);
                 Decision::Refuse(reason, self.disposing.reply(&refused, outline, view.snapshot))
             }
-            Cause::Shed => {
+            RefusalCause::Shed => {
                 let refused = Refused { received, class, fingerprint, reason: None };
                 self.trace.note(now, received, class, ReplyReason::Shed, &self.gate);
                 Decision::Shed(self.disposing.reply(&refused, None, view.snapshot))
