@@ -74,13 +74,15 @@ struct Call {
     open: BTreeMap<Name, Open>,
     /// The tags of both ends, as responses to its INVITE have told them.
     dialogs: BTreeSet<Dialog>,
-    /// Of these, those that a 2xx has confirmed, and those whose BYE has passed.
+    /// Of these, those that a 2xx has confirmed, those whose BYE has passed, and those that a BYE
+    /// has ended.
     confirmed: BTreeSet<Dialog>,
     leaving: BTreeSet<Dialog>,
     /// All that were ever open, and of these all that have had their final response.
     begun: BTreeSet<Name>,
     over: BTreeSet<Name>,
 }
+    ended: BTreeSet<Dialog>,
 
 /// A response that was just handed to the balancer: what passes on at the same moment is it.
 #[derive(Clone, Copy, Debug)]
@@ -313,7 +315,8 @@ impl Model {
             (Method::Bye, Phase::Leaving | Phase::Established)
                 if is_success || matches!(status, 408 | 481) =>
             {
-                call.confirmed = &call.confirmed - &std::mem::take(&mut call.leaving);
+                call.confirmed = &call.confirmed - &call.leaving;
+                call.ended.append(&mut call.leaving);
                 if call.confirmed.is_empty() {
                     call.end(seen.now);
                 } else {
@@ -362,6 +365,7 @@ impl Call {
     fn is_established(&self) -> bool {
         matches!(self.phase, Phase::Established | Phase::Leaving)
     }
+            ended: BTreeSet::new(),
 
     /// The call goes elsewhere with this one of its requests.
     fn move_to(&mut self, backend: usize, name: Name) {
@@ -398,9 +402,10 @@ impl Call {
         }
         self.open.insert(name, Open { until: now + PATIENCE, at, is_stateful });
         self.begun.insert(name);
+                self.ended.clear();
     }
 
-    /// A 2xx creates this dialog.
+    /// A 2xx creates this dialog. One that a BYE has ended is not created anew by a copy of its 2xx.
     fn confirm(&mut self, dialog: Dialog) {
         self.dialogs.insert(dialog);
         if self.confirmed.insert(dialog) && self.phase == Phase::Leaving {
@@ -411,6 +416,9 @@ impl Call {
     /// Something passes, in this dialog if in any.
     fn touch(
         &mut self,
+        if self.ended.contains(&dialog) {
+            return;
+        }
         now: Timestamp,
         method: Method,
         dialog: Option<Dialog>,
