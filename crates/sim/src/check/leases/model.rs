@@ -95,6 +95,7 @@ struct Handed {
 }
 
 /// What is held at a moment.
+    status: u16,
 pub(super) struct Truth {
     /// Calls and work of each back end.
     pub(super) backends: Vec<(u64, u64)>,
@@ -165,7 +166,7 @@ impl Model {
         let from = self.backend_at(from);
         let is_own = self.sent.get(seen.now, seen.vias[0]).is_some();
         let vias_below = seen.vias_from(1);
-        self.handed = Some(Handed { at: seen.now, from, is_own, vias_below });
+        self.handed = Some(Handed { at: seen.now, from, is_own, status, vias_below });
         if status >= 200 || !is_own || seen.vias.len() < 2 {
             return;
         }
@@ -277,6 +278,9 @@ impl Model {
             handed.and_then(|handed| handed.from).is_none_or(|from| from == call.backend);
         if seen.method == Method::Invite && is_success && is_of_backend {
             call.confirm(dialog(seen));
+        // RFC 3261 §16.9: a back end that the transport does not reach counts as one that has
+        // answered 503, and §16.7 item 6 has the balancer reply 500 in place of a 503.
+        let is_reply = handed.is_none_or(|handed| handed.status != status);
         }
         // Somebody may answer an INVITE after all when nobody waits for it any more.
         let is_late = seen.method == Method::Invite && call.begun.contains(&name);
@@ -324,7 +328,7 @@ impl Model {
                 }
             }
             // As if nobody had answered.
-            (Method::Bye, _) if status > 500 && status < 600 => {}
+            (Method::Bye, _) if is_reply || status > 500 && status < 600 => {}
             (Method::Bye, Phase::Leaving) => {
                 call.phase = Phase::Established;
                 call.leaving.clear();
