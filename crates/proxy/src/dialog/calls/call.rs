@@ -192,15 +192,18 @@ impl Call {
         self.is_repeated(transaction) && (transaction.method != Method::Invite || self.copy == copy)
     }
 
-    /// True for another copy of the INVITE that the call waits to be answered.
+    /// True for another copy of the INVITE that the call waits to be answered, or that has set it
+    /// up.
     ///
     /// RFC 3261 §8.2.2.2: "If the From tag, Call-ID, and CSeq exactly match those associated with
     /// an ongoing transaction, but the request does not match that transaction [...]. The same
     /// request has arrived at the UAS more than once, following different paths, most likely due to
     /// forking." The UAS answers it with 482 where it knows the first, which is at the same back
-    /// end. No more of them are taken for copies than transactions of a call are kept apart.
+    /// end. RFC 6026 §7.1 keeps the transaction of an answered INVITE for 64·T1; a copy that comes
+    /// later is no other call either, since that would have another From-tag (RFC 3261 §19.3). No
+    /// more of them are taken for copies than transactions of a call are kept apart.
     pub(crate) fn is_copied_by(&self, copy: u32) -> bool {
-        copy != 0 && self.phase == Phase::Trying && self.copy == copy && !self.open.is_full()
+        copy != 0 && self.phase.goes_on() && self.copy == copy && !self.open.is_full()
     }
 
     /// Returns whether a new INVITE may be the next of this entry: nothing is counted for another
