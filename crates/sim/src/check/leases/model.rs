@@ -19,6 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(32);
 /// on.
 const TIMER_C: Duration = Duration::from_secs(190);
 
+/// RFC 3261 §17.2.1: Timer C of an element behind the balancer, which then answers with 408 and repeats
+/// that for 64·T1.
+const TRYING_MAX: Duration = Duration::from_secs(190 + 32);
+
 /// RFC 3261 §13.3.1.4: 64·T1, after which an answerer that has got no ACK ends the call, and as
 /// long for that.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(64);
@@ -78,11 +82,11 @@ struct Call {
     /// has ended.
     confirmed: BTreeSet<Dialog>,
     leaving: BTreeSet<Dialog>,
+    ended: BTreeSet<Dialog>,
     /// All that were ever open, and of these all that have had their final response.
     begun: BTreeSet<Name>,
     over: BTreeSet<Name>,
 }
-    ended: BTreeSet<Dialog>,
 
 /// A response that was just handed to the balancer: what passes on at the same moment is it.
 #[derive(Clone, Copy, Debug)]
@@ -91,11 +95,11 @@ struct Handed {
     from: Option<usize>,
     /// To a request that the balancer has sent in this life.
     is_own: bool,
+    status: u16,
     vias_below: u64,
 }
 
 /// What is held at a moment.
-    status: u16,
 pub(super) struct Truth {
     /// Calls and work of each back end.
     pub(super) backends: Vec<(u64, u64)>,
@@ -188,7 +192,7 @@ impl Model {
                 // RFC 3261 §16.7 item 2: a provisional response resets Timer C.
                 if seen.method == Method::Invite {
                     open.until = seen.now + TIMER_C;
-                    call.until = call.until.max(open.until);
+                    call.until = call.until.max(seen.now + TRYING_MAX);
                 }
             }
             Some(_) => {}
@@ -274,13 +278,13 @@ impl Model {
         }
         let Some(call) = self.call(seen) else { return };
         let is_success = (200..300).contains(&status);
+        // RFC 3261 §16.9: a back end that the transport does not reach counts as one that has
+        // answered 503, and §16.7 item 6 has the balancer reply 500 in place of a 503.
+        let is_reply = handed.is_none_or(|handed| handed.status != status);
         let is_of_backend =
             handed.and_then(|handed| handed.from).is_none_or(|from| from == call.backend);
         if seen.method == Method::Invite && is_success && is_of_backend {
             call.confirm(dialog(seen));
-        // RFC 3261 §16.9: a back end that the transport does not reach counts as one that has
-        // answered 503, and §16.7 item 6 has the balancer reply 500 in place of a 503.
-        let is_reply = handed.is_none_or(|handed| handed.status != status);
         }
         // Somebody may answer an INVITE after all when nobody waits for it any more.
         let is_late = seen.method == Method::Invite && call.begun.contains(&name);
@@ -361,6 +365,7 @@ impl Call {
             dialogs: BTreeSet::new(),
             confirmed: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            ended: BTreeSet::new(),
             begun: BTreeSet::new(),
             over: BTreeSet::new(),
         }
@@ -369,7 +374,6 @@ impl Call {
     fn is_established(&self) -> bool {
         matches!(self.phase, Phase::Established | Phase::Leaving)
     }
-            ended: BTreeSet::new(),
 
     /// The call goes elsewhere with this one of its requests.
     fn move_to(&mut self, backend: usize, name: Name) {
@@ -398,6 +402,7 @@ impl Call {
                 self.dialogs.clear();
                 self.confirmed.clear();
                 self.leaving.clear();
+                self.ended.clear();
             }
             self.phase = Phase::Trying;
             if at.is_some() {
@@ -406,12 +411,14 @@ impl Call {
         }
         self.open.insert(name, Open { until: now + PATIENCE, at, is_stateful });
         self.begun.insert(name);
-                self.ended.clear();
     }
 
     /// A 2xx creates this dialog. One that a BYE has ended is not created anew by a copy of its 2xx.
     fn confirm(&mut self, dialog: Dialog) {
         self.dialogs.insert(dialog);
+        if self.ended.contains(&dialog) {
+            return;
+        }
         if self.confirmed.insert(dialog) && self.phase == Phase::Leaving {
             self.phase = Phase::Established;
         }
@@ -420,9 +427,6 @@ impl Call {
     /// Something passes, in this dialog if in any.
     fn touch(
         &mut self,
-        if self.ended.contains(&dialog) {
-            return;
-        }
         now: Timestamp,
         method: Method,
         dialog: Option<Dialog>,
@@ -441,7 +445,7 @@ impl Call {
         self.until = match self.phase {
             Phase::Established if dialog.is_some() && self.is_acknowledged => now + idle_max,
             Phase::Established => self.until,
-            Phase::Trying if self.is_answered => now + TIMER_C,
+            Phase::Trying if self.is_answered => now + TRYING_MAX,
             _ => now + PATIENCE,
         };
     }
