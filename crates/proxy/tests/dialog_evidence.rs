@@ -174,6 +174,22 @@ fn copies_of_a_call_go_where_it_is_and_are_few() {
     }
 }
 
+// Swarm seed 10264. A proxy before this one forwards an INVITE, is restarted, and forwards the caller's
+// repetition under another branch. RFC 6026 §7.1: the transaction of an answered INVITE is ongoing for
+// 64·T1 more.
+#[test]
+fn a_copy_of_an_answered_invite_is_no_other_call() {
+    for mode in MODES {
+        let mut s = limited(mode, [calls(2), calls(2)]);
+        let there = call(&mut s, "a").unwrap();
+        let copy = forwarded(s.send(CALLER, &under("z9hG4bK-copy", &invite("a")))).unwrap();
+        assert_eq!((copy.to, s.held()), (there.to, vec![1, 0]), "{mode:?}");
+        s.send(BACKEND_A, &copy.answer("482 Loop Detected"));
+        end(&mut s, "a");
+        assert_eq!(s.held(), [0, 0], "{mode:?}");
+    }
+}
+
 // RFC 3261 §15.1.2: "If the BYE does not match an existing dialog, the UAS core SHOULD generate a
 // 481 (Call/Transaction Does Not Exist) response".
 #[test]

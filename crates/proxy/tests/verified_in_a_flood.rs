@@ -43,6 +43,23 @@ fn a_back_end_cancels_its_call_during_a_flood() {
     assert!(sent.iter().any(|sent| sent.start().starts_with("CANCEL")), "{sent:#?}");
 }
 
+/// Swarm seed 893. A fork may set up more dialogs than a call keeps; RFC 3261 §13.2.2.4 has the caller
+/// acknowledge and end each of them.
+#[test]
+fn a_further_dialog_of_a_fork_ends_during_a_flood() {
+    let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
+    let outs = s.send(CALLER, &invite("c1"));
+    let out = |to| outs.iter().find(|sent| sent.to == address(to)).unwrap();
+    s.send(BACKEND_A, &out(BACKEND_A).answer("200 OK"));
+    let other = |text: String| text.replace(";tag=callee", ";tag=other");
+    s.send(BACKEND_B, &other(out(BACKEND_B).answer("200 OK")));
+    let route = format!("Totag\r\nRoute: {}\r\n", out(BACKEND_B).header("Record-Route"));
+    flood(&mut s);
+    s.offer(CALLER, other(request("BYE", BOB, "c1", 2, &route)).as_bytes());
+    let sent = next(&mut s);
+    assert!(sent.iter().any(|sent| sent.start().starts_with("BYE")), "{sent:#?}");
+}
+
 /// RFC 3261 §17.2.3: the branch of RFC 2543 names no transaction.
 #[test]
 fn a_cancel_without_magic_cookie_is_served_during_a_flood() {

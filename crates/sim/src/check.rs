@@ -287,10 +287,10 @@ impl Tap for Checkers {
         let origin = self.provenance.origin(&seen);
         provenance::check(&seen, &origin, found);
         forwarding::check(&seen, &origin, found);
-        self.finals.on_sent(&seen, flow.transport, &self.lives, found);
+        self.finals.on_sent(&seen, (flow, &origin), &self.lives, found);
         self.answers.on_sent(&seen);
         self.hops.on_sent(&seen, origin.copies(), found);
-        self.calls.on_sent(&seen);
+        self.calls.on_sent(&seen, flow.transport);
         self.leases.on_sent(&seen, flow);
         self.innocents.on_sent(&seen, &self.fronts);
         let Some(front) = self.fronts.get(&from) else { return };

@@ -56,11 +56,20 @@ impl View<'_> {
                     &received.bytes,
                 )
             }),
-            // Else the call was made before a restart, or at another instance.
-            Some(_) => self
-                .calls
-                .is_within(&self.snapshot.keys, fingerprint, &received.bytes)
-                .unwrap_or_else(|| has_route_token(now, self.snapshot, received, scan.call_id)),
+            Some(_) => {
+                let is_within =
+                    self.calls.is_within(&self.snapshot.keys, fingerprint, &received.bytes);
+                let has_token = || has_route_token(now, self.snapshot, received, scan.call_id);
+                match is_within {
+                    // A fork may set up more dialogs than a call keeps, each of which its caller has
+                    // to acknowledge and to end (RFC 3261 §13.2.2.4). An INVITE with an invented
+                    // To-tag may begin something new (§12.2.2), so no token vouches for it.
+                    Some(false) => method != Method::Invite && has_token(),
+                    Some(true) => true,
+                    // The call was made before a restart, or at another instance.
+                    None => has_token(),
+                }
+            }
         }
     }
 

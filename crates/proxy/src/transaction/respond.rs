@@ -230,8 +230,9 @@ fn settle_call(step: &mut Step<'_>, context: &Context, member: Option<Member>) {
     let Some(call) = step.routing.calls.get(context.call) else { return };
     if call.member != member {
         let Context { identity, method, .. } = *context;
-        step.routing.calls.move_to(context.call, identity, member);
-        record_place(step, context.call, member);
+        if step.routing.calls.move_to(context.call, identity, member) {
+            record_place(step, context.call, member);
+        }
         let (transaction, evidence) = (Transaction { identity, method }, Evidence::default());
         count_request(step, context.call, member, transaction, evidence, None);
     }

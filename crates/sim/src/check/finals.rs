@@ -21,14 +21,24 @@
 //! two transactions, the second of which outlives the call: BYEs are left out there.
 //!
 //! A 481 to a CANCEL is left out at proxies: ours answers a CANCEL for as long as it knows the
-//! INVITE, and passes on a copy that comes later (§16.10).
+//! INVITE, and passes on a copy that comes later (§16.10). A copy of a CANCEL that comes from another
+//! address is answered there, with that address in the Via (§18.2.1): of that response only the status
+//! and the To-tag are compared.
+//!
+//! Nor does a 481 of a proxy's own end what is watched of a BYE. It is given without a transaction, for
+//! a dialog that the proxy does not know: a fork may set up more dialogs than a call keeps, and the
+//! proxy comes to know a further one when another has ended. A caller sends a BYE for each copy of a
+//! 2xx whose dialog it does not keep (§13.2.2.4), all in one transaction, so a later one may go on.
+//! After any other final response it is compared as all are.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate_sip::Method;
-use tidegate_world::{Timestamp, Transport};
+use tidegate_world::{Flow, Timestamp};
 
 use super::lives::Lives;
+use super::provenance::Origin;
 use super::recent::Recent;
 use super::seen::{Seen, Transaction};
 use super::{Findings, Role};
@@ -53,10 +63,20 @@ struct Answered {
     asked: Timestamp,
     /// When its transaction is over, once it has its final response.
     over: Option<Timestamp>,
-    /// A final response other than 2xx to an INVITE: status, and what its copies have in common.
-    last: Option<(u16, u64)>,
+    /// A final response other than 2xx to an INVITE.
+    last: Option<Last>,
     /// 2xx to an INVITE: To-tag and hash.
     successes: Vec<(u64, u64)>,
+}
+
+/// A final response whose copies are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Last {
+    status: u16,
+    to_tag: u64,
+    whole: u64,
+    /// Address to which it went.
+    to: SocketAddr,
 }
 
 #[derive(Debug, Default)]
@@ -90,12 +110,13 @@ impl Finals {
     pub(super) fn on_sent(
         &mut self,
         seen: &Seen,
-        transport: Transport,
+        (flow, origin): (Flow, &Origin),
         lives: &Lives,
         found: &mut Findings,
     ) {
         let Some(status) = seen.status() else { return };
-        self.has_streams |= transport.is_reliable();
+        let is_reliable = flow.transport.is_reliable();
+        self.has_streams |= is_reliable;
         let exempt = match seen.role {
             Role::Caller | Role::Proxy { stateful: false, .. } => true,
             Role::Answerer { roomy } => {
@@ -117,16 +138,21 @@ impl Finals {
         if lives.is_of_another_life(seen.node, answered.asked) {
             return;
         }
+        let is_unknown =
+            seen.method == Method::Bye && status == 481 && matches!(origin, Origin::Own);
+        if is_unknown && answered.over.is_none() {
+            return;
+        }
         if answered.over.is_some_and(|over| over <= seen.now) {
             if answered.knows(seen, status) {
                 return;
             }
             *answered = Answered { asked: answered.asked, ..Answered::default() };
         }
-        let wrong = answered.take(seen, status);
+        let wrong = answered.take(seen, status, flow.remote);
         if status >= 200 && answered.over.is_none() {
             // RFC 3261 §17.2.2: Timer J fires in "zero seconds for reliable transports".
-            let is_over = transport.is_reliable() && seen.method != Method::Invite;
+            let is_over = is_reliable && seen.method != Method::Invite;
             answered.over = Some(if is_over { seen.now } else { seen.now + LINGER });
         }
         if let Some(wrong) = wrong {
@@ -145,14 +171,16 @@ impl Answered {
     /// Whether it is a copy of what was sent.
     fn knows(&self, seen: &Seen, status: u16) -> bool {
         let success = (seen.to_tag.unwrap_or_default(), seen.whole);
-        self.last == Some((status, seen.whole)) || self.successes.contains(&success)
+        let is_last = |last: Last| (last.status, last.whole) == (status, seen.whole);
+        self.last.is_some_and(is_last) || self.successes.contains(&success)
     }
 
-    /// Takes note of a response; says what is wrong with it.
-    fn take(&mut self, seen: &Seen, status: u16) -> Option<String> {
-        let before = self.last.map(|(status, _)| status);
+    /// Records a response that goes `to` an address; returns what is wrong with it.
+    fn take(&mut self, seen: &Seen, status: u16, to: SocketAddr) -> Option<String> {
+        let before = self.last.map(|last| last.status);
         let before = before.or((!self.successes.is_empty()).then_some(200));
-        let identity = if status == 503 { seen.to_tag.unwrap_or_default() } else { seen.whole };
+        let to_tag = seen.to_tag.unwrap_or_default();
+        let this = Last { status, to_tag, whole: seen.whole, to };
         match status {
             ..200 => before.map(|before| format!("{status} after its final response {before}")),
             200..300 if seen.method == Method::Invite => {
@@ -170,13 +198,23 @@ impl Answered {
                 }
             }
             _ => match (self.last, before) {
-                (Some(last), _) if last == (status, identity) => None,
+                (Some(last), _) if last.is_repeated_by(&this, seen.method) => None,
                 (_, Some(before)) => Some(format!("{status} after its final response {before}")),
                 (_, None) => {
-                    self.last = Some((status, identity));
+                    self.last = Some(this);
                     None
                 }
             },
         }
+    }
+}
+
+impl Last {
+    /// Returns whether `other` is a copy of it.
+    fn is_repeated_by(&self, other: &Self, method: Method) -> bool {
+        let is_elsewhere = method == Method::Cancel && self.to != other.to;
+        self.status == other.status
+            && self.to_tag == other.to_tag
+            && (self.whole == other.whole || self.status == 503 || is_elsewhere)
     }
 }

@@ -4,13 +4,17 @@
 //! proxies.
 //!
 //! - RFC 3261 §17.1.1.3: the ACK to a final response other than 2xx has the branch of its INVITE
-//!   and the To-tag of that response, which has come.
+//!   and the To-tag of that response, which has come. A process that has been restarted passes on
+//!   the rejections of all branches of a fork, and the ACK to one of them to every branch that was
+//!   rejected: a client repeats its first ACK for any further rejection (§17.1.1.2), and an INVITE is
+//!   found by the branch alone (§17.2.3). There the To-tag is that of a rejection of some branch.
 //! - §9.1: "If no provisional response has been received, the CANCEL request MUST NOT be sent";
 //!   it has the branch and the Request-URI of its INVITE.
 //! - §17.1.1.2: Timer A doubles from T1 until Timer B fires at 64·T1: an INVITE is sent 7 times at
 //!   the most. §17.1.2.2: any other request 11 times, as Timer E stops doubling at T2. What a proxy
-//!   passes on without a transaction may come as often on top. The BYE of a caller is left out:
-//!   every copy of a 2xx whose dialog the call does not keep brings one (§13.2.2.4).
+//!   passes on without a transaction may come as often on top. A copy that is served when the
+//!   transaction is over, 64·T1 after its first packet, begins another, which is counted anew with its CANCEL. The BYE of a caller
+//!   is left out: every copy of a 2xx whose dialog the call does not keep brings one (§13.2.2.4).
 //! - §9.1, §16.11: a proxy without transactions gives a CANCEL the branch that the INVITE got, or it
 //!   would find no transaction behind. This is asserted where no back end was replaced, and of a
 //!   CANCEL that comes from where its INVITE came from: whoever has only read the Via of another ends
@@ -20,8 +24,10 @@
 //! cancel it, so a crash excuses nothing.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tidegate_sip::Method;
+use tidegate_world::Timestamp;
 
 use super::recent::Recent;
 use super::seen::{Seen, Transaction};
@@ -37,6 +43,10 @@ const INVITES_MAX: u32 = 7;
 /// How often any other request is sent: at 0, 1, 3 and 7 T1, and then every T2 = 8·T1 up to 63.
 const OTHERS_MAX: u32 = 11;
 
+/// RFC 3261 §17.1.1.2, §17.1.2.2: Timers B and F, 64·T1; a little less, for they begin when the request is
+/// served, and an emulated processor sends it later. The last repetition is sent 63·T1 after the first.
+const PATIENCE: Duration = Duration::from_millis(31_900);
+
 /// To-tags of refusals, and branches of one request, that are remembered.
 const REMEMBERED_MAX: usize = 32;
 
@@ -44,6 +54,9 @@ const REMEMBERED_MAX: usize = 32;
 #[derive(Debug, Default)]
 struct Sent {
     times: u32,
+    /// Start of its transaction, and number of its transactions that were over before.
+    since: Timestamp,
+    over: u32,
     uri: u64,
     has_provisional: bool,
     refusals: Vec<Option<u64>>,
@@ -52,6 +65,8 @@ struct Sent {
 #[derive(Debug, Default)]
 pub(super) struct Hops {
     sent: Recent<Transaction, Sent>,
+    /// To-tags of the refusals of all branches of an INVITE that passes, by the Via that it came with.
+    refused: Recent<(NodeId, u64), Vec<Option<u64>>>,
     /// The INVITEs that a stateless proxy has passed on, by the Via that they came with.
     given: Recent<(NodeId, u64), Given>,
 }
@@ -74,6 +89,13 @@ impl Hops {
         }
         let Some(status) = seen.status().filter(|_| seen.method == Method::Invite) else { return };
         let Some(sent) = self.sent.get(seen.now, seen.transaction()) else { return };
+        if status >= 300
+            && let Some(&below) = seen.vias.get(1)
+            && let Some(tags) = self.refused.entry(seen.now, (seen.node, below))
+            && tags.len() < REMEMBERED_MAX
+        {
+            tags.push(seen.to_tag);
+        }
         match status {
             ..200 => sent.has_provisional = true,
             300.. if sent.refusals.len() < REMEMBERED_MAX => sent.refusals.push(seen.to_tag),
@@ -119,7 +141,7 @@ impl Hops {
     }
 
     pub(super) fn unwatched(&self) -> u64 {
-        self.sent.unwatched() + self.given.unwatched()
+        self.sent.unwatched() + self.refused.unwatched() + self.given.unwatched()
     }
 
     /// A request of a client transaction, or the ACK of one.
@@ -134,8 +156,10 @@ impl Hops {
             // RFC 3261 §16.10 for a CANCEL, and likewise for the ACK to a refusal: a process that has
             // been restarted passes it on under the branch of the INVITE.
             (Method::Ack, Some(invite)) if !of_hop => {
-                let is_refused = invite.refusals.contains(&seen.to_tag);
-                return (!is_refused).then(|| "a 2xx has its own branch".into());
+                let is_refused = !invite.refusals.is_empty();
+                let tags = self.refused.get(seen.now, (seen.node, seen.vias[1]));
+                let is_refusals = tags.is_some_and(|tags| tags.contains(&seen.to_tag));
+                return (!is_refused || !is_refusals).then(|| "a 2xx has its own branch".into());
             }
             (Method::Ack, Some(invite)) => {
                 let is_due = invite.refusals.contains(&seen.to_tag);
@@ -152,15 +176,37 @@ impl Hops {
             }
             _ => {}
         }
-        let sent = self.sent.entry(seen.now, seen.transaction())?;
-        (sent.times, sent.uri) = (sent.times + 1, seen.uri);
+        let (times, over) = self.count(seen, copies)?;
         let times_max = match seen.method {
             Method::Invite => INVITES_MAX,
             // One for each copy of a 2xx whose dialog the call does not keep (§13.2.2.4).
             Method::Bye if seen.role == Role::Caller => return None,
-            _ => OTHERS_MAX + copies,
+            _ => OTHERS_MAX + copies.saturating_sub(over),
         };
-        (sent.times == times_max + 1).then(|| format!("it is sent more than {times_max} times"))
+        (times == times_max + 1).then(|| format!("it is sent more than {times_max} times"))
+    }
+
+    /// Counts a request of a client transaction. Returns how often that has sent it, and how many
+    /// transactions of it were over before.
+    fn count(&mut self, seen: &Seen, copies: u32) -> Option<(u32, u32)> {
+        let (node, branch, _) = seen.transaction();
+        let sent = self.sent.entry(seen.now, seen.transaction())?;
+        let is_over = copies > sent.over + 1 && seen.now >= sent.since + PATIENCE;
+        if sent.times == 0 {
+            sent.since = seen.now;
+        } else if is_over {
+            (sent.times, sent.since, sent.over) = (0, seen.now, sent.over + 1);
+        }
+        (sent.times, sent.uri) = (sent.times + 1, seen.uri);
+        let counts = (sent.times, sent.over);
+        let cancel = (node, branch, Method::Cancel as u32);
+        if is_over
+            && seen.method == Method::Invite
+            && let Some(cancel) = self.sent.get(seen.now, cancel)
+        {
+            cancel.times = 0;
+        }
+        Some(counts)
     }
 
     /// A request that passes a proxy without transactions.

@@ -23,6 +23,12 @@ use crate::transport::budget::Budget;
 /// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
 pub(super) const TIMER_C: Duration = Duration::from_secs(190);
 
+/// Time for which a ringing call is kept without any message. An element behind us that keeps
+/// transactions waits for Timer C as well; then it answers with 408 and, by RFC 3261 §17.2.1, repeats
+/// that for 64·T1. The call bounds how much of that goes to a caller who has proved nothing.
+pub(super) const TRYING_MAX: Duration =
+    Duration::from_secs(TIMER_C.as_secs() + TRANSACTION_MAX.as_secs());
+
 /// How long an answered call without ACK is kept. RFC 3261 §13.3.1.4: "If the server retransmits
 /// the 2xx response for 64*T1 seconds without receiving an ACK, the dialog is confirmed, but the
 /// session SHOULD be terminated. This is accomplished with a BYE", which has as long to be
@@ -192,15 +198,18 @@ impl Call {
         self.is_repeated(transaction) && (transaction.method != Method::Invite || self.copy == copy)
     }
 
-    /// True for another copy of the INVITE that the call waits to be answered.
+    /// True for another copy of the INVITE that the call waits to be answered, or that has set it
+    /// up.
     ///
     /// RFC 3261 §8.2.2.2: "If the From tag, Call-ID, and CSeq exactly match those associated with
     /// an ongoing transaction, but the request does not match that transaction [...]. The same
     /// request has arrived at the UAS more than once, following different paths, most likely due to
     /// forking." The UAS answers it with 482 where it knows the first, which is at the same back
-    /// end. No more of them are taken for copies than transactions of a call are kept apart.
+    /// end. RFC 6026 §7.1 keeps the transaction of an answered INVITE for 64·T1; a copy that comes
+    /// later is no other call either, since that would have another From-tag (RFC 3261 §19.3). No
+    /// more of them are taken for copies than transactions of a call are kept apart.
     pub(crate) fn is_copied_by(&self, copy: u32) -> bool {
-        copy != 0 && self.phase == Phase::Trying && self.copy == copy && !self.open.is_full()
+        copy != 0 && self.phase.goes_on() && self.copy == copy && !self.open.is_full()
     }
 
     /// Returns whether a new INVITE may be the next of this entry: nothing is counted for another
@@ -368,7 +377,7 @@ impl Call {
             if let (Some(i), Method::Invite) = (position, method) {
                 // RFC 3261 §16.7 item 2: a provisional response resets Timer C.
                 self.open[i].until = now + TIMER_C;
-                self.deadline = self.deadline.max(now + TIMER_C);
+                self.deadline = self.deadline.max(now + TRYING_MAX);
             }
             return;
         }
@@ -376,8 +385,10 @@ impl Call {
             return;
         }
         let is_toward_backend = position.is_some_and(|i| self.open[i].lease.is_some());
-        if let Some(i) = position {
-            self.close(i);
+        match position {
+            Some(i) => self.close(i),
+            // It came when nobody waited for it any more. Its copies belong to the call as well.
+            None => self.remember(transaction),
         }
         let was_established = self.phase == Phase::Established;
         match (method, self.phase) {
@@ -488,7 +499,7 @@ impl Call {
                 self.deadline = self.established_until(now, idle_max);
             }
             Phase::Established => {}
-            Phase::Trying if self.answered => self.deadline = now + TIMER_C,
+            Phase::Trying if self.answered => self.deadline = now + TRYING_MAX,
             _ => self.deadline = now + TRANSACTION_MAX,
         }
     }
@@ -514,10 +525,16 @@ impl Call {
     }
 
     fn close(&mut self, position: usize) {
+        let transaction = self.open.swap_remove(position).transaction;
+        self.remember(transaction);
+    }
+
+    /// Remembers a transaction that is over.
+    fn remember(&mut self, transaction: Transaction) {
         if self.closed.is_full() {
             self.closed.remove(0);
         }
-        self.closed.push(self.open.swap_remove(position).transaction.mark());
+        self.closed.push(transaction.mark());
     }
 
     /// Whether an INVITE waits for its final response.

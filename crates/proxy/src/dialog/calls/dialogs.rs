@@ -18,6 +18,8 @@ pub(super) struct Dialogs {
     confirmed: u8,
     /// Bit by bit, whether a BYE has passed that is not answered.
     leaving: u8,
+    /// Bit by bit, whether a BYE has ended it.
+    ended: u8,
 }
 
 impl Dialogs {
@@ -40,7 +42,11 @@ impl Dialogs {
     }
 
     /// A response to the INVITE creates the dialog with this hash, 0 for none. Without room it
-    /// takes the place of one that no 2xx has confirmed.
+    /// takes the place of one that no 2xx has confirmed, or that has ended.
+    ///
+    /// RFC 3261 §13.3.1.4: the callee repeats its 2xx until the ACK comes, so a copy may pass after
+    /// the BYE was answered. §15.1.1: then "the UAC MUST consider the session and the dialog
+    /// terminated". A copy does not create the dialog anew, or no BYE would end the call.
     pub(super) fn note(&mut self, dialog: u32, is_confirmed: bool) {
         if dialog == 0 {
             return;
@@ -49,8 +55,12 @@ impl Dialogs {
         let free = || self.hashes.iter().position(|&hash| hash == 0);
         let early = || (0..DIALOGS_MAX).find(|i| is_confirmed && self.confirmed >> i & 1 == 0);
         let Some(i) = same.or_else(free).or_else(early) else { return };
-        self.hashes[i] = dialog;
-        self.confirmed |= u8::from(is_confirmed) << i;
+        if same.is_none() {
+            self.hashes[i] = dialog;
+            self.leaving &= !(1 << i);
+            self.ended &= !(1 << i);
+        }
+        self.confirmed |= (u8::from(is_confirmed) << i) & !self.ended;
     }
 
     /// A BYE passes within the dialog with this hash.
@@ -72,6 +82,7 @@ impl Dialogs {
     /// A BYE has ended its dialog. Whether no other is left.
     pub(super) fn on_bye_answered(&mut self) -> bool {
         self.confirmed &= !self.leaving;
+        self.ended |= self.leaving;
         self.leaving = 0;
         self.confirmed == 0
     }
@@ -111,6 +122,35 @@ mod tests {
         dialogs.on_bye_failed();
         assert!(!dialogs.are_leaving());
         dialogs.on_bye(1);
+        assert!(dialogs.on_bye_answered());
+    }
+
+    // RFC 3261 §13.3.1.4: a callee repeats its 2xx until it gets the ACK.
+    #[test]
+    fn a_copy_of_its_2xx_does_not_begin_an_ended_dialog_anew() {
+        let mut dialogs = Dialogs::default();
+        dialogs.note(1, true);
+        dialogs.note(2, true);
+        dialogs.on_bye(2);
+        assert!(!dialogs.on_bye_answered());
+        dialogs.note(2, true);
+        assert!(dialogs.contains(2), "a copy of its BYE belongs to it");
+        dialogs.on_bye(1);
+        assert!(dialogs.are_leaving() && dialogs.on_bye_answered());
+    }
+
+    #[test]
+    fn what_takes_the_place_of_an_ended_dialog_lives() {
+        let mut dialogs = Dialogs::default();
+        dialogs.note(1, true);
+        dialogs.note(2, true);
+        dialogs.on_bye(2);
+        assert!(!dialogs.on_bye_answered());
+        dialogs.note(3, true);
+        assert!(dialogs.contains(3) && !dialogs.contains(2));
+        dialogs.on_bye(1);
+        assert!(!dialogs.on_bye_answered());
+        dialogs.on_bye(3);
         assert!(dialogs.on_bye_answered());
     }
 }

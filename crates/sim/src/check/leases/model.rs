@@ -19,6 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(32);
 /// on.
 const TIMER_C: Duration = Duration::from_secs(190);
 
+/// RFC 3261 §17.2.1: Timer C of an element behind the balancer, which then answers with 408 and repeats
+/// that for 64·T1.
+const TRYING_MAX: Duration = Duration::from_secs(190 + 32);
+
 /// RFC 3261 §13.3.1.4: 64·T1, after which an answerer that has got no ACK ends the call, and as
 /// long for that.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(64);
@@ -74,9 +78,11 @@ struct Call {
     open: BTreeMap<Name, Open>,
     /// The tags of both ends, as responses to its INVITE have told them.
     dialogs: BTreeSet<Dialog>,
-    /// Of these, those that a 2xx has confirmed, and those whose BYE has passed.
+    /// Of these, those that a 2xx has confirmed, those whose BYE has passed, and those that a BYE
+    /// has ended.
     confirmed: BTreeSet<Dialog>,
     leaving: BTreeSet<Dialog>,
+    ended: BTreeSet<Dialog>,
     /// All that were ever open, and of these all that have had their final response.
     begun: BTreeSet<Name>,
     over: BTreeSet<Name>,
@@ -89,6 +95,7 @@ struct Handed {
     from: Option<usize>,
     /// To a request that the balancer has sent in this life.
     is_own: bool,
+    status: u16,
     vias_below: u64,
 }
 
@@ -163,7 +170,7 @@ impl Model {
         let from = self.backend_at(from);
         let is_own = self.sent.get(seen.now, seen.vias[0]).is_some();
         let vias_below = seen.vias_from(1);
-        self.handed = Some(Handed { at: seen.now, from, is_own, vias_below });
+        self.handed = Some(Handed { at: seen.now, from, is_own, status, vias_below });
         if status >= 200 || !is_own || seen.vias.len() < 2 {
             return;
         }
@@ -185,7 +192,7 @@ impl Model {
                 // RFC 3261 §16.7 item 2: a provisional response resets Timer C.
                 if seen.method == Method::Invite {
                     open.until = seen.now + TIMER_C;
-                    call.until = call.until.max(open.until);
+                    call.until = call.until.max(seen.now + TRYING_MAX);
                 }
             }
             Some(_) => {}
@@ -271,6 +278,9 @@ impl Model {
         }
         let Some(call) = self.call(seen) else { return };
         let is_success = (200..300).contains(&status);
+        // RFC 3261 §16.9: a back end that the transport does not reach counts as one that has
+        // answered 503, and §16.7 item 6 has the balancer reply 500 in place of a 503.
+        let is_reply = handed.is_none_or(|handed| handed.status != status);
         let is_of_backend =
             handed.and_then(|handed| handed.from).is_none_or(|from| from == call.backend);
         if seen.method == Method::Invite && is_success && is_of_backend {
@@ -313,7 +323,8 @@ impl Model {
             (Method::Bye, Phase::Leaving | Phase::Established)
                 if is_success || matches!(status, 408 | 481) =>
             {
-                call.confirmed = &call.confirmed - &std::mem::take(&mut call.leaving);
+                call.confirmed = &call.confirmed - &call.leaving;
+                call.ended.append(&mut call.leaving);
                 if call.confirmed.is_empty() {
                     call.end(seen.now);
                 } else {
@@ -321,7 +332,7 @@ impl Model {
                 }
             }
             // As if nobody had answered.
-            (Method::Bye, _) if status > 500 && status < 600 => {}
+            (Method::Bye, _) if is_reply || status > 500 && status < 600 => {}
             (Method::Bye, Phase::Leaving) => {
                 call.phase = Phase::Established;
                 call.leaving.clear();
@@ -354,6 +365,7 @@ impl Call {
             dialogs: BTreeSet::new(),
             confirmed: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            ended: BTreeSet::new(),
             begun: BTreeSet::new(),
             over: BTreeSet::new(),
         }
@@ -390,6 +402,7 @@ impl Call {
                 self.dialogs.clear();
                 self.confirmed.clear();
                 self.leaving.clear();
+                self.ended.clear();
             }
             self.phase = Phase::Trying;
             if at.is_some() {
@@ -400,9 +413,12 @@ impl Call {
         self.begun.insert(name);
     }
 
-    /// A 2xx creates this dialog.
+    /// A 2xx creates this dialog. One that a BYE has ended is not created anew by a copy of its 2xx.
     fn confirm(&mut self, dialog: Dialog) {
         self.dialogs.insert(dialog);
+        if self.ended.contains(&dialog) {
+            return;
+        }
         if self.confirmed.insert(dialog) && self.phase == Phase::Leaving {
             self.phase = Phase::Established;
         }
@@ -429,7 +445,7 @@ impl Call {
         self.until = match self.phase {
             Phase::Established if dialog.is_some() && self.is_acknowledged => now + idle_max,
             Phase::Established => self.until,
-            Phase::Trying if self.is_answered => now + TIMER_C,
+            Phase::Trying if self.is_answered => now + TRYING_MAX,
             _ => now + PATIENCE,
         };
     }

@@ -99,6 +99,8 @@ fn every_ending_gives_back_what_was_counted() {
     t.pass(TIMER_C - Duration::from_secs(1));
     assert_eq!(t.counts(), (1, 175, 1));
     t.pass(TRANSACTION_MAX);
+    assert_eq!(t.counts(), (1, 0, 0));
+    t.pass(TRANSACTION_MAX);
     assert_eq!(t.counts(), (0, 0, 0));
 
     // Both sides vanish.

@@ -32,6 +32,23 @@ fn what_is_sent_while_it_rings_does_not_shorten_timer_c() {
     assert_eq!(t.counts(), (1, 175, 1));
 }
 
+// Swarm seed 871. RFC 3261 §16.8: a proxy behind this one gives an INVITE up by its own Timer C, as late
+// as this one would forget the call, and repeats its 408 for 64·T1 (§17.2.1).
+#[test]
+fn a_call_that_another_gives_up_after_timer_c_is_known_until_its_last_408() {
+    let mut t = Table::new(10);
+    let call = t.insert(1);
+    t.request(call, Method::Invite, 1);
+    t.response(call, Method::Invite, 1, 180);
+    t.pass(TIMER_C);
+    t.response(call, Method::Invite, 1, 408);
+    assert_eq!(t.counts(), (0, 0, 0));
+    t.pass(TRANSACTION_MAX - Duration::from_millis(1));
+    assert_eq!(t.calls.find_of(1, transaction(Method::Invite, 1)), Some(call));
+    t.pass(Duration::from_millis(1));
+    assert_eq!(t.calls.find(1), None);
+}
+
 #[test]
 fn a_call_of_the_back_ends_lasts_as_long_as_one_to_it() {
     let mut t = Table::new(10);
