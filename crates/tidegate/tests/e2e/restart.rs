@@ -104,8 +104,9 @@ fn a_kill_under_traffic_loses_no_call() {
         scenario: "uac-routes",
         calls: 3 * CALLS,
         rate_cps: 200,
-        // Time for a lost ACK to be sent again before the BYE.
-        hold_ms: 2000,
+        // Time for an ACK that both kills lose to be sent again before the BYE: a 200 is repeated
+        // after 0.5, 1.5 and 3.5 s.
+        hold_ms: 4000,
         ..Load::default()
     };
     let caller = Sipp::caller(&stage, tidegate.address(), &load);
