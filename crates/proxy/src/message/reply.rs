@@ -1,6 +1,7 @@
 //! Replies that the proxy makes itself, without keeping any state.
 
 use arrayvec::ArrayVec;
+use memchr::memmem;
 use tidegate_sip::{
     Message, Method, Outline, Reply, ScanStart, reason, reply_target, scan_ack, write_reply_by_via,
 };
@@ -43,9 +44,19 @@ pub(crate) fn is_own_tag(keys: &Keys, to_tag: &[u8], call_id: &[u8], branch: &[u
 
 /// Whether `bytes` are an ACK to a reply of ours, which ends here.
 pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
-    scan_ack(bytes).is_some_and(|ack| {
-        is_own_tag(keys, ack.to_tag, ack.call_id, ack.branch.unwrap_or_default())
-    })
+    may_have_own_tag(bytes)
+        && scan_ack(bytes).is_some_and(|ack| {
+            is_own_tag(keys, ack.to_tag, ack.call_id, ack.branch.unwrap_or_default())
+        })
+}
+
+/// Returns whether some parameter could have a value that begins as our To-tags do: most ACKs are
+/// for responses of back ends and need not be scanned.
+///
+/// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]" and "EQUAL = SWS "=" SWS ; equal".
+fn may_have_own_tag(bytes: &[u8]) -> bool {
+    memmem::find_iter(bytes, PREFIX)
+        .any(|at| matches!(bytes[..at].last(), Some(b'=' | b' ' | b'\t' | b'\r' | b'\n')))
 }
 
 /// RFC 3261 §20.35: the Server header of a reply by a proxy that calls itself `name`, if it does. "The
@@ -325,6 +336,10 @@ mod tests {
             (";tag=tg", ";gat=tg"),
         ] {
             assert!(!is_own_ack(&keys(), ack.replacen(from, to, 1).as_bytes()), "{to:?}");
+        }
+        // RFC 3261 §25.1: white space may stand around the equals sign.
+        for equal in ["tag = tg", "tag=\ttg", "tag =\r\n tg"] {
+            assert!(is_own_ack(&keys(), ack.replacen("tag=tg", equal, 1).as_bytes()), "{equal:?}");
         }
         let others = Keys::new(&Secret::of([2; 32]), 0);
         assert!(!is_own_ack(&others, ack.as_bytes()));
