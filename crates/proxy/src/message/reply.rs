@@ -5,10 +5,11 @@ use memchr::memmem;
 use tidegate_sip::{
     Message, Method, Outline, Reply, ScanStart, reason, reply_target, scan_ack, write_reply_by_via,
 };
-use tidegate_world::{Buffer, Flow, Pool, Received, Transmit};
+use tidegate_world::{Batching, Buffer, Flow, Pool, Received, Transmit};
 
 use crate::keys::Keys;
 use crate::keys::text64::{encode, text_len};
+use crate::message::batching::sequence_of;
 use crate::rejection::Hints;
 
 /// Begins every To-tag of ours, so that an ACK to a back end's response costs no hash.
@@ -120,7 +121,8 @@ pub(crate) fn rejection_of(
     let mut bytes: Buffer = pool.take();
     outline.write_reply(&reply, &mut bytes).ok()?;
     let remote = outline.reply_target(source);
-    Some(Transmit { flow: Flow { remote, ..received.flow }, bytes })
+    let batching = Batching { sequence: sequence_of(scan.call_id), pad_at: 0 };
+    Some(Transmit { flow: Flow { remote, ..received.flow }, bytes, batching })
 }
 
 /// Writes a reply to `message`, which came as `received`; `None` if it has no usable Via or
@@ -150,7 +152,7 @@ pub(crate) fn reply(
     let mut bytes: Buffer = pool.take();
     write_reply_by_via(message, Some(&via), &reply, &mut bytes).ok()?;
     let remote = reply_target(&via, source);
-    Some(Transmit { flow: Flow { remote, ..received.flow }, bytes })
+    Some(Transmit::new(Flow { remote, ..received.flow }, bytes))
 }
 
 /// Lengthens a reply of ours, who call ourselves `name`, to `length` bytes, at most [`PAD_MAX`]; one
