@@ -165,7 +165,7 @@ impl Caller {
         let hop = hop.filter(|hop| hop.is_ipv4() == local.is_ipv4());
         let (transport, remote) = (self.config.transport, hop.unwrap_or(server));
         let flow = Flow { transport, local, remote, connection: None };
-        self.out.push_back(Transmit { flow, bytes });
+        self.out.push_back(Transmit::new(flow, bytes));
     }
 
     fn end(&mut self, id: Id, outcome: Outcome) {

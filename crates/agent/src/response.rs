@@ -26,7 +26,7 @@ pub(crate) fn to(
     // The address is the source's, as its socket has it.
     let port = reply_target(&via, flow.remote).port();
     let remote = SocketAddr::new(flow.remote.ip(), port);
-    Some(Transmit { flow: Flow { remote, ..flow }, bytes })
+    Some(Transmit::new(Flow { remote, ..flow }, bytes))
 }
 
 /// Puts `tail`, which is further headers, an empty line and a body, in the place of a

@@ -181,7 +181,7 @@ impl Flooder {
             self.invite[at..at + DIGITS].copy_from_slice(number.as_bytes());
         }
         self.sent += 1;
-        self.out.push_back(Transmit { flow: self.flow, bytes: self.pool.copy(&self.invite) });
+        self.out.push_back(Transmit::new(self.flow, self.pool.copy(&self.invite)));
     }
 
     /// RFC 3261 §17.1.1.3: Via, From and Call-ID as in the INVITE, which the response
@@ -194,7 +194,7 @@ impl Flooder {
         }
         ack.push_str("CSeq: 1 ACK\r\nMax-Forwards: 70\r\nContent-Length: 0\r\n\r\n");
         let bytes = self.pool.copy(ack.as_bytes());
-        self.out.push_back(Transmit { flow: self.flow, bytes });
+        self.out.push_back(Transmit::new(self.flow, bytes));
     }
 }
 

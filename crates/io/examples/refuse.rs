@@ -111,7 +111,7 @@ impl Core for Refuser {
     fn offer(&mut self, _now: Timestamp, received: Received) {
         if received.bytes.starts_with(b"INVITE ") {
             let bytes = self.pool.copy(ANSWER);
-            self.transmits.push_back(Transmit { flow: received.flow, bytes });
+            self.transmits.push_back(Transmit::new(received.flow, bytes));
         }
     }
 

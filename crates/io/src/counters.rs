@@ -59,6 +59,9 @@ counters! {
     sent_trains,
     /// Datagrams sent in trains; they are among those sent.
     sent_in_trains,
+    /// Bytes of white space added to datagrams so that they could join a train; they are among
+    /// those sent.
+    sent_padding,
     /// Datagrams not sent because the send buffer or the device's queue stayed full.
     send_full,
     /// Datagrams not sent because they were larger than the path carries.

@@ -26,7 +26,10 @@ pub struct Dispatch {
 impl Dispatch {
     /// A sender by the ordinary sockets of `listeners`.
     pub(crate) fn new(listeners: Rc<[Listener]>, counters: Arc<Counters>, limits: &Limits) -> Self {
-        let outbox = if limits.trains { Outbox::new() } else { Outbox::without_trains() };
+        let outbox = match limits.trains {
+            true => Outbox::with_padding(limits.padding),
+            false => Outbox::without_trains(),
+        };
         let failures = VecDeque::with_capacity(FAILURES_MAX);
         let wait = limits.send_wait;
         Self { listeners, outbox, failures, counters, wait, saw_report: false }
@@ -35,7 +38,7 @@ impl Dispatch {
     /// Sends with the next flush, by the socket that its flow's local end names.
     #[inline]
     pub(crate) fn post(&mut self, transmit: Transmit) {
-        let Transmit { flow, bytes } = transmit;
+        let Transmit { flow, bytes, batching } = transmit;
         let home = |(i, l): (usize, &Listener)| Some((i, l.sends_from(flow.local)?));
         // A listener's own address goes before a wildcard that covers it.
         let exact = self.listeners.iter().position(|l| l.local() == flow.local);
@@ -52,7 +55,7 @@ impl Dispatch {
         if self.outbox.is_full() {
             self.flush();
         }
-        self.outbox.push(socket, source, flow.remote, bytes);
+        self.outbox.push_with(socket, source, flow.remote, bytes, batching);
     }
 
     /// Sends what is gathered.
@@ -86,6 +89,7 @@ impl Dispatch {
         counters.sent_bytes.add(flushed.bytes);
         counters.sent_trains.add(flushed.trains);
         counters.sent_in_trains.add(flushed.in_trains);
+        counters.sent_padding.add(flushed.padding);
         counters.send_full.add(flushed.full);
     }
 

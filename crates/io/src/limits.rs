@@ -32,6 +32,9 @@ pub struct Limits {
     /// default `true`. Off for what stands for many: those on one machine receive a train
     /// together, at the socket to which its first datagram is steered.
     pub trains: bool,
+    /// How many bytes of white space may be added to a datagram so that it joins a train, where the
+    /// core allows it; 0 to 64, default 32.
+    pub padding: usize,
     /// How long the core may take to drain after the first request to stop; 0 to
     /// one hour, default 30 s.
     pub drain: Duration,
@@ -48,6 +51,7 @@ impl Default for Limits {
             coalesce: Duration::from_micros(500),
             send_wait: Duration::from_millis(1),
             trains: true,
+            padding: 32,
             drain: Duration::from_secs(30),
         }
     }
@@ -67,6 +71,7 @@ impl Limits {
             ("crossings", self.crossings as u64, 1, 1024),
             ("reports", self.reports as u64, 1, 256),
             ("quantum (µs)", micros(self.quantum), 10, 10_000),
+            ("padding (bytes)", self.padding as u64, 0, 64),
             ("coalesce (µs)", micros(self.coalesce), 0, 2000),
             ("send_wait (µs)", micros(self.send_wait), 0, 10_000),
             ("drain (µs)", micros(self.drain), 0, hour),

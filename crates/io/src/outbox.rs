@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use arrayvec::ArrayVec;
 use libc::{c_uint, iovec, mmsghdr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tidegate_world::{Buffer, Cause};
+use tidegate_world::{Batching, Buffer, Cause};
 
 use crate::BATCH;
 use crate::address::Address;
@@ -24,6 +24,7 @@ use crate::train::{Formation, Train, Wagon};
 /// for an earlier datagram is returned by a later call, once, but others may follow.
 const TRIES: usize = 3;
 
+const _: () = assert!(PIECES * BATCH <= u8::MAX as usize, "where vectors begin fits a byte");
 const _: () = assert!(BATCH == u64::BITS as usize, "a flush keeps one bit an entry");
 
 /// What became of a batch.
@@ -37,6 +38,8 @@ pub struct Flushed {
     pub trains: u64,
     /// Of the datagrams sent, those in trains.
     pub in_trains: u64,
+    /// Bytes of white space added to datagrams, so that they could join a train.
+    pub padding: u64,
     /// Datagrams dropped because send buffer or device queue stayed full.
     pub full: u64,
     /// Datagrams the kernel refused, each reported by itself.
@@ -47,15 +50,19 @@ pub struct Flushed {
 }
 
 /// Up to [`BATCH`] datagrams on their way out. The order of datagrams from one socket to one
-/// destination is kept. Sending allocates nothing.
+/// destination is kept, but for those of different [sequences](Batching::sequence). Sending allocates
+/// nothing.
 ///
 /// Datagrams of one length from one socket to one destination leave as a train, if the
-/// kernel makes trains (Linux 4.18) and nothing on the way is against it. A socket by which
-/// the kernel has refused a train whose datagrams it then sent one by one forms no other.
+/// kernel makes trains (Linux 4.18) and nothing on the way is against it; those that
+/// [may be](Batching::pad_at) are padded to one length. A socket by which the kernel has refused a
+/// train whose datagrams it then sent one by one forms no other.
 pub struct Outbox {
     queue: ArrayVec<Outgoing, BATCH>,
     frames: Box<Frames>,
     trains: bool,
+    /// Bytes added to a datagram at the most.
+    pad_max: usize,
     /// Whether a socket may form trains, by its number, once that was asked.
     forming: Vec<Option<bool>>,
 }
@@ -66,12 +73,24 @@ struct Outgoing {
     /// The local address to leave from, if the socket is bound to a wildcard.
     source: Option<IpAddr>,
     bytes: Buffer,
+    batching: Batching,
 }
+
+/// Pieces of a datagram that is padded.
+const PIECES: usize = 3;
+
+/// Bytes added to a datagram at the most.
+pub(crate) const PAD_MAX: usize = 64;
+
+/// What a datagram is padded with.
+static SPACES: [u8; PAD_MAX] = [b' '; PAD_MAX];
 
 /// What the kernel reads: valid during a flush only.
 struct Frames {
     headers: [mmsghdr; BATCH],
-    vectors: [iovec; BATCH],
+    vectors: [iovec; PIECES * BATCH],
+    /// Where the vectors of each message begin.
+    starts: [u8; BATCH],
     names: [Address; BATCH],
     controls: [Control; BATCH],
 }
@@ -83,26 +102,32 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// An empty outbox.
+    /// An empty outbox that pads nothing.
     pub fn new() -> Self {
-        Self::with_trains(true)
+        Self::of(true, 0)
+    }
+
+    /// An empty outbox that adds up to `pad_max` bytes to a datagram, 64 at the most.
+    pub fn with_padding(pad_max: usize) -> Self {
+        Self::of(true, pad_max.min(PAD_MAX))
     }
 
     /// An empty outbox from which each datagram leaves alone.
     pub fn without_trains() -> Self {
-        Self::with_trains(false)
+        Self::of(false, 0)
     }
 
-    fn with_trains(trains: bool) -> Self {
+    fn of(trains: bool, pad_max: usize) -> Self {
         let frames = Box::new(Frames {
             // SAFETY: headers and vectors are integers and pointers, for which zero is valid.
             headers: unsafe { std::mem::zeroed() },
             // SAFETY: as above.
             vectors: unsafe { std::mem::zeroed() },
+            starts: [0; BATCH],
             names: [Address::empty(); BATCH],
             controls: [Control::empty(); BATCH],
         });
-        Self { queue: ArrayVec::new(), frames, trains, forming: Vec::new() }
+        Self { queue: ArrayVec::new(), frames, trains, pad_max, forming: Vec::new() }
     }
 
     /// Whether it must be flushed before more is put in.
@@ -124,7 +149,24 @@ impl Outbox {
     /// If it is full.
     #[inline]
     pub fn push(&mut self, socket: usize, source: Option<IpAddr>, to: SocketAddr, bytes: Buffer) {
-        self.queue.push(Outgoing { socket, to, source, bytes });
+        self.push_with(socket, source, to, bytes, Batching::default());
+    }
+
+    /// Puts in a datagram, as [`push`](Self::push), that may leave with others as `batching` says.
+    ///
+    /// # Panics
+    /// If it is full, or `pad_at` is not within the datagram.
+    #[inline]
+    pub fn push_with(
+        &mut self,
+        socket: usize,
+        source: Option<IpAddr>,
+        to: SocketAddr,
+        bytes: Buffer,
+        batching: Batching,
+    ) {
+        assert!(usize::from(batching.pad_at) <= bytes.len(), "it is padded within");
+        self.queue.push(Outgoing { socket, to, source, bytes, batching });
     }
 
     /// Sends everything by the sockets that `sockets` names, and empties the outbox.
@@ -137,7 +179,7 @@ impl Outbox {
         wait: Duration,
         mut refused: impl FnMut(usize, Option<IpAddr>, SocketAddr, Cause),
     ) -> Flushed {
-        let Self { queue, frames, trains, forming } = self;
+        let Self { queue, frames, trains, pad_max, forming } = self;
         let mut flushed = Flushed::default();
         let mut patience = Patience { left: wait };
         // One bit an entry that has not met its fate.
@@ -150,7 +192,7 @@ impl Outbox {
             let socket = sockets(number);
             let may_form = *trains && may_form(forming, number, socket);
             let may_join = if may_form { !alone } else { 0 };
-            let formation = frames.fill(queue, pending, number, may_join);
+            let formation = frames.fill(queue, pending, number, may_join, *pad_max);
             let made_up = formation.trains();
             let mut settled = 0;
             flushed.saw_report |= deliver(
@@ -177,12 +219,14 @@ impl Outbox {
                     if fate == Fate::Sent && suspects & bits != 0 {
                         forming[number] = Some(false);
                     }
-                    for &entry in members {
+                    for (place, &entry) in members.iter().enumerate() {
                         let Outgoing { source, to, ref bytes, .. } = queue[usize::from(entry)];
                         match fate {
                             Fate::Sent => {
+                                let padding = formation.padding(k, place, bytes.len());
                                 flushed.sent += 1;
-                                flushed.bytes += bytes.len() as u64;
+                                flushed.bytes += (bytes.len() + padding) as u64;
+                                flushed.padding += padding as u64;
                             }
                             Fate::Full => flushed.full += 1,
                             Fate::Refused(cause, _) => {
@@ -227,13 +271,15 @@ fn refuses_train(code: i32) -> Option<bool> {
 
 impl Frames {
     /// Fills frames for the pending entries of one socket, a frame for each train; returns
-    /// how they are made up. The entries whose bit is set in `may_join` may be in trains.
+    /// how they are made up. The entries whose bit is set in `may_join` may be in trains, for which
+    /// up to `pad_max` bytes are added to each.
     fn fill(
         &mut self,
         queue: &[Outgoing],
         pending: u64,
         socket: usize,
         may_join: u64,
+        pad_max: usize,
     ) -> Formation {
         let chosen =
             |&(i, entry): &(usize, &Outgoing)| pending >> i & 1 == 1 && entry.socket == socket;
@@ -243,26 +289,39 @@ impl Frames {
             source: entry.source,
             len: entry.bytes.len(),
             may_join: may_join >> i & 1 == 1,
+            batching: entry.batching,
         };
-        let formation = Formation::of(queue.iter().enumerate().filter(chosen).map(wagon));
-        for (place, &entry) in formation.order().iter().enumerate() {
-            let bytes = &queue[usize::from(entry)].bytes;
-            self.vectors[place] = iovec {
-                // The kernel only reads, whatever the type says.
-                iov_base: bytes.as_ptr().cast_mut().cast(),
-                iov_len: bytes.len(),
-            };
-        }
+        let wagons = queue.iter().enumerate().filter(chosen).map(wagon);
+        let formation = Formation::of(wagons, pad_max);
+        let mut end = 0;
         for (k, train) in formation.trains().iter().enumerate() {
+            let start = end;
+            for (place, &entry) in formation.members(k).iter().enumerate() {
+                let Outgoing { bytes, batching, .. } = &queue[usize::from(entry)];
+                let mut put = |part: &[u8]| {
+                    // The kernel only reads, whatever the type says.
+                    let iov_base = part.as_ptr().cast_mut().cast();
+                    self.vectors[end] = iovec { iov_base, iov_len: part.len() };
+                    end += 1;
+                };
+                match formation.padding(k, place, bytes.len()) {
+                    0 => put(bytes),
+                    padding => {
+                        let (before, after) = bytes.split_at(batching.pad_at.into());
+                        [before, &SPACES[..padding], after].into_iter().for_each(put);
+                    }
+                }
+            }
             let first = &queue[usize::from(formation.members(k)[0])];
             let (name, name_len) = Address::encode(first.to);
             self.names[k] = name;
+            self.starts[k] = start as u8;
             let control = &mut self.controls[k];
             let used = first.source.map_or(0, |ip| control.leave_from(ip));
             let used = train.segment().map_or(used, |segment| control.cut_into(used, segment));
             let header = &mut self.headers[k].msg_hdr;
             header.msg_namelen = name_len;
-            header.msg_iovlen = train.count() as _;
+            header.msg_iovlen = (end - start) as _;
             header.msg_controllen = used as _;
         }
         formation
@@ -276,14 +335,14 @@ impl Frames {
         assert!(first + count <= BATCH, "a batch has no more trains");
         // SAFETY: the pointers to names, vectors and controls are set here from the one
         // raw pointer that the call uses too, and each has the length `fill` stated: the
-        // vectors of a train are those of its range. The bytes lie in buffers that the
-        // queue holds until the flush ends.
+        // vectors of a train are as many as it said from its start on. The bytes lie in
+        // buffers that the queue holds until the flush ends, and in a static.
         let result = unsafe {
-            for (k, train) in (first..).zip(trains) {
+            for k in first..first + count {
                 let header = &raw mut (*frames).headers[k].msg_hdr;
                 (*header).msg_name = (&raw mut (*frames).names[k]).cast();
                 let vectors = (&raw mut (*frames).vectors).cast::<iovec>();
-                (*header).msg_iov = vectors.add(train.range().start);
+                (*header).msg_iov = vectors.add(usize::from((*frames).starts[k]));
                 (*header).msg_control = (&raw mut (*frames).controls[k]).cast();
             }
             libc::sendmmsg(

@@ -144,6 +144,47 @@ fn a_train_arrives_as_the_datagrams_it_is_made_of() {
     }
 }
 
+/// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary amount of
+/// whitespace on either side of the colon".
+#[test]
+fn messages_of_different_calls_are_padded_to_one_length() {
+    let (sender, receiver, pool) = (socket(), socket(), Pool::new());
+    let to = receiver.local_addr().unwrap();
+    let invite = |call: &str| {
+        format!(
+            "INVITE sip:b SIP/2.0\r\nVia: {call}\r\nCSeq: 1 INVITE\r\nSubject: an INVITE is longer\r\n\r\n"
+        )
+    };
+    let ack = |call: &str| format!("ACK sip:b SIP/2.0\r\nVia: {call}\r\n\r\n");
+    // Of two calls the INVITE and the ACK, and an INVITE that is much longer.
+    let long = "long".repeat(20);
+    let texts = [invite("one"), ack("one"), invite("second"), ack("second"), invite(&long)];
+    let mut outbox = Outbox::with_padding(32);
+    for (text, sequence) in texts.iter().zip([1, 1, 2, 2, 3]) {
+        let pad_at = text.find("Via:").unwrap() as u16 + 4;
+        let batching = Batching { sequence, pad_at };
+        outbox.push_with(0, None, to, pool.copy(text.as_bytes()), batching);
+    }
+    let flushed = outbox.flush(|_| &sender, NO_WAIT, refuse_nothing);
+    assert_eq!((flushed.sent, flushed.trains, flushed.in_trains), (5, 2, 4));
+    // "second" has three letters more than "one".
+    assert_eq!(flushed.padding, 2 * 3);
+    let got: Vec<_> =
+        texts.iter().map(|_| String::from_utf8(received(&receiver).0).unwrap()).collect();
+    assert_eq!(flushed.bytes, got.iter().map(|text| text.len() as u64).sum::<u64>());
+    let padded = |text: &str| text.replacen("Via:", "Via:   ", 1);
+    assert_eq!(
+        got,
+        [
+            padded(&texts[0]),
+            texts[2].clone(),
+            padded(&texts[1]),
+            texts[3].clone(),
+            texts[4].clone()
+        ]
+    );
+}
+
 #[test]
 fn a_train_leaves_a_wildcard_socket_from_the_address_it_is_to() {
     let any = |address: &str| {

@@ -1,12 +1,14 @@
 //! Trains: datagrams that the kernel takes as one and sends one by one (`UDP_SEGMENT`).
 //!
 //! The way down to the device is paid once for a train: most of what sending costs. All its
-//! datagrams go from one address to one other, and have one length; the last may be shorter.
+//! datagrams go from one address to one other, and have one length; the last may be shorter. One
+//! that may be padded becomes as long as the others.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use arrayvec::ArrayVec;
+use tidegate_world::Batching;
 
 use crate::BATCH;
 
@@ -19,7 +21,7 @@ const TRAIN_MAX: usize = 65_507;
 
 /// Trains among which a datagram looks for its own. What is due to more destinations at once
 /// makes short trains anyway.
-const LOOK_BACK: usize = 8;
+const LOOK_BACK: usize = 16;
 
 // linux/udp.h, UDP_MAX_SEGMENTS: 64 until Linux 6.9, then 128.
 const _: () = assert!(BATCH <= 64, "a train may be a whole batch");
@@ -29,13 +31,28 @@ const _: () = assert!(BATCH <= 64, "a train may be a whole batch");
 pub(crate) struct Train {
     first: u8,
     count: u8,
-    /// Bytes of its first datagram.
+    /// Bytes of each of its datagrams, padded; the last one may have fewer.
     segment: usize,
-    bytes: usize,
+    /// Bytes of the shortest before it was padded.
+    shortest: usize,
+    /// Whether another one may join.
     is_open: bool,
+    /// Whether all of them may be padded.
+    may_grow: bool,
 }
 
 impl Train {
+    fn of(wagon: &Wagon) -> Self {
+        Self {
+            first: 0,
+            count: 1,
+            segment: wagon.len,
+            shortest: wagon.len,
+            is_open: wagon.may_join && wagon.len <= SEGMENT_MAX,
+            may_grow: wagon.may_pad(),
+        }
+    }
+
     /// How many datagrams there are in it.
     pub(crate) fn count(&self) -> usize {
         usize::from(self.count)
@@ -51,15 +68,48 @@ impl Train {
         usize::from(self.first)..usize::from(self.first) + self.count()
     }
 
-    fn takes(&self, len: usize) -> bool {
-        self.is_open && (1..=self.segment).contains(&len) && self.bytes + len <= TRAIN_MAX
+    /// Returns how a datagram would join, if it may: no more than `pad_max` bytes are added to any.
+    fn fit(&self, wagon: &Wagon, pad_max: usize) -> Option<Fit> {
+        let Wagon { len, batching, .. } = *wagon;
+        let segment = self.segment.max(len);
+        if !self.is_open || len == 0 || len > SEGMENT_MAX {
+            return None;
+        }
+        let fit = match len {
+            _ if len == self.segment => Fit::Equal,
+            _ if len < self.segment && wagon.may_pad() && self.segment - len <= pad_max => {
+                Fit::Padded
+            }
+            // What may be sent out of turn waits for its like rather than end a train.
+            _ if len < self.segment && batching.sequence == 0 => Fit::Last,
+            _ if len > self.segment && self.may_grow && len - self.shortest <= pad_max => {
+                Fit::Longest
+            }
+            _ => return None,
+        };
+        (segment * (self.count() + 1) <= TRAIN_MAX).then_some(fit)
     }
 
-    fn add(&mut self, len: usize) {
+    fn add(&mut self, wagon: &Wagon, fit: Fit) {
         self.count += 1;
-        self.bytes += len;
-        self.is_open = len == self.segment;
+        self.segment = self.segment.max(wagon.len);
+        self.shortest = self.shortest.min(wagon.len);
+        self.may_grow &= wagon.may_pad();
+        self.is_open = fit != Fit::Last;
     }
+}
+
+/// How a datagram joins a train.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    /// It has the length of the others.
+    Equal,
+    /// It is padded.
+    Padded,
+    /// The others are padded.
+    Longest,
+    /// It is shorter, and the last.
+    Last,
 }
 
 /// A datagram that is to leave.
@@ -73,9 +123,17 @@ pub(crate) struct Wagon {
     pub(crate) len: usize,
     /// Whether it may be part of a train.
     pub(crate) may_join: bool,
+    pub(crate) batching: Batching,
 }
 
-/// Datagrams of one socket, made up into trains. Those to one destination keep their order.
+impl Wagon {
+    fn may_pad(&self) -> bool {
+        self.batching.pad_at != 0
+    }
+}
+
+/// Datagrams of one socket, made up into trains. Those to one destination keep their order, but for
+/// those of different [sequences](Batching::sequence).
 #[derive(Debug, Default)]
 pub(crate) struct Formation {
     trains: ArrayVec<Train, BATCH>,
@@ -83,34 +141,42 @@ pub(crate) struct Formation {
 }
 
 impl Formation {
-    /// Makes trains of at most [`BATCH`] datagrams.
-    pub(crate) fn of(wagons: impl Iterator<Item = Wagon>) -> Self {
+    /// Makes trains of at most [`BATCH`] datagrams, to none of which more than `pad_max` bytes are
+    /// added.
+    pub(crate) fn of(wagons: impl Iterator<Item = Wagon>, pad_max: usize) -> Self {
         let mut trains = ArrayVec::<Train, BATCH>::new();
         let mut heads = ArrayVec::<Wagon, BATCH>::new();
-        let mut joined = ArrayVec::<(u8, u8), BATCH>::new();
+        let mut joined = ArrayVec::<Joined, BATCH>::new();
         for wagon in wagons {
-            let same = |head: &Wagon| (head.to, head.source) == (wagon.to, wagon.source);
+            let is_beside = |head: &Wagon| (head.to, head.source) == (wagon.to, wagon.source);
             let near = trains.len().saturating_sub(LOOK_BACK);
-            // Only the last train to a destination: what joined one before it would overtake.
-            let last = heads[near..].iter().rposition(same).map(|k| near + k);
-            let k = match last {
-                Some(k) if wagon.may_join && trains[k].takes(wagon.len) => {
-                    trains[k].add(wagon.len);
+            let Wagon { entry, batching: Batching { sequence, .. }, .. } = wagon;
+            // What joined a train before these would overtake.
+            let first = if sequence == 0 {
+                heads[near..].iter().rposition(is_beside).map_or(trains.len(), |k| near + k)
+            } else {
+                let is_before = |other: &&Joined| {
+                    (other.sequence == sequence || other.sequence == 0)
+                        && is_beside(&heads[usize::from(other.train)])
+                };
+                let last = joined.iter().filter(is_before).map(|other| other.train).max();
+                last.map_or(near, |k| near.max(k.into()))
+            };
+            let fit = |k: usize| is_beside(&heads[k]).then(|| trains[k].fit(&wagon, pad_max))?;
+            let candidates = (first..trains.len()).filter(|_| wagon.may_join);
+            let best = candidates.filter_map(|k| Some((fit(k)?, k))).min();
+            let k = match best {
+                Some((fit, k)) => {
+                    trains[k].add(&wagon, fit);
                     k
                 }
-                _ => {
-                    trains.push(Train {
-                        first: 0,
-                        count: 1,
-                        segment: wagon.len,
-                        bytes: wagon.len,
-                        is_open: wagon.may_join && wagon.len <= SEGMENT_MAX,
-                    });
+                None => {
+                    trains.push(Train::of(&wagon));
                     heads.push(wagon);
                     trains.len() - 1
                 }
             };
-            joined.push((wagon.entry, k as u8));
+            joined.push(Joined { entry, train: k as u8, sequence });
         }
         let mut next = 0;
         let mut places = ArrayVec::<u8, BATCH>::new();
@@ -121,8 +187,8 @@ impl Formation {
         }
         let mut order = ArrayVec::from([0; BATCH]);
         order.truncate(joined.len());
-        for (entry, k) in joined {
-            let place = &mut places[usize::from(k)];
+        for Joined { entry, train, .. } in joined {
+            let place = &mut places[usize::from(train)];
             order[usize::from(*place)] = entry;
             *place += 1;
         }
@@ -143,6 +209,21 @@ impl Formation {
     pub(crate) fn members(&self, train: usize) -> &[u8] {
         &self.order[self.trains[train].range()]
     }
+
+    /// Returns how many bytes are to be added to the datagram at this place of
+    /// [`members`](Self::members), which has `len` of its own.
+    pub(crate) fn padding(&self, train: usize, place: usize, len: usize) -> usize {
+        let Train { segment, is_open, .. } = self.trains[train];
+        let is_short_last = !is_open && place + 1 == self.trains[train].count();
+        if is_short_last { 0 } else { segment - len }
+    }
+}
+
+/// Where a datagram has its place.
+struct Joined {
+    entry: u8,
+    train: u8,
+    sequence: u32,
 }
 
 #[cfg(test)]
@@ -151,13 +232,21 @@ mod tests {
 
     use super::*;
 
+    const PAD_MAX: usize = 32;
+
     fn wagon(entry: usize, host: u8, len: usize) -> Wagon {
         let to = SocketAddr::from(([192, 0, 2, host], 5060));
-        Wagon { entry: entry as u8, to, source: None, len, may_join: true }
+        let batching = Batching::default();
+        Wagon { entry: entry as u8, to, source: None, len, may_join: true, batching }
+    }
+
+    /// As [`wagon`], of this sequence; it may be padded.
+    fn free(entry: usize, sequence: u32, len: usize) -> Wagon {
+        Wagon { batching: Batching { sequence, pad_at: 1 }, ..wagon(entry, 1, len) }
     }
 
     fn formed(wagons: &[Wagon]) -> Vec<Vec<u8>> {
-        let formation = Formation::of(wagons.iter().copied());
+        let formation = Formation::of(wagons.iter().copied(), PAD_MAX);
         (0..formation.trains().len()).map(|k| formation.members(k).to_vec()).collect()
     }
 
@@ -204,7 +293,79 @@ mod tests {
         assert_eq!(formed(&wagons), [[0], [1], [2]]);
     }
 
+    #[test]
+    fn what_may_be_padded_is_as_long_as_the_longest() {
+        let formation = |wagons: &[Wagon]| {
+            let formation = Formation::of(wagons.iter().copied(), PAD_MAX);
+            let padded = |k: usize| {
+                let members = formation.members(k).iter().enumerate();
+                let length = |(place, &entry): (usize, &u8)| {
+                    let len = wagons[usize::from(entry)].len;
+                    len + formation.padding(k, place, len)
+                };
+                members.map(length).collect::<Vec<_>>()
+            };
+            (0..formation.trains().len()).map(padded).collect::<Vec<_>>()
+        };
+        let free = |lengths: &[usize]| -> Vec<Wagon> {
+            (0..).zip(lengths).map(|(i, &len)| free(i as usize, i + 1, len)).collect()
+        };
+        assert_eq!(formation(&free(&[100, 90, 132])), [vec![100, 100], vec![132]]);
+        assert_eq!(formation(&free(&[100, 110, 101])), [[110, 110, 110]]);
+        assert_eq!(formation(&free(&[100, 140, 110, 99])), [[100, 100], [140, 140]]);
+    }
+
+    #[test]
+    fn only_what_belongs_together_keeps_its_order() {
+        let (invite, ack) = (700, 400);
+        // Two calls, the INVITE and then the ACK of each.
+        let calls = [free(0, 1, invite), free(1, 1, ack), free(2, 2, invite), free(3, 2, ack)];
+        assert_eq!(formed(&calls), [[0, 2], [1, 3]]);
+        // The second ACK of a call must not overtake what stands between them.
+        let one = [free(0, 1, ack), free(1, 1, invite), free(2, 1, ack)];
+        assert_eq!(formed(&one), [[0], [1], [2]]);
+        // What has no sequence keeps its place among all.
+        let mixed = [free(0, 1, ack), wagon(1, 1, invite), free(2, 2, ack), free(3, 3, ack)];
+        assert_eq!(formed(&mixed), [vec![0], vec![1], vec![2, 3]]);
+    }
+
     proptest! {
+        /// Datagrams of one sequence keep their order, and one without keeps its place among all.
+        #[test]
+        fn order_within_a_sequence_is_kept(
+            drawn in prop::collection::vec((0..3u8, 0..4u32, 0..80usize, any::<bool>()), 0..=BATCH),
+        ) {
+            let wagons: Vec<_> = drawn
+                .into_iter()
+                .enumerate()
+                .map(|(i, (host, sequence, len, may_pad))| {
+                    let batching = Batching { sequence, pad_at: may_pad.into() };
+                    Wagon { batching, ..wagon(i, host, 1400 + len) }
+                })
+                .collect();
+            let formation = Formation::of(wagons.iter().copied(), PAD_MAX);
+            let order: Vec<_> = formation.order().iter().map(|&e| usize::from(e)).collect();
+            prop_assert!((0..wagons.len()).all(|e| order.contains(&e)));
+            for (place, &later) in order.iter().enumerate() {
+                for &sooner in &order[..place] {
+                    let (a, b) = (wagons[sooner], wagons[later]);
+                    let sequences = (a.batching.sequence, b.batching.sequence);
+                    let are_tied = sequences.0 == sequences.1 || sequences.0 == 0 || sequences.1 == 0;
+                    prop_assert!(a.to != b.to || !are_tied || sooner < later);
+                }
+            }
+            for (k, train) in formation.trains().iter().enumerate() {
+                for (place, &entry) in formation.members(k).iter().enumerate() {
+                    let wagon = wagons[usize::from(entry)];
+                    let padding = formation.padding(k, place, wagon.len);
+                    prop_assert!(padding <= PAD_MAX && (padding == 0 || wagon.may_pad()));
+                    let is_last = place + 1 == train.count();
+                    let segment = train.segment.min(wagon.len + padding);
+                    prop_assert!(is_last || segment == train.segment);
+                }
+            }
+        }
+
         /// Each datagram is in one train, all of a train fit it, and what goes to one
         /// destination keeps its order.
         #[test]
@@ -216,7 +377,7 @@ mod tests {
                 .enumerate()
                 .map(|(i, (host, len, may_join))| Wagon { may_join, ..wagon(i, host, 500 * len) })
                 .collect();
-            let formation = Formation::of(wagons.iter().copied());
+            let formation = Formation::of(wagons.iter().copied(), PAD_MAX);
             for host in 0..12 {
                 let to = wagon(0, host, 0).to;
                 let order = formation.order().iter().filter(|&&e| wagons[usize::from(e)].to == to);

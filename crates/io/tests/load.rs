@@ -37,7 +37,7 @@ struct Worker {
 impl Worker {
     fn send(&mut self, at: Sent) {
         if let Some((_, flow)) = self.report.take_if(|(sent, _)| *sent == at) {
-            self.out.push_back(Transmit { flow, bytes: self.pool.copy(b"report") });
+            self.out.push_back(Transmit::new(flow, self.pool.copy(b"report")));
         }
     }
 }
@@ -56,7 +56,7 @@ impl Core for Worker {
         for i in 0..self.work {
             x = std::hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005) + u64::from(i));
         }
-        self.out.push_back(Transmit { flow, bytes });
+        self.out.push_back(Transmit::new(flow, bytes));
         true
     }
 

@@ -1,6 +1,7 @@
 //! Messages as the proxy reads and names them: requests, branches, route tokens, replies.
 
 pub(crate) mod address_of_record;
+pub(crate) mod batching;
 pub(crate) mod branch;
 pub(crate) mod class;
 pub(crate) mod contacts;

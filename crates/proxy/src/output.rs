@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_sip::{Malformed, Message};
-use tidegate_world::{Buffer, Crossing, Received, Timestamp, Transmit};
+use tidegate_world::{Batching, Buffer, Crossing, Received, Timestamp, Transmit};
 
+use crate::message::batching::{pad_at, sequence_of};
 use crate::message::reply::{rejection, reply};
 use crate::observe::counters::Counters;
 use crate::observe::sampler::{Rejected, Sampler};
@@ -19,6 +20,8 @@ use crate::target::Target;
 /// What the stages of a shard write to.
 pub(crate) struct Output {
     transmits: VecDeque<Transmit>,
+    /// Sequence of the message that is served; see [`Batching`].
+    sequence: u32,
     handoffs: VecDeque<Crossing>,
     suspects: VecDeque<Suspect>,
     rejections: Sampler,
@@ -46,6 +49,7 @@ impl Output {
     pub(crate) fn new(settings: TraceSettings, counters: Arc<Counters>) -> Self {
         Self {
             transmits: VecDeque::new(),
+            sequence: 0,
             handoffs: VecDeque::new(),
             suspects: VecDeque::new(),
             rejections: Sampler::new(settings, Arc::clone(&counters)),
@@ -53,9 +57,24 @@ impl Output {
         }
     }
 
+    /// Serves something of which no more is known: what it sends keeps its place among all.
+    pub(crate) fn begin(&mut self) {
+        self.sequence = 0;
+    }
+
+    /// What is sent from now on is of the call with this Call-ID.
+    pub(crate) fn send_for(&mut self, call_id: &[u8]) {
+        self.sequence = sequence_of(call_id);
+    }
+
     /// Sends a packet.
     pub(crate) fn send(&mut self, transmit: Transmit) {
-        self.transmits.push_back(transmit);
+        let sequence = match transmit.batching.sequence {
+            0 => self.sequence,
+            sequence => sequence,
+        };
+        let batching = Batching { sequence, pad_at: pad_at(&transmit.bytes) };
+        self.transmits.push_back(Transmit { batching, ..transmit });
     }
 
     /// Sends a request that was written for the listener at `egress`.
@@ -67,7 +86,7 @@ impl Output {
         bytes: Buffer,
     ) {
         let Some(own) = snapshot.addresses.listener(egress.into()) else { return };
-        self.send(Transmit { flow: target.flow_from(own.local), bytes });
+        self.send(Transmit::new(target.flow_from(own.local), bytes));
     }
 
     /// Returns the number of packets that wait to be sent.

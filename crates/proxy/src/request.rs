@@ -95,6 +95,7 @@ fn serve_message(
         Ok(request) => request,
         Err(rejection) => return reject(step, received, message, rejection),
     };
+    step.output.send_for(request.essentials.call_id);
     request.has_priority = standing.has_priority;
     request.identity = identity(step, stages.transactions, &request);
     match process(step, stages, received, &mut request, standing) {

@@ -59,6 +59,7 @@ fn try_response(
     let Step { now, snapshot, .. } = *step;
     let Awaiting { transactions, probes, lost } = awaiting;
     let passage = Passage::parse(&received.bytes).map_err(|_| DropReason::Malformed)?;
+    step.output.send_for(passage.call_id);
     // RFC 3261 §18.1.2: "If the value of the "sent-by" parameter in that header field value does
     // not correspond to a value that the client transport is configured to insert into
     // requests, the response MUST be silently discarded."
@@ -313,7 +314,7 @@ fn pass_back(
 ) -> Result<(), Astray> {
     let bytes = write_response(step.snapshot, received, passage, &flow)?;
     step.counters().responses_forwarded.add(1);
-    step.output.send(Transmit { flow, bytes });
+    step.output.send(Transmit::new(flow, bytes));
     Ok(())
 }
 

@@ -11,7 +11,7 @@
 
 use std::net::IpAddr;
 
-use crate::keys::Keyed;
+use crate::keys::TableKey;
 use crate::network::source_of;
 
 /// Buckets; two sources share one by an accident of one in so many.
@@ -23,13 +23,13 @@ pub(crate) struct Bucket(u16);
 
 impl Bucket {
     /// The bucket of the source at `address`.
-    pub(crate) fn of(key: &Keyed, address: IpAddr) -> Self {
+    pub(crate) fn of(key: &TableKey, address: IpAddr) -> Self {
         Self((hash_of(key, address) % BUCKETS as u64) as u16)
     }
 }
 
 /// The keyed hash of the source at `address`.
-pub(crate) fn hash_of(key: &Keyed, address: IpAddr) -> u64 {
+pub(crate) fn hash_of(key: &TableKey, address: IpAddr) -> u64 {
     key.hash_number(source_of(address))
 }
 
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     fn bucket(address: &str) -> Bucket {
-        Bucket::of(&Keyed::derive(&[1; 32], "source"), address.parse().unwrap())
+        Bucket::of(&TableKey::derive(&[1; 32], "source"), address.parse().unwrap())
     }
 
     /// Entries that a table of `max` gives to each of `sources`, which take all they can get.

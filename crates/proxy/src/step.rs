@@ -30,6 +30,7 @@ impl<'a> Step<'a> {
         peers: &'a mut Peers,
         output: &'a mut Output,
     ) -> Self {
+        output.begin();
         Self { now, snapshot, routing, peers, output, shown: Shown::Nothing, pool: None }
     }
 

@@ -55,7 +55,7 @@ impl Scene {
         let carried = transmits.map(|t| {
             let text = String::from_utf8(t.bytes.to_vec()).unwrap();
             let number = t.flow.connection.map_or(0, ConnectionId::get);
-            (number, Sent { from: t.flow.local, to: t.flow.remote, text })
+            (number, Sent { from: t.flow.local, to: t.flow.remote, text, batching: t.batching })
         });
         carried.collect()
     }

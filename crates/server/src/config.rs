@@ -63,8 +63,8 @@ use document::Document;
 use section::Section;
 use tables::{
     ADMIN, ADMIN_ADDRESS, ADMIN_HOSTS, AMPLIFICATION_MAX, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS,
-    CALLS_MAX, COALESCE_US, DRAIN_SECONDS, EMULATE, GSO, KEY_ROTATE_H, KEY_SETTLE_S, LISTEN,
-    MESSAGE_MEMORY_MAX_MB, OVERLOAD, POOL, QUEUE_MAX, REFUSALS_KEPT, REFUSALS_PER_SECOND,
+    CALLS_MAX, COALESCE_US, DRAIN_SECONDS, EMULATE, GSO, GSO_PADDING, KEY_ROTATE_H, KEY_SETTLE_S,
+    LISTEN, MESSAGE_MEMORY_MAX_MB, OVERLOAD, POOL, QUEUE_MAX, REFUSALS_KEPT, REFUSALS_PER_SECOND,
     REMOVED_BACKEND_SECONDS, RESOLVER, RESOLVER_SERVERS, ROOT, ROUTE, SERVER, SERVER_NAME, SHARDS,
     STATE_DIR, TIMER_SLACK_US, TRANSACTIONS_MAX, USER,
 };
@@ -143,6 +143,8 @@ pub struct Server {
     pub timer_slack: Duration,
     /// Whether several datagrams to one destination may leave as one (`UDP_SEGMENT`).
     pub gso: bool,
+    /// Bytes that may be added to a datagram so that it leaves with others.
+    pub gso_padding: usize,
     /// What stands in Server and User-Agent, if it is not the program's own name.
     pub name: Option<String>,
 }
@@ -286,6 +288,7 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
     let backend_pause = whole(&BACKEND_PAUSE_SECONDS);
     let coalesce = whole(&COALESCE_US);
     let timer_slack = whole(&TIMER_SLACK_US);
+    let gso_padding = whole(&GSO_PADDING);
     Some(Server {
         state_dir: section.given(&STATE_DIR, report).map(Spanned::into_inner),
         message_memory_max: section
@@ -304,6 +307,7 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
         coalesce: Duration::from_micros(coalesce?),
         timer_slack: Duration::from_micros(timer_slack?),
         gso: gso?,
+        gso_padding: usize::try_from(gso_padding?).ok()?,
         name,
     })
 }

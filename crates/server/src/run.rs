@@ -193,6 +193,7 @@ pub fn run(
         coalesce: config.server.coalesce,
         drain: config.server.drain,
         trains: config.server.gso,
+        padding: config.server.gso_padding,
         ..Limits::default()
     };
     let (done, ended) = bounded(counters.len());

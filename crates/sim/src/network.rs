@@ -378,7 +378,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         if transmit.flow.transport.is_reliable() {
             return self.post(from, transmit);
         }
-        let Transmit { flow, bytes } = transmit;
+        let Transmit { flow, bytes, .. } = transmit;
         self.summary.sent += 1;
         self.tap.sent(self.now, from, flow, &bytes);
         let number = self.ways.find(from, flow.remote);

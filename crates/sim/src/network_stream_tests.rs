@@ -91,7 +91,7 @@ impl Peer {
     }
 
     fn transmit(&mut self, flow: Flow, text: &str) {
-        self.transmits.push_back(Transmit { flow, bytes: self.pool.copy(text.as_bytes()) });
+        self.transmits.push_back(Transmit::new(flow, self.pool.copy(text.as_bytes())));
     }
 
     /// As the contract has it: no more than a window and the message that fills it.

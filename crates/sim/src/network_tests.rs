@@ -63,7 +63,7 @@ impl Core for Ping {
         assert_eq!(received.flow, self.flow());
         self.see(now, What::Got(received.arrived));
         if self.left == 0 && &received.bytes[..] == b"INVI" {
-            self.out.push_back(Transmit { flow: received.flow, bytes: self.pool.copy(b"pong") });
+            self.out.push_back(Transmit::new(received.flow, self.pool.copy(b"pong")));
         }
     }
     fn serve(&mut self, _: Timestamp) -> bool {
@@ -73,7 +73,7 @@ impl Core for Ping {
         self.see(now, What::Rang);
         self.left -= 1;
         self.next = now + Duration::from_secs(1);
-        self.out.push_back(Transmit { flow: self.flow(), bytes: self.pool.copy(b"INVI") });
+        self.out.push_back(Transmit::new(self.flow(), self.pool.copy(b"INVI")));
     }
     fn on_failed(&mut self, now: Timestamp, failure: Failure) {
         let failed = [b"INVI", b"pong"].map(|b| Failure::new(self.flow(), Cause::Refused, b));

@@ -173,7 +173,7 @@ impl Relay {
             return;
         }
         carriage.overtook += u64::from(trip.overtakes);
-        self.under_way.push(at + trip.after, (direction, Transmit { flow, bytes }));
+        self.under_way.push(at + trip.after, (direction, Transmit::new(flow, bytes)));
     }
 
     /// Sends what has reached its time.

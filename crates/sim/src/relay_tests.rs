@@ -60,7 +60,7 @@ impl Script {
     fn sent(&mut self) -> Vec<(SocketAddr, SocketAddr, String)> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         std::iter::from_fn(|| self.relay.poll_transmit())
-            .map(|Transmit { flow, bytes }| (flow.local, flow.remote, text(&bytes)))
+            .map(|Transmit { flow, bytes, .. }| (flow.local, flow.remote, text(&bytes)))
             .collect()
     }
 }

@@ -151,6 +151,11 @@ impl Named {
 
 /// The name at the beginning of a line, its length and where its colon stands.
 fn any_name(here: &[u8]) -> Option<(HeaderName, usize, usize)> {
+    if here.first().is_some_and(u8::is_ascii_alphabetic)
+        && let Some((name, colon)) = HeaderName::usual_at_start(here)
+    {
+        return Some((name, colon, colon));
+    }
     let len = run(here, is_token);
     // RFC 3261 §7.3.1: white space may stand before the colon, but no fold.
     let colon = len + run(&here[len..], |b| matches!(b, b' ' | b'\t'));

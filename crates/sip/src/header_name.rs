@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::lexical::find_by_words;
+
 macro_rules! header_names {
     ($($variant:ident $text:literal $($compact:literal)?,)*) => {
         /// The name of a header field, whatever its case and form (RFC 3261 §7.3.1, §7.3.3).
@@ -131,6 +133,17 @@ static BY_LENGTH: [[HeaderName; SAME_LENGTH_MAX]; LENGTH_MAX + 1] = {
     table
 };
 
+/// The usual spelling of each known name.
+static TEXTS: [&[u8]; HeaderName::KNOWN.len()] = {
+    let mut texts: [&[u8]; HeaderName::KNOWN.len()] = [b""; HeaderName::KNOWN.len()];
+    let mut i = 0;
+    while i < texts.len() {
+        texts[i] = HeaderName::KNOWN[i].text().as_bytes();
+        i += 1;
+    }
+    texts
+};
+
 /// The names that a letter abbreviates, from `a` on.
 static BY_LETTER: [HeaderName; 26] = {
     let mut table = [HeaderName::Other; 26];
@@ -185,6 +198,17 @@ impl HeaderName {
             b'E' if line.starts_with(b"Expires:") => (Self::Expires, 7),
             _ => return None,
         })
+    }
+
+    /// Returns the name that begins a line and where its colon stands, if the name is known and in
+    /// its usual spelling, and the colon follows at once: as [`at_start`](Self::at_start), for all
+    /// names.
+    pub(crate) fn usual_at_start(line: &[u8]) -> Option<(Self, usize)> {
+        let colon = find_by_words(b':', &line[..line.len().min(LENGTH_MAX + 1)])?;
+        let name = &line[..colon];
+        let candidates = BY_LENGTH[colon].iter().take_while(|&&name| name != Self::Other);
+        let found = candidates.copied().find(|candidate| TEXTS[*candidate as usize] == name)?;
+        Some((found, colon))
     }
 
     /// True for a header that stands once at the most and whose value is no
@@ -279,11 +303,18 @@ mod tests {
                 assert_eq!(shortcut, (name, name.text().len()));
                 found += 1;
             }
+            let found = Some((name, name.text().len()));
+            assert_eq!(HeaderName::usual_at_start(line.as_bytes()), found);
+            assert_eq!(HeaderName::usual_at_start(format!("{name}:").as_bytes()), found);
             let spaced = format!("{name} : x");
             assert_eq!(HeaderName::at_start(spaced.as_bytes()), None);
+            assert_eq!(HeaderName::usual_at_start(spaced.as_bytes()), None);
         }
         assert_eq!(found, 15);
         assert_eq!(HeaderName::at_start(b""), None);
+        for line in ["", ":", "X-Via: x", "Subjects: x", "Subject", &"Subject".repeat(9)] {
+            assert_eq!(HeaderName::usual_at_start(line.as_bytes()), None, "{line}");
+        }
     }
 
     /// RFC 3261 §7.3.3 and the registry of later ones.

@@ -179,7 +179,7 @@ impl ConnectionTable {
             self.counters.pongs_saved.add(1);
             return;
         }
-        let sent = self.send(now, Transmit { flow: connection.flow, bytes: pong });
+        let sent = self.send(now, Transmit::new(connection.flow, pong));
         debug_assert!(sent.is_ok(), "an open connection takes it");
     }
 

@@ -102,7 +102,7 @@ impl World {
         self.next_message += 1;
         let mut text = vec![0; bytes];
         text[..8].copy_from_slice(&number.to_le_bytes());
-        let transmit = Transmit { flow, bytes: self.pool.copy(&text) };
+        let transmit = Transmit::new(flow, self.pool.copy(&text));
         match self.table.send(self.now, transmit) {
             Ok(()) => assert!(self.held.insert(number)),
             Err(unsent) => assert_eq!(unsent.transmit.flow, flow),
@@ -189,7 +189,7 @@ impl World {
 
     /// What the driver and the owner do after each input.
     fn drain(&mut self) {
-        while let Some(Transmit { flow, bytes }) = self.table.poll_transmit() {
+        while let Some(Transmit { flow, bytes, .. }) = self.table.poll_transmit() {
             let id = flow.connection.expect("a stream");
             let known = self.alive.get_mut(&id).expect("a connection that is alive");
             assert!(known.connected && !known.closing && known.flow == flow);

@@ -20,7 +20,7 @@ impl Scene {
     }
 
     fn transmit(&self, flow: Flow, text: &str) -> Transmit {
-        Transmit { flow, bytes: self.pool.copy(text.as_bytes()) }
+        Transmit::new(flow, self.pool.copy(text.as_bytes()))
     }
 
     pub(super) fn send(&mut self, flow: Flow, text: &str) -> Result<(), WhyUnsent> {

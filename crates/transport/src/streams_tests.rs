@@ -76,7 +76,7 @@ impl Scene {
     /// Has the core send something.
     fn send(&mut self, flow: Flow, text: &str) {
         let bytes = self.pool.copy(text.as_bytes());
-        self.streams.core.out.push_back(Transmit { flow, bytes });
+        self.streams.core.out.push_back(Transmit::new(flow, bytes));
         self.streams.serve(self.now);
     }
 

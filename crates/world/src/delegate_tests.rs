@@ -71,7 +71,7 @@ impl Core for Noting {
     }
     fn poll_transmit(&mut self) -> Option<Transmit> {
         self.note("poll_transmit");
-        Some(Transmit { flow: flow(), bytes: self.bytes() })
+        Some(Transmit::new(flow(), self.bytes()))
     }
     fn poll_crossing(&mut self) -> Option<Crossing> {
         self.note("poll_crossing");

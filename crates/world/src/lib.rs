@@ -29,7 +29,7 @@ pub use counter::Counter;
 pub use flow::{CloseCause, Connect, ConnectionId, Flow, Transport};
 pub use histogram::Histogram;
 pub use load::{Load, Work};
-pub use packet::{Cause, Failure, QUOTE_MAX, Received, Transmit};
+pub use packet::{Batching, Cause, Failure, QUOTE_MAX, Received, Transmit};
 pub use param::{PARAMS_MAX, Param, Tunable, Values, Wrong};
 pub use query::{
     KEY_MAX, LookupKind, NAME_MAX, NaptrRecord, Query, QueryAnswer, QueryId, Question, RECORDS_MAX,

@@ -30,6 +30,26 @@ pub struct Transmit {
     pub flow: Flow,
     /// Its bytes.
     pub bytes: Buffer,
+    /// How it may leave together with others.
+    pub batching: Batching,
+}
+
+impl Transmit {
+    /// A packet that stays as it is, and in its place among others.
+    pub fn new(flow: Flow, bytes: Buffer) -> Self {
+        Self { flow, bytes, batching: Batching::default() }
+    }
+}
+
+/// How a datagram may leave together with others to its destination: several of one length cost a
+/// driver little more than one. A driver may disregard it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Batching {
+    /// Datagrams of one sequence keep their order, those of different sequences need not. 0 for a
+    /// datagram that keeps its order with all others.
+    pub sequence: u32,
+    /// The offset in its bytes where spaces may be inserted that mean nothing; 0 if there is none.
+    pub pad_at: u16,
 }
 
 /// Why a packet could not be delivered. Of datagrams anybody may say so; what is said of a stream

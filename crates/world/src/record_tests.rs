@@ -39,8 +39,7 @@ impl Core for Counting {
             return true;
         }
         let text = format!("{} {:?} {:?}", self.seen, now, received.bytes);
-        self.out
-            .push_back(Transmit { flow: received.flow, bytes: self.pool.copy(text.as_bytes()) });
+        self.out.push_back(Transmit::new(received.flow, self.pool.copy(text.as_bytes())));
         true
     }
     fn handle_timeout(&mut self, _: Timestamp) {

@@ -85,7 +85,7 @@ impl Answerer {
     pub(super) fn send_again(&mut self, id: Id) {
         let Some(call) = self.calls.get(id) else { return };
         let Some((flow, bytes)) = call.repeated() else { return };
-        let transmit = Transmit { flow, bytes: self.pool.copy(bytes) };
+        let transmit = Transmit::new(flow, self.pool.copy(bytes));
         self.out.push_back(transmit);
         self.stats.repeated += 1;
     }
@@ -97,7 +97,7 @@ impl Answerer {
         match self.farewells.write(answer, &self.namer.mark(id), flow, &self.pool) {
             Some(farewell) => {
                 let bytes = self.pool.copy(&farewell.bytes);
-                self.out.push_back(Transmit { flow: farewell.flow, bytes });
+                self.out.push_back(Transmit::new(farewell.flow, bytes));
                 let bye = OtherClient::start(now, &timing);
                 self.calls.change(id, |call| call.phase = Phase::Leaving(bye, farewell, ending));
             }

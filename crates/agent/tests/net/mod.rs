@@ -102,7 +102,7 @@ impl Net {
         (self.caller.stats().clone(), self.answerer.stats())
     }
 
-    fn fly(&mut self, Transmit { flow, bytes }: Transmit) {
+    fn fly(&mut self, Transmit { flow, bytes, .. }: Transmit) {
         self.sent += 1;
         if let Some(trace) = &mut self.trace {
             trace.push((self.now, String::from_utf8_lossy(&bytes).into_owned()));

@@ -98,7 +98,7 @@ impl Core for EchoCore {
             x = std::hint::black_box(x.wrapping_mul(6_364_136_223_846_793_005) + u64::from(i));
         }
         self.tell(Seen::Served);
-        self.out.push_back(Transmit { flow, bytes });
+        self.out.push_back(Transmit::new(flow, bytes));
         true
     }
 

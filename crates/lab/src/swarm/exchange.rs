@@ -42,7 +42,7 @@ impl Exchange {
         let reply = Reply { status, reason: reason(status), to_tag, source, headers };
         let mut bytes = self.pool.take();
         if write_reply(request, &reply, &mut bytes).is_ok() {
-            self.out.push_back(Transmit { flow: received.flow, bytes });
+            self.out.push_back(Transmit::new(received.flow, bytes));
         }
     }
 }

@@ -255,7 +255,7 @@ impl Hostile {
 
     fn send(&mut self, source: SocketAddr, text: &[u8]) {
         let flow = Flow::udp(source, self.target);
-        self.out.push_back(Transmit { flow, bytes: self.pool.copy(text) });
+        self.out.push_back(Transmit::new(flow, self.pool.copy(text)));
     }
 }
 

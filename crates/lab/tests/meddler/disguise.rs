@@ -48,7 +48,7 @@ impl Core for Disguise {
     }
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
-        let Transmit { mut flow, bytes } = self.proxy.poll_transmit()?;
+        let Transmit { mut flow, bytes, .. } = self.proxy.poll_transmit()?;
         let text = String::from_utf8(bytes.to_vec()).expect("agents write text");
         let shown = (0..NUMBERS).fold(text, |text, n| text.replace(&number(n), "sip:closed@"));
         if let Some(stranger) = self.stranger
@@ -56,7 +56,7 @@ impl Core for Disguise {
         {
             flow.remote = stranger;
         }
-        Some(Transmit { flow, bytes: self.pool.copy(shown.as_bytes()) })
+        Some(Transmit::new(flow, self.pool.copy(shown.as_bytes())))
     }
 
     delegate!(self.proxy, but offer, poll_transmit);

@@ -28,12 +28,12 @@ impl Meddler {
 impl Core for Meddler {
     fn poll_transmit(&mut self) -> Option<Transmit> {
         while self.out.is_empty() {
-            let Transmit { flow, bytes } = self.proxy.poll_transmit()?;
+            let Transmit { flow, bytes, .. } = self.proxy.poll_transmit()?;
             self.count += 1;
             let text = String::from_utf8(bytes.to_vec()).expect("agents write text");
             let texts = (self.meddling)(self.count, text);
             let packets = texts.iter().map(|text| self.pool.copy(text.as_bytes()));
-            self.out.extend(packets.map(|bytes| Transmit { flow, bytes }));
+            self.out.extend(packets.map(|bytes| Transmit::new(flow, bytes)));
         }
         self.out.pop_front()
     }

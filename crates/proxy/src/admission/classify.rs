@@ -77,6 +77,9 @@ pub(crate) fn read<'a>(
         Some(Class::Ack) if view.is_ack_of_reply(&received.bytes) => {
             return Err(Unread::Dropped(Some(Class::Ack), DropReason::OwnAck));
         }
+        // Nothing answers an ACK, and no law refuses one: whether it is well-formed shows where it is
+        // parsed.
+        Some(class @ Class::Ack) => return Ok(reading(class, Lane::of(class))),
         _ => {}
     }
     // One pass finds what it takes to refuse an INVITE as well, for half as much again.

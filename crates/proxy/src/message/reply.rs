@@ -1,13 +1,15 @@
 //! Replies that the proxy makes itself, without keeping any state.
 
 use arrayvec::ArrayVec;
+use memchr::memmem;
 use tidegate_sip::{
     Message, Method, Outline, Reply, ScanStart, reason, reply_target, scan_ack, write_reply_by_via,
 };
-use tidegate_world::{Buffer, Flow, Pool, Received, Transmit};
+use tidegate_world::{Batching, Buffer, Flow, Pool, Received, Transmit};
 
 use crate::keys::Keys;
 use crate::keys::text64::{encode, text_len};
+use crate::message::batching::sequence_of;
 use crate::rejection::Hints;
 
 /// Begins every To-tag of ours, so that an ACK to a back end's response costs no hash.
@@ -43,9 +45,19 @@ pub(crate) fn is_own_tag(keys: &Keys, to_tag: &[u8], call_id: &[u8], branch: &[u
 
 /// Whether `bytes` are an ACK to a reply of ours, which ends here.
 pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
-    scan_ack(bytes).is_some_and(|ack| {
-        is_own_tag(keys, ack.to_tag, ack.call_id, ack.branch.unwrap_or_default())
-    })
+    may_have_own_tag(bytes)
+        && scan_ack(bytes).is_some_and(|ack| {
+            is_own_tag(keys, ack.to_tag, ack.call_id, ack.branch.unwrap_or_default())
+        })
+}
+
+/// Returns whether some parameter could have a value that begins as our To-tags do: most ACKs are
+/// for responses of back ends and need not be scanned.
+///
+/// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]" and "EQUAL = SWS "=" SWS ; equal".
+fn may_have_own_tag(bytes: &[u8]) -> bool {
+    memmem::find_iter(bytes, PREFIX)
+        .any(|at| matches!(bytes[..at].last(), Some(b'=' | b' ' | b'\t' | b'\r' | b'\n')))
 }
 
 /// RFC 3261 §20.35: the Server header of a reply by a proxy that calls itself `name`, if it does. "The
@@ -109,7 +121,8 @@ pub(crate) fn rejection_of(
     let mut bytes: Buffer = pool.take();
     outline.write_reply(&reply, &mut bytes).ok()?;
     let remote = outline.reply_target(source);
-    Some(Transmit { flow: Flow { remote, ..received.flow }, bytes })
+    let batching = Batching { sequence: sequence_of(scan.call_id), pad_at: 0 };
+    Some(Transmit { flow: Flow { remote, ..received.flow }, bytes, batching })
 }
 
 /// Writes a reply to `message`, which came as `received`; `None` if it has no usable Via or
@@ -139,7 +152,7 @@ pub(crate) fn reply(
     let mut bytes: Buffer = pool.take();
     write_reply_by_via(message, Some(&via), &reply, &mut bytes).ok()?;
     let remote = reply_target(&via, source);
-    Some(Transmit { flow: Flow { remote, ..received.flow }, bytes })
+    Some(Transmit::new(Flow { remote, ..received.flow }, bytes))
 }
 
 /// Lengthens a reply of ours, who call ourselves `name`, to `length` bytes, at most [`PAD_MAX`]; one
@@ -325,6 +338,10 @@ mod tests {
             (";tag=tg", ";gat=tg"),
         ] {
             assert!(!is_own_ack(&keys(), ack.replacen(from, to, 1).as_bytes()), "{to:?}");
+        }
+        // RFC 3261 §25.1: white space may stand around the equals sign.
+        for equal in ["tag = tg", "tag=\ttg", "tag =\r\n tg"] {
+            assert!(is_own_ack(&keys(), ack.replacen("tag=tg", equal, 1).as_bytes()), "{equal:?}");
         }
         let others = Keys::new(&Secret::of([2; 32]), 0);
         assert!(!is_own_ack(&others, ack.as_bytes()));

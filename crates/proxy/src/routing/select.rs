@@ -39,7 +39,7 @@ pub(crate) fn choice_key(
     match state.picker(pool).key() {
         Key::Call => fingerprint as u64,
         Key::CallId => fnv1a(request.essentials.call_id),
-        Key::Callee => callee(&snapshot.keys.call, &request.essentials.to),
+        Key::Callee => callee(&snapshot.keys.callee, &request.essentials.to),
     }
 }
 

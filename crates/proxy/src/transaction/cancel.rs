@@ -30,7 +30,7 @@ pub(crate) fn cancel_request(
     let back = Flow { remote: reply_target(&via, received.flow.remote), ..received.flow };
     if let Some(bytes) = write_own(step.snapshot, message, &back, context.identity, 200) {
         step.counters().count_reply(200, ReplyReason::None);
-        step.output.send(Transmit { flow: back, bytes });
+        step.output.send(Transmit::new(back, bytes));
     }
     // "If it has [sent a final response], the CANCEL request has no effect on the processing of
     // the original request", and "no impact on the processing of transactions with any other

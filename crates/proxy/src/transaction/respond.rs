@@ -51,7 +51,7 @@ pub(crate) fn send_last(step: &mut Step<'_>, context: &mut Context) {
     let bytes = step.snapshot.buffers.copy(last);
     if may_respond(step, context, status, bytes.len()) {
         step.counters().responses_resent.add(1);
-        step.output.send(Transmit { flow: context.back, bytes });
+        step.output.send(Transmit::new(context.back, bytes));
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn pass_provisional(
             return;
         }
         step.counters().responses_forwarded.add(1);
-        step.output.send(Transmit { flow: context.back, bytes });
+        step.output.send(Transmit::new(context.back, bytes));
     }
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn pass_success(
         return;
     }
     step.counters().responses_forwarded.add(1);
-    step.output.send(Transmit { flow: context.back, bytes });
+    step.output.send(Transmit::new(context.back, bytes));
 }
 
 /// Sends the final response of a request, but for a 2xx to an INVITE. It has this status, and the
@@ -135,7 +135,7 @@ pub(crate) fn pass_final(
     context.last = Some(bytes[..].into());
     // The first one is owed, whatever it is.
     context.budget.on_sent(status, bytes.len());
-    step.output.send(Transmit { flow: context.back, bytes });
+    step.output.send(Transmit::new(context.back, bytes));
 }
 
 /// Once no branch is left that could bring something better, the next group of a fork has
@@ -257,6 +257,6 @@ pub(crate) fn send_trying(
         && may_respond(step, context, 100, bytes.len())
     {
         step.counters().count_reply(100, ReplyReason::None);
-        step.output.send(Transmit { flow: context.back, bytes });
+        step.output.send(Transmit::new(context.back, bytes));
     }
 }

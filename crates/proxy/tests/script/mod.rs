@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
 use tidegate_proxy::{Choice, Counters, Listener, Mode, PoolSettings, Proxy, Secret, Settings};
-use tidegate_world::{Cause, Core, Failure, Flow, Pool, Received, Timestamp};
+use tidegate_world::{Batching, Cause, Core, Failure, Flow, Pool, Received, Timestamp};
 
 pub const PROXY: &str = "192.0.2.1:5060";
 pub const CALLER: &str = "198.51.100.7:5060";
@@ -37,6 +37,7 @@ pub struct Sent {
     pub from: SocketAddr,
     pub to: SocketAddr,
     pub text: String,
+    pub batching: Batching,
 }
 
 impl Sent {
@@ -198,7 +199,8 @@ impl Script {
         let (hides, questions) = (self.hides_probes, &mut self.questions);
         sent.for_each(|t| {
             let text = String::from_utf8(t.bytes.to_vec()).unwrap();
-            let sent = Sent { from: t.flow.local, to: t.flow.remote, text };
+            let (from, to) = (t.flow.local, t.flow.remote);
+            let sent = Sent { from, to, text, batching: t.batching };
             if hides && is_probe(&sent) {
                 questions.push(sent);
             } else {

@@ -53,6 +53,7 @@ fn changed_server(old: &Server, new: &Server) -> Vec<String> {
         ("coalesce_us", old.coalesce != new.coalesce),
         ("timer_slack_us", old.timer_slack != new.timer_slack),
         ("gso", old.gso != new.gso),
+        ("gso_padding", old.gso_padding != new.gso_padding),
         ("name", old.name != new.name),
         ("key_rotate_h", old.rotation.every != new.rotation.every),
         ("key_settle_s", old.rotation.settle != new.rotation.settle),

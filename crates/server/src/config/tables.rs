@@ -90,6 +90,7 @@ pub(super) static SERVER: Table = Table {
         &COALESCE_US,
         &TIMER_SLACK_US,
         &GSO,
+        &GSO_PADDING,
         &SERVER_NAME,
     ],
     tables: &[],
@@ -252,6 +253,16 @@ pub(super) static GSO: Knob<Flag> = Knob {
           packet, which the kernel or the network card splits (`UDP_SEGMENT`): less work for each \
           message. A capture on this machine may show them as one packet; `false` sends each message \
           by itself.",
+};
+
+pub(super) static GSO_PADDING: Knob<Whole> = Knob {
+    name: "gso_padding",
+    shape: Whole(0..=64),
+    absent: Absent::Default("32"),
+    doc: "Bytes of white space that may be added to a message with `gso`, so that it is as long as \
+          others to the same destination and leaves with them. They stand behind the colon of its \
+          first header field, where they mean nothing (RFC 3261 §7.3.1), and only in messages that leave \
+          with others. 0 adds none.",
 };
 
 pub(super) static SERVER_NAME: Knob<Text<String>> = Knob {

@@ -90,7 +90,7 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
 }
 
 /// Appends a packet that was sent after an input at `now`.
-pub(super) fn put_sent(out: &mut Vec<u8>, now: Timestamp, Transmit { flow, bytes }: &Transmit) {
+pub(super) fn put_sent(out: &mut Vec<u8>, now: Timestamp, Transmit { flow, bytes, .. }: &Transmit) {
     put_time(out, now);
     put_flow(out, *flow);
     put_bytes(out, bytes);

@@ -35,7 +35,7 @@ impl Core for Answering {
     fn offer(&mut self, _: Timestamp, received: Received) {
         self.salt += received.bytes.len() as u64;
         let bytes = self.pool.copy(&self.salt.to_be_bytes());
-        self.out.push_back(Transmit { flow: received.flow, bytes });
+        self.out.push_back(Transmit::new(received.flow, bytes));
     }
     fn serve(&mut self, _: Timestamp) -> bool {
         false

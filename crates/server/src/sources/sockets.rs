@@ -59,7 +59,7 @@ static TIME: Family =
     Family::counter("shard_time", "Wall time of a shard, by whether it worked or waited")
         .in_unit(Unit::Seconds);
 
-static ALONE: [Number<Counters>; 16] = [
+static ALONE: [Number<Counters>; 17] = [
     (Family::counter("udp_sent", "Datagrams sent"), |c| c.sent.get().into()),
     (Family::counter("udp_trains", "Trains: datagrams handed to the kernel as one"), |c| {
         c.sent_trains.get().into()
@@ -67,6 +67,11 @@ static ALONE: [Number<Counters>; 16] = [
     (Family::counter("udp_sent_in_trains", "Datagrams sent in trains"), |c| {
         c.sent_in_trains.get().into()
     }),
+    (
+        Family::counter("udp_sent_padding", "White space added to datagrams in trains")
+            .in_unit(Unit::Bytes),
+        |c| c.sent_padding.get().into(),
+    ),
     (Family::counter("udp_overflow", "Datagrams the kernel dropped at full sockets"), |c| {
         c.overflow.get().into()
     }),

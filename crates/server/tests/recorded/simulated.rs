@@ -65,7 +65,7 @@ impl Core for Player {
             self.arrivals.pop_front_if(|arrival| arrival.at <= now)
         {
             let flow = Flow { local: flow.remote, remote: flow.local, ..flow };
-            self.due.push_back(Transmit { flow, bytes: self.pool.copy(&bytes) });
+            self.due.push_back(Transmit::new(flow, self.pool.copy(&bytes)));
         }
     }
 

@@ -52,7 +52,7 @@ pub(super) enum OnStream {
 
 impl<N: Core, T: Tap> Network<N, T> {
     /// Posts a message of a node on a stream.
-    pub(super) fn post(&mut self, from: NodeId, Transmit { flow, bytes }: Transmit) {
+    pub(super) fn post(&mut self, from: NodeId, Transmit { flow, bytes, .. }: Transmit) {
         self.summary.sent += 1;
         let place = flow.connection.and_then(|id| self.streams.by_name.get(&(from, id)).copied());
         let open = place.and_then(|(key, side)| {

@@ -65,7 +65,7 @@ impl Echo {
     }
 
     fn send(&mut self, text: &str) {
-        self.out.push_back(Transmit { flow: flow(), bytes: self.pool.copy(text.as_bytes()) });
+        self.out.push_back(Transmit::new(flow(), self.pool.copy(text.as_bytes())));
     }
 }
 

@@ -44,7 +44,7 @@ impl Core for Source {
     fn poll_transmit(&mut self) -> Option<Transmit> {
         self.due = self.due.checked_sub(1)?;
         let flow = Flow::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
-        Some(Transmit { flow, bytes: self.pool.copy(self.text.as_bytes()) })
+        Some(Transmit::new(flow, self.pool.copy(self.text.as_bytes())))
     }
     fn poll_timeout(&self) -> Option<Timestamp> {
         (self.left > 0).then_some(self.next)
