@@ -68,8 +68,8 @@ impl Memory {
     pub fn recall(&mut self, now: Timestamp, fingerprint: u64) -> Option<Decision> {
         self.rotate(now);
         let known = |generation: &Generation| {
-            let known = generation.with_hash(fingerprint).next();
-            known.map(|known| known.decision)
+            let known = generation.find(fingerprint, |_| true)?;
+            generation.get(known).map(|known| known.decision)
         };
         known(&self.newer).or_else(|| known(&self.older))
     }

@@ -97,24 +97,31 @@ impl<T: Hashed> SlotTable<T> {
         if self.length > self.buckets as usize {
             self.split();
         }
-        let hash = entry.hash();
-        let number = self.fill(entry);
-        let mut last = END;
-        let mut at = self.head(hash);
-        while at != END {
-            (last, at) = (at, self.slot(at).next);
+        let bucket = self.bucket_of(entry.hash());
+        let of = self.fill(entry);
+        let head = self.bucket_mut(bucket);
+        let mut at = *head;
+        if at == END {
+            *head = of.slot;
+            return of;
         }
-        match last {
-            END => *self.head_mut(hash) = number,
-            last => self.slot_mut(last).next = number,
+        loop {
+            let slot = self.slot_mut(at);
+            if slot.next == END {
+                slot.next = of.slot;
+                return of;
+            }
+            at = slot.next;
         }
-        SlotRef { slot: number, generation: self.slot(number).generation }
     }
 
     /// Returns the first entry with this hash for which `is_it` is true. Entries with one hash come in
     /// the order in which they were inserted.
     #[inline]
     pub fn find(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<SlotRef> {
+        if self.length == 0 {
+            return None;
+        }
         let mut at = self.head(hash);
         while at != END {
             let slot = self.slot(at);
@@ -191,14 +198,15 @@ impl<T: Hashed> SlotTable<T> {
         self.chunks.iter().flatten().filter_map(|slot| slot.entry.as_ref())
     }
 
-    /// Puts an entry into a vacant slot, in no bucket yet, and returns the number of the slot.
-    fn fill(&mut self, entry: T) -> u32 {
+    /// Puts an entry into a vacant slot, in no bucket yet.
+    fn fill(&mut self, entry: T) -> SlotRef {
         let number = self.free;
         if number != END {
             let slot = self.slot_mut(number);
             slot.entry = Some(entry);
+            let generation = slot.generation;
             self.free = std::mem::replace(&mut slot.next, END);
-            return number;
+            return SlotRef { slot: number, generation };
         }
         if self.chunks.last().is_none_or(|last| last.len() == 1 << Self::SLOT_BITS) {
             // The first chunk grows as it is needed: a table of few entries is small.
@@ -210,7 +218,7 @@ impl<T: Hashed> SlotTable<T> {
         let number = (chunk << Self::SLOT_BITS) + slots.len();
         assert!(number < END as usize, "more entries than numbers of slots");
         slots.push(Slot { entry: Some(entry), next: END, generation: 0 });
-        number as u32
+        SlotRef { slot: number as u32, generation: 0 }
     }
 
     /// Splits the bucket whose turn it is: its entries with the next bit of the hash set move, in

@@ -546,8 +546,12 @@ impl Call {
     }
 
     fn close(&mut self, position: usize) {
-        let transaction = self.open.swap_remove(position).transaction;
-        self.free_open();
+        let transaction = self.open[position].transaction;
+        if self.open.len() == 1 {
+            self.open = Vec::new();
+        } else {
+            self.open.swap_remove(position);
+        }
         self.remember(transaction);
     }
 
