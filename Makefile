@@ -58,11 +58,17 @@ release:
 show-quota show-refusal show-predict show-kernel show-papers show-disposal show-tiers show-costs \
 	show-fairness show-counters show-farm show-dispatch: release
 show-speed show-million: simulations
+show-growth: growth
 
 .PHONY: simulations
 simulations:
 	@scripts/setup build
 	$(CARGO) build --release --package tidegate-sim --examples
+
+.PHONY: growth
+growth:
+	@scripts/setup build
+	$(CARGO) build --release --package tidegate-proxy --example growth
 
 # Nothing else wants a browser.
 show-report: build

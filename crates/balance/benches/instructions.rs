@@ -8,14 +8,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use gungraun::{library_benchmark, library_benchmark_group, main};
-use tidegate_balance::{Lease, Picker, Policy, Pool, Work};
+use tidegate_balance::{CallLease, Picker, Policy, Pool, TransactionLease, Work};
 use tidegate_world::{Purpose, Seed, Timestamp};
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
 
 struct Bench {
     picker: Picker,
-    _held: Vec<Lease>,
+    _held: Vec<(CallLease, TransactionLease)>,
 }
 
 fn loaded(policy: Policy, backends: usize) -> Bench {
@@ -29,10 +29,10 @@ fn loaded(policy: Policy, backends: usize) -> Bench {
     let mut held = Vec::new();
     for i in 0..backends {
         for _ in 0..1 + load.below(8) {
-            held.push(picker.call_lease(i));
+            let call = picker.call_lease(i);
             let mut lease = picker.transaction_lease(NOW, i, Work::CallStart);
             lease.on_answered(NOW + Duration::from_micros(100 + load.below(1000)));
-            held.push(lease);
+            held.push((call, lease));
         }
     }
     let mut bench = Bench { picker, _held: held };

@@ -13,7 +13,7 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tidegate_balance::{Lease, Picker, Policy, Pool, Work};
+use tidegate_balance::{Picker, Policy, Pool, TransactionLease, Work};
 use tidegate_world::{Purpose, Seed, Timestamp};
 
 const JOBS_MS: [u64; 4] = [2, 2, 2, 10];
@@ -21,7 +21,7 @@ const RATE: f64 = 1200.0;
 const LASTS: Duration = Duration::from_secs(2);
 
 /// A job: when it was handed in, and what it weighs on its worker until it is done.
-type Job = (Instant, Lease);
+type Job = (Instant, TransactionLease);
 
 fn main() {
     for policy in [Policy::Rr, Policy::Tlwl, Policy::PeakEwma] {

@@ -285,7 +285,7 @@ fn take_split<'a>(known: &mut Known<'a>, musters: &[Muster]) -> Known<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Lease, State};
+    use crate::{CallLease, State};
 
     const NOW: Timestamp = Timestamp::from_nanos(5);
 
@@ -320,7 +320,7 @@ mod tests {
         let [a, b, c] = ["a", "b", "c"].map(|name| fleet.find(name).unwrap());
         fleet.assign(NOW, 1, "a", Duty::Draining);
         b.on_failed(NOW, Duration::from_secs(5));
-        let held = Lease::call(&c);
+        let held = CallLease::new(&c);
         // `b` is elsewhere now, which makes it another; `c` is gone.
         let moved = [muster("app", &[("b", 9, 1), ("a", 1, 7)])];
         let second = fleet.enlist(NOW, 2, &moved);
@@ -347,7 +347,7 @@ mod tests {
         let a = Arc::clone(&pools[0].backends()[0]);
         assert!(Arc::ptr_eq(&a, &pools[1].backends()[0]));
         assert_eq!(a.weight(), 3, "that of the first pool");
-        let held = Lease::call(&a);
+        let held = CallLease::new(&a);
         fleet.assign(NOW, 1, "a", Duty::Draining);
         assert!(are_same(&fleet.enlist(NOW, 2, &[one(), two()]), &pools));
         assert_eq!(a.duty(), Duty::Draining);
@@ -377,7 +377,7 @@ mod tests {
         let both = [muster("app", &[("a", 1, 1)]), muster("b", &[("b", 2, 1)])];
         let fleet = Fleet::new(&both);
         let b = fleet.find("b").unwrap();
-        let _held = Lease::call(&b);
+        let _held = CallLease::new(&b);
         fleet.enlist(NOW, 1, &both[..1]);
         assert_eq!(names(&fleet.pools()), [["a"], ["b"]]);
         // Another of its name is shown instead, and is not it.
@@ -401,7 +401,7 @@ mod tests {
             assert!(are_same(&fleet.enlist(NOW, 1, &first), &early), "at the same order, the same");
             Arc::clone(&early[0].backends()[1])
         };
-        let held = Lease::call(&gone);
+        let held = CallLease::new(&gone);
         let early = fleet.enlist(NOW, 2, &second);
         fleet.assign(NOW, 3, "a", Duty::Draining);
         fleet.assign(NOW, 4, "a", Duty::InService);

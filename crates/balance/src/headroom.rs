@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate_world::Timestamp;
 
-use crate::{Backend, Demand, Lease, Limits};
+use crate::{Backend, CallLease, Demand, Limits};
 
 impl Backend {
     /// Gives it other limits. What is held and what was learned stays.
@@ -69,18 +69,18 @@ impl Backend {
     pub(crate) fn allot(self: &Arc<Self>, now: Timestamp, demand: Demand) -> Option<Allotment> {
         let is_call = demand != Demand::Single;
         if !self.is_limited() {
-            return Some(Allotment(is_call.then(|| Lease::call(self))));
+            return Some(Allotment(is_call.then(|| CallLease::new(self))));
         }
         let calls_max = self.allowance().calls_max_of(demand).unwrap_or(u64::MAX);
         // If the rate has nothing left, it gives back what it took.
-        let call = if is_call { Some(Lease::call_within(self, calls_max)?) } else { None };
+        let call = if is_call { Some(CallLease::within(self, calls_max)?) } else { None };
         self.allowance().take(now, demand).then_some(Allotment(call))
     }
 }
 
 /// The part of a back end's headroom that was taken: one call, if a call was demanded.
 #[must_use = "a call that is not kept is given back"]
-pub(crate) struct Allotment(pub(crate) Option<Lease>);
+pub(crate) struct Allotment(pub(crate) Option<CallLease>);
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The count that a call or a transaction holds on its back end while it lasts.
+//! The counts that a call and a transaction hold on their back end while they last.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,39 +11,55 @@ use crate::{Backend, Work};
 
 const CALL: Weighs = Weighs { calls: 1, transactions: 0, work: 0 };
 
-/// A count taken on a back end, given back when dropped, on whatever path and
+/// A call counted at a back end until the lease is dropped, on whatever path and from whatever thread.
+#[must_use = "a lease that is dropped at once counts nothing"]
+pub struct CallLease(Arc<Backend>);
+
+impl CallLease {
+    pub(crate) fn new(backend: &Arc<Backend>) -> Self {
+        backend.take(CALL);
+        Self(Arc::clone(backend))
+    }
+
+    /// Counts a call unless the back end holds `calls_max`.
+    pub(crate) fn within(backend: &Arc<Backend>, calls_max: u64) -> Option<Self> {
+        backend.take_call(calls_max).then(|| Self(Arc::clone(backend)))
+    }
+}
+
+impl Drop for CallLease {
+    fn drop(&mut self) {
+        self.0.give_back(CALL);
+    }
+}
+
+impl fmt::Debug for CallLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CallLease({})", self.0.name())
+    }
+}
+
+/// A transaction and its work, counted at a back end until the lease is dropped, on whatever path and
 /// from whatever thread.
 #[must_use = "a lease that is dropped at once counts nothing"]
-pub struct Lease {
+pub struct TransactionLease {
     backend: Arc<Backend>,
-    weighs: Weighs,
+    work: u32,
     /// Until it is answered.
     waiting: Option<Waiting>,
 }
 
-impl Lease {
-    pub(crate) fn call(backend: &Arc<Backend>) -> Self {
-        Self::take(backend, CALL, None)
-    }
-
-    /// A call, unless the back end holds `calls_max`.
-    pub(crate) fn call_within(backend: &Arc<Backend>, calls_max: u64) -> Option<Self> {
-        backend.take_call(calls_max).then(|| Self {
-            backend: Arc::clone(backend),
-            weighs: CALL,
-            waiting: None,
-        })
-    }
-
-    pub(crate) fn transaction(
+impl TransactionLease {
+    pub(crate) fn new(
         backend: &Arc<Backend>,
         now: Timestamp,
         kind: Work,
         work: u32,
         watch: Watch,
     ) -> Self {
-        let waiting = backend.response_times().begin(now, kind, watch);
-        Self::take(backend, Weighs { calls: 0, transactions: 1, work }, Some(waiting))
+        let waiting = Some(backend.response_times().begin(now, kind, watch));
+        backend.take(weighs(work));
+        Self { backend: Arc::clone(backend), work, waiting }
     }
 
     /// The response has come by which the response time of the transaction is measured: of an
@@ -59,25 +75,23 @@ impl Lease {
     pub fn sent_at(&self) -> Option<Timestamp> {
         self.waiting.as_ref().map(Waiting::since)
     }
-
-    fn take(backend: &Arc<Backend>, weighs: Weighs, waiting: Option<Waiting>) -> Self {
-        backend.take(weighs);
-        Self { backend: Arc::clone(backend), weighs, waiting }
-    }
 }
 
-impl Drop for Lease {
+fn weighs(work: u32) -> Weighs {
+    Weighs { calls: 0, transactions: 1, work }
+}
+
+impl Drop for TransactionLease {
     fn drop(&mut self) {
         if let Some(waiting) = self.waiting.take() {
             self.backend.response_times().give_up(waiting);
         }
-        self.backend.give_back(self.weighs);
+        self.backend.give_back(weighs(self.work));
     }
 }
 
-impl fmt::Debug for Lease {
+impl fmt::Debug for TransactionLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Weighs { calls, work, .. } = self.weighs;
-        write!(f, "Lease({} calls {calls} work {work})", self.backend.name())
+        write!(f, "TransactionLease({} work {})", self.backend.name(), self.work)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Only the first request of a call is free to choose its back end; every later
 //! one follows the call. So a choice is made once, by a [`Picker`], and what the
-//! call weighs on its back end is held as [`Lease`]s, which give back what they
+//! call weighs on its back end is held as [`CallLease`] and [`TransactionLease`], which give back what they
 //! took when they are dropped. There is no counter to decrement, hence none to
 //! forget: a failed, cancelled, timed-out or abandoned call gives back its counts
 //! when its state goes, whichever way it goes.
@@ -61,7 +61,7 @@ pub use budget::RetryBudget;
 pub use fleet::{Fleet, Muster, Post};
 pub use hashing::fnv1a;
 pub use health::{COUNT_MAX, Duty, Parties, Sources, State};
-pub use lease::Lease;
+pub use lease::{CallLease, TransactionLease};
 pub use limit::{Demand, Learning, Limits};
 pub use location::{Location, Lookups, Named, PLACES_MAX, Place, Site};
 pub use picker::{Assigned, Picker, Unassigned};

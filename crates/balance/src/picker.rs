@@ -10,7 +10,7 @@ use crate::headroom::Allotment;
 use crate::policy::{Candidates, Choose, hash, peak_ewma, tlwl};
 use crate::registry::Values;
 use crate::response_time::Watch;
-use crate::{Backend, Demand, Key, Lease, Policy, Pool, RetryBudget, Work};
+use crate::{Backend, CallLease, Demand, Key, Policy, Pool, RetryBudget, TransactionLease, Work};
 
 /// Choices in vain because another shard has taken what was left meanwhile.
 const TRIES: usize = 8;
@@ -22,7 +22,7 @@ pub struct Assigned {
     /// Its place in the pool.
     pub index: usize,
     /// The call, if one was demanded.
-    pub call: Option<Lease>,
+    pub call: Option<CallLease>,
 }
 
 /// Why a request was given to nobody.
@@ -210,15 +210,15 @@ impl Picker {
     }
 
     /// Counts a call on the back end at `index` while the lease lives.
-    pub fn call_lease(&self, index: usize) -> Lease {
-        Lease::call(self.backend(index))
+    pub fn call_lease(&self, index: usize) -> CallLease {
+        CallLease::new(self.backend(index))
     }
 
     /// Counts a transaction on the back end at `index` while the lease lives; its response time
     /// begins `now`.
-    pub fn transaction_lease(&self, now: Timestamp, index: usize, kind: Work) -> Lease {
+    pub fn transaction_lease(&self, now: Timestamp, index: usize, kind: Work) -> TransactionLease {
         let backend = self.backend(index);
         let work = self.weights.weight(backend, kind);
-        Lease::transaction(backend, now, kind, work, self.watch)
+        TransactionLease::new(backend, now, kind, work, self.watch)
     }
 }

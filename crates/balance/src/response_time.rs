@@ -2,7 +2,7 @@
 //!
 //! The response time of a transaction lasts from the moment at which its request is handed on to
 //! the response by which the back end has shown that it did its part. Which one that is the holder
-//! of the [`Lease`](crate::Lease) says. For SIP: of an INVITE the first response other than 100,
+//! of the [`TransactionLease`](crate::TransactionLease) says. For SIP: of an INVITE the first response other than 100,
 //! since what comes after the ringing is a person's time, not a server's; of any other request the
 //! final one. Responses of the class 5xx are left out: a refusal is cheap, and would make the back
 //! end that refuses look like the fastest. What is never answered has no response time; that it is

@@ -4,11 +4,9 @@
 //! was refused may be admitted by its repetition, when the caller has already been told that
 //! it failed; and offered load, a law's most important signal, would count it again.
 
-use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
-use hashbrown::HashMap;
-use tidegate_world::Timestamp;
+use tidegate_world::{Hashed, SlotTable, Timestamp};
 
 /// A decision lives one to two of these: 64·T1 of RFC 3261 §17, after which nobody repeats
 /// a request.
@@ -28,7 +26,7 @@ pub enum Decision {
 }
 
 /// Two generations of keyed fingerprints. The newer takes what is decided; after 32 s it
-/// becomes the older, which is only asked, and then forgotten.
+/// becomes the older, which is only asked, and then forgotten, with its memory.
 #[derive(Debug)]
 pub struct Memory {
     newer: Generation,
@@ -38,10 +36,23 @@ pub struct Memory {
     overflowed: u64,
 }
 
-type Generation = HashMap<u64, Decision, BuildHasherDefault<Keyed>>;
+type Generation = SlotTable<Remembered>;
+
+#[derive(Debug)]
+struct Remembered {
+    fingerprint: u64,
+    decision: Decision,
+}
+
+impl Hashed for Remembered {
+    #[inline]
+    fn hash(&self) -> u64 {
+        self.fingerprint
+    }
+}
 
 impl Memory {
-    /// Remembers up to `count_max` decisions of each generation, 16 bytes each.
+    /// Remembers up to `count_max` decisions of each generation, 28 bytes each.
     pub fn new(count_max: usize) -> Self {
         Self {
             newer: Generation::default(),
@@ -56,16 +67,21 @@ impl Memory {
     /// keyed hash: nobody else may be able to choose it.
     pub fn recall(&mut self, now: Timestamp, fingerprint: u64) -> Option<Decision> {
         self.rotate(now);
-        self.newer.get(&fingerprint).or_else(|| self.older.get(&fingerprint)).copied()
+        let known = |generation: &Generation| {
+            let known = generation.find(fingerprint, |_| true)?;
+            generation.get(known).map(|known| known.decision)
+        };
+        known(&self.newer).or_else(|| known(&self.older))
     }
 
     /// Remembers a decision. Without room it is not remembered, and that is counted.
     pub fn remember(&mut self, now: Timestamp, fingerprint: u64, decision: Decision) {
         self.rotate(now);
-        if let Some(known) = self.newer.get_mut(&fingerprint) {
-            *known = decision;
+        let known = self.newer.find(fingerprint, |_| true);
+        if let Some(known) = known.and_then(|known| self.newer.get_mut(known)) {
+            known.decision = decision;
         } else if self.newer.len() < self.count_max {
-            self.newer.insert(fingerprint, decision);
+            self.newer.insert(Remembered { fingerprint, decision });
         } else {
             self.overflowed += 1;
         }
@@ -91,30 +107,11 @@ impl Memory {
         if age < GENERATION {
             return;
         }
-        std::mem::swap(&mut self.newer, &mut self.older);
-        self.newer.clear();
+        self.older = std::mem::take(&mut self.newer);
         if age >= 2 * GENERATION {
-            self.older.clear();
+            self.older = Generation::new();
         }
-        // A flood's tables are given back; those of usual load are kept.
-        self.newer.shrink_to(self.older.len());
         self.since = now;
-    }
-}
-
-/// Keys are hashes already.
-#[derive(Clone, Copy, Debug, Default)]
-struct Keyed(u64);
-
-impl Hasher for Keyed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("keys are u64")
-    }
-    fn write_u64(&mut self, key: u64) {
-        self.0 = key;
     }
 }
 

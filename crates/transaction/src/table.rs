@@ -1,10 +1,7 @@
 //! What lives: a bounded table, found by key or without any search.
 
-use std::mem;
-
-use hashbrown::HashTable;
 use tidegate_sip::Method;
-use tidegate_world::{Timers, Timestamp};
+use tidegate_world::{Hashed, SlotRef, SlotTable, Timers, Timestamp};
 
 use crate::Key;
 
@@ -29,38 +26,41 @@ const STALE_MIN: usize = 64;
 /// The holder keeps when an entry is due; the table is told with [`arm`](Self::arm), and may
 /// call earlier than that. A [`Handle`] finds its entry by [`get`](Self::get) without a search.
 ///
-/// A timer is left behind when its entry goes, or is armed for earlier. As soon as the timers are
-/// more than twice as many as the entries, and 64 more, those left behind are dropped: memory is
-/// bounded by what lives, and the work by what left them behind.
+/// A timer is left behind when its entry goes, or is armed for earlier. While the timers are
+/// more than twice as many as the entries, and 64 more, each change drops some of those left behind:
+/// memory is bounded by the entries that live, and no change takes long.
 #[derive(Debug)]
 pub struct Table<T> {
-    slots: Vec<Slot<T>>,
-    free: Vec<u32>,
-    by_key: HashTable<u32>,
+    entries: SlotTable<Entry<T>>,
     timers: Timers<Handle>,
     length_max: usize,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct Entry<T> {
     /// When its timer fires; of its entries in `timers` this one counts.
     armed: Timestamp,
     key: Key,
-    generation: u16,
-    content: Content<T>,
+    /// `None` while its holder works on it.
+    value: Option<T>,
 }
 
-#[derive(Debug)]
-enum Content<T> {
-    Vacant,
-    /// Its holder works on the value.
-    Lent,
-    Held(T),
+impl<T> Hashed for Entry<T> {
+    #[inline]
+    fn hash(&self) -> u64 {
+        self.key.identity
+    }
 }
 
-impl<T> Slot<T> {
-    fn is_live(&self, generation: u16) -> bool {
-        self.generation == generation && !matches!(self.content, Content::Vacant)
+impl From<Handle> for SlotRef {
+    fn from(Handle { slot, generation }: Handle) -> Self {
+        Self { slot, generation }
+    }
+}
+
+impl From<SlotRef> for Handle {
+    fn from(SlotRef { slot, generation }: SlotRef) -> Self {
+        Self { slot, generation }
     }
 }
 
@@ -68,9 +68,7 @@ impl<T> Table<T> {
     /// A table of up to `length_max` entries.
     pub fn new(length_max: usize) -> Self {
         Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-            by_key: HashTable::new(),
+            entries: SlotTable::new(),
             timers: Timers::default(),
             length_max: length_max.min(u32::MAX as usize),
         }
@@ -78,12 +76,12 @@ impl<T> Table<T> {
 
     /// Entries held.
     pub fn len(&self) -> usize {
-        self.by_key.len()
+        self.entries.len()
     }
 
     /// True if nothing is held.
     pub fn is_empty(&self) -> bool {
-        self.by_key.is_empty()
+        self.entries.is_empty()
     }
 
     /// True if there is no room for another one.
@@ -111,17 +109,8 @@ impl<T> Table<T> {
             return Err(Full);
         }
         debug_assert!(self.find(key).is_none(), "one entry a key");
-        let slot = self.free.pop().unwrap_or_else(|| {
-            let vacant =
-                Slot { armed: Timestamp::NEVER, key, generation: 0, content: Content::Vacant };
-            self.slots.push(vacant);
-            (self.slots.len() - 1) as u32
-        });
-        let entry = &mut self.slots[slot as usize];
-        let handle = Handle { slot, generation: entry.generation };
-        (entry.armed, entry.key, entry.content) = (deadline, key, Content::Lent);
-        let slots = &self.slots;
-        self.by_key.insert_unique(key.identity, slot, |&s| slots[s as usize].key.identity);
+        let entry = Entry { armed: deadline, key, value: None };
+        let handle = self.entries.insert(entry).into();
         if deadline < Timestamp::NEVER {
             self.timers.push(deadline, handle);
         }
@@ -137,40 +126,25 @@ impl<T> Table<T> {
     /// An entry of this identity whose method will do.
     #[inline]
     pub fn find_where(&self, identity: u64, will_do: impl Fn(Method) -> bool) -> Option<Handle> {
-        let same = |&slot: &u32| {
-            let key = self.slots[slot as usize].key;
-            key.identity == identity && will_do(key.method)
-        };
-        let &slot = self.by_key.find(identity, same)?;
-        Some(Handle { slot, generation: self.slots[slot as usize].generation })
+        self.entries.find(identity, |entry| will_do(entry.key.method)).map(Handle::from)
     }
 
     /// An entry, if it still lives.
     #[inline]
     pub fn get(&self, handle: Handle) -> Option<&T> {
-        match self.slot(handle)?.content {
-            Content::Held(ref value) => Some(value),
-            Content::Lent | Content::Vacant => None,
-        }
+        self.entries.get(handle.into())?.value.as_ref()
     }
 
     /// An entry, if it still lives.
     #[inline]
     pub fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
-        match self.slot_mut(handle)?.content {
-            Content::Held(ref mut value) => Some(value),
-            Content::Lent | Content::Vacant => None,
-        }
+        self.entries.get_mut(handle.into())?.value.as_mut()
     }
 
     /// Takes an entry's value to work on it; the entry stays, without a value, until that is
     /// [restored](Self::restore). It can be armed and removed meanwhile.
     pub fn lend(&mut self, handle: Handle) -> Option<T> {
-        let slot = self.slot_mut(handle)?;
-        match mem::replace(&mut slot.content, Content::Lent) {
-            Content::Held(value) => Some(value),
-            Content::Lent | Content::Vacant => None,
-        }
+        self.entries.get_mut(handle.into())?.value.take()
     }
 
     /// Puts back what was lent.
@@ -178,29 +152,26 @@ impl<T> Table<T> {
     /// # Panics
     /// When the entry was not lent, or was removed meanwhile.
     pub fn restore(&mut self, handle: Handle, value: T) {
-        let slot = self.slot_mut(handle).filter(|slot| matches!(slot.content, Content::Lent));
-        slot.expect("only what was lent is put back").content = Content::Held(value);
+        let entry = self.entries.get_mut(handle.into()).filter(|entry| entry.value.is_none());
+        entry.expect("only what was lent is put back").value = Some(value);
     }
 
     /// Every value that is held and not lent, in no order that means anything.
     pub fn values(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter().filter_map(|slot| match &slot.content {
-            Content::Held(value) => Some(value),
-            Content::Lent | Content::Vacant => None,
-        })
+        self.entries.values().filter_map(|entry| entry.value.as_ref())
     }
 
     /// The key of an entry, if it still lives.
     pub fn key(&self, handle: Handle) -> Option<Key> {
-        self.slot(handle).map(|slot| slot.key)
+        self.entries.get(handle.into()).map(|entry| entry.key)
     }
 
     /// Sees to it that the entry's timer fires at `deadline` or before.
     #[inline]
     pub fn arm(&mut self, handle: Handle, deadline: Timestamp) {
-        let Some(slot) = self.slot_mut(handle) else { return };
-        if deadline < slot.armed {
-            slot.armed = deadline;
+        let Some(entry) = self.entries.get_mut(handle.into()) else { return };
+        if deadline < entry.armed {
+            entry.armed = deadline;
             self.timers.push(deadline, handle);
             self.drop_stale();
         }
@@ -214,8 +185,9 @@ impl<T> Table<T> {
     /// An entry whose timer has fired by `now`: it must be armed again, or removed.
     pub fn next_due(&mut self, now: Timestamp) -> Option<Handle> {
         while let Some((at, handle)) = self.timers.pop(now) {
-            if let Some(slot) = self.slot_mut(handle).filter(|slot| slot.armed == at) {
-                slot.armed = Timestamp::NEVER;
+            let entry = self.entries.get_mut(handle.into()).filter(|entry| entry.armed == at);
+            if let Some(entry) = entry {
+                entry.armed = Timestamp::NEVER;
                 return Some(handle);
             }
         }
@@ -224,38 +196,16 @@ impl<T> Table<T> {
 
     /// Takes an entry out, and gives its value unless that is lent.
     pub fn remove(&mut self, handle: Handle) -> Option<T> {
-        let slot = self.slot_mut(handle)?;
-        let content = mem::replace(&mut slot.content, Content::Vacant);
-        slot.generation = slot.generation.wrapping_add(1);
-        slot.armed = Timestamp::NEVER;
-        let identity = slot.key.identity;
-        if let Ok(found) = self.by_key.find_entry(identity, |&s| s == handle.slot) {
-            found.remove();
-        }
-        self.free.push(handle.slot);
+        let entry = self.entries.remove(handle.into())?;
         self.drop_stale();
-        match content {
-            Content::Held(value) => Some(value),
-            Content::Lent | Content::Vacant => None,
-        }
-    }
-
-    #[inline]
-    fn slot(&self, handle: Handle) -> Option<&Slot<T>> {
-        self.slots.get(handle.slot as usize).filter(|slot| slot.is_live(handle.generation))
-    }
-
-    #[inline]
-    fn slot_mut(&mut self, handle: Handle) -> Option<&mut Slot<T>> {
-        self.slots.get_mut(handle.slot as usize).filter(|slot| slot.is_live(handle.generation))
+        entry.value
     }
 
     fn drop_stale(&mut self) {
         if self.timers.len() > 2 * self.len() + STALE_MIN {
-            let slots = &self.slots;
-            self.timers.retain(|at, handle| {
-                let slot = &slots[handle.slot as usize];
-                slot.is_live(handle.generation) && slot.armed == at
+            let entries = &self.entries;
+            self.timers.sweep(|at, handle| {
+                entries.get(handle.into()).is_some_and(|entry| entry.armed == at)
             });
         }
     }

@@ -364,7 +364,7 @@ impl ConnectionTable {
     fn forget_stale_timers(&mut self) {
         let Self { timers, connections, .. } = self;
         if timers.len() > 2 * connections.len() + 64 {
-            timers.retain(|at, id| connections.get(&id).is_some_and(|c| c.armed == at));
+            timers.sweep(|at, id| connections.get(&id).is_some_and(|c| c.armed == at));
         }
     }
 }

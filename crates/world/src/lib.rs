@@ -18,6 +18,7 @@ mod param;
 mod query;
 mod record;
 mod shedding;
+mod slot_table;
 mod source;
 mod stream;
 mod time;
@@ -37,6 +38,7 @@ pub use query::{
 };
 pub use record::{Entry, Input, Log, Memory, Recorder, replay};
 pub use shedding::Shedding;
+pub use slot_table::{Hashed, SlotRef, SlotTable};
 pub use source::source_of;
 pub use stream::{Purpose, Seed, Stream};
 pub use time::Timestamp;

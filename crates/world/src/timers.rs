@@ -6,13 +6,30 @@
 //! those of transactions that are over do, a heap ordered by comparison touches a part of each of
 //! its levels to take one out, few of them in the cache; here each timer is moved a few times,
 //! from one end of an array to the end of another.
+//!
+//! A radix heap alone moves all timers of a bucket at once: of a million that stand within the 34 s of
+//! the largest one, half, which takes 25 ms. So only the timers of the present [epoch](EPOCH_BITS)
+//! lie in the heap. Those of each later epoch wait in a list of their own, in the order in which they
+//! were set, and enter the heap together when all before them have fired. A shard sets no more than
+//! some thousand timers for one epoch. As long as there are [few](FEW) timers all lie in the heap,
+//! which costs fewer instructions.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 use crate::Timestamp;
 
 /// Buckets beside that of the timers that are due: one a bit of a time.
 const BUCKETS: usize = u64::BITS as usize;
+
+/// An epoch lasts 2^23 ns, which is 8.4 ms.
+const EPOCH_BITS: u32 = 23;
+
+/// Timers that the heap may move at once. Tests with few timers see both ways.
+const FEW: usize = if cfg!(test) { 8 } else { 2048 };
+
+/// Timers that [`Timers::sweep`] looks at before it stops at the end of an epoch.
+const SWEEP: usize = 512;
 
 /// Timers for which an emptied bucket keeps room, however few it held.
 const ROOM_MIN: usize = 64;
@@ -21,9 +38,164 @@ const ROOM_MIN: usize = 64;
 /// they were set.
 ///
 /// There is no taking one out early: it is left behind, and whoever it names no longer wants it
-/// when it fires, or it goes with [`retain`](Self::retain).
+/// when it fires, or it goes with [`sweep`](Self::sweep).
 #[derive(Debug)]
 pub struct Timers<K> {
+    /// Those of the epochs up to `epoch`, which is `EVER` while there are few.
+    near: RadixHeap<K>,
+    epoch: u64,
+    /// Those of each later epoch.
+    far: BTreeMap<u64, Bucket<K>>,
+    /// When the first one of `far` fires.
+    far_first: Timestamp,
+    /// The room of an epoch that has passed, for one that begins.
+    spare: Vec<(Timestamp, K)>,
+    /// The next epoch that `sweep` looks at.
+    swept: u64,
+    len: usize,
+}
+
+impl<K: Copy> Timers<K> {
+    /// No timers, at the beginning of time.
+    pub fn new() -> Self {
+        Self {
+            near: RadixHeap::new(),
+            epoch: EVER,
+            far: BTreeMap::new(),
+            far_first: Timestamp::NEVER,
+            spare: Vec::new(),
+            swept: 0,
+            len: 0,
+        }
+    }
+
+    /// Sets a timer. One set for earlier than the last that fired is due at once.
+    #[inline]
+    pub fn push(&mut self, at: Timestamp, key: K) {
+        self.len += 1;
+        let epoch = epoch_of(at);
+        if epoch <= self.epoch {
+            self.near.push(at, key);
+            if self.epoch == EVER && self.len > FEW {
+                self.leave_to_epochs();
+            }
+            return;
+        }
+        self.far_first = self.far_first.min(at);
+        let spare = &mut self.spare;
+        let bucket = self.far.entry(epoch).or_insert_with(|| Bucket::with_room(spare));
+        bucket.push(at, key);
+    }
+
+    /// How many are set, with those left behind.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether none is set.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// When the first one fires.
+    #[inline]
+    pub fn next(&self) -> Option<Timestamp> {
+        if self.len == 0 {
+            return None;
+        }
+        Some(self.near.next().unwrap_or(self.far_first))
+    }
+
+    /// The first one. It may take a look at each that is as near: [`next`](Self::next) does not.
+    pub fn peek(&self) -> Option<(Timestamp, K)> {
+        self.near.peek().or_else(|| self.far.first_key_value()?.1.peek())
+    }
+
+    /// The first one, if it fires by `now`.
+    pub fn pop(&mut self, now: Timestamp) -> Option<(Timestamp, K)> {
+        if self.next()? > now {
+            return None;
+        }
+        if self.near.is_empty() {
+            self.enter_epoch();
+        }
+        self.len -= 1;
+        self.near.pop()
+    }
+
+    /// Drops those for which `counts` is false among the timers of some epochs, at least
+    /// [`SWEEP`] timers if there are so many. Calls one after the other look at all of them in turn.
+    pub fn sweep(&mut self, counts: impl Fn(Timestamp, K) -> bool) {
+        let mut left = SWEEP;
+        if self.swept <= self.epoch {
+            let before = self.near.len();
+            self.near.retain(&counts);
+            self.len -= before - self.near.len();
+            left = left.saturating_sub(before);
+            self.swept = self.epoch.saturating_add(1);
+        }
+        while left > 0 {
+            let from = (Bound::Included(self.swept), Bound::Unbounded);
+            let Some((&epoch, bucket)) = self.far.range_mut(from).next() else {
+                self.swept = 0;
+                break;
+            };
+            let before = bucket.timers.len();
+            bucket.retain(&counts);
+            self.len -= before - bucket.timers.len();
+            left = left.saturating_sub(before);
+            self.swept = epoch + 1;
+            if bucket.timers.is_empty() {
+                self.far.remove(&epoch);
+            }
+        }
+        self.far_first = self.far.first_key_value().map_or(Timestamp::NEVER, |(_, far)| far.first);
+    }
+
+    /// Moves the timers of later epochs out of the heap.
+    #[cold]
+    fn leave_to_epochs(&mut self) {
+        self.epoch = epoch_of(Timestamp::from_nanos(self.near.last));
+        let epoch = self.epoch;
+        let far = &mut self.far;
+        self.near.take_out(
+            |at| epoch_of(at) > epoch,
+            |at, key| {
+                far.entry(epoch_of(at)).or_insert_with(Bucket::empty).push(at, key);
+            },
+        );
+        self.far_first = self.far.first_key_value().map_or(Timestamp::NEVER, |(_, far)| far.first);
+        self.swept = 0;
+    }
+
+    /// Goes on to the next epoch that has timers.
+    fn enter_epoch(&mut self) {
+        let Some((epoch, mut bucket)) = self.far.pop_first() else { return };
+        self.epoch = epoch;
+        self.far_first = self.far.first_key_value().map_or(Timestamp::NEVER, |(_, far)| far.first);
+        self.near.begin(bucket.first);
+        for (at, key) in bucket.timers.drain(..) {
+            self.near.push(at, key);
+        }
+        if self.far.is_empty() && self.len <= FEW / 2 {
+            self.epoch = EVER;
+        }
+        if bucket.timers.capacity() <= ROOM_MIN {
+            self.spare = bucket.timers;
+        }
+    }
+}
+
+/// An epoch beyond that of any time.
+const EVER: u64 = u64::MAX;
+
+fn epoch_of(at: Timestamp) -> u64 {
+    at.as_nanos() >> EPOCH_BITS
+}
+
+/// Timers of a short time. A push or a pop may move all of them.
+#[derive(Debug)]
+struct RadixHeap<K> {
     /// When the last one fired. All others fire then or later.
     last: u64,
     /// Those that fire at `last`, and those set for earlier since.
@@ -41,9 +213,8 @@ struct Bucket<K> {
     timers: Vec<(Timestamp, K)>,
 }
 
-impl<K: Copy> Timers<K> {
-    /// No timers, at the beginning of time.
-    pub fn new() -> Self {
+impl<K: Copy> RadixHeap<K> {
+    fn new() -> Self {
         Self {
             last: 0,
             due: VecDeque::new(),
@@ -53,63 +224,70 @@ impl<K: Copy> Timers<K> {
         }
     }
 
-    /// Sets a timer. One set for earlier than the last that fired is due at once.
-    pub fn push(&mut self, at: Timestamp, key: K) {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Goes on to a time at which or after which all fire. It holds none.
+    fn begin(&mut self, first: Timestamp) {
+        self.last = first.as_nanos();
+    }
+
+    #[inline]
+    fn push(&mut self, at: Timestamp, key: K) {
         self.len += 1;
         self.enter(at, key);
     }
 
-    /// How many are set, with those left behind.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether none is set.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// When the first one fires.
     #[inline]
-    pub fn next(&self) -> Option<Timestamp> {
+    fn next(&self) -> Option<Timestamp> {
         match self.due.front() {
             Some(&(at, _)) => Some(at),
             None => self.buckets.get(self.occupied.trailing_zeros() as usize).map(|b| b.first),
         }
     }
 
-    /// The first one. It may take a look at each that is as near: [`next`](Self::next) does not.
-    pub fn peek(&self) -> Option<(Timestamp, K)> {
-        let first = |bucket: &Bucket<K>| {
-            bucket.timers.iter().find(|timer| timer.0 == bucket.first).copied()
-        };
+    fn peek(&self) -> Option<(Timestamp, K)> {
         match self.due.front() {
             Some(&timer) => Some(timer),
-            None => self.buckets.get(self.occupied.trailing_zeros() as usize).and_then(first),
+            None => self.buckets.get(self.occupied.trailing_zeros() as usize)?.peek(),
         }
     }
 
-    /// The first one, if it fires by `now`.
-    pub fn pop(&mut self, now: Timestamp) -> Option<(Timestamp, K)> {
-        if self.next()? > now {
-            return None;
-        }
+    fn pop(&mut self) -> Option<(Timestamp, K)> {
         if self.due.is_empty() {
             self.advance();
         }
+        let timer = self.due.pop_front()?;
         self.len -= 1;
-        self.due.pop_front()
+        Some(timer)
     }
 
-    /// Drops those for which `counts` is false.
-    pub fn retain(&mut self, counts: impl Fn(Timestamp, K) -> bool) {
+    /// Takes out all that do not fire next and are `chosen`, of those that fire together in the order
+    /// in which they were set.
+    fn take_out(&mut self, chosen: impl Fn(Timestamp) -> bool, mut take: impl FnMut(Timestamp, K)) {
+        for (bit, bucket) in self.buckets.iter_mut().enumerate() {
+            let before = bucket.timers.len();
+            for &(at, key) in bucket.timers.iter().filter(|timer| chosen(timer.0)) {
+                take(at, key);
+            }
+            bucket.retain(&|at, _| !chosen(at));
+            self.len -= before - bucket.timers.len();
+            if bucket.timers.is_empty() {
+                self.occupied &= !(1 << bit);
+            }
+        }
+    }
+
+    fn retain(&mut self, counts: &impl Fn(Timestamp, K) -> bool) {
         self.due.retain(|&(at, key)| counts(at, key));
         self.len = self.due.len();
         for (bit, bucket) in self.buckets.iter_mut().enumerate() {
-            bucket.timers.retain(|&(at, key)| counts(at, key));
-            bucket.first =
-                bucket.timers.iter().map(|timer| timer.0).min().unwrap_or(Timestamp::NEVER);
-            bucket.give_up_room(bucket.timers.len());
+            bucket.retain(counts);
             if bucket.timers.is_empty() {
                 self.occupied &= !(1 << bit);
             }
@@ -141,9 +319,7 @@ impl<K: Copy> Timers<K> {
             return;
         }
         let bit = (at.as_nanos() ^ self.last).ilog2();
-        let bucket = &mut self.buckets[bit as usize];
-        bucket.first = bucket.first.min(at);
-        bucket.timers.push((at, key));
+        self.buckets[bit as usize].push(at, key);
         self.occupied |= 1 << bit;
     }
 }
@@ -151,6 +327,16 @@ impl<K: Copy> Timers<K> {
 impl<K> Bucket<K> {
     const fn empty() -> Self {
         Self { first: Timestamp::NEVER, timers: Vec::new() }
+    }
+
+    fn with_room(spare: &mut Vec<(Timestamp, K)>) -> Self {
+        Self { first: Timestamp::NEVER, timers: std::mem::take(spare) }
+    }
+
+    #[inline]
+    fn push(&mut self, at: Timestamp, key: K) {
+        self.first = self.first.min(at);
+        self.timers.push((at, key));
     }
 
     /// Keeps room for twice as many as it held, so that a crowd is not remembered for ever.
@@ -162,6 +348,18 @@ impl<K> Bucket<K> {
     }
 }
 
+impl<K: Copy> Bucket<K> {
+    fn peek(&self) -> Option<(Timestamp, K)> {
+        self.timers.iter().find(|timer| timer.0 == self.first).copied()
+    }
+
+    fn retain(&mut self, counts: &impl Fn(Timestamp, K) -> bool) {
+        self.timers.retain(|&(at, key)| counts(at, key));
+        self.first = self.timers.iter().map(|timer| timer.0).min().unwrap_or(Timestamp::NEVER);
+        self.give_up_room(self.timers.len());
+    }
+}
+
 impl<K: Copy> Default for Timers<K> {
     fn default() -> Self {
         Self::new()
@@ -170,6 +368,8 @@ impl<K: Copy> Default for Timers<K> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -204,19 +404,58 @@ mod tests {
         assert_eq!(timers.pop(at(1000)), None);
     }
 
+    fn room(timers: &Timers<u32>) -> usize {
+        let buckets = timers.near.buckets.iter().chain(timers.far.values());
+        timers.spare.capacity() + buckets.map(|bucket| bucket.timers.capacity()).sum::<usize>()
+    }
+
     #[test]
     fn the_room_of_a_crowd_is_given_up_when_it_has_gone() {
         let mut timers = Timers::new();
-        let room = |timers: &Timers<u32>| -> usize {
-            timers.buckets.iter().map(|bucket| bucket.timers.capacity()).sum()
-        };
         for key in 0..100_000u32 {
             timers.push(at(1_000_000 + u64::from(key)), key);
         }
         assert!(room(&timers) >= 100_000);
-        timers.retain(|_, key| key % 1000 == 0);
+        timers.sweep(|_, key| key % 1000 == 0);
         assert_eq!(timers.len(), 100);
         assert!(room(&timers) <= BUCKETS * 4 * ROOM_MIN);
+    }
+
+    /// The longest time between two turns depends on it.
+    #[test]
+    fn a_sweep_looks_at_a_few_epochs_and_the_next_one_goes_on() {
+        let mut timers = Timers::new();
+        // 100 of each epoch.
+        for key in 0..100_000u32 {
+            timers.push(at((u64::from(key) << EPOCH_BITS) / 100), key);
+        }
+        let mut sweeps = 0;
+        while timers.len() > 100 {
+            let seen = Cell::new(0);
+            timers.sweep(|_, key| {
+                seen.set(seen.get() + 1);
+                key % 1000 == 0
+            });
+            assert!(seen.get() <= SWEEP + FEW + 100, "{}", seen.get());
+            sweeps += 1;
+        }
+        assert!((100_000 / (SWEEP + 100)..=100_000 / SWEEP + 1).contains(&sweeps), "{sweeps}");
+        assert!(room(&timers) <= 100 * 4 * ROOM_MIN);
+        let left: Vec<_> = std::iter::from_fn(|| timers.pop(Timestamp::NEVER)).collect();
+        assert!(left.iter().map(|timer| timer.1).eq((0..100).map(|i| 1000 * i)));
+    }
+
+    #[test]
+    fn no_more_than_an_epoch_enters_the_heap() {
+        let mut timers = Timers::new();
+        for key in 0..100_000u32 {
+            timers.push(at((u64::from(key) << EPOCH_BITS) / 100), key);
+        }
+        for key in 0..100_000 {
+            assert_eq!(timers.pop(Timestamp::NEVER).map(|timer| timer.1), Some(key));
+            assert!(timers.near.len() <= FEW + 100);
+        }
+        assert!(timers.far.is_empty() && room(&timers) <= BUCKETS * 4 * ROOM_MIN);
     }
 
     #[derive(Clone, Debug)]
@@ -269,7 +508,7 @@ mod tests {
                         prop_assert!(list.iter().all(|timer| timer.0 > at(now)));
                     }
                     Step::Retain { divisor } => {
-                        timers.retain(|_, key| key % divisor == 0);
+                        timers.sweep(|_, key| key % divisor == 0);
                         list.retain(|timer| timer.1 % divisor == 0);
                     }
                 }

@@ -33,7 +33,7 @@ fn rate(cps_max: f64) -> Limits {
 }
 
 /// Assigns until nobody has headroom: what each was given.
-fn fill(picker: &mut Picker, now: Timestamp, demand: Demand) -> (Vec<u64>, Vec<Lease>) {
+fn fill(picker: &mut Picker, now: Timestamp, demand: Demand) -> (Vec<u64>, Vec<CallLease>) {
     let (mut given, mut held) = (vec![0; picker.pool().backends().len()], Vec::new());
     for call in 0..10_000_u64 {
         let key = call.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use tidegate_world::{Purpose, Seed, Timestamp};
 
 use super::*;
-use crate::{Lease, Picker, Pool, Values, Work, fnv1a};
+use crate::{CallLease, Picker, Pool, TransactionLease, Values, Work, fnv1a};
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
 
@@ -133,7 +133,7 @@ fn cjsq_counts_calls_tjsq_transactions_and_tlwl_their_work() {
         [Policy::Cjsq, Policy::Tjsq, Policy::Tlwl].map(|policy| over(shared.clone(), policy));
     let mut picks = || [&mut cjsq, &mut tjsq, &mut tlwl].map(|p| p.pick(NOW, 0, None).unwrap());
     let other = over(shared, Policy::Tlwl);
-    let open = |backend, kind, count: usize| -> Vec<Lease> {
+    let open = |backend, kind, count: usize| -> Vec<TransactionLease> {
         (0..count).map(|_| other.transaction_lease(NOW, backend, kind)).collect()
     };
     let call = other.call_lease(0);
@@ -315,6 +315,11 @@ fn response_times_are_those_of_the_first_word_of_each_kind() {
     assert_eq!(times(), (7, 3));
 }
 
+enum Held {
+    Call(#[allow(dead_code, reason = "it counts while it is held")] CallLease),
+    Transaction(TransactionLease),
+}
+
 proptest! {
     /// Whatever is taken and dropped, in whatever order: the counts are those of
     /// the leases that live, and zero when none does.
@@ -325,18 +330,18 @@ proptest! {
         let shared = pool(&[1, 1, 1]);
         let learned = Policy::Tlwl.entry().values(&[("learned", 1.0)]).unwrap();
         let picker = over(shared.clone(), learned);
-        let mut held: Vec<(usize, u64, u64, Lease)> = Vec::new();
+        let mut held: Vec<(usize, u64, u64, Held)> = Vec::new();
         for (backend, kind, take, answer) in steps {
             if take {
-                let open = |kind| picker.transaction_lease(NOW, backend, kind);
+                let open = |kind| Held::Transaction(picker.transaction_lease(NOW, backend, kind));
                 let mut lease = match kind {
-                    0 => (backend, 1, 0, picker.call_lease(backend)),
+                    0 => (backend, 1, 0, Held::Call(picker.call_lease(backend))),
                     1 => (backend, 0, 175, open(Work::CallStart)),
                     2 => (backend, 0, 100, open(Work::CallEnd)),
                     _ => (backend, 0, 100, open(Work::Other)),
                 };
-                if answer {
-                    lease.3.on_answered(NOW);
+                if let (true, Held::Transaction(open)) = (answer, &mut lease.3) {
+                    open.on_answered(NOW);
                 }
                 held.push(lease);
             } else if !held.is_empty() {

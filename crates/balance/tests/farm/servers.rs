@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use tidegate_balance::{Lease, Picker, Pool, Values, Work};
+use tidegate_balance::{CallLease, Picker, Pool, TransactionLease, Values, Work};
 use tidegate_world::{Purpose, Seed, Stream, Timestamp};
 
 /// What a farm is, and what is offered to it.
@@ -75,8 +75,8 @@ enum Event {
 struct Call {
     server: usize,
     since: Timestamp,
-    call: Option<Lease>,
-    open: Option<Lease>,
+    call: Option<CallLease>,
+    open: Option<TransactionLease>,
 }
 
 struct Run<'a> {

@@ -19,11 +19,10 @@ mod transaction;
 
 use std::time::Duration;
 
-use hashbrown::HashTable;
-use tidegate_balance::{Lease, Parties, Picker, Place};
+use tidegate_balance::{CallLease, Parties, Picker, Place};
 use tidegate_control::Tier;
 use tidegate_sip::Method;
-use tidegate_world::{Timers, Timestamp};
+use tidegate_world::{Hashed, SlotRef, SlotTable, Timers, Timestamp};
 
 use crate::settings::Member;
 use crate::shares::{Amount, Bucket, Shares, is_scarce};
@@ -55,16 +54,33 @@ impl CallRef {
     pub(crate) const NONE: Self = Self { slot: u32::MAX, generation: 0 };
 }
 
-struct Slot {
-    generation: u16,
-    call: Option<Call>,
-    /// Where it stands in the expired table, if its call is over.
+impl From<CallRef> for SlotRef {
+    fn from(CallRef { slot, generation }: CallRef) -> Self {
+        Self { slot, generation }
+    }
+}
+
+impl From<SlotRef> for CallRef {
+    fn from(SlotRef { slot, generation }: SlotRef) -> Self {
+        Self { slot, generation }
+    }
+}
+
+/// A call in the table.
+struct Entry {
+    call: Call,
+    /// Its neighbours in the expired table, if the call is over.
     links: Option<Links>,
 }
 
-impl Slot {
-    const fn empty() -> Self {
-        Self { generation: 0, call: None, links: None }
+/// A million calls that are answered take so many megabytes, and as much again for nothing if a field is
+/// added without thought.
+const _: () = assert!(SlotTable::<Entry>::SLOT_BYTES <= 220);
+
+impl Hashed for Entry {
+    #[inline]
+    fn hash(&self) -> u64 {
+        self.call.hash()
     }
 }
 
@@ -74,9 +90,7 @@ pub(crate) struct Full;
 
 /// A shard's calls.
 pub(crate) struct Calls {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    by_fingerprint: HashTable<u32>,
+    entries: SlotTable<Entry>,
     timers: Timers<CallRef>,
     expired: Expired,
     shares: Shares,
@@ -94,9 +108,7 @@ impl Calls {
     /// after `idle_max` without any message, or when its session timer says so.
     pub(crate) fn new(calls_max: usize, idle_max: Duration) -> Self {
         Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-            by_fingerprint: HashTable::new(),
+            entries: SlotTable::new(),
             timers: Timers::new(),
             expired: Expired::new(),
             shares: Shares::default(),
@@ -113,7 +125,7 @@ impl Calls {
 
     /// Entries held.
     pub(crate) fn len(&self) -> usize {
-        self.by_fingerprint.len()
+        self.entries.len()
     }
 
     /// Transactions that wait for their final response.
@@ -135,7 +147,7 @@ impl Calls {
 
     /// The back end of each entry.
     pub(crate) fn members(&self) -> impl Iterator<Item = Member> {
-        self.slots.iter().filter_map(|slot| slot.call.as_ref().map(|call| call.member))
+        self.entries.values().map(|entry| entry.call.member)
     }
 
     /// Answered calls that nobody has ended: given up when their session expired, or after
@@ -155,18 +167,13 @@ impl Calls {
         fingerprint: u128,
         is_it: impl Fn(&Call) -> bool,
     ) -> Option<CallRef> {
-        let same = |&slot: &u32| {
-            let call = self.slots[slot as usize].call.as_ref();
-            call.is_some_and(|call| call.fingerprint == fingerprint && is_it(call))
-        };
-        let &slot = self.by_fingerprint.find(fingerprint as u64, same)?;
-        Some(CallRef { slot, generation: self.slots[slot as usize].generation })
+        let same = |entry: &Entry| entry.call.has_fingerprint(fingerprint) && is_it(&entry.call);
+        self.entries.find(fingerprint as u64, same).map(CallRef::from)
     }
 
     /// The entry, if it still lives.
     pub(crate) fn get(&self, call: CallRef) -> Option<&Call> {
-        let slot = self.slots.get(call.slot as usize)?;
-        slot.call.as_ref().filter(|_| slot.generation == call.generation)
+        self.entries.get(call.into()).map(|entry| &entry.call)
     }
 
     /// The call with that fingerprint that has this transaction: rather one that it is open in.
@@ -185,30 +192,20 @@ impl Calls {
         fingerprint: u128,
         member: Member,
     ) -> Result<CallRef, Full> {
-        let same = |slot: &&u32| {
-            let call = self.slots[**slot as usize].call.as_ref();
-            call.is_some_and(|call| call.fingerprint == fingerprint)
-        };
-        if self.by_fingerprint.iter_hash(fingerprint as u64).filter(same).count() >= SAME_MAX {
+        let alike = self.entries.with_hash(fingerprint as u64);
+        if alike.filter(|entry| entry.call.has_fingerprint(fingerprint)).count() >= SAME_MAX {
             return Err(Full);
         }
         if self.len() >= self.calls_max && !self.evict() {
             return Err(Full);
         }
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::empty());
-            self.slots.len() as u32 - 1
-        });
-        let Slot { generation, call, .. } = &mut self.slots[slot as usize];
-        let generation = *generation;
-        let deadline = call.insert(Call::new(now, fingerprint, member)).deadline;
-        self.by_fingerprint.insert_unique(fingerprint as u64, slot, |&slot| {
-            self.slots[slot as usize].call.as_ref().map_or(0, |c| c.fingerprint as u64)
-        });
-        self.timers.push(deadline, CallRef { slot, generation });
+        let call = Call::new(now, fingerprint, member);
+        let deadline = call.deadline;
+        let reference = self.entries.insert(Entry { call, links: None });
+        self.timers.push(deadline, reference.into());
         // Until its request is counted nothing of it is lost by giving it up.
-        self.expired.push(&mut self.slots, slot);
-        Ok(CallRef { slot, generation })
+        self.expired.push(&mut self.entries, reference.slot);
+        Ok(reference.into())
     }
 
     /// Sends the call elsewhere with its transaction of this identity: another back end is to
@@ -345,7 +342,7 @@ impl Calls {
         evidence: Evidence,
         member: Member,
         picker: &Picker,
-        held: Option<Lease>,
+        held: Option<CallLease>,
     ) {
         let idle_max = self.idle_max;
         self.change(call, |entry| {
@@ -415,34 +412,31 @@ impl Calls {
 
     /// The entry, to change what nothing is counted by.
     fn get_mut(&mut self, call: CallRef) -> Option<&mut Call> {
-        let slot = self.slots.get_mut(call.slot as usize)?;
-        slot.call.as_mut().filter(|_| slot.generation == call.generation)
+        self.entries.get_mut(call.into()).map(|entry| &mut entry.call)
     }
 
     /// Changes an entry, if it still lives, and counts anew what it has open and whether it is
     /// over.
     fn change<R>(&mut self, call: CallRef, change: impl FnOnce(&mut Call) -> R) -> Option<R> {
-        let slot = self.slots.get_mut(call.slot as usize)?;
-        let entry = slot.call.as_mut().filter(|_| slot.generation == call.generation)?;
+        let Entry { call: entry, links } = self.entries.get_mut(call.into())?;
         let held = |entry: &Call| (entry.open(), usize::from(entry.is_unacknowledged()));
         let before = held(entry);
         let result = change(entry);
         let after = held(entry);
         self.open = self.open - before.0 + after.0;
         self.unacknowledged = self.unacknowledged - before.1 + after.1;
-        let is_over = entry.is_over();
-        match (slot.links, is_over) {
+        match (links, entry.is_over()) {
             (None, true) => {
                 if let Some(bucket) = entry.share {
                     self.shares.remove_entry(bucket, 0);
                 }
-                self.expired.push(&mut self.slots, call.slot);
+                self.expired.push(&mut self.entries, call.slot);
             }
             (Some(_), false) => {
                 if let Some(bucket) = entry.share {
                     self.shares.add_entry(bucket);
                 }
-                self.expired.take(&mut self.slots, call.slot);
+                self.expired.take(&mut self.entries, call.slot);
             }
             _ => {}
         }
@@ -450,28 +444,21 @@ impl Calls {
     }
 
     fn remove(&mut self, call: CallRef) {
-        let Some(slot) = self.slots.get_mut(call.slot as usize) else { return };
-        let Some(entry) = &slot.call else { return };
-        slot.generation = slot.generation.wrapping_add(1);
-        let hash = entry.fingerprint as u64;
-        if let Ok(found) = self.by_fingerprint.find_entry(hash, |&s| s == call.slot) {
-            found.remove();
-        }
-        self.free.push(call.slot);
+        let Some(Entry { call: entry, links }) = self.entries.get(call.into()) else { return };
         self.open -= entry.open();
         self.unacknowledged -= usize::from(entry.is_unacknowledged());
-        if let Some(bucket) = entry.share.filter(|_| slot.links.is_none()) {
+        if let Some(bucket) = entry.share.filter(|_| links.is_none()) {
             self.shares.remove_entry(bucket, 0);
         }
-        slot.call = None;
-        self.expired.take(&mut self.slots, call.slot);
+        self.expired.take(&mut self.entries, call.slot);
+        self.entries.remove(call.into());
     }
 
     /// Makes room by giving up one entry that is over, ahead of its time.
     fn evict(&mut self) -> bool {
-        let Some(slot) = self.expired.first() else { return false };
-        let generation = self.slots[slot as usize].generation;
-        self.remove(CallRef { slot, generation });
+        let oldest = self.expired.first().and_then(|slot| self.entries.at(slot));
+        let Some((oldest, _)) = oldest else { return false };
+        self.remove(oldest.into());
         self.evicted += 1;
         true
     }

@@ -3,7 +3,7 @@
 //! It selects the back end, takes leases, makes or moves the call entry, chooses the tier, and
 //! counts. It may fail where a plan did not: a pool or a table may have filled meanwhile.
 
-use tidegate_balance::{Assigned, Demand, Lease};
+use tidegate_balance::{Assigned, CallLease, Demand};
 use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::{Flow, Received};
@@ -166,7 +166,7 @@ fn begin_at(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
     member: Member,
-) -> Result<(CallRef, Option<Lease>), Rejection> {
+) -> Result<(CallRef, Option<CallLease>), Rejection> {
     let CommitInput { room, request, known, .. } = input;
     let Known { call, fingerprint, .. } = *known;
     if call.is_none() && !step.routing.calls.has_room() {
@@ -345,7 +345,7 @@ pub(crate) fn count_request(
     member: Member,
     transaction: Transaction,
     evidence: Evidence,
-    held: Option<Lease>,
+    held: Option<CallLease>,
 ) {
     let RoutingState { calls, pickers, .. } = &mut *step.routing;
     let picker = &pickers[usize::from(member.pool)];

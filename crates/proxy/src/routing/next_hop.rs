@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tidegate_balance::Lease;
+use tidegate_balance::CallLease;
 use tidegate_control::Tier;
 use tidegate_world::Timestamp;
 
@@ -38,7 +38,7 @@ pub(crate) struct NextHop {
     /// Further targets of the name that led here, the first to be tried first.
     pub(crate) others: Vec<Target>,
     /// What the call holds there of the headroom.
-    pub(crate) held: Option<Lease>,
+    pub(crate) held: Option<CallLease>,
     /// The listener that our Record-Route names for the other side of the dialog.
     pub(crate) egress: Option<u8>,
     /// Evidence in the request that it belongs to the call.

@@ -1,7 +1,7 @@
 //! Selects the back end for a new request, falling back to backup pools.
 
 use smallvec::SmallVec;
-use tidegate_balance::{Assigned, Backend, Demand, Key, Lease, Pool, Unassigned, fnv1a};
+use tidegate_balance::{Assigned, Backend, CallLease, Demand, Key, Pool, Unassigned, fnv1a};
 use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
@@ -25,7 +25,7 @@ pub(crate) struct Selected {
     /// What the policy selected it by.
     pub(crate) key: u64,
     /// What a call holds of its headroom.
-    pub(crate) call: Option<Lease>,
+    pub(crate) call: Option<CallLease>,
 }
 
 /// Returns what the policy of a pool selects by, of a request whose Call-ID has that fingerprint.

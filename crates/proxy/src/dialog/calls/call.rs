@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tidegate_balance::{Lease, Parties, Picker, Place};
+use tidegate_balance::{CallLease, Parties, Picker, Place, TransactionLease};
 use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
@@ -52,6 +52,10 @@ pub(super) fn second(now: Timestamp) -> u32 {
     (now.as_nanos() / 1_000_000_000) as u32
 }
 
+fn halves(fingerprint: u128) -> [u64; 2] {
+    [fingerprint as u64, (fingerprint >> 64) as u64]
+}
+
 /// How far a call has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -74,7 +78,8 @@ impl Phase {
 
 /// One call, or one request outside any.
 pub(crate) struct Call {
-    pub(super) fingerprint: u128,
+    /// Low and high half: together they would be aligned to 16 bytes.
+    fingerprint: [u64; 2],
     pub(crate) member: Member,
     /// Where that back end was when the call came to it.
     pub(crate) place: Place,
@@ -109,15 +114,16 @@ pub(crate) struct Call {
     /// Until when the ACK is awaited of the 2xx that set the call up; `NEVER` if none is.
     ack_due: Timestamp,
     /// Kept while the call counts, with the identity of the INVITE that it is counted for.
-    counted: Option<(u64, Lease)>,
-    open: ArrayVec<Open, OPEN_MAX>,
+    counted: Option<(u64, CallLease)>,
+    /// At most [`OPEN_MAX`]. Most of the time a call has none, so they lie apart.
+    open: Vec<Open>,
 }
 
 impl Call {
     /// A call that goes to `member`, of which nothing has passed yet.
     pub(super) fn new(now: Timestamp, fingerprint: u128, member: Member) -> Self {
         Self {
-            fingerprint,
+            fingerprint: halves(fingerprint),
             member,
             place: Place::default(),
             phase: Phase::Single,
@@ -137,8 +143,18 @@ impl Call {
             closed: ArrayVec::new(),
             ack_due: Timestamp::NEVER,
             counted: None,
-            open: ArrayVec::new(),
+            open: Vec::new(),
         }
+    }
+
+    /// Returns whether its Call-ID has this fingerprint.
+    pub(super) fn has_fingerprint(&self, fingerprint: u128) -> bool {
+        self.fingerprint == halves(fingerprint)
+    }
+
+    /// Returns the low half of its fingerprint, by which the table finds it.
+    pub(super) fn hash(&self) -> u64 {
+        self.fingerprint[0]
     }
 
     /// Transactions that wait for their final response.
@@ -209,7 +225,7 @@ impl Call {
     /// later is no other call either, since that would have another From-tag (RFC 3261 §19.3). No
     /// more of them are taken for copies than transactions of a call are kept apart.
     pub(crate) fn is_copied_by(&self, copy: u32) -> bool {
-        copy != 0 && self.phase.goes_on() && self.copy == copy && !self.open.is_full()
+        copy != 0 && self.phase.goes_on() && self.copy == copy && self.open.len() < OPEN_MAX
     }
 
     /// Returns whether a new INVITE may be the next of this entry: nothing is counted for another
@@ -259,6 +275,7 @@ impl Call {
         self.member = member;
         self.counted = None;
         self.open.retain(|open| open.transaction.identity != identity);
+        self.free_open();
         // There it begins again, if it was over.
         self.closed.retain(|closed| closed.wrapping_sub(identity) >= Transaction::MARKS);
         true
@@ -292,7 +309,7 @@ impl Call {
         transaction: Transaction,
         evidence: Evidence,
         picker: &Picker,
-        held: Option<Lease>,
+        held: Option<CallLease>,
         idle_max: Duration,
     ) {
         if transaction.stands_alone() && !self.is_repeated(transaction) {
@@ -461,6 +478,7 @@ impl Call {
     /// Gives up what has waited too long.
     pub(super) fn expire(&mut self, now: Timestamp) {
         self.open.retain(|open| open.until > now);
+        self.free_open();
         if self.ack_due <= now {
             self.ack_due = Timestamp::NEVER;
         }
@@ -519,14 +537,29 @@ impl Call {
     }
 
     /// A peer that opens more at once than is counted is counted low, and only it.
-    fn begin(&mut self, now: Timestamp, transaction: Transaction, lease: Option<Lease>) {
-        let open = Open { transaction, until: now + TRANSACTION_MAX, lease, parties: None };
-        let _ = self.open.try_push(open);
+    fn begin(&mut self, now: Timestamp, transaction: Transaction, lease: Option<TransactionLease>) {
+        if self.open.len() < OPEN_MAX {
+            self.open.reserve_exact(1);
+            let until = now + TRANSACTION_MAX;
+            self.open.push(Open { transaction, until, lease, parties: None });
+        }
     }
 
     fn close(&mut self, position: usize) {
-        let transaction = self.open.swap_remove(position).transaction;
+        let transaction = self.open[position].transaction;
+        if self.open.len() == 1 {
+            self.open = Vec::new();
+        } else {
+            self.open.swap_remove(position);
+        }
         self.remember(transaction);
+    }
+
+    /// Frees the memory of open transactions once there are none.
+    fn free_open(&mut self) {
+        if self.open.is_empty() {
+            self.open = Vec::new();
+        }
     }
 
     /// Remembers a transaction that is over.

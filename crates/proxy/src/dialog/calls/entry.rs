@@ -20,8 +20,7 @@ impl Calls {
         fingerprint: u128,
         backend_of: impl Fn(Member, Place) -> BackendOfCall,
     ) -> Vec<CallEntry> {
-        let slots = self.by_fingerprint.iter_hash(fingerprint as u64);
-        let calls = slots.filter_map(|&slot| self.slots[slot as usize].call.as_ref());
+        let calls = self.entries.with_hash(fingerprint as u64).map(|entry| &entry.call);
         let entry = |call: &Call| CallEntry {
             backend: backend_of(call.member, call.place),
             state: state_of(call),
@@ -31,7 +30,7 @@ impl Calls {
             tier: call.tier,
             is_counted: call.is_counted(),
         };
-        calls.filter(|call| call.fingerprint == fingerprint).take(SAME_MAX).map(entry).collect()
+        calls.filter(|call| call.has_fingerprint(fingerprint)).take(SAME_MAX).map(entry).collect()
     }
 }
 

@@ -5,12 +5,14 @@
 //! same look-up, and is linked into this list as long as nothing but repetitions is to come. When
 //! there is no room for a new call the first of the list goes.
 
-use super::Slot;
+use tidegate_world::SlotTable;
+
+use super::Entry;
 
 /// No slot.
 const END: u32 = u32::MAX;
 
-/// Both neighbours of a slot in the list, while it is in it.
+/// The slots of both neighbours in the list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
     before: u32,
@@ -42,67 +44,78 @@ impl Expired {
     }
 
     /// Appends a slot that is not in the list.
-    pub(super) fn push(&mut self, slots: &mut [Slot], slot: u32) {
-        let links = &mut slots[slot as usize].links;
-        debug_assert!(links.is_none(), "it is in the list once");
-        *links = Some(Links { before: self.last, after: END });
+    pub(super) fn push(&mut self, entries: &mut SlotTable<Entry>, slot: u32) {
+        let Some(entry) = entries.at_mut(slot) else { return };
+        debug_assert!(entry.links.is_none(), "it is in the list once");
+        entry.links = Some(Links { before: self.last, after: END });
         match self.last {
             END => self.first = slot,
-            last => Self::neighbours(slots, last).after = slot,
+            last => Self::neighbours(entries, last).after = slot,
         }
         self.last = slot;
         self.length += 1;
     }
 
     /// Takes a slot out, if it is in the list.
-    pub(super) fn take(&mut self, slots: &mut [Slot], slot: u32) {
-        let Some(Links { before, after }) = slots[slot as usize].links.take() else { return };
+    pub(super) fn take(&mut self, entries: &mut SlotTable<Entry>, slot: u32) {
+        let links = entries.at_mut(slot).and_then(|entry| entry.links.take());
+        let Some(Links { before, after }) = links else { return };
         self.length -= 1;
         match before {
             END => self.first = after,
-            before => Self::neighbours(slots, before).after = after,
+            before => Self::neighbours(entries, before).after = after,
         }
         match after {
             END => self.last = before,
-            after => Self::neighbours(slots, after).before = before,
+            after => Self::neighbours(entries, after).before = before,
         }
     }
 
-    fn neighbours(slots: &mut [Slot], slot: u32) -> &mut Links {
-        slots[slot as usize].links.as_mut().expect("neighbours are in the list")
+    fn neighbours(entries: &mut SlotTable<Entry>, slot: u32) -> &mut Links {
+        let links = entries.at_mut(slot).and_then(|entry| entry.links.as_mut());
+        links.expect("neighbours are in the list")
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use tidegate_world::Timestamp;
 
-    fn order(list: &Expired, slots: &[Slot]) -> Vec<u32> {
-        let next = |&slot: &u32| slots[slot as usize].links.map(|links| links.after);
+    use super::super::Call;
+    use super::*;
+    use crate::settings::Member;
+
+    fn order(list: &Expired, entries: &SlotTable<Entry>) -> Vec<u32> {
+        let links = |slot: u32| entries.at(slot).and_then(|(_, entry)| entry.links);
+        let next = |&slot: &u32| links(slot).map(|links| links.after);
         let after = |slot: &u32| next(slot).filter(|&after| after != END);
         std::iter::successors(list.first(), after).collect()
     }
 
     #[test]
-    fn slots_leave_from_anywhere_and_the_others_keep_their_order() {
+    fn entries_leave_from_anywhere_and_the_others_keep_their_order() {
         for left in 0..4 {
-            let mut slots: Vec<_> = (0..4).map(|_| Slot::empty()).collect();
+            let mut entries = SlotTable::new();
+            for fingerprint in 0..4 {
+                let call = Call::new(Timestamp::ZERO, fingerprint, Member { pool: 0, backend: 0 });
+                entries.insert(Entry { call, links: None });
+            }
             let mut list = Expired::new();
             for slot in [2, 0, 3, 1] {
-                list.push(&mut slots, slot);
+                list.push(&mut entries, slot);
             }
-            assert_eq!(order(&list, &slots), [2, 0, 3, 1]);
-            list.take(&mut slots, left);
-            list.take(&mut slots, left);
+            assert_eq!(order(&list, &entries), [2, 0, 3, 1]);
+            list.take(&mut entries, left);
+            list.take(&mut entries, left);
             let mut rest = vec![2, 0, 3, 1];
             rest.retain(|&slot| slot != left);
-            assert_eq!(order(&list, &slots), rest);
-            list.push(&mut slots, left);
+            assert_eq!(order(&list, &entries), rest);
+            list.push(&mut entries, left);
             rest.push(left);
-            assert_eq!(order(&list, &slots), rest);
+            assert_eq!(order(&list, &entries), rest);
             for slot in rest {
                 assert_eq!(list.first(), Some(slot));
-                list.take(&mut slots, slot);
+                list.take(&mut entries, slot);
             }
             assert_eq!(list.first(), None);
         }

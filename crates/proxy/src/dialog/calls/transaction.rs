@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_balance::{Lease, Parties, Work};
+use tidegate_balance::{Parties, TransactionLease, Work};
 use tidegate_sip::{Method, Passage};
 use tidegate_world::Timestamp;
 
@@ -89,7 +89,7 @@ pub(super) struct Open {
     pub(super) transaction: Transaction,
     pub(super) until: Timestamp,
     /// What it weighs on the back end, if that is who has to answer it.
-    pub(super) lease: Option<Lease>,
+    pub(super) lease: Option<TransactionLease>,
     /// Caller and callee, if its back end was watched when it was sent.
     pub(super) parties: Option<Parties>,
 }

@@ -124,8 +124,3 @@ fn an_entry_whose_request_was_never_forwarded_is_the_first_to_go() {
     t.established(2);
     assert_eq!((t.calls.find(1), t.calls.has_room()), (None, false));
 }
-
-#[test]
-fn a_slot_of_the_table_takes_672_bytes() {
-    assert_eq!(size_of::<Slot>(), 672);
-}

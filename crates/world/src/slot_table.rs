@@ -1,0 +1,307 @@
+//! A table of entries in numbered slots, found by a hash, that grows without a pause.
+//!
+//! Linear hashing: W. Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980.
+//! A table that doubles its index places each entry anew at once, and reads each to know its hash:
+//! 200 ms at a million entries. Here each insertion beyond the size of the index splits one bucket,
+//! so each costs the same. The slots lie in chunks that never move.
+//!
+//! A bucket holds the number of its first slot, a slot that of the next. With one bucket for each
+//! entry, finding an entry reads one and a half slots on average.
+//!
+//! Slots and buckets that were needed once are kept for later entries: the table holds as much memory
+//! as the most entries that it has held at the same time, which its holder limits. What an entry itself
+//! has allocated is freed with it.
+
+/// No slot.
+const END: u32 = u32::MAX;
+
+/// Largest size of a chunk: less than what allocators map and unmap by itself.
+const CHUNK_BYTES: usize = 1 << 16;
+
+/// Buckets in a chunk, as a power of two.
+const BUCKET_BITS: u32 = (CHUNK_BYTES / size_of::<u32>()).ilog2();
+
+/// An entry of a [`SlotTable`].
+pub trait Hashed {
+    /// Returns the hash by which it is found: always the same, and keyed if peers choose what is
+    /// hashed. All its bits must be evenly distributed, since the low ones choose the bucket.
+    fn hash(&self) -> u64;
+}
+
+/// Names an entry as long as it lives: a later one in the same slot has another generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotRef {
+    /// The number of its slot.
+    pub slot: u32,
+    /// Entries that were removed from the slot before it, wrapping.
+    pub generation: u16,
+}
+
+/// Entries in slots, found by their hash or, without a search, by their [`SlotRef`].
+#[derive(Debug)]
+pub struct SlotTable<T> {
+    chunks: Vec<Vec<Slot<T>>>,
+    /// The vacant slot that is used next; each leads to another.
+    free: u32,
+    /// The first slot of each bucket.
+    heads: Vec<Vec<u32>>,
+    buckets: u32,
+    /// One less than the power of two that is not below `buckets`.
+    mask: u32,
+    length: usize,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    entry: Option<T>,
+    /// The next slot of the same bucket; of a vacant slot, the next vacant one.
+    next: u32,
+    generation: u16,
+}
+
+impl<T: Hashed> SlotTable<T> {
+    /// Bytes of a slot, without what its entry has allocated.
+    pub const SLOT_BYTES: usize = size_of::<Slot<T>>();
+
+    /// Slots in a chunk, as a power of two.
+    const SLOT_BITS: u32 = (CHUNK_BYTES / Self::SLOT_BYTES).ilog2();
+
+    /// Creates an empty table.
+    pub fn new() -> Self {
+        Self {
+            chunks: Vec::new(),
+            free: END,
+            heads: vec![vec![END]],
+            buckets: 1,
+            mask: 0,
+            length: 0,
+        }
+    }
+
+    /// Entries held.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether no entry is held.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Inserts an entry behind all others with its hash, into the slot that became vacant last.
+    ///
+    /// # Panics
+    /// When 2^32 - 1 entries are held.
+    pub fn insert(&mut self, entry: T) -> SlotRef {
+        self.length += 1;
+        if self.length > self.buckets as usize {
+            self.split();
+        }
+        let bucket = self.bucket_of(entry.hash());
+        let of = self.fill(entry);
+        let head = self.bucket_mut(bucket);
+        let mut at = *head;
+        if at == END {
+            *head = of.slot;
+            return of;
+        }
+        loop {
+            let slot = self.slot_mut(at);
+            if slot.next == END {
+                slot.next = of.slot;
+                return of;
+            }
+            at = slot.next;
+        }
+    }
+
+    /// Returns the first entry with this hash for which `is_it` is true. Entries with one hash come in
+    /// the order in which they were inserted.
+    #[inline]
+    pub fn find(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<SlotRef> {
+        if self.length == 0 {
+            return None;
+        }
+        let mut at = self.head(hash);
+        while at != END {
+            let slot = self.slot(at);
+            if slot.entry.as_ref().is_some_and(|entry| entry.hash() == hash && is_it(entry)) {
+                return Some(SlotRef { slot: at, generation: slot.generation });
+            }
+            at = slot.next;
+        }
+        None
+    }
+
+    /// Returns the entries with this hash in the order in which they were inserted.
+    pub fn with_hash(&self, hash: u64) -> impl Iterator<Item = &T> {
+        let following = move |at: u32| (at != END).then(|| self.slot(at));
+        std::iter::successors(following(self.head(hash)), move |slot| following(slot.next))
+            .filter_map(|slot| slot.entry.as_ref())
+            .filter(move |entry| entry.hash() == hash)
+    }
+
+    /// Returns an entry, if it still lives.
+    #[inline]
+    pub fn get(&self, of: SlotRef) -> Option<&T> {
+        let slot = self.chunks.get(Self::chunk_of(of.slot))?.get(Self::place_of(of.slot))?;
+        slot.entry.as_ref().filter(|_| slot.generation == of.generation)
+    }
+
+    /// Returns an entry, if it still lives.
+    #[inline]
+    pub fn get_mut(&mut self, of: SlotRef) -> Option<&mut T> {
+        let slot =
+            self.chunks.get_mut(Self::chunk_of(of.slot))?.get_mut(Self::place_of(of.slot))?;
+        slot.entry.as_mut().filter(|_| slot.generation == of.generation)
+    }
+
+    /// Returns the entry in the slot with this number, and the name of the entry.
+    pub fn at(&self, slot: u32) -> Option<(SlotRef, &T)> {
+        let found = self.chunks.get(Self::chunk_of(slot))?.get(Self::place_of(slot))?;
+        let entry = found.entry.as_ref()?;
+        Some((SlotRef { slot, generation: found.generation }, entry))
+    }
+
+    /// Returns the entry in the slot with this number.
+    pub fn at_mut(&mut self, slot: u32) -> Option<&mut T> {
+        self.chunks.get_mut(Self::chunk_of(slot))?.get_mut(Self::place_of(slot))?.entry.as_mut()
+    }
+
+    /// Removes an entry, if it still lives.
+    pub fn remove(&mut self, of: SlotRef) -> Option<T> {
+        let hash = self.get(of)?.hash();
+        let free = self.free;
+        let slot = self.slot_mut(of.slot);
+        let entry = slot.entry.take();
+        slot.generation = slot.generation.wrapping_add(1);
+        let next = std::mem::replace(&mut slot.next, free);
+        self.free = of.slot;
+        self.length -= 1;
+        let mut at = self.head(hash);
+        if at == of.slot {
+            *self.head_mut(hash) = next;
+            return entry;
+        }
+        loop {
+            let slot = self.slot_mut(at);
+            if slot.next == of.slot {
+                slot.next = next;
+                return entry;
+            }
+            at = slot.next;
+        }
+    }
+
+    /// Returns every entry, by the number of its slot.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.chunks.iter().flatten().filter_map(|slot| slot.entry.as_ref())
+    }
+
+    /// Puts an entry into a vacant slot, in no bucket yet.
+    fn fill(&mut self, entry: T) -> SlotRef {
+        let number = self.free;
+        if number != END {
+            let slot = self.slot_mut(number);
+            slot.entry = Some(entry);
+            let generation = slot.generation;
+            self.free = std::mem::replace(&mut slot.next, END);
+            return SlotRef { slot: number, generation };
+        }
+        if self.chunks.last().is_none_or(|last| last.len() == 1 << Self::SLOT_BITS) {
+            // The first chunk grows as it is needed: a table of few entries is small.
+            let room = if self.chunks.is_empty() { 0 } else { 1 << Self::SLOT_BITS };
+            self.chunks.push(Vec::with_capacity(room));
+        }
+        let chunk = self.chunks.len() - 1;
+        let slots = &mut self.chunks[chunk];
+        let number = (chunk << Self::SLOT_BITS) + slots.len();
+        assert!(number < END as usize, "more entries than numbers of slots");
+        slots.push(Slot { entry: Some(entry), next: END, generation: 0 });
+        SlotRef { slot: number as u32, generation: 0 }
+    }
+
+    /// Splits the bucket whose turn it is: its entries with the next bit of the hash set move, in
+    /// their order, to a new bucket.
+    fn split(&mut self) {
+        let new = self.buckets;
+        if new > self.mask {
+            self.mask = 2 * self.mask + 1;
+        }
+        let old = new & (self.mask >> 1);
+        match self.heads.last_mut() {
+            Some(last) if last.len() < 1 << BUCKET_BITS => last.push(END),
+            _ => {
+                let mut heads = Vec::with_capacity(1 << BUCKET_BITS);
+                heads.push(END);
+                self.heads.push(heads);
+            }
+        }
+        self.buckets += 1;
+        let mut at = std::mem::replace(self.bucket_mut(old), END);
+        let mask = self.mask;
+        // Of those that stay, and of those that move.
+        let mut lasts = [END; 2];
+        while at != END {
+            let slot = self.slot_mut(at);
+            let next = std::mem::replace(&mut slot.next, END);
+            let moves = slot.entry.as_ref().is_some_and(|e| e.hash() as u32 & mask == new);
+            match lasts[usize::from(moves)] {
+                END => *self.bucket_mut(if moves { new } else { old }) = at,
+                last => self.slot_mut(last).next = at,
+            }
+            lasts[usize::from(moves)] = at;
+            at = next;
+        }
+    }
+
+    #[inline]
+    fn bucket_of(&self, hash: u64) -> u32 {
+        let bucket = hash as u32 & self.mask;
+        // That one is not split yet.
+        if bucket < self.buckets { bucket } else { bucket & (self.mask >> 1) }
+    }
+
+    #[inline]
+    fn head(&self, hash: u64) -> u32 {
+        let bucket = self.bucket_of(hash) as usize;
+        self.heads[bucket >> BUCKET_BITS][bucket & ((1 << BUCKET_BITS) - 1)]
+    }
+
+    fn head_mut(&mut self, hash: u64) -> &mut u32 {
+        self.bucket_mut(self.bucket_of(hash))
+    }
+
+    fn bucket_mut(&mut self, bucket: u32) -> &mut u32 {
+        let bucket = bucket as usize;
+        &mut self.heads[bucket >> BUCKET_BITS][bucket & ((1 << BUCKET_BITS) - 1)]
+    }
+
+    fn chunk_of(slot: u32) -> usize {
+        (slot >> Self::SLOT_BITS) as usize
+    }
+
+    fn place_of(slot: u32) -> usize {
+        (slot & ((1 << Self::SLOT_BITS) - 1)) as usize
+    }
+
+    #[inline]
+    fn slot(&self, number: u32) -> &Slot<T> {
+        &self.chunks[Self::chunk_of(number)][Self::place_of(number)]
+    }
+
+    #[inline]
+    fn slot_mut(&mut self, number: u32) -> &mut Slot<T> {
+        &mut self.chunks[Self::chunk_of(number)][Self::place_of(number)]
+    }
+}
+
+impl<T: Hashed> Default for SlotTable<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+#[path = "slot_table_tests.rs"]
+mod tests;
