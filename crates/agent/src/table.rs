@@ -103,13 +103,13 @@ impl<T> Table<T> {
         self.alarms.next()
     }
 
-    /// Drops all stale timers, once they are more than half of all.
+    /// Drops stale timers while they are more than half of all.
     fn sweep(&mut self) {
         if self.alarms.len() <= 2 * self.entries.len() + STALE_MIN {
             return;
         }
         let entries = &self.entries;
-        self.alarms.retain(|at, id| {
+        self.alarms.sweep(|at, id| {
             let entry = entries.get(id.slot as usize);
             entry.is_some_and(|e| e.serial == id.serial && e.armed == at)
         });

@@ -63,7 +63,7 @@ impl Train {
         (self.count > 1).then_some(self.segment as u16)
     }
 
-    /// Where they stand in [`Formation::order`].
+    /// Where they stand in the order of all.
     pub(crate) fn range(&self) -> Range<usize> {
         usize::from(self.first)..usize::from(self.first) + self.count()
     }
@@ -198,11 +198,6 @@ impl Formation {
     /// The trains, in the order in which they are to leave.
     pub(crate) fn trains(&self) -> &[Train] {
         &self.trains
-    }
-
-    /// The datagrams, by the trains' order.
-    pub(crate) fn order(&self) -> &[u8] {
-        &self.order
     }
 
     /// The datagrams of the train with this number.
@@ -344,7 +339,7 @@ mod tests {
                 })
                 .collect();
             let formation = Formation::of(wagons.iter().copied(), PAD_MAX);
-            let order: Vec<_> = formation.order().iter().map(|&e| usize::from(e)).collect();
+            let order: Vec<_> = formation.order.iter().map(|&e| usize::from(e)).collect();
             prop_assert!((0..wagons.len()).all(|e| order.contains(&e)));
             for (place, &later) in order.iter().enumerate() {
                 for &sooner in &order[..place] {
@@ -380,7 +375,7 @@ mod tests {
             let formation = Formation::of(wagons.iter().copied(), PAD_MAX);
             for host in 0..12 {
                 let to = wagon(0, host, 0).to;
-                let order = formation.order().iter().filter(|&&e| wagons[usize::from(e)].to == to);
+                let order = formation.order.iter().filter(|&&e| wagons[usize::from(e)].to == to);
                 let given = wagons.iter().filter(|wagon| wagon.to == to).map(|wagon| &wagon.entry);
                 prop_assert!(order.eq(given));
             }
