@@ -44,10 +44,11 @@ check: ## the fast part of `make test`, for every commit
 swarm: build ## draw worlds from seeds and check what must always hold, until stopped; SWARM="..."
 	@$(or $(CARGO_TARGET_DIR),target)/debug/tidegate lab swarm $(SWARM)
 
-bench: release ## instructions a message; CPU per call against a relay and Kamailio; BENCH="..."
+bench: release ## instructions a message; CPU a call beside a relay and Kamailio (an hour); BENCH="..."
 	@scripts/setup bench
 	bench/instructions
 	bench/compare $(BENCH)
+	bench/steady --rates 2000,10000 --elements transaction,stateless,relay,forward,t_relay
 
 release:
 	@scripts/setup build
