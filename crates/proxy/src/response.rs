@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tidegate_control::Tier;
 use tidegate_sip::{Method, Passage, connection_target, response_target};
-use tidegate_transaction::Key;
+use tidegate_transaction::{Handle, Key};
 use tidegate_world::{Flow, Received, Timestamp, Transmit};
 
 use crate::amplification::may_send_back;
@@ -95,10 +95,10 @@ fn try_response(
     let source = canonical(received.flow.remote);
     let present = member.filter(|&member| snapshot.backend(member).is_present_at(source));
     match asked {
-        Asked::Transaction(branch) => {
+        Asked::Transaction(branch, handle) => {
             step.routing.tiering.note(Tier::Stateful);
             let method = passage.cseq.method;
-            let sent = find_asking(transactions, &branch, method);
+            let sent = handle.and_then(|handle| transactions.get(handle));
             record_alive(now, snapshot, owner(snapshot, sent, &branch, source, present));
             // Nobody knows our branch but who has received the request, and whoever has may tell
             // others; back ends need no proof.
@@ -109,7 +109,7 @@ fn try_response(
             {
                 step.shown = Shown::Receives;
             }
-            Ok(serve_answer(step, transactions, received, &passage, &branch)?)
+            Ok(serve_answer(step, transactions, received, &passage, &branch, handle)?)
         }
         Asked::Before { listener, .. } => {
             // Its MAC says that one of us has sent the request, and its source who answers.
@@ -213,15 +213,6 @@ fn was_sent_to(
     index.is_some_and(|index| has_sent(snapshot, &context.branches[index], remote))
 }
 
-fn find_asking<'a>(
-    transactions: &'a Transactions,
-    branch: &TransactionBranch,
-    method: Method,
-) -> Option<&'a Context> {
-    let handle = transactions.find(Key::new(branch.identity, method))?;
-    transactions.get(handle)
-}
-
 /// Records that a back end has answered something that was ours.
 fn record_alive(now: Timestamp, snapshot: &Snapshot, member: Option<Member>) {
     if let Some(member) = member {
@@ -243,7 +234,7 @@ fn serve_answer_to_cancel(
     if !is_branch_of(snapshot, transactions, &branch, text) {
         return Err(DropReason::ForeignResponse.into());
     }
-    Ok(serve_answer(step, transactions, received, passage, &branch)?)
+    Ok(serve_answer(step, transactions, received, passage, &branch, None)?)
 }
 
 /// Checks that a response that one shard can handle belongs to this one.
@@ -276,15 +267,19 @@ pub(crate) fn who_asked(
         return Branch::decode(text, keys, remote).map(Asked::Stateless);
     };
     let is_own = claimed.is_own(keys);
+    let key = Key::new(claimed.identity, passage.cseq.method);
     if is_own
-        && let Some(context) = find_asking(transactions, &claimed, passage.cseq.method)
-        && context.branch_at(claimed.tag).is_some()
+        && let Some(handle) = transactions.find(key)
+        && transactions.get(handle).is_some_and(|context| context.branch_at(claimed.tag).is_some())
     {
-        return Some(Asked::Transaction(claimed));
+        return Some(Asked::Transaction(claimed, Some(handle)));
     }
     let branch = TransactionBranch::decode(text, keys, remote)?;
     let TransactionBranch { shard, listener, .. } = branch;
-    Some(if is_own { Asked::Transaction(branch) } else { Asked::Before { shard, listener } })
+    Some(match is_own {
+        true => Asked::Transaction(branch, None),
+        false => Asked::Before { shard, listener },
+    })
 }
 
 /// Returns the flow on which a response goes back to `remote`, by the Via and our branch alone.
@@ -320,8 +315,8 @@ fn pass_back(
 
 /// The sender of the request that a response is for.
 pub(crate) enum Asked {
-    /// A transaction of this process.
-    Transaction(TransactionBranch),
+    /// A transaction of this process, with the context that has the branch, if that lives.
+    Transaction(TransactionBranch, Option<Handle>),
     /// A transaction of a process before this one, or of another instance. RFC 6026 §8.9 has a
     /// proxy drop what matches no transaction, for it cannot say whether it ever asked; the MAC
     /// says that it did. So a call that is being set up outlives a restart.
@@ -334,7 +329,7 @@ impl Asked {
     /// The shard that knows of it.
     fn shard(&self) -> u8 {
         match self {
-            Self::Transaction(branch) => branch.shard,
+            Self::Transaction(branch, _) => branch.shard,
             Self::Before { shard, .. } => *shard,
             Self::Stateless(branch) => branch.shard,
         }

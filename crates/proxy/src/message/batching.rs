@@ -23,7 +23,10 @@ pub(crate) fn sequence_of(call_id: &[u8]) -> u32 {
 pub(crate) fn pad_at(message: &[u8]) -> u16 {
     let colon = || {
         let header = memchr(b'\n', message)? + 1;
-        Some(header + memchr(b':', &message[header..])? + 1)
+        let fields = &message[header..];
+        // It is this one in nearly all that we send.
+        let length = if fields.starts_with(b"Via:") { 3 } else { memchr(b':', fields)? };
+        Some(header + length + 1)
     };
     colon().and_then(|at| u16::try_from(at).ok()).unwrap_or(0)
 }

@@ -1,7 +1,7 @@
 //! Responses to a transaction: RFC 3261 §16.7.
 
 use tidegate_sip::{Method, Passage};
-use tidegate_transaction::{Arrival, Key};
+use tidegate_transaction::{Arrival, Handle, Key};
 use tidegate_world::{Buffer, Received};
 
 use crate::message::transaction_branch::TransactionBranch;
@@ -29,13 +29,14 @@ struct Answer<'a> {
     passage: &'a Passage<'a>,
 }
 
-/// Takes in a response to one of our transactions.
+/// Takes in a response to one of our transactions, whose context is `found` already or not.
 pub(crate) fn serve_answer(
     step: &mut Step<'_>,
     table: &mut Transactions,
     received: &Received,
     passage: &Passage<'_>,
     branch: &TransactionBranch,
+    found: Option<Handle>,
 ) -> Result<(), DropReason> {
     // RFC 6026 §8.9 (for RFC 3261 §16.7 item 1): a response that matches no client
     // transaction is not forwarded.
@@ -43,7 +44,7 @@ pub(crate) fn serve_answer(
         Method::Cancel => Method::Invite,
         method => method,
     };
-    let handle = table.find(Key::new(branch.identity, method));
+    let handle = found.or_else(|| table.find(Key::new(branch.identity, method)));
     let handle = handle.ok_or(DropReason::StrayResponse)?;
     let mut context = table.lend(handle).ok_or(DropReason::StrayResponse)?;
     let Some(index) = context.branch_at(branch.tag) else {
