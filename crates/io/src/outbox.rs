@@ -55,8 +55,8 @@ pub struct Flushed {
 ///
 /// Datagrams of one length from one socket to one destination leave as a train, if the
 /// kernel makes trains (Linux 4.18) and nothing on the way is against it; those that
-/// [may be](Batching::pad_at) are padded to one length. A socket by which the kernel has refused a
-/// train whose datagrams it then sent one by one forms no other.
+/// [may be](Batching::pad_at) are padded to one length. A socket forms no more trains once the kernel
+/// has refused one for itself: see [`Forming`].
 pub struct Outbox {
     queue: ArrayVec<Outgoing, BATCH>,
     frames: Box<Frames>,
@@ -64,7 +64,30 @@ pub struct Outbox {
     /// Bytes added to a datagram at the most.
     pad_max: usize,
     /// Whether a socket may form trains, by its number, once that was asked.
-    forming: Vec<Option<bool>>,
+    forming: Vec<Option<Forming>>,
+}
+
+/// Whether the datagrams of a socket may leave in trains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Forming {
+    Allowed,
+    /// A train to this address was refused, and its datagrams were sent one by one. The reason may
+    /// be the path to this peer alone: Linux before 6.14 returns EINVAL for a segment longer than the
+    /// path MTU. One peer must not end the trains of all others.
+    RefusedTo(IpAddr),
+    /// The kernel cannot, or refused trains to two addresses.
+    Impossible,
+}
+
+impl Forming {
+    /// Returns what a refused train means, whose datagrams reached `to` one by one.
+    fn after_refusal(self, to: IpAddr) -> Self {
+        match self {
+            Self::Allowed => Self::RefusedTo(to),
+            Self::RefusedTo(other) if other == to => self,
+            Self::RefusedTo(_) | Self::Impossible => Self::Impossible,
+        }
+    }
 }
 
 struct Outgoing {
@@ -217,7 +240,8 @@ impl Outbox {
                         flushed.in_trains += members.len() as u64;
                     }
                     if fate == Fate::Sent && suspects & bits != 0 {
-                        forming[number] = Some(false);
+                        let to = queue[bits.trailing_zeros() as usize].to.ip();
+                        forming[number] = forming[number].map(|known| known.after_refusal(to));
                     }
                     for (place, &entry) in members.iter().enumerate() {
                         let Outgoing { source, to, ref bytes, .. } = queue[usize::from(entry)];
@@ -247,14 +271,18 @@ impl Outbox {
 
 /// Whether the socket with this number may form trains, asked of the kernel once. One that
 /// knows no trains would send the bytes of all as one datagram.
-fn may_form(forming: &mut Vec<Option<bool>>, number: usize, socket: &UdpSocket) -> bool {
+fn may_form(forming: &mut Vec<Option<Forming>>, number: usize, socket: &UdpSocket) -> bool {
     if forming.len() <= number {
         forming.resize(number + 1, None);
     }
-    *forming[number].get_or_insert_with(|| {
+    let known = forming[number].get_or_insert_with(|| {
         // Zero is what it is: no length for what does not say one.
-        sockopt::set(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok()
-    })
+        match sockopt::set(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0) {
+            Ok(()) => Forming::Allowed,
+            Err(_) => Forming::Impossible,
+        }
+    });
+    *known != Forming::Impossible
 }
 
 /// Whether an error may be a train's alone, so that its datagrams are tried one by one; and

@@ -207,18 +207,27 @@ fn a_train_leaves_a_wildcard_socket_from_the_address_it_is_to() {
 }
 
 #[test]
-fn a_socket_that_can_send_no_train_is_asked_once() {
+fn a_socket_that_can_send_no_train_to_two_addresses_is_asked_no_more() {
+    let other = UdpSocket::bind("127.0.0.2:0").unwrap();
+    other.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let (sender, receiver) = (socket(), socket());
     // The kernel cuts up nothing whose checksums it does not fill in.
     crate::sockopt::set(sender.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
     let mut outbox = Outbox::new();
     // One between two trains must neither overtake nor be overtaken.
     let lengths = [8, 8, 8, 9, 10, 10, 4];
-    for _ in 0..2 {
-        let (flushed, got, _) = sent_over(&mut outbox, &sender, &receiver, None, &lengths);
+    let ip = receiver.local_addr().unwrap().ip();
+    for (to, forming) in [
+        // The path to one peer may be at fault.
+        (&receiver, Forming::RefusedTo(ip)),
+        (&receiver, Forming::RefusedTo(ip)),
+        (&other, Forming::Impossible),
+        (&receiver, Forming::Impossible),
+    ] {
+        let (flushed, got, _) = sent_over(&mut outbox, &sender, to, None, &lengths);
         assert_eq!((flushed.sent, flushed.trains, flushed.in_trains), (7, 0, 0));
         assert_eq!(got, numbered(&lengths));
-        assert_eq!(outbox.forming, [Some(false)]);
+        assert_eq!(outbox.forming, [Some(forming)]);
     }
 }
 
@@ -247,7 +256,7 @@ fn a_train_to_nowhere_is_refused_for_each_of_its_datagrams_and_ends_no_other() {
     for i in [1, 3, 5] {
         assert_eq!(received(&receiver).0, [i; 40]);
     }
-    assert_eq!(outbox.forming, [Some(true)]);
+    assert_eq!(outbox.forming, [Some(Forming::Allowed)]);
 }
 
 /// Runs `deliver` over scripted results, each `Ok(sent)` or an error code; the script

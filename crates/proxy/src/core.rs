@@ -239,6 +239,7 @@ impl Proxy {
     /// Does what is to be done with a message that was looked at, at the door or when its
     /// turn had come.
     fn carry_out(&mut self, now: Timestamp, judged: Judged) {
+        self.output.begin();
         let Judged { class, read, fate } = judged;
         // What has no class was looked at all the same.
         let number = Some(class.unwrap_or(Class::Other) as u8);

@@ -1,10 +1,14 @@
 //! The secret of an address, and the keyed functions made from it.
 //!
-//! All that a proxy writes into messages and later believes (branch, To-tag, route
-//! token) goes through SipHash-2-4 under a key of its own, derived from one secret. Every
-//! table keyed by what a peer chooses goes through SipHash-1-3 in the same way: a peer that could
-//! predict a hash could make two requests meet, and can learn nothing from one. It takes about half
-//! of the instructions, and the hash maps of Rust, Python and Ruby use it for the same purpose.
+//! Each tag and MAC that a proxy writes into messages and later believes (of a branch, a To-tag, a
+//! route token) is a SipHash-2-4 under a key of its own, derived from one secret. Each table whose
+//! keys a peer chooses hashes them by SipHash-1-3 in the same way: a peer that could predict a hash
+//! could make two requests meet. It takes about half of the instructions, and the hash maps of Rust,
+//! Python and Ruby use it for the same purpose.
+//!
+//! Two of these hashes stand in our branch, where back ends read them: the identity of the
+//! transaction and the hash of the request (RFC 3261 §16.6 step 8). Neither proves anything alone: a
+//! branch counts as ours by its MAC, or if its tag is that of a transaction which is open.
 
 pub(crate) mod text64;
 
@@ -121,8 +125,7 @@ impl Keyed {
     }
 }
 
-/// A keyed pseudo-random function for the tables of one purpose, which are not to tell a peer
-/// anything and not to believe one.
+/// A keyed pseudo-random function for the tables of one purpose. Its hashes prove nothing.
 #[derive(Clone)]
 pub(crate) struct TableKey([u8; 16]);
 

@@ -1,7 +1,7 @@
 //! The path of a request: read, match, plan, commit, forward or reply.
 
 use tidegate_control::{Reason, Tier};
-use tidegate_sip::{HeaderName, Message, Method};
+use tidegate_sip::{HeaderName, Message, Method, ScanStart, glance};
 use tidegate_transaction::Key;
 use tidegate_world::Received;
 
@@ -77,9 +77,22 @@ pub(crate) fn serve_request(
     match reparsed.as_ref().unwrap_or(&parsed) {
         Ok(message) => serve_message(step, stages, received, message, standing),
         Err(malformed) => {
+            let method = match glance(&received.bytes) {
+                Ok(ScanStart::Request { method, .. }) => Some(method),
+                _ => None,
+            };
+            show_malformed(step, method);
             step.output.reject_malformed(snapshot, received, *malformed);
             Served::Here
         }
+    }
+}
+
+/// Counts a malformed ACK or BYE against its source. The admission has read no more of it than the
+/// start line; it counts other malformed requests itself.
+fn show_malformed(step: &mut Step<'_>, method: Option<Method>) {
+    if matches!(method, Some(Method::Ack | Method::Bye)) {
+        step.shown = Shown::Stray;
     }
 }
 
@@ -93,7 +106,10 @@ fn serve_message(
 ) -> Served {
     let mut request = match Request::read(message) {
         Ok(request) => request,
-        Err(rejection) => return reject(step, received, message, rejection),
+        Err(rejection) => {
+            show_malformed(step, message.method());
+            return reject(step, received, message, rejection);
+        }
     };
     step.output.send_for(request.essentials.call_id);
     request.has_priority = standing.has_priority;

@@ -83,6 +83,25 @@ fn what_nothing_proves_waits_behind_all_that_is_proven_and_behind_new_work() {
     }
 }
 
+/// An ACK and a BYE are parsed only when they are served.
+#[test]
+fn a_request_within_a_call_that_is_malformed_counts_against_its_source() {
+    for method in ["ACK", "BYE", "INFO"] {
+        let (mut script, _) = in_call(|_| {});
+        for _ in 0..10 {
+            for text in ["Max-Forwards: 70", "a b c"] {
+                let text = format!("{method} {BOB} SIP/2.0\r\n{text}\r\n\r\n");
+                script.offer(STRANGER, text.as_bytes());
+                script.serve();
+            }
+        }
+        // The admission reads an INFO itself.
+        let strays = if method == "INFO" { 0 } else { 20 };
+        assert_eq!(script.counters.strays.get(), strays, "{method}");
+        assert_eq!(script.counters.dropped(DropReason::Malformed).get(), 20, "{method}");
+    }
+}
+
 #[test]
 fn the_queue_of_what_nothing_proves_is_bounded_and_takes_no_room_from_others() {
     let (mut script, invited) = in_call(|settings| settings.queue_max = 100);

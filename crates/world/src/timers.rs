@@ -15,6 +15,7 @@
 //! which costs fewer instructions.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::mem;
 use std::ops::Bound;
 
 use crate::Timestamp;
@@ -164,6 +165,16 @@ impl<K: Copy> Timers<K> {
         self.far_first = self.far.first_key_value().map_or(Timestamp::NEVER, |(_, far)| far.first);
     }
 
+    /// Moves the timers of all epochs into the heap: they are few again.
+    #[cold]
+    fn return_to_heap(&mut self) {
+        for (at, key) in mem::take(&mut self.far).into_values().flat_map(|far| far.timers) {
+            self.near.push(at, key);
+        }
+        self.far_first = Timestamp::NEVER;
+        self.epoch = EVER;
+    }
+
     /// Moves the timers of later epochs out of the heap.
     #[cold]
     fn leave_to_epochs(&mut self) {
@@ -189,8 +200,8 @@ impl<K: Copy> Timers<K> {
         for (at, key) in bucket.timers.drain(..) {
             self.near.push(at, key);
         }
-        if self.far.is_empty() && self.len <= FEW / 2 {
-            self.epoch = EVER;
+        if self.len <= FEW / 2 {
+            self.return_to_heap();
         }
         if bucket.timers.capacity() <= ROOM_MIN {
             self.spare = bucket.timers;
@@ -481,6 +492,23 @@ mod tests {
             assert!(timers.near.len() <= FEW + 100);
         }
         assert!(timers.far.is_empty() && room(&timers) <= BUCKETS * 4 * ROOM_MIN);
+    }
+
+    /// After a crowd, timers that reach far ahead cost no list each.
+    #[test]
+    fn few_timers_return_to_the_heap() {
+        let mut timers = Timers::new();
+        let second = |n: u64| at(n * 1_000_000_000);
+        (0..u64::from(FEW as u32) + 1).for_each(|n| timers.push(second(n), n));
+        assert!(!timers.far.is_empty());
+        for n in 0..1_000 {
+            assert_eq!(timers.pop(Timestamp::NEVER).map(|timer| timer.1), Some(n));
+            if timers.len() < FEW / 2 {
+                let last = n + timers.len() as u64 + 1;
+                timers.push(second(last), last);
+            }
+        }
+        assert!(timers.far.is_empty() && timers.epoch == EVER);
     }
 
     #[derive(Clone, Debug)]

@@ -185,7 +185,7 @@ pub(super) static AMPLIFICATION_MAX: Knob<Whole> = Knob {
     doc: "How many times the bytes of a request its responses may have, repetitions included, if \
           their target has never acknowledged a response, so that it may be forged (3 in RFC 9000 \
           §8.1). The first response of each kind and one repetition of the final response are sent \
-          in any case. 0: no limit.",
+          in any case, and padding (`gso_padding`) is not counted. 0: no limit.",
 };
 
 pub(super) static CALL_IDLE_SECONDS: Knob<Whole> = Knob {
