@@ -1,26 +1,26 @@
-//! The rate at which something arrives.
+//! An estimate of the rate at which something arrives.
 
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Time constant: what came longer ago counts for less than 37 %.
+/// Time constant: an arrival longer ago counts for less than 37 %.
 const TIME_CONSTANT_S: f64 = 0.5;
 
 /// Arrivals a second, each counted by a weight that fades with its age.
 ///
-/// After a time without any the estimate begins low, and follows within half a second.
+/// After a time without arrivals the estimate begins low, and follows within half a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ArrivalRate {
-    /// When the first and the last arrived.
+    /// The times of the first and the last arrival.
     seen: Option<(Timestamp, Timestamp)>,
-    /// Faded count of all after the first.
+    /// Faded count of all arrivals after the first.
     count: f64,
     rate: f64,
 }
 
 impl ArrivalRate {
-    /// One arrives.
+    /// Records an arrival.
     pub(crate) fn on_arrival(&mut self, now: Timestamp) {
         let Some((first, last)) = self.seen else {
             self.seen = Some((now, now));
@@ -29,14 +29,15 @@ impl ArrivalRate {
         let kept = |time: Duration| (-time.as_secs_f64() / TIME_CONSTANT_S).exp();
         self.count = self.count * kept(now.since(last)) + 1.0;
         self.seen = Some((first, now));
-        // The time that was watched, as long as it is, fades as the count does.
+        // The observed time fades as the count does.
         let watched_s = TIME_CONSTANT_S * (1.0 - kept(now.since(first)));
         if watched_s > 0.0 {
             self.rate = self.count / watched_s;
         }
     }
 
-    /// Arrivals a second, as of the last; 0 before there were two at different times.
+    /// Returns arrivals a second, as of the last arrival; 0 before there were two at different
+    /// times.
     pub(crate) fn rate(&self) -> f64 {
         self.rate
     }

@@ -1,4 +1,4 @@
-//! The bans of a process, which its shards have in common.
+//! The bans of a process, shared by its shards.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -7,19 +7,19 @@ use tidegate_world::Timestamp;
 
 use crate::{Ban, Bans};
 
-/// Bans that several shards and an operator set, lift and see. Clones are the same list.
+/// A list of bans that several shards and an operator set, lift and read. Clones are the same list.
 #[derive(Clone, Debug, Default)]
 pub struct BanList(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Grows with every change.
+    /// A number that grows with every change.
     version: AtomicU64,
     bans: Mutex<Bans>,
 }
 
 impl BanList {
-    /// Up to `count_max` bans at the same time.
+    /// Creates a list of up to `count_max` bans at the same time.
     pub fn new(count_max: usize) -> Self {
         Self(Arc::new(Shared {
             version: AtomicU64::new(0),
@@ -27,49 +27,50 @@ impl BanList {
         }))
     }
 
-    /// Bans a source. False without room.
+    /// Bans a source. Returns false if there is no room.
     pub fn ban(&self, now: Timestamp, ban: Ban) -> bool {
         self.change(|bans| bans.ban(now, ban))
     }
 
-    /// A banned source has shown that it receives what is sent to it.
+    /// Records that a banned source has shown that it receives what is sent to it.
     pub fn prove(&self, source: u128) -> bool {
         self.change(|bans| bans.prove(source))
     }
 
-    /// Ends a ban. False if there was none.
+    /// Ends a ban. Returns false if there was none.
     pub fn lift(&self, now: Timestamp, source: u128) -> bool {
         self.change(|bans| bans.lift(now, source))
     }
 
-    /// Those in force, by source.
+    /// Returns the bans in force, by source.
     pub fn each(&self, now: Timestamp) -> Vec<Ban> {
         self.lock().each(now).copied().collect()
     }
 
-    /// Bans without room in the list, or removed for others.
+    /// Returns the number of bans that found no room in the list, or were removed for others.
     pub fn overflowed(&self) -> u64 {
         self.lock().overflowed()
     }
 
-    /// Makes a change, if it is one.
+    /// Applies a change, and increments the version if it changed anything.
     fn change(&self, change: impl FnOnce(&mut Bans) -> bool) -> bool {
         let mut bans = self.lock();
         let is_changed = change(&mut bans);
         if is_changed {
-            // Under the lock: who sees the new version waits for the bans that belong to it.
+            // Done under the lock: a reader that sees the new version waits for the bans that
+            // belong to it.
             self.0.version.fetch_add(1, Ordering::Release);
         }
         is_changed
     }
 
     fn lock(&self) -> MutexGuard<'_, Bans> {
-        // Nothing in there panics half-way.
+        // No change panics half-way, so a poisoned list is still consistent.
         self.0.bans.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-/// A shard's copy of the list, which costs a glance to keep up to date while nothing changes.
+/// A shard's copy of the list; checking it costs one atomic load while nothing changes.
 #[derive(Debug)]
 pub struct BanView {
     list: BanList,
@@ -78,22 +79,22 @@ pub struct BanView {
 }
 
 impl BanView {
-    /// A view of this list.
+    /// Creates a view of this list.
     pub fn new(list: BanList) -> Self {
         Self { list, version: 0, bans: Bans::default() }
     }
 
-    /// The list.
+    /// Returns the list.
     pub fn list(&self) -> &BanList {
         &self.list
     }
 
-    /// The number of the bans that were seen last, which changes with them.
+    /// Returns the version of the bans that were read last, which changes with them.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// The bans as they are now. They may hold some that have ended.
+    /// Returns the current bans. They may include some that have ended.
     #[inline]
     pub fn bans(&mut self) -> &Bans {
         if self.list.0.version.load(Ordering::Acquire) != self.version {

@@ -1,25 +1,25 @@
-//! Who is banned, and until when.
+//! The bans in force and their ends.
 //!
-//! A ban costs its source all new work, so it ends by itself, and an operator can lift it. There
-//! are few at a time: whoever can forge addresses could fill any list. When it is full the ban of
-//! the source that sent least gives way to that of one that sends more, and every ban that finds no
-//! room or gives way is counted.
+//! A ban costs its source all new work, so it ends by itself, and an operator can lift it. The
+//! number of bans is small: an attacker who can forge addresses could fill any list. When the list
+//! is full the ban of the source that sent least gives way to the ban of a source that sends more,
+//! and every ban that finds no room or gives way is counted.
 
 use tidegate_world::Timestamp;
 
-/// Why a source is banned.
+/// The reason for a ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BanCause {
-    /// It went beyond a limit.
+    /// The source exceeded a limit.
     Limit,
-    /// It kept sending more than anybody may.
+    /// The source kept sending more than any source may.
     Rate,
-    /// An operator wants it so.
+    /// An operator set the ban.
     Operator,
 }
 
 impl BanCause {
-    /// Its name in what operators see.
+    /// Returns the name that operators see.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Limit => "limit",
@@ -36,59 +36,60 @@ pub struct Ban {
     pub source: u128,
     /// When the ban ends.
     pub until: Timestamp,
-    /// Why.
+    /// The reason.
     pub cause: BanCause,
-    /// Messages a second that it sent; [`MAX`](u32::MAX) for a ban that gives way to none.
+    /// Messages a second that the source sent; [`MAX`](u32::MAX) for a ban that never gives way.
     pub rate: u32,
-    /// Whether the source has shown that it receives what is sent to it: its address is not
-    /// forged by somebody else, or not only.
+    /// True if the source has shown that it receives what is sent to it: its address is not forged
+    /// by another host, or not only.
     pub is_proven: bool,
 }
 
 /// The bans in force.
 #[derive(Clone, Debug, Default)]
 pub struct Bans {
-    /// By source, ascending. Some may have ended.
+    /// The bans by source, ascending. Some may have ended.
     bans: Vec<Ban>,
     count_max: usize,
     overflowed: u64,
 }
 
 impl Bans {
-    /// Up to `count_max` at the same time.
+    /// Creates a list of up to `count_max` bans at the same time.
     pub fn new(count_max: usize) -> Self {
         Self { bans: Vec::new(), count_max, overflowed: 0 }
     }
 
-    /// Bans without room in the list, or removed for others.
+    /// Returns the number of bans that found no room in the list, or were removed for others.
     pub fn overflowed(&self) -> u64 {
         self.overflowed
     }
 
-    /// Whether nobody is banned.
+    /// Returns true if no source is banned.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bans.is_empty()
     }
 
-    /// Whether a source is banned.
+    /// Returns whether a source is banned.
     pub fn is_banned(&self, now: Timestamp, source: u128) -> bool {
         self.find(source).is_ok_and(|at| now < self.bans[at].until)
     }
 
-    /// Those in force, by source.
+    /// Returns the bans in force, by source.
     pub fn each(&self, now: Timestamp) -> impl Iterator<Item = &Ban> {
         self.bans.iter().filter(move |ban| now < ban.until)
     }
 
-    /// The ban of a source.
+    /// Returns the ban of a source.
     pub fn get(&self, now: Timestamp, source: u128) -> Option<&Ban> {
         let at = self.find(source).ok()?;
         Some(&self.bans[at]).filter(|ban| now < ban.until)
     }
 
-    /// Bans a source; if it is banned, until the later of the two ends. In a full list it takes the
-    /// place of the ban with the lowest rate. False if all have at least its own.
+    /// Bans a source; if it is banned already, until the later of the two ends. In a full list it
+    /// takes the place of the ban with the lowest rate. Returns false if all have at least its own
+    /// rate.
     pub fn ban(&mut self, now: Timestamp, ban: Ban) -> bool {
         self.bans.retain(|ban| now < ban.until);
         match self.find(ban.source) {
@@ -113,14 +114,14 @@ impl Bans {
         true
     }
 
-    /// A banned source has shown that it receives what is sent to it. False if it is not banned, or
-    /// had shown so before.
+    /// Records that a banned source has shown that it receives what is sent to it. Returns false if
+    /// it is not banned, or had shown this before.
     pub fn prove(&mut self, source: u128) -> bool {
         let Ok(at) = self.find(source) else { return false };
         !std::mem::replace(&mut self.bans[at].is_proven, true)
     }
 
-    /// Ends a ban. False if there was none.
+    /// Ends a ban. Returns false if there was none.
     pub fn lift(&mut self, now: Timestamp, source: u128) -> bool {
         let Ok(at) = self.find(source) else { return false };
         now < self.bans.remove(at).until
@@ -155,7 +156,7 @@ mod tests {
         let banned: Vec<_> = bans.each(at(1)).map(|ban| (ban.source, ban.rate)).collect();
         assert_eq!(banned, [(7, 5_000), (9, 301)]);
         assert_eq!(bans.overflowed(), 1 + 12_360 + 1);
-        // One that is banned keeps its highest rate.
+        // A source that is already banned keeps its highest rate.
         assert!(bans.ban(at(2), of(9, 200)) && bans.ban(at(2), of(9, 900)));
         assert_eq!(bans.get(at(2), 9).map(|ban| ban.rate), Some(900));
     }

@@ -1,29 +1,29 @@
 //! The most goodput that any local law can keep.
 //!
-//! A server spends `s` of CPU on a whole call and `r` on disposing of an unwanted one (every
-//! message and the kernel's share counted). Offered `m` times its capacity `1/s`, it must
-//! dispose of all that it does not serve: `g·s + (m·C − g)·r = 1`, so that
+//! A server spends `s` of CPU on a whole call and `r` on shedding an unwanted one (every message
+//! and the kernel's share counted). Offered `m` times its capacity `1/s`, it must shed all that it
+//! does not serve: `g·s + (m·C − g)·r = 1`, so that
 //!
 //! ```text
 //! G/G0 = (1 − m·r/s) / (1 − r/s)    for m ≥ 1, within [0, 1];   m below
 //! ```
 //!
-//! The first lever is therefore a cheap refusal; the law is the second.
+//! A cheap rejection therefore matters first; the law matters second.
 
-/// Goodput as a fraction of capacity at `multiple` times the capacity, when disposing of a
+/// Returns the goodput as a fraction of capacity at `multiple` times the capacity, when shedding a
 /// call costs `cost_ratio` (r/s, 0 to 1) of serving one.
 pub fn goodput(multiple: f64, cost_ratio: f64) -> f64 {
     goodput_at_target(multiple, cost_ratio, 1.0)
 }
 
-/// The same for a law that leaves a part of the processor unused: it keeps the occupancy at
-/// `target` (0 to 1).
+/// Returns the [`goodput`] under a law that leaves a part of the processor unused: it keeps the
+/// occupancy at `target` (0 to 1).
 pub fn goodput_at_target(multiple: f64, cost_ratio: f64, target: f64) -> f64 {
     if multiple <= target {
         return multiple.max(0.0);
     }
     if cost_ratio >= 1.0 {
-        // Refusing costs as much as serving: whatever is not served is lost work.
+        // Rejecting costs as much as serving: any call that is not served is wasted work.
         return 0.0;
     }
     ((target - multiple * cost_ratio) / (1.0 - cost_ratio)).clamp(0.0, 1.0)

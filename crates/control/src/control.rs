@@ -1,10 +1,10 @@
-//! What a law decides.
+//! The decisions of a law.
 
 use std::time::Duration;
 
 use crate::signals::{BUCKETS, Bucket};
 
-/// How much of some new work is admitted.
+/// The amount of new work that is admitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Allowance {
     /// All of it.
@@ -13,16 +13,17 @@ pub enum Allowance {
     Fraction(f64),
     /// So many pieces a second.
     Rate(f64),
-    /// So many pieces in progress at the same time: they entered the queue, and their service
-    /// has not begun. Judged as they are taken from it, a piece passes if fewer are behind it.
+    /// At most this many pieces in progress at the same time: they entered the queue, and their
+    /// service has not begun. If pieces are judged as they are taken from the queue, a piece passes
+    /// if fewer than this are behind it.
     Window(f64),
     /// None of it.
     Closed,
 }
 
 impl Allowance {
-    /// The share that is admitted, 0 to 1, of work that arrives at `rate` pieces a second while
-    /// none is in progress.
+    /// Returns the share that is admitted, 0 to 1, of work that arrives at `rate` pieces a second
+    /// while none is in progress.
     pub fn fraction(self, rate: f64) -> f64 {
         match self {
             Self::Open => 1.0,
@@ -35,49 +36,51 @@ impl Allowance {
     }
 }
 
-/// How the queue of new work is emptied.
+/// The release of work from the queue of new work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Release {
     /// Whenever the processor has nothing more urgent.
     Open,
-    /// At this rate at the most, in pieces of work a second.
+    /// At most at this rate, in pieces of work a second.
     Rate(f64),
 }
 
-/// Who is taken first from the queue.
+/// The order in which the queue is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Who has waited longest.
+    /// The piece that has waited longest is first.
     Fifo,
-    /// Who has come last: its caller is the most likely to be still there.
+    /// The newest piece is first: its caller is the most likely to be still there.
     Lifo,
 }
 
-/// What holds for the queue in which new sessions wait.
+/// The control of the queue in which new sessions wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueueControl {
-    /// Sessions that may wait; more are refused. The server's own limit holds as well.
+    /// The number of sessions that may wait; more are rejected. The server's own limit applies as
+    /// well.
     pub waiting_max: usize,
-    /// How it is emptied.
+    /// The way in which the queue is emptied.
     pub release: Release,
-    /// Who is taken first.
+    /// The order in which the queue is served.
     pub order: Order,
-    /// What has waited longer is refused when its turn comes.
+    /// The longest wait: a session that has waited longer is rejected when its turn comes.
     pub wait_max: Option<Duration>,
 }
 
-/// All that a law decides.
+/// All decisions of a law.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Control {
     admit: [Allowance; BUCKETS],
     /// The queue of new sessions.
     pub queue: QueueControl,
-    /// New sessions whose rank, 0 to 1, lies below are refused. A session and its repetitions
-    /// have one rank; it is drawn, and so the floor is the share that is refused.
+    /// The lowest rank that is admitted: new sessions of a lower rank, 0 to 1, are rejected. A
+    /// session and its repetitions have one rank; it is random, so the floor is the share that is
+    /// rejected.
     pub rank_floor: f64,
-    /// The message that has just arrived passes its throttle whatever the allowance. The gate
-    /// takes it back once that is judged; where it is judged only as it is served, from one
-    /// queue of all, the next one that is.
+    /// True if the message that has just arrived passes its throttle whatever the allowance. The
+    /// gate clears this once that message is judged. Where messages are judged only as they are
+    /// served, from one queue for all, the exemption goes to the next message served.
     pub admit_next: bool,
 }
 
@@ -95,17 +98,17 @@ impl Control {
         admit_next: false,
     };
 
-    /// Whether work that was taken from the queue has waited in it for too long.
+    /// Returns whether work that was taken from the queue has waited in it for too long.
     pub(crate) fn makes_stale(&self, bucket: Bucket, sojourn: Duration) -> bool {
         bucket == Bucket::Session && self.queue.wait_max.is_some_and(|max| sojourn > max)
     }
 
-    /// What is admitted of the work in `bucket`.
+    /// Returns the allowance for the work in `bucket`.
     pub fn admit(&self, bucket: Bucket) -> Allowance {
         self.admit[bucket as usize]
     }
 
-    /// Admits this much of the work in every bucket.
+    /// Sets the allowance for the work in every bucket.
     pub fn admit_of_all(&mut self, allowance: Allowance) {
         self.admit = [allowance; BUCKETS];
     }

@@ -1,4 +1,4 @@
-//! What a message of each class costs to serve.
+//! The cost of serving a message of each class.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use tidegate_world::Work;
 
 /// Weight of the newest message: about the last hundred count.
 const WEIGHT: f64 = 0.02;
-/// The weight that one message leaves to those before it.
+/// The weight that one message leaves to the messages before it.
 const KEPT: f64 = 1.0 - WEIGHT;
 
-/// Mean service time by class of message, exponentially weighted; and what it takes to look at a
-/// message that has arrived, and to refuse one.
+/// Exponentially weighted means: the service time of each class of message, the cost of looking at
+/// a message that has arrived, and the cost of rejecting one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
     served: [Option<f64>; Work::CLASSES_MAX],
@@ -19,12 +19,12 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Mean service time of a class; `None` before the first.
+    /// Returns the mean service time of a class; `None` before its first message.
     pub fn of(&self, class: u8) -> Option<Duration> {
         self.served.get(usize::from(class)).copied().flatten().map(Duration::from_secs_f64)
     }
 
-    /// The mean of the classes that were served, in seconds; `None` before the first.
+    /// Returns the mean over the classes that were served, in seconds; `None` before the first.
     pub(crate) fn mean(&self) -> Option<f64> {
         let (count, sum) =
             self.served.iter().flatten().fold((0, 0.0), |(n, sum), s| (n + 1, sum + s));
@@ -37,17 +37,18 @@ impl Costs {
         }
     }
 
-    /// To look at a message and have it judged, where it is not refused; `None` before the first.
+    /// Returns the cost of looking at a message and judging it, if it is not rejected; `None`
+    /// before the first.
     pub fn looked(&self) -> Option<Duration> {
         self.looked.map(Duration::from_secs_f64)
     }
 
-    /// To refuse a message, looking at it included; `None` before the first.
+    /// Returns the cost of rejecting a message, looking at it included; `None` before the first.
     pub fn refused(&self) -> Option<Duration> {
         self.refused.map(Duration::from_secs_f64)
     }
 
-    /// It took `cost` to look at `looked` messages, `refused` of which were refused.
+    /// Records that it took `cost` to look at `looked` messages, `refused` of which were rejected.
     pub(crate) fn record_looks(&mut self, looked: u32, refused: u32, cost: Duration) {
         let cost = cost.as_secs_f64();
         let kept = f64::from(looked.saturating_sub(refused));
@@ -60,14 +61,14 @@ impl Costs {
     }
 }
 
-/// Takes in the mean of `count` messages.
+/// Adds the mean of `count` messages to a mean.
 fn weigh_in(mean: &mut Option<f64>, cost: f64, count: u32) {
     let weight = 1.0 - if count == 1 { KEPT } else { kept_by(count) };
     *mean = Some(mean.map_or(cost, |mean| mean + weight * (cost - mean)));
 }
 
-/// Returns the weight that several messages leave to those before them. It is not inlined: the
-/// compiler would raise to a power for one message as well, only to drop the result.
+/// Returns the weight that several messages leave to the messages before them. It is not inlined:
+/// the compiler would raise to a power for one message as well, only to drop the result.
 #[inline(never)]
 fn kept_by(count: u32) -> f64 {
     KEPT.powf(f64::from(count))

@@ -1,34 +1,34 @@
 //! Exponentially weighted moving averages.
 
-/// An average in which each sample weighs less, by the same factor, with every one that
-/// comes after it.
+/// An average in which the weight of each sample decreases by the same factor with every later
+/// sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ewma {
     weight: f64,
-    /// Samples that are averaged alike at the start.
+    /// The number of first samples that have equal weight.
     alike: u32,
-    /// Samples up to now, no further than those.
+    /// The number of samples so far, counted up to `alike`.
     samples: u32,
     value: f64,
 }
 
 impl Ewma {
-    /// An average that begins with its first sample; the newest weighs `weight`, 0 to 1.
+    /// Creates an average that begins with its first sample; the newest weighs `weight`, 0 to 1.
     pub(crate) fn new(weight: f64) -> Self {
         Self::beginning_with(1, weight)
     }
 
-    /// An average that begins with the mean of its first samples, 1 at least.
+    /// Creates an average that begins with the mean of its first `alike` samples, 1 at least.
     pub(crate) fn beginning_with(alike: u32, weight: f64) -> Self {
         Self { weight, alike, samples: 0, value: 0.0 }
     }
 
-    /// An average that begins at `value`.
+    /// Creates an average that begins at `value`.
     pub(crate) fn starting_at(value: f64, weight: f64) -> Self {
         Self { weight, alike: 0, samples: 0, value }
     }
 
-    /// Takes a sample in, and gives the average.
+    /// Adds a sample and returns the average.
     pub(crate) fn update(&mut self, sample: f64) -> f64 {
         let weight = if self.samples < self.alike {
             self.samples += 1;
@@ -40,7 +40,7 @@ impl Ewma {
         self.value
     }
 
-    /// The average; before the first sample what it begins at, or zero.
+    /// Returns the average; before the first sample its start value, or zero.
     pub(crate) fn value(&self) -> f64 {
         self.value
     }

@@ -1,33 +1,36 @@
-//! Which source's work passes, when not all may.
+//! Fair shares among sources, when not all work may pass.
 //!
-//! A throttle says how many pieces pass. If it also says which, each source gets a part of them
-//! that is as large as its part of what is offered, and one that floods gets them all. Here each
-//! gets the least of what it offers and of a [level](MaxMin) that is the same for all: what a
-//! source offers beyond that is at its own expense.
+//! A throttle decides how many pieces pass. If it also chooses which, each source gets a part of
+//! them in proportion to what it offers, and a source that floods gets almost all. Here each source
+//! gets what it offers, but at most a [level](MaxMin) that is the same for all: work that a source
+//! offers beyond the level is at its own expense.
 //!
-//! - What a source offers is counted, with weights that fade by a fifth every 100 ms; so is the
-//!   time that was watched. Demands are taken from these rates every 100 ms, and sooner, but no
-//!   sooner than after 10 ms, when twice as much has come as was expected. In between the level
-//!   follows the share that is admitted, and a source's own rate is always that of now.
-//! - A source below the level passes. One above it passes at the rate of the level, by a token
+//! - The work that a source offers is counted, with weights that fade by a fifth every 100 ms; the
+//!   observation time fades in the same way. Demands are taken from these rates every 100 ms, or
+//!   earlier, after 10 ms at least, when twice as much has arrived as was expected. In between the
+//!   level follows the share that is admitted, and a source's own rate is always the current one.
+//! - A source below the level passes. A source above it passes at the rate of the level, by a token
 //!   bucket of its own that holds what comes in 100 ms, one piece at least.
-//! - *Credit* is what the throttle has let pass and nobody has taken. A source above the level
-//!   passes only on credit, and may take, whatever its bucket says, what would be lost because
-//!   there is no room for more. A source below may run into debt, as deep as the credit may be
-//!   high: as much as is admitted in 100 ms, or four pieces, but no more than one for each source.
-//!   So no more passes in all than the throttle lets, but for that.
-//! - *Room*, in a queue or in a window, is shared by a threshold: a source may hold eight times
-//!   what is free (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998), and none that holds
-//!   something takes the last place. One flooding source leaves a ninth free for all others; who
-//!   needs less than the threshold does not notice it. A source that is alone may hold all.
+//! - *Credit* is the number of pieces that the throttle has let pass and no source has used. A
+//!   source above the level passes only on credit. When the credit is at its maximum and would be
+//!   lost, it may use it whatever its bucket holds. A source below the level may run into debt, up
+//!   to the same maximum: the number of pieces that is admitted in 100 ms, or four, but at most one
+//!   for each source. So in total no more passes than the throttle allows, except for that debt.
+//! - *Room*, in a queue or in a window, is shared by a threshold: a source may hold eight times the
+//!   free room (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998), and a source that
+//!   already holds a place never takes the last one. One flooding source leaves a ninth free for
+//!   all others; a source that needs less than the threshold is not affected. A source that is
+//!   alone may hold all.
 //!
-//! A source with a weight counts as that many: it has as many times the level, and of the room.
+//! A source with a weight counts as that many sources: it gets that many times the level and the
+//! room.
 //!
-//! **Cold start.** Before the first 10 ms nothing is known of anybody, and all are below the level.
-//! **Known bias.** A source that comes seldom is taken for one of no rate just before it comes, so
-//! that many of such are all below the level, and the throttle chooses among them. Sources for
-//! whom the table has no room are one source together; one is forgotten when it has offered
-//! nothing for a second or two. Who can forge addresses is as many sources as he likes.
+//! **Cold start.** Before the first 10 ms nothing is known of any source, and all are below the
+//! level. **Known bias.** A source that sends seldom is assumed to have no rate just before it
+//! sends, so many such sources are all below the level, and the throttle chooses among them. All
+//! sources for which the table has no room count as one source; a source is forgotten when it has
+//! offered nothing for a second or two. An attacker who can forge addresses is as many sources as
+//! he likes.
 
 use std::time::Duration;
 
@@ -36,44 +39,44 @@ use tidegate_world::{Stream, Timestamp};
 use crate::MaxMin;
 use crate::source_table::{Slot, SourceTable};
 
-/// What is counted fades once in each of these.
+/// The interval at which counts fade.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// What is left of a count after a period: a time constant of .45 s.
+/// The part of a count that is left after a period: a time constant of .45 s.
 const KEPT: f64 = 0.8;
 
-/// Credit for so much may always be kept, if there are as many sources.
+/// The credit that may always be kept, if there are as many sources.
 const CREDIT_MIN: f64 = 4.0;
 
-/// The least time between two looks at the demands of all.
+/// The least time between two looks at the demands of all sources.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A source whose count has faded to this is forgotten.
+/// The count at which a source is forgotten, once its count has faded to this.
 const FORGOTTEN: f64 = 0.05;
 
 /// Ten tenths of a token are less than one in floating point.
 const ONE: f64 = 1.0 - 1e-9;
 
-/// A source may hold so many times what is free.
+/// The number of times the free room that a source may hold.
 const TIMES_FREE: usize = 8;
 
-/// A source that has offered something, until what it offered has been judged, or is
-/// [held](Fairness::hold) no more.
+/// A source that has offered something, valid until what it offered has been judged, or is no
+/// longer [held](Fairness::hold).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source(Slot);
 
-/// What becomes of a piece of work.
+/// The decision on a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
     /// It passes.
     Yes,
-    /// Its source has had its share.
+    /// It does not pass: its source has used up its share.
     OverShare,
-    /// Its source has not, but less passes than all such sources offer.
+    /// It does not pass: its source has share left, but less passes than all such sources offer.
     No,
 }
 
-/// Shares what passes among the sources. A source is any number: of an address, say.
+/// Shares the admitted work among the sources. A source is any number, of an address for example.
 #[derive(Debug)]
 pub struct Fairness {
     sources: SourceTable<Account>,
@@ -82,12 +85,12 @@ pub struct Fairness {
     period: u64,
     /// Faded time before that period, in seconds.
     watched_s: f64,
-    /// When demands were looked at.
+    /// The time at which demands were last computed.
     looked: Timestamp,
     /// Pieces offered since then.
     offered: f64,
     credit: f64,
-    /// Kept for its memory.
+    /// A buffer, kept to reuse its memory.
     demands: Vec<(f64, f64)>,
 }
 
@@ -97,7 +100,7 @@ struct Account {
     weight: u32,
     /// Pieces offered, each faded by its age.
     count: f64,
-    /// The period up to which they have faded.
+    /// The period up to which `count` has faded.
     period: u64,
     tokens: f64,
     filled: Timestamp,
@@ -125,13 +128,14 @@ impl Account {
     }
 }
 
-/// What is left of 1 after so many periods.
+/// Returns the part of 1 that is left after so many periods.
 fn faded(periods: u64) -> f64 {
     KEPT.powi(periods.min(1000) as i32)
 }
 
 impl Fairness {
-    /// Tells up to `sources_max` sources apart. The key of its table is drawn from `stream`.
+    /// Creates a table for up to `sources_max` distinct sources. The key of its hash is drawn from
+    /// `stream`.
     pub fn new(sources_max: usize, stream: &mut Stream) -> Self {
         Self {
             sources: SourceTable::new(sources_max, stream),
@@ -145,18 +149,18 @@ impl Fairness {
         }
     }
 
-    /// Sources that offered something lately.
+    /// Returns the number of sources that offered something lately.
     pub fn sources(&self) -> usize {
         self.sources.len()
     }
 
-    /// Pieces from sources for which there was no room.
+    /// Returns the number of pieces from sources for which there was no room.
     pub fn overflowed(&self) -> u64 {
         self.sources.overflowed()
     }
 
-    /// The most that a source of weight 1 may have of its pieces pass, in pieces a second, while
-    /// the share `share` of all passes; infinite if each may have all.
+    /// Returns the rate at which pieces of a source of weight 1 may pass at the most, in pieces a
+    /// second, while the share `share` of all passes; infinite if each may have all.
     pub fn level(&self, share: f64) -> f64 {
         if share >= 1.0 {
             return f64::INFINITY;
@@ -164,7 +168,7 @@ impl Fairness {
         self.max_min.level(share * self.max_min.sum())
     }
 
-    /// A source that counts as `weight` sources, 1 at least, offers a piece of work.
+    /// Records that a source, which counts as `weight` sources, 1 at least, offers a piece of work.
     pub fn on_arrival(&mut self, now: Timestamp, source: u128, weight: u32) -> Source {
         self.advance(now);
         let slot = self.sources.slot(source);
@@ -183,8 +187,8 @@ impl Fairness {
         Source(slot)
     }
 
-    /// Whether a piece of a source's work passes, of which the throttle would let the share
-    /// `share` pass, 0 to 1, and has or has not let pass this one.
+    /// Decides whether a piece of a source's work passes. The throttle would let the share `share`,
+    /// 0 to 1, of all work pass; `let_pass` says whether it lets this piece pass.
     pub fn judge(&mut self, now: Timestamp, source: Source, share: f64, let_pass: bool) -> Pass {
         self.advance(now);
         let (level, room) = (self.level(share), self.credit_max(share));
@@ -194,7 +198,7 @@ impl Fairness {
         let level = level * f64::from(account.weight);
         account.fade(self.period);
         account.fill(now, level);
-        // What is judged now is not among what came before it.
+        // The piece that is judged now is already in the count.
         let pass = if share <= 0.0 {
             Pass::No
         } else if (account.count - 1.0) / watched_s <= level {
@@ -211,7 +215,7 @@ impl Fairness {
         pass
     }
 
-    /// Whether a source may hold one more of `room` places, of which `held` are taken.
+    /// Returns whether a source may hold one more of `room` places, of which `held` are taken.
     pub fn may_hold(&self, source: Source, room: usize, held: usize) -> bool {
         let free = room.saturating_sub(held);
         let Account { held: own, weight, .. } = *self.sources.get(source.0);
@@ -222,25 +226,25 @@ impl Fairness {
         own < times_free.saturating_mul(free.saturating_sub(1))
     }
 
-    /// A piece of a source's work takes a place.
+    /// Records that a piece of a source's work takes a place.
     pub fn hold(&mut self, source: Source) {
         self.sources.get_mut(source.0).held += 1;
     }
 
-    /// It leaves its place.
+    /// Records that a piece of a source's work leaves its place.
     pub fn release(&mut self, source: Source) {
         let held = &mut self.sources.get_mut(source.0).held;
         debug_assert!(*held > 0, "what leaves was held");
         *held = held.saturating_sub(1);
     }
 
-    /// Credit, and debt, that there may be while this share passes.
+    /// Returns the most credit, and debt, while this share passes.
     fn credit_max(&self, share: f64) -> f64 {
         let passing = share * self.max_min.sum() * PERIOD.as_secs_f64();
         passing.max(CREDIT_MIN).min(self.sources.len() as f64).max(1.0)
     }
 
-    /// Time has passed.
+    /// Advances the faded observation time to `now`.
     fn advance(&mut self, now: Timestamp) {
         let period = now.as_nanos() / PERIOD.as_nanos() as u64;
         if period > self.period {
@@ -252,14 +256,15 @@ impl Fairness {
         }
     }
 
-    /// Faded time up to now, in seconds.
+    /// Returns the faded time up to now, in seconds.
     fn watched(&self, now: Timestamp) -> f64 {
         let begun = PERIOD.as_nanos() as u64 * self.period;
         let open = Duration::from_nanos(now.as_nanos().saturating_sub(begun));
         (self.watched_s + open.as_secs_f64()).max(PAUSE.as_secs_f64())
     }
 
-    /// Takes demands from what everybody offers, and forgets who offers nothing.
+    /// Computes the demands from the offered work of each source, and forgets the sources that
+    /// offer nothing.
     fn look(&mut self, now: Timestamp) {
         let (period, watched_s) = (self.period, self.watched(now));
         let demands = &mut self.demands;

@@ -1,4 +1,4 @@
-//! The gate: it keeps the signals, asks the law, and judges new work.
+//! The gate: keeps the signals, runs the law, and judges new work.
 
 mod figures;
 mod judging;
@@ -16,22 +16,22 @@ use crate::{
     Settings, Shadow, Signals, Throttle, Values,
 };
 
-/// One server's gate.
+/// The gate of one server.
 pub struct Gate {
     law: Box<dyn Law>,
     settings: Settings,
     signals: Signals,
     control: Control,
-    /// As many as the scheme needs.
+    /// One throttle for each that the scheme needs.
     throttles: Vec<Throttle>,
-    /// New work that is judged, by bucket.
+    /// The rate of new work that is judged, by bucket.
     judged: [ArrivalRate; BUCKETS],
-    /// Ranks of what has no fingerprint.
+    /// Random ranks for work without a fingerprint.
     ranks: Stream,
     sources: Sources,
-    /// None of a gate without costs nothing.
+    /// The shadow law; `None` costs nothing.
     shadow: Option<Box<Shadow>>,
-    /// For the throttles of a shadow.
+    /// The seed and element number, for the throttles of a shadow.
     seed: (Seed, u32),
     memory: Memory,
     pacer: Pacer,
@@ -42,8 +42,8 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// The gate of the server numbered `element`. It admits everything until its law says
-    /// otherwise. Random throttles draw from `seed`.
+    /// Creates the gate of the server numbered `element`. It admits everything until its law
+    /// decides otherwise. Random throttles draw from `seed`.
     pub fn new(settings: Settings, seed: Seed, element: u32) -> Self {
         let mut gate = Self {
             law: (settings.law.entry().build)(&settings.law),
@@ -66,19 +66,19 @@ impl Gate {
         gate
     }
 
-    /// The same gate before a queue that holds `room` new sessions, or messages where all wait
-    /// in one.
+    /// Sets the size of the queue in front of which the gate stands: `room` new sessions, or
+    /// messages where all wait in one queue.
     pub fn with_room(mut self, room: usize) -> Self {
         self.signals.queue.room = room;
         self
     }
 
-    /// Puts `law` in the place of the law in force, and `shadow` in that of its shadow. One that
-    /// stays as it is keeps all that it knows.
+    /// Replaces the law in force by `law` and its shadow by `shadow`. A law that does not change
+    /// keeps its state.
     ///
-    /// Another begins [cold](Law::on_begin), with everything admitted. The signals, the decisions
-    /// remembered, the accounts of the throttle and whatever waits stay; a queue that was
-    /// released at a pace is released at once, as the processor comes to it.
+    /// A new law begins [cold](Law::on_begin), with everything admitted. The signals, the
+    /// remembered decisions, the throttles' accounts and the waiting work stay; a queue that was
+    /// released at a pace is released at once, as the processor gets to it.
     pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
         if law != self.settings.law {
             self.law = (law.entry().build)(&law);
@@ -88,7 +88,7 @@ impl Gate {
             self.signals.queue.credit = 0.0;
             self.law.on_begin(now, &self.signals);
             self.ticked = now;
-            // What waits need not wait for an arrival.
+            // Work that already waits does not depend on a new arrival for its tick.
             self.due = self.law.tick().map_or(Timestamp::NEVER, |tick| now + tick);
         }
         if shadow != self.settings.shadow {
@@ -106,57 +106,57 @@ impl Gate {
         });
     }
 
-    /// The law in force and its parameters.
+    /// Returns the law in force and its parameters.
     pub fn law(&self) -> &Values {
         &self.settings.law
     }
 
-    /// The law beside it that decides nothing.
+    /// Returns the shadow law, which is computed but decides nothing.
     pub fn shadow(&self) -> Option<&Shadow> {
         self.shadow.as_deref()
     }
 
-    /// What the server sees of itself.
+    /// Returns the signals that the server measures about itself.
     pub fn signals(&self) -> &Signals {
         &self.signals
     }
 
-    /// What the law decided last.
+    /// Returns the latest decision of the law.
     pub fn control(&self) -> &Control {
         &self.control
     }
 
-    /// The occupancy that the law in force keeps the processor at, if it aims at one.
+    /// Returns the processor occupancy that the law in force aims at, if it aims at one.
     pub fn occupancy_aimed_at(&self) -> Option<f64> {
         self.law.occupancy_aimed_at()
     }
 
-    /// What is remembered of earlier decisions.
+    /// Returns the memory of earlier decisions.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// What is shared among the sources of the new work in a bucket, if it is.
+    /// Returns the fairness among the sources of the new work in a bucket, if it is enabled.
     pub fn fairness(&self, bucket: Bucket) -> Option<&Fairness> {
         self.sources.fair(bucket)
     }
 
-    /// Times that a source was not told apart from others, for want of room.
+    /// Returns how often a source shared an account with others because the table was full.
     pub fn sources_overflowed(&self) -> u64 {
         self.sources.overflowed()
     }
 
-    /// When new work is judged.
+    /// Returns the moment at which new work is judged.
     pub fn decide(&self) -> Decide {
         self.settings.decide
     }
 
-    /// Admits no new work from here on.
+    /// Rejects all new work from now on.
     pub fn stop(&mut self) {
         self.stopping = true;
     }
 
-    /// The processor and the sockets were read.
+    /// Records a reading of the processor and the sockets.
     pub fn on_load(&mut self, now: Timestamp, load: &Load) {
         let occupied = match self.settings.occupancy {
             Occupancy::Busy => load.busy,
@@ -166,7 +166,7 @@ impl Gate {
         self.signals.socket_fill = f64::from(load.socket_fill);
     }
 
-    /// A message of any kind has arrived; `waiting` are in the queue of new sessions.
+    /// Records the arrival of a message of any kind; `waiting` are in the queue of new sessions.
     pub fn on_arrival(&mut self, now: Timestamp, waiting: usize) {
         self.signals.messages += 1;
         self.signals.queue.waiting = waiting;
@@ -188,12 +188,12 @@ impl Gate {
         }
     }
 
-    /// A new session waited for `lag` in a receive buffer before it was looked at.
+    /// Records that a new session waited for `lag` in a receive buffer before it was read.
     pub fn on_lag(&mut self, lag: Duration) {
         self.signals.queue.lag = self.signals.queue.lag.max(lag);
     }
 
-    /// Whether a new session that arrives now is likely to be refused.
+    /// Returns whether a new session that arrives now is likely to be rejected.
     pub fn is_refusing(&self) -> bool {
         let Control { queue, .. } = &self.control;
         self.stopping
@@ -201,13 +201,13 @@ impl Gate {
             || self.signals.queue.waiting >= queue.waiting_max
     }
 
-    /// Whether a new session may be taken from the queue.
+    /// Returns whether a new session may be taken from the queue.
     pub fn may_release(&self) -> bool {
         self.stopping || self.pacer.may_release(self.control.queue.release)
     }
 
-    /// The service of a message begins, which waited for `sojourn`; `waiting` are in the queue
-    /// of new sessions.
+    /// Records that the service of a message begins, after it waited for `sojourn`; `waiting` are
+    /// in the queue of new sessions.
     pub fn on_service(&mut self, now: Timestamp, is_new: bool, sojourn: Duration, waiting: usize) {
         self.signals.queue.waiting = waiting;
         self.signals.sojourn.record(now, is_new, sojourn);
@@ -218,7 +218,7 @@ impl Gate {
         }
     }
 
-    /// The service of a message of `class` is complete and took `cost`.
+    /// Records that the service of a message of `class` is complete and took `cost`.
     pub fn on_completion(&mut self, now: Timestamp, class: u8, cost: Duration) {
         self.signals.costs.record(class, cost);
         self.signals.service.cost = cost;
@@ -228,12 +228,13 @@ impl Gate {
         }
     }
 
-    /// It took `cost` to look at `looked` messages that arrived, and to refuse `refused` of them.
+    /// Records that it took `cost` to look at `looked` messages that arrived, and to reject
+    /// `refused` of them.
     pub fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {
         self.signals.costs.record_looks(looked, refused, cost);
     }
 
-    /// So much waits for service.
+    /// Records how much work waits for service.
     pub fn on_backlog(&mut self, backlog: Backlog) {
         self.signals.backlog = backlog;
     }
@@ -241,7 +242,8 @@ impl Gate {
     /// Fires a tick that is due; `waiting` are in the queue of new sessions.
     pub fn handle_timeout(&mut self, now: Timestamp, waiting: usize) {
         if now < self.due {
-            // As the signals are: what the law in force sees must not depend on its shadow.
+            // The shadow sees the signals as they are now: updating them here would let the shadow
+            // change what the law in force sees.
             if let Some(shadow) = &mut self.shadow {
                 shadow.handle_timeout(now, &self.signals);
             }
@@ -263,14 +265,14 @@ impl Gate {
         };
     }
 
-    /// When a tick is due.
+    /// Returns when the next tick is due.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let due = self.shadow.as_ref().map_or(self.due, |shadow| self.due.min(shadow.due()));
         (due != Timestamp::NEVER).then_some(due)
     }
 }
 
-/// The throttles of the server numbered `element`, as many as the scheme needs.
+/// Creates the throttles of the server numbered `element`, as many as the scheme needs.
 fn throttles(settings: &Settings, purpose: Purpose, seed: Seed, element: u32) -> Vec<Throttle> {
     let count = settings.scheme.throttles();
     let throttle = |index: usize| {

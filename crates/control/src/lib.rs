@@ -1,24 +1,24 @@
-//! Overload control: what one server sees of itself, the laws that decide by it, and the
-//! gate that applies their decisions to new work.
+//! Overload control: the signals that one server measures about itself, the laws that decide from
+//! them, and the gate that applies their decisions to new work.
 //!
 //! ```text
 //!   arrivals, services, load ──► Signals ──► Law ──► Control ──► Throttle and queue
 //! ```
 //!
-//! A server that is offered more than it can do must refuse some of it early and cheaply,
-//! so that what it admits still completes. A [`Law`] reads [`Signals`] at four moments
-//! (arrival, start of service, completion, tick) and sets a [`Control`]: which share of new
-//! work to admit, and how the queue of new work is to be emptied. The [`Gate`] keeps the
-//! signals, asks the law, and gives a [`Verdict`] on each piece of new work. Repetitions of
-//! what was decided get the same decision again.
+//! A server that is offered more than it can do must reject some of it early and cheaply, so that
+//! the work it admits still completes. A [`Law`] reads [`Signals`] at four moments (arrival, start
+//! of service, completion, tick) and sets a [`Control`]: the share of new work to admit, and how
+//! the queue of new work is emptied. The [`Gate`] keeps the signals, runs the law, and returns a
+//! [`Verdict`] for each piece of new work. Repetitions of a piece get the decision that the
+//! original got.
 //!
-//! Nothing here knows SIP, sockets or clocks: time is an argument, work has a [`Bucket`], a
-//! repetition is known by a 64-bit fingerprint. So the same laws run in production, in the
-//! simulator, and around servers of other kinds: `examples/guard.rs` puts a gate before a worker
-//! thread.
+//! This crate knows nothing of SIP, sockets or clocks: time is an argument, each piece of work has
+//! a [`Bucket`], and a 64-bit fingerprint identifies a repetition. So the same laws run in
+//! production, in the simulator, and around servers of other kinds: `examples/guard.rs` puts a gate
+//! in front of a worker thread.
 //!
-//! [`registry`] lists every law with its parameters; configuration and documentation are
-//! made from it. [`bound`] says how much goodput any such law can keep.
+//! [`registry`] lists every law with its parameters; configuration and documentation are generated
+//! from it. [`bound`] computes the most goodput that any such law can keep.
 
 mod arrival_rate;
 mod ban_list;

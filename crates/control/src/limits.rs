@@ -1,9 +1,9 @@
 //! Limits on the new work of some sources, whatever the load.
 //!
-//! A limit is a [token bucket](crate::ThrottleKind::TokenBucket): so many pieces a second, and so
-//! many at once. It holds for each source by itself, or for all that it is for together. A source
-//! is forgotten when its bucket is full again, which changes nothing; whom the table has no room
-//! for, share one bucket for each limit.
+//! A limit is a [token bucket](crate::ThrottleKind::TokenBucket): a number of pieces a second, and
+//! a number at once. It applies to each source by itself, or to all its sources together. A source
+//! is forgotten when its bucket is full again, which changes nothing; sources for which the table
+//! has no room share one bucket for each limit.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use tidegate_world::{Stream, Timestamp};
 use crate::source_table::SourceTable;
 use crate::throttle::TokenBucket;
 
-/// How often sources are looked through for those that can be forgotten.
+/// The interval at which the table is searched for sources that can be forgotten.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Whose work a limit counts as one.
+/// The work that a limit counts together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Per {
-    /// Each source's.
+    /// The work of each source by itself.
     Source,
-    /// That of all whom the limit is for.
+    /// The work of all sources under the limit.
     Limit,
 }
 
@@ -31,19 +31,19 @@ pub struct Limit {
     pub rate: f64,
     /// Pieces at once, 1 at least.
     pub burst: u32,
-    /// Whose.
+    /// The work that is counted together.
     pub per: Per,
-    /// Whether the repetition of a piece beyond it is refused as well. Else it is judged anew,
-    /// which takes no memory: for what is dropped in silence.
+    /// True if the repetition of a piece beyond the limit is rejected as well. Otherwise it is
+    /// judged anew, which takes no memory: for work that is dropped.
     pub sticky: bool,
 }
 
-/// Limits, each known by its place.
+/// A list of limits, each identified by its index.
 #[derive(Debug)]
 pub struct Limits {
     limits: Vec<Limit>,
     sources: SourceTable<Option<Account>>,
-    /// By limit: the bucket that is not one source's.
+    /// For each limit, the bucket that does not belong to one source.
     shared: Vec<TokenBucket>,
     swept: Timestamp,
 }
@@ -55,8 +55,8 @@ struct Account {
 }
 
 impl Limits {
-    /// These limits, for up to `sources_max` sources told apart. The key of the table is drawn
-    /// from `stream`.
+    /// Creates these limits, for up to `sources_max` distinct sources. The key of the table is
+    /// drawn from `stream`.
     pub fn new(limits: Vec<Limit>, sources_max: usize, stream: &mut Stream) -> Self {
         Self {
             shared: limits.iter().map(|limit| TokenBucket::new(limit.burst)).collect(),
@@ -66,7 +66,7 @@ impl Limits {
         }
     }
 
-    /// The limit at this place.
+    /// Returns the limit at this index.
     ///
     /// # Panics
     /// If there is none.
@@ -74,20 +74,21 @@ impl Limits {
         self.limits[limit]
     }
 
-    /// Sources whose bucket is not full.
+    /// Returns the number of sources whose bucket is not full.
     pub fn sources(&self) -> usize {
         self.sources.len()
     }
 
-    /// Pieces from sources for which there was no room.
+    /// Returns the number of pieces from sources for which there was no room.
     pub fn overflowed(&self) -> u64 {
         self.sources.overflowed()
     }
 
-    /// Whether a piece of a source's work passes. A source always comes under the same limit.
+    /// Returns whether a piece of a source's work passes. A source always comes under the same
+    /// limit.
     ///
     /// # Panics
-    /// If there is no limit at this place.
+    /// If there is no limit at this index.
     pub fn passes(&mut self, now: Timestamp, limit: usize, source: u128) -> bool {
         let Limit { rate, burst, per, .. } = self.limits[limit];
         if per == Per::Limit {
@@ -171,7 +172,7 @@ mod tests {
                 ms += wait;
                 passed[source as usize] += f64::from(u8::from(limits.passes(at_ms(ms), 0, source)));
             }
-            // One that found no room at first may have a bucket of its own later.
+            // A source that found no room at first may have a bucket of its own later.
             let most = 2.0 * f64::from(burst) + 2.0 * rate * ms as f64 / 1000.0 + 1e-6;
             prop_assert!(passed.iter().all(|&count| count <= most), "{:?} of {}", passed, most);
         }

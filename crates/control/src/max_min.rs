@@ -1,24 +1,24 @@
 //! Max-min fair shares: the water level.
 //!
-//! Of a total that does not suffice for everybody's demand, each gets its demand or the *level*,
-//! whichever is less, and the level is such that all is given out: nobody can get more without
-//! somebody getting less who has no more than he (Bertsekas and Gallager, Data Networks, §6.5.2).
-//! So a demand of whatever size takes no more than what small ones leave. A demand with a weight
-//! stands for as many equal parties: it gets up to as many times the level.
+//! When a total does not suffice for all demands, each demand gets its amount or the *level*,
+//! whichever is less. The level is such that the whole total is given out: no demand can get more
+//! unless one that has no more than it gets less (Bertsekas and Gallager, Data Networks, §6.5.2).
+//! So a demand of any size takes no more than the small ones leave. A demand with a weight stands
+//! for as many equal demands: it gets up to as many times the level.
 
-/// Demands, prepared for the question what the level is at a given total.
+/// A set of demands, prepared to compute the level at a given total.
 #[derive(Clone, Debug, Default)]
 pub struct MaxMin {
-    /// Each demand by its weight, ascending, and the weight.
+    /// Each demand divided by its weight, ascending, and the weight.
     demands: Vec<(f64, f64)>,
-    /// Of each, the sum of the demands, and of the weights, before it.
+    /// For each demand, the sum of the demands before it, and of their weights.
     before: Vec<(f64, f64)>,
     sum: f64,
     weight: f64,
 }
 
 impl MaxMin {
-    /// The demands are these from now on, each 0 or more, and beside each its weight, above 0.
+    /// Replaces the demands. Each is 0 or more, with a weight above 0.
     pub fn set(&mut self, demands: impl IntoIterator<Item = (f64, f64)>) {
         self.demands.clear();
         self.demands.extend(demands.into_iter().map(|(demand, weight)| (demand / weight, weight)));
@@ -32,18 +32,19 @@ impl MaxMin {
         }
     }
 
-    /// What is demanded in all.
+    /// Returns the sum of all demands.
     pub fn sum(&self) -> f64 {
         self.sum
     }
 
-    /// The most that a party of weight 1 gets of `total`; infinite when there is enough for all.
+    /// Returns the most that a demand of weight 1 gets of `total`; infinite when there is enough
+    /// for all.
     pub fn level(&self, total: f64) -> f64 {
         if total >= self.sum {
             return f64::INFINITY;
         }
         let count = self.demands.len();
-        // If all got at least the demand at this place, and those before it theirs.
+        // The total if all got at least the demand at this index, and those before it their own.
         let filled = |at: usize| {
             let (sum, weight) = self.before[at];
             sum + (self.weight - weight) * self.demands[at].0
@@ -96,7 +97,7 @@ mod tests {
     #[test]
     fn a_weight_stands_for_as_many_equal_parties() {
         let mut max_min = MaxMin::default();
-        // A trunk of ten users' weight, one who floods, and one who asks for little.
+        // A trunk of ten users' weight, a user that floods, and one that asks for little.
         max_min.set([(400.0, 10.0), (1_000.0, 1.0), (5.0, 1.0)]);
         assert_eq!(max_min.level(115.0), 10.0);
         let mut alike = MaxMin::default();
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!((max_min.sum(), max_min.level(115.0)), (alike.sum(), alike.level(115.0)));
     }
 
-    /// Gives out the total in small portions, each to one who has least of those who want more.
+    /// Gives out the total in small portions, each to the unmet demand that has the least.
     fn by_portions(demands: &[f64], total: f64, portions: u32) -> Vec<f64> {
         let portion = total / f64::from(portions);
         let mut given = vec![0.0; demands.len()];

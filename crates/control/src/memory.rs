@@ -1,32 +1,32 @@
-//! What was decided of recent work, so that a repetition gets the same decision.
+//! A memory of recent decisions, so that a repetition gets the same decision.
 //!
-//! Over UDP a caller repeats its request up to six times. Judged anew each time, a call that
-//! was refused may be admitted by its repetition, when the caller has already been told that
-//! it failed; and offered load, a law's most important signal, would count it again.
+//! Over UDP a caller repeats its request up to six times. If each were judged anew, a rejected call
+//! might be admitted through its repetition, after the caller has already been told that it failed;
+//! and offered load, a law's most important signal, would count it again.
 
 use std::time::Duration;
 
 use tidegate_world::{Hashed, SlotTable, Timestamp};
 
-/// A decision lives one to two of these: 64·T1 of RFC 3261 §17, after which nobody repeats
-/// a request.
+/// The length of a generation; a decision lives for one to two of them. 64·T1 of RFC 3261 §17,
+/// after which no caller repeats a request.
 const GENERATION: Duration = Duration::from_secs(32);
 
-/// What became of a piece of new work.
+/// The decision on a piece of new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It was admitted and waits for service.
     Waits,
     /// It was admitted, and has been served.
     Served,
-    /// It was refused.
+    /// It was rejected.
     Refused,
-    /// It was refused because nobody behind had room for it.
+    /// It was rejected because no back end had room for it.
     Full,
 }
 
-/// Two generations of keyed fingerprints. The newer takes what is decided; after 32 s it
-/// becomes the older, which is only asked, and then forgotten, with its memory.
+/// Two generations of keyed fingerprints. New decisions go to the newer one; after 32 s it becomes
+/// the older, which is only looked up, and is then freed.
 #[derive(Debug)]
 pub struct Memory {
     newer: Generation,
@@ -52,7 +52,7 @@ impl Hashed for Remembered {
 }
 
 impl Memory {
-    /// Remembers up to `count_max` decisions of each generation, 28 bytes each.
+    /// Creates a memory of up to `count_max` decisions in each generation, 28 bytes each.
     pub fn new(count_max: usize) -> Self {
         Self {
             newer: Generation::default(),
@@ -63,8 +63,8 @@ impl Memory {
         }
     }
 
-    /// What was decided of the work with this fingerprint, which must be the result of a
-    /// keyed hash: nobody else may be able to choose it.
+    /// Returns the decision on the work with this fingerprint, which must be the result of a keyed
+    /// hash, so that an attacker cannot choose it.
     pub fn recall(&mut self, now: Timestamp, fingerprint: u64) -> Option<Decision> {
         self.rotate(now);
         let known = |generation: &Generation| {
@@ -87,17 +87,17 @@ impl Memory {
         }
     }
 
-    /// Decisions remembered.
+    /// Returns the number of decisions remembered.
     pub fn len(&self) -> usize {
         self.newer.len() + self.older.len()
     }
 
-    /// Whether nothing is remembered.
+    /// Returns true if nothing is remembered.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Decisions for which there was no room.
+    /// Returns the number of decisions for which there was no room.
     pub fn overflowed(&self) -> u64 {
         self.overflowed
     }
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!((memory.len(), memory.overflowed()), (2, 3));
         assert!(!memory.is_empty());
         assert_eq!(memory.recall(at(0), 5), None);
-        // What is known already needs no room.
+        // A fingerprint that is already known needs no room.
         memory.remember(at(0), 1, Decision::Served);
         assert_eq!((memory.recall(at(0), 1), memory.overflowed()), (Some(Decision::Served), 3));
         memory.recall(at(100), 1);

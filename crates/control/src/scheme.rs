@@ -1,55 +1,55 @@
-//! Class schemes: what a law's share means for each class of message.
+//! Class schemes: the meaning of a law's share for each class of message.
 //!
-//! A law says how much work is admitted; of which messages is another question. The classes are
+//! A law decides how much work is admitted; a scheme decides of which messages. The classes are
 //! numbers that the user of this library gives to kinds of message, below
 //! [`CLASSES_MAX`](Work::CLASSES_MAX).
 //!
-//! Sources: 000 §2.3 (multi class), §3.4 (one throttle for each class), §6.6 (single class),
-//! §6.8 (simplified multi class).
+//! Sources: 000 §2.3 (multi class), §3.4 (one throttle for each class), §6.6 (single class), §6.8
+//! (simplified multi class).
 
 use tidegate_world::Work;
 
 use crate::signals::BUCKETS;
 use crate::{Allowance, Bucket, Costs, Mix};
 
-/// What is shed, if not all can be done.
+/// The choice of work to shed, if not all can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// New work, by [`Bucket`], and nothing else: what is admitted is finished.
+    /// Sheds new work, by [`Bucket`], and nothing else: admitted work is finished.
     Simplified {
-        /// The law's share is asked of all messages together, as 000 §6.8 does it: new work must
-        /// shed what all would shed at that share, f' = max(0, 1 − (1−f)/p), where p is the
-        /// part of new work in what arrives. Else it is the share of new work.
+        /// True if the law's share applies to all messages together, as in 000 §6.8: new work must
+        /// shed as much as all messages would shed at that share, f' = max(0, 1 − (1−f)/p), where p
+        /// is the part of new work in the arrivals. False if it is the share of new work.
         scaled: bool,
     },
-    /// All messages alike, by one throttle. Calls that were admitted break off; for comparison.
+    /// Sheds all messages alike, by one throttle. Admitted calls break off; for comparison.
     Single,
-    /// Some classes before others.
+    /// Sheds some classes before others.
     Multi(ShedOrder),
 }
 
-/// How the load that a law does not admit is taken off classes.
+/// The way in which load that a law does not admit is shed from classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShedOrder {
-    /// The classes that are shed, each only when there is nothing left of those before it. All
-    /// others are admitted always.
+    /// The classes that are shed, in order; a class is shed only when nothing is left of those
+    /// before it. All other classes are always admitted.
     pub order: Vec<u8>,
-    /// What a message counts for.
+    /// The weight of a message.
     pub weight: Weight,
 }
 
-/// What a message counts for, where load is compared among classes.
+/// The weight of a message, where load is compared among classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// The time that one of its class takes to serve, as measured. A class that was never served
-    /// counts for the mean of the others.
+    /// The measured service time of its class. A class that was never served has the mean weight of
+    /// the others.
     Cost,
-    /// The same as any other.
+    /// The same weight for every message.
     Count,
 }
 
 impl Scheme {
-    /// How many throttles it needs.
+    /// Returns the number of throttles that the scheme needs.
     pub(crate) fn throttles(&self) -> usize {
         match self {
             Self::Simplified { .. } => BUCKETS,
@@ -58,8 +58,8 @@ impl Scheme {
         }
     }
 
-    /// The throttle for a message of `class`, which is new work if it has a bucket; `None` for
-    /// what is never shed.
+    /// Returns the throttle for a message of `class`, which is new work if it has a bucket; `None`
+    /// for a message that is never shed.
     pub(crate) fn throttle_of(&self, bucket: Option<Bucket>, class: u8) -> Option<usize> {
         match self {
             Self::Simplified { .. } => bucket.map(|bucket| bucket as usize),
@@ -68,8 +68,8 @@ impl Scheme {
         }
     }
 
-    /// What is admitted of new work, of which the law admits `allowance`, where new work is the
-    /// part `of_all` of what arrives.
+    /// Returns the allowance for new work, of which the law admits `allowance`, where new work is
+    /// the part `of_all` of the arrivals.
     pub(crate) fn of_new_work(&self, allowance: Allowance, of_all: f64) -> Allowance {
         match (self, allowance) {
             (Self::Simplified { scaled: true }, Allowance::Fraction(fraction)) => {
@@ -82,7 +82,8 @@ impl Scheme {
 }
 
 impl ShedOrder {
-    /// The share that is admitted of `class`, 0 to 1, when `fraction` is admitted of all load.
+    /// Returns the share that is admitted of `class`, 0 to 1, when `fraction` is admitted of all
+    /// load.
     ///
     /// The load to shed is (1−f)·Σ p·s, where p is a class's share of the arrivals and s its
     /// weight.
@@ -104,8 +105,8 @@ impl ShedOrder {
             let load = load(next);
             let shed = if load > 0.0 { (left / load).clamp(0.0, 1.0) } else { 0.0 };
             if next == class {
-                // Of a class that has not arrived lately nothing is known: it goes with those
-                // before it if more is to be shed than they bring.
+                // The load of a class that has not arrived lately is unknown: it is shed if the
+                // classes before it do not bring enough load to shed.
                 let gone = if load > 0.0 { shed } else { f64::from(u8::from(left > 1e-12 * all)) };
                 return 1.0 - gone;
             }

@@ -1,8 +1,8 @@
-//! How a gate works.
+//! The settings of a gate.
 
 use crate::{Estimation, Scheme, SourceSettings, ThrottleKind, Values};
 
-/// When new work is judged.
+/// The moment at which new work is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decide {
     /// Before it is queued.
@@ -11,45 +11,46 @@ pub enum Decide {
     Service,
 }
 
-/// Which clock tells how occupied the processor is.
+/// The clock that measures how occupied the processor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Occupancy {
-    /// Time not spent waiting. It counts what others took of the processor.
+    /// Time not spent waiting. It includes processor time that other processes took.
     Busy,
     /// CPU time, as in the papers. It reads low when the processor is shared.
     Cpu,
 }
 
-/// How a gate works.
+/// The settings of a gate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The law and its parameters.
     pub law: Values,
-    /// A law that is asked beside it, and decides nothing.
+    /// A second law, which is computed beside it and decides nothing.
     pub shadow: Option<Values>,
-    /// When new work is judged.
+    /// The moment at which new work is judged.
     pub decide: Decide,
-    /// What is shed.
+    /// The choice of work to shed.
     pub scheme: Scheme,
-    /// How what is admitted of it is picked.
+    /// The way in which the throttle selects the work that passes.
     pub throttle: ThrottleKind,
     /// Pieces that a throttle with a bucket lets pass at once.
     pub burst: u32,
     /// The signal of the processor.
     pub occupancy: Occupancy,
-    /// Whether a repetition gets the decision that was made before. As the papers' servers
-    /// are: not.
+    /// True if a repetition gets the decision that its original got. The servers of the papers do
+    /// not do this.
     pub sticky: bool,
     /// Decisions remembered in each 32 s.
     pub memory_max: usize,
-    /// How whole sessions are estimated.
+    /// The estimation of whole sessions.
     pub sessions: Estimation,
-    /// How those are told apart who ask for new work.
+    /// The way in which sources of new work are distinguished.
     pub sources: SourceSettings,
 }
 
 impl Settings {
-    /// Judged at arrival by `law`, deterministically, and remembered.
+    /// Creates settings under which `law` judges work at arrival, with the deterministic throttle,
+    /// and decisions are remembered.
     pub fn new(law: Values) -> Self {
         Self {
             law,

@@ -1,4 +1,4 @@
-//! What one server can see of itself.
+//! The signals that one server can measure about itself.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use crate::{Backlog, Costs, Mix, Sessions, Sojourn};
 /// Kinds of new work that are admitted separately, each by a throttle of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bucket {
-    /// What begins a session, and brings more work after it.
+    /// Work that begins a session, and brings more work after it.
     Session,
     /// A request that stands alone.
     Single,
-    /// What begins a session and goes before all others, up to a rate of its own.
+    /// Work that begins a session and goes before all others, up to a rate of its own.
     Priority,
 }
 
 pub(crate) const BUCKETS: usize = 3;
 
 impl Bucket {
-    /// All of them.
+    /// All buckets.
     pub const ALL: [Self; BUCKETS] = [Self::Session, Self::Single, Self::Priority];
 
-    /// Its name in metrics.
+    /// Returns the name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Session => "session",
@@ -37,7 +37,7 @@ impl Bucket {
 /// `offered = admitted + refused + (undecided, which wait for service)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// Messages that ask for it, repetitions included.
+    /// Messages that ask for new work, repetitions included.
     pub arrived: u64,
     /// Pieces of work, each counted once.
     pub offered: u64,
@@ -47,38 +47,38 @@ pub struct Flow {
     pub taken: u64,
     /// Pieces that were admitted.
     pub admitted: u64,
-    /// Pieces that were refused.
+    /// Pieces that were rejected.
     pub refused: u64,
-    /// Pieces that had been admitted, and were refused when their turn came: they had waited too
-    /// long. What is judged only then is among the refused.
+    /// Pieces that had been admitted, and were rejected when their turn came: they had waited too
+    /// long. Work that is judged only then counts as refused instead.
     pub stale: u64,
-    /// Repetitions of what was decided, or waits.
+    /// Repetitions of work that was decided, or that waits.
     pub repeated: u64,
 }
 
 /// The queue in which new sessions wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Queue {
-    /// What waits there. In a queue that all messages share, all of them.
+    /// Sessions that wait there. In a queue that all messages share, all messages.
     pub waiting: usize,
-    /// How many can wait there.
+    /// The number that can wait there.
     pub room: usize,
-    /// What may be released and was not, when the release has a rate: above 1 the processor
-    /// is slower than the release.
+    /// Sessions that may be released and were not, when the release has a rate: above 1 the
+    /// processor is slower than the release.
     pub credit: f64,
-    /// The longest that a new session waited in a receive buffer before it was looked at,
-    /// of those that arrived since the last tick.
+    /// The longest wait of a new session in a receive buffer before it was read, among the arrivals
+    /// since the last tick.
     pub lag: Duration,
 }
 
 /// A message whose service has begun, or is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// It asked for new work.
+    /// True if it asked for new work.
     pub is_new: bool,
-    /// From its arrival to the start of its service.
+    /// Time from its arrival to the start of its service.
     pub sojourn: Duration,
-    /// How long its service took; zero until that is known.
+    /// Duration of its service; zero until that is known.
     pub cost: Duration,
 }
 
@@ -92,7 +92,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Occupancy between an earlier reading and this, 0 to 1; `None` if no time has passed.
+    /// Returns the occupancy between an earlier reading and this, 0 to 1; `None` if no time has
+    /// passed.
     pub fn occupancy_since(self, earlier: Self) -> Option<f64> {
         let passed = self.at.since(earlier.at);
         let occupied = self.occupied.saturating_sub(earlier.occupied);
@@ -100,16 +101,16 @@ impl Reading {
     }
 }
 
-/// What one server can see of itself. Counts are since the start: a law keeps the values it
-/// wants the difference to.
+/// All that one server can measure about itself. Counts are since the start: a law keeps the values
+/// from which it needs a difference.
 #[derive(Debug, Default)]
 pub struct Signals {
     /// Messages of all kinds that have arrived.
     pub messages: u64,
-    /// Messages of all kinds that were not admitted, the repetitions of refused ones among them.
+    /// Messages of all kinds that were not admitted, including repetitions of rejected ones.
     pub messages_refused: u64,
-    /// Those of them that nobody behind had room for, with their repetitions. What a law admits makes
-    /// no difference to them.
+    /// Of these, the messages that no back end had room for, with their repetitions. The law's
+    /// admissions make no difference to them.
     pub messages_full: u64,
     /// New work, by bucket.
     pub(crate) flows: [Flow; BUCKETS],
@@ -123,31 +124,32 @@ pub struct Signals {
     /// Time from arrival to the start of service.
     pub sojourn: Sojourn,
     /// At the start of a service and at its completion: that message. Not every completion is
-    /// seen: what a message took is known only if another is served right after it.
+    /// reported: the cost of a message is known only if another is served right after it.
     pub service: Service,
-    /// What a message of each class costs.
+    /// The cost of a message of each class.
     pub costs: Costs,
-    /// What arrives, by class.
+    /// The arrivals, by class.
     pub mix: Mix,
-    /// What is known of whole sessions.
+    /// Estimates of whole sessions.
     pub sessions: Sessions,
     /// Messages that wait, by what is known of them.
     pub backlog: Backlog,
 }
 
 impl Signals {
-    /// New work of one bucket.
+    /// Returns the counts of new work of one bucket.
     pub fn flow(&self, bucket: Bucket) -> &Flow {
         &self.flows[bucket as usize]
     }
 
-    /// Pieces of new work of one bucket that are in progress: they entered the queue, and were
-    /// not taken from it yet.
+    /// Returns the pieces of new work of one bucket that are in progress: they entered the queue,
+    /// and were not taken from it yet.
     pub fn in_progress(&self, bucket: Bucket) -> u64 {
         self.in_progress[bucket as usize]
     }
 
-    /// Whole sessions in what waits, also of those that have begun.
+    /// Returns the number of whole sessions in the waiting messages, including those of sessions
+    /// that have begun.
     pub fn sessions_waiting(&self) -> f64 {
         self.sessions.waiting(&self.backlog, self.mix.share_of_new())
     }

@@ -6,13 +6,14 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use tidegate_world::Timestamp;
 
-/// How long a window lasts.
+/// The length of a window.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The longest sojourn that is told from longer ones, in µs: a caller has given up by then.
+/// The longest sojourn that is distinguished from longer ones, in µs: a caller has given up by
+/// then.
 const LONGEST_US: u64 = 60_000_000;
 
-/// What waited in a window that is over.
+/// The sojourns of a window that is over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SojournWindow {
     /// Messages.
@@ -21,7 +22,7 @@ pub struct SojournWindow {
     pub min: Duration,
     /// The mean.
     pub mean: Duration,
-    /// The value that one in a hundred exceeds, exact to 1 %.
+    /// The 99th percentile, exact to 1 %.
     pub p99: Duration,
 }
 
@@ -33,12 +34,12 @@ pub struct Sojourn {
 }
 
 impl Sojourn {
-    /// New work in the last window.
+    /// Returns the sojourns of new work in the last window.
     pub fn of_new(&self) -> &SojournWindow {
         &self.last[0]
     }
 
-    /// Everything else in the last window.
+    /// Returns the sojourns of everything else in the last window.
     pub fn of_ongoing(&self) -> &SojournWindow {
         &self.last[1]
     }
@@ -49,7 +50,8 @@ impl Sojourn {
         self.open[usize::from(!is_new)].record(us).expect("it grows up to the longest");
     }
 
-    /// Ends the window if its time is over; one that is long over leaves an empty one behind.
+    /// Closes the window if its time is over; a window that ended long ago leaves an empty one
+    /// behind.
     pub(crate) fn close_window(&mut self, now: Timestamp) {
         if now < self.until {
             return;
@@ -80,8 +82,8 @@ fn window(histogram: &Histogram<u32>) -> SojournWindow {
 
 impl Default for Sojourn {
     fn default() -> Self {
-        // It grows with what it is given: as long as nothing waits for long, a window is a
-        // kilobyte to clear, not ten.
+        // The histogram grows on demand: as long as nothing waits for long, a window is a kilobyte
+        // to clear, not ten.
         let histogram = || Histogram::new(2).expect("two digits are possible");
         Self {
             open: [histogram(), histogram()],

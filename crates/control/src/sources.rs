@@ -1,67 +1,67 @@
-//! What a gate knows of those whose work it judges.
+//! The state that a gate keeps about sources of new work.
 
 use tidegate_world::{Purpose, Seed, Timestamp};
 
 use crate::throttle::TokenBucket;
 use crate::{Bucket, Fairness, Limit, Limits, Source};
 
-/// How sources are told apart.
+/// The way in which sources are distinguished.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceSettings {
-    /// Whether what passes is shared fairly among them.
+    /// True if the admitted work is shared fairly among sources.
     pub fair: bool,
-    /// Sources told apart at the same time, for each thing that is kept of them.
+    /// The number of sources that are distinguished at the same time, for each kind of state.
     pub sources_max: usize,
-    /// Limits, each known by its place.
+    /// Limits, each identified by its index.
     pub limits: Vec<Limit>,
-    /// New work of priority that is admitted, in pieces a second; 0 for none.
+    /// The rate of priority work that is admitted, in pieces a second; 0 for none.
     pub priority_cps: f64,
 }
 
 impl Default for SourceSettings {
-    /// They are not.
+    /// Does not distinguish sources.
     fn default() -> Self {
         Self { fair: false, sources_max: 4096, limits: Vec::new(), priority_cps: 0.0 }
     }
 }
 
-/// Who asks for new work.
+/// The sender of new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
-    /// The source, any number; `None` if it is not to be told apart from others.
+    /// The source, any number; `None` if it is not distinguished from others.
     pub source: Option<u128>,
-    /// As how many sources it counts where shares are fair.
+    /// The number of sources as which it counts where shares are fair.
     pub weight: u32,
-    /// The [limit](SourceSettings::limits) that its source is under.
+    /// The [limit](SourceSettings::limits) that applies to its source.
     pub limit: Option<usize>,
-    /// The work has priority, and there is room for it where that waits.
+    /// True if the work has priority, and there is room for it in the queue for priority work.
     pub has_priority: bool,
-    /// For which work there is room behind.
+    /// The kinds of work for which the back ends have room.
     pub headroom: Headroom,
 }
 
 impl Default for Sender {
-    /// Anybody.
+    /// An unknown sender.
     fn default() -> Self {
         let (source, limit, has_priority) = (None, None, false);
         Self { source, weight: 1, limit, has_priority, headroom: Headroom::Any }
     }
 }
 
-/// For which new work there is room with those behind who would have to do it.
+/// The kinds of new work for which the back ends that would serve it have room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Headroom {
-    /// For any.
+    /// Room for any work.
     #[default]
     Any,
-    /// For what has priority: there is nothing left but the reserve that is kept for it.
+    /// Room for priority work only: nothing is left but the reserve that is kept for it.
     Priority,
-    /// For none.
+    /// No room.
     None,
 }
 
 impl Headroom {
-    /// Whether there is room for the new work of a bucket.
+    /// Returns whether there is room for the new work of a bucket.
     pub(crate) fn holds(self, bucket: Bucket) -> bool {
         self == Self::Any || self == Self::Priority && bucket == Bucket::Priority
     }
@@ -70,7 +70,7 @@ impl Headroom {
 /// Shares, limits and the cap on priority.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    /// Of sessions, and of single requests.
+    /// Fairness among sources of sessions, and of single requests.
     fair: Option<[Fairness; 2]>,
     limits: Limits,
     priority_cps: f64,
@@ -89,7 +89,7 @@ impl Sources {
         }
     }
 
-    /// What is shared of the new work in a bucket.
+    /// Returns the fairness among sources of the new work in a bucket.
     pub(crate) fn fair(&self, bucket: Bucket) -> Option<&Fairness> {
         let [sessions, singles] = self.fair.as_ref()?;
         match bucket {
@@ -108,7 +108,7 @@ impl Sources {
         }
     }
 
-    /// A source asks for new work.
+    /// Records that a source asks for new work.
     pub(crate) fn on_arrival(
         &mut self,
         now: Timestamp,
@@ -119,18 +119,18 @@ impl Sources {
         Some(self.fair_mut(bucket)?.on_arrival(now, source, sender.weight))
     }
 
-    /// The limit that a piece of work goes beyond.
+    /// Returns the limit that a piece of work exceeds.
     pub(crate) fn exceeded(&mut self, now: Timestamp, sender: &Sender) -> Option<Limit> {
         let (limit, source) = (sender.limit?, sender.source?);
         (!self.limits.passes(now, limit, source)).then(|| self.limits.get(limit))
     }
 
-    /// Whether work of priority is admitted as such: below the cap.
+    /// Returns whether priority work is admitted as such: the rate is below the cap.
     pub(crate) fn may_go_ahead(&mut self, now: Timestamp) -> bool {
         self.priority_cps > 0.0 && self.priority.passes(now, self.priority_cps)
     }
 
-    /// Times that a source was not told apart, for want of room.
+    /// Returns how often a source was not distinguished because a table was full.
     pub(crate) fn overflowed(&self) -> u64 {
         let fair = self.fair.iter().flatten().map(Fairness::overflowed);
         fair.sum::<u64>() + self.limits.overflowed()

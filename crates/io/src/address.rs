@@ -19,13 +19,13 @@ impl Address {
     /// The size of the room, in bytes.
     pub(crate) const ROOM: socklen_t = size_of::<Self>() as socklen_t;
 
-    /// An address of no family, to be overwritten.
+    /// Returns an address of no family, to be overwritten.
     pub(crate) fn empty() -> Self {
         // SAFETY: every field of every variant is an integer, for which zero is valid.
         unsafe { std::mem::zeroed() }
     }
 
-    /// The kernel's form of `address`, and its length.
+    /// Returns the kernel's form of `address`, and its length.
     pub(crate) fn encode(address: SocketAddr) -> (Self, socklen_t) {
         let mut raw = Self::empty();
         match address {
@@ -53,7 +53,7 @@ impl Address {
         }
     }
 
-    /// The address, if it is of a known family.
+    /// Returns the address, if it is of a known family.
     pub(crate) fn decode(&self) -> Option<SocketAddr> {
         // SAFETY: the union is always initialised as a whole (`empty`), its variants
         // hold integers only, and all begin with the family (`repr(C)`).

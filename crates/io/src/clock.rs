@@ -4,20 +4,20 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tidegate_world::Timestamp;
 
-/// Monotonic time since one origin, which all shards of a process share, so that a
-/// timestamp means the same wherever it is carried.
+/// Monotonic time since one origin, which all shards of a process share, so that a timestamp means
+/// the same in every shard.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: Instant,
 }
 
 impl Clock {
-    /// A clock whose [`Timestamp::ZERO`] is now.
+    /// Creates a clock whose [`Timestamp::ZERO`] is now.
     pub fn start() -> Self {
         Self { origin: Instant::now() }
     }
 
-    /// The time passed since the origin.
+    /// Returns the time passed since the origin.
     #[inline]
     pub fn now(&self) -> Timestamp {
         Timestamp::ZERO + self.origin.elapsed()
@@ -27,16 +27,16 @@ impl Clock {
     #[inline]
     pub fn stamps(&self) -> Stamps {
         let now = self.now();
-        // A wall clock before 1970 makes every stamp "now": no sojourn is better
-        // than an invented one.
+        // A wall clock before 1970 makes every stamp "now": no sojourn is better than an invented
+        // one.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Stamps { now, wall }
     }
 }
 
-/// The mapping of CLOCK_REALTIME stamps (`SO_TIMESTAMPNS`) to a [`Clock`], as of
-/// one moment. A wall clock that is set meanwhile shifts stamps of the datagrams
-/// that wait just then, by no more than the clamp allows.
+/// The mapping of CLOCK_REALTIME stamps (`SO_TIMESTAMPNS`) to a [`Clock`] at one moment. A wall
+/// clock that is set meanwhile shifts the stamps of the datagrams waiting just then, but only
+/// within the clamp.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamps {
     now: Timestamp,
@@ -44,15 +44,15 @@ pub struct Stamps {
 }
 
 impl Stamps {
-    /// The moment at which the mapping was made.
+    /// Returns the moment at which the mapping was made.
     #[inline]
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// When the kernel stamped a datagram, `stamp` being the time since 1970: never
-    /// later than [`now`](Self::now) and never before the clock's origin. Without a
-    /// stamp, now.
+    /// Returns the time at which the kernel stamped a datagram; `stamp` is the time since 1970. The
+    /// result is never later than [`now`](Self::now) and never before the clock's origin. Without a
+    /// stamp it is now.
     #[inline]
     pub fn arrived(&self, stamp: Option<Duration>) -> Timestamp {
         match stamp {

@@ -1,4 +1,4 @@
-//! Control messages: what the kernel says beside a datagram, and what it is told.
+//! Control messages: data that the kernel sends or takes beside a datagram.
 #![allow(unsafe_code)]
 
 use std::mem::size_of;
@@ -9,12 +9,11 @@ use std::time::Duration;
 use crate::address::Address;
 use libc::{c_int, in_pktinfo, in6_pktinfo, msghdr, sock_extended_err, timespec};
 
-/// Bytes of control messages a datagram can have: stamp (32), drops (24), destination
-/// (40 for IPv6); or, from an error queue, stamp, destination and report with offender
-/// (64).
+/// Maximum size of a datagram's control messages in bytes: stamp (32), drops (24), destination (40
+/// for IPv6); or, from an error queue, stamp, destination and report with offender (64).
 const ROOM: usize = 192;
 
-/// Room for a datagram's control messages, aligned as `cmsghdr` demands.
+/// Room for a datagram's control messages, aligned as `cmsghdr` requires.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(crate) struct Control([u8; ROOM]);
@@ -23,13 +22,13 @@ impl Control {
     /// The size of the room, in bytes.
     pub(crate) const ROOM: usize = ROOM;
 
-    /// No control message.
+    /// Creates a room without control messages.
     pub(crate) const fn empty() -> Self {
         Self([0; ROOM])
     }
 
-    /// Writes that a datagram leaves from `source`, an address of a wildcard socket.
-    /// Returns the length used.
+    /// Writes the source address of a datagram, an address of a wildcard socket. Returns the length
+    /// used.
     pub(crate) fn leave_from(&mut self, source: IpAddr) -> usize {
         match source {
             IpAddr::V4(ip) => {
@@ -49,14 +48,13 @@ impl Control {
         }
     }
 
-    /// Writes, behind the `used` bytes of messages that are there, that the bytes sent are
-    /// datagrams of `segment` bytes, the last of them perhaps shorter. Returns the length
-    /// used then.
+    /// Writes, behind the `used` bytes of existing messages, that the bytes sent are datagrams of
+    /// `segment` bytes; the last may be shorter. Returns the total length used.
     pub(crate) fn cut_into(&mut self, used: usize, segment: u16) -> usize {
         used + self.write(used, libc::SOL_UDP, libc::UDP_SEGMENT, segment)
     }
 
-    /// Writes a message `at` bytes into the room, behind others; the length it takes.
+    /// Writes a message `at` bytes into the room, behind others; returns the length it takes.
     fn write<T: Copy>(&mut self, at: usize, level: c_int, kind: c_int, value: T) -> usize {
         let room = size_of::<T>() + size_of::<libc::cmsghdr>() + 8;
         assert!(at.is_multiple_of(8) && at + room <= ROOM, "messages stand side by side");
@@ -76,15 +74,15 @@ impl Control {
 /// The control messages of one datagram.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Notes {
-    /// When the kernel received it: CLOCK_REALTIME, since 1970.
+    /// Time at which the kernel received the datagram: CLOCK_REALTIME, since 1970.
     pub(crate) stamp: Option<Duration>,
-    /// Datagrams the socket had dropped by then, modulo 2^32; absent while none.
+    /// Datagrams the socket had dropped by then, modulo 2^32; `None` before the first drop.
     pub(crate) drops: Option<u32>,
-    /// The local address it came to, if the socket is bound to a wildcard.
+    /// The local destination address, if the socket is bound to a wildcard.
     pub(crate) to: Option<IpAddr>,
     /// The report, if it comes from an error queue.
     pub(crate) report: Option<sock_extended_err>,
-    /// Who reported, if it comes from an error queue and the kernel knows.
+    /// The address that sent the report, if it comes from an error queue and the kernel knows it.
     pub(crate) offender: Option<IpAddr>,
 }
 
@@ -112,8 +110,8 @@ impl Notes {
                         notes.drops = Some(ptr::read_unaligned(data.cast::<u32>()));
                     }
                     (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                        // `ipi_addr` may be a broadcast address, from which nobody can
-                        // answer; but beside ICMP reports there is nothing else.
+                        // `ipi_addr` may be a broadcast address, which cannot be a source; but
+                        // beside ICMP reports it is the only address given.
                         let info = ptr::read_unaligned(data.cast::<in_pktinfo>());
                         let ip = [info.ipi_spec_dst, info.ipi_addr]
                             .map(|a| Ipv4Addr::from(a.s_addr.to_ne_bytes()));
@@ -127,8 +125,8 @@ impl Notes {
                     | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
                         let report = ptr::read_unaligned(data.cast::<sock_extended_err>());
                         notes.report = Some(report);
-                        // `SO_EE_OFFENDER`: an address behind the report, as long as the
-                        // rest of the message.
+                        // `SO_EE_OFFENDER`: an address behind the report, which takes the rest of
+                        // the message.
                         let head = libc::CMSG_LEN(size_of::<sock_extended_err>() as u32) as usize;
                         let rest = ((*message).cmsg_len as usize).saturating_sub(head);
                         let mut offender = Address::empty();

@@ -1,4 +1,4 @@
-//! What a shard counts.
+//! The counters of a shard.
 
 use tidegate_world::Counter;
 
@@ -6,18 +6,18 @@ use crate::unsent::Unsent;
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// The counts of one shard since its start, readable while it runs. Each
-        /// count is exact; several read together may be a turn apart.
+        /// The counts of one shard since its start, readable while it runs. Each count is exact;
+        /// counts read together may be a turn apart.
         #[derive(Debug, Default)]
-        #[repr(align(128))] // Shards write theirs at the same time: no shared cache line.
+        #[repr(align(128))] // Shards write in parallel: no shared cache line.
         pub struct Counters {
             $($(#[doc = $doc])+ pub $name: Counter,)+
-            /// Targets of datagrams that could not be sent, until somebody takes them.
+            /// Targets of datagrams that could not be sent, until another thread takes them.
             pub unsent: Unsent,
         }
 
         impl Counters {
-            /// Name, meaning and count of each, in the order of declaration.
+            /// Returns the name, meaning and value of each counter, in the order of declaration.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
                 [$((stringify!($name), concat!($($doc),+).trim_ascii_start(), self.$name.get())),+]
                     .into_iter()
@@ -27,7 +27,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Datagrams received from the sockets for everything that has no other.
+    /// Datagrams received from the sockets for messages without a socket of their own.
     received_ordinary,
     /// Datagrams received from the INVITE sockets.
     received_invite,
@@ -37,17 +37,17 @@ counters! {
     received_bytes,
     /// Datagrams received that were longer than an ordinary buffer.
     received_large,
-    /// Datagrams received that no buffer could hold whole, and dropped.
+    /// Datagrams dropped because no buffer could hold them whole.
     received_cut,
-    /// Datagrams the kernel dropped at the sockets, nearly all because their receive
-    /// buffers were full.
+    /// Datagrams that the kernel dropped at the sockets, nearly always because a receive buffer was
+    /// full.
     overflow,
-    /// Datagrams the kernel dropped because the core wanted it.
+    /// Datagrams that the kernel dropped at the request of the core.
     filtered,
-    /// Times the kernel would not be told what to drop; what held before holds on,
-    /// and it is told again with the next reading of the load.
+    /// Failures to tell the kernel which datagrams to drop; the previous setting stays in force,
+    /// and the next reading of the load tries again.
     shed_errors,
-    /// Shared addresses that could not be left to the others.
+    /// Failures to leave a shared address to the other processes.
     leave_errors,
     /// Receive calls that failed, other than by an ICMP report.
     receive_errors,
@@ -55,36 +55,36 @@ counters! {
     sent,
     /// Bytes sent, without UDP and IP headers.
     sent_bytes,
-    /// Trains sent: several datagrams to one destination, handed to the kernel as one.
+    /// Trains sent: several datagrams to one destination, passed to the kernel as one.
     sent_trains,
-    /// Datagrams sent in trains; they are among those sent.
+    /// Datagrams sent in trains; included in those sent.
     sent_in_trains,
-    /// Bytes of white space added to datagrams so that they could join a train; they are among
-    /// those sent.
+    /// Bytes of white space added to datagrams so that they could join a train; included in those
+    /// sent.
     sent_padding,
     /// Datagrams not sent because the send buffer or the device's queue stayed full.
     send_full,
     /// Datagrams not sent because they were larger than the path carries.
     send_too_large,
-    /// Datagrams not sent because network or host was unreachable.
+    /// Datagrams not sent because the network or the host was unreachable.
     send_unreachable,
-    /// Datagrams not sent because of another error, such as a firewall's.
+    /// Datagrams not sent because of another error, such as that of a firewall.
     send_refused,
-    /// Datagrams not sent because no listener has the address they were to leave from.
+    /// Datagrams not sent because no listener has their source address.
     send_homeless,
-    /// ICMP reports handed to the core.
+    /// ICMP reports passed to the core.
     icmp_reports,
-    /// Failures not handed to the core because more came at once than it is given.
+    /// Failures not passed to the core because too many came at once.
     failures_lost,
     /// Messages handed to other shards.
     crossed_out,
     /// Messages taken over from other shards.
     crossed_in,
-    /// Messages lost because the other shard's queue was full or there is no such shard.
+    /// Messages lost because the other shard's queue was full or the shard does not exist.
     crossings_lost,
-    /// Queries of the core that were asked.
+    /// Queries of the core that were sent to a resolver or store.
     queries,
-    /// Queries of the core for which there was no room, or nobody to ask.
+    /// Queries of the core for which there was no room, or no resolver or store.
     queries_lost,
     /// Messages served.
     served,
@@ -96,9 +96,9 @@ counters! {
     limited_responses,
     /// Turns in which the INVITE sockets reached their limit.
     limited_invites,
-    /// Turns in which crossings reached their limit.
+    /// Turns in which handoffs reached their limit.
     limited_crossings,
-    /// Turns whose quantum of service ended with messages waiting.
+    /// Turns whose quantum of service ended while messages waited.
     limited_service,
     /// Wakes from waiting for datagrams, other shards or timers.
     wakes,
@@ -111,12 +111,12 @@ counters! {
 }
 
 impl Counters {
-    /// Datagrams received, of any kind.
+    /// Returns the number of datagrams received, of any kind.
     pub fn received(&self) -> u64 {
         self.received_ordinary.get() + self.received_invite.get() + self.received_response.get()
     }
 
-    /// Datagrams that were to be sent and were not, for whatever cause.
+    /// Returns the number of datagrams that were not sent, for whatever cause.
     pub fn send_dropped(&self) -> u64 {
         self.send_full.get()
             + self.send_too_large.get()

@@ -1,4 +1,4 @@
-//! One shard: the loop that turns a core.
+//! The loop of one shard, which drives a core.
 
 use std::fmt;
 use std::io;
@@ -17,41 +17,39 @@ use crate::stop::Party;
 use crate::stores::Stores;
 use crate::{Clock, Counters, Crossings, Limits, Listener, Pauses, Stop};
 
-/// How long drops may go uncounted that no later datagram tells of.
+/// Maximum time that drops stay uncounted if no later datagram reveals them.
 const SURVEY_AFTER: Duration = Duration::from_millis(100);
 
-/// Answers that a core is given in one turn at the most.
+/// Maximum number of answers passed to a core in one turn.
 const ANSWERS: usize = 16;
 
-/// What a shard is made of.
+/// The parts of a shard.
 #[derive(Debug)]
 pub struct Shard {
     /// The clock, the same for all shards.
     pub clock: Clock,
-    /// The limits of its turns.
+    /// The limits of the shard's turns.
     pub limits: Limits,
-    /// Its sockets, of up to 16 listening addresses.
+    /// The shard's sockets, for up to 16 listening addresses.
     pub listeners: Vec<Listener>,
-    /// Its end of the queues between shards.
+    /// The shard's end of the queues between shards.
     pub crossings: Crossings,
-    /// Where it counts.
+    /// The shard's counters.
     pub counters: Arc<Counters>,
-    /// What asks it to stop.
+    /// The handle that asks the shard to stop.
     pub stop: Stop,
-    /// The pool that received datagrams are read into. It belongs to the thread.
+    /// The pool for the buffers of received datagrams. It belongs to the thread.
     pub pool: Pool,
 }
 
-/// A shard's driver: it gives a core packets, time and failures, and sends what the
-/// core wants sent.
+/// A shard's driver: it passes packets, time and failures to a core, and sends the core's packets.
 ///
-/// A *turn*: a reading of the load, if the last is [`SAMPLE`](crate::SAMPLE) old; an order, if
-/// one was given; answers to queries; failures of the last flush and ICMP reports; the sockets for
-/// responses, and then the ordinary ones, each kind within its limit; timers due; crossings; the INVITE sockets, within theirs; a quantum
-/// of service; one flush. With
-/// nothing left, the shard sleeps until a datagram, a crossing or the core's next timer;
-/// with anything left it takes the next turn at once. So no kind of work can keep another
-/// from its share.
+/// The steps of a *turn*: a reading of the load, if the last is [`SAMPLE`](crate::SAMPLE) old; a
+/// command, if one was given; answers to queries; failures of the last flush and ICMP reports; the
+/// sockets for responses and then the ordinary ones, each kind within its limit; expired timers;
+/// handoffs; the INVITE sockets, within their limit; a quantum of service; one flush. If no work is
+/// left, the shard sleeps until a datagram, a handoff or the core's next timer; otherwise it takes
+/// the next turn at once. So no kind of work can deprive another of its share.
 pub struct Drive<M = Sockets> {
     machine: M,
     limits: Limits,
@@ -63,19 +61,19 @@ pub struct Drive<M = Sockets> {
     pool: Pool,
     pauses: Pauses,
     readings: Readings,
-    /// Until when time is accounted as busy or idle.
+    /// The time up to which the shard is accounted as busy or idle.
     accounted: Timestamp,
     survey_due: Timestamp,
-    /// Datagrams may be dropped of which none that arrives tells.
+    /// The kernel may drop datagrams without a later arrival to reveal it.
     sheds: bool,
     draining: Option<Draining>,
 }
 
 impl Drive {
-    /// A driver for the calling thread, whose timer slack it sets to the least there is.
+    /// Creates a driver for the calling thread, whose timer slack it sets to the minimum.
     ///
     /// # Errors
-    /// When a limit is out of bounds, or there are too many listeners.
+    /// If a limit is out of bounds, or there are too many listeners.
     pub fn new(shard: Shard) -> io::Result<Self> {
         let Shard { clock, limits, listeners, crossings, counters, stop, pool } = shard;
         let inlet = Arc::clone(&counters);
@@ -85,11 +83,11 @@ impl Drive {
 }
 
 impl<M: Machine> Drive<M> {
-    /// A driver on another machine. What crosses from other shards is read into buffers of
+    /// Creates a driver on another machine. Handoffs from other shards are copied into buffers of
     /// `pool`.
     ///
     /// # Errors
-    /// When a limit is out of bounds.
+    /// If a limit is out of bounds.
     pub fn on(
         machine: M,
         limits: Limits,
@@ -121,30 +119,33 @@ impl<M: Machine> Drive<M> {
         })
     }
 
-    /// The same, whose core is given what is [given](Orders::give) by this handle.
+    /// Returns the driver with a core that receives the commands [given](Orders::give) by this
+    /// handle.
     #[must_use]
     pub fn heeding(self, orders: &Orders) -> Self {
         Self { orders: orders.join(self.crossings.waker().clone()), ..self }
     }
 
-    /// The same, whose core's questions about names are answered by `resolver`. Without any they are not.
+    /// Returns the driver with a core whose name queries `resolver` answers. Without a resolver
+    /// they stay unanswered.
     #[must_use]
     pub fn asking(self, resolver: &Resolver) -> Self {
         let waker = self.crossings.waker().clone();
         Self { desk: self.desk.resolving(resolver, waker), ..self }
     }
 
-    /// The same, whose core's look-ups are answered from `stores`. Without any they are not.
+    /// Returns the driver with a core whose look-ups `stores` answer. Without stores they stay
+    /// unanswered.
     #[must_use]
     pub fn looking_up(mut self, stores: &Stores) -> Self {
         self.desk.set_stores(stores);
         self
     }
 
-    /// Turns `core` until a request to stop, and then until all shards have drained.
+    /// Drives `core` until a request to stop, and then until all shards have drained.
     ///
     /// # Errors
-    /// Those of system calls that no peer can cause, with the call's name.
+    /// Errors of system calls that no peer can cause, with the call's name.
     pub fn run<C: Core>(&mut self, core: &mut C) -> io::Result<Summary> {
         let mut ready = Ready::UNKNOWN;
         loop {
@@ -152,7 +153,8 @@ impl<M: Machine> Drive<M> {
                 return Ok(self.end(summary));
             }
             let more = self.turn(core, ready)?;
-            // What it waited for may have come in this turn, and nothing would wake it after.
+            // The condition to stop may have been met in this turn, and no later event would wake
+            // the shard.
             if !more
                 && self.draining.is_some()
                 && let Some(summary) = self.heed_stop(core)
@@ -160,7 +162,8 @@ impl<M: Machine> Drive<M> {
                 return Ok(self.end(summary));
             }
             ready = if more { Ready::UNKNOWN } else { self.rest(core.poll_timeout())? };
-            // What the poll has found may be old by now, and nobody reads later what is missed here.
+            // The result of the poll may be outdated, and datagrams missed here would never be
+            // read.
             if self.draining.as_ref().is_some_and(Draining::is_leaving) {
                 ready = Ready::UNKNOWN;
             }
@@ -174,12 +177,12 @@ impl<M: Machine> Drive<M> {
         summary
     }
 
-    /// The machine, at the end.
+    /// Returns the machine, at the end.
     pub fn into_machine(self) -> M {
         self.machine
     }
 
-    /// One turn. Returns whether anything is left to do.
+    /// Runs one turn. Returns true if work is left.
     fn turn<C: Core>(&mut self, core: &mut C, ready: Ready) -> io::Result<bool> {
         let began = self.machine.now();
         self.account(began, |c| &c.busy_ns);
@@ -204,7 +207,8 @@ impl<M: Machine> Drive<M> {
         }
         let mut more = self.tell_failures(core, ready, began)?;
 
-        // Before what may have been sent after them, such as the BYE of whoever has answered.
+        // First, because a response precedes messages sent after it, such as the BYE of the same
+        // callee.
         let responses = self.receive(core, Kind::Response, ready, self.limits.ordinary)?;
         if responses == self.limits.ordinary {
             self.counters.limited_responses.add(1);
@@ -257,14 +261,14 @@ impl<M: Machine> Drive<M> {
         })
     }
 
-    /// Tells the core what could not be sent, and what the network reports.
+    /// Passes send failures and the reports of the network to the core.
     fn tell_failures<C: Core>(
         &mut self,
         core: &mut C,
         ready: Ready,
         now: Timestamp,
     ) -> io::Result<bool> {
-        // A core that answers a failure by another packet may fail again: next turn.
+        // A core that reacts to a failure with another packet may fail again: next turn.
         for _ in 0..self.machine.failures() {
             let Some(failure) = self.machine.take_failure() else { break };
             core.on_failed(now, failure);
@@ -291,16 +295,16 @@ impl<M: Machine> Drive<M> {
         true
     }
 
-    /// A quantum of service, at least as long as this turn's reception took. Returns
-    /// whether messages wait when it is over.
+    /// Serves for a quantum, at least as long as this turn's reception took. Returns true if
+    /// messages still wait.
     fn serve<C: Core>(&mut self, core: &mut C, began: Timestamp, reception: Duration) -> bool {
         let until = began + self.limits.quantum.max(reception);
         let mut now = began;
         let mut served = 0;
         let more = loop {
             let busy = core.serve(now);
-            // Also after the last: a core that works in a time of its own may have
-            // finished something though there is nothing more to do now.
+            // Also after the last call: a core with a time of its own may have finished work
+            // although there is nothing more to do now.
             self.gather(core);
             if !busy {
                 break false;
@@ -321,8 +325,8 @@ impl<M: Machine> Drive<M> {
         gather(core, machine.outlet(), crossings, desk, counters);
     }
 
-    /// Sleeps until a datagram, a wake, `timer`, or whatever else this shard waits for.
-    /// Returns what is ready.
+    /// Sleeps until a datagram, a wake, `timer`, or another deadline of this shard. Returns the
+    /// sockets that are ready.
     fn rest(&mut self, timer: Option<Timestamp>) -> io::Result<Ready> {
         let began = self.machine.now();
         self.account(began, |c| &c.busy_ns);
@@ -364,8 +368,7 @@ impl<M: Machine> Drive<M> {
         slept
     }
 
-    /// Has the core drain after the first request to stop. Returns the end, once it
-    /// has come.
+    /// Starts draining the core after the first request to stop. Returns the summary at the end.
     fn heed_stop<C: Core>(&mut self, core: &mut C) -> Option<Summary> {
         let requests = self.party.requests();
         if requests == 0 {
@@ -386,7 +389,7 @@ impl<M: Machine> Drive<M> {
         draining.ended(now, self.party.all_drained(), requests > 1)
     }
 
-    /// Accounts the time up to `now`.
+    /// Accounts the time up to `now` to `counter`.
     fn account(&mut self, now: Timestamp, counter: fn(&Counters) -> &Counter) {
         let passed = now.since(self.accounted);
         self.accounted = now;
@@ -394,7 +397,7 @@ impl<M: Machine> Drive<M> {
     }
 }
 
-/// Carries away what the core wants sent, handed to another shard, or answered.
+/// Collects the core's packets, handoffs to other shards and queries.
 fn gather<C: Core>(
     core: &mut C,
     outlet: &mut impl Outlet,

@@ -1,9 +1,9 @@
-//! The gate in the kernel: what is dropped before anybody reads it.
+//! The gate in the kernel, which drops datagrams before any process reads them.
 //!
-//! The program that steers a group's datagrams ([`steer`](crate::steer)) sends those that are to
-//! be shed to a socket that nobody reads and whose own filter keeps nothing, the *sink* of their
-//! shard. So the drops of a sink are what was shed and nothing else, those of every other socket
-//! are its overflow and nothing else, and
+//! The program that steers a group's datagrams ([`steer`](crate::steer)) sends the ones to shed to
+//! a socket of their shard, the *sink*, which is never read and whose own filter keeps nothing. So
+//! the drops of a sink are exactly the shed datagrams, those of every other socket are exactly its
+//! overflow, and
 //!
 //! ```text
 //! sent = received + filtered + overflow
@@ -14,8 +14,8 @@
 //! A change replaces the whole program; each datagram is steered by the old one or the new one.
 //! No privilege is needed.
 //!
-//! Datagrams that a sender on the same machine hands over as one (`UDP_SEGMENT`) are steered
-//! as one, by the first of them, and counted one by one.
+//! Datagrams that a sender on the same machine hands over together (`UDP_SEGMENT`) are steered
+//! together, by the first one, and counted one by one.
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
@@ -27,31 +27,32 @@ use tidegate_world::Shedding;
 use crate::sockopt;
 use crate::steer::{self, Layout, Share};
 
-/// What has the kernel drop datagrams of one listening address. Clones are the same gate.
+/// The gate that makes the kernel drop datagrams of one listening address. Clones are the same
+/// gate.
 #[derive(Clone, Debug)]
 pub struct KernelGate(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     layout: Layout,
-    /// A socket of the group, by which its program is replaced.
+    /// A socket of the group, used to replace the group's program.
     member: Arc<UdpSocket>,
-    /// One a shard.
+    /// One sink per shard.
     sinks: Vec<UdpSocket>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// What each shard wants.
+    /// The shedding that each shard wants.
     wishes: Vec<Shedding>,
-    /// What each sink has dropped, modulo 2^32, as far as counted.
+    /// The counted drops of each sink, modulo 2^32.
     drops: Vec<u32>,
     filtered: u64,
 }
 
 impl KernelGate {
-    /// The gate of a group that has this layout and these sinks.
+    /// Creates the gate of a group with this layout and these sinks.
     pub(crate) fn new(layout: Layout, member: Arc<UdpSocket>, sinks: Vec<UdpSocket>) -> Self {
         let state = State {
             wishes: vec![Shedding::NONE; sinks.len()],
@@ -61,31 +62,30 @@ impl KernelGate {
         Self(Arc::new(Inner { layout, member, sinks, state: Mutex::new(state) }))
     }
 
-    /// Drops this of what comes to any shard, from now on.
+    /// Sets the shedding for all shards, from now on.
     ///
     /// # Errors
-    /// Those of `SO_ATTACH_REUSEPORT_CBPF`, when the kernel lacks memory or allows it no more;
-    /// what held before holds on.
+    /// Those of `SO_ATTACH_REUSEPORT_CBPF`, when the kernel lacks memory or does not allow more;
+    /// the previous setting stays in force.
     pub fn set(&self, shedding: &Shedding) -> io::Result<()> {
         self.change(|wishes| wishes.fill(shedding.clone()))
     }
 
-    /// Drops nothing more.
+    /// Stops all dropping.
     ///
     /// # Errors
-    /// As of [`set`](Self::set).
+    /// Those of [`set`](Self::set).
     pub fn clear(&self) -> io::Result<()> {
         self.set(&Shedding::NONE)
     }
 
-    /// Drops this share of what comes to one shard, from now on. All shards should have one key;
-    /// if not, that of the first holds. Sources that it bans are
-    /// banned for all shards, for a source comes to each of them with some of its ports; of
-    /// those of all shards together, the first [`Shedding::BANNED_MAX`] in the order of the
-    /// shards count.
+    /// Sets the shedding for one shard, from now on. All shards should use one key; otherwise the
+    /// key of the first shard applies. A source that one shard bans is banned for all shards,
+    /// because its ports spread over all of them. If the shards together ban more than
+    /// [`Shedding::BANNED_MAX`] sources, the first ones in the order of the shards count.
     ///
     /// # Errors
-    /// As of [`set`](Self::set).
+    /// Those of [`set`](Self::set).
     ///
     /// # Panics
     /// If there is no such shard.
@@ -93,13 +93,13 @@ impl KernelGate {
         self.change(|wishes| wishes[usize::from(shard)].clone_from(shedding))
     }
 
-    /// Datagrams dropped so far. The kernel counts to 2^32: ask more often than it takes to
-    /// drop so many.
+    /// Returns the number of datagrams dropped so far. The kernel counts modulo 2^32: call this
+    /// before that many are dropped.
     pub fn filtered(&self) -> u64 {
         let mut state = self.state();
         let State { drops, filtered, .. } = &mut *state;
         for (sink, counted) in self.0.sinks.iter().zip(drops) {
-            // A kernel without SO_MEMINFO does not tell.
+            // A kernel without SO_MEMINFO does not report it.
             if let Ok(buffer) = sockopt::receive_buffer(sink.as_fd()) {
                 *filtered += u64::from(buffer.drops.wrapping_sub(*counted));
                 *counted = buffer.drops;
@@ -108,7 +108,7 @@ impl KernelGate {
         *filtered
     }
 
-    /// Where what is shed of a shard's datagrams goes.
+    /// Returns the socket that receives the shed datagrams of a shard.
     pub(crate) fn sink(&self, shard: u16) -> &UdpSocket {
         &self.0.sinks[usize::from(shard)]
     }
@@ -128,13 +128,13 @@ impl KernelGate {
         Ok(())
     }
 
-    /// The state, which a panic elsewhere leaves whole: it changes as the last step.
+    /// Locks the state. A panic elsewhere leaves it whole, because each change is the last step.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The sources that any shard bans, each once.
+/// Returns the sources that any shard bans, each once.
 fn all_banned(wishes: &[Shedding]) -> Vec<IpAddr> {
     let mut all: Vec<IpAddr> = Vec::new();
     for ip in wishes.iter().flat_map(Shedding::banned) {

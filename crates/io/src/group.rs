@@ -1,4 +1,4 @@
-//! Listening addresses, and the sockets by which shards share them.
+//! Listening addresses, and the sockets that let shards share them.
 
 use std::fmt;
 use std::io;
@@ -14,37 +14,37 @@ use crate::gate::KernelGate;
 use crate::sockopt;
 use crate::steer::{self, Family, Layout, Share};
 
-/// Shards that one group can serve at the most.
+/// Maximum number of shards in one group.
 const SHARDS_MAX: u16 = 256;
 
-/// What to listen on, and how.
+/// The parameters of a listening address.
 #[derive(Clone, Debug)]
 pub struct Listen {
     /// The address; port 0 lets the kernel pick a free one.
     pub address: SocketAddr,
-    /// Shards that share it; 1 to 256, default 1.
+    /// Number of shards that share the address; 1 to 256, default 1.
     pub shards: u16,
-    /// Whether new INVITEs have sockets of their own, and responses too; default true.
+    /// True if new INVITEs have sockets of their own, and responses too; default true.
     pub split: bool,
-    /// Receive buffer of each socket, in bytes as the kernel charges them (a datagram
-    /// of 100 bytes costs 832); default 4 MiB.
+    /// Receive buffer of each socket, in bytes as the kernel charges them (a datagram of 100 bytes
+    /// costs 832); default 4 MiB.
     pub receive_buffer: usize,
-    /// Whether the kernel stamps each datagram's arrival; default true. For the first
-    /// such socket of a machine it takes some milliseconds until it does; until then a
-    /// datagram is stamped when it is read.
+    /// True if the kernel stamps the arrival of each datagram; default true. After a machine opens
+    /// its first such socket, the kernel needs some milliseconds to begin; until then a datagram is
+    /// stamped when it is read.
     pub stamps: bool,
-    /// Whether other processes of the same user may listen at the address too, if they say so
-    /// likewise; default false. The kernel then divides the datagrams among the sockets of all
-    /// by a hash of both addresses: no program can steer among sockets that come and go, so
-    /// neither are INVITEs and responses split off nor is there a gate, whatever is said of them.
+    /// True if other processes of the same user may also listen at the address, if they set this
+    /// too; default false. The kernel then divides the datagrams among all sockets by a hash of
+    /// both addresses. No program can steer among sockets that come and go, so there are no
+    /// separate INVITE and response sockets and no gate, whatever `split` and `gate` say.
     pub shared: bool,
-    /// Whether the kernel can be told to drop some of the datagrams, which takes one more
-    /// socket a shard; default false.
+    /// True if the kernel can be told to drop some of the datagrams, which takes one more socket
+    /// per shard; default false.
     pub gate: bool,
 }
 
 impl Listen {
-    /// An address with the defaults.
+    /// Creates the parameters for an address, with the defaults.
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
@@ -60,8 +60,8 @@ impl Listen {
 
 /// The sockets of one listening address: an `SO_REUSEPORT` group in fixed order.
 ///
-/// Keep it until every shard has ended: closing one socket renumbers the others, and
-/// their datagrams would go to the wrong shard.
+/// Keep it until every shard has ended: closing one socket renumbers the others, and the kernel
+/// would steer their datagrams to the wrong shard.
 #[derive(Debug)]
 pub struct Group {
     local: SocketAddr,
@@ -73,23 +73,24 @@ pub struct Group {
 }
 
 impl Group {
-    /// The address, with the port that was picked if none was given.
+    /// Returns the address, with the port that the kernel picked if none was given.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// The receive buffer that the kernel granted each socket, in bytes; less than
-    /// asked for when `net.core.rmem_max` is lower and the process lacks CAP_NET_ADMIN.
+    /// Returns the receive buffer that the kernel granted each socket, in bytes. It is less than
+    /// requested if `net.core.rmem_max` is lower and the process lacks CAP_NET_ADMIN.
     pub fn receive_buffer(&self) -> usize {
         self.receive_buffer
     }
 
-    /// What has the kernel drop datagrams; `None` unless it was [asked for](Listen::gate).
+    /// Returns the gate that makes the kernel drop datagrams; `None` unless it was
+    /// [requested](Listen::gate).
     pub fn gate(&self) -> Option<&KernelGate> {
         self.gate.as_ref()
     }
 
-    /// The sockets of one shard.
+    /// Returns the sockets of one shard.
     ///
     /// # Panics
     /// If there is no such shard.
@@ -121,33 +122,33 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// The listening address.
+    /// Returns the listening address.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// The socket for everything that has no other, and for sending.
+    /// Returns the socket for sending and for all messages that have no other socket.
     pub fn ordinary(&self) -> &UdpSocket {
         &self.ordinary
     }
 
-    /// The socket for new INVITEs, if they have one of their own.
+    /// Returns the socket for new INVITEs, if they have their own.
     pub fn invite(&self) -> Option<&UdpSocket> {
         self.invite.as_deref()
     }
 
-    /// The socket for responses, if they have one of their own.
+    /// Returns the socket for responses, if they have their own.
     pub fn response(&self) -> Option<&UdpSocket> {
         self.response.as_deref()
     }
 
-    /// The socket to which the kernel sends what is shed. It keeps no datagram, but ICMP
+    /// Returns the socket to which the kernel sends shed datagrams. It keeps no datagram, but ICMP
     /// reports.
     pub(crate) fn sink(&self) -> Option<&UdpSocket> {
         self.gate.as_ref().map(|gate| gate.sink(self.shard))
     }
 
-    /// Has the kernel drop what this shard wants shed, if the group has a gate.
+    /// Makes the kernel drop the datagrams that this shard wants shed, if the group has a gate.
     ///
     /// # Errors
     /// Those of [`KernelGate::set_of`].
@@ -155,28 +156,28 @@ impl Listener {
         self.gate.as_ref().map_or(Ok(()), |gate| gate.set_of(self.shard, shedding))
     }
 
-    /// Leaves the address to the other processes that share it, if it is shared: what arrives from
-    /// now on goes to them, what has arrived can still be received, and packets leave from here
-    /// as before. Returns whether it was.
+    /// Leaves the address to the other processes that share it, if it is shared. New arrivals go to
+    /// them, earlier arrivals can still be received, and packets leave from here as before. Returns
+    /// true if the address is shared.
     ///
     /// # Errors
     /// That of connect(2).
     pub(crate) fn leave(&self) -> io::Result<bool> {
-        // The kernel passes over a connected socket when it divides what is not from that peer,
-        // and who could be the peer here is ourselves. Closing it would lose what waits in it.
+        // The kernel skips a connected socket for datagrams from other peers, and here the only
+        // peer is the socket itself. Closing the socket would lose its waiting datagrams.
         if self.shared {
             self.ordinary.connect(self.local)?;
         }
         Ok(self.shared)
     }
 
-    /// Whether it is bound to every address of the machine.
+    /// Returns true if it is bound to every address of the machine.
     pub fn is_wildcard(&self) -> bool {
         self.local.ip().is_unspecified()
     }
 
-    /// Whether packets with the local address `local` leave from here, and the address
-    /// to be named for that if this is a wildcard.
+    /// Returns `Some` if packets with the local address `local` leave from here, with the address
+    /// to name for that if this is a wildcard.
     pub(crate) fn sends_from(&self, local: SocketAddr) -> Option<Option<IpAddr>> {
         if local == self.local {
             return Some(None);
@@ -188,15 +189,15 @@ impl Listener {
     }
 }
 
-/// Opens the sockets of a listening address, and attaches the program that steers
-/// datagrams to them by shard and by kind.
+/// Opens the sockets of a listening address, and attaches the program that steers datagrams to them
+/// by shard and by kind.
 ///
-/// Its steps stand in one function, because a datagram may arrive between any two of them: their
-/// order decides what becomes of it.
+/// All steps are in one function, because a datagram may arrive between any two of them: their
+/// order determines what happens to it.
 ///
 /// # Errors
-/// What could not be done, with the address. An address in use is refused even if it
-/// is another group's, unless both are [shared](Listen::shared).
+/// The call that failed, with the address. An address in use is an error even if another group uses
+/// it, unless both are [shared](Listen::shared).
 pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     let failed = |call: &'static str| {
         let address = listen.address;
@@ -214,9 +215,9 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     let layout = Layout { family, shards: listen.shards, split };
     let count = layout.read();
 
-    // The first socket binds alone, so that the address is refused if anybody has it;
-    // only then does it admit the others. Bound with SO_REUSEPORT, it would silently
-    // join, or be joined to, another process's group.
+    // The first socket binds alone, so that the bind fails if any other socket has the address;
+    // only then does it admit the others. Bound with SO_REUSEPORT, it would silently join the group
+    // of another process, or be joined by it.
     let first = new_socket(listen)?;
     if listen.shared {
         first.set_reuse_port(true).map_err(failed("SO_REUSEPORT"))?;
@@ -246,9 +247,9 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
         sockopt::attach_reuseport(sockets[0].as_fd(), &program)
             .map_err(failed("SO_ATTACH_REUSEPORT_CBPF"))
     };
-    // Before there are sinks, so that none gets what is not shed. A group begins with its
-    // second socket, and takes no program before: if that is a sink, what arrives meanwhile may
-    // be lost as it was until now.
+    // Before there are sinks, so that a sink gets only shed datagrams. A group begins with its
+    // second socket and takes no program before that. If the second socket is a sink, datagrams
+    // that arrive meanwhile may be lost, as they were until now.
     if count > 1 && !listen.shared {
         steer()?;
     }
@@ -270,7 +271,7 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     Ok(Group { local, sockets, layout, shared: listen.shared, receive_buffer, gate })
 }
 
-/// A socket with every option but the one that lets others bind beside it.
+/// Creates a socket with every option but the one that lets others bind beside it.
 fn new_socket(listen: &Listen) -> Result<Socket, OpenError> {
     let address = listen.address;
     let failed = |call: &'static str| move |error| OpenError { address, call, error };
@@ -278,7 +279,7 @@ fn new_socket(listen: &Listen) -> Result<Socket, OpenError> {
         .map_err(failed("socket"))?;
     socket.set_nonblocking(true).map_err(failed("O_NONBLOCK"))?;
     if address.is_ipv6() {
-        // An address of either family means itself; RFC 3493 §5.3 has the default differ.
+        // An address of either family means only itself; the default of RFC 3493 §5.3 differs.
         socket.set_only_v6(true).map_err(failed("IPV6_V6ONLY"))?;
     }
     let option = |call: &'static str, level: c_int, name: c_int| {
@@ -307,10 +308,10 @@ fn new_socket(listen: &Listen) -> Result<Socket, OpenError> {
     Ok(socket)
 }
 
-/// Asks for `bytes` beyond the system's limit, or within it where that is not allowed.
+/// Sets the buffer to `bytes` beyond the system's limit, or within it if that is not allowed.
 fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
-    // The kernel doubles what it is given, to account for its own structures; here,
-    // `bytes` is what it charges against.
+    // The kernel doubles the given value, to account for its own structures; here, `bytes` is the
+    // value it charges against.
     let half = c_int::try_from(bytes / 2).unwrap_or(c_int::MAX / 2);
     sockopt::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half)
         .or_else(|_| sockopt::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, half))
@@ -323,7 +324,7 @@ pub struct OpenError {
     pub address: SocketAddr,
     /// The system call or option that failed.
     pub call: &'static str,
-    /// Why.
+    /// The cause.
     pub error: io::Error,
 }
 

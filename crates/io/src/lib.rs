@@ -1,16 +1,15 @@
 //! Real sockets and real time for sans-IO cores.
 //!
-//! A [`Core`](tidegate_world::Core) never touches a socket or a clock; this crate
-//! does both for it. One shard is one thread with one [`Drive`], which turns the
-//! core: a bounded share of what has arrived, the timers that are due, a quantum of
-//! service, one flush, and sleep only when nothing is left. Every [`SAMPLE`] it tells the
-//! core how busy it was. The parts can be used on
-//! their own: [`Inbox`] and [`Outbox`] move datagrams in batches of [`BATCH`],
-//! [`open`] makes the `SO_REUSEPORT` group that spreads a listening address over
-//! shards, [`Pauses`] decides when a pause makes the next batch worth its wake.
+//! A [`Core`](tidegate_world::Core) never touches a socket or a clock; this crate does both for it.
+//! One shard is one thread with one [`Drive`], which runs the core in turns: a bounded share of the
+//! arrived datagrams, the expired timers, a quantum of service, one flush, and sleep only if no
+//! work is left. Every [`SAMPLE`] it reports the load to the core. The parts can be used on their
+//! own: [`Inbox`] and [`Outbox`] move datagrams in batches of [`BATCH`], [`open`] creates the
+//! `SO_REUSEPORT` group that spreads a listening address over shards, and [`Pauses`] decides when a
+//! pause makes the next batch worth its wake.
 //!
-//! Datagrams only. A stream transport would bring a reactor; UDP needs `ppoll` and
-//! four other system calls.
+//! Datagrams only. A stream transport would need a reactor; UDP needs `ppoll` and four other system
+//! calls.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -29,7 +28,7 @@
 //! let summary = drive.run(&mut core)?;
 //! # Ok(()) }
 //! ```
-#![allow(clippy::disallowed_methods)] // This is the floor that reads the clock.
+#![allow(clippy::disallowed_methods)] // This crate is the layer that reads the clock.
 
 mod address;
 mod clock;
@@ -84,5 +83,5 @@ pub use stores::Stores;
 pub use unsent::{UNSENT_MAX, Unsent, UnsentTo};
 pub use waker::Waker;
 
-/// Datagrams that one system call receives or sends at the most.
+/// Maximum number of datagrams that one system call receives or sends.
 pub const BATCH: usize = 64;

@@ -1,4 +1,4 @@
-//! Readings of the load, for the core that is driven.
+//! Readings of the load for the driven core.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use tidegate_world::{Counter, Load, Timestamp};
 use crate::Counters;
 use crate::machine::Machine;
 
-/// The shortest time between two readings. They are to be more frequent than the fastest
-/// law decides (10 ms), and cost a call for the CPU clock and one for each socket.
+/// The minimum time between two readings. They must be more frequent than the decisions of the
+/// fastest law (10 ms). Each costs a call for the CPU clock and one per socket.
 pub const SAMPLE: Duration = Duration::from_millis(2);
 
-/// When the next reading is due, and since when CPU time counts.
+/// The time of the next reading, and the CPU time at the start.
 #[derive(Debug)]
 pub(crate) struct Readings {
     due: Timestamp,
@@ -19,14 +19,14 @@ pub(crate) struct Readings {
 }
 
 impl Readings {
-    /// Readings of a thread that has had `cpu` time before. The first is due at once: the
-    /// others are compared with it.
+    /// Starts the readings of a thread that had used `cpu` time before. The first is due at once:
+    /// the others are compared with it.
     pub(crate) fn start(cpu: Duration) -> Self {
         Self { due: Timestamp::ZERO, cpu_start: cpu }
     }
 
-    /// The load of `machine` at `now`, if a reading is due: `busy` as accounted until then,
-    /// what was dropped as it has counted it.
+    /// Returns the load of `machine` at `now`, if a reading is due: `busy` as accounted until then,
+    /// and the drops as the machine has counted them.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,

@@ -1,16 +1,15 @@
-//! Asking the shards of a process to stop.
+//! Stops the shards of a process.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::Waker;
 
-/// A handle by which any thread asks all shards to stop: the first request lets them
-/// drain, the second ends them at once.
+/// A handle with which any thread stops all shards: the first request makes them drain, the second
+/// ends them at once.
 ///
-/// They drain together. A shard that holds nothing has its sockets all the same, and
-/// what arrives there may belong to one that does: it goes on until none holds
-/// anything.
+/// They drain together. A shard without calls still has its sockets, and their datagrams may belong
+/// to a shard that has calls. So a shard goes on until no shard holds any work.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<State>);
 
@@ -18,31 +17,31 @@ pub struct Stop(Arc<State>);
 struct State {
     requests: AtomicU32,
     wakers: Mutex<Vec<Waker>>,
-    /// Shards that hold something.
+    /// Shards that still hold work.
     holding: AtomicUsize,
-    /// At one moment none did. It stays so: some may have ended since.
+    /// True once no shard held work. It stays true: some shards may have ended since.
     drained: AtomicBool,
 }
 
 impl Stop {
-    /// A handle without any request.
+    /// Creates a handle without requests.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks once more. Takes a lock, so it is for threads, not for signal handlers.
+    /// Makes a further request. It takes a lock, so it is for threads, not for signal handlers.
     pub fn request(&self) {
-        // Saturating: the third request means what the second did.
+        // Saturating: a third request means the same as the second.
         let _ = self.0.requests.fetch_update(SeqCst, SeqCst, |n| n.checked_add(1));
         self.0.wake_all();
     }
 
-    /// How many requests there were.
+    /// Returns the number of requests.
     pub fn requests(&self) -> u32 {
         self.0.requests.load(SeqCst)
     }
 
-    /// Adds a shard, which a request wakes too.
+    /// Adds a shard, which every request wakes.
     pub(crate) fn join(&self, waker: Waker) -> Party {
         self.0.holding.fetch_add(1, SeqCst);
         self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(waker);
@@ -58,8 +57,7 @@ impl State {
     }
 }
 
-/// A shard among those that stop together. When it is dropped, the others do not wait
-/// for it any longer.
+/// A shard among those that stop together. When it is dropped, the others no longer wait for it.
 #[derive(Debug)]
 pub(crate) struct Party {
     state: Arc<State>,
@@ -67,12 +65,12 @@ pub(crate) struct Party {
 }
 
 impl Party {
-    /// How many requests to stop there were.
+    /// Returns the number of requests to stop.
     pub(crate) fn requests(&self) -> u32 {
         self.state.requests.load(SeqCst)
     }
 
-    /// Says whether this shard still holds something.
+    /// Records whether this shard still holds work.
     pub(crate) fn note(&mut self, holds: bool) {
         match (self.holds, holds) {
             (false, true) => {
@@ -87,7 +85,7 @@ impl Party {
         self.holds = holds;
     }
 
-    /// Whether no shard held anything any more.
+    /// Returns true once no shard held work.
     pub(crate) fn all_drained(&self) -> bool {
         self.state.drained.load(SeqCst)
     }

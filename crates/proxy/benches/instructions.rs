@@ -1,7 +1,8 @@
-//! The instructions of each message of a call in the proxy alone, in both modes, and of a refusal.
+//! Counts the instructions for each message of a call in the proxy alone, in both modes, and for a
+//! rejection.
 //!
-//! `bench/instructions` runs this, and holds the counts to their targets. Calls go before the one
-//! that is counted, so that what happens at a first call only is left out.
+//! `bench/instructions` runs this and compares the counts with their targets. Other calls precede
+//! the counted one, so that costs of the first call are excluded.
 #![allow(missing_docs)] // The macros make public items.
 
 mod call;
@@ -17,7 +18,7 @@ use tidegate_control::{Allowance, Control, Decide, Law, Per, Signals};
 use tidegate_proxy::{Excess, Mode, PoolSettings, Settings, SourceLimit};
 use tidegate_world::{Received, Timestamp, Transmit};
 
-/// Calls before the one that is counted.
+/// Calls before the counted one.
 const WARM: usize = 50;
 
 fn prepare(mode: Mode, adjust: impl FnOnce(&mut Settings), kind: usize) -> (Box<Bench>, Received) {
@@ -62,7 +63,7 @@ fn message((mut bench, received): (Box<Bench>, Received)) -> (Box<Bench>, Option
     (bench, sent)
 }
 
-/// A proxy in which nothing is left to do but to forget [`WARM`] calls.
+/// Makes a proxy whose only remaining work is to forget [`WARM`] calls.
 fn spent(mode: Mode) -> Box<Bench> {
     let mut bench = Bench::new(mode, |_| {});
     for _ in 0..WARM {
@@ -71,7 +72,7 @@ fn spent(mode: Mode) -> Box<Bench> {
     Box::new(bench)
 }
 
-// The timers of so many calls, to the last one.
+// All timers of [`WARM`] calls.
 #[library_benchmark(setup = spent)]
 #[bench::stateless(Mode::Stateless)]
 #[bench::transaction(Mode::Transaction)]
@@ -80,7 +81,7 @@ fn timers(mut bench: Box<Bench>) -> Box<Bench> {
     bench
 }
 
-// Half of the back ends go, as many come, and those that stay change their order.
+// A reload that removes half of the back ends, adds as many, and reorders the rest.
 #[library_benchmark(setup = half_changed)]
 #[bench::of_1000(1, 1_000)]
 #[bench::of_10000(1, 10_000)]
@@ -94,7 +95,7 @@ fn reload((mut bench, fleet, musters): (Box<Bench>, Fleet, Vec<Muster>)) -> Box<
 library_benchmark_group!(name = calls, benchmarks = [message, timers, reload]);
 main!(library_benchmark_groups = calls);
 
-/// A proxy before so many pools of so many back ends, and the ones that a reload brings.
+/// Makes a proxy with `pools` pools of `backends` back ends each, and the pools after a reload.
 fn half_changed(pools: u16, backends: u16) -> (Box<Bench>, Fleet, Vec<Muster>) {
     let post = |pool: u16, number: u16| {
         let address = ([10, pool as u8, (number >> 8) as u8, number as u8], 5060).into();
@@ -127,7 +128,7 @@ fn settings_of(pools: &[Backends]) -> Vec<PoolSettings> {
     pools.iter().map(|pool| PoolSettings::new(pool.clone(), Policy::P2c)).collect()
 }
 
-/// An INVITE that is refused by the gate, as one was before it.
+/// Makes an INVITE that the gate rejects, after the rejection of an earlier one.
 fn refusing() -> (Box<Bench>, Received) {
     let adjust = |settings: &mut Settings| {
         settings.overload.gate.decide = Decide::Arrival;
@@ -143,7 +144,7 @@ fn refusing() -> (Box<Bench>, Received) {
     (Box::new(bench), received)
 }
 
-/// An INVITE that none of ten back ends has headroom for, as they had none for one before it.
+/// Makes an INVITE for which none of ten back ends has headroom, after an earlier one of this kind.
 fn full() -> (Box<Bench>, Received) {
     flooding(|settings| {
         let limits = Limits { cps_max: Some(0.001), ..Limits::default() };
@@ -156,7 +157,7 @@ fn full() -> (Box<Bench>, Received) {
     })
 }
 
-/// An INVITE of a source that has had its share.
+/// Makes an INVITE from a source that has used its share.
 fn sharing() -> (Box<Bench>, Received) {
     flooding(|settings| {
         settings.overload.gate.sources.fair = true;
@@ -164,12 +165,12 @@ fn sharing() -> (Box<Bench>, Received) {
     })
 }
 
-/// An INVITE beyond a limit, which is dropped.
+/// Makes an INVITE above a limit; it is dropped.
 fn limiting() -> (Box<Bench>, Received) {
     flooding(|settings| settings.overload.sources.limits = vec![limit(Excess::Drop)])
 }
 
-/// An INVITE of a source that is banned.
+/// Makes an INVITE from a banned source.
 fn banning() -> (Box<Bench>, Received) {
     let ban = Excess::Ban(Duration::from_secs(3600));
     flooding(|settings| settings.overload.sources.limits = vec![limit(ban)])
@@ -180,7 +181,7 @@ fn limit(then: Excess) -> SourceLimit {
     SourceLimit { from, rate_cps: 0.001, burst: 1, per: Per::Source, then }
 }
 
-/// The last INVITE of a flood.
+/// Makes the last INVITE of a flood.
 fn flooding(adjust: impl FnOnce(&mut Settings)) -> (Box<Bench>, Received) {
     let mut bench = Bench::new(Mode::Transaction, adjust);
     for _ in 0..10 * WARM {
@@ -192,7 +193,7 @@ fn flooding(adjust: impl FnOnce(&mut Settings)) -> (Box<Bench>, Received) {
     (Box::new(bench), received)
 }
 
-/// Admits nothing.
+/// A law that admits nothing.
 static NOTHING: Entry = Entry {
     name: "nothing",
     summary: "",

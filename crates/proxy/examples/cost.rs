@@ -1,8 +1,8 @@
-//! What a call costs in the proxy alone: no sockets, six messages in, six or seven out.
+//! Measures the cost of a call in the proxy alone: no sockets, six messages in, six or seven out.
 //!
-//! `cargo run --release -p tidegate-proxy --example cost -- CALLS [stateless]` prints
-//! nanoseconds a message by kind, and what its timers took. Under `valgrind --tool=callgrind`
-//! the same program tells where the instructions go.
+//! `cargo run --release -p tidegate-proxy --example cost -- CALLS [stateless]` prints nanoseconds
+//! per message by kind, and the time for timers. Under `valgrind --tool=callgrind` the same program
+//! shows where instructions are spent.
 #![allow(clippy::disallowed_methods)] // It measures time.
 
 #[path = "../benches/call/mod.rs"]
@@ -21,7 +21,7 @@ fn main() {
     let mut timers = Duration::ZERO;
     let mut spent = [Duration::ZERO; KINDS.len()];
     for _ in 0..calls {
-        // 10,000 calls/s, so that the table holds the 32 s of calls that it keeps.
+        // 10,000 calls/s, so that the table holds the calls of the 32 s for which it keeps them.
         let began = Instant::now();
         bench.wait(Duration::from_micros(100));
         timers += began.elapsed();

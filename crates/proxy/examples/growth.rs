@@ -1,14 +1,14 @@
-//! Time of each pass of a shard while calls are built up, and the bytes that each call holds.
+//! Measures the time of each pass of a shard while calls are set up, and the bytes per call.
 //!
-//! `cargo run -p tidegate-proxy --release --example growth -- MODE STAGE CALLS SEED` prints one line
-//! of JSON. MODE is `stateless` or `transaction`. STAGE is `live` (INVITE and 180 forwarded) or
-//! `answered` (200 and ACK as well; the transactions linger). A pass is one message from `offer` to
-//! the last `poll_transmit`, or one `handle_timeout`. The calls come 25 µs apart on average. Then
+//! `cargo run -p tidegate-proxy --release --example growth -- MODE STAGE CALLS SEED` prints one
+//! line of JSON. MODE is `stateless` or `transaction`. STAGE is `live` (INVITE and 180 forwarded)
+//! or `answered` (200 and ACK as well; the transactions linger). A pass is one message from `offer`
+//! to the last `poll_transmit`, or one `handle_timeout`. The mean time between calls is 25 µs. Then
 //! 40 s pass without a message, in which transactions end and entries expire or are armed again.
 //!
 //! The time of a pass is the CPU time of the thread: other processes cannot lengthen it, except
-//! through caches and clock frequency. The wall time is printed beside it. Bytes are those that
-//! dropping the proxy gives back, counted by the allocator before the 40 s.
+//! through caches and clock frequency. The wall time is printed beside it. Bytes are those freed
+//! when the proxy is dropped; the allocator counts them before the 40 s.
 #![allow(clippy::disallowed_methods)] // It measures how long a pass takes.
 
 #[path = "../benches/call/mod.rs"]
@@ -27,13 +27,13 @@ use tidegate_world::{Core, Purpose, Seed};
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// Longest time between two calls.
+/// The longest time between two calls.
 const INTERVAL_MAX_NS: u64 = 50_000;
 
-/// Longer than a transaction lasts that has its final response: 64·T1.
+/// Longer than the life of a transaction after its final response: 64·T1.
 const SETTLES: Duration = Duration::from_secs(40);
 
-/// Longest passes that are printed.
+/// The number of longest passes to print.
 const LONGEST: usize = 10;
 
 fn main() -> ExitCode {
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
 
 struct Run {
     mode: Mode,
-    /// Messages of each call.
+    /// The number of messages per call.
     messages: usize,
     calls: usize,
     seed: u8,
@@ -107,7 +107,7 @@ impl Run {
     }
 }
 
-/// Fires the timers that are due, each pass timed.
+/// Fires expired timers and measures each pass.
 fn fire(bench: &mut Bench, passes: &mut Passes, number: usize) {
     while bench.proxy.poll_timeout().is_some_and(|at| at <= bench.now) {
         let now = bench.now;
@@ -118,11 +118,11 @@ fn fire(bench: &mut Bench, passes: &mut Passes, number: usize) {
     }
 }
 
-/// The times of many passes.
+/// The times of all passes.
 struct Passes {
     cpu_ns: Vec<u32>,
     wall_ns: Vec<u32>,
-    /// The longest by CPU time, with the number of the call and the kind of the pass.
+    /// The longest passes by CPU time, each with the number of the call and the kind of the pass.
     longest: Vec<(u32, usize, &'static str)>,
 }
 
@@ -168,7 +168,7 @@ impl Passes {
     }
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn cpu_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     (time.tv_sec * 1_000_000_000 + time.tv_nsec) as u64

@@ -1,4 +1,4 @@
-//! Nobody to give a request to: what the caller is told, and what is counted.
+//! Requests without an available back end: the rejection to the caller, and the counters.
 
 mod script;
 
@@ -26,7 +26,7 @@ fn refused(s: &Script) -> u64 {
     s.counters.refused(Reason::PoolDown).get()
 }
 
-/// What a caller is told who calls now: Warning and Retry-After.
+/// Returns the Warning and the Retry-After that a new caller gets.
 fn told(s: &mut Script, call: &str) -> (String, Vec<String>) {
     let sent = s.send(CALLER, &invite(call));
     let refusal = sent.iter().find(|sent| sent.start().contains(" 503 ")).expect("a refusal");
@@ -62,7 +62,7 @@ fn while_all_are_down_a_caller_is_told_until_when() {
             [ReplyReason::Work(Reason::PoolDown); 2]
         );
         assert_eq!((s.counters.calls.get(), s.live().0), (0, 0), "nothing is kept of it");
-        // The first is back.
+        // The first back end is back.
         s.pass(ms(1000));
         assert_eq!(s.send(CALLER, &invite("3")).last().unwrap().to, address(BACKEND_A));
     }
@@ -95,8 +95,8 @@ fn what_only_an_answer_or_an_operator_ends_has_no_time() {
     assert_eq!(refused(&s), 3);
 }
 
-/// What one back end sends to another: its sender is not asked, and the other one has asked for a
-/// pause.
+/// A request from one back end to another: its sender is excluded, and the other has sent
+/// Retry-After.
 #[test]
 fn a_pause_of_the_only_other_one_is_named() {
     let mut s = Script::with(Policy::Rr, |settings| {

@@ -1,5 +1,5 @@
-//! What somebody may try who is nobody: to use us as a relay, to get past what new
-//! work is held to, to keep others out, to bring us down.
+//! Attacks by unauthenticated sources: relaying through us, evading the limits on new work, locking
+//! others out, crashing the proxy.
 
 mod script;
 
@@ -12,7 +12,7 @@ use tidegate_world::{Cause, Core, Failure, Flow};
 
 const CALLEE: &str = "203.0.113.9:5060";
 
-/// A callee outside has seen our branch. Below it he writes a Via of his own choice.
+/// A callee outside has seen our branch and puts a Via of its own choice below it.
 #[test]
 fn a_branch_that_was_seen_sends_responses_to_nobody_else() {
     let mut script = Script::new();
@@ -35,8 +35,8 @@ fn rule(methods: &[&str], to: usize) -> Rule {
     }
 }
 
-/// The token of one call and the table's entry of another, under one Call-ID, in pools
-/// of different sizes.
+/// The token of one call and the table entry of another, with one Call-ID, in pools of different
+/// sizes.
 #[test]
 fn a_token_and_an_entry_that_disagree_do_no_harm() {
     let mut script = Script::with(Policy::Rr, |settings| {
@@ -59,7 +59,7 @@ fn a_token_and_an_entry_that_disagree_do_no_harm() {
     assert_eq!(info.to, address("10.0.0.1:5070"), "the token decides");
 }
 
-/// One request is answered; then INVITEs claim to be part of what was.
+/// One request is answered; then INVITEs claim to be part of its call.
 #[test]
 fn an_answered_request_makes_no_invite_old() {
     let mut script = Script::with(Policy::Rr, |settings| settings.queue_max = 1);
@@ -70,7 +70,7 @@ fn an_answered_request_makes_no_invite_old() {
     let known_before = counters.received(Class::InDialog).get();
     for cseq in 1..4 {
         script.offer(CALLER, request("INVITE", "sip:bob@192.0.2.1", "X", cseq, "").as_bytes());
-        // A To-tag beside the Call-ID of a request outside any dialog.
+        // A To-tag with the Call-ID of a request outside any dialog.
         let tagged = request("INVITE", "sip:bob@192.0.2.1", "X", cseq + 10, "Totag\r\n");
         script.offer(CALLER, tagged.as_bytes());
     }
@@ -78,8 +78,8 @@ fn an_answered_request_makes_no_invite_old() {
     assert_eq!(counters.replied(503).get(), 5, "one place in the queue of new INVITEs");
 }
 
-/// The CSeq of a call that is known, under branches of its own: each is a transaction
-/// at the back end, so each is new work here.
+/// The CSeq of a known call with new branches: each is a transaction at the back end, so each is
+/// new work here.
 #[test]
 fn another_branch_is_another_transaction() {
     let mut script = Script::new();
@@ -107,7 +107,7 @@ fn a_flood_of_what_goes_first_does_not_keep_new_calls_out() {
     assert!(script.sent().iter().any(|sent| sent.start().starts_with("INVITE")));
 }
 
-/// RFC 3261 §16.4, §19.1.1: whoever obeys an maddr behind us would relay for him.
+/// RFC 3261 §16.4, §19.1.1: an element behind us that obeys an maddr would relay for the sender.
 #[test]
 fn an_maddr_that_leads_elsewhere_is_refused() {
     let mut script = Script::new();
@@ -117,7 +117,7 @@ fn an_maddr_that_leads_elsewhere_is_refused() {
     assert_eq!(script.one(CALLER, &to("192.0.2.1")).to, address(BACKEND_A));
 }
 
-/// Reports that anybody can make up, and errors of our own, take no back end down.
+/// Forged error reports, and errors of our own, take no back end down.
 #[test]
 fn only_a_back_ends_own_word_takes_it_down() {
     let mut script = Script::new();
@@ -130,7 +130,7 @@ fn only_a_back_ends_own_word_takes_it_down() {
     assert!(script.backends.backends().iter().all(|b| b.is_up(script.now)));
 }
 
-/// A listener for this machine alone cannot send to another.
+/// A listener bound to a loopback address cannot send to another machine.
 #[test]
 fn a_request_leaves_from_a_listener_that_reaches_its_target() {
     let mut script = Script::with(Policy::Rr, |settings| {

@@ -1,4 +1,4 @@
-//! How much a forged source can have sent to somebody else.
+//! Limits on amplification: the bytes that a forged source can direct at another address.
 
 mod script;
 
@@ -11,7 +11,7 @@ use tidegate_world::{Core, QueryAnswer};
 
 const VICTIM: &str = "203.0.113.9:5060";
 
-/// The shortest INVITE that is forwarded, about.
+/// Makes approximately the shortest INVITE that is forwarded.
 fn short(call: &str) -> String {
     format!(
         "INVITE sip:b@192.0.2.1 SIP/2.0\r\nVia: SIP/2.0/UDP 203.0.113.9;branch=z9hG4bK{call}\r\n\
@@ -19,7 +19,7 @@ fn short(call: &str) -> String {
     )
 }
 
-/// Bytes sent to `to`.
+/// Returns the number of bytes sent to `to`.
 fn bytes_to(sent: &[Sent], to: &str) -> usize {
     let to: std::net::SocketAddr = to.parse().unwrap();
     sent.iter().filter(|sent| sent.to == to).map(|sent| sent.text.len()).sum()
@@ -49,7 +49,7 @@ fn rfc3261_17_2_1_timer_g_repeats_little_to_who_never_acknowledges() {
     assert_eq!(finals, 2, "the response, and once more");
     assert_eq!(s.counters.responses_withheld.get(), 9);
     let factor = bytes_to(&sent, VICTIM) as f64 / text.len() as f64;
-    // The responses repeat our Record-Route, of which the request had nothing.
+    // The responses repeat our Record-Route, which the request did not have.
     assert!(factor < 6.5, "{factor}");
     assert_eq!(s.live(), (0, 0));
 }
@@ -85,7 +85,7 @@ fn each_kind_of_provisional_response_passes_once_however_long_it_is() {
     }
 }
 
-/// Without transactions the callee repeats its 2xx (RFC 3261 §13.3.1.4), ten times in 32 s.
+/// Without transactions the callee retransmits its 2xx (RFC 3261 §13.3.1.4), ten times in 32 s.
 #[test]
 fn rfc3261_13_3_1_4_a_2xx_is_repeated_little_to_who_never_acknowledges() {
     for mode in [Mode::Stateless, Mode::Transaction] {
@@ -102,7 +102,7 @@ fn rfc3261_13_3_1_4_a_2xx_is_repeated_little_to_who_never_acknowledges() {
     }
 }
 
-/// Whoever shows the To-tag of a response has received it.
+/// A source that shows the To-tag of a response has received the response.
 #[test]
 fn an_ack_verifies_an_address_and_a_forged_one_does_not() {
     for (tag, finals) in [("callee", 11), ("caller", 2), ("guess", 2)] {
@@ -112,7 +112,7 @@ fn an_ack_verifies_an_address_and_a_forged_one_does_not() {
         s.send(BACKEND_A, &request.answer("486 Busy Here"));
         let ack = at(VICTIM, &script::request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n"));
         s.send(VICTIM, &ack.replace("tag=callee", &format!("tag={tag}")));
-        // Its next call is repeated as RFC 3261 §17.2.1 has it.
+        // Responses to its next call are retransmitted as RFC 3261 §17.2.1 requires.
         let mut sent = s.send(VICTIM, &short("c2"));
         let request = out(&sent).remove(0);
         sent.extend(s.send(&request.to.to_string(), &request.answer("486 Busy Here")));
@@ -124,11 +124,12 @@ fn an_ack_verifies_an_address_and_a_forged_one_does_not() {
     }
 }
 
-/// The route token comes to the caller by the 2xx, and is of use from where the call came alone.
+/// The caller receives the route token with the 2xx, and the token is valid only from the caller's
+/// address.
 #[test]
 fn the_ack_of_an_answered_call_verifies_its_caller_and_nobody_else() {
     for mode in [Mode::Stateless, Mode::Transaction] {
-        // Who calls, and in whose name the ACK is sent.
+        // The caller, and the source of the ACK.
         for (caller, from, withheld) in
             [(VICTIM, VICTIM, 0), (VICTIM, CALLER, 9), (CALLER, VICTIM, 9)]
         {
@@ -148,7 +149,7 @@ fn the_ack_of_an_answered_call_verifies_its_caller_and_nobody_else() {
     }
 }
 
-/// A phone has each response once however long it is, and one that it repeats its request for.
+/// A phone gets each response once, however long, and again for each retransmission of its request.
 #[test]
 fn long_responses_to_a_short_invite_pass() {
     for mode in [Mode::Stateless, Mode::Transaction] {
@@ -162,7 +163,7 @@ fn long_responses_to_a_short_invite_pass() {
             let sent = s.one(BACKEND_A, &long(status));
             assert_eq!((sent.to.to_string().as_str(), sent.text.len() > 1500), (CALLER, true));
         }
-        // RFC 3261 §13.2.2.4: each 2xx gets its ACK; with that there is no limit any more.
+        // RFC 3261 §13.2.2.4: each 2xx gets its ACK; after that there is no limit.
         assert_eq!(s.send(BACKEND_A, &long("200 OK")).len(), 0);
         let ok = request.header("Record-Route").to_owned();
         let route = format!("Route: {ok}\r\nTotag\r\n");
@@ -171,7 +172,7 @@ fn long_responses_to_a_short_invite_pass() {
     }
 }
 
-/// Replies made without state repeat the request's own lines and little else.
+/// Stateless replies repeat the request's own lines and little else.
 #[test]
 fn our_own_replies_are_hardly_longer_than_what_they_answer() {
     let mut s = Script::new();
@@ -196,8 +197,8 @@ fn our_own_replies_are_hardly_longer_than_what_they_answer() {
     assert_eq!(s.send(VICTIM, &at(VICTIM, &request("CANCEL", PROXY, "c9", 1, ""))).len(), 1);
 }
 
-/// RFC 3261 §13.3.1.4: a callee whose 2xx nobody acknowledges "SHOULD terminate the session. This is
-/// accomplished with a BYE", which it repeats by §17.1.2.2 as long as nobody answers.
+/// RFC 3261 §13.3.1.4: a callee whose 2xx is not acknowledged "SHOULD terminate the session. This
+/// is accomplished with a BYE", which it retransmits by §17.1.2.2 until there is a response.
 #[test]
 fn a_bye_to_who_never_acknowledges_is_sent_twice() {
     for (is_stateful, is_verified, copies) in
@@ -221,7 +222,7 @@ fn a_bye_to_who_never_acknowledges_is_sent_twice() {
             request.header("Record-Route")
         );
         let mut sent = s.send(BACKEND_A, &bye);
-        // Its copies come when Timer E fires there.
+        // Retransmissions arrive when Timer E fires at the callee.
         for pause_ms in [500, 1000, 2000, 4000, 4000, 4000, 4000, 4000, 4000, 4000] {
             s.pass(Duration::from_millis(pause_ms));
             sent.extend(s.send(BACKEND_A, &bye));
@@ -251,7 +252,7 @@ fn who_has_not_called_gets_all_repetitions() {
 
 const PHONE: &str = "203.0.113.7:5062";
 
-/// A proxy that leads requests to `users.example` to users.
+/// Makes a proxy that routes requests for `users.example` to users.
 fn with_users(mode: Mode) -> Script {
     Script::with(Policy::Rr, |settings| {
         settings.pools[0].mode = mode;
@@ -260,7 +261,7 @@ fn with_users(mode: Mode) -> Script {
     })
 }
 
-/// What the phone of the user gets of a call from `from`.
+/// Returns the request that the user's phone gets for a call from `from`.
 fn call_user(s: &mut Script, from: &str, call: &str) -> Sent {
     let text = at(from, &request("INVITE", "sip:bob@users.example", call, 1, ""));
     let mut sent = s.send(from, &text);
@@ -275,7 +276,7 @@ fn call_user(s: &mut Script, from: &str, call: &str) -> Sent {
     out(&sent).remove(0)
 }
 
-/// Sends the BYE of the phone, repeats it as long as Timer E does, and returns how many went on.
+/// Sends the BYE of the phone, retransmits it as Timer E does, and returns how many were forwarded.
 fn copies_of_bye(s: &mut Script, request: &Sent, call: &str) -> usize {
     let bye = format!(
         "BYE sip:a@{VICTIM} SIP/2.0\r\nVia: SIP/2.0/UDP {PHONE};branch=z9hG4bKbye\r\n\
@@ -294,7 +295,7 @@ fn copies_of_bye(s: &mut Script, request: &Sent, call: &str) -> usize {
     byes.inspect(|to| assert_eq!(to.to_string(), VICTIM)).count()
 }
 
-/// A user's phone does as a back end does: its BYE goes to who has called, or was said to have.
+/// A user's phone is treated like a back end: its BYE goes to the claimed caller.
 #[test]
 fn a_users_bye_to_who_never_acknowledges_is_sent_twice() {
     for mode in [Mode::Transaction, Mode::Stateless] {
@@ -317,7 +318,7 @@ fn a_users_bye_to_who_never_acknowledges_is_sent_twice() {
     }
 }
 
-/// The phone has the token too: what it sends proves nothing of the caller.
+/// The phone has the token too: its messages prove nothing about the caller.
 #[test]
 fn an_ack_from_a_users_phone_verifies_nobody() {
     let mut s = with_users(Mode::Transaction);
@@ -329,7 +330,7 @@ fn an_ack_from_a_users_phone_verifies_nobody() {
     assert_eq!(copies_of_bye(&mut s, &request, "c1"), 2);
 }
 
-/// Responses count as those of back ends do.
+/// Responses count like those of back ends.
 #[test]
 fn the_responses_of_a_user_are_repeated_little_to_who_never_acknowledges() {
     let mut s = with_users(Mode::Transaction);

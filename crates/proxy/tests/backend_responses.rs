@@ -1,4 +1,4 @@
-//! What back ends answer is counted once for each request, so that the ratios of RFC 6076 can be
+//! Final responses of back ends are counted once per request, so that the ratios of RFC 6076 can be
 //! computed.
 
 mod script;

@@ -1,4 +1,4 @@
-//! What the proxy tells its driver of messages that may leave together.
+//! The batching information that the proxy gives to its driver.
 
 mod script;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use script::{BACKEND_A, CALLER, Script, Sent, invite, request};
 
-/// All that is sent in a call of `caller`'s: both ways, to its end.
+/// Returns all packets of a complete call of `caller`, in both directions.
 fn call(s: &mut Script, call_id: &str) -> Vec<Sent> {
     let mut all = s.send(CALLER, &invite(call_id));
     let forwarded = all.last().expect("forwarded").clone();
@@ -42,7 +42,7 @@ fn messages_of_a_call_have_a_sequence_and_a_place_for_padding() {
     }
 }
 
-/// Whoever gets them has to find a rejection behind the requests that it rejects, too.
+/// The receiver needs each rejection after the request that it rejects.
 #[test]
 fn rejections_are_of_the_sequence_of_their_call() {
     let mut s = Script::new();
@@ -62,6 +62,6 @@ fn what_a_timer_sends_keeps_its_place_among_all() {
     let repeated = s.sent();
     assert!(repeated.iter().any(|sent| sent.start().starts_with("INVITE")), "{repeated:#?}");
     assert!(repeated.iter().all(|sent| sent.batching.sequence == 0));
-    // The next message of a call has one again.
+    // The next message of a call has a sequence number again.
     assert_ne!(s.send(BACKEND_A, &sent[1].answer("180 Ringing"))[0].batching.sequence, 0);
 }

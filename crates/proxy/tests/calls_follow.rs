@@ -1,4 +1,4 @@
-//! A call keeps to its back end, counts on it, and leaves one that is down.
+//! A call stays at its back end, counts there, and leaves a back end that is down.
 
 mod script;
 
@@ -9,7 +9,7 @@ use tidegate_balance::Policy;
 use tidegate_proxy::Mode;
 use tidegate_world::Core;
 
-/// What a caller sends that ignores Record-Route: to us, without Route.
+/// Makes a request from a caller that ignores Record-Route: addressed to us, without Route.
 fn bare(method: &str, call: &str, cseq: u32) -> String {
     request(method, "sip:service@192.0.2.1:5060", call, cseq, "Totag\r\n")
 }
@@ -48,7 +48,7 @@ fn a_call_counts_on_its_back_end_while_it_lasts() {
         held.push((call, sent.to));
     }
     assert_eq!(counts(&script), [(2, 0), (1, 0)]);
-    // a and c are at one back end; both end, so it has fewest.
+    // a and c are at one back end; both end, so it has the fewest.
     for (call, to) in [held[0], held[2]] {
         let bye = script.one(CALLER, &bare("BYE", call, 2));
         assert_eq!(bye.to, to);
@@ -58,7 +58,7 @@ fn a_call_counts_on_its_back_end_while_it_lasts() {
     assert_eq!(script.one(CALLER, &invite("d")).to, held[0].1);
 }
 
-// RFC 3261 §9.1: the CANCEL goes where its INVITE went.
+// RFC 3261 §9.1: the CANCEL goes to the target of its INVITE.
 #[test]
 fn a_cancelled_call_counts_no_more() {
     let mut script = Script::with(Policy::Tlwl, |_| {});
@@ -87,7 +87,7 @@ fn a_back_ends_bye_ends_the_call() {
     assert_eq!(counts(&script), [(0, 0), (0, 0)]);
 }
 
-// RFC 3261 §12.2.1.1: the callee begins its own numbers where it likes.
+// RFC 3261 §12.2.1.1: the callee starts its own CSeq numbers anywhere.
 #[test]
 fn a_back_ends_requests_neither_weigh_on_it_nor_repeat_the_callers() {
     let mut script = Script::new();
@@ -99,7 +99,7 @@ fn a_back_ends_requests_neither_weigh_on_it_nor_repeat_the_callers() {
         assert_eq!(counts(&script), [(1, 0), (0, 0)]);
     }
     assert_eq!(script.counters.retransmissions.get(), 0);
-    // The caller's still are what they were.
+    // The caller's numbers are unchanged.
     script.one(CALLER, &bare("INFO", "a", 2));
     script.one(CALLER, &bare("INFO", "a", 2));
     assert_eq!(script.counters.retransmissions.get(), 1);
@@ -114,7 +114,7 @@ fn repetitions_of_an_unanswered_call_leave_a_back_end_that_is_down() {
     let again = script.one(CALLER, &invite("a"));
     assert_eq!(again.to, address(BACKEND_B));
     assert_eq!(counts(&script), [(0, 0), (1, 175)]);
-    // It stays there, and so does everything of that call.
+    // It stays there, as do all messages of that call.
     script.pass(Duration::from_secs(10));
     assert_eq!(script.one(CALLER, &invite("a")).to, address(BACKEND_B));
     script.one(BACKEND_B, &again.answer("200 OK"));
@@ -153,7 +153,7 @@ fn a_full_table_refuses_new_calls_only() {
     assert_eq!(script.status(CALLER, &invite("c")), 503);
     let bye = script.one(CALLER, &bare("BYE", "a", 2));
     script.one(&bye.to.to_string(), &bye.answer("200 OK"));
-    // From another source: half of so small a table is the first one's already.
+    // From another source: the first one has used its half of so small a table.
     script.one("198.51.100.8:5060", &invite("d"));
     assert_eq!(script.counters.calls_evicted.get(), 1);
     assert_eq!(script.counters.calls_refused.get(), 1, "c");
@@ -172,9 +172,9 @@ fn a_call_that_nobody_answers_is_forgotten_when_its_timer_fires() {
     assert_eq!(script.proxy.poll_timeout(), None);
 }
 
-// What begins anew under an old Call-ID is tied to no back end that is down: RFC 3261
-// §10.2 has all REGISTERs of a client share one, §22.2 an INVITE and its second try
-// with credentials.
+// A new start with an old Call-ID is not tied to a back end that is down. RFC 3261 §10.2: all
+// REGISTERs of a client share one Call-ID; §22.2: so do an INVITE and its second attempt with
+// credentials.
 #[test]
 fn a_new_beginning_under_an_old_call_id_leaves_a_back_end_that_is_down() {
     let mut script = Script::new();
@@ -198,7 +198,7 @@ fn a_new_beginning_under_an_old_call_id_leaves_a_back_end_that_is_down() {
 fn an_options_with_a_calls_id_is_no_part_of_it_and_still_follows_it() {
     let mut script = Script::new();
     let sent = script.one(CALLER, &request("REGISTER", "sip:192.0.2.1", "r", 1, ""));
-    // A REGISTER is refreshed under one Call-ID (RFC 3261 §10.2): at one back end.
+    // A REGISTER is refreshed with the same Call-ID (RFC 3261 §10.2): at one back end.
     for cseq in 2..6 {
         script.one(&sent.to.to_string(), &sent.answer("200 OK"));
         assert_eq!(
@@ -209,8 +209,8 @@ fn an_options_with_a_calls_id_is_no_part_of_it_and_still_follows_it() {
     assert_eq!(counts(&script)[1], (0, 0));
 }
 
-/// Another process had that slot for another call: the answer to that is brought back,
-/// and changes nothing here.
+/// In another process that slot belonged to another call: the response to it is forwarded and
+/// changes nothing here.
 #[test]
 fn a_response_to_a_call_of_before_a_restart_touches_no_call() {
     let old = Script::new().one(CALLER, &invite("old"));
@@ -226,7 +226,7 @@ fn a_response_to_a_call_of_before_a_restart_touches_no_call() {
     assert_eq!(counts(&script), [(0, 0), (0, 0)]);
 }
 
-/// With transactions, and back ends that are given up for nothing but Timer B.
+/// Makes a proxy with transactions that abandons back ends only at Timer B.
 fn patient() -> Script {
     Script::with(Policy::Rr, |settings| {
         settings.pools[0].mode = Mode::Transaction;
@@ -234,8 +234,8 @@ fn patient() -> Script {
     })
 }
 
-// Swarm seed 443: the entry of the call had its end at the very time at which the transaction went
-// elsewhere, and the call was counted nowhere.
+// Swarm seed 443: the call entry expired at the very time at which the transaction failed over, and
+// the call was counted nowhere.
 #[test]
 fn a_call_that_goes_elsewhere_at_timer_b_counts_there() {
     let mut script = patient();
@@ -248,7 +248,7 @@ fn a_call_that_goes_elsewhere_at_timer_b_counts_there() {
     assert_eq!(counts(&script), [(0, 0), (1, 0)]);
 }
 
-// Swarm seed 82: the repetition is refused, for nobody is left; so the call is over.
+// Swarm seed 82: the retransmission is rejected because no back end is left; so the call is over.
 #[test]
 fn a_call_that_is_refused_at_its_repetition_counts_no_more() {
     let mut script = Script::new();
@@ -260,8 +260,8 @@ fn a_call_that_is_refused_at_its_repetition_counts_no_more() {
     assert_eq!(counts(&script), [(0, 0), (0, 0)]);
 }
 
-// Swarm seed 69. RFC 3261 §13.2.2.4: two back ends of a fork have answered, and the caller leaves
-// the dialog that it does not keep.
+// Swarm seed 69. RFC 3261 §13.2.2.4: two back ends of a fork have answered, and the caller ends the
+// dialog that it does not keep.
 #[test]
 fn a_bye_to_another_dialog_of_a_fork_leaves_the_call_counted() {
     let mut script = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
@@ -291,7 +291,7 @@ fn a_session_expires_by_its_timer_with_transactions_and_without() {
         script.pass(Duration::from_secs(90));
         let update = script.send(CALLER, &bare("UPDATE", "a", 2)).pop().unwrap();
         script.send(BACKEND_A, &refreshed(&update));
-        // RFC 4028 §8.2, §8.3; 64·T1 more for a refresh that is still to be answered.
+        // RFC 4028 §8.2, §8.3; 64·T1 more for a refresh without a response.
         script.pass(Duration::from_secs(100 + 31));
         assert_eq!((counts(&script)[0], script.counters.calls_abandoned.get()), ((1, 0), 0));
         script.pass(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! Class schemes: which messages are shed when a law does not admit all, and how.
+//! Class schemes: which messages are shed when a law does not admit all, and how they are shed.
 
 mod fixed;
 mod script;
@@ -25,8 +25,8 @@ fn multi(order: &[Class]) -> Classes {
     Classes::Multi(ShedOrder { order, weight: Weight::Count })
 }
 
-/// A call that is answered while everything is admitted: seven messages with its first BYE.
-/// Returns its INVITE as it was forwarded.
+/// Sets up a call while everything is admitted: seven messages with its first BYE. Returns its
+/// INVITE as forwarded.
 fn call(script: &mut Script, call: &str) -> Sent {
     let sent = script.one(CALLER, &invite(call));
     script.one(&sent.to.to_string(), &sent.answer("200 OK"));
@@ -38,7 +38,7 @@ fn is_503(sent: &[Sent]) -> bool {
     matches!(sent, [one] if one.start().contains(" 503 "))
 }
 
-// 000 §6.6: all packets are treated alike. What answers nothing is dropped.
+// 000 §6.6: all packets are treated alike. A message that cannot be answered is dropped.
 #[test]
 fn in_a_single_class_nothing_passes_a_closed_gate() {
     for scheme in SCHEMES {
@@ -62,7 +62,7 @@ fn in_a_single_class_nothing_passes_a_closed_gate() {
         let all = [Class::Bye, Class::InDialog, Class::Provisional, Class::Final, Class::Ack];
         assert_eq!(all.map(shed), [1; 5], "{scheme:?}");
         assert_eq!(script.counters.refused(Reason::Law).get(), 2);
-        // It is new work alone whose decision is remembered.
+        // Only decisions on new work are remembered.
         assert_eq!(shed(Class::Invite) + shed(Class::Register), 0);
     }
 }
@@ -92,7 +92,7 @@ fn what_is_shed_is_disposed_of_as_new_work_is() {
     assert_eq!(script.counters.shed(Class::Bye).get(), 1);
 }
 
-// 000 §2.3.2: REGISTER can be shed alone; so can what only informs.
+// 000 §2.3.2: REGISTER can be shed alone; so can purely informational messages.
 #[test]
 fn only_the_classes_in_order_are_shed() {
     for scheme in SCHEMES {
@@ -124,7 +124,7 @@ fn the_share_of_each_class_is_published() {
         script.offer(CALLER, own("REGISTER", &format!("r{i}"), 1, "").as_bytes());
         script.offer(CALLER, invite(&format!("i{i}")).as_bytes());
     }
-    // The ninth closes: a quarter of nine messages is 2.25 of five REGISTERs.
+    // The gate closes at the ninth message: a quarter of nine messages is 2.25 of five REGISTERs.
     script.offer(CALLER, own("REGISTER", "r", 1, "").as_bytes());
     tidegate_world::Core::on_load(&mut script.proxy, script.now, Load::default());
     let refusing = |class: Class| {
@@ -146,7 +146,7 @@ fn invites_within_a_call_are_judged_if_asked_for() {
             });
             call(&mut script, "a");
             script.send(CALLER, &own("BYE", "x", 1, "Totag\r\n"));
-            // What repeats the first is no re-INVITE, remembered or not.
+            // A retransmission of the first INVITE is no re-INVITE, remembered or not.
             assert!(!is_503(&script.send(CALLER, &invite("a"))), "{scheme:?}");
             let again = own("INVITE", "a", 2, "Totag\r\n");
             assert_eq!(is_503(&script.send(CALLER, &again)), reinvites, "{scheme:?}");
@@ -177,7 +177,7 @@ fn a_retry_after_is_drawn_within_its_bounds_for_each_refusal() {
             script.pass(Duration::from_millis(500));
             assert_eq!(waits(&mut script, &invite("again")), first);
         }
-        // What cannot be answered from slices is answered by the long way.
+        // A message that has no outline is answered from a full parse.
         let long = invite("folded").replace("From: ", "From:\r\n ");
         assert!((5..=9).contains(&waits(&mut script, &long)));
     }

@@ -1,5 +1,5 @@
-//! What a Call-ID proves: nothing. Requests that only claim to belong to a call are new work, or get
-//! a 481; and what they do leaves the call as it was.
+//! A Call-ID proves nothing. Requests that only claim to belong to a call are new work, or get a
+//! 481, and do not affect the call.
 
 mod limited;
 mod script;
@@ -14,22 +14,22 @@ use tidegate_proxy::{Class, DropReason, Mode};
 const MODES: [Mode; 2] = [Mode::Transaction, Mode::Stateless];
 const STRANGER: &str = "198.51.100.66:5060";
 
-/// A proxy before one back end with these limits; the other one is not in service.
+/// Makes a proxy with one back end with these limits; the other one is out of service.
 fn alone(mode: Mode, limits: Limits) -> Script {
     let s = limited(mode, [limits, Limits::default()]);
     s.backends.backends()[1].set_duty(s.now, Duty::Draining);
     s
 }
 
-/// A proxy with room for five calls, of which four are free after the call `name`, and where that
-/// is.
+/// Makes a proxy with room for five calls and the call `name`, which leaves four free; returns the
+/// forwarded INVITE too.
 fn with_call(mode: Mode, name: &str) -> (Script, Sent) {
     let mut s = alone(mode, calls(5));
     let there = call(&mut s, name).unwrap();
     (s, there)
 }
 
-/// A request of the caller's under another branch.
+/// Returns a request of the caller with another branch.
 fn under(branch: &str, text: &str) -> String {
     let (before, after) = text.split_once("branch=").unwrap();
     let (_, after) = after.split_once("\r\n").unwrap();
@@ -56,16 +56,16 @@ fn an_invented_to_tag_on_a_known_call_id_is_new_work_and_goes_nowhere() {
             assert_eq!(s.status(STRANGER, &text), 481, "{mode:?}");
         }
         assert_eq!((judged_new(&s) - before, s.held()), (50, vec![1, 0]));
-        // With the tags of the dialog it is within it.
+        // With the tags of the dialog the request is in-dialog.
         let again = request("INVITE", "sip:bob@192.0.2.1", "a", 99, "Totag\r\n");
         assert!(forwarded(s.send(CALLER, &again)).is_some());
         assert_eq!((judged_new(&s) - before, s.held()), (50, vec![1, 0]));
     }
 }
 
-// With the token of the caller's own call: a request that an element behind may take for another call
-// counts as one. RFC 3261 §12.2.2: "Based on the To tag, the UAS MAY either accept or reject the
-// request."
+// An element behind us may take a request with the token of the caller's own call for another call,
+// so it counts as one. RFC 3261 §12.2.2: "Based on the To tag, the UAS MAY either accept or reject
+// the request."
 #[test]
 fn an_invented_to_tag_with_a_token_takes_a_lease() {
     for mode in MODES {
@@ -151,7 +151,7 @@ fn an_answered_request_makes_nothing_else_with_its_branch_old() {
 }
 
 // RFC 3261 §8.2.2.2: "The same request has arrived at the UAS more than once, following different
-// paths, most likely due to forking." No more than a fork makes.
+// paths, most likely due to forking." The number is limited to what a fork makes.
 #[test]
 fn copies_of_a_call_go_where_it_is_and_are_few() {
     for mode in MODES {
@@ -169,14 +169,14 @@ fn copies_of_a_call_go_where_it_is_and_are_few() {
             more += usize::from(forwarded(s.send(CALLER, &copy)).is_some());
         }
         assert_eq!(s.held().iter().sum::<u64>(), 4, "{mode:?}");
-        // Each further lease has copies of its own.
+        // Each further lease has its own copies.
         assert!(more <= 3 + 3 * 3, "{more} of {mode:?}");
     }
 }
 
-// Swarm seed 10264. A proxy before this one forwards an INVITE, is restarted, and forwards the caller's
-// repetition under another branch. RFC 6026 §7.1: the transaction of an answered INVITE is ongoing for
-// 64·T1 more.
+// Swarm seed 10264. A proxy before this one forwards an INVITE, restarts, and forwards the caller's
+// retransmission with another branch. RFC 6026 §7.1: the transaction of an answered INVITE
+// continues for 64·T1 more.
 #[test]
 fn a_copy_of_an_answered_invite_is_no_other_call() {
     for mode in MODES {
@@ -216,7 +216,7 @@ fn a_bye_with_a_wrong_tag_ends_no_call() {
 
 // RFC 3261 §12.2.2: "If the remote sequence number was not empty, but the sequence number of the
 // request is lower than the remote sequence number, the request is out of order and MUST be
-// rejected with a 500 (Server Internal Error) response." The dialog is still there.
+// rejected with a 500 (Server Internal Error) response." The dialog continues.
 #[test]
 fn a_bye_that_the_back_end_does_not_accept_ends_no_call() {
     for mode in MODES {
@@ -231,7 +231,7 @@ fn a_bye_that_the_back_end_does_not_accept_ends_no_call() {
             s.sent();
             assert_eq!(s.held(), [1, 0], "{mode:?} {status}");
         }
-        // Who answers that there is too much to do is asked no more: 64·T1.
+        // A back end that reports overload gets no further request for 64·T1.
         let bye = request("BYE", "sip:bob@192.0.2.1", "a", 30, "Totag\r\n");
         let there = forwarded(s.send(CALLER, &bye)).unwrap();
         s.send(BACKEND_A, &there.answer("503 Service Unavailable"));
@@ -284,7 +284,7 @@ fn an_answered_call_without_ack_is_held_for_twice_64_t1() {
         let mut s = alone(mode, calls(1));
         let there = forwarded(s.send(CALLER, &invite("a"))).unwrap();
         s.send(BACKEND_A, &there.answer("200 OK"));
-        // An ACK of somebody else's is none.
+        // An ACK from another source does not count.
         let ack = request("ACK", "sip:bob@192.0.2.1", "a", 1, "Totag\r\n");
         s.send(STRANGER, &under("z9hG4bK-x", &ack.replace(";tag=callee", ";tag=x")));
         s.pass(Duration::from_secs(63));
@@ -299,7 +299,7 @@ fn one_call_is_no_way_around_the_limits() {
     for (mode, forgets) in MODES.into_iter().flat_map(|mode| [(mode, false), (mode, true)]) {
         let (mut s, there) = with_call(mode, "a");
         if forgets {
-            // Another process knows the token alone.
+            // Another process knows only the token.
             s = alone(mode, calls(5));
         }
         let more = format!("Totag\r\nRoute: {}\r\n", there.header("Record-Route"));
@@ -316,7 +316,7 @@ fn one_call_is_no_way_around_the_limits() {
         s.sent();
         let next = flood(2000, &mut s);
         assert!((9..=11).contains(&next), "{next} a second later: {mode:?}");
-        // Digits as a person dials them, each sent three times: no phone comes near it.
+        // Digits as a person dials them, each sent three times: no phone comes near this rate.
         s.pass(Duration::from_secs(40));
         s.sent();
         let dropped = s.counters.dropped(DropReason::CallFlood).get();
@@ -328,7 +328,7 @@ fn one_call_is_no_way_around_the_limits() {
             s.pass(Duration::from_millis(150));
         }
         if !forgets {
-            // Without an entry nobody can tell what repeats what.
+            // Without an entry retransmissions cannot be recognised.
             assert_eq!(s.counters.dropped(DropReason::CallFlood).get(), dropped, "{mode:?}");
         }
     }
@@ -354,7 +354,8 @@ fn a_token_of_yesterday_opens_nothing_by_itself() {
         assert_eq!(sent.start().starts_with("SIP/2.0 481"), status.is_some(), "{later:?}");
         assert_eq!(sent.to == there.to, status.is_none());
     }
-    // A clock that is set back, or was never set, cuts no call; nor does time where it is known.
+    // A clock that is set back, or was never set, interrupts no call; nor does time if the call is
+    // known.
     for start in [Duration::ZERO, NOW - 100 * DAY] {
         assert_eq!(started(start).one(CALLER, &info(2)).to, there.to);
     }
@@ -362,7 +363,7 @@ fn a_token_of_yesterday_opens_nothing_by_itself() {
     assert_eq!(s.one(CALLER, &info(3)).to, there.to);
 }
 
-// Two calls at most in all: a stranger's INVITEs with the Call-ID of a call do not take its place.
+// At most two calls in total: a stranger's INVITEs with the Call-ID of a call do not displace it.
 #[test]
 fn a_call_ends_although_others_have_its_call_id() {
     for mode in MODES {

@@ -1,4 +1,4 @@
-//! Strangers, their numbers and their phones: what they answer proves nothing of a back end.
+//! Responses of strangers, their numbers and their phones are no evidence about a back end.
 
 mod limited;
 mod script;
@@ -14,7 +14,7 @@ use tidegate_proxy::{Mode, PoolSettings};
 
 const STRANGER: &str = "203.0.113.66:5060";
 
-/// An INVITE for this number.
+/// Makes an INVITE to this number.
 fn invite_to(number: &str, call: &str) -> String {
     request("INVITE", &format!("sip:{number}@192.0.2.1"), call, 1, "")
 }
@@ -27,8 +27,8 @@ fn stateful() -> Script {
     Script::with(Policy::Rr, |settings| settings.pools[0].mode = Mode::Transaction)
 }
 
-/// A call from there to this number, of which each back end that gets it says what `answers` says.
-/// To how many it went.
+/// Makes a call from `from` to this number; each back end that gets it sends the response that
+/// `answers` returns. Returns the number of back ends that got it.
 fn call(s: &mut Script, from: &str, number: &str, answers: impl Fn(&Sent) -> String) -> usize {
     let name = format!("{number}-{}", s.now.as_nanos());
     let sent = s.send(from, &invite_to(number, &name));
@@ -51,8 +51,8 @@ fn states(s: &Script) -> Vec<State> {
     s.backends.backends().iter().map(|backend| backend.state(s.now).0).collect()
 }
 
-/// Ten calls a second of ten others to ten numbers, which are all served, and as many of a stranger,
-/// which are all refused.
+/// Makes ten calls per second from ten other sources to ten numbers, which are all answered, and as
+/// many from a stranger, which are all rejected.
 fn beside_others(s: &mut Script, seconds: u64, number: impl Fn(u64) -> String) {
     for step in 0..seconds * 10 {
         call(s, STRANGER, &number(step), refusal);
@@ -67,7 +67,8 @@ fn beside_others(s: &mut Script, seconds: u64, number: impl Fn(u64) -> String) {
 }
 
 // RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the duration
-// specified in the Retry-After header field, if present." The server is the phone of one number.
+// specified in the Retry-After header field, if present." Here the server is the phone of one
+// number.
 #[test]
 fn one_number_that_asks_for_a_pause_keeps_nobody_else_away() {
     let mut s = stateful();
@@ -76,7 +77,7 @@ fn one_number_that_asks_for_a_pause_keeps_nobody_else_away() {
     beside_others(&mut s, 20, |_| "own".to_owned());
     assert_eq!(states(&s), [State::Up; 2]);
     assert_eq!(s.counters.refused(Reason::PoolDown).get(), 0);
-    // However often its number is called by him alone.
+    // This holds however often the stranger alone calls its number.
     for _ in 0..100 {
         call(&mut s, STRANGER, "own", refusal);
         s.pass(ms(100));
@@ -92,7 +93,7 @@ fn many_numbers_of_one_stranger_beside_others_keep_nobody_away() {
     assert_eq!(states(&s), [State::Up; 2]);
 }
 
-/// Alone he can have half of the back ends excluded, and no more.
+/// A lone stranger can cause the exclusion of at most half of the back ends.
 #[test]
 fn many_numbers_of_a_lone_stranger_exclude_no_more_than_the_cap() {
     let mut s = stateful();
@@ -192,8 +193,8 @@ fn a_number_that_is_silent_teaches_no_rate() {
     assert!(s.backends.backends().iter().all(|b| b.learned_cps().is_none()));
 }
 
-/// A request goes on once; with tries beyond that the pool's budget is spent, a fifth of the requests
-/// and 20 at the start.
+/// A request fails over once. With more attempts allowed, the pool's budget is spent: a fifth of
+/// the requests, and 20 at the start.
 #[test]
 fn what_everybody_refuses_is_tried_twice_and_further_within_a_budget() {
     let mut s = Script::with(Policy::Rr, |settings| {
@@ -203,7 +204,7 @@ fn what_everybody_refuses_is_tried_twice_and_further_within_a_budget() {
     let mut tries = 0;
     for _ in 0..500 {
         tries += call(&mut s, STRANGER, "own", refusal);
-        // Nobody has refused anything of late.
+        // No back end has rejected a request recently.
         s.pass(ms(1000));
         s.sent();
     }
@@ -211,7 +212,7 @@ fn what_everybody_refuses_is_tried_twice_and_further_within_a_budget() {
     assert_eq!(s.counters.failovers_denied.get(), 3 * 500 - tries as u64);
 }
 
-/// Nobody listens anywhere, says the transport: someone is asked all the same.
+/// The transport reports that nothing listens at any back end: one is tried nevertheless.
 #[test]
 fn requests_alone_never_leave_a_pool_without_anybody() {
     for mode in [Mode::Transaction, Mode::Stateless] {

@@ -1,4 +1,4 @@
-//! Probes, pauses, drains and what stands in: the health of back ends as a proxy learns it.
+//! The health of back ends as a proxy learns it: probes, pauses, drains and backup pools.
 
 mod script;
 
@@ -13,7 +13,7 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// Every second, each wait half a second, without jitter.
+/// Returns a probe every second, with a timeout of half a second and no jitter.
 fn probe() -> Probe {
     Probe { interval: ms(1000), timeout: ms(500), jitter: 0.0, ..Probe::default() }
 }
@@ -22,12 +22,12 @@ fn probing(probe: Probe) -> Script {
     let mut s = Script::with(Policy::Rr, |settings| {
         settings.pools[0].health = Health { probe: Some(probe), ..Health::default() };
     });
-    // It is asked from the beginning on.
+    // Probing starts at once.
     s.now = Timestamp::ZERO;
     s
 }
 
-/// Whoever gives the proxy no name wants no probe to tell it either.
+/// A proxy without a name does not send one in probes either.
 #[test]
 fn a_proxy_without_a_name_does_not_tell_it_to_back_ends() {
     for (name, expected) in [("edge", &["edge"][..]), ("", &[])] {
@@ -41,8 +41,8 @@ fn a_proxy_without_a_name_does_not_tell_it_to_back_ends() {
     }
 }
 
-/// Passes time in small steps, and lets each back end answer its probes as it likes; what else was
-/// sent is left out.
+/// Passes time in small steps and lets each back end answer its probes with `answer`; returns the
+/// probes sent.
 fn pass(s: &mut Script, by: Duration, answer: impl Fn(&str) -> Option<&'static str>) -> Vec<Sent> {
     let end = s.now + by;
     let mut probes = Vec::new();
@@ -100,12 +100,12 @@ fn a_probe_is_repeated_until_its_time_is_over() {
 fn fall_unanswered_probes_take_it_down_and_rise_answered_ones_bring_it_back() {
     let mut s = probing(probe());
     let only_b = |at: &str| (at != BACKEND_A).then_some("200 OK");
-    // At the latest the third probe is sent after 3 s, and given up half a second later.
+    // The third probe is sent after 3 s at the latest and times out half a second later.
     pass(&mut s, ms(1600), only_b);
     assert!(matches!(state(&s, 0), State::Suspect | State::Up), "{:?}", state(&s, 0));
     pass(&mut s, ms(2000), only_b);
     assert_eq!((state(&s, 0), state(&s, 1)), (State::Down, State::Up));
-    // Nothing else brings it back: not time, and not what it answers otherwise.
+    // Nothing else brings it back: neither time nor its responses to other requests.
     pass(&mut s, ms(60_000), only_b);
     assert_eq!(state(&s, 0), State::Down);
     for call in ["1", "2", "3"] {
@@ -146,7 +146,7 @@ fn nobody_answers_for_another() {
     while s.now < end {
         s.pass(ms(10));
         for sent in s.sent() {
-            // From an address that was not asked, and with a branch that we did not make.
+            // From an address that was not probed, and with a branch that we did not make.
             s.send(CALLER, &sent.answer("200 OK"));
             let forged = sent.answer("200 OK").replace("z9hG4bKM", "z9hG4bKN");
             s.send(&sent.to.to_string(), &forged);
@@ -172,7 +172,7 @@ fn who_is_probed_does_not_come_back_by_itself() {
     while s.backends.backends()[0].probes() == (0, 0) {
         pass(&mut s, ms(10), |_| Some("200 OK"));
     }
-    // Until its next probe there is a minute, and its pause would be five seconds.
+    // The next probe is in one minute; the pause would be five seconds.
     s.refused(BACKEND_A);
     s.pass(ms(6_000));
     assert_eq!(state(&s, 0), State::Down);
@@ -212,7 +212,7 @@ fn of_several_shards_one_asks() {
         let mut asked: Vec<_> = probes.iter().map(|probe| probe.to).collect();
         asked.sort_unstable();
         asked.dedup();
-        // What comes back elsewhere crosses over.
+        // A response that arrives at another shard is handed off.
         let probe = probes.first().map(|probe| (probe.to.to_string(), probe.answer("200 OK")));
         (asked, probe)
     };
@@ -229,8 +229,8 @@ fn of_several_shards_one_asks() {
     assert_eq!(other.crossing(), Some(asker as u16));
 }
 
-/// Calls to different numbers, which the first back end answers so, and the other one with 486, until
-/// that keeps new calls away from the first, or for three seconds.
+/// Makes calls to different numbers, which the first back end rejects with `answer` and the other
+/// with 486, until new calls avoid the first one, or for three seconds.
 fn refused_by_first(s: &mut Script, answer: &str) {
     for number in 0..60 {
         if state(s, 0) == State::Busy {
@@ -265,7 +265,7 @@ fn a_retry_after_keeps_new_calls_away_for_that_long() {
             s.pass(ms(1000));
             s.sent();
             busy_s += 1;
-            // Whoever gets all calls is there, and answers.
+            // The back end that gets all calls is up and responds.
             s.backends.backends()[1].on_answered(s.now);
         }
         busy_s
@@ -295,7 +295,7 @@ fn as_many_requests_as_configured_may_stay_unanswered() {
         s.sent();
         assert_eq!((state(&s, 0), s.questions.len()), (State::Suspect, 1), "{error_limit}");
         s.pass(ms(1000));
-        // The only one is asked all the same.
+        // The only back end is used nevertheless.
         assert_eq!(state(&s, 0), State::Spared, "{error_limit}");
     }
 }
@@ -308,7 +308,7 @@ fn who_is_drained_finishes_what_it_has_and_gets_nothing_new() {
         let held = sent.iter().find(|sent| sent.start().starts_with("INVITE")).unwrap().clone();
         assert_eq!(held.to, address(BACKEND_A));
         s.backends.backends()[0].set_duty(s.now, Duty::Draining);
-        // Its INVITE, repeated because the answer is late, is still its own.
+        // Its INVITE, retransmitted because the response is late, stays at the first back end.
         s.pass(ms(100));
         let again = s.send(CALLER, &invite("held"));
         assert!(again.iter().all(|sent| sent.to != address(BACKEND_B)), "{mode:?}");
@@ -327,7 +327,7 @@ fn who_is_drained_finishes_what_it_has_and_gets_nothing_new() {
     }
 }
 
-/// Two pools; the second, with one back end, stands in for the first.
+/// Makes a proxy with two pools; the second, with one back end, is the backup of the first.
 fn with_backup(mode: Mode) -> Script {
     Script::with(Policy::Rr, |settings| {
         let first = PoolSettings { backup: Some(1), mode, ..settings.pools[0].clone() };
@@ -381,7 +381,7 @@ fn who_stands_in_chooses_by_its_own_key() {
         let backup = PoolSettings::new(Pool::new("backup", &backends), Policy::HashTo);
         settings.pools = vec![first, backup];
     });
-    // The first pool divides calls by Call-ID; all of these are for one callee.
+    // The first pool selects by Call-ID; all these calls are for one callee.
     let mut place = |call: &str| {
         let mut sent = s.send(CALLER, &invite(call));
         loop {

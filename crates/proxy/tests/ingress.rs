@@ -1,4 +1,4 @@
-//! The ingress: order of service, bounds, what ends at the door, and any bytes at all.
+//! The ingress: order of service, limits, messages that end there, and arbitrary bytes.
 
 mod script;
 
@@ -10,13 +10,13 @@ use tidegate_balance::Policy;
 use tidegate_proxy::{Class, DropReason, Mode, Settings};
 use tidegate_world::Core;
 
-// What finishes work that was begun goes before what begins new work; the kinds of new
-// work take turns, and an INVITE was served last.
+// Messages that finish work in progress are served before new work; the kinds of new work take
+// turns, and an INVITE was served last.
 #[test]
 fn what_finishes_work_is_served_first() {
     let mut script = Script::new();
     let sent = script.one(CALLER, &invite("a"));
-    // Its dialog is early.
+    // Its dialog is in the early state.
     script.one(BACKEND_A, &sent.answer("183 Session Progress"));
     let to_user = |method, call, cseq, more| request(method, "sip:bob@192.0.2.1", call, cseq, more);
     for text in [
@@ -33,8 +33,8 @@ fn what_finishes_work_is_served_first() {
     assert_eq!(order, ["SIP/2.0", "INFO si", "CANCEL", "REGISTE", "MESSAGE", "INVITE"]);
 }
 
-// Within a call nothing overtakes: a UAC takes a 180 after the 200 for an error, and a
-// BYE before the ACK ends a call that was never confirmed.
+// Messages of one call keep their order: a UAC takes a 180 after the 200 for an error, and a BYE
+// before the ACK ends a call that was never confirmed.
 #[test]
 fn messages_of_one_call_keep_their_order() {
     let mut script = Script::new();
@@ -50,7 +50,7 @@ fn messages_of_one_call_keep_their_order() {
     }
     let order: Vec<_> = script.serve().iter().map(|s| s.start()[..4].to_owned()).collect();
     assert_eq!(order, ["INFO", "ACK ", "BYE "]);
-    // A CANCEL that finds its INVITE still waiting stays behind it.
+    // A CANCEL stays behind its INVITE while that waits.
     script.offer(CALLER, invite("b").as_bytes());
     script.offer(CALLER, request("CANCEL", "sip:bob@192.0.2.1", "b", 1, "").as_bytes());
     let order: Vec<_> = script.serve().iter().map(|s| s.start()[..6].to_owned()).collect();
@@ -79,8 +79,8 @@ fn a_full_queue_refuses_new_work_and_drops_the_rest() {
     let refused = script.sent();
     assert_eq!(refused.len(), 3);
     assert!(refused.iter().all(|r| r.start().starts_with("SIP/2.0 503")));
-    // RFC 3261 §21.5.4: with a Retry-After the client would stop everything for that
-    // long; it is told nothing.
+    // RFC 3261 §21.5.4: a Retry-After would make the client stop all requests for that time, so
+    // none is sent.
     assert!(refused.iter().all(|r| r.all("Retry-After").is_empty()));
     let counters = Arc::clone(&script.counters);
     assert_eq!(counters.dropped(DropReason::QueueFull).get(), 3);
@@ -88,7 +88,7 @@ fn a_full_queue_refuses_new_work_and_drops_the_rest() {
     assert_eq!(script.serve().len(), 4, "two INVITEs, two 481");
 }
 
-// RFC 3261 §17.1.1.3: the ACK to a non-2xx has the branch of its INVITE; it ends here.
+// RFC 3261 §17.1.1.3: the ACK to a non-2xx has the branch of its INVITE; it is not forwarded.
 #[test]
 fn the_ack_to_a_reply_of_ours_ends_at_the_door() {
     let mut script = Script::with(Policy::Rr, |settings| settings.queue_max = 0);
@@ -99,7 +99,7 @@ fn the_ack_to_a_reply_of_ours_ends_at_the_door() {
     script.offer(CALLER, own.as_bytes());
     let counters = Arc::clone(&script.counters);
     assert_eq!(counters.dropped(DropReason::OwnAck).get(), 1);
-    // Another call's tag is not its own.
+    // The tag of another call is not accepted.
     script.offer(CALLER, own.replace("Call-ID: a", "Call-ID: b").as_bytes());
     assert_eq!(
         (counters.dropped(DropReason::OwnAck).get(), counters.dropped(DropReason::QueueFull).get()),
@@ -120,7 +120,7 @@ fn repetitions_of_an_invite_are_not_new_work() {
     );
     script.one(CALLER, &request("ACK", "sip:bob@192.0.2.1", "a", 1, "Totag\r\n"));
     assert_eq!(counters.retransmissions.get(), 2);
-    // Another INVITE under the same Call-ID is: it was not counted before.
+    // Another INVITE with the same Call-ID is new: it was not counted before.
     script.one(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "a", 2, ""));
     assert_eq!(counters.received(Class::Invite).get(), 2);
 }
@@ -146,7 +146,7 @@ fn responses_are_counted_as_provisional_or_final() {
     assert_eq!((received(Class::Provisional), received(Class::Final)), (3, 1));
 }
 
-// Dashboards and alarms are written with these.
+// Dashboards and alerts use these names.
 #[test]
 fn the_names_in_metrics_stand() {
     assert_eq!(
@@ -252,7 +252,8 @@ fn keepalives_and_noise_are_dropped_without_an_answer() {
     assert_eq!(counters.dropped(DropReason::Malformed).get(), 2);
 }
 
-// RFC 3261 §21.5.7: what does not fit into a datagram on its way out is neither cut nor repeated.
+// RFC 3261 §21.5.7: a message that does not fit into a datagram when forwarded is neither cut nor
+// retried.
 #[test]
 fn what_no_longer_fits_into_a_datagram_is_refused() {
     let mut script = Script::new();
@@ -263,8 +264,8 @@ fn what_no_longer_fits_into_a_datagram_is_refused() {
     assert_eq!([513, 400].map(|status| script.counters.replied(status).get()), [1, 0]);
 }
 
-/// RFC 3261 §20.35: "Revealing the specific software version of the server might allow the server to
-/// become more vulnerable to attacks against software that is known to contain security holes.
+/// RFC 3261 §20.35: "Revealing the specific software version of the server might allow the server
+/// to become more vulnerable to attacks against software that is known to contain security holes.
 /// Implementers SHOULD make the Server header field a configurable option."
 #[test]
 fn rfc3261_20_35_the_server_header_is_what_it_is_told_to_be() {
@@ -283,7 +284,7 @@ fn rfc3261_20_35_the_server_header_is_what_it_is_told_to_be() {
         let replies: Vec<_> = replies.filter(|sent| sent.to == address(CALLER)).collect();
         let starts: Vec<_> = replies.iter().map(Sent::start).collect();
         assert_eq!(starts, ["SIP/2.0 403 Forbidden", "SIP/2.0 100 Trying", "SIP/2.0 200 OK"]);
-        // A 100 is ours alone to the next hop, and has never told a name.
+        // A 100 goes only to the next hop, and has never contained a name.
         for reply in replies.iter().filter(|reply| !reply.start().contains(" 100 ")) {
             assert_eq!(reply.all("Server"), expected, "{}", reply.text);
             assert!(reply.text.ends_with("\r\nContent-Length: 0\r\n\r\n"));
@@ -291,7 +292,7 @@ fn rfc3261_20_35_the_server_header_is_what_it_is_told_to_be() {
     }
 }
 
-/// A valid message with some bytes changed, cut out or put in.
+/// Generates a valid message with some bytes changed, removed or inserted.
 fn mutated() -> impl Strategy<Value = Vec<u8>> {
     let methods =
         prop::sample::select(vec!["INVITE", "ACK", "BYE", "CANCEL", "OPTIONS", "REGISTER"]);
@@ -326,8 +327,8 @@ fn mutated() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Whatever arrives: at most one packet is sent for it, no longer than the packet
-    /// and what we add, to a back end or to the sender, and every one is accounted for.
+    /// For any input at most one packet is sent, no longer than the input plus our additions, to a
+    /// back end or to the sender; and every input is counted.
     #[test]
     fn any_bytes_are_forwarded_answered_or_dropped(
         bytes in prop_oneof![mutated(), prop::collection::vec(any::<u8>(), 0..400)],

@@ -1,8 +1,8 @@
 //! Listeners inside and outside: a request leaves by the one that reaches its target.
 //!
-//! A socket that is bound to the outside address sends from there, whatever the route: nothing that
-//! leaves by it reaches the inside. RFC 5658 §4 recommends that a proxy between two networks records
-//! both of its addresses (double Record-Route).
+//! A socket bound to the outside address sends from there, whatever the route: its packets do not
+//! reach the inside. RFC 5658 §4 recommends that a proxy between two networks record both of its
+//! addresses (double Record-Route).
 
 mod script;
 
@@ -16,7 +16,7 @@ fn route(to: &str, listener: usize) -> EgressRoute {
     EgressRoute { to: to.parse().unwrap(), listener }
 }
 
-/// The outside listener is [`PROXY`], the first; the back ends are inside.
+/// Makes a proxy with [`PROXY`], the first listener, outside, and its back ends inside.
 fn between(routes: &[EgressRoute], pool_listener: Option<usize>) -> Script {
     Script::with(Policy::Rr, |settings| {
         settings.listeners.push(Listener::new(address(INSIDE)));
@@ -31,7 +31,7 @@ fn by_the_kernel() -> Script {
     between(&[route("10.0.0.0/8", 1), route("0.0.0.0/0", 0)], None)
 }
 
-/// The request that goes on, without our own 100.
+/// Returns the forwarded request, without our 100.
 fn forwarded(script: &mut Script, local: &str, from: &str, text: &str) -> Sent {
     script.offer_at(local, from, text.as_bytes(), 0);
     let mut sent = script.serve();
@@ -57,7 +57,7 @@ fn a_request_from_outside_leaves_inside_and_both_addresses_are_recorded() {
 
 #[test]
 fn a_request_within_the_dialog_leaves_by_the_listener_that_was_recorded() {
-    // Nothing tells the way outside but the Record-Route.
+    // Only the Record-Route shows the way outside.
     for mut script in [by_the_kernel(), between(&[], Some(1))] {
         let sent = forwarded(&mut script, PROXY, CALLER, &invite("c1"));
         let routes: Vec<_> = sent.all("Record-Route").iter().map(|r| r.to_string()).collect();
@@ -79,7 +79,7 @@ fn a_call_that_a_back_end_makes_leaves_by_the_route_of_its_target() {
     let text = request("INVITE", "sip:carol@203.0.113.9", "c2", 1, "");
     let sent = forwarded(&mut script, INSIDE, BACKEND_A, &text);
     assert_eq!((sent.from, sent.to), (address(PROXY), address("203.0.113.9:5060")));
-    // One listener at several ports of an address: the one where the request came in.
+    // Listeners at several ports of one address: the one that received the request is used.
     let mut script = Script::with(Policy::Rr, |settings| {
         settings.listeners.push(Listener::new(address("192.0.2.1:5080")));
         settings.egress_routes = vec![route("0.0.0.0/0", 0)];

@@ -1,4 +1,4 @@
-//! Who is taken first from the queue of new calls, and who has waited too long there.
+//! The order of the queue of new calls, and the limit on the wait there.
 
 mod fixed;
 mod script;
@@ -10,14 +10,14 @@ use script::*;
 use tidegate_control::{Decide, Reason};
 use tidegate_proxy::{Class, Disposal, DropReason, Queueing};
 
-/// Schemes in which calls wait in a lane of their own from the start.
+/// Schemes in which calls have a queue of their own from the start.
 const BY_CLASS: [Scheme; 2] = [SCHEMES[0], SCHEMES[1]];
 
 fn own(method: &str, call: &str, cseq: u32) -> String {
     request(method, "sip:bob@192.0.2.1", call, cseq, "")
 }
 
-/// What was sent, by method or status and Call-ID.
+/// Returns the sent packets, by method or status and Call-ID.
 fn sent(sent: &[Sent]) -> Vec<String> {
     let named = |sent: &Sent| {
         let mut words = sent.start().split(' ');
@@ -42,7 +42,7 @@ fn who_came_last_is_taken_first_if_the_law_says_so() {
     }
 }
 
-// Unread, nobody knows what is a call. Held back by a paced release, all do.
+// Unread messages have no known class. With a paced release all messages are read.
 #[test]
 fn the_one_queue_of_all_keeps_its_order_but_not_the_lane_of_what_is_held_back() {
     for decide in [Decide::Arrival, Decide::Service] {
@@ -97,7 +97,7 @@ fn a_cancel_is_kept_once_and_needs_no_room() {
     assert_eq!(sent(&script.serve()), ["INVITE a", "CANCEL a"]);
 }
 
-// Without a memory of decisions each repetition is an INVITE of its own.
+// Without a memory of decisions each retransmission is an INVITE of its own.
 #[test]
 fn a_cancel_follows_the_first_of_several_copies() {
     let mut script = adjusted(SCHEMES[0], &[("lifo", 1.0)], |settings| {
@@ -108,12 +108,12 @@ fn a_cancel_follows_the_first_of_several_copies() {
     }
     script.offer(CALLER, own("CANCEL", "a", 1).as_bytes());
     assert_eq!(sent(&script.serve()), ["INVITE b", "INVITE a", "CANCEL a", "INVITE a"]);
-    // Nothing is kept of them: the next is as the first was.
+    // No state of them is left: the next one is handled like the first.
     script.offer(CALLER, own("CANCEL", "b", 1).as_bytes());
     assert_eq!(sent(&script.serve()), ["CANCEL b"]);
 }
 
-// A stranger's CANCEL goes with what finishes work, not into the queue that the law sees.
+// A stranger's CANCEL goes to the queue of in-dialog work, not to the queue that the law sees.
 #[test]
 fn a_cancel_of_what_does_not_wait_is_answered_at_once() {
     let mut script = under(SCHEMES[0], &[("rate", 1.0)]);
@@ -151,7 +151,7 @@ fn what_has_waited_too_long_is_disposed_of_as_configured() {
     assert_eq!(script.counters.refused(Reason::Stale).get(), 1);
 }
 
-// A call that was refused is cancelled no more: RFC 3261 §9.2, 481.
+// A rejected call cannot be cancelled: RFC 3261 §9.2, 481.
 #[test]
 fn the_cancel_of_a_stale_call_is_answered_behind_the_refusal() {
     let mut script = under(SCHEMES[0], &[("wait_max", 10.0), ("lifo", 1.0)]);
@@ -159,7 +159,7 @@ fn the_cancel_of_a_stale_call_is_answered_behind_the_refusal() {
     script.offer(CALLER, own("CANCEL", "a", 1).as_bytes());
     script.pass(Duration::from_millis(11));
     assert_eq!(sent(&script.serve()), ["503 a", "481 a"]);
-    // Another that comes too late finds nothing to wait for.
+    // A later CANCEL has no INVITE to wait for.
     assert_eq!(sent(&script.send(CALLER, &own("CANCEL", "a", 1))), ["481 a"]);
 }
 

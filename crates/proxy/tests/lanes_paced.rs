@@ -1,5 +1,5 @@
-//! Queues under a law that paces the release of new calls, and the one queue of all: what
-//! waits where, in which order, and that it does not wait for ever.
+//! Queues under a law that paces the release of new calls, and the single queue: which messages
+//! wait where and in which order, and that none waits for ever.
 
 mod fixed;
 mod script;
@@ -20,7 +20,7 @@ fn own(method: &str, call: &str, cseq: u32, more: &str) -> String {
     request(method, "sip:bob@192.0.2.1", call, cseq, more)
 }
 
-/// Lets a time pass, serving what may be served after each tick. Returns each packet with the
+/// Passes time and serves all ready messages after each tick. Returns each packet with the
 /// milliseconds after which it was sent.
 fn watch(script: &mut Script, time: Duration) -> Vec<(u128, Sent)> {
     let begun = script.now;
@@ -72,7 +72,7 @@ fn the_cancel_of_a_call_that_is_held_back_stays_behind_it() {
     }
 }
 
-// A CANCEL that comes when its INVITE was served waits for nobody.
+// A CANCEL that arrives after its INVITE was served does not wait.
 #[test]
 fn the_cancel_of_a_call_that_was_served_is_not_held_back() {
     for scheme in SCHEMES {
@@ -108,7 +108,7 @@ fn a_stopping_proxy_releases_what_it_held_back() {
     }
 }
 
-// What waits unread when a proxy stops has not been admitted.
+// Messages that wait unread when a proxy stops have not been admitted.
 #[test]
 fn a_stopping_proxy_refuses_what_it_has_not_read() {
     let mut script = under((Queueing::Fifo, Decide::Service), &[]);
@@ -119,7 +119,8 @@ fn a_stopping_proxy_refuses_what_it_has_not_read() {
     assert!(script.proxy.is_drained());
 }
 
-// Anybody can send a BYE. By class, one in sixteen is of new work as long as any waits.
+// Any source can send a BYE. With class queues, one in sixteen served messages is new work while
+// any waits.
 #[test]
 fn a_flood_of_what_finishes_work_does_not_lock_new_work_out() {
     let mut script = under(SCHEMES[0], &[]);
@@ -135,8 +136,8 @@ fn a_flood_of_what_finishes_work_does_not_lock_new_work_out() {
     assert_eq!(places, [15, 31]);
 }
 
-// RFC 3261 says nothing of queues: that of all is the papers' server, where a call waits
-// behind whatever came before it.
+// RFC 3261 does not mention queues. The single queue models the server of the papers, where a call
+// waits behind all earlier messages.
 #[test]
 fn one_queue_of_all_is_served_in_the_order_of_arrival() {
     for decide in [Decide::Arrival, Decide::Service] {
@@ -173,8 +174,8 @@ fn what_finds_no_room_in_the_one_queue_is_refused_if_it_was_read_and_else_lost()
     }
 }
 
-// An INVITE that could not move to the lane of paced calls would be served unpaced instead, or
-// keep up all that is behind it.
+// An INVITE that cannot move to the queue of paced calls would be served unpaced, or block all
+// messages behind it.
 #[test]
 fn no_more_calls_are_held_back_than_there_is_room_for() {
     for scheme in SCHEMES {
@@ -186,7 +187,7 @@ fn no_more_calls_are_held_back_than_there_is_room_for() {
         assert_eq!(replies.len(), 2, "{scheme:?}");
         assert!(replies.iter().all(|reply| reply.start().contains(" 503 ")));
         assert_eq!(script.counters.refused(Reason::QueueFull).get(), 2);
-        // What is not held back passes them.
+        // Messages that are not held back overtake them.
         assert_eq!(script.one(CALLER, &own("REGISTER", "r", 1, "")).to, address(BACKEND_A));
         let seen = watch(&mut script, Duration::from_secs(1));
         let at: Vec<_> = seen.iter().map(|(ms, _)| *ms).collect();
@@ -194,7 +195,7 @@ fn no_more_calls_are_held_back_than_there_is_room_for() {
     }
 }
 
-// Many are offered before the first is served, so that they meet in the queue of all.
+// Many are offered before the first is served, so that they meet in the single queue.
 #[test]
 fn calls_wait_in_the_one_queue_only_if_they_can_move_on() {
     let scheme = (Queueing::Fifo, Decide::Arrival);
@@ -203,7 +204,7 @@ fn calls_wait_in_the_one_queue_only_if_they_can_move_on() {
     for call in ["b", "c"] {
         script.offer(CALLER, invite(call).as_bytes());
     }
-    // One is held back and one waits behind; the room that is left is for others.
+    // One is held back and one waits behind it; the remaining room is for others.
     assert_eq!(script.sent()[0].header("Call-ID"), "c");
     script.offer(CALLER, own("REGISTER", "r", 1, "").as_bytes());
     assert_eq!(script.serve().len(), 1);
@@ -213,7 +214,7 @@ fn calls_wait_in_the_one_queue_only_if_they_can_move_on() {
 
 #[test]
 fn the_queue_of_all_is_what_a_law_sees_unless_it_paces() {
-    // ohta refuses from four on: all that waits counts, in the one queue.
+    // ohta rejects from four on: all waiting messages count in the single queue.
     let ohta = |scheme| {
         adjusted(scheme, &[], |settings| {
             let marks = [("hi_wm", 4.0), ("lo_wm", 1.0), ("buffer", 4.0)];
@@ -228,7 +229,7 @@ fn the_queue_of_all_is_what_a_law_sees_unless_it_paces() {
         script.offer(CALLER, invite("a").as_bytes());
         assert_eq!(script.sent().len(), refused, "{queueing:?}");
     }
-    // Paced, only what is held back does: here one, and not the six behind it.
+    // With pacing only held-back messages count: here one, and not the six behind it.
     let mut script = under((Queueing::Fifo, Decide::Arrival), SLOW);
     script.send(CALLER, &invite("a"));
     for call in ["r", "s", "t", "u", "v", "w"] {
@@ -241,7 +242,7 @@ fn the_queue_of_all_is_what_a_law_sees_unless_it_paces() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Under every law and scheme: whatever was admitted is served, a stop or none, and then
+    /// Under every law and scheme each admitted message is served, with or without a stop, and then
     /// the gate asks for no more ticks.
     #[test]
     fn nothing_waits_for_ever(
@@ -272,7 +273,7 @@ proptest! {
         prop_assert_eq!(script.counters.queued.get(), 0);
         let refused: u64 = Reason::ALL.iter().map(|&why| script.counters.refused(why).get()).sum();
         prop_assert_eq!(script.counters.requests_forwarded.get() + refused, calls);
-        // Calls that nobody answers have timers too, of many seconds.
+        // Unanswered calls have timers of many seconds too.
         script.pass(Duration::from_secs(60));
         prop_assert_eq!(script.proxy.poll_timeout(), None);
     }

@@ -1,4 +1,4 @@
-//! What the proxy says of its work, for whoever models its cost.
+//! The work that the proxy reports for models of its cost.
 
 mod fixed;
 mod script;
@@ -23,7 +23,7 @@ fn work(offered: Option<Class>, served: Option<Class>, refused: Option<Class>) -
     }
 }
 
-/// The work of offering a message, and of each service until none is left.
+/// Returns the work of offering a message, and of each service until the queues are empty.
 fn works(script: &mut Script, text: &str) -> Vec<Work> {
     script.offer(CALLER, text.as_bytes());
     let mut works = vec![script.proxy.last_work()];
@@ -63,7 +63,7 @@ fn a_message_is_looked_at_and_refused() {
     }
 }
 
-// The refusal of a call is three messages: INVITE, 503 and this.
+// The rejection of a call takes three messages: INVITE, 503 and this one.
 #[test]
 fn the_ack_to_a_refusal_is_looked_at() {
     let mut script = closed_after(SCHEMES[0], 0);
@@ -92,7 +92,7 @@ fn a_call_that_is_held_back_is_looked_at_once() {
     assert_eq!(script.proxy.last_work(), work(None, Some(Class::Invite), None));
 }
 
-/// Something that may arrive.
+/// Generates a message.
 fn message() -> impl Strategy<Value = String> {
     let call = prop::sample::select(vec!["a", "b", "c", "d"]);
     let method = prop::sample::select(vec![
@@ -132,8 +132,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Whatever arrives, in whatever order it is served: each message that is read is looked
-    /// at once, and then served, refused or dropped, once.
+    /// For any input and order of service, each message that is read is classified once and then
+    /// served, rejected or dropped once.
     #[test]
     fn each_message_is_charged_once(
         steps in steps(),

@@ -1,4 +1,4 @@
-//! Back ends at their limits: what is refused, where, and what is left of it.
+//! Back ends at their limits: what is rejected, at which step, and that no state is left.
 
 mod limited;
 mod script;
@@ -25,7 +25,8 @@ fn a_full_pool_refuses_at_once_and_keeps_nothing_of_it() {
         assert_eq!((sent[0].header("Warning"), sent[0].all("Retry-After").len()), (warning, 0));
         assert_eq!((s.counters.calls.get(), s.live()), before, "{mode:?}");
         assert_eq!((refused(&s), s.held()), (1, vec![2, 1]));
-        // Its repetition gets the same answer, whatever has ended meanwhile; another call does not.
+        // Its retransmission gets the same response, whatever has ended meanwhile; another call
+        // does not.
         end(&mut s, "1");
         assert_eq!(s.held(), [1, 1]);
         assert_eq!(s.status(CALLER, &invite("4")), 503);
@@ -48,8 +49,8 @@ fn what_is_refused_is_told_when_to_come_back() {
     call(&mut s, "1");
     call(&mut s, "2");
     assert_eq!(refusal(&mut s, "3"), "7");
-    // One that is refused where it is routed is told the same: there is a pool with headroom, but
-    // it does not lead there.
+    // A request rejected during routing gets the same Retry-After: there is a pool with headroom,
+    // but the request is not routed there.
     let mut s = limited_with(Mode::Transaction, [calls(1), calls(1)], |settings| {
         settings.overload = Overload { retry_after: Some((7, 7)), ..Overload::default() };
         let other = Pool::new("other", &[("c", address(script::BACKEND_C), 1)]);
@@ -101,7 +102,7 @@ fn what_belongs_to_a_call_passes_whatever_the_limits() {
     s.send(&there.to.to_string(), &there.answer("200 OK"));
     end(&mut s, "2");
     assert_eq!(s.held().iter().sum::<u64>(), 1);
-    // The repetition of what was taken is no new call.
+    // The retransmission of an admitted INVITE is no new call.
     let again = limited(Mode::Stateless, [calls(1), calls(1)]);
     let mut s = again;
     assert!(forwarded(s.send(CALLER, &invite("1"))).is_some());
@@ -198,10 +199,10 @@ fn a_call_that_begins_anew_counts_anew() {
         call(&mut s, "2");
         call(&mut s, "3");
         assert_eq!(s.held(), [1, 1]);
-        // With credentials, and the same Call-ID.
+        // With credentials and the same Call-ID.
         let again = request("INVITE", "sip:bob@192.0.2.1", "1", 2, "");
         assert_eq!(s.status(CALLER, &again), 503, "{mode:?}");
-        // The other has room, and takes what its own has not.
+        // The other back end has room, and takes the call.
         end(&mut s, "2");
         let again = request("INVITE", "sip:bob@192.0.2.1", "1", 3, "");
         assert!(forwarded(s.send(CALLER, &again)).is_some());
@@ -212,7 +213,7 @@ fn a_call_that_begins_anew_counts_anew() {
 #[test]
 fn what_could_not_be_forwarded_holds_nothing() {
     let mut s = limited(Mode::Transaction, [calls(1), calls(1)]);
-    // Too long for a datagram once our headers are in it.
+    // Too long for a datagram after our headers are added.
     let spare = 65_500 - invite("1").len() - "Subject: \r\n".len();
     let long = format!("Subject: {}\r\n", "x".repeat(spare));
     let text = request("INVITE", "sip:bob@192.0.2.1", "1", 1, &long);
@@ -228,7 +229,7 @@ fn a_pool_of_which_nobody_is_up_is_not_full() {
     let refusal = s.one(CALLER, &invite("1"));
     assert_eq!(refusal.header("Warning"), "399 tidegate \"every back end is down\"");
     assert_eq!((refused(&s), s.counters.refused(Reason::PoolDown).get()), (0, 1));
-    // One that is up and full is full.
+    // A pool with one back end up, and that full, is full.
     s.pass(ms(10_000));
     s.refused(BACKEND_A);
     call(&mut s, "2");
@@ -240,7 +241,7 @@ fn a_pool_of_which_nobody_is_up_is_not_full() {
 fn what_is_refused_when_its_turn_comes_was_refused_and_not_served() {
     let mut s = limited(Mode::Transaction, [calls(1), calls(1)]);
     call(&mut s, "1");
-    // Both find headroom at the door.
+    // Both find headroom at admission.
     for name in ["2", "3"] {
         s.offer(CALLER, invite(name).as_bytes());
     }
@@ -252,7 +253,7 @@ fn what_is_refused_when_its_turn_comes_was_refused_and_not_served() {
     assert_eq!((work, refused(&s)), ([(true, false), (false, true)], 1));
 }
 
-/// There is nothing between the two looks that each takes at the last place but what the other does.
+/// Two shards compete for the last lease; between the two checks of each only the other one acts.
 #[test]
 fn what_another_shard_takes_first_goes_to_the_pool_that_stands_in() {
     let pool = |name, at, limits: Limits| {

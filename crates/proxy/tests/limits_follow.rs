@@ -1,4 +1,4 @@
-//! Limits, and requests whose call is known: what is new for them, and what is not.
+//! Limits for requests of known calls: which of them count as new.
 
 mod limited;
 mod script;
@@ -10,12 +10,12 @@ use tidegate_proxy::Mode;
 
 const MODES: [Mode; 2] = [Mode::Transaction, Mode::Stateless];
 
-/// Another INVITE with the Call-ID of `name`.
+/// Makes another INVITE with the Call-ID of `name`.
 fn again(name: &str, cseq: u32, more: &str) -> String {
     request("INVITE", "sip:bob@192.0.2.1", name, cseq, more)
 }
 
-/// The INVITE of `name` with this CSeq as it comes by another flow: under another branch.
+/// Makes a copy of the INVITE of `name` with this CSeq that took another path: with another branch.
 fn copy_of(name: &str, cseq: u32) -> String {
     again(name, cseq, "").replacen("z9hG4bK-", "z9hG4bK-copy-", 1)
 }
@@ -36,7 +36,7 @@ fn an_invite_that_leads_back_to_who_has_made_the_call_takes_headroom_or_goes_now
             s.send(OUTSIDE, &outward.answer("200 OK"));
         }
         assert_eq!(s.held(), [1, 0], "what a back end sends is not counted");
-        // There is headroom at the other one, but that has nothing to do with it.
+        // The other back end has headroom, but is not involved.
         assert_eq!(s.status(CALLER, &again("own", 2, "")), 503);
         assert_eq!((s.held(), refused(&s)), (vec![1, 0], 1), "{mode:?}");
         end(&mut s, "1");
@@ -44,7 +44,7 @@ fn an_invite_that_leads_back_to_who_has_made_the_call_takes_headroom_or_goes_now
         assert_eq!((back.to, s.held()), (address(BACKEND_A), vec![1, 0]));
         assert_eq!(call(&mut s, "2").unwrap().to, address(BACKEND_B));
         if !is_up {
-            // Where it is counted, nothing more is for another copy.
+            // At the back end where it is counted, another copy takes no further lease.
             let copy = forwarded(s.send(CALLER, &copy_of("own", 3))).unwrap();
             assert_eq!((copy.to, s.held()), (address(BACKEND_A), vec![1, 1]));
         }
@@ -69,7 +69,7 @@ fn an_invite_by_the_token_of_a_call_that_is_over_takes_headroom_or_goes_nowhere(
         let there = forwarded(s.send(CALLER, &again("1", 6, &route))).unwrap();
         assert_eq!((there.to, s.held()), (address(BACKEND_A), vec![1, 1]));
 
-        // A process that begins anew knows the token, and not the call.
+        // A restarted process knows the token but not the call.
         let mut s = limited(mode, [calls(1), calls(5)]);
         call(&mut s, "2");
         assert_eq!(s.status(CALLER, &again("1", 7, &route)), 503);
@@ -111,10 +111,10 @@ fn a_repetition_of_what_is_over_stays_where_it_was_or_counts_anew() {
     let mut s = refused();
     s.backends.backends()[0].set_duty(s.now, Duty::Draining);
     assert_eq!(s.one(CALLER, &invite("1")).to, address(BACKEND_A));
-    // With credentials it is another one.
+    // With credentials it is a new call.
     assert_eq!(s.one(CALLER, &again("1", 2, "")).to, address(BACKEND_B));
     assert_eq!(s.held(), [0, 1]);
-    // What repeats the first of them does not move the second: it is another call.
+    // A retransmission of the first call does not move the second: they are different calls.
     s.gone(1);
     s.backends.backends()[0].set_duty(s.now, Duty::InService);
     let late = s.one(CALLER, &invite("1"));
@@ -131,7 +131,7 @@ fn a_repeated_emergency_call_finds_the_reserve() {
     s.refused(BACKEND_A);
     let there = forwarded(s.send(CALLER, &emergency("112"))).unwrap();
     assert_eq!((there.to, s.held()), (address(BACKEND_B), vec![0, 2]));
-    // Another call under that Call-ID is what it is.
+    // Another call with that Call-ID gets no priority from it.
     s.send(BACKEND_B, &there.answer("486 Busy Here"));
     s.pass(ms(10_000));
     assert_eq!(call(&mut s, "3").unwrap().to, address(BACKEND_A));
@@ -142,7 +142,7 @@ fn a_repeated_emergency_call_finds_the_reserve() {
 fn what_finds_no_room_for_its_transaction_takes_nothing_of_the_rate() {
     let mut s = limited_with(Mode::Transaction, [rate(0.01), rate(0.01)], |settings| {
         settings.transactions_max = 2;
-        // The share of one source would be half of it.
+        // The share of one source would be half of the table.
         settings.listeners[0].trust = vec!["198.51.100.7/32".parse().unwrap()];
     });
     let other = forwarded(s.send(CALLER, &invite("other"))).unwrap();
@@ -155,10 +155,10 @@ fn what_finds_no_room_for_its_transaction_takes_nothing_of_the_rate() {
         assert_eq!(s.status(CALLER, &again("1", cseq, "")), 503);
     }
     assert_eq!(refused(&s), 0);
-    // RFC 3261 §17.1.1.2: Timer D, 32 s, of the first.
+    // RFC 3261 §17.1.1.2: Timer D of the first call, 32 s.
     s.pass(ms(13_000));
     s.sent();
-    // Two at once, and one of them is left.
+    // The burst is two, and one is left.
     let there = forwarded(s.send(CALLER, &again("1", 20, ""))).unwrap();
     assert_eq!(there.to, address(BACKEND_B));
 }

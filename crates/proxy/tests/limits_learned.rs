@@ -1,4 +1,4 @@
-//! Rates that are learned from what back ends refuse, or leave unanswered.
+//! Rates that are learned from rejected or unanswered requests.
 
 mod limited;
 mod script;
@@ -14,13 +14,13 @@ fn learning() -> Limits {
     Limits { learning: Some(Learning::default()), ..Limits::default() }
 }
 
-/// Of one trunk, to one number of many.
+/// Makes an INVITE from one trunk to one of many numbers.
 fn invite_to(number: u64, call: &str) -> String {
     request("INVITE", &format!("sip:{number}@192.0.2.1"), call, 1, "")
 }
 
-/// 200 calls a second for so many seconds; of what comes to a back end, it refuses what is more
-/// than 50 a second. What was refused here, by the back ends, and taken, in the last second.
+/// Sends 200 calls per second for this time; each back end rejects its calls above 50 per second.
+/// Returns the numbers in the last second: rejected here, rejected by the back ends, accepted.
 fn overloaded(s: &mut Script, seconds: u64) -> [u64; 3] {
     let mut room = [0.0_f64; 2];
     let mut counts = [0; 3];
@@ -79,14 +79,14 @@ fn a_retry_after_that_is_not_honoured_teaches_all_the_same() {
     assert!(s.backends.backends().iter().all(|backend| backend.learned_cps().is_some()));
 }
 
-/// With transactions before `a` alone, which learns.
+/// Makes a proxy with transactions in front of `a` alone, which learns its rate.
 fn before_one() -> Script {
     let s = limited(Mode::Transaction, [learning(), learning()]);
     s.backends.backends()[1].set_duty(s.now, Duty::Draining);
     s
 }
 
-/// Of twenty calls to as many numbers these many, the last, are heard by nobody.
+/// The last `silent` of twenty calls to as many numbers are never received.
 #[test]
 fn the_silence_of_many_calls_teaches_and_of_one_it_does_not() {
     let learned = |silent: u64| {
@@ -96,10 +96,10 @@ fn the_silence_of_many_calls_teaches_and_of_one_it_does_not() {
             if name < 20 - silent {
                 s.send(BACKEND_A, &there.answer("486 Busy Here"));
             }
-            // Beyond the second after which silences count.
+            // Longer than the second after which silence counts.
             s.pass(ms(100));
         }
-        // For `failover_after_ms`, and to the end of Timer B; then the back end is there again.
+        // For `failover_after_ms`, and to the end of Timer B; then the back end is up again.
         s.pass(ms(60_000));
         s.sent();
         assert!(forwarded(s.send(CALLER, &invite("next"))).is_some());

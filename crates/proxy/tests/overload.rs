@@ -1,4 +1,4 @@
-//! The gate before the proxy: what is refused and how, and what never is.
+//! The gate in front of the proxy: which messages are rejected and how, and which never are.
 
 mod fixed;
 mod script;
@@ -16,7 +16,7 @@ fn own(method: &str, call: &str, cseq: u32, more: &str) -> String {
     request(method, "sip:bob@192.0.2.1", call, cseq, more)
 }
 
-/// Establishes a call. Returns the INVITE as it was forwarded.
+/// Sets up a call. Returns the INVITE as it was forwarded.
 fn establish(script: &mut Script, call: &str) -> Sent {
     let sent = script.one(CALLER, &invite(call));
     script.one(&sent.to.to_string(), &sent.answer("200 OK"));
@@ -24,7 +24,7 @@ fn establish(script: &mut Script, call: &str) -> Sent {
     sent
 }
 
-// RFC 3261 §21.5.4: with a Retry-After the client would stop everything for that long.
+// RFC 3261 §21.5.4: a Retry-After would make the client stop all requests for that time.
 #[test]
 fn what_is_refused_gets_a_503_without_retry_after() {
     for scheme in SCHEMES {
@@ -46,7 +46,7 @@ fn a_refusal_is_as_long_as_it_is_to_be() {
     for scheme in SCHEMES {
         let lengths = |pad| {
             let mut script = adjusted(scheme, &[("share", 0.0)], |s| s.overload.pad = pad);
-            // What cannot be answered from slices is answered by the long way.
+            // A message that has no outline is answered from a full parse.
             let long = invite("folded").replace("From: ", "From:\r\n ");
             [invite("a"), long].map(|text| script.one(CALLER, &text).text.len())
         };
@@ -59,7 +59,7 @@ fn a_refusal_is_as_long_as_it_is_to_be() {
 #[test]
 fn a_repetition_of_a_refused_call_gets_the_same_answer() {
     for scheme in SCHEMES {
-        // Of two calls one is refused: judged anew, the repetition would be admitted.
+        // One of two calls is rejected: a new decision would admit the retransmission.
         let mut script = under(scheme, &[("share", 0.5)]);
         let first = script.one(CALLER, &invite("a"));
         assert!(first.start().contains(" 503 "), "{scheme:?}");
@@ -73,7 +73,7 @@ fn a_repetition_of_a_refused_call_gets_the_same_answer() {
         assert_eq!(counters.received(Class::Ack).get(), 1);
         let refused = [Reason::Law, Reason::Again].map(|reason| counters.refused(reason).get());
         assert_eq!(refused, [1, 1], "{scheme:?}");
-        // Another call is another matter.
+        // Another call gets its own decision.
         assert_eq!(script.one(CALLER, &invite("b")).to, address(BACKEND_A), "{scheme:?}");
     }
 }
@@ -81,7 +81,7 @@ fn a_repetition_of_a_refused_call_gets_the_same_answer() {
 #[test]
 fn a_repetition_of_a_waiting_call_is_absorbed() {
     for scheme in SCHEMES {
-        // Unread in one queue of all, nothing waits that is known; paced, it does.
+        // An unread message in the single queue is not known yet; with pacing it is.
         let mut script = under(scheme, &[("rate", 1.0)]);
         for _ in 0..3 {
             assert!(script.send(CALLER, &invite("a")).is_empty(), "{scheme:?}");
@@ -103,7 +103,7 @@ fn a_repetition_of_a_served_call_follows_it_whatever_the_law() {
     }
 }
 
-// An answer of our own leaves no call behind by which its repetition would be known.
+// A reply of ours leaves no call entry that would identify the retransmission.
 #[test]
 fn a_repetition_of_what_was_answered_is_answered_again() {
     for scheme in SCHEMES {
@@ -122,7 +122,7 @@ fn what_belongs_to_a_call_is_never_refused() {
         let sent = establish(&mut script, "a");
         let ringing = script.one(CALLER, &invite("b"));
         assert_eq!(script.status(CALLER, &invite("c")), 503, "{scheme:?}");
-        // Every class that is not new, in a call and before it.
+        // Every class that is not new, within a call and before it.
         let backend = ringing.to.to_string();
         script.one(&backend, &ringing.answer("180 Ringing"));
         assert_eq!(script.one(CALLER, &own("CANCEL", "b", 1, "")).to, ringing.to);
@@ -136,7 +136,7 @@ fn what_belongs_to_a_call_is_never_refused() {
     }
 }
 
-// None of these is a reason to pass: anybody can write them.
+// None of these is a reason to admit: any source can write them.
 #[test]
 fn no_header_makes_new_work_pass() {
     for scheme in SCHEMES {
@@ -167,7 +167,7 @@ fn calls_and_single_requests_have_throttles_of_their_own() {
                 passed.push(sent.to.ip() != address(CALLER).ip());
             }
         }
-        // By one throttle for both, every INVITE would be refused and no REGISTER.
+        // With one throttle for both, every INVITE and no REGISTER would be rejected.
         let every_other = [false, false, true, true, false, false, true, true];
         assert_eq!(passed, every_other, "{scheme:?}");
     }
@@ -199,7 +199,7 @@ fn without_memory_each_repetition_is_judged_anew() {
     }
 }
 
-/// A reading of a shard that was busy for so long.
+/// Returns the load of a shard that was busy for this time.
 fn load(busy: Duration) -> Load {
     Load { busy, cpu: busy / 2, socket_fill: 0.25, ..Load::default() }
 }
@@ -242,7 +242,7 @@ fn what_the_gate_sees_and_decides_is_published() {
     assert!(near(new.min.get(), 40.0) && near(new.p99.get(), 43.0), "{new:?}");
     assert!(near(new.mean.get(), 42.0), "{new:?}");
     assert_eq!(overload.sojourn_of_ongoing.count.get(), 1);
-    // The first cost 3 ms and the next nothing: 0.98·3.
+    // The first took 3 ms and the next no time: 0.98·3.
     let cost = overload.costs[Class::Invite as usize].get();
     assert!(near(cost, 3.0 * 0.98), "{cost}");
     assert_eq!(overload.costs[Class::Bye as usize].get(), 0);
@@ -281,7 +281,7 @@ fn the_rate_of_a_paced_release_and_what_was_forgotten_are_published() {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Offers a message and serves what may be served, each of which takes so long.
+/// Offers a message and serves all ready messages; each step takes the given time.
 fn charged(script: &mut Script, text: &str, look: Duration, serve: Duration) -> Vec<Sent> {
     script.offer(CALLER, text.as_bytes());
     script.now = script.now + look;
@@ -293,7 +293,7 @@ fn charged(script: &mut Script, text: &str, look: Duration, serve: Duration) -> 
     sent
 }
 
-// 002 §3.1, and the bound of what can be kept, all from what is measured while running.
+// 002 §3.1, and the bound on goodput, all from measurements at run time.
 #[test]
 fn what_calls_and_refusals_cost_is_measured_and_published() {
     for (queueing, decide) in [SCHEMES[0], SCHEMES[2]] {
@@ -305,7 +305,7 @@ fn what_calls_and_refusals_cost_is_measured_and_published() {
             let call = format!("c{i}");
             let sent = charged(&mut script, &invite(&call), MS / 10, MS * 4);
             let there = sent.iter().find(|sent| sent.start().starts_with("INVITE")).unwrap();
-            // A BYE of no dialog would be nobody's.
+            // A BYE outside a dialog would belong to no call.
             script.offer(&there.to.to_string(), there.answer("200 OK").as_bytes());
             script.now = script.now + MS / 10;
             script.serve();
@@ -319,7 +319,7 @@ fn what_calls_and_refusals_cost_is_measured_and_published() {
             let value = counter.get() as f64;
             assert!((value / expected - 1.0).abs() < 0.1, "{queueing:?}: {value}, not {expected}");
         };
-        // A call in ten milliseconds, of three messages that take four, nothing and two to serve.
+        // One call per ten milliseconds, of three messages that take four, zero and two to serve.
         near(&gauges.session_rate, 100e3);
         near(&gauges.session_length, 3e3);
         near(&gauges.call_cost, 6e6);
@@ -330,15 +330,15 @@ fn what_calls_and_refusals_cost_is_measured_and_published() {
             script.now = script.now + MS * 24 / 5;
         }
         script.proxy.on_load(script.now, load(Duration::ZERO));
-        // A fifth of a millisecond to refuse it and a tenth to look at the ACK; 200 a second are
-        // offered where 167 can be served.
+        // A fifth of a millisecond for the rejection and a tenth to classify the ACK; 200 per
+        // second are offered, 167 can be served.
         near(&gauges.refusal_cost, 0.3e6);
         near(&gauges.bound, tidegate_control::bound::goodput(1.2, 0.05) * 1e6);
         assert!(gauges.bound.get() < 995_000);
     }
 }
 
-// A driver gives all messages of a batch one time.
+// A driver gives all messages of a batch the same time.
 #[test]
 fn what_was_looked_at_in_one_time_shares_its_cost() {
     let mut script = closed_after(SCHEMES[0], 0);
@@ -364,9 +364,9 @@ fn what_waits_is_published_in_calls() {
         let bye = own("BYE", &format!("b{i}"), 1, "Totag\r\n");
         script.offer(CALLER, bye.as_bytes());
     }
-    // The last of them was offered after the backlog was taken.
+    // The last of them was offered after the backlog was read.
     script.proxy.on_load(script.now, load(Duration::ZERO));
     let waiting = script.counters.overload.sessions_waiting.get() as f64 / 1e3;
-    // Three calls, and eleven messages of calls of seven.
+    // Three calls, and eleven messages of calls with seven.
     assert!((waiting - (3.0 + 11.0 / 6.0)).abs() < 0.01, "{waiting}");
 }

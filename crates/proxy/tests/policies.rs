@@ -1,4 +1,4 @@
-//! What a policy is told of requests and responses, in both modes.
+//! The information that policies get from requests and responses, in both modes.
 
 mod script;
 
@@ -12,19 +12,19 @@ fn with(policy: Policy, mode: Mode) -> Script {
     Script::with(policy, |settings| settings.pools[0].mode = mode)
 }
 
-/// The first request that goes to a back end.
+/// Returns the first request that goes to a back end.
 fn onward(sent: &[Sent]) -> &Sent {
     let is_request = |sent: &&Sent| !sent.start().starts_with("SIP/2.0");
     sent.iter().find(is_request).expect("it was forwarded")
 }
 
-/// Response times of the back end `index` in ms: INVITE, BYE.
+/// Returns response times of the back end `index` in ms: INVITE, BYE.
 fn response_ms(script: &Script, index: usize) -> (u128, u128) {
     let backend = &script.backends.backends()[index];
     (backend.start_response_time().as_millis(), backend.end_response_time().as_millis())
 }
 
-/// A call to the callee that `to` names, and the back end that it went to.
+/// Makes a call to the callee named by `to`; returns its back end.
 fn placed(script: &mut Script, call: &str, to: &str) -> String {
     let text = invite(call).replace("<sip:bob@example.com>", to);
     onward(&script.send(CALLER, &text)).to.to_string()
@@ -86,7 +86,7 @@ fn fnv_hashes_the_call_id_itself() {
     }
 }
 
-// A request that one back end refuses goes on by the same key.
+// A request that one back end rejects fails over by the same key.
 #[test]
 fn failover_passes_over_the_one_that_refused() {
     for policy in Policy::ALL {

@@ -1,4 +1,4 @@
-//! Pools that become others while calls go on.
+//! Reloads of pools during calls.
 
 mod script;
 
@@ -8,7 +8,7 @@ use script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, inv
 use tidegate_balance::{Duty, Fleet, Limits, Muster, Policy, Pool, Post, Site};
 use tidegate_proxy::{Choice, Health, Mode, PoolSettings, Probe, Rule, RuleTarget, Senders};
 
-/// A proxy, and the back ends that it shares with nobody.
+/// A proxy, and its registry of back ends.
 struct Reformed {
     s: Script,
     fleet: Fleet,
@@ -53,13 +53,13 @@ impl Reformed {
         assert!(self.s.proxy.reload(self.s.now, pools, rule(to)));
     }
 
-    /// The INVITE of a call where it goes.
+    /// Sends the INVITE of a call; returns it as forwarded.
     fn invite(&mut self, call: &str) -> Sent {
         let sent = self.s.send(CALLER, &invite(call));
         sent.into_iter().find(|sent| sent.start().starts_with("INVITE")).unwrap()
     }
 
-    /// Sets a call up, and returns where it is.
+    /// Sets up a call; returns its back end.
     fn set_up(&mut self, call: &str) -> String {
         let invite = self.invite(call);
         let at = invite.to.to_string();
@@ -104,7 +104,7 @@ fn calls_end_where_they_are_and_new_ones_go_to_who_is_there() {
             r.calls(),
             [(BACKEND_C.into(), 0), (BACKEND_B.into(), 1), (BACKEND_A.into(), 2)]
         );
-        // What was begun there is finished there.
+        // Calls that were started there are finished there.
         r.s.send(BACKEND_A, &ringing.answer("200 OK"));
         assert_eq!(r.s.one(CALLER, &in_dialog("ACK", "3", 1)).to, address(BACKEND_A));
         for call in ["4", "5", "6", "7"] {
@@ -150,7 +150,7 @@ fn a_seat_is_given_on_when_its_calls_are_forgotten_and_not_before() {
     assert_eq!(r.hang_up("1"), BACKEND_A, "another would have its seat");
     r.s.pass(Duration::from_secs(40));
     r.s.sent();
-    // Nobody is in a seat of another.
+    // No back end has taken the index of another.
     r.reload(&[muster("app", &[BACKEND_B, BACKEND_C, "10.0.0.4:5070"])], 0);
     let mut seen: Vec<_> = ["2", "3", "4"].iter().map(|call| r.set_up(call)).collect();
     seen.sort_unstable();
@@ -160,7 +160,7 @@ fn a_seat_is_given_on_when_its_calls_are_forgotten_and_not_before() {
 #[test]
 fn who_was_taken_out_is_trusted_as_long_as_it_holds_something() {
     let relayed = |r: &mut Reformed, call: &str| {
-        // What comes from a back end is not a call of a stranger's, which would be held.
+        // A request from a back end is not a stranger's call, which would be counted.
         let before: u64 = r.calls().iter().map(|(_, calls)| calls).sum();
         r.s.send(BACKEND_A, &invite(call));
         r.calls().iter().map(|(_, calls)| calls).sum::<u64>() == before
@@ -207,7 +207,7 @@ fn a_fork_rings_at_who_is_there_then() {
     assert!(r.s.proxy.reload(r.s.now, fork(&pools, &[1000, 500]), rule(0)));
     let first = r.invite("1");
     assert_eq!(first.to, address(BACKEND_A));
-    // The second group is gone when its turn comes.
+    // The second group has been removed when its turn comes.
     let pools = r.enlist(&[muster("app", &[BACKEND_A, BACKEND_C])]);
     assert!(r.s.proxy.reload(r.s.now, fork(&pools, &[500, 1000]), rule(0)));
     let sent = r.s.send(BACKEND_A, &first.answer("404 Not Found"));

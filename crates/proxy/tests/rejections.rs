@@ -1,5 +1,5 @@
-//! Every final response that Tidegate itself generates leaves a trace, with its cause and with who
-//! called whom.
+//! Every final response that Tidegate itself generates is recorded, with its cause, caller and
+//! callee.
 
 mod script;
 
@@ -23,7 +23,7 @@ fn text(bytes: &[u8]) -> &str {
 #[test]
 fn each_status_is_kept_and_counted_with_its_reason() {
     let bob = "sip:bob@192.0.2.1";
-    // As long as a datagram may be when it comes, and longer when it leaves.
+    // As long as a datagram may be on arrival, and longer when forwarded.
     let room = 65_507 - request("INVITE", bob, "c", 1, "X: \r\n").len();
     let cases = [
         (
@@ -99,8 +99,8 @@ fn a_full_call_table_is_told_apart_from_overload() {
     assert_eq!(text(&kept.call_id), "two");
 }
 
-// RFC 3261 §16.7 item 6: "If the only response that was received is a 503, the proxy SHOULD generate a
-// 500 response and forward that upstream."
+// RFC 3261 §16.7 item 6: "If the only response that was received is a 503, the proxy SHOULD
+// generate a 500 response and forward that upstream."
 #[test]
 fn a_call_that_no_back_end_answers_leaves_a_trace_too() {
     let mut s = Script::stateful();

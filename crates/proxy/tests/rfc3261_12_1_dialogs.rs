@@ -1,4 +1,4 @@
-//! RFC 3261 §12.1: which responses create a dialog, and what is known by it.
+//! RFC 3261 §12.1: the responses that create a dialog, and the requests that belong to it.
 
 mod limited;
 mod script;
@@ -10,8 +10,8 @@ use tidegate_proxy::Mode;
 const MODES: [Mode; 2] = [Mode::Transaction, Mode::Stateless];
 const BOB: &str = "sip:bob@192.0.2.1";
 
-/// §12.1: "Within this specification, only 2xx and 101-199 responses with a To tag, where the request
-/// was INVITE, will establish a dialog."
+/// §12.1: "Within this specification, only 2xx and 101-199 responses with a To tag, where the
+/// request was INVITE, will establish a dialog."
 #[test]
 fn a_response_to_another_method_creates_no_dialog() {
     for mode in MODES {
@@ -22,7 +22,8 @@ fn a_response_to_another_method_creates_no_dialog() {
     }
 }
 
-/// §12.1 asks for a To-tag. Else any INVITE of the caller would be within the dialog, and no call.
+/// §12.1 requires a To-tag. Otherwise any INVITE of the caller would be in-dialog and not counted
+/// as a call.
 #[test]
 fn ringing_without_a_to_tag_creates_no_dialog() {
     for mode in MODES {
@@ -49,7 +50,8 @@ fn a_2xx_without_a_to_tag_creates_one() {
     }
 }
 
-/// RFC 3261 §8.2.2.2 is about requests without To-tag: what has one makes no later INVITE a copy.
+/// RFC 3261 §8.2.2.2 is about requests without To-tag: a request with one makes no later INVITE a
+/// copy.
 #[test]
 fn an_invite_with_an_invented_to_tag_has_no_copies() {
     for mode in MODES {
@@ -64,7 +66,8 @@ fn an_invite_with_an_invented_to_tag_has_no_copies() {
     }
 }
 
-/// Nor does any other request with one begin a call, though its token leads to the back end.
+/// Nor does any other request with an invented To-tag start a call, even if its token leads to the
+/// back end.
 #[test]
 fn a_request_with_an_invented_to_tag_that_is_no_invite_begins_no_call() {
     for mode in MODES {
@@ -80,7 +83,8 @@ fn a_request_with_an_invented_to_tag_that_is_no_invite_begins_no_call() {
     }
 }
 
-/// RFC 3261 §17.2.3: the same branch and method are the same request, however far its call has come.
+/// RFC 3261 §17.2.3: the same branch and method mean the same request, whatever the state of its
+/// call.
 #[test]
 fn an_invite_that_comes_again_after_its_2xx_is_no_other_call() {
     let mut s = limited(Mode::Stateless, [calls(5); 2]);

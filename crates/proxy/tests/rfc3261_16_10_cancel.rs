@@ -27,7 +27,7 @@ fn our_cancel_matches_the_invite_that_we_sent() {
         assert_eq!(ours.header(name), out.header(name));
     }
     assert_eq!(ours.header("CSeq"), "1 CANCEL");
-    // Sent again at 500 ms, 1500 ms, … as any request, until it is answered.
+    // Retransmitted at 500 ms, 1500 ms, … like any request, until it is answered.
     s.pass(Duration::from_millis(1500));
     assert_eq!(s.sent(), [ours.clone(), ours.clone()]);
     s.send(BACKEND_A, &ours.answer("200 OK"));
@@ -67,7 +67,7 @@ fn a_callee_that_heeds_no_cancel_is_given_up() {
     assert_eq!(up.header("To"), ok.header("To"));
 }
 
-/// §16.10: what waits for its turn has none any more.
+/// §16.10: waiting groups are no longer tried.
 #[test]
 fn a_cancelled_fork_goes_no_further() {
     let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000), (BACKEND_C, 100)]);
@@ -88,8 +88,8 @@ fn a_cancelled_fork_goes_no_further() {
 }
 
 /// §16.10: "If a response context is not found, the element does not have any knowledge of the
-/// request to apply the CANCEL to. It MUST statelessly forward the CANCEL request". Here that
-/// takes a call that is known.
+/// request to apply the CANCEL to. It MUST statelessly forward the CANCEL request". Here this
+/// requires a known call.
 #[test]
 fn a_cancel_of_nothing_is_answered_481() {
     let mut s = Script::stateful();

@@ -1,4 +1,4 @@
-//! RFC 3261 §16.10, §16.11: CANCEL and ACK of requests that a process before this one has sent.
+//! RFC 3261 §16.10, §16.11: CANCEL and ACK of requests that a previous process has sent.
 
 mod script;
 
@@ -16,7 +16,7 @@ fn cancel(call: &str) -> String {
     request("CANCEL", "sip:bob@192.0.2.1", call, 1, "")
 }
 
-/// A process and the one after it, both with these settings.
+/// Makes a process and its successor, both with these settings.
 fn restarted(adjust: impl Fn(&mut Settings)) -> [Script; 2] {
     [(Seed(0), None), (Seed(1), Some(Seed(0)))].map(|(seed, before)| {
         Script::with(Policy::Rr, |settings| {
@@ -35,7 +35,7 @@ fn with_pool(backends: &[&str], policy: Policy, mode: Mode) -> [Script; 2] {
     restarted(|settings| settings.pools = vec![pool(backends, policy, mode)])
 }
 
-/// An INVITE that rings where it was sent.
+/// Sends an INVITE and lets its target ring.
 fn ringing(s: &mut Script, call: &str) -> Sent {
     let sent = s.send(CALLER, &invite(call)).pop().unwrap();
     s.send(&sent.to.to_string(), &sent.answer("180 Ringing"));
@@ -50,8 +50,8 @@ fn is_of(cancel: &Sent, invite: &Sent) -> bool {
 
 const MODES: [Mode; 3] = [Mode::Transaction, Mode::Stateless, Mode::Adaptive];
 
-/// §16.10: "It MUST statelessly forward the CANCEL request". §9.1: "the branch parameter" is that of
-/// the INVITE, or the back end does not know what is cancelled.
+/// §16.10: "It MUST statelessly forward the CANCEL request". §9.1: "the branch parameter" is that
+/// of the INVITE; otherwise the back end cannot match the CANCEL.
 #[test]
 fn a_cancel_finds_the_only_back_end_after_a_restart() {
     for mode in MODES {
@@ -60,11 +60,11 @@ fn a_cancel_finds_the_only_back_end_after_a_restart() {
         let sent = after.send(CALLER, &cancel("c1"));
         let ours: Vec<_> = sent.iter().filter(|sent| is_of(sent, &out)).collect();
         assert_eq!(ours.len(), 1, "{mode:?} {sent:#?}");
-        // Both Vias: the answer goes back as it came.
+        // Both Vias: the response goes back the same way.
         assert_eq!(ours[0].all("Via").len(), 2);
         let ok = after.one(BACKEND_A, &ours[0].answer("200 OK"));
         assert_eq!((ok.to, ok.start()), (address(CALLER), "SIP/2.0 200 OK"));
-        // §16.11: where nobody else is asked each answer passes.
+        // §16.11: if only one back end is asked, each response is forwarded.
         if mode != Mode::Adaptive {
             assert_eq!(after.one(BACKEND_A, &ours[0].answer("200 OK")), ok);
         }
@@ -72,12 +72,12 @@ fn a_cancel_finds_the_only_back_end_after_a_restart() {
         assert_eq!(ended.to, address(CALLER));
         let ack = after.one(CALLER, &request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n"));
         assert_eq!((ack.to, ack.branch()), (address(BACKEND_A), out.branch()), "{mode:?}");
-        // Nothing is held of it.
+        // No state of it is kept.
         assert_eq!((after.live(), after.counters.calls.get()), ((0, 0), 0));
     }
 }
 
-/// Where the policy goes by the request alone there is one that may have it, also with many.
+/// If the policy selects by the request alone, only one back end may have it, even of many.
 #[test]
 fn a_cancel_goes_where_the_hash_says() {
     let backends: Vec<_> = (1..=20).map(|i| format!("10.0.9.{i}:5070")).collect();
@@ -93,8 +93,8 @@ fn a_cancel_goes_where_the_hash_says() {
     }
 }
 
-/// §16.10 again, where nobody knows which back end it was: all are asked, and the best answer is the
-/// caller's.
+/// §16.10 again, when it is unknown which back end has the INVITE: all are asked, and the caller
+/// gets the best response.
 #[test]
 fn a_cancel_asks_those_that_may_have_it() {
     for mode in [Mode::Transaction, Mode::Stateless] {
@@ -104,7 +104,7 @@ fn a_cancel_asks_those_that_may_have_it() {
         let sent = after.send(CALLER, &cancel("c1"));
         assert_eq!(sent.len(), 3);
         assert!(is_of(&sent[0], &out));
-        // Who has never heard of it says so; that is not the answer.
+        // A back end that does not know the INVITE says so; that response is not forwarded.
         assert!(after.send(BACKEND_B, &sent[1].answer("481 No Such Call")).is_empty());
         assert!(after.send(BACKEND_B, &sent[1].answer("481 No Such Call")).is_empty());
         let ok = after.one(BACKEND_A, &sent[0].answer("200 OK"));
@@ -127,8 +127,8 @@ fn a_cancel_that_nobody_knows_is_denied_once() {
     }
 }
 
-/// Responses of before: each back end is cancelled once, however often it rings, and under one
-/// branch another one may have the INVITE too.
+/// Responses to the previous process: each back end is cancelled once, however often it rings, and
+/// another back end may have the INVITE with the same branch.
 #[test]
 fn each_back_end_that_rings_is_cancelled_once() {
     let [mut before, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Stateless);
@@ -144,7 +144,7 @@ fn each_back_end_that_rings_is_cancelled_once() {
     assert!(sent.iter().all(|sent| sent.branch() == out.branch()));
 }
 
-/// A back end that never answers holds up a denial for no longer than the third copy.
+/// A back end that never answers delays a denial until the third copy at most.
 #[test]
 fn whoever_is_silent_is_not_waited_for() {
     let [_, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);
@@ -156,7 +156,7 @@ fn whoever_is_silent_is_not_waited_for() {
     }
 }
 
-/// All branches of a fork are cancelled, each by its own branch.
+/// All branches of a fork are cancelled, each with its own branch parameter.
 #[test]
 fn a_fork_is_cancelled_after_a_restart() {
     let [mut before, mut after] = restarted(|settings| {
@@ -166,7 +166,7 @@ fn a_fork_is_cancelled_after_a_restart() {
         }];
     });
     let out = before.send(CALLER, &invite("c1")).split_off(1);
-    // One of them has said something meanwhile.
+    // One of them has responded meanwhile.
     after.one(BACKEND_B, &out[1].answer("180 Ringing"));
     let sent = after.send(CALLER, &cancel("c1"));
     assert_eq!(sent.len(), 3, "{sent:#?}");
@@ -175,8 +175,8 @@ fn a_fork_is_cancelled_after_a_restart() {
     }
 }
 
-/// What a response of before says is enough, even if nothing else is known: so it is when an address
-/// moves to another machine.
+/// A response to the previous process is sufficient, even if nothing else is known: for example
+/// when an address moves to another machine.
 #[test]
 fn a_response_of_before_says_where_the_call_is() {
     for mode in [Mode::Transaction, Mode::Stateless] {
@@ -191,8 +191,8 @@ fn a_response_of_before_says_where_the_call_is() {
     }
 }
 
-/// §17.1.1.3, §16.11: the ACK to a refusal has the branch of its INVITE. It goes only where a
-/// refusal has come from; §17.1.1.3 has nobody answer an ACK that leads nowhere.
+/// §17.1.1.3, §16.11: the ACK to a rejection has the branch of its INVITE. It goes only to a target
+/// that sent a rejection; by §17.1.1.3 a misrouted ACK gets no response.
 #[test]
 fn the_ack_to_a_refusal_goes_where_that_came_from() {
     let [mut before, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);
@@ -208,7 +208,7 @@ fn the_ack_to_a_refusal_goes_where_that_came_from() {
     assert_eq!(after.one(CALLER, &ack), sent, "and again the same");
 }
 
-/// §16.10 within a dialog, where the token says the back end.
+/// §16.10 within a dialog, where the token names the back end.
 #[test]
 fn a_cancel_within_a_dialog_finds_its_invite() {
     for (mode, later) in [(Mode::Transaction, 0), (Mode::Transaction, 301), (Mode::Stateless, 0)] {
@@ -218,7 +218,7 @@ fn a_cancel_within_a_dialog_finds_its_invite() {
         let route = format!("Totag\r\nRoute: {}\r\n", first.header("Record-Route"));
         let of = |method| request(method, "sip:bob@10.0.0.1:5070", "c1", 2, &route);
         let again = before.send(CALLER, &of("INVITE")).pop().unwrap();
-        // What rings longer has said so meanwhile.
+        // A callee that rings longer has responded meanwhile.
         after.pass(Duration::from_secs(later));
         if later > 0 {
             after.one(BACKEND_A, &again.answer("180 Ringing"));
@@ -227,7 +227,7 @@ fn a_cancel_within_a_dialog_finds_its_invite() {
     }
 }
 
-/// And for the calls of back ends.
+/// The same for calls from back ends.
 #[test]
 fn a_back_end_cancels_its_own_call() {
     let [mut before, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);
@@ -240,7 +240,7 @@ fn a_back_end_cancels_its_own_call() {
 }
 
 /// §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as their associated
-/// INVITE": rules that name INVITE are for both, and no policy chooses anew.
+/// INVITE": rules that name INVITE apply to both, and no policy selects again.
 #[test]
 fn a_cancel_goes_by_the_rule_of_its_invite() {
     let to_second = |settings: &mut Settings| {
@@ -269,28 +269,28 @@ fn a_cancel_goes_by_the_rule_of_its_invite() {
     assert!(trusting.backends.backends().iter().all(|backend| backend.assigned() == 0));
 }
 
-/// Cases that stay 481: nobody could match it, or too many would have to be asked.
+/// Cases that stay 481: no back end could match it, or too many would have to be asked.
 #[test]
 fn what_cannot_be_matched_is_denied() {
-    // Nothing is known of a process before this one.
+    // No previous process is known.
     let mut first = Script::stateful();
     assert_eq!(first.status(CALLER, &cancel("c1")), 481);
-    // It was so long ago that what rings has said so: a script begins at one second.
+    // So long after the start that a ringing callee has responded: a script starts at one second.
     let [_, mut late] = with_pool(&[BACKEND_A], Policy::Rr, Mode::Transaction);
     late.pass(Duration::from_secs(299));
     assert_eq!(late.status(CALLER, &cancel("c1")), 481);
-    // More back ends than are asked.
+    // More back ends than the limit.
     let many: Vec<_> = (1..=9).map(|i| format!("10.0.9.{i}:5070")).collect();
     let many: Vec<_> = many.iter().map(String::as_str).collect();
     for mode in MODES {
         let [_, mut after] = with_pool(&many, Policy::Rr, mode);
         assert_eq!(after.status(CALLER, &cancel("c1")), 481, "{mode:?}");
-        // Two ways to have it, where both are open.
+        // Two possible kinds of branch, if the mode allows both.
         let [_, mut after] = with_pool(&many[..8], Policy::Rr, mode);
         let copies = if mode == Mode::Adaptive { 1 } else { 8 };
         assert_eq!(after.send(CALLER, &cancel("c1")).len(), copies, "{mode:?}");
     }
-    // A Route to somebody else, an address that is not ours.
+    // A Route to another element, at an address that is not ours.
     let [_, mut after] = with_pool(&[BACKEND_A], Policy::Rr, Mode::Transaction);
     let routed = cancel("c1").replacen("From:", "Route: <sip:203.0.113.9;lr>\r\nFrom:", 1);
     assert_eq!(after.status(CALLER, &routed), 481);
@@ -311,8 +311,8 @@ fn cancels_that_are_asked_about_are_bounded() {
     assert_eq!(after.send(CALLER, &cancel("more")).len(), 2);
 }
 
-/// With several shards the others are asked first; then it is at home again, whose number stands in
-/// the branch.
+/// With several shards the others are tried first; then the CANCEL returns to its first shard,
+/// whose number is in the branch.
 #[test]
 fn a_cancel_comes_home_to_the_shard_where_its_invite_was() {
     let of = |shard: u16| {
@@ -336,7 +336,7 @@ fn a_cancel_comes_home_to_the_shard_where_its_invite_was() {
     assert!(is_of(&sent[0], &out));
 }
 
-/// A CANCEL of what this process has sent has the branch that this one gave it.
+/// A CANCEL of a request that this process sent has the branch that this process gave it.
 #[test]
 fn a_cancel_of_what_is_known_goes_as_ever() {
     let [_, mut after] = with_pool(&[BACKEND_A, BACKEND_B], Policy::Rr, Mode::Transaction);

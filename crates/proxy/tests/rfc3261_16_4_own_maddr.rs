@@ -1,4 +1,4 @@
-//! RFC 3261 §16.4, §16.6: what a Request-URI must not say when it goes on.
+//! RFC 3261 §16.4, §16.6: parts that a forwarded Request-URI must not have.
 
 mod script;
 
@@ -15,9 +15,9 @@ fn proxies() -> [Script; 2] {
 }
 
 /// §16.4: "If the Request-URI has a maddr parameter with a value the proxy is responsible for, and
-/// the request was received using the port and transport indicated (explicitly or by default) in the
-/// Request-URI, the proxy MUST strip the maddr and any non-default port or transport parameter and
-/// continue processing as if those values had not been present in the request."
+/// the request was received using the port and transport indicated (explicitly or by default) in
+/// the Request-URI, the proxy MUST strip the maddr and any non-default port or transport parameter
+/// and continue processing as if those values had not been present in the request."
 #[test]
 fn an_maddr_of_ours_is_stripped() {
     for mut s in proxies() {
@@ -35,7 +35,7 @@ fn an_maddr_of_ours_is_stripped() {
     }
 }
 
-/// With a port of its own, which goes too.
+/// With a non-default port, which is removed too.
 #[test]
 fn the_port_goes_with_the_maddr() {
     let mut s = Script::with(Policy::Rr, |settings| {
@@ -73,7 +73,7 @@ fn a_method_is_no_part_of_a_request_uri() {
     }
 }
 
-/// What is sent again, and the ACK and CANCEL of a branch, have the URI of what was sent (§9.1,
+/// Retransmissions, and the ACK and CANCEL of a branch, have the URI that was sent (§9.1,
 /// §17.1.1.3).
 #[test]
 fn all_of_a_branch_has_the_uri_that_was_sent() {

@@ -4,7 +4,7 @@ mod script;
 
 use script::{BACKEND_A, CALLER, Script, Sent, address, invite, request};
 
-/// With a caller who may name where his requests go.
+/// Makes a proxy whose caller may route its requests anywhere.
 fn trusting() -> Script {
     Script::with(tidegate_balance::Policy::Rr, |settings| {
         settings.pools[0].mode = tidegate_proxy::Mode::Transaction;
@@ -12,7 +12,7 @@ fn trusting() -> Script {
     })
 }
 
-/// The Record-Route URI of a call that is set up.
+/// Sets up a call; returns its Record-Route URI.
 fn record_route(s: &mut Script) -> String {
     let out = s.send(CALLER, &invite("c1")).remove(1);
     let ok = s.one(BACKEND_A, &out.answer("200 OK"));
@@ -39,10 +39,10 @@ fn what_a_strict_router_before_us_has_done_is_undone() {
     assert_eq!(out.to.to_string(), BACKEND_A);
     assert_eq!(out.start(), "BYE sip:bob@10.0.0.1:5070 SIP/2.0");
     assert_eq!(out.all("Route"), [""; 0]);
-    // It is sent again the same.
+    // Its retransmission is equal.
     s.pass(std::time::Duration::from_millis(500));
     assert_eq!(s.sent(), std::slice::from_ref(&out));
-    // Without the call in the table the token that came in the Request-URI leads there.
+    // Without the call entry the token from the Request-URI leads there.
     let mut other = Script::stateful();
     let routes = "Route: <sip:next.example.com;lr>, <sip:bob@10.0.0.1:5070>\r\n";
     let out = other.one(CALLER, &bye(&ours, routes));
@@ -51,7 +51,7 @@ fn what_a_strict_router_before_us_has_done_is_undone() {
     assert_eq!(out.all("Route"), ["<sip:next.example.com;lr>"]);
 }
 
-/// Only a value of ours is undone: anybody may write our address.
+/// Only a value of ours is undone: any source may write our address.
 #[test]
 fn a_request_uri_that_names_us_without_a_token_stays() {
     let mut s = Script::stateful();
@@ -74,14 +74,14 @@ fn a_strict_router_behind_us_gets_what_it_expects() {
     assert_eq!(out.to, address("203.0.113.5:5090"));
     assert_eq!(out.start(), "INVITE sip:203.0.113.5:5090 SIP/2.0");
     assert_eq!(out.all("Route"), ["<sip:far.example.com;lr>, <sip:bob@example.net>"]);
-    // §17.1.1.3: its ACK goes the same way.
+    // §17.1.1.3: its ACK takes the same path.
     let sent = s.send("203.0.113.5:5090", &out.answer("404 Not Found"));
     assert_eq!(sent[0].start(), "ACK sip:203.0.113.5:5090 SIP/2.0");
     assert_eq!(sent[0].all("Route"), out.all("Route"));
 }
 
-/// §19.1.1, table 1: headers and `method` are not allowed in a Request-URI. §16.6 item 2: they "MUST be
-/// removed"; whoever reads headers there takes them for header fields.
+/// §19.1.1, table 1: headers and `method` are not allowed in a Request-URI. §16.6 item 2: they
+/// "MUST be removed"; an element that reads headers there takes them for header fields.
 #[test]
 fn what_a_route_says_beyond_an_address_is_not_in_the_request_uri() {
     let mut s = trusting();
@@ -92,7 +92,7 @@ fn what_a_route_says_beyond_an_address_is_not_in_the_request_uri() {
     }
 }
 
-/// A Route that fills more lines than there are edits for is refused, and harms nobody.
+/// A Route with more lines than the limit on edits is rejected, without harm to others.
 #[test]
 fn more_routes_than_can_be_rewritten_are_a_400() {
     let mut s = trusting();

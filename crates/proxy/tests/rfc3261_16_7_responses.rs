@@ -1,4 +1,4 @@
-//! RFC 3261 §16.7: which responses go up, and when.
+//! RFC 3261 §16.7: which responses are forwarded, and when.
 
 mod script;
 
@@ -8,7 +8,7 @@ use script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, invite, requ
 
 const THREE: [(&str, u16); 3] = [(BACKEND_A, 1000), (BACKEND_B, 1000), (BACKEND_C, 1000)];
 
-/// A call that is offered to all of them: the INVITE that each has.
+/// Starts a call that forks to all back ends; returns the INVITE of each.
 fn forked(s: &mut Script) -> [Sent; 3] {
     let mut sent = s.send(CALLER, &invite("c1"));
     assert_eq!(starts(&sent)[0], (CALLER, "SIP/2.0 100 Trying"));
@@ -44,9 +44,9 @@ fn provisional_responses_and_every_2xx_go_up_at_once() {
             (BACKEND_C, "CANCEL sip:bob@192.0.2.1 SIP/2.0"),
         ]
     );
-    // The other has answered in that moment: both are calls of the caller's now.
+    // The other one answered at the same moment: the caller has both calls now.
     assert_eq!(starts(&s.send(BACKEND_C, &c.answer("200 OK"))), [(CALLER, "SIP/2.0 200 OK")]);
-    // What loses is acknowledged, and goes no further.
+    // The losing branch is acknowledged and its response not forwarded.
     let sent = s.send(BACKEND_A, &a.answer("487 Request Terminated"));
     assert_eq!(starts(&sent), [(BACKEND_A, "ACK sip:bob@192.0.2.1 SIP/2.0")]);
     assert_eq!(starts(&s.send(BACKEND_A, &a.answer("180 Ringing"))), []);
@@ -131,13 +131,13 @@ fn all_challenges_go_up_together() {
 #[test]
 fn a_503_goes_up_as_500() {
     let mut s = Script::forking(&THREE[..1]);
-    // Long enough that its responses amplify nothing.
+    // Long enough that its responses are no amplification.
     let long = format!("Subject: {}\r\n", "x".repeat(400));
     let sent = s.send(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "c1", 1, &long));
     let up = s.send(BACKEND_A, &sent[1].answer("503 Service Unavailable")).remove(1);
     assert_eq!(up.start(), "SIP/2.0 500 Server Internal Error");
     assert!(!up.header("To").contains("tag=callee"), "it is ours");
-    // RFC 3261 §17.2.1: and it is repeated until its ACK comes.
+    // RFC 3261 §17.2.1: it is repeated until its ACK comes.
     s.pass(Duration::from_millis(1600));
     assert_eq!(s.sent(), [up.clone(), up.clone()]);
     let tag = up.header("To").split_once(";tag=").unwrap().1;
@@ -147,7 +147,7 @@ fn a_503_goes_up_as_500() {
     assert_eq!((s.sent().len(), s.live()), (0, (0, 0)));
 }
 
-/// RFC 3261 §17.1.3: the CSeq's method and the branch name the transaction.
+/// RFC 3261 §17.1.3: the CSeq's method and the branch identify the transaction.
 #[test]
 fn a_response_that_matches_nothing_goes_nowhere() {
     let mut s = Script::stateful();
@@ -157,7 +157,7 @@ fn a_response_that_matches_nothing_goes_nowhere() {
     let forged =
         out.answer("200 OK").replace(out.branch(), "z9hG4bKAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
     assert_eq!(starts(&s.send(BACKEND_A, &forged)), []);
-    // RFC 6026 §8.9: nor once the transaction is over.
+    // RFC 6026 §8.9: nor after the transaction has ended.
     s.send(BACKEND_A, &out.answer("404 Not Found"));
     ack_to_refusal(&mut s);
     s.pass(Duration::from_secs(40));

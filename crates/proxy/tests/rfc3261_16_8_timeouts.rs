@@ -1,5 +1,5 @@
-//! RFC 3261 §16.6 item 11, §16.8, §16.9: what ends a branch that does not answer. RFC 4320: what
-//! a request other than INVITE is told of it.
+//! RFC 3261 §16.6 item 11, §16.8, §16.9: how an unanswered branch ends. RFC 4320: the responses to
+//! requests other than INVITE in that case.
 
 mod script;
 
@@ -50,7 +50,7 @@ fn a_callee_that_rings_for_ever_is_cancelled_by_timer_c() {
         starts(&sent),
         [(BACKEND_A, "CANCEL sip:bob@192.0.2.1 SIP/2.0"), (CALLER, "SIP/2.0 408 Request Timeout"),]
     );
-    // What comes of it is acknowledged here.
+    // Its response is acknowledged here.
     let sent = s.send(BACKEND_A, &out.answer("487 Request Terminated"));
     assert_eq!(starts(&sent), [(BACKEND_A, "ACK sip:bob@192.0.2.1 SIP/2.0")]);
 }
@@ -83,7 +83,7 @@ fn where_nobody_listens_another_is_tried_and_then_nobody() {
     assert_eq!(starts(&s.sent()), [(CALLER, "SIP/2.0 500 Server Internal Error")]);
 }
 
-/// Silence is no error of the transport: the last target has until Timer B.
+/// Silence is no transport error: the last target has until Timer B.
 #[test]
 fn a_slow_back_end_is_not_a_dead_one() {
     let mut s = Script::stateful();
@@ -120,8 +120,8 @@ fn a_request_other_than_invite_is_told_that_it_has_come_and_not_that_it_is_over(
     assert_eq!(s.live(), (0, 0));
 }
 
-/// A regression: the target that was given up for an unreachable one kept its own time limit, at
-/// which the next one was given up as well.
+/// A regression: a target abandoned as unreachable kept its own time limit, at which the next one
+/// was abandoned too.
 #[test]
 fn the_next_target_has_all_its_time() {
     let mut s = Script::stateful();
@@ -135,7 +135,7 @@ fn the_next_target_has_all_its_time() {
     assert!(s.sent().iter().all(|again| *again == b));
 }
 
-/// A regression: who has asked for what nobody answers was taken for down.
+/// A regression: a back end that sent a request that was never answered was marked as down.
 #[test]
 fn a_back_end_is_not_to_blame_for_whom_it_calls() {
     let mut s = Script::stateful();
@@ -146,7 +146,7 @@ fn a_back_end_is_not_to_blame_for_whom_it_calls() {
     assert!(a.is_up(s.now) && a.failures() == 0);
 }
 
-/// A regression: what was said of an earlier message was taken for said of this one.
+/// A regression: an error report for an earlier message was applied to this one.
 #[test]
 fn an_error_of_before_says_nothing_of_what_is_sent_later() {
     let mut s = only_one();

@@ -1,4 +1,4 @@
-//! RFC 3261 §16: what is changed in a request, and in a response, and nothing else.
+//! RFC 3261 §16: the changes to a request and to a response; all else is unchanged.
 
 mod script;
 
@@ -44,7 +44,7 @@ fn max_forwards_is_decremented_or_added() {
 
 // §8.1.1.7: "The protocol name and protocol version in the header field MUST be SIP and 2.0,
 // respectively." §16.3 item 1. A server that cannot parse a Via below ours drops the request
-// without a word, as if it were dead.
+// silently, as if the server were down.
 #[test]
 fn a_via_below_the_first_that_is_broken_is_answered_400() {
     for mode in [Mode::Stateless, Mode::Transaction] {
@@ -66,7 +66,7 @@ fn a_via_below_the_first_that_is_broken_is_answered_400() {
 }
 
 // §21.5.7: "The server was unable to process the request since the message length exceeded its
-// capabilities." What can be answered is never left without an answer.
+// capabilities." Every request that can be answered is answered.
 #[test]
 fn a_request_of_many_header_lines_is_forwarded_and_one_of_too_many_answered_513() {
     for mode in [Mode::Stateless, Mode::Transaction] {
@@ -81,7 +81,7 @@ fn a_request_of_many_header_lines_is_forwarded_and_one_of_too_many_answered_513(
         let reply = script.one(CALLER, &with("c2", FIELDS_MAX - own + 1));
         assert_eq!(reply.start(), "SIP/2.0 513 Message Too Large");
         assert_eq!((reply.all("Odd").len(), reply.all("Via").len()), (0, 1));
-        // As many as a datagram holds; nothing answers an ACK.
+        // As many as a datagram holds; an ACK gets no response.
         assert_eq!(script.status(CALLER, &with("c3", 8000)), 513);
         assert!(script.send(CALLER, &with("c4", 2000).replace("INVITE", "ACK")).is_empty());
     }
@@ -192,10 +192,9 @@ fn without_rport_a_reply_goes_to_the_vias_port_at_the_source_address() {
     assert_eq!(script.one("198.51.100.7:40000", &text).to, address("198.51.100.7:5098"));
 }
 
-// §16.11: "the component of the branch parameter that makes it unique MUST be the same
-// each time a retransmitted request is forwarded." Computed from the received branch, it
-// is the same for the CANCEL (§9.1) and the ACK to a non-2xx (§17.1.1.3) as for their
-// INVITE.
+// §16.11: "the component of the branch parameter that makes it unique MUST be the same each time a
+// retransmitted request is forwarded." It is computed from the received branch, so the CANCEL
+// (§9.1) and the ACK to a non-2xx (§17.1.1.3) have that of their INVITE.
 #[test]
 fn copies_of_a_request_get_one_branch() {
     let mut script = Script::new();
@@ -208,8 +207,8 @@ fn copies_of_a_request_get_one_branch() {
     let ack = script.one(CALLER, &request("ACK", "sip:bob@192.0.2.1", "c1", 1, "Totag\r\n"));
     assert_eq!((ack.branch(), ack.to), (first.branch(), first.to));
 
-    // A process with the same key that has other calls, as after a restart: what the
-    // caller repeats must not look like another request (§8.2.2.2).
+    // A process with the same key and other calls, as after a restart: the caller's retransmission
+    // must not look like another request (§8.2.2.2).
     let mut restarted = Script::new();
     let other = restarted.one(CALLER, &invite("c2"));
     assert_ne!(other.branch(), first.branch());
@@ -219,7 +218,7 @@ fn copies_of_a_request_get_one_branch() {
     assert_ne!(next.branch(), first.branch());
 }
 
-// §16.11 for clients of RFC 2543, whose branch says nothing.
+// §16.11 for clients of RFC 2543, whose branch is not unique.
 #[test]
 fn a_branch_without_the_cookie_is_not_trusted_to_be_unique() {
     let mut script = Script::new();
@@ -255,7 +254,7 @@ fn a_response_that_is_not_ours_goes_nowhere() {
     assert!(script.send(BACKEND_A, &forged).is_empty());
     let foreign = sent.answer("200 OK").replace(sent.branch(), "z9hG4bK1");
     assert!(script.send(BACKEND_A, &foreign).is_empty());
-    // With only our Via it leads nowhere.
+    // With only our Via it has no target.
     let lone: String =
         sent.answer("200 OK").replace(&format!("Via: {}\r\n", sent.all("Via")[1]), "");
     assert!(script.send(BACKEND_A, &lone).is_empty());
@@ -265,7 +264,7 @@ fn a_response_that_is_not_ours_goes_nowhere() {
     assert_eq!(script.send(BACKEND_A, &sent.answer("200 OK")).len(), 1, "the true one passes");
 }
 
-// §16.6 item 4: Record-Route in what begins a dialog, above any other; its URI has lr.
+// §16.6 item 4: a request that starts a dialog gets a Record-Route above any other; its URI has lr.
 #[test]
 fn record_route_is_inserted_where_a_dialog_begins() {
     let mut script = Script::new();
@@ -284,8 +283,8 @@ fn record_route_is_inserted_where_a_dialog_begins() {
     }
 }
 
-// §16.6 item 4 where the sides see us at different addresses: both stand in the route
-// set, the nearer one on top, so that each side's requests come to its own address.
+// §16.6 item 4 when the sides see us at different addresses: both stand in the route set, the
+// nearer one on top, so that each side's requests come to its own address.
 #[test]
 fn between_two_listeners_each_side_gets_its_own_address() {
     const INNER: &str = "[fd00::1]:5060";
@@ -306,7 +305,7 @@ fn between_two_listeners_each_side_gets_its_own_address() {
     let ok = script.serve().remove(0);
     assert_eq!((ok.from, ok.to), (address(PROXY), address(CALLER)));
 
-    // §12.1.2: the caller's route set is the reverse; both values are taken off.
+    // §12.1.2: the caller's route set is the reverse; both values are removed.
     let route = format!("Totag\r\nRoute: {}, {}\r\n", routes[1], routes[0]);
     let bye = script.one(CALLER, &request("BYE", "sip:bob@[fd00::2]:5070", "c1", 2, &route));
     assert_eq!(bye.to, address(INNER_BACKEND));
@@ -325,7 +324,7 @@ fn options_to_ourselves_is_answered() {
             assert!(!reply.all("Accept").is_empty() && !reply.all("Allow").is_empty());
         }
     }
-    // One for a user is the pool's.
+    // One for a user goes to the pool.
     assert_eq!(
         script.one(CALLER, &request("OPTIONS", "sip:bob@192.0.2.1", "o2", 1, "")).to,
         address(BACKEND_A)

@@ -1,4 +1,4 @@
-//! RFC 3261 §17.2.3 and RFC 6026 §8.9 at the proxy: which message belongs to which transaction.
+//! RFC 3261 §17.2.3 and RFC 6026 §8.9 at the proxy: matching of messages to transactions.
 
 mod script;
 
@@ -57,8 +57,8 @@ fn of_process(seed: u64) -> Script {
     })
 }
 
-/// RFC 6026 §8.9 has a proxy drop what it did not ask for. What the process before this one has
-/// asked for goes back, and touches no transaction of this one.
+/// RFC 6026 §8.9: a proxy drops a response that matches no transaction. A response to a request of
+/// the previous process is forwarded, and affects no transaction of this one.
 #[test]
 fn what_came_before_a_restart_still_goes_back() {
     let mut before = of_process(1);
@@ -69,18 +69,18 @@ fn what_came_before_a_restart_still_goes_back() {
     assert_eq!((ok.to.to_string().as_str(), ok.all("Via").len()), (CALLER, 1));
     assert_eq!(ok.header("Call-ID"), "c1");
     assert_eq!(after.live(), (1, 1), "the same slot, and another call");
-    // With another key it is nobody's.
+    // With another key it is foreign.
     let mut foreign = Script::with(Policy::Rr, |settings| {
         settings.pools[0].mode = Mode::Transaction;
         settings.secret = secret(2);
     });
     assert_eq!(foreign.send(BACKEND_A, &old.answer("200 OK")), []);
-    // Nor does it go to whom the Via below says, but only to whom it said.
+    // It goes only to the target of the original Via, not to that of a changed one.
     let redirected = old.answer("200 OK").replace("198.51.100.7:5060", ELSEWHERE);
     assert_eq!(after.send(BACKEND_A, &redirected), []);
 }
 
-/// A table that is full refuses what is new, before it has chosen a back end for it.
+/// A full table rejects new requests before it selects a back end.
 #[test]
 fn a_full_table_is_a_503_and_what_it_holds_goes_on() {
     let mut s = Script::with(Policy::Rr, |settings| {
@@ -94,7 +94,7 @@ fn a_full_table_is_a_503_and_what_it_holds_goes_on() {
     assert_eq!(starts(&sent)[1], (CALLER, "SIP/2.0 486 Busy Here"));
 }
 
-/// Peers choose how long their messages are, and may not choose how much memory they take.
+/// Peers choose the length of their messages, and must not control the memory that these use.
 #[test]
 fn a_table_full_of_long_messages_is_full() {
     let mut s = Script::with(Policy::Rr, |settings| {
@@ -109,7 +109,7 @@ fn a_table_full_of_long_messages_is_full() {
     let first = s.one(CALLER, &long("c1"));
     s.one(CALLER, &long("c2"));
     assert_eq!(s.status(CALLER, &long("c3")), 503);
-    // Answered, the requests are not kept any more.
+    // Answered requests are no longer kept.
     assert!(first.start().starts_with("MESSAGE"));
     s.send(BACKEND_A, &first.answer("200 OK"));
     s.one(CALLER, &long("c4"));

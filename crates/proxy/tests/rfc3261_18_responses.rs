@@ -1,4 +1,4 @@
-//! RFC 3261 §18: which responses are ours, and where they go.
+//! RFC 3261 §18: which responses are ours, and their targets.
 
 mod script;
 
@@ -31,7 +31,7 @@ fn a_response_with_the_sent_by_of_another_is_discarded() {
     }
 }
 
-/// It is ours however it is written.
+/// It is ours in any spelling.
 #[test]
 fn our_sent_by_may_be_written_in_another_way() {
     let mut s = Script::with(Policy::Rr, |settings| {
@@ -48,7 +48,7 @@ fn our_sent_by_may_be_written_in_another_way() {
     assert!(s.send(BACKEND_A, &bound).is_empty(), "that is not what we insert");
 }
 
-/// Each listener has its own; a response may come to any of them.
+/// Each listener has its own; a response may arrive at any of them.
 #[test]
 fn the_sent_by_of_any_listener_is_ours() {
     let mut s = Script::with(Policy::Rr, |settings| {
@@ -61,8 +61,8 @@ fn the_sent_by_of_any_listener_is_ours() {
 
 /// §18.2.2: "if the Via header field value contains a "maddr" parameter, the response MUST be
 /// forwarded to the address listed there". It is for clients that have sent to a multicast group
-/// (§18.1.1), where Tidegate does not listen; of a request that came by unicast it would let
-/// strangers direct our responses at others. So it is not obeyed, whoever asks.
+/// (§18.1.1), where Tidegate does not listen; in a unicast request it would let strangers direct
+/// our responses at others. So it is not obeyed for any source.
 #[test]
 fn an_maddr_in_a_via_sends_no_response_elsewhere() {
     for mut s in [Script::new(), Script::stateful()] {

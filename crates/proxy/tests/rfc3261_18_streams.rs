@@ -1,4 +1,4 @@
-//! RFC 3261 §18: messages on streams take the connection that they belong to.
+//! RFC 3261 §18: messages on streams use the connection to which they belong.
 
 mod script;
 
@@ -30,7 +30,7 @@ struct Scene {
 type Carried = (u32, Sent);
 
 impl Scene {
-    /// Listens over UDP and TCP; back ends are reached over `inside`.
+    /// Makes a proxy that listens on UDP and TCP and reaches back ends over `inside`.
     fn new(inside: Transport, mode: Mode) -> Self {
         let outside = Listener::new(address(PROXY));
         let streams = Listener { transport: Transport::Tcp, ..outside.clone() };
@@ -67,7 +67,7 @@ impl Scene {
         self.sent()
     }
 
-    /// A peer opens a connection.
+    /// Opens a connection from a peer.
     fn accept(&mut self, number: u32, remote: &str) -> Flow {
         let id = ConnectionId::new(number).unwrap();
         let flow = Flow::connected(Transport::Tcp, address(PROXY), address(remote), id);
@@ -75,7 +75,7 @@ impl Scene {
         flow
     }
 
-    /// The connection opens that the proxy wants; what waited goes on it.
+    /// Opens the connection that the proxy wants; returns the messages that waited for it.
     fn open(&mut self) -> (Flow, Vec<Carried>) {
         let Connect { id, transport, local, remote } = self.streams.poll_connect().expect("one");
         let local = SocketAddr::new(local.ip(), 50_000);
@@ -111,7 +111,7 @@ fn only(sent: Vec<Carried>, start: &str) -> Carried {
     found.unwrap_or_else(|| panic!("no {start} in {sent:#?}"))
 }
 
-/// A phone on connection 2 has called, and the first back end has the INVITE.
+/// Lets a phone call on connection 2 until the first back end has the INVITE.
 fn called(scene: &mut Scene) -> (Flow, Flow, Sent) {
     let phone = scene.accept(2, PHONE);
     let sent = scene.offer(phone, &invite("TCP", "192.168.1.2:5060;rport"));
@@ -155,8 +155,8 @@ fn a_call_over_streams_goes_and_returns_on_its_connections() {
     assert_eq!((answer[0].0, answer[0].1.start()), (1, "SIP/2.0 200 OK"));
 }
 
-/// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed) response
-/// to the request."
+/// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
+/// response to the request."
 #[test]
 fn a_request_to_a_flow_that_is_gone_gets_430() {
     let mut scene = Scene::tcp();
@@ -201,8 +201,8 @@ fn a_refused_connection_leads_at_once_to_another_back_end_which_keeps_the_call()
     assert_eq!((ringing.len(), ringing[0].1.start()), (1, "SIP/2.0 180 Ringing"), "no CANCEL");
 }
 
-/// RFC 3261 §18.1.1: "it is RECOMMENDED that this connection be used". The port in a phone's Contact
-/// is seldom one where it listens.
+/// RFC 3261 §18.1.1: "it is RECOMMENDED that this connection be used". A phone seldom listens at
+/// the port in its Contact.
 #[test]
 fn a_phone_whose_contact_is_its_own_address_is_reached_on_its_connection() {
     let mut scene = Scene::tcp();
@@ -223,7 +223,7 @@ fn what_was_under_way_on_a_connection_that_broke_goes_elsewhere_soon() {
     let mut scene = Scene::tcp();
     let (_, backend, _) = called(&mut scene);
     scene.close(backend, CloseCause::Reset);
-    // Twice T1: the INVITE is one of what was sent before.
+    // Twice T1: the INVITE was sent before the connection broke.
     scene.pass(Duration::from_secs(1));
     let opened: Vec<_> = std::iter::from_fn(|| scene.streams.poll_connect()).collect();
     assert!(opened.iter().any(|c| c.remote == address(BACKEND_B)), "{opened:?}");
@@ -248,7 +248,7 @@ fn a_proxy_between_transports_names_itself_twice() {
     assert_eq!((number, sent.to, sent.from), (0, address(CALLER), address(PROXY)));
 }
 
-/// RFC 3261 §16.11: a stateless proxy has the connection in its branch.
+/// RFC 3261 §16.11: a stateless proxy puts the connection into its Via.
 #[test]
 fn without_transactions_a_response_finds_its_connection() {
     let mut scene = Scene::new(Transport::Tcp, Mode::Stateless);
@@ -260,7 +260,7 @@ fn without_transactions_a_response_finds_its_connection() {
     assert_eq!((sent.len(), sent[0].0, sent[0].1.start()), (1, 2, "SIP/2.0 200 OK"));
 }
 
-/// The sender of a request on a stream does not repeat it.
+/// The sender of a request on a stream does not retransmit it.
 #[test]
 fn what_leaves_a_stream_as_a_datagram_is_repeated_by_us() {
     for mode in [Mode::Stateless, Mode::Transaction] {
@@ -272,7 +272,7 @@ fn what_leaves_a_stream_as_a_datagram_is_repeated_by_us() {
     }
 }
 
-/// A back end that opens a connection of its own has another port there.
+/// A back end that opens a connection uses another port for it.
 #[test]
 fn a_back_end_is_known_on_a_connection_that_it_opened() {
     let mut scene = Scene::tcp();
@@ -286,7 +286,7 @@ fn a_back_end_is_known_on_a_connection_that_it_opened() {
 
 /// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a
 /// request (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503".
-/// §16.7 item 6 makes a 500 of that.
+/// §16.7 item 6 turns it into a 500.
 #[test]
 fn a_caller_hears_at_once_that_no_back_end_takes_a_connection() {
     let mut scene = Scene::tcp();

@@ -1,4 +1,4 @@
-//! Names in the Request-URI and in a Route, RFC 3263: a request waits until they are known.
+//! Names in the Request-URI and in a Route, RFC 3263: a request waits until they are resolved.
 
 mod script;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use script::{BACKEND_A, CALLER, Script, Sent, request};
 use tidegate_world::{Core, Query, QueryAnswer, QueryId, Question, RecordType, SrvRecord};
 
-/// A call that a back end makes to a name.
+/// Makes a request from a back end to a name.
 fn call(method: &str, to: &str) -> String {
     request(method, to, "c", 1, "").replace("198.51.100.7:5060", "10.0.0.1:5070")
 }
@@ -19,7 +19,8 @@ fn asked(s: &mut Script) -> Option<(QueryId, String, RecordType)> {
     Some((id, name.to_string(), record))
 }
 
-/// Answers all questions until there is none: with these SRV records, and addresses by name.
+/// Answers all queries until there are none, with these SRV records and the addresses of these
+/// names.
 fn answer(s: &mut Script, servers: &[(u16, &str, u16)], hosts: &[(&str, [u8; 4])]) -> Vec<Sent> {
     let ttl = Duration::from_secs(60);
     let mut sent = Vec::new();
@@ -49,7 +50,7 @@ fn to(sent: &[Sent]) -> Vec<String> {
     sent.iter().map(|sent| sent.to.to_string()).collect()
 }
 
-/// The requests among these.
+/// Returns the requests among these packets.
 fn forwarded(sent: Vec<Sent>) -> Vec<Sent> {
     sent.into_iter().filter(|sent| !sent.start().starts_with("SIP/2.0 ")).collect()
 }
@@ -71,14 +72,14 @@ fn a_request_waits_for_a_name_and_goes_to_the_first_server_of_its_service() {
     assert_eq!(to(&sent), ["203.0.113.1:5071"]);
     assert_eq!(sent[0].start(), "INVITE sip:carol@example.org SIP/2.0", "the URI stays");
     assert_eq!(outcome(&s.counters.parked_all), 3, "for NAPTR, SRV, and the address");
-    // The name is known now: nothing waits.
+    // The name is known now: no request waits.
     let sent = s.send(BACKEND_A, &call("OPTIONS", "sip:carol@example.org"));
     assert_eq!(to(&sent), ["203.0.113.1:5071"]);
 }
 
-/// RFC 3263 §4.3: "If a failure occurs, the client SHOULD create a new request, which is identical to
-/// the previous, but has a different value of the Via branch ID than the previous [...]. That request
-/// is sent to the next element in the list as specified by RFC 2782."
+/// RFC 3263 §4.3: "If a failure occurs, the client SHOULD create a new request, which is identical
+/// to the previous, but has a different value of the Via branch ID than the previous [...]. That
+/// request is sent to the next element in the list as specified by RFC 2782."
 #[test]
 fn a_target_that_fails_is_followed_by_the_next() {
     let mut s = Script::stateful();
@@ -86,7 +87,7 @@ fn a_target_that_fails_is_followed_by_the_next() {
     let servers = [(20, "two.example.org", 5072), (10, "one.example.org", 5071)];
     let hosts = [("one.example.org", [203, 0, 113, 1]), ("two.example.org", [203, 0, 113, 2])];
     let first = forwarded(answer(&mut s, &servers, &hosts));
-    // The second server's address is asked for meanwhile; another request finds both.
+    // The second server's address is queried meanwhile; another request finds both.
     s.pass(Duration::from_millis(1));
     let again = call("INVITE", "sip:carol@example.org").replace("Call-ID: c", "Call-ID: d");
     let again = again.replace("z9hG4bK-c", "z9hG4bK-d");
@@ -156,7 +157,8 @@ fn a_stranger_has_nothing_resolved() {
     assert!(asked(&mut s).is_none());
 }
 
-/// Of one source, and for one name, as many requests wait as it leaves places free.
+/// The number of requests that wait from one source, or for one name, is limited to the number of
+/// free places.
 #[test]
 fn no_more_requests_wait_than_there_may_be() {
     let mut s = Script::new();

@@ -1,4 +1,4 @@
-//! RFC 3325: who is believed who the caller is, and who is told.
+//! RFC 3325: whose asserted identity is trusted, and which elements receive it.
 
 mod script;
 
@@ -13,7 +13,7 @@ const PRIVACY: &str = "Privacy: user; ID ;critical\r\n";
 
 const ASSERTIONS: [&str; 2] = ["<sip:boss@example.com>", "<tel:+15550100>"];
 
-/// With and without transactions, and one whose listener believes the caller.
+/// Returns proxies with and without transactions.
 fn proxies() -> [Script; 2] {
     [Script::new(), Script::stateful()]
 }
@@ -31,7 +31,7 @@ fn call(s: &mut Script, more: &str) -> script::Sent {
     s.send(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "c1", 1, more)).pop().unwrap()
 }
 
-/// A response with further header lines.
+/// Returns a response with further header lines.
 fn with(answer: &str, more: &str) -> String {
     answer.replacen("From:", &format!("{more}From:"), 1)
 }
@@ -46,13 +46,14 @@ fn what_a_stranger_asserts_is_removed() {
         let sent = call(&mut s, &more);
         assert_eq!(sent.to, address(BACKEND_A));
         assert!(sent.all("P-Asserted-Identity").is_empty(), "{}", sent.text);
-        // A hint for whoever authenticates him, and his own wish: the back end's affair.
+        // A hint for the element that authenticates the caller, and the caller's own request: both
+        // are for the back end.
         assert_eq!(sent.all("P-Preferred-Identity"), ["<sip:alice@example.com>"]);
         assert_eq!(sent.all("Privacy"), ["user; ID ;critical"]);
     }
 }
 
-/// As many as a stranger likes to send.
+/// Any number of assertions.
 #[test]
 fn many_assertions_are_removed_as_one_is() {
     for mut s in proxies() {
@@ -61,7 +62,7 @@ fn many_assertions_are_removed_as_one_is() {
     }
 }
 
-/// What is sent again, to the same back end or another, is what was sent first.
+/// Copies of a request, to the same back end or another, equal the first one.
 #[test]
 fn copies_say_no_more_than_the_first() {
     let mut s = Script::stateful();
@@ -74,15 +75,15 @@ fn copies_say_no_more_than_the_first() {
     assert!(sent.iter().all(|sent| sent.all("P-Asserted-Identity").is_empty()));
 }
 
-/// §5: "If the proxy receives a message (request or response) from a node that it trusts, it can use
-/// the information in the P-Asserted-Identity header field, if any, as if it had authenticated the
-/// user itself."
+/// §5: "If the proxy receives a message (request or response) from a node that it trusts, it can
+/// use the information in the P-Asserted-Identity header field, if any, as if it had authenticated
+/// the user itself."
 #[test]
 fn what_a_trusted_source_asserts_is_kept() {
     let mut s = believing();
     let sent = call(&mut s, &format!("{ASSERTED}{PRIVACY}"));
     assert_eq!(sent.all("P-Asserted-Identity"), ASSERTIONS);
-    // It is told, too, and may still not send where it likes.
+    // The identity is sent to it too; it may still not send to any address.
     let answer = with(&sent.answer("200 OK"), &format!("{ASSERTED}{PRIVACY}"));
     assert_eq!(s.one(BACKEND_A, &answer).all("P-Asserted-Identity"), ASSERTIONS);
     let relayed = request("INVITE", "sip:bob@203.0.113.9", "c2", 1, "");
@@ -92,8 +93,8 @@ fn what_a_trusted_source_asserts_is_kept() {
 /// §7 of the value `id`: "If this token is present, proxies MUST remove all the P-Asserted-Identity
 /// header fields before forwarding messages to elements that are not trusted. If the Privacy header
 /// field value is set to "none" then the proxy MUST NOT remove the P-Asserted-Identity header
-/// fields." Without Privacy: "It is RECOMMENDED that the P-Asserted-Identity header fields SHOULD NOT
-/// be removed unless local privacy policies prevent it".
+/// fields." Without Privacy: "It is RECOMMENDED that the P-Asserted-Identity header fields SHOULD
+/// NOT be removed unless local privacy policies prevent it".
 #[test]
 fn whoever_wants_to_be_private_is_not_told_to_strangers() {
     for mut s in proxies() {
@@ -115,7 +116,7 @@ fn whoever_wants_to_be_private_is_not_told_to_strangers() {
     }
 }
 
-/// The same of responses, in both directions.
+/// The same for responses, in both directions.
 #[test]
 fn responses_are_treated_alike() {
     for mut s in proxies() {
@@ -136,7 +137,7 @@ fn responses_are_treated_alike() {
     }
 }
 
-/// Of a fork the best response is kept until it is sent.
+/// The best response of a fork is kept until it is sent.
 #[test]
 fn a_response_that_waits_is_filtered_as_well() {
     let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = Mode::Transaction);

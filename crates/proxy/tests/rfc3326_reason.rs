@@ -1,4 +1,4 @@
-//! RFC 3326: why a request is cancelled.
+//! RFC 3326: the reason of a CANCEL.
 
 mod script;
 
@@ -25,12 +25,12 @@ fn the_reason_of_a_cancel_is_copied_to_every_branch() {
     for cancel in cancels(&out) {
         assert_eq!(cancel.all("Reason"), reasons);
     }
-    // The one that has said nothing yet is cancelled as soon as it does.
+    // A branch without a response is cancelled as soon as it responds.
     let late = s.send(BACKEND_C, &sent[3].answer("180 Ringing"));
     assert_eq!(cancels(&late)[0].all("Reason"), reasons);
 }
 
-/// A stranger chooses how long it is.
+/// A stranger chooses its length.
 #[test]
 fn a_reason_that_is_too_long_is_left_out() {
     let mut s = Script::stateful();
@@ -43,7 +43,7 @@ fn a_reason_that_is_too_long_is_left_out() {
 
 /// §3.1: "A proxy forks an INVITE request and one of the branches returns a 200 (OK). The forking
 /// proxy includes this status code in a Reason header field in the CANCEL request that it sends to
-/// the rest of the branches." Else phones log a missed call.
+/// the rest of the branches." Otherwise phones log a missed call.
 #[test]
 fn losers_of_a_fork_are_told_that_the_call_was_answered() {
     let mut s = Script::forking(&FORK);
@@ -66,7 +66,7 @@ fn losers_to_a_refusal_for_all_are_told_which() {
     assert_eq!(cancels(&out)[0].all("Reason"), ["SIP;cause=603;text=\"Decline\""]);
 }
 
-/// A CANCEL without Reason, and a branch that is given up: nothing is made up.
+/// Neither a CANCEL without Reason nor an abandoned branch gets an invented Reason.
 #[test]
 fn no_reason_is_invented() {
     let mut s = Script::stateful();

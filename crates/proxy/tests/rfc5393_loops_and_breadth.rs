@@ -1,5 +1,5 @@
-//! RFC 5393: loops are told from spirals, and forks are limited. RFC 3261 §16.6: the order of a
-//! fork.
+//! RFC 5393: loops are distinguished from spirals, and forks are limited. RFC 3261 §16.6: the order
+//! of a fork.
 
 mod script;
 
@@ -8,7 +8,7 @@ use tidegate_proxy::{Rule, RuleTarget, Senders};
 
 const BY_Q: [(&str, u16); 3] = [(BACKEND_A, 200), (BACKEND_B, 1000), (BACKEND_C, 1000)];
 
-/// What a caller has sent, with another header line.
+/// Returns a caller's request with another header line.
 fn with(text: &str, line: &str) -> String {
     text.replacen("From:", &format!("{line}\r\nFrom:"), 1)
 }
@@ -27,7 +27,7 @@ fn a_fork_goes_by_q() {
     let next = s.send(BACKEND_C, &sent[2].answer("480 Temporarily Unavailable"));
     assert_eq!(starts(&next)[1], (BACKEND_A, invited));
     assert_eq!(s.one(BACKEND_A, &next[1].answer("200 OK")).to.to_string(), CALLER);
-    // The dialog is the back end's who has answered, and so is the call.
+    // The dialog and the call belong to the back end that has answered.
     assert!(next[1].header("Record-Route").contains("192.0.2.1:5060;lr"));
     assert_eq!(s.held(), [1, 0, 0]);
 }
@@ -62,7 +62,7 @@ fn too_little_breadth_is_a_440() {
     assert_eq!(s.live(), (0, 0));
 }
 
-/// A proxy whose back ends may send calls back into the pool.
+/// Makes a proxy whose back ends may send calls back into the pool.
 fn looping() -> Script {
     Script::with(tidegate_balance::Policy::Rr, |settings| {
         settings.pools[0].mode = tidegate_proxy::Mode::Transaction;
@@ -77,7 +77,7 @@ fn looping() -> Script {
     })
 }
 
-/// What an element sends on that has received `sent`: a Via more, a hop less.
+/// Returns `sent` as an element forwards it that has received it: one more Via, one hop less.
 fn onward(sent: &Sent, by: &str) -> String {
     let branch = format!("z9hG4bK-{}", &sent.branch()[20..]);
     let via = format!("Via: SIP/2.0/UDP {by};branch={branch}\r\nVia: ");
@@ -91,22 +91,22 @@ fn onward(sent: &Sent, by: &str) -> String {
 fn a_loop_is_refused_and_a_spiral_is_not() {
     let mut s = looping();
     let first = s.send(CALLER, &invite("c1")).remove(1);
-    // A back end sends it back: that is where its routing differs from the stranger's.
+    // A back end sends it back: its routing differs from that of the stranger's request.
     let second = s.send(BACKEND_A, &onward(&first, BACKEND_A)).remove(1);
     assert_eq!((second.to.to_string().as_str(), second.all("Via").len()), (BACKEND_B, 4));
-    // The other one sends it back as well; then the first again: nothing has changed since.
+    // The other back end sends it back too, then the first again: nothing has changed since.
     let third = s.send(BACKEND_B, &onward(&second, BACKEND_B)).remove(1);
     assert_eq!(third.to.to_string(), BACKEND_A);
     assert_eq!(s.status(BACKEND_A, &onward(&third, BACKEND_A)), 482);
-    // With another Request-URI it is another matter.
+    // With another Request-URI it is no loop.
     let moved = onward(&third, BACKEND_A).replacen("sip:bob@", "sip:carol@", 1);
     assert_eq!(starts(&s.send(BACKEND_A, &moved))[0], ("10.0.0.1:5070", "SIP/2.0 100 Trying"));
 }
 
 /// §4.1: "A SIP proxy forwarding a request to only one location MAY perform loop detection but is
-/// not required to." Without transactions a loop ends when it has come by eight times, and not only
-/// by Max-Forwards; RFC 3261 §16.11 has the CANCEL and the ACK get the branch of their INVITE, so
-/// there is no place in it for what the lower Vias say.
+/// not required to." Without transactions a loop ends after eight passes, not only by Max-Forwards.
+/// By RFC 3261 §16.11 the CANCEL and the ACK have the branch of their INVITE, so the branch has no
+/// room for information from the lower Vias.
 #[test]
 fn a_loop_without_transactions_ends_too() {
     let mut s = Script::with(tidegate_balance::Policy::Rr, |settings| {
@@ -123,7 +123,7 @@ fn a_loop_without_transactions_ends_too() {
     for turn in 1.. {
         assert!(turn <= 8, "it goes on and on");
         let at = sent.to.to_string();
-        // The branch of each hop is another one.
+        // Each hop has another branch.
         let text = onward(&sent, &at).replacen("z9hG4bK-", &format!("z9hG4bK-{turn}-"), 1);
         sent = s.one(&at, &text);
         if sent.start().starts_with("SIP/2.0 482") {
@@ -131,7 +131,7 @@ fn a_loop_without_transactions_ends_too() {
             break;
         }
     }
-    // Vias that others have made, or say that we have made, are no turns.
+    // Vias of other elements, or with our forged address, do not count as passes.
     let more = "Via: SIP/2.0/UDP 192.0.2.1:5060;branch=z9hG4bKforged\r\n".repeat(20);
     let text = invite("c2").replacen("From:", &format!("{more}From:"), 1);
     assert!(s.one(CALLER, &text).start().starts_with("INVITE"));

@@ -1,15 +1,15 @@
 //! RFC 5626 §5.3.1: "the proxy removes the Route header field value and forwards the request over
 //! the 'logical flow' identified by the flow token, that is known to deliver data to the specific
-//! target UA instance." The route token in our Record-Route carries the flow of the party that is no
-//! back end.
+//! target UA instance." The route token in our Record-Route carries the flow of the party that is
+//! not a back end.
 
 mod script;
 
 use script::{BACKEND_A, BACKEND_B, CALLER, Script, request};
 use tidegate_world::Core as _;
 
-/// Where a BYE of the back end goes to, for a caller at `from` whose Via is `via` and whose Contact
-/// is `contact`; `None` if it goes nowhere.
+/// Returns the target of a BYE from the back end, for a caller at `from` with this Via and Contact;
+/// `None` if it is not forwarded.
 fn bye_goes_to(mut s: Script, from: &str, via: &str, contact: &str) -> Option<String> {
     let invite =
         request("INVITE", "sip:bob@192.0.2.1", "c", 1, &format!("Contact: <{contact}>\r\n"));
@@ -42,7 +42,7 @@ fn goes_to(from: &str, via: &str, contact: &str, target: &str) {
 #[test]
 fn a_caller_known_by_name_is_reached_on_its_flow() {
     goes_to(CALLER, "198.51.100.7:5060", "sip:alice@pc33.atlanta.example", CALLER);
-    // RFC 3581 §4: where its responses go, too.
+    // RFC 3581 §4: its responses go there too.
     goes_to(
         "198.51.100.7:1027",
         "pc33.atlanta.example;rport",
@@ -56,7 +56,7 @@ fn a_caller_behind_address_translation_is_reached_on_its_flow() {
     let nat = "203.0.113.9:40123";
     goes_to(nat, "192.168.1.2:5060;rport", "sip:alice@192.168.1.2", nat);
     goes_to(nat, "[fd00::2]:5060;rport", "sip:alice@[fd00::2]:5060", nat);
-    // Its own network may have addresses that look public.
+    // The addresses of its own network may look public.
     goes_to(nat, "11.0.0.2:5060;rport", "sip:alice@11.0.0.2", nat);
 }
 
@@ -75,7 +75,7 @@ fn a_contact_that_leads_there_is_followed() {
     goes_to("10.7.7.7:5060", "10.7.7.7:5060", "sip:alice@10.7.7.8:5060", "10.7.7.8:5060");
 }
 
-/// A call of one back end to another has a back end on either side. What the called one sends is not
+/// A call between two back ends has a back end on either side. Requests of the called one are not
 /// for itself.
 #[test]
 fn a_request_does_not_return_to_its_own_sender() {
@@ -100,8 +100,8 @@ fn a_request_does_not_return_to_its_own_sender() {
     );
 }
 
-/// A stranger names itself in a Record-Route: the request within the dialog goes to the flow, and the
-/// DNS is not asked.
+/// A stranger names itself in a Record-Route: the in-dialog request goes to the flow, without a DNS
+/// query.
 #[test]
 fn a_named_route_of_the_other_party_leads_to_its_flow() {
     let mut s = Script::new();

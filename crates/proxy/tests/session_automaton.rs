@@ -1,4 +1,4 @@
-//! The session automaton of paper 003, fig. 4, and the five things that it miscounts as printed.
+//! The session automaton of paper 003, fig. 4, and the five cases that it miscounts as printed.
 //!
 //! ```text
 //! 03: if not found                          14: if 200 response for INVITE
@@ -14,8 +14,8 @@
 //! 30:   forward to d
 //! ```
 //!
-//! Here every count is a lease of one transaction, so each test has the counts come out right, with
-//! transactions and without.
+//! Here every count is a lease of one transaction, so each test checks that the counts are right,
+//! with and without transactions.
 
 mod script;
 
@@ -38,24 +38,24 @@ impl Balancer {
         Self(Script::with(Policy::Tlwl, |settings| settings.pools[0].mode = mode))
     }
 
-    /// Calls and weighted transactions of all back ends.
+    /// Returns the calls and the weighted transactions of all back ends.
     fn counted(&self) -> (u64, u64) {
         let backends = self.0.backends.backends().iter();
         backends.fold((0, 0), |(calls, work), b| (calls + b.calls(), work + b.work()))
     }
 
-    /// What goes to a back end of a request of the caller's.
+    /// Sends a request of the caller; returns it as forwarded to a back end.
     fn request(&mut self, text: &str) -> Sent {
         let sent = self.0.send(CALLER, text);
         sent.into_iter().find(|sent| sent.to != address(CALLER)).expect("it is forwarded")
     }
 
-    /// The back end answers a request.
+    /// Sends a back end's response to a request.
     fn answer(&mut self, request: &Sent, status: &str) {
         self.0.send(&request.to.to_string(), &request.answer(status));
     }
 
-    /// A call that is set up.
+    /// Makes a balancer with an established call.
     fn with_call(mode: Mode) -> Self {
         let mut balancer = Self::new(mode);
         let sent = balancer.request(&invite("a"));
@@ -67,16 +67,16 @@ impl Balancer {
     }
 }
 
-/// A request of the call that is set up.
+/// Returns an in-dialog request of the established call.
 fn within(method: &str, cseq: u32) -> String {
     request(method, "sip:service@192.0.2.1:5060", "a", cseq, "Totag\r\n")
 }
 
-// Lines 23 to 26 know no 200 that was there before.
+// Lines 23 to 26 do not recognise a repeated 200.
 #[test]
 fn miscount_1_a_retransmitted_200_to_a_bye_decrements_again() {
     for mut balancer in MODES.map(Balancer::with_call) {
-        // Another call, whose counts would be what is taken too much.
+        // Another call, whose counts would be decremented too much.
         let other = balancer.request(&invite("b"));
         let bye = balancer.request(&within("BYE", 2));
         assert_eq!(balancer.counted(), (2, W_INV + W_BYE));
@@ -89,7 +89,7 @@ fn miscount_1_a_retransmitted_200_to_a_bye_decrements_again() {
     }
 }
 
-// Lines 14 to 17 decrement at the 200 to any INVITE, and line 11 increments at the first alone.
+// Lines 14 to 17 decrement at the 200 to any INVITE, and line 11 increments only at the first.
 #[test]
 fn miscount_2_the_200_to_a_re_invite_decrements_what_was_not_incremented() {
     for mut balancer in MODES.map(Balancer::with_call) {
@@ -108,7 +108,7 @@ fn miscount_2_the_200_to_a_re_invite_decrements_what_was_not_incremented() {
     }
 }
 
-// Lines 20 to 22 know no BYE that was there before.
+// Lines 20 to 22 do not recognise a repeated BYE.
 #[test]
 fn miscount_3_a_retransmitted_bye_increments_again() {
     for mut balancer in MODES.map(Balancer::with_call) {
@@ -124,7 +124,7 @@ fn miscount_3_a_retransmitted_bye_increments_again() {
     }
 }
 
-// Line 23 waits for a 200, and for nothing else.
+// Line 23 waits only for a 200.
 #[test]
 fn miscount_4_a_final_response_other_than_200_to_a_bye_never_decrements() {
     for status in ["481 Call/Transaction Does Not Exist", "202 X"] {
@@ -134,7 +134,7 @@ fn miscount_4_a_final_response_other_than_200_to_a_bye_never_decrements() {
             assert_eq!(balancer.counted(), (0, 0), "{status}");
         }
     }
-    // RFC 3261 §22.2: a challenged BYE comes again, with credentials.
+    // RFC 3261 §22.2: a challenged BYE is repeated with credentials.
     for mut balancer in MODES.map(Balancer::with_call) {
         let bye = balancer.request(&within("BYE", 2));
         balancer.answer(&bye, "407 Proxy Authentication Required");
@@ -143,7 +143,7 @@ fn miscount_4_a_final_response_other_than_200_to_a_bye_never_decrements() {
         balancer.answer(&bye, "200 OK");
         assert_eq!(balancer.counted(), (0, 0));
     }
-    // None at all. RFC 3261 §17.1.2.2: Timer F, 64·T1.
+    // No response at all. RFC 3261 §17.1.2.2: Timer F, 64·T1.
     for mut balancer in MODES.map(Balancer::with_call) {
         balancer.request(&within("BYE", 2));
         balancer.0.pass(Duration::from_secs(32));
@@ -151,7 +151,7 @@ fn miscount_4_a_final_response_other_than_200_to_a_bye_never_decrements() {
     }
 }
 
-// Line 12 omits what is no INVITE "for clarity": line 30 then has no d.
+// Line 12 omits requests other than INVITE "for clarity": line 30 then has no d.
 #[test]
 fn miscount_5_a_request_of_no_known_session_that_is_no_invite_goes_nowhere() {
     for mode in MODES {
@@ -163,7 +163,8 @@ fn miscount_5_a_request_of_no_known_session_that_is_no_invite_goes_nowhere() {
             balancer.answer(&sent, "200 OK");
             assert_eq!(balancer.counted(), (0, 0), "{method}");
         }
-        // RFC 3261 §12.2.2: one that claims to belong to a call that there is not is told so.
+        // RFC 3261 §12.2.2: a request that claims to belong to a call that does not exist gets a
+        // 481.
         let mut balancer = Balancer::new(mode);
         for method in ["BYE", "INFO"] {
             assert_eq!(balancer.0.status(CALLER, &within(method, 2)), 481);

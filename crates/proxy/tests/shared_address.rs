@@ -1,4 +1,4 @@
-//! Instances that share an address and a secret, and nothing else.
+//! Instances that share only an address and a secret.
 
 mod script;
 
@@ -9,7 +9,7 @@ use tidegate_world::Seed;
 
 const OWN: [&str; 2] = ["192.0.2.11:5060", "192.0.2.12:5060"];
 
-/// One that has the address [`PROXY`] in common with the others.
+/// Makes an instance that shares the address [`PROXY`] with the others.
 fn instance(number: usize, mode: Mode) -> Script {
     Script::with(Policy::Rr, |settings| {
         let shared = Listener { shared: true, ..Listener::new(address(PROXY)) };
@@ -19,7 +19,7 @@ fn instance(number: usize, mode: Mode) -> Script {
     })
 }
 
-/// What one sends for what has come to `local`, but for its own 100.
+/// Returns the packet that an instance sends for a message to `local`, except its 100.
 fn one_at(script: &mut Script, local: &str, from: &str, text: &str) -> Sent {
     script.offer_at(local, from, text.as_bytes(), 0);
     let mut sent = script.serve();
@@ -41,7 +41,7 @@ fn answers_find_the_instance_that_asked_and_the_dialog_belongs_to_all() {
         let answer = one_at(&mut first, OWN[0], BACKEND_A, &asked.answer("200 OK"));
         assert_eq!((answer.from, answer.to), (address(PROXY), address(CALLER)));
 
-        // The first is no more.
+        // The first instance is gone.
         let more = format!("Totag\r\nRoute: {}\r\n", routes[0]);
         for (method, number) in [("ACK", 1), ("INVITE", 2), ("BYE", 3)] {
             let text = request(method, "sip:bob@10.0.0.1", "a", number, &more);
@@ -56,7 +56,7 @@ fn answers_find_the_instance_that_asked_and_the_dialog_belongs_to_all() {
     }
 }
 
-// The caller knows no other address of ours, and his NAT lets no other in.
+// The caller knows no other address of ours, and its NAT admits no other.
 #[test]
 fn requests_of_the_callee_leave_from_the_shared_address() {
     for mode in [Mode::Stateless, Mode::Transaction] {
@@ -66,7 +66,7 @@ fn requests_of_the_callee_leave_from_the_shared_address() {
         let bye = request("BYE", "sip:alice@198.51.100.7", "a", 1, &more);
         let sent = one_at(&mut second, PROXY, BACKEND_A, &bye);
         assert_eq!((sent.from, sent.to), (address(PROXY), address(CALLER)));
-        // The answer may come to the other one: it passes it on.
+        // The response may arrive at the other instance, which forwards it.
         let passed = one_at(&mut first, PROXY, CALLER, &sent.answer("200 OK"));
         assert_eq!(passed.start(), "SIP/2.0 200 OK");
         assert_eq!(passed.from, address(PROXY));

@@ -1,4 +1,4 @@
-//! Who asks: priority, fair shares, limits and bans.
+//! Sources: priority, fair shares, limits and bans.
 
 mod fixed;
 mod script;
@@ -14,7 +14,7 @@ use tidegate_proxy::{
 };
 use tidegate_world::{Core, Load, Shedding};
 
-/// From here priority is believed.
+/// A source whose priority is trusted.
 const TRUSTED: &str = "198.51.100.8:5060";
 const OTHER: &str = "198.51.100.9:5060";
 
@@ -110,7 +110,7 @@ fn the_cancel_of_a_call_with_priority_comes_behind_it() {
     assert_eq!(order, [("INVITE", "a"), ("CANCEL", "a"), ("INVITE", "b")]);
 }
 
-// RFC 4412 §4.6.2, of whom priority is believed; to others the header is nothing.
+// RFC 4412 §4.6.2, for a source whose priority is trusted; from others the header has no effect.
 #[test]
 fn what_is_required_to_be_understood_and_is_not_gets_a_417() {
     for scheme in SCHEMES {
@@ -135,7 +135,7 @@ fn a_flood_leaves_others_their_share() {
         let adjust = |settings: &mut Settings| settings.overload.gate.sources.fair = true;
         let mut script = adjusted(scheme, &[("share", 0.1)], adjust);
         let mut admitted = [0; 2];
-        // 1000/s of the one, 50/s of the other, of which 105/s are admitted.
+        // 1000/s from one source, 50/s from the other, of which 105/s are admitted.
         for i in 0..3000 {
             script.pass(Duration::from_millis(1));
             let mut send = |from, name: &str| {
@@ -163,7 +163,7 @@ fn a_limit_refuses_or_drops_what_is_beyond() {
             assert_eq!(script.counters.refused(Reason::SourceLimit).get(), 1);
             assert_eq!(script.one(OTHER, &invite("d")).to, address(BACKEND_A));
             script.pass(Duration::from_secs(1));
-            // What was told so is refused again; of what was dropped nothing is remembered.
+            // A rejected request is rejected again; a dropped one is not remembered.
             let again = script.one(CALLER, &invite("c"));
             assert_eq!(again.start().contains(" 503 "), then == Excess::Refuse);
         }
@@ -183,7 +183,7 @@ fn who_is_banned_is_not_read_until_the_ban_ends() {
         }
         assert_eq!(script.counters.dropped(DropReason::Banned).get(), 3, "{scheme:?}");
         assert_eq!(received, Class::ALL.map(|class| script.counters.received(class).get()));
-        // Whoever he talks to is not.
+        // Its peer is not banned.
         let backend = call.to.to_string();
         assert_eq!(script.one(&backend, &call.answer("200 OK")).to, address(CALLER));
         script.pass(ban);
@@ -191,14 +191,14 @@ fn who_is_banned_is_not_read_until_the_ban_ends() {
     }
 }
 
-/// The caller sends as much beyond its limit as has it banned.
+/// Sends requests of the caller above its limit, enough for a ban.
 fn exceed(script: &mut Script) {
     for i in 0..HARM_CPS {
         assert!(script.send(CALLER, &invite(&format!("b{i}"))).is_empty());
     }
 }
 
-// A dozen packets, which anybody could have sent in the name of another, ban nobody.
+// A dozen packets, which anyone could have sent with a forged source, ban no source.
 #[test]
 fn what_does_no_harm_has_nobody_banned() {
     let limited = limit(1.0, 1, Excess::Ban(Duration::from_secs(10)));
@@ -312,7 +312,7 @@ fn the_driver_is_told_who_is_banned_and_when_no_more() {
     script.one(CALLER, &invite("a"));
     exceed(&mut script);
     assert_eq!(told(&mut script).banned, [address(CALLER).ip()]);
-    // A network of IPv6 is no address.
+    // An IPv6 network is not an address.
     let source = source_of("2001:db8::1".parse().unwrap());
     let until = script.now + Duration::from_secs(60);
     list.ban(

@@ -18,7 +18,7 @@ fn a_call_through_leaves_nothing_behind() {
     assert_eq!(s.send(BACKEND_A, &out.answer("100 Trying")).len(), 0);
     let ringing = s.one(BACKEND_A, &out.answer("180 Ringing"));
     assert_eq!((ringing.to.to_string().as_str(), ringing.start()), (CALLER, "SIP/2.0 180 Ringing"));
-    // The INVITE again: the 180 again, and nothing to the back end.
+    // A repeated INVITE gets the 180 again, and is not forwarded.
     let again = s.one(CALLER, &invite("c1"));
     assert_eq!(again, ringing);
     let ok = s.one(BACKEND_A, &out.answer("200 OK"));
@@ -47,7 +47,7 @@ fn a_busy_callee_is_acknowledged_here() {
     );
     assert_eq!(sent[0].branch(), out.branch());
     assert!(sent[0].header("To").contains("tag=callee"));
-    // Again: acknowledged again, not passed on.
+    // A repeated rejection is acknowledged again, and not forwarded.
     assert_eq!(starts(&s.send(BACKEND_A, &out.answer("486 Busy Here"))).len(), 1);
     s.pass(Duration::from_millis(500));
     let again = s.sent();
@@ -64,7 +64,7 @@ fn a_cancelled_call_ends_with_487() {
     let mut s = Script::stateful();
     let out = s.send(CALLER, &invite("c1")).remove(1);
     let cancel = request("CANCEL", "sip:bob@192.0.2.1", "c1", 1, "");
-    // RFC 3261 §9.1: nothing has come yet, so the CANCEL waits.
+    // RFC 3261 §9.1: no response has come yet, so the CANCEL waits.
     assert_eq!(s.one(CALLER, &cancel).start(), "SIP/2.0 200 OK");
     let sent = s.send(BACKEND_A, &out.answer("180 Ringing"));
     assert_eq!(
@@ -91,7 +91,7 @@ fn a_refusing_back_end_leads_to_the_next() {
     let second = sent[1].clone();
     assert_eq!(second.to.to_string(), BACKEND_B);
     assert_ne!(second.branch(), first.branch());
-    // The next is saturated as well: nobody is left.
+    // The next one is saturated too: no back end is left.
     let sent = s.send(BACKEND_B, &second.answer("503 Service Unavailable"));
     assert_eq!(starts(&sent)[1], (CALLER, "SIP/2.0 500 Server Internal Error"));
 }
@@ -108,7 +108,7 @@ fn a_silent_back_end_leads_to_the_next() {
     let second = s.sent().remove(0);
     assert_eq!(second.to.to_string(), BACKEND_B);
     assert_eq!(s.one(BACKEND_B, &second.answer("200 OK")).to.to_string(), CALLER);
-    // What the first answers after all is a call that nobody wants.
+    // A late response of the first back end belongs to an abandoned branch.
     let late = s.send(BACKEND_A, &first.answer("180 Ringing"));
     assert_eq!(starts(&late), [(BACKEND_A, "CANCEL sip:bob@192.0.2.1 SIP/2.0")]);
 }

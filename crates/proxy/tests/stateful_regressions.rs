@@ -1,4 +1,4 @@
-//! Regressions of the stateful proxy, each with the name of what went wrong.
+//! Regressions of the stateful proxy, each named after the fault.
 
 mod script;
 
@@ -37,8 +37,8 @@ fn a_request_other_than_invite_is_not_cancelled() {
     assert_eq!(s.live(), (0, 0));
 }
 
-/// Bare line feeds become CRLF in a reply. A request could be so long, and have so many, that it
-/// could be forwarded and not answered: its context stayed for ever.
+/// Bare line feeds become CRLF in a reply. With enough of them, a long request could be forwarded
+/// but not answered: its context was never removed.
 #[test]
 fn a_request_that_is_too_long_to_be_answered_is_forgotten() {
     let mut s = Script::with(Policy::Rr, |settings| {
@@ -58,7 +58,7 @@ fn a_request_that_is_too_long_to_be_answered_is_forgotten() {
     assert!(s.proxy.is_drained());
 }
 
-/// RFC 3261 §21.5.7. It was told 100, and nothing after it.
+/// RFC 3261 §21.5.7. The request got a 100 and no further response.
 #[test]
 fn who_sends_more_than_can_be_forwarded_is_told_so() {
     let mut s = Script::stateful();
@@ -69,7 +69,7 @@ fn who_sends_more_than_can_be_forwarded_is_told_so() {
     assert_eq!(s.live(), (0, 0));
 }
 
-/// A request with the Call-ID of a call took the call along to another back end.
+/// A request with the Call-ID of a call moved the call to another back end.
 #[test]
 fn an_established_call_stays_where_it_is() {
     let bye = request("BYE", "sip:bob@192.0.2.1", "c1", 9, "Totag\r\n");
@@ -102,8 +102,8 @@ fn the_branches_of_a_fork_are_no_retransmissions() {
     assert_eq!(s.counters.retransmissions.get(), 1);
 }
 
-/// After a challenge the Call-ID is known already. The CANCEL went before its INVITE, and the
-/// callee rang on.
+/// After a challenge the Call-ID is known already. The CANCEL was served before its INVITE, and the
+/// callee continued to ring.
 #[test]
 fn a_cancel_does_not_overtake_its_invite() {
     for mode in [Mode::Transaction, Mode::Stateless] {
@@ -123,7 +123,7 @@ fn a_cancel_does_not_overtake_its_invite() {
     }
 }
 
-/// RFC 5393 §5.3.3. What goes nowhere takes no place, and nobody's turn.
+/// RFC 5393 §5.3.3. A request that is not forwarded takes no lease and no turn of the policy.
 #[test]
 fn a_request_without_breadth_chooses_no_back_end() {
     let mut s = Script::stateful();
@@ -155,7 +155,8 @@ fn a_full_table_of_transactions_is_no_matter_of_a_pool_without() {
     assert_eq!(s.one(CALLER, &message).to, address(BACKEND_C));
 }
 
-/// What the ACK of a refused INVITE repeats stays as long as that may come again.
+/// The parts of a rejected INVITE that its ACK repeats are kept as long as the rejection may be
+/// repeated.
 #[test]
 fn a_long_request_uri_takes_its_room_after_the_answer_too() {
     let mut s = Script::with(Policy::Rr, |settings| {
@@ -172,7 +173,8 @@ fn a_long_request_uri_takes_its_room_after_the_answer_too() {
     assert_eq!(last(s.send(CALLER, &invite("c4"))).to, address(BACKEND_A));
 }
 
-/// A slot's generation has 16 bits. What it was 65,536 transactions ago answered the present one.
+/// A slot's generation has 16 bits. A response for the slot's transaction 65,536 generations ago
+/// was matched to the present one.
 #[test]
 fn an_old_branch_does_not_answer_a_new_request() {
     let mut s = Script::stateful();
@@ -202,11 +204,11 @@ fn a_via_that_cannot_be_read_hides_no_loop() {
         out.text.replacen("Via: ", &by, 1)
     };
     assert_eq!(s.status(CALLER, &looped("Via: SIP/2.0/X odd;branch=\"?,;\"\r\n")), 482);
-    // What no server behind could read goes nowhere at all.
+    // A Via that no server could read is not forwarded.
     assert_eq!(s.status(CALLER, &looped("Via: ?\r\n")), 400);
 }
 
-/// With all places taken a call can still go on and end: its requests are forwarded without state.
+/// With a full table a call can still continue and end: its requests are forwarded without state.
 #[test]
 fn a_full_table_refuses_nothing_within_a_call() {
     let mut s = Script::with(Policy::Rr, |settings| {
@@ -221,7 +223,7 @@ fn a_full_table_refuses_nothing_within_a_call() {
     assert_eq!(s.held(), [0, 0]);
 }
 
-/// RFC 4320 §4.2: a 408 is not sent on, and must not keep a better answer from being sent.
+/// RFC 4320 §4.2: a 408 is not forwarded, and must not prevent a better response from being sent.
 #[test]
 fn a_408_of_one_branch_does_not_silence_another() {
     let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
@@ -232,8 +234,8 @@ fn a_408_of_one_branch_does_not_silence_another() {
 }
 
 /// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method would
-/// always result in the same response if the requests are identical." A call for which there was
-/// no room got a 503; if that was lost, or a copy was under way, its repetition was set up.
+/// always result in the same response if the requests are identical." A call without room got a
+/// 503; if the 503 was lost, or a copy was under way, the retransmission was set up.
 #[test]
 fn what_was_refused_for_want_of_room_is_refused_again() {
     for mode in [Mode::Transaction, Mode::Stateless] {
@@ -242,7 +244,7 @@ fn what_was_refused_for_want_of_room_is_refused_again() {
         s.gone(1);
         let refused = s.one(CALLER, &invite("c1"));
         assert!(refused.start().contains(" 503 "), "{mode:?}");
-        // Both are thought to be up again.
+        // Both are assumed to be up again.
         s.pass(Duration::from_secs(6));
         let again = s.one(CALLER, &invite("c1"));
         assert_eq!((again.start(), again.header("To")), (refused.start(), refused.header("To")));

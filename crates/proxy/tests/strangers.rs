@@ -1,5 +1,5 @@
-//! What a stranger sends without proof: it waits behind all else, is counted against him, and costs
-//! those who are in calls nothing.
+//! Unverified messages from strangers: they wait behind all others, count against their source, and
+//! do not affect established calls.
 
 mod fixed;
 mod script;
@@ -17,7 +17,7 @@ const STRANGER: &str = "203.0.113.9:5060";
 const PHONE: &str = "198.51.100.20:5060";
 const BOB: &str = "sip:bob@192.0.2.1";
 
-/// Messages of a stranger that claim to belong to a call, each of another one.
+/// Kinds of a stranger's messages that claim to belong to a call, each to another one.
 const CLAIMS: [&str; 4] = ["BYE", "ACK", "CANCEL", "SIP/2.0"];
 
 fn claim(kind: &str, number: u32) -> String {
@@ -35,7 +35,7 @@ fn claim(kind: &str, number: u32) -> String {
     }
 }
 
-/// A proxy with a call between caller and back end, and what was sent to that for it.
+/// Makes a proxy with a call between caller and back end; returns the forwarded INVITE too.
 fn in_call(adjust: impl FnOnce(&mut Settings)) -> (Script, Sent) {
     let mut script = Script::with(Policy::Rr, adjust);
     let invited = script.one(CALLER, &invite("a"));
@@ -67,7 +67,7 @@ fn what_nothing_proves_waits_behind_all_that_is_proven_and_behind_new_work() {
         ] {
             script.offer(CALLER, text.as_bytes());
         }
-        // As many as arrived before there was reason to look at each.
+        // As many as arrived before each had to be verified.
         for _ in 0..64 + 6 {
             assert!(script.proxy.serve(script.now), "{kind}");
         }
@@ -125,7 +125,7 @@ fn once_there_is_much_of_it_each_is_looked_at_though_little_waits() {
     let sent = script.serve();
     let order: Vec<_> = sent.iter().map(|sent| sent.start()[..3].to_owned()).collect();
     assert_eq!(order[2], "SIP", "{order:?}");
-    // A second without is an end to it.
+    // One second without such messages ends it.
     script.pass(Duration::from_secs(2));
     script.offer(STRANGER, claim("BYE", 65).as_bytes());
     script.offer(CALLER, invite("c").as_bytes());
@@ -149,7 +149,7 @@ fn a_cancel_whose_invite_still_waits_is_no_stray() {
 
 #[test]
 fn what_is_spent_on_strays_has_no_law_refuse_callers() {
-    // Ten thousand BYEs that take a millisecond each: the processor has no idle moment.
+    // Ten thousand BYEs that take a millisecond each: the processor is never idle.
     let adjust = |settings: &mut Settings| settings.overload.gate.sources.fair = true;
     let mut script = Script::with(Policy::Rr, |settings| {
         let law = tidegate_control::registry::find("occ").expect("a law");
@@ -239,10 +239,10 @@ fn a_banned_source_answers_what_it_is_asked() {
     ban(&list, &script, PHONE);
     assert_eq!(script.one(PHONE, &asked.answer("180 Ringing")).to, address(BACKEND_A));
     assert_eq!(script.one(PHONE, &asked.answer("200 OK")).to, address(BACKEND_A));
-    // Whoever has our branch may send an answer with another's source.
+    // An element that has our branch may send a response with a forged source.
     ban(&list, &script, CALLER);
     assert_eq!(script.send(CALLER, &asked.answer("200 OK")).len(), 1);
-    // Who has answered receives what is sent to him.
+    // A source that has responded receives what is sent to it.
     let proven: Vec<_> = list.each(script.now).iter().map(|ban| ban.is_proven).collect();
     assert_eq!(proven.iter().filter(|is| **is).count(), 1, "{proven:?}");
 }
@@ -257,7 +257,7 @@ fn the_kernel_drops_nothing_of_a_source_that_is_known_to_receive() {
     ban(&list, &script, STRANGER);
     ban(&list, &script, CALLER);
     script.proxy.on_load(script.now, Load::default());
-    // The caller's proof is told to all shards by the next time that any of them is asked.
+    // The caller's proof reaches all shards by the next reading of any of them.
     script.proxy.on_load(script.now, Load::default());
     assert_eq!(script.proxy.poll_shedding().banned, [address(STRANGER).ip()]);
     let proven: Vec<bool> = list.each(script.now).iter().map(|ban| ban.is_proven).collect();
@@ -272,8 +272,8 @@ fn a_flood_that_spreads_over_the_networks_of_a_48_is_caught_there() {
         settings.bans = list.clone();
     };
     let mut script = Script::with(Policy::Rr, v6);
-    // 4 times what one source may send: 10 messages from each of 100 networks of 64 bits, which
-    // are in 100 networks of 56 bits.
+    // 4 times the limit of one source: 10 messages from each of 100 /64 networks, which are in 100
+    // /56 networks.
     for number in 0..1_000u32 {
         let from = format!("[2001:db8:7:{:x}00::{number:x}]:5060", number % 100);
         script.send(&from, &invite(&number.to_string()));
@@ -324,7 +324,7 @@ fn a_trunk_of_many_users_has_the_share_of_as_many() {
             settings.overload.sources.weights = vec![SourceWeight { from, weight }];
         });
         let mut admitted = 0;
-        // 200/s of the trunk, 800/s of another, of which 250/s are admitted.
+        // 200/s from the trunk, 800/s from another source, of which 250/s are admitted.
         for i in 0..4000 {
             script.pass(Duration::from_millis(1));
             let from = if i % 5 == 0 { CALLER } else { STRANGER };

@@ -1,5 +1,5 @@
-//! What a stranger can bring about, a silence or an ICMP error, takes no back end down: a probe out
-//! of turn decides. What proves that a datagram of ours was refused does, at once.
+//! Evidence that a stranger can cause, a silence or an ICMP error, takes no back end down: a probe
+//! ahead of schedule decides. Proof that a datagram of ours was refused takes it down at once.
 
 mod script;
 
@@ -13,7 +13,7 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// With transactions; requests are given up after a second for another back end.
+/// Makes a proxy with transactions and failover after one second.
 fn impatient() -> Script {
     Script::with(Policy::Rr, |settings| {
         settings.pools[0].mode = Mode::Transaction;
@@ -29,7 +29,8 @@ fn falls(s: &Script) -> u64 {
     s.backends.backends().iter().map(|b: &std::sync::Arc<Backend>| b.transitions().0).sum()
 }
 
-/// Passes time, and lets each back end that is asked out of turn say that it is there, with this.
+/// Passes time and lets each back end answer probes ahead of schedule with this status; returns
+/// their number.
 fn alive(s: &mut Script, by: Duration, status: &str) -> usize {
     let end = s.now + by;
     let mut asked = 0;
@@ -44,7 +45,7 @@ fn alive(s: &mut Script, by: Duration, status: &str) -> usize {
     asked
 }
 
-// A server may drop a request without a word, as Kamailio does with a To that it cannot parse.
+// A server may drop a request silently, as Kamailio does with a To that it cannot parse.
 #[test]
 fn requests_that_nobody_answers_take_no_back_end_down_that_answers_probes() {
     for status in ["200 OK", "404 Not Found", "503 Service Unavailable"] {
@@ -76,7 +77,7 @@ fn a_dead_back_end_is_down_a_second_after_the_first_silence() {
     s.pass(ms(1));
     assert_eq!((state(&s, 0), state(&s, 1)), (State::Down, State::Up));
     assert_eq!(s.backends.backends()[0].probes(), (1, 1));
-    // Without probes it gets its chance after a pause, as ever.
+    // Without regular probes it is tried again after a pause.
     s.pass(ms(5000));
     assert_eq!(state(&s, 0), State::Suspect);
     assert!(s.backends.backends()[0].is_up(s.now));
@@ -121,7 +122,7 @@ fn in_a_pool_that_is_probed_the_probes_bring_it_back() {
     assert_eq!(state(&s, 0), State::Down, "no pause brings it back");
 }
 
-/// Forged: addresses and ports are well known, what is quoted is not.
+/// Returns forged quotes: addresses and ports are well known, the quoted content is not.
 fn forged() -> Vec<String> {
     let made_up = "Via: SIP/2.0/UDP 192.0.2.1:5060;rport;branch=z9hG4bK";
     vec![
@@ -138,7 +139,7 @@ fn forged() -> Vec<String> {
 fn a_forged_icmp_takes_no_back_end_down() {
     for mode in [Mode::Stateless, Mode::Transaction] {
         let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
-        // One of its own, which it has answered: its quote proves nothing any more.
+        // A datagram of ours that has been answered: its quote is no longer proof.
         let sent = s.send(CALLER, &invite("own"));
         let own = sent.into_iter().find(|sent| sent.to == address(BACKEND_A)).unwrap();
         s.send(BACKEND_A, &own.answer("100 Trying"));
@@ -152,7 +153,7 @@ fn a_forged_icmp_takes_no_back_end_down() {
             assert_eq!(state(&s, 0), State::Up, "{quote}");
         }
         assert_eq!(falls(&s), 0);
-        // At once, and again for what has come after the answer.
+        // At once, and again for reports that arrive after the response.
         assert!((6..=12).contains(&asked), "{asked} probes for 600 reports");
     }
 }
@@ -178,7 +179,7 @@ fn a_request_that_is_quoted_whole_or_in_part_proves_it_at_once() {
         let mut s = impatient();
         let sent = s.send(CALLER, &invite("a"));
         let out = sent.iter().find(|sent| sent.to == address(BACKEND_A)).unwrap();
-        // Not of another back end, whoever says so.
+        // The quote proves nothing about another back end.
         s.refused_quoting(BACKEND_B, out.text.as_bytes());
         assert_eq!(state(&s, 1), State::Up);
         s.refused_quoting(BACKEND_A, &out.text.as_bytes()[..length.min(out.text.len())]);
@@ -189,7 +190,7 @@ fn a_request_that_is_quoted_whole_or_in_part_proves_it_at_once() {
     }
 }
 
-// Whoever is behind the back end reads our Via too, if it has forwarded without a 100.
+// An element behind the back end can read our Via too, if the back end has forwarded without a 100.
 #[test]
 fn an_answered_probe_outweighs_what_was_proven() {
     let mut s = impatient();
@@ -215,7 +216,7 @@ fn a_probe_that_is_quoted_proves_it_in_stateless_mode_too() {
     assert_eq!(state(&s, 0), State::Down);
 }
 
-// §16.9, of a request to somebody who is no back end: only the request that is quoted has failed.
+// §16.9, for a request to a target that is no back end: only the quoted request has failed.
 #[test]
 fn an_icmp_of_a_phone_concerns_the_request_that_it_quotes() {
     let mut s = Script::stateful();

@@ -1,4 +1,4 @@
-//! Laws that are switched while calls are in every phase: none is lost.
+//! Switches of laws while calls are in every phase: no call is lost.
 
 mod fixed;
 mod script;
@@ -15,12 +15,12 @@ fn own(method: &str, call: &str, cseq: u32) -> String {
     request(method, "sip:bob@192.0.2.1", call, cseq, "Totag\r\n")
 }
 
-/// A law under which new calls wait for minutes.
+/// Returns a law under which new calls wait for minutes.
 fn pacing() -> Values {
     law(&[("rate", 0.001)])
 }
 
-/// What is in force from one step to the next: every second law has new calls wait.
+/// Returns the laws of successive steps: every second one holds back new calls.
 fn laws() -> [Values; 12] {
     let [none, pi] = ["none", "pi"].map(|name| registry::find(name).unwrap().defaults());
     let closed = law(&[("share", 0.0)]);
@@ -41,7 +41,7 @@ fn laws() -> [Values; 12] {
     ]
 }
 
-/// A call, and how far it has come.
+/// A call and its progress.
 struct Call {
     name: String,
     forwarded: Option<Sent>,
@@ -49,7 +49,7 @@ struct Call {
 }
 
 impl Call {
-    /// Takes the call on by one step, each of which sends one packet on.
+    /// Advances the call by one step; each step sends one packet.
     fn go_on(&mut self, script: &mut Script) {
         let expect_at = |sent: Vec<Sent>, to: &str, start: &str| {
             let mut sent = sent.into_iter().filter(|sent| !sent.start().contains(" 100 "));
@@ -89,7 +89,7 @@ fn calls_in_every_phase(scheme: Scheme, mode: Mode) {
     for (step, law) in laws().into_iter().enumerate() {
         let case = format!("{scheme:?}, {mode:?}, step {step}");
         script.proxy.switch(script.now, law, Some(pacing()));
-        // What one law has kept waiting goes on under the next.
+        // A call held back by one law continues under the next.
         let released = script.serve();
         let waited = calls.iter_mut().filter(|call| call.forwarded.is_none());
         let invites = released.into_iter().filter(|sent| sent.start().starts_with("INVITE"));
@@ -164,7 +164,7 @@ fn what_is_in_force_is_published_at_once() {
     assert_eq!((in_force.law.get(), in_force.shadow.get()), (place("ohta"), 0));
 }
 
-/// What a shadow would have done with each call is counted beside what was done.
+/// The shadow's decision for each call is counted beside the real one.
 #[test]
 fn a_shadow_is_compared_with_the_law_in_force() {
     for scheme in SCHEMES {
@@ -174,7 +174,7 @@ fn a_shadow_is_compared_with_the_law_in_force() {
         for call in 0..10 {
             assert_eq!(script.send(CALLER, &invite(&format!("c{call}"))).len(), 1);
         }
-        // A repetition is no new work.
+        // A retransmission is no new work.
         script.send(CALLER, &invite("c0"));
         script.proxy.on_load(script.now, tidegate_world::Load::default());
         let compared = script.counters.in_force.compared[0].get();

@@ -1,4 +1,4 @@
-//! One source fills neither the table of transactions, nor the call table, nor the queues.
+//! No single source can fill the transaction table, the call table or the queues.
 
 mod script;
 
@@ -10,7 +10,7 @@ use tidegate_proxy::{DropReason, Mode};
 
 const ATTACKER: &str = "203.0.113.66:5060";
 
-/// The same from another address.
+/// Returns the text with another source address.
 fn at(from: &str, text: &str) -> String {
     text.replacen("198.51.100.7:5060", from, 1)
 }
@@ -54,14 +54,14 @@ fn one_source_with_long_requests_leaves_room_for_others() {
     assert!((BYTES_MAX / 2..BYTES_MAX * 3 / 4).contains(&held), "{held} bytes, {admitted} INVITEs");
     assert_eq!(s.counters.transactions_over_share.get() as usize, 300 - admitted);
     assert_eq!(s.counters.transactions_refused.get(), 0, "the table is not full");
-    // Each request is counted with the response that it will have.
+    // Each request is counted with the size of its future response.
     assert!((40..60).contains(&admitted), "{admitted}");
 
     for call in 0..100 {
         let sent = s.send(CALLER, &invite(&format!("other{call}")));
         assert!(is_forwarded(&sent), "{call}: {sent:#?}");
     }
-    // What was held of the flood is given back when that is over, share and bytes.
+    // Share and bytes of the flood are released when it is over.
     s.pass(Duration::from_secs(600));
     s.sent();
     assert_eq!((s.live(), s.counters.transaction_bytes.get()), ((0, 0), 0));
@@ -85,7 +85,7 @@ fn ten_sources_with_many_requests_leave_each_other_and_a_caller_room() {
     }
 }
 
-/// What speaks for many users has no share that ends.
+/// A source that represents many users has no limit to its share.
 #[test]
 fn trusted_sources_and_back_ends_have_no_share() {
     let mut s = Script::with(Policy::Rr, |settings| {
@@ -119,7 +119,7 @@ fn a_bye_finds_room_when_new_work_has_filled_its_part() {
     assert_eq!(s.one(CALLER, &bye), ok, "there is a transaction that has the response");
 }
 
-/// One source has all of its calls ring: others are called nevertheless.
+/// All calls of one source ring: other sources can still call.
 #[test]
 fn one_source_does_not_fill_the_call_table() {
     for mode in [Mode::Stateless, Mode::Transaction] {
@@ -139,7 +139,7 @@ fn one_source_does_not_fill_the_call_table() {
         assert_eq!(s.counters.calls_over_share.get(), refused, "{mode:?}");
         assert!(is_forwarded(&s.send(CALLER, &invite("c1"))), "{mode:?}");
 
-        // Calls that are over are of no share: there is as much for the next ones.
+        // Calls that are over do not count in a share: the next ones have as much room.
         for out in &rings {
             s.send(&out.to.to_string(), &out.answer("486 Busy Here"));
         }
@@ -150,7 +150,7 @@ fn one_source_does_not_fill_the_call_table() {
     }
 }
 
-/// Ordinary messages take none of the bytes of long ones.
+/// Ordinary messages use none of the bytes for long ones.
 #[test]
 fn ordinary_messages_wait_whatever_room_long_ones_have() {
     let mut s = Script::with(Policy::Rr, |settings| settings.queue_bytes_max = 0);
@@ -161,7 +161,7 @@ fn ordinary_messages_wait_whatever_room_long_ones_have() {
     assert!(!is_forwarded(&s.serve()));
 }
 
-/// Long messages that wait have bytes of their own, so that they take no place from others.
+/// Long messages in the queue have their own bytes, so that they displace no others.
 #[test]
 fn long_messages_that_wait_take_half_of_their_bytes_and_no_place_of_others() {
     let mut s = Script::with(Policy::Rr, |settings| settings.queue_bytes_max = 1 << 20);
@@ -173,7 +173,7 @@ fn long_messages_that_wait_take_half_of_their_bytes_and_no_place_of_others() {
     assert_eq!(refused.len(), 32);
     assert!(refused.iter().all(|sent| sent.start().starts_with("SIP/2.0 503 ")));
     s.offer(CALLER, invite("c1").as_bytes());
-    // Responses go on to the other half.
+    // Responses use the other half.
     for call in 0..40 {
         let response =
             format!("SIP/2.0 200 OK\r\nCall-ID: {call}\r\nX: {}\r\n\r\n", "x".repeat(60_000));
@@ -183,7 +183,7 @@ fn long_messages_that_wait_take_half_of_their_bytes_and_no_place_of_others() {
     let sent = s.serve();
     assert_eq!(sent.len(), 9);
     assert!(is_forwarded(&sent[8..]));
-    // What was served has left its room.
+    // Served messages have released their room.
     s.offer(ATTACKER, long_invite("again").as_bytes());
     assert!(is_forwarded(&s.serve()));
 }

@@ -1,4 +1,4 @@
-//! Pools that leave it open which calls keep transactions: a call goes on as it began.
+//! Pools whose mode leaves the choice which calls keep transactions: a call stays in its tier.
 
 mod script;
 
@@ -12,7 +12,7 @@ use tidegate_world::{Core, Load, Work};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A proxy whose processor is as busy as it is told.
+/// A proxy whose processor is as busy as the test says.
 struct Loaded {
     script: Script,
     busy: Duration,
@@ -39,7 +39,7 @@ impl Loaded {
         self.script.proxy.on_load(self.script.now, load);
     }
 
-    /// Time in which the processor is full. Each second takes a quarter of the share.
+    /// Passes time with a full processor. Each second takes a quarter of the share.
     fn full(&mut self, seconds: u32) {
         for _ in 0..seconds {
             self.script.pass(SECOND);
@@ -48,7 +48,7 @@ impl Loaded {
         }
     }
 
-    /// Time enough without work for all new calls to have transactions again.
+    /// Passes enough idle time for all new calls to have transactions again.
     fn rest(&mut self) {
         for _ in 0..8 {
             self.script.pass(SECOND);
@@ -57,13 +57,13 @@ impl Loaded {
         assert_eq!(self.script.counters.overload.stateless.get(), 0);
     }
 
-    /// New calls that were to be served with transactions, and without.
+    /// Returns the numbers of new calls routed with transactions and without.
     fn served(&self) -> [u64; 2] {
         Tier::ALL.map(|tier| self.script.counters.served(tier).get())
     }
 }
 
-/// Without transactions from its first message on.
+/// Makes a proxy that serves without transactions from its first message.
 fn overloaded() -> Loaded {
     let mut loaded = Loaded::new();
     loaded.full(4);
@@ -75,7 +75,7 @@ fn own(method: &str, call: &str, cseq: u32, more: &str) -> String {
     request(method, "sip:bob@192.0.2.1", call, cseq, more)
 }
 
-/// A new INVITE that gets a 100 at once, as it goes on.
+/// Sends a new INVITE that gets a 100 at once; returns it as forwarded.
 #[track_caller]
 fn with_trying(s: &mut Script, call: &str) -> Sent {
     let sent = s.send(CALLER, &invite(call));
@@ -93,16 +93,16 @@ fn a_call_that_began_with_transactions_keeps_them_when_no_other_gets_any() {
     loaded.full(4);
     let s = &mut loaded.script;
     s.sent();
-    // It has no 100 from us, and nothing is kept of it.
+    // It gets no 100 from us, and no state of it is kept.
     assert_eq!(s.one(CALLER, &invite("b")).start(), "INVITE sip:bob@192.0.2.1 SIP/2.0");
     assert_eq!(s.live(), (1, 1), "that of a");
-    // RFC 3261 §17.2.1: a repetition gets the last provisional response, and goes no further.
+    // RFC 3261 §17.2.1: a retransmission gets the last provisional response, and is not forwarded.
     let again = s.send(CALLER, &invite("a"));
     assert_eq!(starts(&again), [(CALLER, "SIP/2.0 180 Ringing")]);
     let ok = s.one(&backend, &out.answer("200 OK"));
     assert_eq!(ok.to, address(CALLER));
     assert_eq!(s.one(CALLER, &own("ACK", "a", 1, "Totag\r\n")).to, out.to);
-    // What is lost within the call is repeated by us.
+    // We retransmit lost messages within the call.
     s.pass(SECOND * 40);
     s.sent();
     let info = s.one(CALLER, &own("INFO", "a", 2, "Totag\r\n"));
@@ -159,7 +159,7 @@ fn a_cancel_follows_its_invite_in_either_tier() {
     s.one(&backend, &out.answer("180 Ringing"));
     loaded.full(4);
     let s = &mut loaded.script;
-    // RFC 3261 §16.10: it is answered here, and a CANCEL of our own goes on.
+    // RFC 3261 §16.10: it is answered here, and we send our own CANCEL.
     let sent = s.send(CALLER, &own("CANCEL", "b", 1, ""));
     let own_cancel = ("CANCEL sip:bob@192.0.2.1 SIP/2.0", out.to);
     assert!(sent.iter().any(|sent| (sent.start(), sent.to) == own_cancel), "{sent:#?}");
@@ -175,7 +175,7 @@ fn of_new_calls_the_share_keeps_transactions() {
         (0..10).map(|n| loaded.script.send(CALLER, &invite(&format!("c{n}"))).len()).collect();
     assert_eq!(packets.iter().sum::<usize>(), 15, "{packets:?}");
     assert_eq!(loaded.served(), [5, 5]);
-    // A repetition is no new call.
+    // A retransmission is no new call.
     for n in 0..10 {
         loaded.script.send(CALLER, &invite(&format!("c{n}")));
     }
@@ -227,7 +227,7 @@ fn a_full_table_of_transactions_refuses_nobody() {
     assert_eq!(always.script.status(CALLER, &invite("b")), 503);
 }
 
-/// Whoever models the cost of the proxy's work must know in which tier it was done.
+/// A model of the proxy's cost must know the tier of each piece of work.
 #[test]
 fn the_work_says_whether_anything_was_kept() {
     fn work(s: &mut Script, from: &str, text: &str) -> Work {

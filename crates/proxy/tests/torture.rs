@@ -1,5 +1,5 @@
-//! The torture messages of RFC 4475 and RFC 5118 at the proxy: each is forwarded, answered or
-//! ignored as `torture/verdicts.toml` says, and what is forwarded is otherwise unchanged.
+//! Sends the torture messages of RFC 4475 and RFC 5118 to the proxy. Each is forwarded, answered or
+//! ignored as `torture/verdicts.toml` says, and a forwarded message is otherwise unchanged.
 
 mod script;
 
@@ -45,8 +45,8 @@ fn a_stranger_gets_no_more() {
     }
 }
 
-/// All of them through one process, one after the other, twice: what one leaves behind changes
-/// nothing for the next, and in the end nothing is left.
+/// Sends all messages through one process, in sequence and twice: no message affects the next one,
+/// and no state is left at the end.
 #[test]
 fn all_of_them_leave_nothing_behind() {
     let mut script = edge(Mode::Transaction);
@@ -54,7 +54,7 @@ fn all_of_them_leave_nothing_behind() {
         for entry in entries() {
             offer(&mut script, CALLER, &entry.bytes);
         }
-        // Timer C is the longest of all: 190 s, and 64·T1 more for the CANCEL.
+        // Timer C is the longest timer: 190 s, and 64·T1 more for the CANCEL.
         script.pass(Duration::from_secs(300));
         while script.proxy.poll_transmit().is_some() {}
     }
@@ -63,7 +63,7 @@ fn all_of_them_leave_nothing_behind() {
     assert_eq!(script.counters.queued.get(), 0);
 }
 
-/// A proxy that is services.example.com and 2001:db8::10.
+/// Makes a proxy with the addresses services.example.com and 2001:db8::10.
 fn edge(mode: Mode) -> Script {
     Script::with(Policy::Rr, |settings| {
         let trust = vec!["198.51.100.8/32".parse().expect("a network")];
@@ -98,7 +98,7 @@ fn judge(entry: &Entry, mode: Mode, from: &str, expected: Verdict) {
     let mut script = edge(mode);
     let mut sent = offer(&mut script, from, &entry.bytes);
     let context = format!("{} ({}), {mode:?}, from {from}", entry.name, entry.section);
-    // RFC 3261 §16.2 item 3: a 100 is sent at once, and says nothing yet.
+    // RFC 3261 §16.2 item 3: a 100 is sent at once and is no verdict.
     if sent.len() == 2 && sent[0].bytes.starts_with(b"SIP/2.0 100 ") {
         assert_eq!(mode, Mode::Transaction, "{context}");
         sent.remove(0);
@@ -110,7 +110,7 @@ fn judge(entry: &Entry, mode: Mode, from: &str, expected: Verdict) {
             Verdict::Answered(status.expect("a status line"))
         }
         [one] => {
-            // Whatever pools there are, a stranger reaches nothing else.
+            // With any pools, a stranger reaches nothing else.
             assert!(from == TRUSTED || one.to == address(BACKEND_A), "{context}: to {}", one.to);
             assert_unchanged(&context, &entry.bytes, one);
             Verdict::Forwarded
@@ -128,7 +128,8 @@ fn judge(entry: &Entry, mode: Mode, from: &str, expected: Verdict) {
     }
 }
 
-/// RFC 3261 §16.6: what a proxy has no part in stays as it is, byte for byte and in its order.
+/// Checks RFC 3261 §16.6: all parts that do not concern the proxy stay unchanged, byte for byte and
+/// in order.
 fn assert_unchanged(context: &str, received: &[u8], sent: &Sent) {
     let before = Message::parse(received).expect("only what is well-formed is forwarded");
     let after = sent.message();

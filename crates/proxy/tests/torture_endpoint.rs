@@ -1,5 +1,5 @@
-//! The proxy core under any sequence of datagrams, time, failures and drains: see
-//! `torture_endpoint/mod.rs`. The fuzzer drives the same code for longer.
+//! Tests the proxy core under arbitrary sequences of datagrams, time, failures and drains: see
+//! `torture_endpoint/mod.rs`. The fuzzer runs the same code for longer.
 
 #[path = "torture_endpoint/mod.rs"]
 mod drive;
@@ -8,14 +8,14 @@ mod verdicts;
 
 use proptest::prelude::*;
 
-/// The torture messages from every source, under each setup that changes their way.
+/// The torture messages from every source, under each setup that changes their handling.
 #[test]
 fn the_torture_messages_keep_what_must_hold() {
     for entry in verdicts::entries() {
         for setup in [0, 1, 2, 4, 8, 16] {
             for source in 0..drive::SOURCES as u8 {
                 let [high, low] = (entry.bytes.len() as u16).to_be_bytes();
-                // 0: a datagram as it is.
+                // 0: an unchanged datagram.
                 let operation = [setup, 0, source, high, low];
                 drive::run(&[&operation[..], &entry.bytes].concat());
             }

@@ -1,4 +1,4 @@
-//! Users that a store has: RFC 3261 §16.5 and §16.6 item 2. A request waits for the look-up.
+//! Users in a store: RFC 3261 §16.5 and §16.6 item 2. A request waits for the look-up.
 
 mod script;
 
@@ -14,12 +14,12 @@ const PHONE: &str = "203.0.113.7:5062";
 const OTHER_PHONE: &str = "203.0.113.8:5060";
 const ALICE: &str = "sip:alice@example.com";
 
-/// Requests to `example.com` go to users, all others to the pool.
+/// Makes a proxy that routes requests for `example.com` to users and all others to the pool.
 fn script() -> Script {
     script_at(PROXY)
 }
 
-/// The same, with a listener at this address.
+/// Makes such a proxy with a listener at this address.
 fn script_at(listener: &str) -> Script {
     Script::with(Policy::Rr, |settings| {
         settings.listeners = vec![Listener::new(address(listener))];
@@ -37,7 +37,7 @@ fn users(domain: &str) -> Rule {
     }
 }
 
-/// The next question, with the key that it is about.
+/// Returns the next look-up query and its key.
 fn asked(s: &mut Script) -> Option<(QueryId, String)> {
     let query = s.proxy.poll_query()?;
     let Question::Lookup { kind: LookupKind::User, key } = query.question else {
@@ -51,7 +51,7 @@ fn found(contacts: &[&str]) -> QueryAnswer {
     QueryAnswer::Found(lines.as_bytes().into())
 }
 
-/// Answers the only question, which must be about `key`.
+/// Answers the only query, which must have the key `key`.
 fn answer(s: &mut Script, key: &str, answer: QueryAnswer) -> Vec<Sent> {
     let (id, about) = asked(s).expect("a question");
     assert_eq!(about, key);
@@ -69,7 +69,7 @@ fn beyond_trying(sent: Vec<Sent>) -> Vec<Sent> {
     sent.into_iter().filter(|sent| !sent.start().starts_with("SIP/2.0 100")).collect()
 }
 
-/// The only request among these.
+/// Returns the only request among these packets.
 fn forwarded(sent: Vec<Sent>) -> Sent {
     let mut sent = beyond_trying(sent);
     assert_eq!(sent.len(), 1, "{sent:#?}");
@@ -118,7 +118,7 @@ fn rfc3261_16_5_an_unknown_user_is_not_found() {
     let sent = answer(&mut s, ALICE, QueryAnswer::NotFound(None));
     assert_eq!(statuses(&sent), ["404"]);
     assert!(sent[0].header("Warning").contains("no such user"));
-    // A Request-URI without a user is nobody's.
+    // A Request-URI without a user names no user.
     assert_eq!(s.status(CALLER, &request("MESSAGE", "sip:example.com", "d", 1, "")), 404);
     assert_eq!(asked(&mut s), None);
 }
@@ -128,10 +128,10 @@ fn rfc3261_16_5_a_user_without_a_contact_that_can_be_reached_is_unavailable() {
     for contacts in [
         &[][..],
         &["sips:a@203.0.113.7", "sip:a@203.0.113.7;transport=tcp", "tel:+1"],
-        // That is ourselves.
+        // This is our own address.
         &["sip:a@192.0.2.1"],
     ] {
-        // A listener at the wildcard address is where a packet has come.
+        // A listener at the wildcard address has the local address of the packet.
         for listener in [PROXY, "0.0.0.0:5060"] {
             let mut s = script_at(listener);
             s.send(CALLER, &call("c"));
@@ -162,7 +162,7 @@ fn a_look_up_that_fails_or_gets_no_answer_makes_the_user_unavailable() {
     assert_eq!((s.counters.lookups.late.get(), s.counters.parked.get()), (1, 0));
 }
 
-/// The next contact has the request with its own Request-URI, and so have ACK and CANCEL.
+/// The request to the next contact has its own Request-URI, and so have ACK and CANCEL.
 #[test]
 fn contacts_are_tried_in_their_order() {
     let mut s = script();
@@ -208,7 +208,7 @@ fn a_cancel_ends_the_request_that_waits_for_a_look_up() {
     assert!(answer(&mut s, ALICE, found(&["sip:a@203.0.113.7"])).is_empty(), "nothing goes on");
 }
 
-/// Both parties find each other by our Record-Route, and no user is looked up for that.
+/// Both parties reach each other by our Record-Route, without a look-up.
 #[test]
 fn requests_within_the_dialog_of_a_user_follow_the_route_token() {
     let mut s = script();
@@ -232,7 +232,7 @@ fn requests_within_the_dialog_of_a_user_follow_the_route_token() {
         assert_eq!(forwarded(s.send(from, &text)).to.to_string(), CALLER);
     }
     assert_eq!(asked(&mut s), None);
-    // Without the token, or with that of another call, nothing of it is known.
+    // Without the token, or with that of another call, the dialog is unknown.
     for (id, more) in [("c", "Totag\r\n"), ("d", &route)] {
         assert_eq!(s.status(CALLER, &request("BYE", "sip:a@203.0.113.7:5062", id, 3, more)), 481);
     }
@@ -253,7 +253,7 @@ fn a_back_end_calls_a_user_and_keeps_its_dialog() {
     let bye = request("BYE", "sip:back@10.0.0.1:5070", "c", 1, &route).replace(CALLER, PHONE);
     let sent = forwarded(s.send(PHONE, &bye));
     assert_eq!(sent.to.to_string(), BACKEND_A, "not the other back end: {BACKEND_B}");
-    // An address of record in a dialog's request is not looked up.
+    // An address of record in an in-dialog request is not looked up.
     let bye = request("BYE", ALICE, "e", 3, "Totag\r\n").replace(CALLER, BACKEND_A);
     assert_eq!(s.status(BACKEND_A, &bye), 481);
     assert_eq!(asked(&mut s), None);
@@ -277,7 +277,7 @@ fn a_contact_that_is_a_name_is_resolved_after_the_look_up() {
     let sent = s.send(PHONE, &sent.answer("503 Service Unavailable"));
     assert!(sent.iter().any(|sent| sent.to.to_string() == OTHER_PHONE));
 
-    // One that does not exist leaves the other.
+    // A name that does not exist leaves the other one.
     let mut s = script();
     s.send(CALLER, &call("c"));
     answer(&mut s, ALICE, found(&contacts));
@@ -288,7 +288,7 @@ fn a_contact_that_is_a_name_is_resolved_after_the_look_up() {
 
 const TRUSTED: &str = "10.1.1.1:5060";
 
-/// The same, and a trusted source may also call names at `carrier.example`.
+/// Makes a proxy like `script()` with a trusted source that may call names at `carrier.example`.
 fn with_trusted_source() -> Script {
     Script::with(Policy::Rr, |settings| {
         settings.pools[0].mode = Mode::Transaction;
@@ -301,7 +301,7 @@ fn with_trusted_source() -> Script {
     })
 }
 
-/// The address of the stranger with a number.
+/// Returns the address of the stranger with a number.
 fn stranger(number: u32) -> String {
     format!("198.51.{}.{}:5060", number / 200, number % 200 + 1)
 }
@@ -319,7 +319,7 @@ fn look_ups_that_hang_leave_pools_and_trusted_sources_alone() {
     for i in 0..1500 {
         let uri = format!("sip:user-{i}@example.com");
         seen.extend(call_from(&mut s, &stranger(i), &uri, &format!("c{i}")));
-        // The world has the questions, and says nothing.
+        // The queries are sent and never answered.
         while asked(&mut s).is_some() {}
         if i % 50 == 0 {
             let sent = s.send(CALLER, &invite(&format!("p{i}")));
@@ -329,7 +329,7 @@ fn look_ups_that_hang_leave_pools_and_trusted_sources_alone() {
     }
     assert_eq!(s.counters.parked.get(), 512);
     assert_eq!(seen, vec!["503"; 1500 - 512]);
-    // The other half is for those that may go anywhere.
+    // The other half is for sources that may send to any address.
     assert!(call_from(&mut s, TRUSTED, "sip:carol@carrier.example", "t").is_empty());
     assert_eq!(s.counters.parked.get(), 513);
     assert!(matches!(s.proxy.poll_query().unwrap().question, Question::Resolve { .. }));
@@ -349,7 +349,7 @@ fn look_ups_of_strangers_that_hang_keep_no_trusted_source_from_a_user() {
     let counters = s.counters.lookups.clone();
     let (outstanding, refused) = (counters.outstanding.get(), counters.refused.get());
     assert_eq!((outstanding, refused), (512, 1500 - 512), "no question without a request");
-    // Also of a user that a stranger has asked for, whose question waits.
+    // Also for a user whose look-up a stranger's request waits for.
     for uri in [ALICE, "sip:user-500@example.com"] {
         assert!(call_from(&mut s, TRUSTED, uri, uri).is_empty());
         assert_eq!(asked(&mut s).expect("it is asked at once").1, uri);
@@ -368,7 +368,7 @@ fn one_source_keeps_no_other_from_being_parked() {
         assert!(call_from(&mut s, other, ALICE, "o").is_empty());
         assert_eq!(s.counters.parked.get(), most + 1);
     }
-    // A network of 64 bits is one source.
+    // A /64 network is one source.
     let mut s = with_trusted_source();
     for i in 0..600 {
         let from = format!("[2001:db8::{i:x}]:5060");

@@ -1,4 +1,4 @@
-//! What is proven by the transaction table alone waits behind no flood of what nothing proves.
+//! Messages verified by the transaction table alone do not wait behind a flood of unverified ones.
 
 mod script;
 
@@ -9,7 +9,7 @@ const STRANGER: &str = "203.0.113.9:5060";
 const CALLEE: &str = "203.0.113.77:5060";
 const BOB: &str = "sip:bob@192.0.2.1";
 
-/// So many that each message is verified as it arrives, and a few more.
+/// Sends so many messages that each is verified on arrival, and a few more.
 fn flood(s: &mut Script) {
     for number in 0..200 {
         let text = request("BYE", BOB, &format!("nowhere-{number}"), 2, "Totag\r\n");
@@ -17,7 +17,7 @@ fn flood(s: &mut Script) {
     }
 }
 
-/// Serves what arrived before there was reason to look at each, and one more message.
+/// Serves the messages that arrived before each had to be verified, and one more.
 fn next(s: &mut Script) -> Vec<Sent> {
     for _ in 0..64 + 1 {
         assert!(s.proxy.serve(s.now));
@@ -27,7 +27,7 @@ fn next(s: &mut Script) -> Vec<Sent> {
     sent
 }
 
-/// A back end that calls somebody outside holds no call here.
+/// A call from a back end to the outside has no call entry here.
 #[test]
 fn a_back_end_cancels_its_call_during_a_flood() {
     let mut s = Script::stateful();
@@ -43,8 +43,8 @@ fn a_back_end_cancels_its_call_during_a_flood() {
     assert!(sent.iter().any(|sent| sent.start().starts_with("CANCEL")), "{sent:#?}");
 }
 
-/// Swarm seed 893. A fork may set up more dialogs than a call keeps; RFC 3261 §13.2.2.4 has the caller
-/// acknowledge and end each of them.
+/// Swarm seed 893. A fork may set up more dialogs than a call entry keeps; by RFC 3261 §13.2.2.4
+/// the caller acknowledges and ends each of them.
 #[test]
 fn a_further_dialog_of_a_fork_ends_during_a_flood() {
     let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
@@ -60,7 +60,7 @@ fn a_further_dialog_of_a_fork_ends_during_a_flood() {
     assert!(sent.iter().any(|sent| sent.start().starts_with("BYE")), "{sent:#?}");
 }
 
-/// RFC 3261 §17.2.3: the branch of RFC 2543 names no transaction.
+/// RFC 3261 §17.2.3: a branch of RFC 2543 does not identify a transaction.
 #[test]
 fn a_cancel_without_magic_cookie_is_served_during_a_flood() {
     let mut s = Script::new();
@@ -72,7 +72,7 @@ fn a_cancel_without_magic_cookie_is_served_during_a_flood() {
     assert!(sent.iter().any(|sent| sent.start().starts_with("CANCEL")), "{sent:#?}");
 }
 
-/// Our own CANCEL has one Via, so its response has the branch alone to prove it.
+/// Our own CANCEL has one Via, so only the branch can verify its response.
 #[test]
 fn the_answer_to_our_cancel_is_proven_by_its_whole_branch() {
     let mut s = Script::stateful();

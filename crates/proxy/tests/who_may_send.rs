@@ -1,5 +1,5 @@
-//! Who may send what where: strangers reach pools, back ends and trusted sources
-//! reach addresses, and only what is authenticated belongs to a dialog.
+//! Routing permissions: strangers reach pools, back ends and trusted sources reach addresses, and
+//! only authenticated requests belong to a dialog.
 
 mod script;
 
@@ -37,7 +37,7 @@ fn a_stranger_asking_to_be_relayed_elsewhere_is_refused() {
             "{route}"
         );
     }
-    // A name may be a domain of the pool's, and an outbound proxy is named by a Route.
+    // A name may be a domain of the pool, and a Route may name an outbound proxy.
     assert_eq!(
         script.one(CALLER, &request("INVITE", "sip:bob@example.com", "n1", 1, "")).to,
         address(BACKEND_A)
@@ -67,7 +67,7 @@ fn a_to_tag_alone_is_nobodys_word() {
     );
 }
 
-/// Sets up a call and returns the Record-Route value the caller got.
+/// Sets up a call and returns the Record-Route value that the caller got.
 fn call(script: &mut Script, call: &str) -> (Sent, String) {
     let sent = script.one(CALLER, &invite(call));
     let route = sent.header("Record-Route").to_owned();
@@ -141,7 +141,7 @@ fn the_callees_requests_reach_the_caller() {
     assert_eq!(bye.to, address("198.51.100.7:5066"));
     assert!(bye.all("Route").is_empty());
     assert_eq!(script.one("198.51.100.7:5066", &bye.answer("200 OK")).to, sent.to);
-    // A Route beyond ours is obeyed.
+    // A Route after ours is followed.
     let more = format!("Totag\r\nRoute: {route}, <sip:198.51.100.9:5080;lr>\r\n");
     let info = script.one(&backend, &from_callee("INFO", 8, &more));
     assert_eq!(info.to, address("198.51.100.9:5080"));
@@ -161,11 +161,11 @@ fn a_back_end_may_call_out_and_the_dialog_comes_back_to_it() {
     let more = format!("Totag\r\nRoute: {route}\r\n");
     let bye = request("BYE", "sip:x@10.0.0.2:5070", "out", 4, &more);
     assert_eq!(script.one("203.0.113.9:5060", &bye).to, address(BACKEND_B));
-    // Only what begins a dialog is remembered.
+    // Only a request that starts a dialog is remembered.
     assert_eq!(script.counters.calls.get(), 1);
     script.one(BACKEND_B, &request("MESSAGE", "sip:carol@203.0.113.9", "note", 1, ""));
     assert_eq!(script.counters.calls.get(), 1);
-    // Even if Carol ignores Record-Route.
+    // This holds even if Carol ignores Record-Route.
     let bye = request("BYE", "sip:x@192.0.2.1", "out", 5, "Totag\r\n");
     assert_eq!(script.one("203.0.113.9:5060", &bye).to, address(BACKEND_B));
     // To itself through us: there is no route for that.
@@ -198,7 +198,7 @@ fn a_trusted_source_may_reach_addresses() {
         address(BACKEND_A)
     );
     assert_eq!(script.status(CALLER, &there.replace("t1", "t4")), 403);
-    // What it sends within a dialog that is none of ours follows its Route, too.
+    // Its request within a foreign dialog follows its Route too.
     let more = "Totag\r\nRoute: <sip:198.51.100.9;lr>\r\n";
     let bye = request("BYE", "sip:bob@192.0.2.1", "t5", 2, more);
     assert_eq!(script.one(PEER, &bye).to, address("198.51.100.9:5060"));
@@ -272,7 +272,7 @@ fn a_peer_cannot_make_us_cut_without_end() {
         let routes = "Route: <sip:192.0.2.1;lr>\r\n".repeat(count);
         request("INVITE", "sip:bob@192.0.2.1", &format!("m{count}"), 1, &routes)
     };
-    // Twice through two listeners of ours is the most that makes sense.
+    // Two passes through two listeners of ours are the reasonable maximum.
     let sent = script.one(CALLER, &routed(4));
     assert!(sent.to == address(BACKEND_A) && sent.all("Route").is_empty());
     for count in [5, 40] {
@@ -298,7 +298,7 @@ fn advertised_names_are_ours() {
     assert!(bye.to == address(BACKEND_A) && bye.all("Route").is_empty());
 }
 
-// A listener on every address: the one a packet came to is ours, whatever we advertise.
+// A listener with a wildcard address: the local address of a packet is ours, whatever we advertise.
 #[test]
 fn a_wildcard_listener_is_found_by_the_port_and_answers_from_what_was_asked() {
     let mut script = Script::with(Policy::Rr, |settings| {
@@ -326,7 +326,7 @@ fn a_wildcard_listener_is_found_by_the_port_and_answers_from_what_was_asked() {
     );
 }
 
-// Behind address translation both what others see and what we are bound to is ours.
+// Behind address translation both the advertised and the bound address are ours.
 #[test]
 fn a_listener_is_named_by_its_own_and_by_its_advertised_address() {
     let mut script = Script::with(Policy::Rr, |settings| {
@@ -339,8 +339,8 @@ fn a_listener_is_named_by_its_own_and_by_its_advertised_address() {
     assert_eq!(script.status(CALLER, &request("INVITE", "sip:bob@203.0.113.2", "n", 1, "")), 403);
 }
 
-// RFC 3261 §16.4: a Route that "indicates this proxy" is taken off, and what is left is
-// not to lead back here.
+// RFC 3261 §16.4: a Route that "indicates this proxy" is removed, and the remaining Routes must not
+// lead back here.
 #[test]
 fn the_address_a_packet_came_to_is_ours_in_a_route_too() {
     let mut script = Script::with(Policy::Rr, |settings| {
@@ -358,7 +358,7 @@ fn the_address_a_packet_came_to_is_ours_in_a_route_too() {
     let text = request("INVITE", "sip:bob@example.com", "a", 1, here);
     let sent = script.one(CALLER, &text);
     assert!(sent.to == address(BACKEND_A) && sent.all("Route").is_empty());
-    // A back end that calls us, by rule or by Route, gets no loop.
+    // A back end that calls us, by rule or by Route, causes no loop.
     for (uri, call, more) in [
         ("sip:x@192.0.2.1", "b", ""),
         ("sip:x@192.0.2.1", "c", here),
@@ -368,8 +368,8 @@ fn the_address_a_packet_came_to_is_ours_in_a_route_too() {
     }
 }
 
-// With several shards the token says where the call is counted; without one, the
-// others are asked in turn.
+// With several shards the token names the shard that counts the call; without a token the others
+// are tried in turn.
 #[test]
 fn what_belongs_to_another_shard_crosses() {
     let shard = |n: u16| Script::with(Policy::Rr, |s| (s.shard, s.shards) = (n, 3));
@@ -386,12 +386,12 @@ fn what_belongs_to_another_shard_crosses() {
     let (sent_on, to) = cross(&mut first, &bye, 1);
     assert_eq!((sent_on[0].to, to), (sent.to, None));
 
-    // A response that lands at the wrong shard.
+    // A response that arrives at the wrong shard.
     second.offer(BACKEND_A, sent.answer("180 Ringing").as_bytes());
     assert!(second.serve().is_empty());
     assert_eq!(second.crossing(), Some(0));
 
-    // Route-less and unknown: round once, then 481.
+    // Without Route and unknown: once around all shards, then 481.
     let bare = request("BYE", "sip:bob@192.0.2.1", "zzz", 2, "Totag\r\n");
     assert_eq!(cross(&mut first, &bare, 0), (vec![], Some(1)));
     assert_eq!(cross(&mut second, &bare, 1), (vec![], Some(2)));
@@ -412,7 +412,7 @@ fn what_belonged_to_a_shard_that_is_no_more_is_served_where_it_lands() {
     assert_eq!(left.crossing(), None);
 }
 
-// A back end's requests land on the shard of its own address, wherever the call is.
+// A back end's requests arrive at the shard of its own address, wherever the call is.
 #[test]
 fn a_back_ends_request_crosses_to_the_shard_of_its_call() {
     let shard = |n: u16| Script::with(Policy::Rr, |s| (s.shard, s.shards) = (n, 2));
@@ -448,7 +448,7 @@ fn what_a_back_end_sends_to_a_pool_keeps_to_one_back_end_of_it() {
     });
     let caller = script.one(CALLER, &invite("a"));
     assert_eq!(caller.to, address(BACKEND_A));
-    // The same Call-ID goes on to the media servers, as any proxy would send it.
+    // The request continues to the media servers with the same Call-ID, as any proxy would send it.
     let onward = |method: &str| {
         request(method, "sip:conf@192.0.2.1", "a", 1, "").replace("198.51.100.7:5060", BACKEND_A)
     };
@@ -474,7 +474,7 @@ fn a_back_end_that_sends_from_another_port_may_reach_what_it_may_from_its_own() 
         assert_eq!(strict.status(from, &outward(i)), 403, "{from}");
         let sent = script.one(from, &outward(i));
         assert_eq!(sent.to, address("203.0.113.9:5060"), "{from}");
-        // Its call is that back end's: a BYE with the token is on its way outside again.
+        // Its call belongs to that back end: a BYE with the token goes outside again.
         let more = format!("Totag\r\nRoute: {}\r\n", sent.header("Record-Route"));
         let bye = request("BYE", "sip:carol@203.0.113.9", &format!("s{i}"), 2, &more);
         assert_eq!(script.one(from, &bye).to, address("203.0.113.9:5060"), "{from}");
@@ -502,7 +502,7 @@ fn dialogs_of_a_back_end_that_was_removed_go_on_both_ways_after_a_restart() {
     assert_eq!(after.one(CALLER, &bye("sip:bob@10.0.0.1:5070")).to, address(BACKEND_A));
     let sent = after.one(BACKEND_A, &bye("sip:alice@198.51.100.7:5060"));
     assert_eq!(sent.to, address(CALLER));
-    // It may end its dialogs, and begin nothing.
+    // It may end its dialogs and start nothing new.
     let outward = request("INVITE", "sip:carol@203.0.113.9", "r2", 1, "");
     assert_eq!(after.status(BACKEND_A, &outward), 403);
 }

@@ -1,7 +1,7 @@
-//! The instructions of common operations on a 500-byte INVITE, and on what belongs to it.
+//! Counts the instructions of common operations on a 500-byte INVITE and related messages.
 //!
-//! `bench/instructions` runs this, and holds the counts to their targets. Each operation is done
-//! once before it is counted, so that what happens at a first call only is left out.
+//! `bench/instructions` runs this and compares the counts with their targets. Each operation runs
+//! once before it is counted, to exclude one-time costs of the first call.
 #![allow(missing_docs)] // The macros make public items.
 
 use std::hint::black_box;
@@ -116,7 +116,7 @@ fn parse_invite(_: &mut Vec<u8>) {
     black_box(&Message::parse(black_box(INVITE)).expect("well-formed"));
 }
 
-/// What a proxy reads.
+/// Reads the fields that a proxy reads.
 fn parse_check_read_invite(_: &mut Vec<u8>) {
     let m = Message::parse(black_box(INVITE)).expect("well-formed");
     m.check().expect("well-formed");

@@ -1,4 +1,4 @@
-//! Whether a message can be processed (RFC 3261 §8.1.1, §16.3).
+//! Checks that a message can be processed (RFC 3261 §8.1.1, §16.3).
 
 use std::ops::Not;
 
@@ -6,18 +6,18 @@ use crate::element::split_element;
 use crate::header_name::SINGLE;
 use crate::{CSeq, HeaderName, Malformed, Message, NameAddr, StartLine, Via};
 
-/// The headers that every message has (RFC 3261 §8.1.1), read.
+/// The parsed values of the headers that every message has (RFC 3261 §8.1.1).
 #[derive(Clone, Copy, Debug)]
 pub struct Essentials<'a> {
     /// The first Via.
     pub via: Via<'a>,
     /// The From.
     pub from: NameAddr<'a>,
-    /// The tag of the From, as [`NameAddr::tag`].
+    /// The tag of the From, as [`NameAddr::tag`] returns it.
     pub from_tag: Option<&'a [u8]>,
     /// The To.
     pub to: NameAddr<'a>,
-    /// The tag of the To, as [`NameAddr::tag`].
+    /// The tag of the To, as [`NameAddr::tag`] returns it.
     pub to_tag: Option<&'a [u8]>,
     /// The Call-ID.
     pub call_id: &'a [u8],
@@ -26,25 +26,25 @@ pub struct Essentials<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Checks what every element needs of a message: the version is SIP/2.0; To,
-    /// From, CSeq and Call-ID are there once, the top Via is there, all well-formed;
-    /// no other single-valued header is repeated; a request's CSeq names its method.
+    /// Checks the parts of a message that every element needs: the version is SIP/2.0; To, From,
+    /// CSeq and Call-ID occur once, the top Via occurs, and all are well-formed; no other
+    /// single-valued header is repeated; a request's CSeq names its method.
     ///
     /// RFC 3261 §16.3(1): "Any components involved in the remainder of these Request Validation
     /// steps or the Request Forwarding section MUST be well-formed. Any other components, well-formed or not, SHOULD be ignored and
     /// remain unchanged when the message is forwarded."
     ///
     /// # Errors
-    /// The first thing found wrong. All but [`Malformed::Version`] (505) call for a
-    /// 400 when the message is a request.
+    /// The first fault found. For a request, every fault but [`Malformed::Version`] (505) calls for
+    /// a 400.
     pub fn check(&self) -> Result<(), Malformed> {
         self.essentials().map(|_| ())
     }
 
-    /// What [`check`](Self::check) reads on its way, for who needs it next.
+    /// Performs [`check`](Self::check) and returns the values it parsed.
     ///
     /// # Errors
-    /// Those of [`check`](Self::check).
+    /// The errors of [`check`](Self::check).
     pub fn essentials(&self) -> Result<Essentials<'a>, Malformed> {
         if !self.start_line().is_version_2() {
             return Err(Malformed::Version);
@@ -52,8 +52,8 @@ impl<'a> Message<'a> {
         self.check_repeated()?;
         let via = self.check_vias()?;
         let to = self.to()?;
-        // What is written into it must be read as a parameter, the tag of an answer (§8.2.6.2),
-        // which an empty one would hide.
+        // The tag of a reply is appended to this To and must parse as a parameter (§8.2.6.2). An
+        // empty tag would hide it.
         let to_tag = to.params.get("tag").map(Option::unwrap_or_default);
         if !to.params.is_well_formed() || to_tag == Some(b"") {
             return Err(Malformed::BadHeader(HeaderName::To));
@@ -74,14 +74,14 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The first Via, if all of them are well-formed.
+    /// Returns the first Via, if all Vias are well-formed.
     ///
-    /// RFC 3261 §16.3(1) asks for well-formed components where this proxy uses them, and only the
-    /// first Via it does. But it answers for what it makes others read: servers parse the second
-    /// Via of a request for the way back of their answer, and drop the request without a word if
-    /// they cannot, as if they were dead. With a version other than 2.0 the answer is 400 likewise:
-    /// 505 is for "the SIP protocol version that was used in the request" (§21.5.6), which is that
-    /// of its first line.
+    /// RFC 3261 §16.3(1) asks for well-formed components where this proxy uses them, and it uses
+    /// only the first Via. But this proxy is responsible for the messages it sends on: a server
+    /// parses the second Via of a request to route its response. If it cannot, it drops the request
+    /// silently and looks dead. A Via with a version other than 2.0 also gets 400: 505 is for "the
+    /// SIP protocol version that was used in the request" (§21.5.6), which is the version in the
+    /// start line.
     #[inline]
     fn check_vias(&self) -> Result<Via<'a>, Malformed> {
         let broken = Malformed::BadHeader(HeaderName::Via);

@@ -4,9 +4,9 @@ use memchr::memchr3;
 
 use crate::lexical::{find, quoted_end, trim};
 
-/// The elements of a header value, trimmed. A broken element yields `None` and ends
-/// the list: an empty one, or one where a quote or bracket that never closes leaves
-/// open what a comma means.
+/// The trimmed elements of a header value. A broken element yields `None` and ends the list. An
+/// element is broken if it is empty, or if an unclosed quote or bracket makes the meaning of a
+/// comma ambiguous.
 #[derive(Clone, Debug)]
 pub(crate) struct Elements<'a> {
     rest: Option<&'a [u8]>,
@@ -29,8 +29,8 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// The first element of `text`, trimmed, and what follows its comma, if there is
-/// one; `None` if the element is broken.
+/// Returns the first element of `text`, trimmed, and the text after its comma, if there is a comma.
+/// Returns `None` if the element is broken.
 #[inline]
 pub(crate) fn split_element(text: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let end = element_end(text)?;
@@ -38,9 +38,8 @@ pub(crate) fn split_element(text: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     (!element.is_empty()).then(|| (element, text.get(end + 1..)))
 }
 
-/// Where the first element of `text` ends: at a comma outside quotes and angle
-/// brackets, or at the end. `None` if a quote or bracket never closes and a comma
-/// stands in it.
+/// Returns the end of the first element of `text`: a comma outside quotes and angle brackets, or
+/// the end of the text. Returns `None` if a quote or bracket with a comma in it is never closed.
 #[inline]
 fn element_end(text: &[u8]) -> Option<usize> {
     match find(b',', text) {

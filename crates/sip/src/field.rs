@@ -3,31 +3,31 @@
 use crate::lexical::{find, is_token, run, trim_end, trim_start};
 use crate::{HeaderName, Malformed};
 
-/// Header lines of a message at the most; a request with more is answered 513.
+/// Maximum number of header lines in a message; a request with more is answered 513.
 ///
-/// The lines of real messages fit into [`FIELDS_INLINE`]; what has more takes 10 bytes of the heap
-/// for each while it is read.
+/// The lines of real messages fit into [`FIELDS_INLINE`]; each further line takes 10 bytes of the
+/// heap while the message is read.
 pub const FIELDS_MAX: usize = 1024;
 
-/// Header lines that are indexed without the heap.
+/// Number of header lines that are indexed without the heap.
 pub(crate) const FIELDS_INLINE: usize = 96;
 
 /// A header field as it stands in the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// Its name.
+    /// The name.
     pub name: HeaderName,
-    /// Its name as written.
+    /// The name as written.
     pub raw_name: &'a [u8],
-    /// Its value, trimmed; folds inside are left as they are.
+    /// The value, trimmed; folds inside it are kept.
     pub value: &'a [u8],
     /// The whole line with its folds and its line end.
     pub line: &'a [u8],
 }
 
-/// Where a header field lies, in bytes from the start line. Sixteen bits do, for no
-/// message is longer than [`BYTES_MAX`](crate::BYTES_MAX), and keep a message's
-/// index within one kilobyte.
+/// The position of a header field, in bytes from the start line. Sixteen bits suffice, because no
+/// message is longer than [`BYTES_MAX`](crate::BYTES_MAX), and keep a message's index within one
+/// kilobyte.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) name: HeaderName,
@@ -39,13 +39,14 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Reads the header line that begins at `at`; `None` at the empty line.
+    /// Reads the header line that begins at `at`; returns `None` at the empty line.
     #[inline(always)]
     pub(crate) fn read(bytes: &[u8], at: usize) -> Result<Option<Self>, Malformed> {
         Ok(Named::read(bytes, at)?.map(|named| named.line(bytes)))
     }
 
-    /// Where the line after the one at `at` begins, whatever stands in it.
+    /// Returns the start of the line after the one at `at`, whatever that line contains. Returns
+    /// the start of the line.
     #[inline]
     pub(crate) fn skip(bytes: &[u8], at: usize) -> Result<usize, Malformed> {
         Ok(at + lines_end(&bytes[at..])?)
@@ -57,37 +58,37 @@ impl Line {
         usize::from(self.start)
     }
 
-    /// Where the next line begins.
+    /// Returns the start of the next line.
     #[inline]
     pub(crate) fn end(&self) -> usize {
         usize::from(self.end)
     }
 
-    /// Where the trimmed value begins.
+    /// Returns the start of the trimmed value.
     #[inline]
     pub(crate) fn value_start(&self) -> usize {
         usize::from(self.value)
     }
 
-    /// The trimmed value.
+    /// Returns the trimmed value.
     #[inline]
     pub(crate) fn value<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[usize::from(self.value)..usize::from(self.value_end)]
     }
 
-    /// Where the trimmed value ends.
+    /// Returns the end of the trimmed value.
     #[inline]
     pub(crate) fn value_end(&self) -> usize {
         usize::from(self.value_end)
     }
 
-    /// The line without what follows its value.
+    /// Returns the line up to the end of its value.
     #[inline]
     pub(crate) fn content<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[usize::from(self.start)..usize::from(self.value_end)]
     }
 
-    /// The field as seen from outside.
+    /// Returns the field in its public form.
     #[inline]
     pub(crate) fn field<'a>(&self, bytes: &'a [u8]) -> Field<'a> {
         let line = &bytes[usize::from(self.start)..self.end()];
@@ -96,7 +97,7 @@ impl Line {
     }
 }
 
-/// A line of which no more is known than its name and its end.
+/// A header line of which only the name and the end are known.
 pub(crate) struct Named {
     pub(crate) name: HeaderName,
     name_len: usize,
@@ -106,7 +107,7 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Reads the name of the header line that begins at `at`, and finds the line's end;
+    /// Reads the name of the header line that begins at `at`, and finds the line's end; returns
     /// `None` at the empty line.
     #[inline(always)]
     pub(crate) fn read(bytes: &[u8], at: usize) -> Result<Option<Self>, Malformed> {
@@ -116,7 +117,7 @@ impl Named {
             None => match any_name(here) {
                 Some(any) => any,
                 None if line_end(here) > 0 => return Ok(None),
-                // All that is left may be the beginning of a name.
+                // The remaining bytes may be the beginning of a name.
                 None if run(here, is_token) == here.len() => return Err(Malformed::NoEnd),
                 None => return Err(Malformed::Header { offset: at as u16 }),
             },
@@ -125,13 +126,13 @@ impl Named {
         Ok(Some(Self { name, name_len, start: at, colon: at + colon, end }))
     }
 
-    /// Where the next line begins.
+    /// Returns the start of the next line.
     #[inline]
     pub(crate) fn end(&self) -> usize {
         self.end
     }
 
-    /// The line with its value.
+    /// Returns the line with its value.
     #[inline(always)]
     pub(crate) fn line(&self, bytes: &[u8]) -> Line {
         let text = &bytes[self.colon + 1..self.end - 1];
@@ -149,7 +150,7 @@ impl Named {
     }
 }
 
-/// The name at the beginning of a line, its length and where its colon stands.
+/// Returns the name at the beginning of a line, its length and the position of its colon.
 fn any_name(here: &[u8]) -> Option<(HeaderName, usize, usize)> {
     if here.first().is_some_and(u8::is_ascii_alphabetic)
         && let Some((name, colon)) = HeaderName::usual_at_start(here)
@@ -163,7 +164,7 @@ fn any_name(here: &[u8]) -> Option<(HeaderName, usize, usize)> {
     fits.then(|| (HeaderName::from_bytes(&here[..len]), len, colon))
 }
 
-/// The length of the line that `text` begins with, folds and line end included.
+/// Returns the length of the line that `text` begins with, including folds and line end.
 #[inline(always)]
 fn lines_end(text: &[u8]) -> Result<usize, Malformed> {
     let mut end = 0;
@@ -177,9 +178,9 @@ fn lines_end(text: &[u8]) -> Result<usize, Malformed> {
     }
 }
 
-/// The length of the line end that `text` begins with, 0 if it begins with none. A
-/// bare LF is taken for one: some senders know no better, and it is no legal
-/// character elsewhere in the headers.
+/// Returns the length of the line end that `text` begins with, 0 if it begins with none. A bare LF
+/// counts as a line end: some senders use it, and it is not a legal character elsewhere in the
+/// headers.
 #[inline]
 pub(crate) fn line_end(text: &[u8]) -> usize {
     match text {
@@ -189,7 +190,7 @@ pub(crate) fn line_end(text: &[u8]) -> usize {
     }
 }
 
-/// The first line of `bytes` without its line end, and where the next one begins.
+/// Returns the first line of `bytes` without its line end, and the start of the next one.
 #[inline]
 pub(crate) fn first_line(bytes: &[u8]) -> Result<(&[u8], usize), Malformed> {
     let end = find(b'\n', bytes).ok_or(Malformed::StartLine)?;

@@ -1,8 +1,7 @@
 //! The edits of a proxy (RFC 3261 §16.4, §16.6, §16.7, §18.2.1; RFC 3581).
 //!
-//! Each function adds edits to a [`Splice`] over the same message. A piece of the
-//! message must not be edited twice: to write a top Via that is to be removed, say,
-//! is a bug and panics.
+//! Each function adds edits to a [`Splice`] over the same message. A part of the message must not
+//! be edited twice: to write to a top Via that is also removed, for example, is a bug and panics.
 
 use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
@@ -15,14 +14,14 @@ use crate::lexical::trim_start;
 use crate::via::Answering;
 use crate::{HeaderName, Malformed, Message, Param, Splice, Via};
 
-/// Where the first header line begins: the place for a new Via or Record-Route line.
+/// Returns where the first header line begins: the place for a new Via or Record-Route line.
 ///
-/// §16.6(8) and (4): both stand before any other of their name.
+/// §16.6(8) and (4): both are inserted before any other header of their name.
 pub fn top_of_headers(message: &Message<'_>) -> usize {
     message.headers_start()
 }
 
-/// Puts `uri` in the place of the Request-URI (§16.6(2)).
+/// Replaces the Request-URI with `uri` (§16.6(2)).
 ///
 /// # Panics
 /// If the message is a response.
@@ -31,8 +30,8 @@ pub fn set_request_uri<'a>(splice: &mut Splice<'a>, message: &Message<'a>, uri: 
     splice.replace(message.span(old), uri);
 }
 
-/// Puts `value` in the place of the Max-Forwards value, or inserts a line with it at
-/// the top of the headers (§16.6(3)).
+/// Replaces the Max-Forwards value with `value`, or inserts a line with it at the top of the
+/// headers (§16.6(3)).
 pub fn set_max_forwards<'a>(splice: &mut Splice<'a>, message: &Message<'a>, value: &'a [u8]) {
     set_number(splice, message, HeaderName::MaxForwards, b"Max-Forwards: ", value);
 }
@@ -55,24 +54,24 @@ fn set_number<'a>(
     }
 }
 
-/// Removes the first Via element, with its line if it stands there alone (§16.7(3)).
-/// `false` if there is none, or it is broken.
+/// Removes the first Via element, with its line if it is alone there (§16.7(3)). Returns `false` if
+/// there is no Via or the first is broken.
 pub fn remove_top_via<'a>(splice: &mut Splice<'a>, message: &Message<'a>) -> bool {
     remove_first(splice, message, HeaderName::Via, 1) == 1
 }
 
-/// Removes the first `n` Route elements, on whatever lines they stand (§16.4), and
-/// returns how many there were to remove.
+/// Removes the first `n` Route elements, on whatever lines they are (§16.4), and returns how many
+/// it removed.
 ///
-/// `n` is the number of elements known to name this proxy: one, or two when it
-/// record-routes twice. Each line touched takes one of the splice's edits.
+/// `n` is the number of elements known to name this proxy: one, or two if it record-routes twice.
+/// Each line affected takes one of the splice's edits.
 pub fn remove_first_route<'a>(splice: &mut Splice<'a>, message: &Message<'a>, n: usize) -> usize {
     remove_first(splice, message, HeaderName::Route, n)
 }
 
-/// Puts `line`, a whole header line or nothing, in the place of all Route lines.
+/// Replaces all Route lines with `line`, which is a whole header line or empty.
 ///
-/// Each line there is takes one of the splice's edits.
+/// Each existing line takes one of the splice's edits.
 pub fn replace_routes<'a>(splice: &mut Splice<'a>, message: &Message<'a>, line: &'a [u8]) {
     let mut line = Some(line);
     for field in message.fields_of(HeaderName::Route) {
@@ -83,17 +82,16 @@ pub fn replace_routes<'a>(splice: &mut Splice<'a>, message: &Message<'a>, line: 
     }
 }
 
-/// Puts `value` in the place of the Max-Breadth value, or inserts a line with it at the top of
-/// the headers (RFC 5393 §5.3.3).
+/// Replaces the Max-Breadth value with `value`, or inserts a line with it at the top of the headers
+/// (RFC 5393 §5.3.3).
 pub fn set_max_breadth<'a>(splice: &mut Splice<'a>, message: &Message<'a>, value: &'a [u8]) {
     set_number(splice, message, HeaderName::MaxBreadth, b"Max-Breadth: ", value);
 }
 
-/// Inserts `text`, which begins with a semicolon, after the last parameter of the
-/// first Via.
+/// Inserts `text`, which begins with a semicolon, after the last parameter of the first Via.
 ///
 /// # Errors
-/// [`Malformed`] if there is no such Via; no edit is made.
+/// [`Malformed`] if there is no valid first Via; no edit is made.
 pub fn append_to_top_via<'a>(
     splice: &mut Splice<'a>,
     message: &Message<'a>,
@@ -103,23 +101,23 @@ pub fn append_to_top_via<'a>(
     Ok(())
 }
 
-/// Where a request came from, as parameters of its top Via.
+/// The source of a request, as parameters of its top Via.
 #[derive(Clone, Debug)]
 pub struct Source {
     address: SocketAddr,
-    /// Spelled out when they are needed.
+    /// Both are formatted when they are first needed.
     received: OnceCell<ArrayVec<u8, 64>>,
     rport: OnceCell<ArrayVec<u8, 16>>,
 }
 
 impl Source {
-    /// The parameters for requests from `address`.
+    /// Creates the parameters for requests from `address`.
     pub fn new(address: SocketAddr) -> Self {
         let address = SocketAddr::new(address.ip().to_canonical(), address.port());
         Self { address, received: OnceCell::new(), rport: OnceCell::new() }
     }
 
-    /// With the semicolon before it.
+    /// Returns the `received` parameter with its leading semicolon.
     fn received(&self) -> &[u8] {
         self.received.get_or_init(|| {
             let mut received = ArrayVec::new();
@@ -139,9 +137,9 @@ impl Source {
     }
 }
 
-/// Notes in `via`, the message's first, where the request came from: `received` as RFC 3261
-/// §18.2.1 says, `rport` and `received` as RFC 3581 §4 says. Values that the sender
-/// wrote there himself are replaced, so that he cannot direct responses elsewhere.
+/// Records the source of the request in `via`, the message's first: `received` as RFC 3261 §18.2.1
+/// says, `rport` and `received` as RFC 3581 §4 says. It replaces values that the sender wrote there
+/// itself, so that the sender cannot direct responses elsewhere.
 pub fn note_source<'a>(
     splice: &mut Splice<'a>,
     message: &Message<'a>,
@@ -152,7 +150,7 @@ pub fn note_source<'a>(
     noting.edit(splice, |part| message.span(part), via.element, source);
 }
 
-/// What noting a request's source in a Via depends on.
+/// The facts that decide how a request's source is recorded in a Via.
 pub(crate) struct Noting<'v> {
     rport: Option<Param<'v>>,
     received: Option<Param<'v>>,
@@ -160,19 +158,19 @@ pub(crate) struct Noting<'v> {
 }
 
 impl<'v> Noting<'v> {
-    /// Returns what noting a request from `source` in `via` depends on.
+    /// Returns the facts for a request from `source` and its Via `via`.
     #[inline]
     pub(crate) fn of(via: &Via<'v>, source: IpAddr) -> Self {
         let Answering { rport, received, .. } = via.answering;
         Self { rport, received, is_sent_by: came_from_sent_by(via, source) }
     }
 
-    /// False if the source is already written there.
+    /// Returns false if the Via already states the source.
     pub(crate) fn changes(&self) -> bool {
         self.rport.is_some() || self.received.is_some() || !self.is_sent_by
     }
 
-    /// Adds the edits of `element`; `span` says where its parts lie.
+    /// Adds the edits of `element`; `span` returns the positions of its parts.
     #[inline]
     pub(crate) fn edit<'a>(
         &self,
@@ -254,8 +252,8 @@ fn extend<const N: usize>(out: &mut ArrayVec<u8, N>, text: &[u8]) {
 mod tests {
     use super::*;
 
-    /// The message with the header lines `lines`, edited by `edit`, without its start
-    /// line and its empty line.
+    /// Returns the message with the header lines `lines`, edited by `edit`, without its start line
+    /// and its empty line.
     fn edited(lines: &str, edit: impl Fn(&mut Splice<'static>, &Message<'static>)) -> String {
         let start = "OPTIONS sip:a SIP/2.0\r\n";
         let bytes: &'static [u8] = format!("{start}{lines}\r\n").leak().as_bytes();
@@ -361,7 +359,7 @@ mod tests {
             noted("SIP/2.0/UDP a;branch=x , SIP/2.0/UDP b", "[2001:db8::1]:5060"),
             "Via: SIP/2.0/UDP a;branch=x;received=2001:db8::1 , SIP/2.0/UDP b\r\n"
         );
-        // A socket of both families shows IPv4 peers as mapped addresses.
+        // A dual-stack socket shows IPv4 peers as mapped addresses.
         assert_eq!(
             noted("SIP/2.0/UDP 192.0.2.4", "[::ffff:192.0.2.4]:9"),
             "Via: SIP/2.0/UDP 192.0.2.4\r\n"

@@ -1,11 +1,11 @@
 //! Framing of SIP messages on a byte stream (RFC 3261 §18.3).
 //!
 //! A datagram is one message; a stream has to be cut. A [`Framer`] reads a buffer that its caller
-//! owns and fills, and says where each message lies in it. It copies nothing, remembers how far it
-//! has read, and so takes linear time however the stream is split into reads.
+//! owns and fills, and returns the range of each message in it. It copies nothing and remembers how
+//! far it has read, so it takes linear time however the stream is split into reads.
 //!
-//! TCP and TLS need it. A WebSocket does not: RFC 7118 §5 gives each message a WebSocket message
-//! of its own.
+//! TCP and TLS need it. A WebSocket does not: with RFC 7118 §5, each SIP message is a WebSocket
+//! message of its own.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,17 +15,17 @@ use crate::lexical::{decimal, find, is_token};
 use crate::start::Start;
 use crate::{BYTES_MAX, HeaderName, Method, StartLine};
 
-/// Bounds of what a peer may send on a stream.
+/// Limits on the messages of a peer on a stream.
 ///
-/// Whatever they are, a message is no longer than [`BYTES_MAX`] from its start line to the end of
-/// its body.
+/// Independently of these, a message is no longer than [`BYTES_MAX`] from its start line to the end
+/// of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameLimits {
-    /// Bytes of start line and headers, the empty line behind them included.
+    /// Maximum size of start line and headers in bytes, with the empty line behind them.
     pub head_max: usize,
-    /// Bytes of a body.
+    /// Maximum size of a body in bytes.
     pub body_max: usize,
-    /// Line ends in a row that are neither ping nor pong, before a message.
+    /// Maximum number of consecutive line ends before a message that are neither ping nor pong.
     pub blank_max: usize,
 }
 
@@ -35,39 +35,39 @@ impl Default for FrameLimits {
     }
 }
 
-/// The next thing on a stream.
+/// The next item on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing whole is left: read at least `need` bytes more.
+    /// No complete item is left: read at least `need` bytes more.
     Incomplete {
-        /// Bytes without which there is nothing new to say, at least 1.
+        /// Minimum number of bytes before the result can change, at least 1.
         need: usize,
     },
     /// A message, from its start line to the end of its body.
     Message(Range<usize>),
-    /// A keep-alive that is to be answered by a CRLF (RFC 5626 §4.4.1).
+    /// A keep-alive to be answered with a CRLF (RFC 5626 §4.4.1).
     Ping,
     /// The answer to a keep-alive ([`Framer::expect_pong`]).
     Pong,
-    /// The stream cannot be cut any further. Close it; all later calls say the same.
+    /// The stream cannot be cut any further. Close it; all later calls return the same.
     Broken(Broken),
 }
 
 /// The end of a stream on which no further message can be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// What is wrong.
+    /// The fault.
     pub fault: FrameFault,
-    /// The head of a request that is to be answered with the [status](FrameFault::status) of the
-    /// fault before the stream is closed: [`Message::parse_head`](crate::Message::parse_head) reads
-    /// it. `None` for a response, an ACK, and where the head itself cannot be told.
+    /// The head of a request to be answered with the [status](FrameFault::status) of the fault
+    /// before the stream is closed; [`Message::parse_head`](crate::Message::parse_head) reads it.
+    /// `None` for a response, for an ACK, and if the head itself cannot be determined.
     pub answerable: Option<Range<usize>>,
 }
 
 /// A reason why a stream cannot be cut into messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameFault {
-    /// Neither a Request-Line nor a Status-Line stands where a message should begin.
+    /// Neither a Request-Line nor a Status-Line where a message should begin.
     StartLine,
     /// More blank lines than [`FrameLimits::blank_max`].
     BlankLines,
@@ -76,16 +76,16 @@ pub enum FrameFault {
     /// RFC 3261 §18.3: "The Content-Length header field MUST be used with stream oriented
     /// transports."
     NoContentLength,
-    /// A Content-Length that is no number.
+    /// A Content-Length that is not a number.
     BadContentLength,
-    /// Two Content-Lengths that differ.
+    /// Two different Content-Lengths.
     TwoContentLengths,
     /// A body longer than [`FrameLimits::body_max`], or a message longer than [`BYTES_MAX`].
     TooLong,
 }
 
 impl FrameFault {
-    /// The status with which the request is answered, if it is [answerable](Broken::answerable).
+    /// Returns the status that answers the request, if it is [answerable](Broken::answerable).
     pub const fn status(self) -> u16 {
         match self {
             // RFC 3261 §21.5.7: "The server was unable to process the request since the message
@@ -112,12 +112,12 @@ impl fmt::Display for FrameFault {
 
 impl std::error::Error for FrameFault {}
 
-/// A cutter of one direction of a stream into messages.
+/// A framer that cuts one direction of a stream into messages.
 ///
-/// The caller appends what it reads to a buffer and calls [`next`](Self::next) with all of it
-/// until that returns [`Next::Incomplete`]. Then it calls [`release`](Self::release), takes so many
-/// bytes off the front, and reads on. What it holds after that is less than one message: a buffer
-/// of [`BYTES_MAX`] bytes always has room for what is needed.
+/// The caller appends the bytes it reads to a buffer and calls [`next`](Self::next) with all of it
+/// until that returns [`Next::Incomplete`]. Then it calls [`release`](Self::release), removes that
+/// number of bytes from the front, and reads on. The rest is less than one message: a buffer of
+/// [`BYTES_MAX`] bytes always has room for the bytes needed.
 ///
 /// ```
 /// use tidegate_sip::{Framer, Next};
@@ -133,34 +133,34 @@ impl std::error::Error for FrameFault {}
 #[derive(Clone, Debug, Default)]
 pub struct Framer {
     limits: FrameLimits,
-    /// Where the bytes begin that belong to nothing that was returned.
+    /// Start of the bytes that belong to no item returned so far.
     start: usize,
-    /// No line end is left to be found between `start` and here.
+    /// No line end remains to be found between `start` and here.
     scanned: usize,
     stage: Stage,
     /// Blank lines since the last message, ping or pong.
     blanks: usize,
-    /// Pings of ours that are not answered yet.
+    /// Pings sent that are not answered yet.
     pings: u8,
 }
 
-/// How far the message at [`Framer::start`] has been read.
+/// Read progress of the message at [`Framer::start`].
 #[derive(Clone, Debug, Default)]
 enum Stage {
-    /// It has not begun.
+    /// The message has not begun.
     #[default]
     Between,
-    /// Its start line has begun.
+    /// The start line has begun.
     StartLine,
-    /// Its headers are read up to the one that begins at `line`.
+    /// The headers are read up to the one that begins at `line`.
     Headers { line: usize, answerable: bool, length: Length },
-    /// It ends at `end`.
+    /// The message ends at `end`.
     Body { line: usize, end: usize },
-    /// There is none.
+    /// No further message can be found.
     Broken(Broken),
 }
 
-/// What the headers read so far say of the length of the body.
+/// The body length according to the headers read so far.
 #[derive(Clone, Copy, Debug)]
 enum Length {
     Unsaid,
@@ -176,11 +176,11 @@ impl Framer {
         Self { limits: FrameLimits { head_max, body_max, blank_max }, ..Self::default() }
     }
 
-    /// Returns the next thing on the stream. `held` is all that was read and not
+    /// Returns the next item on the stream. `held` contains all bytes that were read and not
     /// [released](Self::release).
     ///
     /// # Panics
-    /// If bytes were taken off `held` that were not released.
+    /// If bytes that were not released were removed from `held`.
     pub fn next(&mut self, held: &[u8]) -> Next {
         assert!(held.len() >= self.scanned, "bytes were taken off that were not released");
         loop {
@@ -199,8 +199,9 @@ impl Framer {
         }
     }
 
-    /// Returns how many bytes at the front of the buffer are no longer needed, and counts from the
-    /// byte behind them from now on. A broken stream needs its bytes until it is closed.
+    /// Returns how many bytes at the front of the buffer are no longer needed. From now on,
+    /// positions count from the byte behind them. A broken stream keeps its bytes until it is
+    /// closed.
     pub fn release(&mut self) -> usize {
         if matches!(self.stage, Stage::Broken(_)) {
             return 0;
@@ -218,21 +219,21 @@ impl Framer {
         done
     }
 
-    /// Returns how many bytes at the front of the buffer lie before the end of what was returned
-    /// last: as many as [`release`](Self::release) would, which counts from there.
+    /// Returns how many bytes at the front of the buffer lie before the end of the last item
+    /// returned: as many as [`release`](Self::release) would, which resets this count.
     pub fn consumed(&self) -> usize {
         self.start
     }
 
-    /// Takes the next CRLF between two messages for the answer to a ping that was sent, and as many
-    /// of them as there were calls.
+    /// Makes the framer take the next CRLF between two messages as the answer to a ping that was
+    /// sent. Each call covers one more CRLF.
     pub fn expect_pong(&mut self) {
         self.pings = self.pings.saturating_add(1);
     }
 
-    /// Returns the whole lines of the message that is incomplete: its start line and the headers so
-    /// far. [`glance`](crate::glance) and [`scan`](crate::scan) can read them before the rest is
-    /// there; empty while the start line is incomplete.
+    /// Returns the whole lines of the incomplete message: its start line and the headers so far.
+    /// [`glance`](crate::glance) and [`scan`](crate::scan) can read them before the rest arrives.
+    /// Empty while the start line is incomplete.
     pub fn lines<'b>(&self, held: &'b [u8]) -> &'b [u8] {
         match self.stage {
             Stage::Headers { line, .. } | Stage::Body { line, .. } => &held[self.start..line],
@@ -240,7 +241,7 @@ impl Framer {
         }
     }
 
-    /// Returns whether the stream may end here: no message has begun.
+    /// Returns true if the stream may end here, because no message has begun.
     pub fn is_between_messages(&self) -> bool {
         matches!(self.stage, Stage::Between)
     }
@@ -253,11 +254,11 @@ impl Framer {
             [] | [b'\r'] => return Some(Next::Incomplete { need: 1 }),
             [b'\r', b'\n', ..] if self.pings > 0 => (2, Some(Next::Pong)),
             [b'\r', b'\n', b'\r', b'\n', ..] => (4, Some(Next::Ping)),
-            // The half of a ping, or a CRLF before a start line.
+            // Half of a ping, or a CRLF before a start line.
             [b'\r', b'\n'] | [b'\r', b'\n', b'\r'] => return Some(Next::Incomplete { need: 1 }),
             [b'\r', b'\n', ..] => (2, None),
             [b'\n', ..] => (1, None),
-            // All else, as the first bytes of TLS, is told at once.
+            // Anything else, such as the first bytes of TLS, is detected at once.
             &[first, ..] if is_token(first) => {
                 self.stage = Stage::StartLine;
                 return None;
@@ -294,7 +295,7 @@ impl Framer {
         None
     }
 
-    /// Reads one header line, or the empty one behind the last.
+    /// Reads one header line, or the empty line behind the last header.
     fn headers(
         &mut self,
         held: &[u8],
@@ -361,7 +362,7 @@ impl Framer {
         Next::Message(message)
     }
 
-    /// Returns where the line behind the next line end begins.
+    /// Returns the start of the line behind the next line end.
     fn find_line_end(&mut self, held: &[u8]) -> Result<usize, Next> {
         let head_end = self.start + self.limits.head_max;
         let readable = &held[..held.len().min(head_end)];
@@ -383,10 +384,11 @@ impl Framer {
 }
 
 impl Length {
-    /// Takes into account the header line that begins at `line` in `bytes` and ends with them.
+    /// Applies the header line that begins at `line` in `bytes` and ends with them.
     ///
     /// It is read as [`Message`](crate::Message) reads it, so that both find the same end of the
-    /// body. A line that is no header is left to that: it moves no end.
+    /// body. A line that is not a header is left to [`Message`](crate::Message): it does not move
+    /// the end of the body.
     fn and(self, bytes: &[u8], line: usize) -> Self {
         let Ok(Some(line)) = Line::read(bytes, line) else { return self };
         if line.name != HeaderName::ContentLength {

@@ -4,7 +4,7 @@ use crate::{Message, Reply, ScanStart, scan, write_reply};
 const OK: &str = "SIP/2.0 200 OK\r\nTo: a\r\nContent-Length: 2\r\n\r\nhi";
 const BYE: &str = "BYE sip:a SIP/2.0\r\nl: 0\r\n\r\n";
 
-/// All that a stream holds that is fed at once.
+/// Returns all items of a stream that is fed at once.
 fn all(stream: &str) -> Vec<Next> {
     all_of(&mut Framer::default(), stream)
 }
@@ -50,7 +50,7 @@ fn what_is_incomplete_says_how_much_is_missing_and_how_far_it_can_be_read() {
             _ if end < OK.len() => assert_eq!(next, Next::Incomplete { need: OK.len() - end }),
             _ => assert_eq!(next, Next::Message(0..OK.len())),
         }
-        // The byte behind a line says that the line does not go on.
+        // Only the byte behind a line shows that the line is not folded.
         let whole = match end {
             0..16 => 0,
             16..24 => 16,
@@ -107,12 +107,12 @@ fn a_pong_is_the_first_line_end_after_a_ping_of_ours() {
     let mut framer = Framer::default();
     framer.expect_pong();
     assert_eq!(all_of(&mut framer, stream), [Next::Pong, Next::Ping, NOTHING]);
-    // Two answers are no ping.
+    // Two pongs are not a ping.
     framer = Framer::default();
     framer.expect_pong();
     framer.expect_pong();
     assert_eq!(all_of(&mut framer, "\r\n\r\n"), [Next::Pong, Next::Pong, NOTHING]);
-    // The half of a ping is a pong once one is expected.
+    // Half a ping is a pong if one is expected.
     framer.expect_pong();
     assert_eq!(all_of(&mut framer, stream), [Next::Pong, NOTHING]);
 }
@@ -141,7 +141,7 @@ fn without_one_content_length_the_stream_ends_and_the_request_can_be_answered() 
         ("l: 1\r\nCONTENT-LENGTH: x\r\n", FrameFault::BadContentLength),
         ("l: 1\r\nContent-Length: 2\r\nl: x\r\n", FrameFault::TwoContentLengths),
         ("l: 65535\r\n", FrameFault::TooLong),
-        // No header field: RFC 3261 §7.3.1 lets no fold stand before the colon.
+        // Not a header field: RFC 3261 §7.3.1 allows no fold before the colon.
         ("Content-Length\r\n : 0\r\n", FrameFault::NoContentLength),
         (" l: 0\r\n", FrameFault::NoContentLength),
     ] {
@@ -209,7 +209,7 @@ fn head_and_body_are_bounded() {
     assert_eq!(all_of(&mut Framer::new(limits), &long), too_long);
     assert_eq!(all_of(&mut Framer::new(limits), &"a".repeat(head)), too_long);
     assert_eq!(all_of(&mut Framer::new(limits), &"a".repeat(head - 1)), [NOTHING]);
-    // It ends with a header line whose next byte is not there.
+    // It ends with a header line whose next byte is missing.
     let cut = BYE.replace("l: 0\r\n\r\n", "l: 0   \n");
     assert_eq!(all_of(&mut Framer::new(limits), &cut), too_long);
     let stream = |body: usize| format!("BYE sip:a SIP/2.0\r\nl: {body}\r\n\r\n");

@@ -6,20 +6,20 @@ use crate::lexical::find_by_words;
 
 macro_rules! header_names {
     ($($variant:ident $text:literal $($compact:literal)?,)*) => {
-        /// The name of a header field, whatever its case and form (RFC 3261 §7.3.1, §7.3.3).
+        /// The name of a header field, in any case and form (RFC 3261 §7.3.1, §7.3.3).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum HeaderName {
             $(#[doc = concat!("`", $text, "`", $(", compact `", $compact, "`")?)] $variant,)*
-            /// Any other; its name stays beside it in the message.
+            /// Any other name; its text is kept in the message.
             Other,
         }
 
         impl HeaderName {
-            /// The names known here, that is, all but [`Other`](Self::Other).
+            /// The names known here: all but [`Other`](Self::Other).
             pub const KNOWN: &'static [Self] = &[$(Self::$variant),*];
 
-            /// The long form in its usual spelling; empty for [`Other`](Self::Other).
+            /// Returns the long form in its usual spelling; empty for [`Other`](Self::Other).
             pub const fn text(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)*
@@ -27,7 +27,7 @@ macro_rules! header_names {
                 }
             }
 
-            /// The compact form, a lower-case letter, if there is one.
+            /// Returns the compact form, a lower-case letter, if there is one.
             pub const fn compact(self) -> Option<u8> {
                 match self {
                     $($(Self::$variant => Some($compact.as_bytes()[0]),)?)*
@@ -114,7 +114,7 @@ header_names! {
 
 /// The length of the longest name known here, in bytes.
 const LENGTH_MAX: usize = 24;
-/// Names of one length at the most.
+/// Maximum number of names of the same length.
 const SAME_LENGTH_MAX: usize = 8;
 
 /// The known names by their length.
@@ -144,7 +144,7 @@ static TEXTS: [&[u8]; HeaderName::KNOWN.len()] = {
     texts
 };
 
-/// The names that a letter abbreviates, from `a` on.
+/// The names by the letter that abbreviates them, from `a` on.
 static BY_LETTER: [HeaderName; 26] = {
     let mut table = [HeaderName::Other; 26];
     let mut i = 0;
@@ -158,7 +158,7 @@ static BY_LETTER: [HeaderName; 26] = {
 };
 
 impl HeaderName {
-    /// The name written as `name`, long or compact, in any case.
+    /// Returns the name for the text `name`, long or compact, in any case.
     #[inline]
     pub fn from_bytes(name: &[u8]) -> Self {
         if let [letter] = name {
@@ -174,10 +174,10 @@ impl HeaderName {
         Self::Other
     }
 
-    /// The name that begins a line, with where its colon stands, if it is one of those
-    /// found in nearly every message, in the usual spelling, and the colon follows.
+    /// Returns the name that begins a line and the position of its colon, if the name is one of
+    /// those found in nearly every message, in its usual spelling, and the colon follows.
     ///
-    /// A shortcut: what is not found here may still be a known name.
+    /// A shortcut: a name not found here may still be a known one.
     #[inline]
     pub(crate) fn at_start(line: &[u8]) -> Option<(Self, usize)> {
         Some(match line.first()? {
@@ -200,9 +200,9 @@ impl HeaderName {
         })
     }
 
-    /// Returns the name that begins a line and where its colon stands, if the name is known and in
-    /// its usual spelling, and the colon follows at once: as [`at_start`](Self::at_start), for all
-    /// names.
+    /// Returns the name that begins a line and the position of its colon, if the name is known, in
+    /// its usual spelling, and the colon follows at once. Like [`at_start`](Self::at_start), but
+    /// for all names.
     pub(crate) fn usual_at_start(line: &[u8]) -> Option<(Self, usize)> {
         let colon = find_by_words(b':', &line[..line.len().min(LENGTH_MAX + 1)])?;
         let name = &line[..colon];
@@ -211,13 +211,13 @@ impl HeaderName {
         Some((found, colon))
     }
 
-    /// True for a header that stands once at the most and whose value is no
-    /// comma-separated list (RFC 3261 §7.3.1).
+    /// Returns true for a header that may occur only once and whose value is not a comma-separated
+    /// list (RFC 3261 §7.3.1).
     pub const fn is_single(self) -> bool {
         SINGLE & self.bit() != 0
     }
 
-    /// This name's bit in a set of names.
+    /// Returns this name's bit in a set of names.
     pub(crate) const fn bit(self) -> u128 {
         1 << self as u8
     }
@@ -225,7 +225,7 @@ impl HeaderName {
 
 const _: () = assert!((HeaderName::Other as u8) < 128, "a set of names is a u128");
 
-/// The names that no more than one line may have, a bit for each.
+/// The names that may occur on one line only, one bit each.
 pub(crate) const SINGLE: u128 = {
     use HeaderName::*;
     let names = [
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    /// RFC 3261 §7.3.3 and the registry of later ones.
+    /// RFC 3261 §7.3.3 and the compact forms registered since.
     #[test]
     fn compact_forms_are_the_registered_ones() {
         let forms: String = (b'a'..=b'z')

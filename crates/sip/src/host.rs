@@ -18,16 +18,16 @@ pub enum Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    /// Reads `hostname / IPv4address / IPv6reference`; `None` for anything else.
+    /// Parses `hostname / IPv4address / IPv6reference`; returns `None` for anything else.
     ///
-    /// Underscores and labels that begin with a digit, which the grammar forbids,
-    /// are found in practice and taken; digits and dots alone must be an address.
+    /// Underscores, and labels that begin with a digit, are accepted: the grammar forbids them but
+    /// they occur in practice. Text of only digits and dots must be an address.
     #[inline]
     pub fn parse(text: &'a [u8]) -> Option<Self> {
         Self::split(text).and_then(|(host, rest)| rest.is_empty().then_some(host))
     }
 
-    /// Reads the host at the beginning of `text` and returns what follows.
+    /// Reads the host at the beginning of `text` and returns it and the text that follows.
     #[inline]
     fn split(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
         if let Some(inside) = text.strip_prefix(b"[") {
@@ -44,8 +44,8 @@ impl<'a> Host<'a> {
         (!is_numeric).then_some((Self::Name(name), rest))
     }
 
-    /// Reads `host [":" port]` at the beginning of `text`, with white space around the
-    /// colon as a Via may have it, and returns what follows.
+    /// Reads `host [":" port]` at the beginning of `text` and returns it and the text that follows.
+    /// White space may surround the colon, as in a Via.
     #[inline]
     pub(crate) fn split_with_port(text: &'a [u8]) -> Option<(Self, Option<u16>, &'a [u8])> {
         let (host, rest) = Self::split(text)?;
@@ -58,13 +58,13 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Reads `host [":" port]`; `None` for anything else.
+    /// Parses `host [":" port]`; returns `None` for anything else.
     pub fn parse_with_port(text: &'a [u8]) -> Option<(Self, Option<u16>)> {
         let (host, port, rest) = Self::split_with_port(text)?;
         rest.is_empty().then_some((host, port))
     }
 
-    /// The address, unless the host is a name.
+    /// Returns the address, or `None` for a name.
     #[inline]
     pub fn ip(&self) -> Option<IpAddr> {
         match *self {
@@ -74,7 +74,8 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// True if both are one host: names compare without regard to case, addresses by value.
+    /// Returns true if both are the same host: names compare without regard to case, addresses by
+    /// value.
     pub fn eq_ignore_case(&self, other: &Host<'_>) -> bool {
         match (self, other) {
             (Self::Name(a), Host::Name(b)) => a.eq_ignore_ascii_case(b),
@@ -83,8 +84,8 @@ impl<'a> Host<'a> {
     }
 }
 
-/// An address, an IPv6 one with or without brackets: RFC 5118 §4.5 finds both in
-/// the `received` parameter.
+/// Parses an address; an IPv6 address may have brackets or not: RFC 5118 §4.5 finds both in the
+/// `received` parameter.
 pub(crate) fn address(text: &[u8]) -> Option<IpAddr> {
     match Host::parse(text) {
         Some(host) => host.ip(),
@@ -92,7 +93,7 @@ pub(crate) fn address(text: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Bytes of a name.
+/// The bytes allowed in a name.
 static NAME: [bool; 256] = {
     let mut table = [false; 256];
     let mut b = 0;
@@ -108,7 +109,7 @@ fn is_name(b: u8) -> bool {
     NAME[usize::from(b)]
 }
 
-/// The address at the beginning of `text` and what follows it.
+/// Returns the address at the beginning of `text` and the text that follows it.
 #[inline]
 fn split_ipv4(text: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
     let mut octets = [0; 4];
@@ -118,7 +119,7 @@ fn split_ipv4(text: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
             rest = rest.strip_prefix(b".")?;
         }
         let (value, after) = split_decimal(rest, u8::MAX.into())?;
-        // A leading zero would be octal to some and decimal to others.
+        // Some parsers read a leading zero as octal, others as decimal.
         if rest[0] == b'0' && rest.len() - after.len() > 1 {
             return None;
         }
@@ -133,8 +134,8 @@ fn ipv6(text: &[u8]) -> Option<Ipv6Addr> {
     text.parse().ok().or_else(|| three_colons(text))
 }
 
-/// The grammar of RFC 3261 lets a third colon stand before an IPv4 part
-/// (`2001:db8:::192.0.2.1`). RFC 5118 §4.10: "an implementation must tolerate both".
+/// Parses an address with three colons: the grammar of RFC 3261 allows a third colon before an IPv4
+/// part (`2001:db8:::192.0.2.1`). RFC 5118 §4.10: "an implementation must tolerate both".
 #[cold]
 fn three_colons(text: &str) -> Option<Ipv6Addr> {
     let (before, after) = text.split_once(":::")?;
@@ -202,7 +203,7 @@ mod tests {
         for bad in ["h:", ":1", "h:65536", "h:+1", "[::1", ";x", ""] {
             assert_eq!(split(bad), None, "{bad}");
         }
-        // RFC 5118 §4.4: without brackets address and port cannot be told apart.
+        // RFC 5118 §4.4: without brackets, the address cannot be told from the port.
         assert_eq!(split("2001:db8::10:5070"), None);
     }
 

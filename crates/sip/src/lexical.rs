@@ -1,11 +1,11 @@
 //! The basic rules of RFC 3261 §25.1, on bytes.
 //!
-//! A header's value may hold folds (CRLF followed by white space), which stand for
-//! white space; so CR and LF count as white space wherever a value is read.
+//! A header's value may contain folds (CRLF followed by white space), which stand for white space.
+//! So CR and LF count as white space wherever a value is read.
 
 use wide::u8x16;
 
-/// Bytes of `token`.
+/// The bytes allowed in a `token`.
 static TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let mut b = 0;
@@ -20,15 +20,15 @@ static TOKEN: [bool; 256] = {
     table
 };
 
-/// A byte repeated through a word.
+/// Returns a word with all its bytes equal to `b`.
 const fn every(b: u8) -> u64 {
     u64::from_ne_bytes([b; 8])
 }
 
-/// True if some byte of `text` satisfies `test`.
+/// Returns true if any byte of `text` satisfies `test`.
 ///
-/// Bytes are tested many at a time: a fold that never leaves early becomes one
-/// vector comparison, if `test` has no branches either.
+/// Many bytes are tested at a time: a fold without an early exit compiles to one vector comparison,
+/// if `test` has no branches either.
 #[inline]
 pub(crate) fn any(text: &[u8], test: impl Fn(u8) -> bool) -> bool {
     let (chunks, rest) = text.as_chunks::<16>();
@@ -38,13 +38,12 @@ pub(crate) fn any(text: &[u8], test: impl Fn(u8) -> bool) -> bool {
         || rest.iter().any(|&b| test(b))
 }
 
-/// Bytes compared at a time.
+/// Number of bytes compared at a time.
 const LANES: usize = 16;
 
-/// Where `b` first stands in `text`.
+/// Returns the first position of `b` in `text`.
 ///
-/// For the distances usual in a header, vectors inlined are cheaper than a call of
-/// `memchr`.
+/// For the distances usual in a header, inlined vector code is cheaper than a call of `memchr`.
 #[inline(always)]
 pub(crate) fn find(b: u8, text: &[u8]) -> Option<usize> {
     let same = |chunk: &[u8; LANES]| u8x16::new(*chunk).simd_eq(u8x16::splat(b)).to_bitmask();
@@ -59,20 +58,20 @@ pub(crate) fn find(b: u8, text: &[u8]) -> Option<usize> {
     find_in_tail(b, text)
 }
 
-/// Where `b` first stands in `text`, if in its last bytes.
+/// Returns the first position of `b` in `text`, if it is in the last bytes.
 fn find_in_tail(b: u8, text: &[u8]) -> Option<usize> {
     let Some(last) = text.last_chunk::<LANES>() else { return find_by_words(b, text) };
     let found = u8x16::new(*last).simd_eq(u8x16::splat(b)).to_bitmask();
-    // What it has of the chunk before was looked at in vain.
+    // The bytes that overlap the previous chunk were already searched without a match.
     (found != 0).then(|| text.len() - LANES + found.trailing_zeros() as usize)
 }
 
-/// Where `b` first stands in `text`: [`find`] for a short text.
+/// Returns the first position of `b` in `text`: a [`find`] for short texts.
 #[inline]
 pub(crate) fn find_by_words(b: u8, text: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(word) = text[at..].first_chunk() {
-        // The lowest byte that is zero here is the lowest that borrows below.
+        // The lowest byte that is zero here is the lowest byte that borrows below.
         let zero_at_b = u64::from_le_bytes(*word) ^ every(b);
         let found = zero_at_b.wrapping_sub(every(1)) & !zero_at_b & every(0x80);
         if found != 0 {
@@ -83,7 +82,7 @@ pub(crate) fn find_by_words(b: u8, text: &[u8]) -> Option<usize> {
     Some(at + text[at..].iter().position(|&other| other == b)?)
 }
 
-/// True if `text` has no space and no control character (0 to 0x20, 0x7f).
+/// Returns true if `text` has no space and no control character (0 to 0x20, 0x7f).
 #[inline]
 pub(crate) fn is_visible(text: &[u8]) -> bool {
     let Some(last) = text.last_chunk::<LANES>() else {
@@ -97,25 +96,25 @@ pub(crate) fn is_visible(text: &[u8]) -> bool {
     })
 }
 
-/// True for a byte of `token`.
+/// Returns true for a byte of `token`.
 #[inline]
 pub(crate) fn is_token(b: u8) -> bool {
     TOKEN[usize::from(b)]
 }
 
-/// True for SP, HTAB and the bytes of a fold.
+/// Returns true for SP, HTAB and the bytes of a fold.
 #[inline]
 pub(crate) fn is_space(b: u8) -> bool {
     matches!(b, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-/// How many bytes at the beginning of `text` satisfy `test`.
+/// Returns how many bytes at the beginning of `text` satisfy `test`.
 #[inline]
 pub(crate) fn run(text: &[u8], test: impl Fn(u8) -> bool) -> usize {
     text.iter().position(|&b| !test(b)).unwrap_or(text.len())
 }
 
-/// `text` without the white space at its beginning.
+/// Returns `text` without the white space at its beginning.
 #[inline]
 pub(crate) fn trim_start(mut text: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = text
@@ -126,7 +125,7 @@ pub(crate) fn trim_start(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// `text` without the white space at its end.
+/// Returns `text` without the white space at its end.
 #[inline]
 pub(crate) fn trim_end(mut text: &[u8]) -> &[u8] {
     while let [rest @ .., last] = text
@@ -137,13 +136,14 @@ pub(crate) fn trim_end(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// `text` without the white space around it.
+/// Returns `text` without the white space around it.
 #[inline]
 pub(crate) fn trim(text: &[u8]) -> &[u8] {
     trim_end(trim_start(text))
 }
 
-/// The token at the beginning of `text` and what follows it; `None` if there is none.
+/// Returns the token at the beginning of `text` and the text that follows it; `None` if there is
+/// none.
 #[inline]
 pub(crate) fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     match run(text, is_token) {
@@ -152,8 +152,8 @@ pub(crate) fn split_token(text: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// The end of the quoted string that `text` begins with, past its closing quote;
-/// `None` if it is never closed.
+/// Returns the end of the quoted string that `text` begins with, past its closing quote; `None` if
+/// it is never closed.
 pub(crate) fn quoted_end(text: &[u8]) -> Option<usize> {
     debug_assert_eq!(text.first(), Some(&b'"'));
     let mut at = 1;
@@ -166,21 +166,21 @@ pub(crate) fn quoted_end(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// The value of `1*DIGIT`; `None` if `text` is anything else or exceeds `max`.
+/// Returns the value of `1*DIGIT`; `None` if `text` is anything else or exceeds `max`.
 #[inline]
 pub(crate) fn decimal(text: &[u8], max: u32) -> Option<u32> {
     split_decimal(text, max).and_then(|(value, rest)| rest.is_empty().then_some(value))
 }
 
-/// The value of the `1*DIGIT` at the beginning of `text` and what follows it; `None`
-/// if there is none or it exceeds `max`.
+/// Returns the value of the `1*DIGIT` at the beginning of `text` and the text that follows it;
+/// `None` if there is none or it exceeds `max`.
 #[inline]
 pub(crate) fn split_decimal(text: &[u8], max: u32) -> Option<(u32, &[u8])> {
     let mut value = 0u64;
     let mut rest = text;
     while let [digit @ b'0'..=b'9', after @ ..] = rest {
-        // Leading zeros are legal in any number (RFC 4475 §3.1.1.1), so the length
-        // says nothing; the value stays below 2^36 between two rounds.
+        // Leading zeros are legal in any number (RFC 4475 §3.1.1.1), so the number of digits is no
+        // bound; the value stays below 2^36 between two rounds.
         value = value * 10 + u64::from(digit - b'0');
         if value > u64::from(max) {
             return None;
@@ -190,7 +190,7 @@ pub(crate) fn split_decimal(text: &[u8], max: u32) -> Option<(u32, &[u8])> {
     (rest.len() < text.len()).then_some((value as u32, rest))
 }
 
-/// A `port`, 0 to 65,535.
+/// Parses a `port`, 0 to 65,535.
 #[inline]
 pub(crate) fn port(text: &[u8]) -> Option<u16> {
     decimal(text, u32::from(u16::MAX)).map(|port| port as u16)

@@ -1,23 +1,22 @@
 //! SIP grammar for elements that forward more messages than they read.
 //!
-//! Nine things, from cheap to dear:
+//! The building blocks, from the cheapest to the most expensive:
 //!
 //! - [`Framer`] cuts a byte stream into messages;
 //! - [`glance`] reads the start line alone;
-//! - [`scan`] finds what a gate needs (start line, top Via, Call-ID, CSeq, To-tag)
-//!   and stops at the last header it needs; [`scan_ack`] reads even less of an ACK;
-//! - [`resource_values`] and [`is_emergency`] find what a request says of its own importance;
-//! - [`Outline`] is a scan that knows enough to refuse the request;
-//! - [`Message`] indexes the header lines in one pass; a header's value is parsed
-//!   only when it is asked for, and everything is a slice of the received bytes;
+//! - [`scan`] finds the fields that an admission gate needs (start line, top Via, Call-ID, CSeq,
+//!   To-tag) and stops at the last header it needs; [`scan_ack`] reads even less of an ACK;
+//! - [`resource_values`] and [`is_emergency`] find the priority that a request claims;
+//! - [`Outline`] is a scan that holds enough to reject the request;
+//! - [`Message`] indexes the header lines in one pass; it parses a header's value only when a
+//!   caller asks for it, and every result is a slice of the received bytes;
 //! - [`Passage`] is a response on its way through a proxy;
-//! - [`Splice`] changes a message by cutting and inserting, so that whatever the
-//!   element does not understand passes through byte for byte; [`forward`] holds the
-//!   edits of a proxy;
-//! - [`write_reply`] answers a request out of its own lines.
+//! - [`Splice`] changes a message by cutting and inserting, so that everything the element does not
+//!   understand passes through byte for byte; [`forward`] holds the edits of a proxy;
+//! - [`write_reply`] builds a reply from the request's own lines.
 //!
-//! Nothing here allocates, reads a clock or touches a socket, and no input makes it
-//! panic or take more than linear time.
+//! Nothing here allocates, reads a clock or touches a socket. No input causes a panic or takes more
+//! than linear time.
 //!
 //! ```
 //! use tidegate_sip::{Message, Splice, forward};

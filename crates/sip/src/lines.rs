@@ -1,18 +1,18 @@
-//! The header lines of one name, found without reading the others.
+//! Finds the header lines of one name without reading the others.
 
 use crate::HeaderName;
 use crate::field::{Line, first_line};
 use crate::start::skip_blank;
 
-/// The values of a message's header lines of one name, in its long form or its compact one.
+/// The values of a message's header lines of one name, in long or compact form.
 ///
-/// Headers that break the grammar end the list.
+/// A header that breaks the grammar ends the list.
 #[derive(Clone, Debug)]
 pub(crate) struct Lines<'a> {
     message: &'a [u8],
     at: usize,
     name: HeaderName,
-    /// What such a line may begin with, in lower case.
+    /// The possible first letters of such a line, in lower case.
     letters: [u8; 2],
 }
 

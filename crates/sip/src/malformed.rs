@@ -1,16 +1,16 @@
-//! What can be wrong with a message.
+//! Faults of a message.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::HeaderName;
 
-/// Why bytes are no SIP message, or not one that can be processed: always the
-/// peer's doing.
+/// A reason why bytes are not a SIP message, or not one that can be processed. The fault is always
+/// the peer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
-    /// Nothing but line ends, blanks or zero bytes, as sent to keep a NAT binding
-    /// open. Not a fault: the receiver drops it silently.
+    /// Only line ends, blanks or zero bytes, sent to keep a NAT binding open. Not a fault: the
+    /// receiver drops it silently.
     Keepalive,
     /// Longer than [`BYTES_MAX`](crate::BYTES_MAX) bytes.
     TooLong,
@@ -20,7 +20,7 @@ pub enum Malformed {
     Version,
     /// A header line without a name or a colon.
     Header {
-        /// Where the line begins, in bytes from the start line.
+        /// Start of the line, in bytes from the start line.
         offset: u16,
     },
     /// The empty line after the headers is missing.
@@ -29,7 +29,7 @@ pub enum Malformed {
     TooManyHeaders,
     /// A mandatory header is missing (§8.1.1).
     MissingHeader(HeaderName),
-    /// A header that may stand only once stands more than once (§7.3.1).
+    /// A header that may occur only once occurs more than once (§7.3.1).
     DuplicateHeader(HeaderName),
     /// The value of a header does not follow its grammar.
     BadHeader(HeaderName),

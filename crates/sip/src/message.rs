@@ -10,14 +10,14 @@ use crate::lexical::{decimal, is_visible, split_decimal, trim_start};
 use crate::start::{Start, skip_blank};
 use crate::{CSeq, HeaderName, Malformed, Method, NameAddr, StartLine, Via};
 
-/// Bytes of a message at the most, start line to body: what a datagram can hold.
+/// Maximum size of a message in bytes, start line to body: the capacity of a datagram.
 pub const BYTES_MAX: usize = 65_535;
 
 /// A SIP message over borrowed bytes.
 ///
-/// Parsing finds the lines and nothing else; each accessor reads its header when it
-/// is called, and sees through folds, compact forms and comma lists. What comes out
-/// are slices of the bytes that went in, so [`span`](Self::span) can say where they lie.
+/// Parsing only finds the lines. Each accessor parses its header when it is called, and handles
+/// folds, compact forms and comma lists. Results are slices of the original bytes, so
+/// [`span`](Self::span) can locate them.
 #[derive(Clone, Debug)]
 pub struct Message<'a> {
     bytes: &'a [u8],
@@ -25,7 +25,7 @@ pub struct Message<'a> {
     headers: usize,
     body: usize,
     lines: SmallVec<[Line; FIELDS_INLINE]>,
-    /// The names of its lines, and those that more than one line has, a bit for each.
+    /// The names of the header lines, and the names that occur on more than one line; one bit each.
     seen: u128,
     repeated: u128,
 }
@@ -36,16 +36,15 @@ impl<'a> Message<'a> {
     /// RFC 3261 §18.3: bytes beyond Content-Length are discarded; without
     /// Content-Length the body reaches to the end of the datagram.
     ///
-    /// Only what leaves no message to read is refused here; [`check`](Self::check)
-    /// does the rest, so that a server can answer what it refuses.
+    /// Rejects only input that leaves no message to read. [`check`](Self::check) does the rest, so
+    /// that a server can answer a request that it rejects.
     ///
     /// # Errors
-    /// [`Malformed`] of any kind that concerns lines, and
-    /// [`Malformed::ContentLength`] for a body that is cut off (to answer 400, see
-    /// [`parse_head`](Self::parse_head)).
+    /// [`Malformed`] of any kind that concerns lines, and [`Malformed::ContentLength`] for a
+    /// truncated body (to answer 400, see [`parse_head`](Self::parse_head)).
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        // One variable from the first to the last, so that a kilobyte of index is
-        // filled where it is returned and not moved there.
+        // One variable throughout, so that the index (about a kilobyte) is filled in the return
+        // slot and not moved there.
         let mut message = Self::begin(bytes, Start::parse);
         if let Ok(begun) = &mut message
             && let Err(error) = begun.index(FIELDS_MAX).and_then(|()| begun.cut())
@@ -55,16 +54,16 @@ impl<'a> Message<'a> {
         message
     }
 
-    /// Indexes start line and headers and takes whatever follows for the body,
-    /// without regard to Content-Length; likewise whatever stands in the place of the
-    /// Request-URI, and any number of lines. For what is refused but answered.
+    /// Indexes start line and headers and takes all that follows as the body, ignoring
+    /// Content-Length. It accepts any text as the Request-URI and any number of lines. Used for
+    /// requests that are rejected with an answer.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse), but for Content-Length, Request-URI and the number of lines.
+    /// Those of [`parse`](Self::parse), except Content-Length, Request-URI and number of lines.
     pub fn parse_head(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut message = Self::begin(bytes, Start::parse_to_answer);
         if let Ok(begun) = &mut message
-            // Each line has two bytes at least, so what fits into a datagram bounds them.
+            // Each line takes at least two bytes, so the size of a datagram bounds their number.
             && let Err(error) = begun.index(BYTES_MAX)
         {
             message = Err(error);
@@ -72,30 +71,30 @@ impl<'a> Message<'a> {
         message
     }
 
-    /// The message from its start line to the end of its body.
+    /// Returns the message from its start line to the end of its body.
     #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// The start line.
+    /// Returns the start line.
     #[inline]
     pub fn start(&self) -> StartLine<'a> {
         self.start.line
     }
 
-    /// The protocol version as written: `SIP/2.0`, or [`check`](Self::check) refuses it.
+    /// Returns the protocol version as written; [`check`](Self::check) rejects all but `SIP/2.0`.
     pub fn version(&self) -> &'a [u8] {
         self.start.version
     }
 
-    /// True for a request.
+    /// Returns true for a request.
     #[inline]
     pub fn is_request(&self) -> bool {
         matches!(self.start.line, StartLine::Request { .. })
     }
 
-    /// The method of a request.
+    /// Returns the method of a request.
     #[inline]
     pub fn method(&self) -> Option<Method> {
         match self.start.line {
@@ -104,7 +103,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The Request-URI of a request.
+    /// Returns the Request-URI of a request.
     #[inline]
     pub fn request_uri(&self) -> Option<&'a [u8]> {
         match self.start.line {
@@ -113,7 +112,7 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The Status-Code of a response.
+    /// Returns the Status-Code of a response.
     #[inline]
     pub fn status(&self) -> Option<u16> {
         match self.start.line {
@@ -122,19 +121,19 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The header fields in their order.
+    /// Returns the header fields in message order.
     #[inline]
     pub fn fields(&self) -> impl Iterator<Item = Field<'a>> {
         self.lines.iter().map(|line| line.field(self.bytes))
     }
 
-    /// The header fields of this name, in their order.
+    /// Returns the header fields of this name, in message order.
     #[inline]
     pub fn fields_of(&self, name: HeaderName) -> impl Iterator<Item = Field<'a>> {
         self.lines_of(name).map(|line| line.field(self.bytes))
     }
 
-    /// The first header field of this name.
+    /// Returns the first header field of this name.
     #[inline]
     pub fn field(&self, name: HeaderName) -> Option<Field<'a>> {
         self.line(name).map(|line| line.field(self.bytes))
@@ -146,32 +145,32 @@ impl<'a> Message<'a> {
         self.has(HeaderName::PAssertedIdentity) || self.has(HeaderName::PPreferredIdentity)
     }
 
-    /// The body.
+    /// Returns the body.
     #[inline]
     pub fn body(&self) -> &'a [u8] {
         &self.bytes[self.body..]
     }
 
-    /// Where `part`, a slice that came out of this message, lies in [`bytes`](Self::bytes).
+    /// Returns the position of `part`, a slice of this message, in [`bytes`](Self::bytes).
     ///
     /// # Panics
-    /// If `part` is no slice of this message's bytes.
+    /// If `part` is not a slice of this message's bytes.
     #[inline]
     pub fn span(&self, part: &[u8]) -> Range<usize> {
         span(self.bytes, part)
     }
 
-    /// The Vias, the last hop's first.
+    /// Returns the Vias; the last hop's comes first.
     pub fn vias(&self) -> impl Iterator<Item = Result<Via<'a>, Malformed>> {
         self.list(HeaderName::Via, Via::parse)
     }
 
-    /// Returns the Vias below the first; a request straight from a user agent has none.
+    /// Returns the Vias below the first; a request directly from a user agent has none.
     pub fn lower_vias(&self) -> impl Iterator<Item = Result<Via<'a>, Malformed>> {
         self.elements(HeaderName::Via).skip(1).map(read_by(HeaderName::Via, Via::parse))
     }
 
-    /// The first Via: of a request the last hop's, of a response ours.
+    /// Returns the first Via: the last hop's in a request, ours in a response.
     ///
     /// # Errors
     /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
@@ -180,22 +179,22 @@ impl<'a> Message<'a> {
         self.mandatory(HeaderName::Via, |value| Via::parse(split_element(value)?.0))
     }
 
-    /// The Route set still to be visited.
+    /// Returns the Route set still to be visited.
     pub fn routes(&self) -> impl Iterator<Item = Result<NameAddr<'a>, Malformed>> {
         self.list(HeaderName::Route, NameAddr::parse)
     }
 
-    /// The proxies that want to stay on the path, the last one first.
+    /// Returns the Record-Routes of the proxies that stay on the path; the last proxy comes first.
     pub fn record_routes(&self) -> impl Iterator<Item = Result<NameAddr<'a>, Malformed>> {
         self.list(HeaderName::RecordRoute, NameAddr::parse)
     }
 
-    /// The contacts; the URI of `Contact: *` is `*`.
+    /// Returns the contacts; the URI of `Contact: *` is `*`.
     pub fn contacts(&self) -> impl Iterator<Item = Result<NameAddr<'a>, Malformed>> {
         self.list(HeaderName::Contact, NameAddr::parse)
     }
 
-    /// The From header.
+    /// Returns the From header.
     ///
     /// # Errors
     /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
@@ -203,7 +202,7 @@ impl<'a> Message<'a> {
         self.mandatory(HeaderName::From, NameAddr::parse)
     }
 
-    /// The To header.
+    /// Returns the To header.
     ///
     /// # Errors
     /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
@@ -211,7 +210,7 @@ impl<'a> Message<'a> {
         self.mandatory(HeaderName::To, NameAddr::parse)
     }
 
-    /// The Call-ID.
+    /// Returns the Call-ID.
     ///
     /// # Errors
     /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
@@ -219,7 +218,7 @@ impl<'a> Message<'a> {
         self.mandatory(HeaderName::CallId, call_id)
     }
 
-    /// The CSeq header.
+    /// Returns the CSeq header.
     ///
     /// # Errors
     /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
@@ -227,7 +226,7 @@ impl<'a> Message<'a> {
         self.mandatory(HeaderName::CSeq, CSeq::parse)
     }
 
-    /// Hops left, 0 to 255 (RFC 3261 §20.22).
+    /// Returns the number of hops left, 0 to 255 (RFC 3261 §20.22).
     ///
     /// # Errors
     /// [`Malformed::BadHeader`].
@@ -235,7 +234,8 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::MaxForwards, |value| decimal(value, 255))
     }
 
-    /// Branches that the request may still be forked into at the same time (RFC 5393 §5.3.1).
+    /// Returns the number of branches that the request may be forked into at the same time (RFC
+    /// 5393 §5.3.1).
     ///
     /// # Errors
     /// [`Malformed::BadHeader`].
@@ -243,7 +243,7 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::MaxBreadth, |value| decimal(value, u32::MAX))
     }
 
-    /// The length of the body in bytes, as the sender says (§20.14).
+    /// Returns the length of the body in bytes that the Content-Length states (§20.14).
     ///
     /// # Errors
     /// [`Malformed::BadHeader`].
@@ -251,7 +251,7 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::ContentLength, |value| decimal(value, u32::MAX))
     }
 
-    /// The Expires header, in seconds (§20.19).
+    /// Returns the value of the Expires header, in seconds (§20.19).
     ///
     /// # Errors
     /// [`Malformed::BadHeader`].
@@ -259,7 +259,8 @@ impl<'a> Message<'a> {
         self.optional(HeaderName::Expires, |value| decimal(value, u32::MAX))
     }
 
-    /// After how many seconds one may ask again (§20.33); its comment and parameters are not read.
+    /// Returns the number of seconds to wait before a retry (§20.33); ignores comment and
+    /// parameters.
     ///
     /// # Errors
     /// [`Malformed::BadHeader`].
@@ -287,7 +288,7 @@ impl<'a> Message<'a> {
         Ok(Self { bytes, start, headers, body: headers, lines, seen: 0, repeated: 0 })
     }
 
-    /// Reads the header lines, as many as `lines_max`, and finds the body.
+    /// Reads at most `lines_max` header lines and finds the body.
     #[inline]
     fn index(&mut self, lines_max: usize) -> Result<(), Malformed> {
         while let Some(line) = Line::read(self.bytes, self.body)? {
@@ -314,7 +315,7 @@ impl<'a> Message<'a> {
         Ok(())
     }
 
-    /// Where the first header line begins, in [`bytes`](Self::bytes).
+    /// Returns where the first header line begins in [`bytes`](Self::bytes).
     pub(crate) fn headers_start(&self) -> usize {
         self.headers
     }
@@ -333,7 +334,8 @@ impl<'a> Message<'a> {
         self.lines_of(name).next()
     }
 
-    /// Most names that are looked up are absent, so that no line has to be looked at.
+    /// Returns the lines of this name. Most names looked up are absent and need no pass over the
+    /// lines.
     #[inline]
     fn lines_of(&self, name: HeaderName) -> impl Iterator<Item = &Line> {
         let lines = if self.has(name) { &self.lines[..] } else { &[] };
@@ -345,7 +347,7 @@ impl<'a> Message<'a> {
         self.seen & name.bit() != 0
     }
 
-    /// The bits of the names that more than one line has.
+    /// Returns the bits of the names that occur on more than one line.
     #[inline]
     pub(crate) fn repeated(&self) -> u128 {
         self.repeated
@@ -360,7 +362,7 @@ impl<'a> Message<'a> {
         self.elements(name).map(read_by(name, parse))
     }
 
-    /// Returns the elements of a list, over all its lines; `None` for a broken one.
+    /// Returns the elements of a list, over all its lines; `None` for a broken element.
     #[inline]
     fn elements(&self, name: HeaderName) -> impl Iterator<Item = Option<&'a [u8]>> {
         self.lines_of(name).flat_map(|line| Elements::of(line.value(self.bytes)))
@@ -386,7 +388,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Returns a function that reads an element of the list `name` by `parse`.
+/// Returns a function that parses an element of the list `name` with `parse`.
 #[inline]
 fn read_by<'a, T>(
     name: HeaderName,
@@ -395,10 +397,10 @@ fn read_by<'a, T>(
     move |element| element.and_then(&parse).ok_or(Malformed::BadHeader(name))
 }
 
-/// Where `part` lies in `whole`.
+/// Returns the position of `part` in `whole`.
 ///
 /// # Panics
-/// If it is no slice of it.
+/// If `part` is not a slice of `whole`.
 #[inline]
 pub(crate) fn span(whole: &[u8], part: &[u8]) -> Range<usize> {
     let start = (part.as_ptr() as usize).wrapping_sub(whole.as_ptr() as usize);
@@ -407,8 +409,8 @@ pub(crate) fn span(whole: &[u8], part: &[u8]) -> Range<usize> {
     start..start + part.len()
 }
 
-/// A Call-ID: one word without white space or control characters. The grammar's
-/// narrower set of characters is not insisted on, for it is an opaque key.
+/// Returns a Call-ID: one word without white space or control characters. The grammar's narrower
+/// character set is not enforced, because the Call-ID is an opaque key.
 #[inline]
 pub(crate) fn call_id(value: &[u8]) -> Option<&[u8]> {
     (!value.is_empty() && is_visible(value)).then_some(value)

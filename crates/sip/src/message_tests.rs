@@ -76,14 +76,14 @@ fn length_and_number_of_lines_are_limited() {
     assert!(Message::parse(lines(FIELDS_MAX).as_bytes()).is_ok());
     let many = lines(FIELDS_MAX + 1);
     assert_eq!(Message::parse(many.as_bytes()).err(), Some(Malformed::TooManyHeaders));
-    // There is something to answer all the same.
+    // There is still a message to answer.
     assert_eq!(Message::parse_head(many.as_bytes()).unwrap().fields().count(), FIELDS_MAX + 1);
     let mut long = lines(1).into_bytes();
     long.resize(BYTES_MAX, b'x');
     assert_eq!(Message::parse(&long).unwrap().body().len(), BYTES_MAX - 30);
     long.push(b'x');
     assert_eq!(Message::parse(&long).err(), Some(Malformed::TooLong));
-    // The offsets of the last line fit as well.
+    // The offsets of the last line also fit.
     let last = format!("INVITE sip:a SIP/2.0\r\nS: {}\r\nTo: x\r\n\r\n", "y".repeat(65_499));
     assert_eq!(last.len(), BYTES_MAX);
     assert_eq!(Message::parse(last.as_bytes()).unwrap().field(HeaderName::To).unwrap().value, b"x");
@@ -123,8 +123,8 @@ fn mandatory_headers_are_there_once_and_well_formed() {
     assert_eq!(check("Max-Forwards", "X-Forwards"), Ok(()));
 }
 
-/// Found by fuzzing: what was appended was read by nobody, neither the `received` that leads a
-/// response back nor the To-tag of an answer.
+/// Found by fuzzing: no parser read the appended text, neither the `received` that routes a
+/// response back nor the To-tag of a reply.
 #[test]
 fn what_hides_what_is_appended_is_malformed() {
     let check = |from: &str, to: &str| {
@@ -147,13 +147,13 @@ fn what_hides_what_is_appended_is_malformed() {
     }
 }
 
-/// RFC 3261 §8.1.1.7, §25.1: each of the Vias, for the next server parses those below ours.
+/// RFC 3261 §8.1.1.7, §25.1: every Via is checked, because the next server parses those below ours.
 #[test]
 fn every_via_is_well_formed_and_of_sip_2() {
     let bad = Err(Malformed::BadHeader(HeaderName::Via));
     let check = |via: &str| {
         let top = "Via: SIP/2.0/UDP top;branch=z9hG4bK1";
-        // On a line of its own, in the list of the first line, and as the first.
+        // On a line of its own, in the list of the first line, and as the first Via.
         let places = [format!("{top}\r\nVia: {via}"), format!("{top}, {via}"), format!("v: {via}")];
         let checks = places.map(|lines| {
             let (start, rest) = INVITE.split_once("\r\n").unwrap();
@@ -196,7 +196,7 @@ fn every_via_is_well_formed_and_of_sip_2() {
     }
 }
 
-/// RFC 3261 §25.1: a server that parses these drops them without a word (Kamailio 5.6).
+/// RFC 3261 §25.1: a server that parses malformed ones drops them silently (Kamailio 5.6).
 #[test]
 fn parameters_of_from_and_to_follow_the_grammar() {
     for (from, name) in
@@ -233,7 +233,7 @@ fn max_forwards_and_expires_have_their_ranges() {
     assert_eq!(parse("Expires: soon").1, Err(Malformed::BadHeader(HeaderName::Expires)));
 }
 
-// RFC 3261 §20.33, and what is no delta-seconds.
+// RFC 3261 §20.33, and values that are not delta-seconds.
 #[test]
 fn retry_after_is_read_without_its_comment() {
     let parse = |line: &str| {

@@ -33,12 +33,12 @@ pub enum Method {
     Refer,
     /// RFC 3903.
     Publish,
-    /// Any other; its name stays beside it in the message.
+    /// Any other method; its name is kept in the message.
     Other,
 }
 
 impl Method {
-    /// The method called `name`.
+    /// Returns the method called `name`.
     #[inline]
     pub fn from_bytes(name: &[u8]) -> Self {
         match name {
@@ -60,7 +60,7 @@ impl Method {
         }
     }
 
-    /// The name on the wire; empty for [`Other`](Self::Other).
+    /// Returns the name on the wire; empty for [`Other`](Self::Other).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Invite => "INVITE",

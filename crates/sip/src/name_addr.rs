@@ -1,5 +1,5 @@
-//! The value of From, To, Contact, Route and their like: `name-addr / addr-spec`
-//! with parameters (RFC 3261 §20.10, §25.1).
+//! The value of From, To, Contact, Route and similar headers: `name-addr / addr-spec` with
+//! parameters (RFC 3261 §20.10, §25.1).
 
 use crate::lexical::{find, quoted_end, run, trim, trim_end, trim_start};
 use crate::{Malformed, Params, Uri};
@@ -9,21 +9,21 @@ use crate::{Malformed, Params, Uri};
 pub struct NameAddr<'a> {
     /// The whole element of the list, trimmed.
     pub element: &'a [u8],
-    /// The display name, without quotes; escapes are left.
+    /// The display name, without quotes; escapes are kept.
     pub display: Option<&'a [u8]>,
-    /// The URI, without angle brackets; not yet checked. `*` for `Contact: *`.
+    /// The URI, without angle brackets and not yet checked. `*` for `Contact: *`.
     pub uri: &'a [u8],
     /// The parameters of the header, not of the URI.
     pub params: Params<'a>,
 }
 
 impl<'a> NameAddr<'a> {
-    /// Takes one trimmed element apart; `None` if it does not follow the grammar.
+    /// Parses one trimmed element; returns `None` if it does not follow the grammar.
     ///
-    /// A display name that is neither quoted nor made of tokens is taken, for names in UTF-8
-    /// without quotes are found in practice; but not with a comma (`Bell, Alexander <sip:…>`),
-    /// which ends the value for the next reader. RFC 4475 §3.1.2.15: a proxy "must not propagate
-    /// the error into the request it forwards".
+    /// A display name that is neither quoted nor made of tokens is accepted, because unquoted UTF-8
+    /// names occur in practice. But a comma in it (`Bell, Alexander <sip:…>`) is not, because it
+    /// ends the value for the next parser. RFC 4475 §3.1.2.15: a proxy "must not propagate the
+    /// error into the request it forwards".
     #[inline]
     pub fn parse(element: &'a [u8]) -> Option<Self> {
         if element.first() == Some(&b'"') {
@@ -40,8 +40,8 @@ impl<'a> NameAddr<'a> {
             Some(b',') => return None,
             _ => {}
         }
-        // RFC 3261 §20.10: without brackets whatever follows a semicolon belongs to
-        // the header and not to the URI.
+        // RFC 3261 §20.10: without brackets, everything after a semicolon belongs to the header and
+        // not to the URI.
         let (uri, params) = element.split_at(run(element, |b| b != b';'));
         let uri = trim_end(uri);
         (!uri.is_empty()).then(|| Self { element, display: None, uri, params: Params::new(params) })
@@ -61,12 +61,12 @@ impl<'a> NameAddr<'a> {
         well_formed.then(|| Self { element, display, uri, params: Params::new(params) })
     }
 
-    /// The `tag` parameter of a From or To (§19.3).
+    /// Returns the `tag` parameter of a From or To (§19.3).
     pub fn tag(&self) -> Option<&'a [u8]> {
         self.params.usual(b";tag=", "tag")
     }
 
-    /// The URI taken apart.
+    /// Parses the URI.
     ///
     /// # Errors
     /// [`Malformed::Uri`].
@@ -139,7 +139,7 @@ mod tests {
         ] {
             assert_eq!(NameAddr::parse(bad.as_bytes()), None, "{bad:?}");
         }
-        // "sip" and not a name: the brackets come too late.
+        // "sip" is not a display name here: the brackets come too late.
         assert_eq!(NameAddr::parse(b"sip:a <sip:b>").unwrap().parse_uri(), Err(Malformed::Uri));
     }
 }

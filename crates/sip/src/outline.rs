@@ -1,4 +1,4 @@
-//! A request read in one pass, as far as it takes to refuse it.
+//! Reads a request in one pass, as far as a rejection needs.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -13,19 +13,17 @@ use crate::reply::{Reply, write_own_headers, write_status_line};
 use crate::scan::{Identity, begin};
 use crate::{HeaderName, Scan, ScanStart, Splice, Via, reply_target};
 
-/// Pieces of a request that a reply copies, at the most; lines that stand side by side
-/// are one piece.
+/// Maximum number of pieces of a request that a reply copies; adjacent lines form one piece.
 pub const PIECES_MAX: usize = 16;
 
-/// What [`scan`](crate::scan) finds in a request, and where the lines stand that a reply
-/// copies (RFC 3261 §8.2.6.2).
+/// The values that [`scan`](crate::scan) finds in a request, and the positions of the lines that a
+/// reply copies (RFC 3261 §8.2.6.2).
 ///
-/// It makes a refusal cost one pass over the headers. What it reads it reads as
-/// [`Message`](crate::Message) does, and what it writes is what
-/// [`write_reply`](crate::write_reply) writes.
+/// With it, a rejection costs one pass over the headers. It parses as [`Message`](crate::Message)
+/// does and writes the same reply as [`write_reply`](crate::write_reply).
 #[derive(Clone, Debug)]
 pub struct Outline<'a> {
-    /// What identifies the request.
+    /// The values that identify the request.
     pub scan: Scan<'a>,
     via: Via<'a>,
     bytes: &'a [u8],
@@ -33,8 +31,7 @@ pub struct Outline<'a> {
     pieces: ArrayVec<Piece, PIECES_MAX>,
 }
 
-/// A piece from `start` to `end`: whole lines that end in CRLF, or one line without
-/// its end.
+/// A piece from `start` to `end`: whole lines that end in CRLF, or one line without its end.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     start: u16,
@@ -42,12 +39,12 @@ struct Piece {
 }
 
 impl<'a> Outline<'a> {
-    /// Reads the headers of a request, all of them.
+    /// Reads all headers of a request.
     ///
-    /// `None` for a response, and for a request that [`scan`](crate::scan) or
-    /// [`Message::parse_head`](crate::Message::parse_head) refuses, whose first Via cannot
-    /// be answered to, or whose lines are too scattered ([`PIECES_MAX`]): those two
-    /// say more.
+    /// Returns `None` for a response, for a request that [`scan`](crate::scan) or
+    /// [`Message::parse_head`](crate::Message::parse_head) rejects, for one whose first Via yields
+    /// no reply address, and for one whose lines are too scattered ([`PIECES_MAX`]). The two
+    /// functions named give the exact error.
     pub fn of(bytes: &'a [u8]) -> Option<Self> {
         let (start, bytes, mut at) = begin(bytes).ok()?;
         if !matches!(start, ScanStart::Request { .. }) {
@@ -91,8 +88,8 @@ impl<'a> Outline<'a> {
         Some(Self { scan, via, bytes, to_end: to_line.value_end(), pieces })
     }
 
-    /// Where a reply goes to the request, which came from `source`
-    /// (see [`reply_target`](crate::reply_target)).
+    /// Returns the destination of a reply to the request, which came from `source` (see
+    /// [`reply_target`](crate::reply_target)).
     pub fn reply_target(&self, source: SocketAddr) -> SocketAddr {
         reply_target(&self.via, source)
     }
@@ -103,8 +100,8 @@ impl<'a> Outline<'a> {
     /// Those of `out`.
     ///
     /// # Panics
-    /// In builds with debug assertions, if the response is provisional: a 100 also
-    /// copies the Timestamp (RFC 3261 §8.2.6.1), of which the outline knows nothing.
+    /// In builds with debug assertions, if the response is provisional: a 100 also copies the
+    /// Timestamp (RFC 3261 §8.2.6.1), which the outline does not record.
     pub fn write_reply(
         &self,
         reply: &Reply<'_>,
@@ -112,7 +109,7 @@ impl<'a> Outline<'a> {
     ) -> io::Result<()> {
         debug_assert!((200..700).contains(&reply.status), "no final status: {}", reply.status);
         let noting = reply.source.map(|source| (Noting::of(&self.via, source.ip()), source));
-        // To spell out an address costs as much as to copy the lines.
+        // Formatting an address costs as much as copying the lines.
         let noting = noting.filter(|(noting, _)| noting.changes());
         let noting = noting.map(|(noting, source)| (noting, Source::new(source)));
         let mut splice = Splice::over(self.bytes);
@@ -135,11 +132,11 @@ impl<'a> Outline<'a> {
     }
 }
 
-/// Adds a line to what is copied; `None` if there is no room for it.
+/// Adds a line to the pieces to copy; returns `None` if there is no room for it.
 #[inline]
 fn copy(pieces: &mut ArrayVec<Piece, PIECES_MAX>, bytes: &[u8], line: &Line) -> Option<()> {
     let start = line.start() as u16;
-    // What follows the value is not copied, unless it is just the line end that is
+    // The bytes behind the value are not copied, unless they are exactly the line end that is
     // written anyway.
     let plain = bytes[line.value_end()..line.end()] == *b"\r\n";
     let end = if plain { line.end() } else { line.value_end() } as u16;
@@ -209,7 +206,7 @@ mod tests {
             pieces.iter().map(|p| &text[usize::from(p.start)..usize::from(p.end)]).collect();
         assert_eq!(
             texts.iter().map(|piece| piece.split(':').next().unwrap()).collect::<Vec<_>>(),
-            // After v there is a space, after From a bare LF.
+            // A space follows `v`, a bare LF follows From.
             ["To", "v", "Via", "From", "Call-ID"]
         );
         assert!(texts[4].ends_with("CSeq: 1 INVITE\r\n"));
@@ -220,7 +217,7 @@ mod tests {
         assert!(is_outlined(LINES));
         for line in ["To", "Via", "From", "Call-ID", "CSeq"] {
             let long = LINES.replace("v:", "Via:");
-            // Nothing that is read depends on the From.
+            // No value that is read depends on the From.
             let without = long.replace(&format!("{line}:"), "Other:");
             assert_eq!(is_outlined(&without), line == "From", "{line}");
         }

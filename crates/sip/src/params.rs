@@ -6,8 +6,8 @@ use crate::lexical::{
     find, find_by_words, is_space, is_token, quoted_end, run, trim, trim_end, trim_start,
 };
 
-/// A list `;name=value;name`, read only when asked. Text that is no parameter is
-/// passed over; of two with one name the first counts.
+/// A list `;name=value;name`, parsed on demand. Text that is not a parameter is skipped; if a name
+/// occurs twice, the first counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params<'a> {
     text: &'a [u8],
@@ -16,17 +16,17 @@ pub struct Params<'a> {
 /// One parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param<'a> {
-    /// Its name as written; names compare without regard to case.
+    /// The name as written; names compare without regard to case.
     pub name: &'a [u8],
-    /// Its value up to the next semicolon, trimmed; a quoted one without its quotes
-    /// (escapes are left); `None` for a parameter without `=`.
+    /// The value up to the next semicolon, trimmed; a quoted value without its quotes (escapes are
+    /// kept); `None` for a parameter without `=`.
     pub value: Option<&'a [u8]>,
     /// The whole parameter, from its name to the end of its value.
     pub text: &'a [u8],
 }
 
 impl Param<'_> {
-    /// True if it is called `name` in any case.
+    /// Returns true if the parameter's name is `name` in any case.
     #[inline]
     pub(crate) fn is(&self, name: &str) -> bool {
         let name = name.as_bytes();
@@ -35,32 +35,33 @@ impl Param<'_> {
 }
 
 impl<'a> Params<'a> {
-    /// The parameters in `text`, which is empty or begins with `;`.
+    /// Creates the list for `text`, which is empty or begins with `;`.
     #[inline]
     pub(crate) fn new(text: &'a [u8]) -> Self {
         Self { text }
     }
 
-    /// The whole list, from the first semicolon on; empty if there is none.
+    /// Returns the whole list, from the first semicolon on; empty if there is none.
     pub fn text(&self) -> &'a [u8] {
         self.text
     }
 
-    /// The value of the parameter called `name` in any case: `Some(None)` if it is
-    /// there without a value.
+    /// Returns the value of the parameter called `name` in any case: `Some(None)` if it occurs
+    /// without a value.
     #[inline]
     pub fn get(&self, name: &str) -> Option<Option<&'a [u8]>> {
         self.param(name).map(|param| param.value)
     }
 
-    /// The value of the parameter called `name`, if it is there with one that is
-    /// not empty.
+    /// Returns the value of the parameter called `name`, if it occurs with a value that is not
+    /// empty.
     #[inline]
     pub fn value(&self, name: &str) -> Option<&'a [u8]> {
         self.get(name).flatten().filter(|value| !value.is_empty())
     }
 
-    /// As [`value`](Self::value), for the parameter that most lists begin with, as in `;tag=`.
+    /// Like [`value`](Self::value), optimized for the parameter that most lists begin with, as in
+    /// `;tag=`.
     #[inline(always)]
     pub(crate) fn usual<const N: usize>(&self, begin: &[u8; N], name: &str) -> Option<&'a [u8]> {
         if let Some(value) = self.text.strip_prefix(begin) {
@@ -72,8 +73,8 @@ impl<'a> Params<'a> {
         self.value(name)
     }
 
-    /// Returns the list behind `first`, a parameter without a value; the whole list if it does not
-    /// begin with that.
+    /// Returns the list behind `first`, a parameter without a value, or the whole list if it does
+    /// not begin with `first`.
     #[inline(always)]
     pub(crate) fn behind<const N: usize>(&self, first: &[u8; N]) -> Self {
         match self.text.strip_prefix(first) {
@@ -82,26 +83,26 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// The parameter called `name` in any case.
+    /// Returns the parameter called `name` in any case.
     #[inline]
     pub fn param(&self, name: &str) -> Option<Param<'a>> {
         self.iter().find(|param| param.is(name))
     }
 
-    /// True if each of them has a name, and it is clear where each begins and ends.
+    /// Returns true if each parameter has a name, and its start and end are unambiguous.
     #[inline]
     pub(crate) fn is_well_formed(&self) -> bool {
         self.is_plain() || !self.has_bad_name() && !self.misquotes()
     }
 
-    /// The same, and none has an equals sign with nothing after it.
+    /// Returns true if the list is well-formed and no equals sign lacks a value.
     #[inline]
     pub(crate) fn is_complete(&self) -> bool {
         self.is_plain() || !self.has_bad_name_or_value() && !self.misquotes()
     }
 
-    /// True if they are written as most are: of tokens and addresses, without white space or
-    /// quotes, and with a value behind each equals sign. That is seen in one pass.
+    /// Returns true if the list has the usual form: tokens and addresses, no white space or quotes,
+    /// and a value behind each equals sign. This takes one pass.
     #[inline]
     fn is_plain(&self) -> bool {
         let mut rest = self.text;
@@ -122,16 +123,16 @@ impl<'a> Params<'a> {
         rest.is_empty()
     }
 
-    /// True if somewhere there is nothing between two semicolons, or after the last one, or if a
-    /// name is no token.
+    /// Returns true if nothing stands between two semicolons or after the last one, or if a name is
+    /// not a token.
     ///
     /// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]".
     fn has_bad_name(&self) -> bool {
         self.any_bad(|_| false)
     }
 
-    /// The same, or if there is an equals sign with nothing after it. An empty `rport` is let pass:
-    /// it asks for the port as one without the sign does (RFC 3581 §3).
+    /// Returns true if a name is bad, or if an equals sign has no value behind it. An empty `rport`
+    /// is allowed: it asks for the port just as one without the equals sign does (RFC 3581 §3).
     fn has_bad_name_or_value(&self) -> bool {
         // A quoted string may be empty.
         let is_missing = |param: &Param<'_>| {
@@ -155,9 +156,9 @@ impl<'a> Params<'a> {
         false
     }
 
-    /// True if a quote or an angle bracket stands where the grammar has none: in a name, in a
-    /// plain value, or as the beginning of a quoted string that never ends or is followed by
-    /// something. Then it is unclear what an appended or replaced parameter would be part of.
+    /// Returns true if a quote or an angle bracket stands where the grammar has none: in a name, in
+    /// a plain value, or as the beginning of a quoted string that never ends or is followed by
+    /// other text. The context of an appended or replaced parameter would then be unclear.
     fn misquotes(&self) -> bool {
         let mut params = self.iter();
         let strays = |text| memchr3(b'"', b'<', b'>', text).is_some();
@@ -171,14 +172,14 @@ impl<'a> Params<'a> {
         params.misquotes
     }
 
-    /// The parameters in their order.
+    /// Returns the parameters in their order.
     #[inline]
     pub fn iter(&self) -> ParamsIter<'a> {
         ParamsIter { rest: self.text, misquotes: false }
     }
 }
 
-/// Bytes of `token` and `host`, and of what is quoted though it need not be.
+/// Returns true for a byte of `token` or `host`, or one that senders quote although they need not.
 fn is_plain_value(b: u8) -> bool {
     is_token(b) || matches!(b, b'[' | b']' | b':' | b'/' | b'@')
 }

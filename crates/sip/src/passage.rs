@@ -1,4 +1,4 @@
-//! A response on its way through a proxy, read no further than that takes.
+//! A response on its way through a proxy, parsed only as far as that needs.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -17,27 +17,27 @@ use crate::{CSeq, HeaderName, Malformed, ScanStart, Via};
 /// Beginning of the Status-Line of a response.
 const VERSION: &[u8] = b"SIP/2.0 ";
 
-/// Usual beginnings of the lines of From and To.
+/// The usual beginnings of the From and To lines.
 const FROM: &[u8] = b"From:";
 const TO: &[u8] = b"To:";
 
-/// What a proxy needs of a response that it passes on: RFC 3261 §16.7 items 1 to 3, and
-/// §16.11 of one without transactions.
+/// The fields of a response that a proxy needs to forward it: RFC 3261 §16.7 items 1 to 3, and
+/// §16.11 for a proxy without transactions.
 ///
-/// Most lines are skipped by their first letter, which takes half of what indexing them
-/// in a [`Message`](crate::Message) does. Of a response that `Message` accepts it finds
-/// what `Message` finds; it accepts more, for it looks at no other line.
+/// Most lines are skipped by their first letter, which takes half the time of indexing them in a
+/// [`Message`](crate::Message). For a response that `Message` accepts it finds the same values. It
+/// accepts more responses, because it looks at no other line.
 #[derive(Clone, Debug)]
 pub struct Passage<'a> {
     /// The Status-Code.
     pub status: u16,
     /// Host and port of the first Via as written.
     pub sent_by: &'a [u8],
-    /// Whether a header line begins with `P-`, as those of RFC 3325 do.
+    /// True if a header line begins with `P-`, as those of RFC 3325 do.
     pub has_private: bool,
     /// The branch of the first Via, which is the proxy's own.
     pub branch: Option<&'a [u8]>,
-    /// The second Via, which says where the response goes; `None` if there is none.
+    /// The second Via, which determines the destination; `None` if there is none.
     pub next: Option<Via<'a>>,
     /// The Call-ID.
     pub call_id: &'a [u8],
@@ -46,11 +46,11 @@ pub struct Passage<'a> {
     bytes: &'a [u8],
     /// The first Via.
     own: &'a [u8],
-    /// The first Via, with its line if it stands there alone.
+    /// The first Via, with its line if it is alone there.
     top: Range<usize>,
-    /// Whether there may be a Session-Expires.
+    /// True if there may be a Session-Expires.
     has_session: bool,
-    /// The lines of From and To, if they are written as they usually are.
+    /// The lines of From and To, if they are written in the usual way.
     parties: Option<[&'a [u8]; 2]>,
 }
 
@@ -59,15 +59,15 @@ impl<'a> Passage<'a> {
     ///
     /// # Errors
     /// [`Malformed::StartLine`] for a request, [`Malformed::Version`] for a response of another
-    /// version; else what is wrong with one of the Vias,
-    /// the CSeq or the Content-Length, or missing.
+    /// version; otherwise the fault of one of the Vias, the CSeq or the Content-Length, or the one
+    /// that is missing.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (start, bytes, mut at) = begin(bytes)?;
         let ScanStart::Response { status } = start else { return Err(Malformed::StartLine) };
         // RFC 3261 §7.1: "To be compliant with this specification, applications sending SIP
         // messages MUST include a SIP-Version of "SIP/2.0"." A request of another version is
-        // answered 505; a response nobody answers, and what one of another version means to its
-        // transaction nobody knows: it is none to a request of ours.
+        // answered 505. A response cannot be answered, and the meaning of another version's
+        // response to its transaction is unknown: it does not belong to a request of ours.
         if !bytes.get(..VERSION.len()).is_some_and(|v| v.eq_ignore_ascii_case(VERSION)) {
             return Err(Malformed::Version);
         }
@@ -105,7 +105,7 @@ impl<'a> Passage<'a> {
         let body = at + line_end(&bytes[at..]);
         let bytes = match length {
             None => bytes,
-            // RFC 3261 §18.3: what follows the body is discarded.
+            // RFC 3261 §18.3: bytes behind the body are discarded.
             Some(line) => {
                 let length = decimal(line.value(bytes), u32::MAX)
                     .ok_or(Malformed::BadHeader(HeaderName::ContentLength))?;
@@ -150,7 +150,7 @@ impl<'a> Passage<'a> {
         })
     }
 
-    /// The session interval in its Session-Expires, if it has one that follows the grammar.
+    /// Returns the interval in the Session-Expires, if there is one that follows the grammar.
     ///
     /// RFC 4028 §8.2: "if the 2xx response forwarded upstream by the proxy contains a
     /// Session-Expires header field, its value represents the session interval for the session
@@ -159,7 +159,7 @@ impl<'a> Passage<'a> {
         self.has_session.then(|| session_interval(self.bytes)).flatten()
     }
 
-    /// The tags of From and To, as [`dialog_tags`].
+    /// Returns the tags of From and To, like [`dialog_tags`].
     pub fn dialog_tags(&self) -> Option<(&'a [u8], &'a [u8])> {
         let Some([from, to]) = self.parties else { return dialog_tags(self.bytes) };
         Some((tag_of(from)?, tag_of(to)?))
@@ -180,8 +180,8 @@ impl<'a> Passage<'a> {
     }
 }
 
-/// False for the first letter of a line that is none of Via, Call-ID, CSeq, Content-Length
-/// (or their short forms `v`, `i` and `l`) nor the empty one.
+/// Returns false if a line with this first letter is none of Via, Call-ID, CSeq, Content-Length (or
+/// their short forms `v`, `i` and `l`) and not the empty line.
 #[inline]
 fn may_matter(first: Option<&u8>) -> bool {
     let letter = first.map(u8::to_ascii_lowercase);
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(short.unwrap_err(), Malformed::ContentLength);
     }
 
-    /// As [`Message`](crate::Message) has it.
+    /// [`Message`](crate::Message) does the same.
     #[test]
     fn of_two_lengths_the_first_counts() {
         let text =

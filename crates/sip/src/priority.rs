@@ -1,12 +1,12 @@
-//! What a request says of its own importance.
+//! Reads the priority that a request claims.
 //!
-//! Whether that is believed is for others to say: anybody can write it.
+//! Other code decides whether to trust it: any sender can write it.
 
 use crate::HeaderName;
 use crate::lexical::{is_token, trim};
 use crate::lines::Lines;
 
-/// A resource value: how important a request is to whoever knows the namespace.
+/// A resource value: the importance of a request within a namespace.
 ///
 /// RFC 4412 §3.1: "Namespaces and priorities are case-insensitive ASCII tokens that do not contain
 /// periods."
@@ -14,12 +14,12 @@ use crate::lines::Lines;
 pub struct ResourceValue<'a> {
     /// The namespace.
     pub namespace: &'a [u8],
-    /// The value in it.
+    /// The priority within the namespace.
     pub priority: &'a [u8],
 }
 
 impl<'a> ResourceValue<'a> {
-    /// Reads `namespace.priority`.
+    /// Parses `namespace.priority`.
     pub fn parse(text: &'a [u8]) -> Option<Self> {
         let dot = text.iter().position(|&b| b == b'.')?;
         let (namespace, priority) = (&text[..dot], &text[dot + 1..]);
@@ -28,40 +28,40 @@ impl<'a> ResourceValue<'a> {
         (is_name(namespace) && is_name(priority)).then_some(Self { namespace, priority })
     }
 
-    /// Whether it is this value, whatever its case.
+    /// Returns true if this is the given value, in any case.
     pub fn is(&self, namespace: &str, priority: &str) -> bool {
         self.namespace.eq_ignore_ascii_case(namespace.as_bytes())
             && self.priority.eq_ignore_ascii_case(priority.as_bytes())
     }
 }
 
-/// Whether a Request-URI is that of an emergency service: `urn:service:sos`, or one below it such
-/// as `urn:service:sos.fire`.
+/// Returns true if a Request-URI addresses an emergency service: `urn:service:sos`, or a
+/// sub-service such as `urn:service:sos.fire`.
 ///
-/// RFC 5031 §4.2 registers it; §3 has labels compared without regard to case, as RFC 8141 §3.1 has
-/// `urn` and the namespace.
+/// RFC 5031 §4.2 registers it. Labels compare without regard to case (RFC 5031 §3), and so do `urn`
+/// and the namespace (RFC 8141 §3.1).
 pub fn is_emergency(uri: &[u8]) -> bool {
     const SOS: &[u8] = b"urn:service:sos";
     let Some((head, rest)) = uri.split_at_checked(SOS.len()) else { return false };
     head.eq_ignore_ascii_case(SOS) && matches!(rest, [] | [b'.', _, ..])
 }
 
-/// The resource values of a request, in all its Resource-Priority lines.
+/// Returns the resource values in all Resource-Priority lines of a request.
 ///
-/// What is no such value is passed over: RFC 4412 §4.6.2, what is not understood counts as if it
-/// were not there. Headers that break the grammar end the list.
+/// Text that is not such a value is skipped: RFC 4412 §4.6.2 has values that are not understood
+/// treated as absent. A header that breaks the grammar ends the list.
 pub fn resource_values(message: &[u8]) -> impl Iterator<Item = ResourceValue<'_>> {
     let lines = Lines::of(message, HeaderName::ResourcePriority);
     lines.flat_map(tokens).filter_map(ResourceValue::parse)
 }
 
-/// Whether a Require of the request lists this option.
+/// Returns true if a Require of the request lists this option.
 pub fn requires(message: &[u8], option: &str) -> bool {
     let mut listed = Lines::of(message, HeaderName::Require).flat_map(tokens);
     listed.any(|listed| listed.eq_ignore_ascii_case(option.as_bytes()))
 }
 
-/// The elements of a list in which nothing is quoted.
+/// Returns the elements of a list without quoted strings.
 fn tokens(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|&b| b == b',').map(trim)
 }

@@ -1,4 +1,4 @@
-//! Answering a request out of its own lines (RFC 3261 §8.2.6).
+//! Builds a reply from the lines of the request (RFC 3261 §8.2.6).
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -13,17 +13,17 @@ pub struct Reply<'a> {
     pub status: u16,
     /// The Reason-Phrase.
     pub reason: &'a str,
-    /// A tag for the To, unless it has one. §8.2.6.2: needed in all but a 100.
+    /// A tag for the To, if the To has none. §8.2.6.2: needed in every response but a 100.
     pub to_tag: Option<&'a [u8]>,
-    /// Where the request came from, to be noted in the top Via (§18.2.1, RFC 3581
-    /// §4); `None` if that was done when the request came in.
+    /// The source of the request, to be recorded in the top Via (§18.2.1, RFC 3581 §4); `None` if
+    /// that was done when the request arrived.
     pub source: Option<SocketAddr>,
-    /// Further headers, by name and value.
+    /// Further headers, as name and value.
     pub headers: &'a [(&'a str, &'a [u8])],
 }
 
 impl Reply<'_> {
-    /// A response with the usual phrase for `status` and nothing optional.
+    /// Creates a response with the usual phrase for `status` and no optional part.
     pub const fn new(status: u16) -> Self {
         Self { status, reason: reason(status), to_tag: None, source: None, headers: &[] }
     }
@@ -31,8 +31,8 @@ impl Reply<'_> {
 
 /// Writes a response to `request`.
 ///
-/// The lines it takes from the request are copied, so that even a request that
-/// [`Message::check`] refuses can be answered: what is missing there is missing here.
+/// It copies lines of the request, so that even a request that [`Message::check`] rejects can be
+/// answered. Headers missing from the request are missing from the response.
 ///
 /// # Errors
 /// Those of `out`.
@@ -41,12 +41,12 @@ pub fn write_reply(
     reply: &Reply<'_>,
     out: &mut (impl Write + ?Sized),
 ) -> io::Result<()> {
-    // Without a readable Via there is nothing to note the source in.
+    // Without a readable Via there is no place to record the source.
     let via = reply.source.and_then(|_| request.top_via().ok());
     write_reply_by_via(request, via.as_ref(), reply, out)
 }
 
-/// Writes a response to `request`, whose first Via was read as `via`.
+/// Writes a response to `request`, whose first Via was parsed as `via`.
 ///
 /// # Errors
 /// Those of `out`.
@@ -72,8 +72,8 @@ pub fn write_reply_by_via(
 
     write_status_line(reply, out)?;
     for line in request.lines() {
-        // RFC 3261 §8.2.6.2: all Vias in their order, From, Call-ID, CSeq and To;
-        // §8.2.6.1: in a 100 the Timestamp also.
+        // RFC 3261 §8.2.6.2: all Vias in their order, From, Call-ID, CSeq and To; §8.2.6.1: in a
+        // 100 also the Timestamp.
         let copied = match line.name {
             HeaderName::Via
             | HeaderName::From
@@ -103,7 +103,7 @@ pub(crate) fn write_status_line(
     out.write_all(b"\r\n")
 }
 
-/// The headers that do not come from the request, and the end of the response.
+/// Writes the headers that do not come from the request, and the end of the response.
 #[inline]
 pub(crate) fn write_own_headers(
     reply: &Reply<'_>,

@@ -1,4 +1,4 @@
-//! What a gate needs to know of a message, found without indexing it.
+//! Finds the fields that an admission gate needs in a message, without indexing it.
 
 use crate::element::split_element;
 use crate::field::{Line, first_line};
@@ -50,7 +50,7 @@ pub enum ScanStart<'a> {
 /// Reads the start line, and nothing else.
 ///
 /// # Errors
-/// [`Malformed`], if there is none; [`scan`] says the same.
+/// [`Malformed`] if there is none; [`scan`] returns the same error.
 pub fn glance(bytes: &[u8]) -> Result<ScanStart<'_>, Malformed> {
     let (start, ..) = begin(bytes)?;
     Ok(start)
@@ -58,14 +58,14 @@ pub fn glance(bytes: &[u8]) -> Result<ScanStart<'_>, Malformed> {
 
 /// Reads the start line and the first Via, To, Call-ID and CSeq, and stops there.
 ///
-/// Of a message that [`Message::parse`](crate::Message::parse) and
-/// [`check`](crate::Message::check) accept it finds what they find. It accepts more:
-/// what follows the last header it needs is not looked at, nor is a From, nor the
-/// address of the Via, nor the protocol version.
+/// If [`Message::parse`](crate::Message::parse) and [`check`](crate::Message::check) accept a
+/// message, this finds the same values. It accepts more messages: it does not look at anything
+/// behind the last header it needs, at a From, at the address of the Via, or at the protocol
+/// version.
 ///
 /// # Errors
-/// [`Malformed`], with [`Malformed::MissingHeader`] for the first of Via, To,
-/// Call-ID, CSeq that the headers lack.
+/// [`Malformed`], with [`Malformed::MissingHeader`] for the first of Via, To, Call-ID and CSeq that
+/// is missing.
 pub fn scan(bytes: &[u8]) -> Result<Scan<'_>, Malformed> {
     let (start, bytes, mut at) = begin(bytes)?;
     let (mut via, mut to, mut id, mut cseq) = (None, None, None, None);
@@ -94,7 +94,7 @@ pub fn scan(bytes: &[u8]) -> Result<Scan<'_>, Malformed> {
     Identity { via, sent_by: parts.sent_by, branch: parts.branch(), to, id, cseq }.scan(start)
 }
 
-/// The values that make a [`Scan`], those after the Via not yet read.
+/// The values of a [`Scan`]; those after the Via are not yet parsed.
 pub(crate) struct Identity<'a> {
     pub(crate) via: &'a [u8],
     pub(crate) sent_by: &'a [u8],
@@ -124,23 +124,23 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// What an ACK says of the reply that it acknowledges.
+/// The fields of an ACK that identify the reply it acknowledges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckScan<'a> {
-    /// The branch of the first Via: that of the INVITE, if the reply was no 2xx
-    /// (RFC 3261 §17.1.1.3).
+    /// The branch of the first Via: the branch of the INVITE, unless the reply was a 2xx (RFC 3261
+    /// §17.1.1.3).
     pub branch: Option<&'a [u8]>,
     /// The Call-ID.
     pub call_id: &'a [u8],
-    /// The tag of the To, which is the reply's.
+    /// The tag of the To, which the reply set.
     pub to_tag: &'a [u8],
 }
 
-/// Reads of an ACK what tells whose reply it acknowledges: the first Via, To and Call-ID,
-/// and neither the rest of the start line nor the CSeq.
+/// Reads the fields of an ACK that identify the reply it acknowledges: the first Via, To and
+/// Call-ID. It reads neither the rest of the start line nor the CSeq.
 ///
-/// Where [`scan`] finds a To-tag in an ACK this finds what [`scan`] does. `None` for
-/// anything but an ACK, for one without To-tag, and for a malformed one.
+/// For an ACK in which [`scan`] finds a To-tag, this returns the same values. Returns `None` for
+/// anything but an ACK, for an ACK without a To-tag, and for a malformed one.
 pub fn scan_ack(bytes: &[u8]) -> Option<AckScan<'_>> {
     let bytes = skip_blank(bytes).ok()?;
     if !bytes.starts_with(b"ACK ") || bytes.len() > BYTES_MAX {
@@ -170,7 +170,7 @@ pub fn scan_ack(bytes: &[u8]) -> Option<AckScan<'_>> {
     }
 }
 
-/// The branch of the first Via of a request of which only the beginning is there.
+/// Returns the branch of the first Via of a truncated request.
 pub fn branch_in_quote(bytes: &[u8]) -> Option<&[u8]> {
     let (start, bytes, mut at) = begin(bytes).ok()?;
     if !matches!(start, ScanStart::Request { .. }) {
@@ -185,7 +185,7 @@ pub fn branch_in_quote(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The start line, the message that begins with it, and where its headers begin.
+/// Returns the start line, the message that begins with it, and the position of its headers.
 #[inline]
 pub(crate) fn begin(bytes: &[u8]) -> Result<(ScanStart<'_>, &[u8], usize), Malformed> {
     let bytes = skip_blank(bytes)?;
@@ -202,8 +202,8 @@ pub(crate) fn begin(bytes: &[u8]) -> Result<(ScanStart<'_>, &[u8], usize), Malfo
     Ok((start, bytes, at))
 }
 
-/// False for the first letter of a line that is none of the four headers' nor the
-/// empty one.
+/// Returns false if a line with this first letter is neither one of the four headers nor the empty
+/// line.
 #[inline]
 fn may_matter(first: Option<&u8>) -> bool {
     // Via or v, To or t, Call-ID or i, CSeq.
@@ -312,7 +312,7 @@ mod tests {
     fn the_branch_in_a_quote_that_is_cut_off() {
         let branch = Some(&b"z9hG4bKnashds8"[..]);
         let end = INVITE.find("Max-Forwards").unwrap();
-        // The line after the Via must have begun: else the Via might go on.
+        // The line after the Via must have begun: otherwise the Via might continue.
         for length in [end + 1, end + 5, INVITE.len()] {
             assert_eq!(branch_in_quote(&INVITE.as_bytes()[..length]), branch, "{length}");
         }
@@ -351,10 +351,10 @@ mod tests {
         assert_eq!(scan_ack(ACK.as_bytes()), Some(found));
         let first = format!("\r\n{ACK}To: <sip:x>;tag=y\r\nVia: x\r\n");
         assert_eq!(scan_ack(first.as_bytes()), Some(found));
-        // Of several the first, before the others that are needed have come as well.
+        // The first of several counts, even if the other fields needed were already found.
         let twice = ACK.replacen("t: <", "v: SIP/2.0/UDP a;branch=first\r\nv: x\r\nt: <", 1);
         assert_eq!(scan_ack(twice.as_bytes()).unwrap().branch, Some(&b"first"[..]));
-        // The longest datagram is one.
+        // A datagram of maximum length is accepted.
         let longest = format!("{ACK}X: {}", "x".repeat(BYTES_MAX - ACK.len() - 3));
         assert_eq!((longest.len(), scan_ack(longest.as_bytes())), (BYTES_MAX, Some(found)));
         assert_eq!(scan_ack(format!("{longest}x").as_bytes()), None);

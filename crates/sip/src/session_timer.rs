@@ -1,4 +1,4 @@
-//! Session timers (RFC 4028): how long a session lasts unless it is refreshed.
+//! Session timers (RFC 4028): the lifetime of a session without a refresh.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use crate::HeaderName;
 use crate::lexical::{split_decimal, trim_start};
 use crate::lines::Lines;
 
-/// The session interval in the Session-Expires of a message, request or response.
+/// Returns the session interval in the Session-Expires of a request or response.
 ///
-/// `None` if there is none, or if it follows no grammar: such a session has no expiration. More
-/// than 2^32 - 1 seconds count as so many (RFC 3261 §20.19 has it for Expires). Of two lines the
-/// first counts.
+/// Returns `None` if there is no Session-Expires or it breaks the grammar: such a session does not
+/// expire. A value above 2^32 - 1 seconds counts as 2^32 - 1 (as RFC 3261 §20.19 has it for
+/// Expires). If there are two lines, the first counts.
 pub(crate) fn session_interval(message: &[u8]) -> Option<Duration> {
     let value = Lines::of(message, HeaderName::SessionExpires).next()?;
     let digits = value.iter().take_while(|b| b.is_ascii_digit()).count();

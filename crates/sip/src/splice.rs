@@ -1,4 +1,4 @@
-//! Editing by cutting and inserting.
+//! Edits a message by cutting and inserting.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -7,18 +7,18 @@ use arrayvec::ArrayVec;
 
 use crate::Message;
 
-/// Edits of one message at the most.
+/// Maximum number of edits to one message.
 pub const EDITS_MAX: usize = 16;
 
-/// Edits to a message, applied while it is written out: what no edit touches is
-/// copied byte for byte.
+/// Edits to a message, applied while it is written: bytes that no edit touches are copied
+/// unchanged.
 ///
-/// How many edits there are, and that none overlap, is decided by the code that makes
-/// them and by nothing a peer sends; so both limits are assertions.
+/// The calling code determines the number of edits and that none overlap; a peer has no influence
+/// on either. So both limits are assertions.
 #[derive(Clone, Debug)]
 pub struct Splice<'a> {
     bytes: &'a [u8],
-    /// Sorted by position; at one position insertions come before a cut.
+    /// Sorted by position; at the same position, insertions come before a cut.
     edits: ArrayVec<Edit<'a>, EDITS_MAX>,
 }
 
@@ -29,38 +29,39 @@ struct Edit<'a> {
 }
 
 impl<'a> Splice<'a> {
-    /// No edits yet.
+    /// Creates a splice without edits.
     pub fn new(message: &Message<'a>) -> Self {
         Self::over(message.bytes())
     }
 
-    /// No edits yet of a message that nothing has indexed.
+    /// Creates a splice without edits over a message that is not indexed.
     pub(crate) fn over(bytes: &'a [u8]) -> Self {
         Self { bytes, edits: ArrayVec::new() }
     }
 
-    /// Inserts `text` before the byte at `at`. Of several insertions at one place the
-    /// first made comes first.
+    /// Inserts `text` before the byte at `at`. Insertions at the same place keep the order in which
+    /// they were made.
     ///
     /// # Panics
-    /// If `at` lies outside the message or inside a cut, or beyond [`EDITS_MAX`] edits.
+    /// If `at` lies outside the message or inside a cut, or if there are more than [`EDITS_MAX`]
+    /// edits.
     pub fn insert(&mut self, at: usize, text: &'a [u8]) {
         self.replace(at..at, text);
     }
 
-    /// Cuts `range` out.
+    /// Removes `range`.
     ///
     /// # Panics
-    /// If `range` lies outside the message or overlaps an edit, or beyond
+    /// If `range` lies outside the message or overlaps an edit, or if there are more than
     /// [`EDITS_MAX`] edits.
     pub fn remove(&mut self, range: Range<usize>) {
         self.replace(range, b"");
     }
 
-    /// Puts `text` in the place of `range`.
+    /// Replaces `range` with `text`.
     ///
     /// # Panics
-    /// If `range` lies outside the message or overlaps an edit, or beyond
+    /// If `range` lies outside the message or overlaps an edit, or if there are more than
     /// [`EDITS_MAX`] edits.
     pub fn replace(&mut self, range: Range<usize>, text: &'a [u8]) {
         assert!(range.start <= range.end && range.end <= self.bytes.len(), "outside the message");
@@ -77,7 +78,7 @@ impl<'a> Splice<'a> {
         self.edits.insert(place, Edit { cut: range, text });
     }
 
-    /// The length of the edited message, in bytes.
+    /// Returns the length of the edited message, in bytes.
     pub fn output_len(&self) -> usize {
         self.edits.iter().fold(self.bytes.len(), |len, edit| len - edit.cut.len() + edit.text.len())
     }
@@ -90,7 +91,7 @@ impl<'a> Splice<'a> {
         self.write_part(0..self.bytes.len(), out)
     }
 
-    /// Writes what the edits make of `part`, insertions at both its ends included.
+    /// Writes the edited form of `part`, with the insertions at both its ends.
     ///
     /// # Panics
     /// If `part` lies outside the message.

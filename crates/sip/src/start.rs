@@ -12,7 +12,7 @@ pub enum StartLine<'a> {
         method: Method,
         /// The method's name as written.
         method_name: &'a [u8],
-        /// The Request-URI, free of white space but not yet checked otherwise.
+        /// The Request-URI, without white space but otherwise not yet checked.
         uri: &'a [u8],
     },
     /// A Status-Line.
@@ -34,22 +34,21 @@ pub(crate) struct Start<'a> {
 const VERSION: &[u8] = b"SIP/2.0";
 
 impl<'a> Start<'a> {
-    /// Reads a line given without its line end.
+    /// Parses a line given without its line end.
     ///
-    /// Any version of the form `SIP/1.2` is taken here, so that there is a message
-    /// to answer 505 to.
+    /// Accepts any version of the form `SIP/1.2`, so that there is a message to answer 505 to.
     #[inline]
     pub(crate) fn parse(line: &'a [u8]) -> Result<Self, Malformed> {
         let start = match line {
-            // No method holds a slash.
+            // No method contains a slash.
             [b'S' | b's', b'I' | b'i', b'P' | b'p', b'/', ..] => Self::status_line(line),
             _ => Self::request_line(line),
         };
         start.ok_or(Malformed::StartLine)
     }
 
-    /// As [`parse`](Self::parse); but takes whatever stands where a request has its Request-URI,
-    /// so that there is a message to answer 400 to.
+    /// Parses like [`parse`](Self::parse), but accepts any text as the Request-URI, so that there
+    /// is a message to answer 400 to.
     ///
     /// RFC 4475 §3.1.2.8, of a Request-URI with white space in it: "An element receiving this
     /// request should respond with a 400 Bad Request."
@@ -69,7 +68,7 @@ impl<'a> Start<'a> {
         is_version(version).then_some(Self { line, version })
     }
 
-    /// RFC 3261 §7.1: the version is compared without regard to case.
+    /// Returns true for version 2.0. RFC 3261 §7.1: the version is compared without regard to case.
     #[inline]
     pub(crate) fn is_version_2(&self) -> bool {
         self.version.eq_ignore_ascii_case(VERSION)
@@ -134,11 +133,10 @@ fn is_other_version(text: &[u8]) -> bool {
     protocol.eq_ignore_ascii_case(b"SIP/") && parts.all(digits) && number.contains(&b'.')
 }
 
-/// The bytes from the start line on, without the line ends that may precede it.
+/// Returns the bytes from the start line on, without the line ends that may precede it.
 ///
-/// RFC 3261 §7.5: "Implementations processing SIP messages over stream-oriented
-/// transports MUST ignore any CRLF appearing before the start-line"; over datagrams
-/// it does no harm.
+/// RFC 3261 §7.5: "Implementations processing SIP messages over stream-oriented transports MUST
+/// ignore any CRLF appearing before the start-line"; over datagrams this is harmless.
 #[inline]
 pub(crate) fn skip_blank(bytes: &[u8]) -> Result<&[u8], Malformed> {
     match bytes.first() {
@@ -150,8 +148,8 @@ pub(crate) fn skip_blank(bytes: &[u8]) -> Result<&[u8], Malformed> {
 #[cold]
 fn skip_blank_slowly(bytes: &[u8]) -> Result<&[u8], Malformed> {
     let begin = bytes.iter().position(|&b| !matches!(b, b'\r' | b'\n')).unwrap_or(bytes.len());
-    // NAT keepalives in use: CRLF CRLF (RFC 5626 §4.4.1), one CRLF, four zero bytes,
-    // blanks, an empty datagram.
+    // NAT keepalives in use: CRLF CRLF (RFC 5626 §4.4.1), one CRLF, four zero bytes, blanks, an
+    // empty datagram.
     if bytes[begin..].iter().all(|&b| matches!(b, 0 | b' ' | b'\t' | b'\r' | b'\n')) {
         return Err(Malformed::Keepalive);
     }
@@ -173,7 +171,7 @@ mod tests {
             parse("INVITE sip:bob@biloxi.example SIP/2.0"),
             Some(StartLine::Request { method: Method::Invite, method_name: b"INVITE", uri })
         );
-        // RFC 4475 §3.1.1.2: no method of ours, though it looks like one unescaped.
+        // RFC 4475 §3.1.1.2: not a known method, although it looks like one after unescaping.
         assert_eq!(
             parse("IN%56ITE sip:bob@biloxi.example sip/2.0"),
             Some(StartLine::Request { method: Method::Other, method_name: b"IN%56ITE", uri })

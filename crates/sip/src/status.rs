@@ -1,6 +1,7 @@
 //! Reason phrases (RFC 3261 §21 and later registrations).
 
-/// The phrase registered for `status`; for others that of its class, empty outside 100 to 699.
+/// Returns the phrase registered for `status`; for an unregistered one that of its class; empty
+/// outside 100 to 699.
 pub const fn reason(status: u16) -> &'static str {
     match status {
         100 => "Trying",
@@ -71,8 +72,8 @@ pub const fn reason(status: u16) -> &'static str {
     }
 }
 
-/// RFC 3261 §8.1.3.2: an unknown code is treated as the x00 code of its class; as
-/// 183 if it is provisional.
+/// Returns the phrase of a class. RFC 3261 §8.1.3.2: an unknown code is treated as the x00 code of
+/// its class; as 183 if it is provisional.
 const fn class(status: u16) -> &'static str {
     match status / 100 {
         1 => reason(183),
@@ -89,7 +90,7 @@ const fn class(status: u16) -> &'static str {
 mod tests {
     use super::reason;
 
-    /// The phrases of RFC 3261 §21 and of the registry of response codes that it began.
+    /// The phrases of RFC 3261 §21 and of the registry of response codes that it started.
     const PHRASES: &str = "
         100 Trying
         180 Ringing

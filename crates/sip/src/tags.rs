@@ -1,4 +1,4 @@
-//! The tags of a message, found without reading the rest of its headers.
+//! Finds the tags of a message without reading the rest of its headers.
 
 use memchr::memrchr2;
 
@@ -6,13 +6,13 @@ use crate::field::{Line, first_line};
 use crate::start::skip_blank;
 use crate::{HeaderName, NameAddr, Params};
 
-/// The tags of the first From and the first To of a message, in this order; one that is absent is
-/// empty.
+/// Returns the tags of the first From and the first To of a message, in this order; an absent tag
+/// is empty.
 ///
 /// RFC 3261 §12.1.1: "A UAS MUST be prepared to receive a request without a tag in the From
 /// field, in which case the tag is considered to have a value of null."
 ///
-/// `None` if one of the two headers is missing, or no tag can be looked for in it.
+/// Returns `None` if one of the two headers is missing or cannot be searched for a tag.
 pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
     let message = skip_blank(message).ok()?;
     let (_, mut at) = first_line(message).ok()?;
@@ -39,9 +39,9 @@ pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// The tag in this line of a From or To; empty if there is none.
+/// Returns the tag in this From or To line; empty if there is none.
 pub(crate) fn tag_of(line: &[u8]) -> Option<&[u8]> {
-    // Without a quote behind it the last bracket closes the URI.
+    // If no quote follows it, the last bracket closes the URI.
     let params = match memrchr2(b'>', b'"', line) {
         Some(bracket) if line[bracket] == b'>' => &line[bracket + 1..],
         _ => NameAddr::parse(Line::read(line, 0).ok()??.value(line))?.params.text(),

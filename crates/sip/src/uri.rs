@@ -16,11 +16,11 @@ pub enum Scheme {
     Tel,
     /// `urn`, as in `urn:service:sos` (RFC 5031).
     Urn,
-    /// Any other.
+    /// Any other scheme.
     Other,
 }
 
-/// A URI, taken apart but not unescaped.
+/// A URI, split into its parts but not unescaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uri<'a> {
     /// The scheme.
@@ -37,50 +37,50 @@ pub struct Uri<'a> {
     pub port: Option<u16>,
     /// The parameters after the host, or after the number of a `tel:` URI.
     pub params: Params<'a>,
-    /// What follows `?`, without it.
+    /// The text behind the `?`.
     pub headers: Option<&'a [u8]>,
 }
 
 impl<'a> Uri<'a> {
-    /// Takes `text` apart.
+    /// Parses `text`.
     ///
     /// # Errors
-    /// [`Malformed::Uri`] when it does not follow the grammar of its scheme. Of a
-    /// scheme unknown here only the scheme itself is looked at.
+    /// [`Malformed::Uri`] if it does not follow the grammar of its scheme. For an unknown scheme,
+    /// only the scheme itself is checked.
     pub fn parse(text: &'a [u8]) -> Result<Self, Malformed> {
         Self::take_apart(text).ok_or(Malformed::Uri)
     }
 
-    /// True with the `lr` parameter: a loose router (§19.1.1).
+    /// Returns true if the `lr` parameter marks a loose router (§19.1.1).
     pub fn lr(&self) -> bool {
         self.params.get("lr").is_some()
     }
 
-    /// The value of the `transport` parameter.
+    /// Returns the value of the `transport` parameter.
     pub fn transport(&self) -> Option<&'a [u8]> {
         self.params.value("transport")
     }
 
-    /// The value of the `maddr` parameter.
+    /// Returns the value of the `maddr` parameter.
     pub fn maddr(&self) -> Option<&'a [u8]> {
         self.params.value("maddr")
     }
 
-    /// The port, or else the default one of the scheme: 5060, for `sips` 5061.
+    /// Returns the port, or the default one of the scheme: 5060, for `sips` 5061.
     pub fn port_or_default(&self) -> u16 {
         self.port.unwrap_or(if self.scheme == Scheme::Sips { 5061 } else { 5060 })
     }
 
-    /// The same without port, parameters and headers, as far as these decide where it leads.
+    /// Returns the URI without the port, parameters and headers that decide its destination; `text`
+    /// keeps them.
     #[must_use]
     pub fn without_params(self) -> Self {
         Self { port: None, params: Params::new(b""), headers: None, ..self }
     }
 
     fn take_apart(text: &'a [u8]) -> Option<Self> {
-        // No space, control character or delimiter stands in any URI. Bytes from 0x80
-        // on, which should be escaped, are taken: they are found in practice and hide
-        // nothing.
+        // No URI contains a space, control character or delimiter. Bytes from 0x80 on, which should
+        // be escaped, are accepted: they occur in practice and hide nothing.
         let illegal = |b| (b <= b' ') | (b == 0x7f) | (b == b'<') | (b == b'>') | (b == b'"');
         if any(text, illegal) {
             return None;
@@ -106,8 +106,8 @@ impl<'a> Uri<'a> {
     }
 
     fn sip(mut self, rest: &'a [u8]) -> Option<Self> {
-        // RFC 3261 §25.1: `@` stands unescaped nowhere but after the userinfo, while
-        // the user part itself may hold `;` and `?`; so it must be looked for first.
+        // RFC 3261 §25.1: an unescaped `@` occurs only after the userinfo, while the user part
+        // itself may contain `;` and `?`. So the `@` must be searched first.
         let address = match find(b'@', rest) {
             None => rest,
             Some(at) => {
@@ -116,7 +116,7 @@ impl<'a> Uri<'a> {
                 self.user = Some(&userinfo[..end]).filter(|user| !user.is_empty());
                 self.user?;
                 self.password = userinfo.get(end + 1..);
-                // RFC 3261 §25.1: of a colon within it `password` knows nothing.
+                // RFC 3261 §25.1: `password` allows no colon.
                 if self.password.is_some_and(|password| find(b':', password).is_some()) {
                     return None;
                 }
@@ -137,8 +137,8 @@ impl<'a> Uri<'a> {
 
     fn tel(mut self, rest: &'a [u8]) -> Option<Self> {
         let (number, params) = rest.split_at(find(b';', rest).unwrap_or(rest.len()));
-        // RFC 3966 §3: digits and visual separators; a local number may hold hex
-        // digits, `*` and `#`.
+        // RFC 3966 §3: digits and visual separators; a local number may contain hex digits, `*` and
+        // `#`.
         let digits = number.strip_prefix(b"+").unwrap_or(number);
         let legal =
             |b: u8| b.is_ascii_hexdigit() || matches!(b, b'*' | b'#' | b'-' | b'.' | b'(' | b')');
@@ -216,7 +216,7 @@ mod tests {
         assert!(!uri("sip:a;lrx").lr());
         assert_eq!(uri("sip:a;maddr=192.0.2.1;lr").maddr(), Some(&b"192.0.2.1"[..]));
         assert_eq!(uri("sip:a;lr").maddr(), None);
-        // RFC 5118 §4.3: well-formed, though not what its author meant.
+        // RFC 5118 §4.3: well-formed, although not as its author intended.
         let u = uri("sip:[2001:db8::10:5070]");
         assert_eq!(u.port, None);
     }

@@ -1,4 +1,4 @@
-//! The Via header (RFC 3261 §20.42, RFC 3581) and where responses go (§18.2.2).
+//! The Via header (RFC 3261 §20.42, RFC 3581) and the destination of responses (§18.2.2).
 
 use std::net::SocketAddr;
 
@@ -21,16 +21,16 @@ pub enum ViaTransport {
     Wss,
     /// `SCTP`, RFC 4168.
     Sctp,
-    /// Any other.
+    /// Any other transport.
     Other,
 }
 
 /// The `rport` parameter (RFC 3581).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rport {
-    /// Without a value: the sender asks for one.
+    /// No value: the sender asks for one.
     Asked,
-    /// The port the request came from.
+    /// The source port of the request.
     Port(u16),
 }
 
@@ -51,11 +51,11 @@ pub struct Via<'a> {
     pub port: Option<u16>,
     /// The parameters.
     pub params: Params<'a>,
-    /// Those of them that an answer needs.
+    /// The parameters that a reply needs.
     pub(crate) answering: Answering<'a>,
 }
 
-/// A Via cut into its parts, its sent-by not yet read.
+/// A Via split into its parts, its sent-by not yet parsed.
 pub(crate) struct Parts<'a> {
     transport_name: &'a [u8],
     pub(crate) sent_by: &'a [u8],
@@ -63,7 +63,7 @@ pub(crate) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Cuts one trimmed element; `None` if it does not follow the grammar.
+    /// Splits one trimmed element; returns `None` if it does not follow the grammar.
     #[inline]
     pub(crate) fn of(element: &'a [u8]) -> Option<Self> {
         let (transport_name, rest) = split_token(match element.strip_prefix(b"SIP/2.0/") {
@@ -79,16 +79,16 @@ impl<'a> Parts<'a> {
         (!sent_by.is_empty()).then(|| Self { transport_name, sent_by, params: Params::new(params) })
     }
 
-    /// The branch, if there is one that is not empty.
+    /// Returns the branch, if there is one that is not empty.
     #[inline]
     pub(crate) fn branch(&self) -> Option<&'a [u8]> {
-        // Clients that ask for the port often do so first, and so does this proxy.
+        // Clients that ask for the port often put `rport` first, and so does this proxy.
         self.params.behind(b";rport").usual(b";branch=", "branch")
     }
 }
 
-/// The parameters of a Via that an answer needs, found in one pass; the first of each
-/// counts, as in [`Params::param`].
+/// The parameters of a Via that a reply needs, found in one pass; the first of each name counts, as
+/// in [`Params::param`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answering<'a> {
     branch: Option<Param<'a>>,
@@ -113,13 +113,13 @@ impl<'a> Answering<'a> {
     }
 }
 
-/// The value of a parameter, if it is there with one that is not empty.
+/// Returns the value of a parameter, if it has one that is not empty.
 #[inline]
 fn value<'a>(param: Option<Param<'a>>) -> Option<&'a [u8]> {
     param?.value.filter(|value| !value.is_empty())
 }
 
-/// Returns whether the sent-protocol of a well-formed Via is that of SIP/2.0.
+/// Returns true if the sent-protocol of a well-formed Via is SIP/2.0.
 #[inline]
 fn is_sip_2(element: &[u8]) -> bool {
     element.starts_with(b"SIP/2.0/") || is_sip_2_in_other_words(element)
@@ -132,14 +132,14 @@ fn is_sip_2_in_other_words(element: &[u8]) -> bool {
     is(b"SIP") && is(b"2.0")
 }
 
-/// What follows a token and a slash, white space around the slash allowed.
+/// Returns the text behind a token and a slash; white space around the slash is allowed.
 fn after_slash(text: &[u8]) -> Option<&[u8]> {
     let (_, rest) = split_token(text)?;
     Some(trim_start(trim_start(rest).strip_prefix(b"/")?))
 }
 
 impl<'a> Via<'a> {
-    /// Takes one trimmed element apart; `None` if it does not follow the grammar.
+    /// Parses one trimmed element; returns `None` if it does not follow the grammar.
     #[inline]
     pub(crate) fn parse(element: &'a [u8]) -> Option<Self> {
         let Parts { transport_name, sent_by, params } = Parts::of(element)?;
@@ -157,29 +157,30 @@ impl<'a> Via<'a> {
         })
     }
 
-    /// The branch, which names the transaction (RFC 3261 §8.1.1.7).
+    /// Returns the branch, which identifies the transaction (RFC 3261 §8.1.1.7).
     #[inline]
     pub fn branch(&self) -> Option<&'a [u8]> {
         value(self.answering.branch)
     }
 
-    /// The address the request came from, as the next hop saw it (§18.2.1).
+    /// Returns the source address of the request, as the next hop saw it (§18.2.1).
     pub fn received(&self) -> Option<&'a [u8]> {
         value(self.answering.received)
     }
 
-    /// The port the request came from (RFC 3581); `None` also for a value that is no port.
+    /// Returns the source port of the request (RFC 3581); `None` also for a value that is not a
+    /// port.
     pub fn rport(&self) -> Option<Rport> {
         read_rport(self.answering.rport?.value)
     }
 
-    /// The multicast group responses shall go to (§18.2.2).
+    /// Returns the multicast group for responses (§18.2.2).
     pub fn maddr(&self) -> Option<&'a [u8]> {
         self.params.value("maddr")
     }
 
-    /// True if it breaks the grammar somewhere that [`parse`](Self::parse) does not look, or names
-    /// another protocol.
+    /// Returns true if the Via breaks the grammar in a part that [`parse`](Self::parse) does not
+    /// check, or names another protocol.
     ///
     /// RFC 3261 §8.1.1.7: "The protocol name and protocol version in the header field MUST be SIP
     /// and 2.0, respectively." RFC 4475 §3.1.2.1: 400 to a Via of `SIP/2.0/UDP 192.0.2.15;;,;,,`.
@@ -188,7 +189,7 @@ impl<'a> Via<'a> {
         !is_sip_2(self.element) || !self.params.is_complete()
     }
 
-    /// True if the branch begins with `z9hG4bK`, so that it is unique (§8.1.1.7).
+    /// Returns true if the branch begins with `z9hG4bK`, so that it is unique (§8.1.1.7).
     pub fn has_magic_cookie(&self) -> bool {
         self.branch().is_some_and(|branch| branch.starts_with(b"z9hG4bK"))
     }
@@ -220,16 +221,16 @@ fn other_transport(name: &[u8]) -> ViaTransport {
     known.map_or(ViaTransport::Other, |&(_, transport)| transport)
 }
 
-/// Where a response with this top Via goes over an unreliable transport
-/// (RFC 3261 §18.2.2, RFC 3581 §4); `None` if that takes a name's resolution
-/// (§18.2.2, RFC 3263 §5) or if no address comes out.
+/// Returns the destination of a response with this top Via over an unreliable transport (RFC 3261
+/// §18.2.2, RFC 3581 §4). Returns `None` if a name must be resolved (§18.2.2, RFC 3263 §5) or if
+/// the Via yields no address.
 ///
-/// `maddr` is not obeyed: it is meant for multicast, which is not offered here, and
-/// over unicast it would let a request direct its responses at a third party.
+/// `maddr` is ignored: it is meant for multicast, which is not supported here. Over unicast it
+/// would let a request direct its responses at a third party.
 pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
     let sent_by_port = sent_by_port(via);
     let (ip, port) = match via.received() {
-        // RFC 3581 §4: with both, to the address in received and the port in rport.
+        // RFC 3581 §4: if both are present, to the address in received and the port in rport.
         Some(received) => match via.rport() {
             Some(Rport::Port(port)) => (address(received)?, port),
             _ => (address(received)?, sent_by_port),
@@ -239,13 +240,13 @@ pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
     (port != 0).then(|| SocketAddr::new(ip, port))
 }
 
-/// Where a connection is opened for a response with this top Via if that of its request is gone;
-/// `None` if no address comes out.
+/// Returns the address to connect to for a response with this top Via, if the request's connection
+/// is gone. Returns `None` if the Via yields no address.
 ///
 /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to
 /// the IP address in the "received" parameter, if present, using the port in the "sent-by" value,
-/// or the default port for that transport, if no port is specified." The source port of a
-/// connection, which `rport` has, is nobody's listener.
+/// or the default port for that transport, if no port is specified." The `rport` is a connection's
+/// source port; no listener uses it.
 pub fn connection_target(via: &Via<'_>) -> Option<SocketAddr> {
     let ip = match via.received() {
         Some(received) => address(received)?,
@@ -255,18 +256,19 @@ pub fn connection_target(via: &Via<'_>) -> Option<SocketAddr> {
     (port != 0).then(|| SocketAddr::new(ip, port))
 }
 
-/// What [`connection_target`] says once the source is noted in a Via that came from there.
+/// Returns what [`connection_target`] would, once `source` is recorded in the Via of a request from
+/// there.
 pub fn listener_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
     SocketAddr::new(source.ip().to_canonical(), sent_by_port(via))
 }
 
-/// Where the response to a request with this top Via goes that came from `source`: what
-/// [`response_target`] says once the source is noted in it. Never to another address than
+/// Returns the destination of the response to a request with this top Via from `source`: the one of
+/// [`response_target`] once the source is recorded in the Via. It is never an address other than
 /// the source's.
 #[inline]
 pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
-    // RFC 3581 §4: the source port, for clients that ask for it; whatever value they give to
-    // the parameter, it is replaced.
+    // RFC 3581 §4: the source port, for clients that ask for it; any value they give to the
+    // parameter is replaced.
     let port = if via.answering.rport.is_some() { source.port() } else { sent_by_port(via) };
     SocketAddr::new(source.ip().to_canonical(), port)
 }
@@ -366,13 +368,14 @@ mod tests {
         // RFC 5118 §4.5: with brackets and without.
         assert_eq!(target("SIP/2.0/UDP [::1];received=2001:db8::9"), to("[2001:db8::9]:5060"));
         assert_eq!(target("SIP/2.0/UDP [::1];received=[2001:db8::9]"), to("[2001:db8::9]:5060"));
-        // maddr is not obeyed, a port of zero cannot be sent to.
+        // maddr is ignored; a port of zero cannot be sent to.
         assert_eq!(target("SIP/2.0/UDP 192.0.2.1;maddr=192.0.2.99"), to("192.0.2.1:5060"));
         assert_eq!(target("SIP/2.0/UDP 192.0.2.1:0"), None);
         assert_eq!(target("SIP/2.0/UDP 192.0.2.1;received=elsewhere.example"), None);
     }
 
-    /// Found by fuzzing: where a reply goes and where a response is led back must be one.
+    /// Found by fuzzing: the target of a reply and the target of a forwarded response must be the
+    /// same.
     #[test]
     fn an_rport_that_is_no_port_asks_too() {
         let source = "192.0.2.9:4000".parse().unwrap();

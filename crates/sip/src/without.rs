@@ -1,4 +1,4 @@
-//! A message without some of its header lines.
+//! Writes a message without some of its header lines.
 
 use std::io::{self, Write};
 
@@ -6,8 +6,8 @@ use crate::HeaderName;
 use crate::field::{Line, line_end};
 use crate::lexical::{find, trim_end};
 
-/// Writes `bytes`, which begin with the start line of a message, without the header lines whose
-/// name `goes`, however many there are. All else is copied byte for byte.
+/// Writes `bytes`, which begin with the start line of a message, without any header line whose name
+/// satisfies `goes`. All else is copied unchanged.
 ///
 /// # Errors
 /// Those of `out`.

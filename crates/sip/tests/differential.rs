@@ -1,8 +1,8 @@
-//! The grammar against another reader of it, Wireshark's: tshark dissects the torture messages,
-//! generated ones and damaged ones, and both must find the same. What they find apart is either
-//! a fault of ours or stands in `differential/excuses.rs` with its reason.
+//! Compares the grammar with another implementation: tshark (Wireshark) dissects the torture
+//! messages, generated ones and damaged ones, and both must find the same values. A difference is
+//! either a fault of ours or listed in `differential/excuses.rs` with its reason.
 //!
-//! `SEED` and `MESSAGES` in the environment choose another corpus (`make show-differential`).
+//! `SEED` and `MESSAGES` in the environment select another corpus (`make show-differential`).
 
 #[path = "differential/corpus.rs"]
 mod corpus;
@@ -19,11 +19,11 @@ use std::collections::BTreeMap;
 
 use excuses::{EXCUSES, Seen};
 
-/// What was found in a message: texts by field, in order.
+/// The values found in a message: texts by field, in order.
 pub type Found = BTreeMap<&'static str, Vec<String>>;
 
-/// The fields that are compared. Of those that may stand once the first value counts; of the
-/// Vias all of them, flattened.
+/// The fields that are compared. For a field that may occur only once, the first value counts; for
+/// the Vias, all values do, flattened.
 pub const FIELDS: [&str; 16] = [
     "method",
     "uri",
@@ -49,7 +49,7 @@ fn setting(name: &str, default: u64) -> u64 {
 
 #[test]
 fn tshark_finds_the_same() {
-    // Of so many messages with this seed each excuse has one.
+    // With this seed and number of messages, each excuse is used at least once.
     let (seed, messages) = (setting("SEED", 1), setting("MESSAGES", 10_000));
     let cases = corpus::cases(seed, messages as usize);
     let theirs = tshark::dissect(&cases);

@@ -11,7 +11,7 @@ use proptest::sample::select;
 use streams::{Found, cut, stream};
 use tidegate_sip::{FrameLimits, Message};
 
-/// A message with its length.
+/// Generates a message with a Content-Length.
 fn framed() -> impl Strategy<Value = Vec<u8>> {
     planted().prop_filter_map("no Content-Length", |planted| {
         let message = Message::parse(&planted.bytes).ok()?;
@@ -25,7 +25,7 @@ fn sized(length: usize) -> Vec<u8> {
     format!("INFO sip:a SIP/2.0\r\nTo: a\r\n \r\n b\r\nl: {length}\r\n\r\n{body}").into_bytes()
 }
 
-/// What stands on a stream, and what is found there.
+/// Generates a part of a stream, and the item found there.
 fn piece() -> impl Strategy<Value = (Vec<u8>, Option<Found>)> {
     let message = |bytes: Vec<u8>| (bytes.clone(), Some(Found::Message(bytes)));
     prop_oneof![
@@ -37,7 +37,7 @@ fn piece() -> impl Strategy<Value = (Vec<u8>, Option<Found>)> {
     ]
 }
 
-/// Bytes like those of a stream, most of which break it somewhere.
+/// Generates bytes similar to a stream's; most break the stream somewhere.
 fn stream_like() -> impl Strategy<Value = Vec<u8>> {
     let pieces = select(
         &[
@@ -93,7 +93,7 @@ proptest! {
         stream(&[&chosen[..], &bytes].concat());
     }
 
-    /// Messages with some bytes changed: where they can be cut is seldom clear.
+    /// Messages with some bytes changed, so that their boundaries are often unclear.
     #[test]
     fn a_damaged_stream_is_cut_alike(
         chosen in any::<[u8; 3]>(),

@@ -1,4 +1,4 @@
-//! The torture messages of RFC 4475 and RFC 5118, refused and acknowledged in short.
+//! Rejects and acknowledges the torture messages of RFC 4475 and RFC 5118 by the short ways.
 
 mod alike;
 
@@ -25,7 +25,7 @@ fn the_torture_messages_are_refused_as_if_read_in_full() {
         }
     }
     others.sort();
-    // Responses, and requests malformed where an answer needs them.
+    // Responses, and requests malformed in a part that a reply needs.
     assert_eq!(
         others.join(" "),
         "baddn bcast bigcode insuf lwsruri lwsstart noreason quotbal scalar02 scalarlg trws unreason"

@@ -1,5 +1,5 @@
-//! Properties of the grammar on random input: nothing panics, what was planted is
-//! found, the scan agrees with the whole message, edits do what they say.
+//! Properties of the grammar on random input: nothing panics, planted values are found, the scan
+//! agrees with the whole message, edits have their stated effect.
 
 mod alike;
 mod exercise;
@@ -20,8 +20,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("UTF-8")
 }
 
-/// Calls everything there is on `bytes`, and holds what comes out to the invariants
-/// that hold whatever the input.
+/// Calls every function on `bytes` and asserts the invariants that hold for any input.
 fn exercise(bytes: &[u8]) {
     exercise::readings(bytes);
     exercise::message(bytes);
@@ -145,7 +144,7 @@ fn assert_planted(planted: &Planted) {
         }
         (found, planted) => panic!("{found:?} is not {planted:?}"),
     }
-    // A fold inside was written with LF if the whole head was.
+    // A fold inside a value was written with LF if the whole head was.
     let lf = |s: &str| s.replace("\r\n", "\n");
     let vias: Vec<_> = message.vias().map(Result::unwrap).collect();
     assert_eq!(vias.len(), planted.vias.len());
@@ -165,7 +164,7 @@ fn assert_planted(planted: &Planted) {
     agree(&message);
 }
 
-/// The vias and routes of an edited message, by branch and URI.
+/// Returns the Vias and Routes of an edited message, by branch and URI.
 fn lists(bytes: &[u8]) -> (Vec<Option<String>>, Vec<String>) {
     let message = Message::parse(bytes).expect("edits keep a message well-formed");
     message.check().expect("edits keep a message well-formed");
@@ -176,8 +175,8 @@ fn lists(bytes: &[u8]) -> (Vec<Option<String>>, Vec<String>) {
     )
 }
 
-/// As long as a message may be, of what makes a careless reader start over: were any
-/// step quadratic, this would take minutes.
+/// Messages of maximum length, made of input that makes a careless parser start over: with any
+/// quadratic step, this would take minutes.
 #[test]
 fn the_longest_and_worst_messages_are_read_through() {
     let head = "INVITE sip:a SIP/2.0\r\nTo: <sip:b>\r\nFrom: <sip:c>\r\nCall-ID: d\r\nCSeq: 1 INVITE\r\n\
@@ -257,7 +256,7 @@ proptest! {
     fn a_request_cut_anywhere_in_its_headers_has_no_end(planted in planted(), at in any::<prop::sample::Index>()) {
         let body = planted.body.len();
         let head = &planted.bytes[..planted.bytes.len() - body];
-        // Losing no more than the last LF, or CRLF, already loses the empty line.
+        // Losing just the last LF, or CRLF, already removes the empty line.
         let cut = &head[..at.index(head.len())];
         prop_assert!(Message::parse(cut).is_err());
     }
@@ -277,7 +276,7 @@ proptest! {
         prop_assert_eq!(&branches[1..], &planted_branches[..]);
         prop_assert_eq!(&routes[..], &planted.routes[removed..]);
 
-        // Removing our Via again brings back the message but for its routes.
+        // Removing our Via again restores the message except for its routes.
         let message = Message::parse(&sent).unwrap();
         let mut splice = Splice::new(&message);
         prop_assert!(forward::remove_top_via(&mut splice, &message));
@@ -285,7 +284,7 @@ proptest! {
         splice.write_to(&mut back).unwrap();
         prop_assert_eq!(back == planted.bytes, removed == 0);
         if planted.vias.len() > 1 {
-            // Removing the sender's leaves the other hops.
+            // Removing the sender's Via leaves the other hops.
             let message = Message::parse(&planted.bytes).unwrap();
             let mut splice = Splice::new(&message);
             prop_assert!(forward::remove_top_via(&mut splice, &message));
@@ -317,7 +316,7 @@ proptest! {
         } else {
             prop_assert_eq!(via.port, Some(0));
         }
-        // Noting it once more changes nothing.
+        // Recording the source a second time changes nothing.
         let message = Message::parse(&noted).unwrap();
         let mut splice = Splice::new(&message);
         forward::note_source(&mut splice, &message, &message.top_via().unwrap(), &source);
@@ -351,7 +350,7 @@ proptest! {
     ) {
         let bytes = b"OPTIONS sip:a SIP/2.0\r\nSubject: 0123456789012345678901234567890123456789\r\n\r\n";
         let message = Message::parse(bytes).unwrap();
-        // Edits side by side, none overlapping; made in another order than they lie in.
+        // Adjacent edits that do not overlap, made in another order than their positions.
         let mut edits: Vec<(Range<usize>, String)> = Vec::new();
         let mut at = 0;
         for (gap, len, text) in cuts {
@@ -364,7 +363,7 @@ proptest! {
         for (range, text) in edits.iter().rev() {
             naive.splice(range.clone(), text.bytes());
         }
-        // Insertions at one place keep the order they are made in: rotating must not
+        // Insertions at the same place keep the order in which they are made. Rotating must not
         // change it, so only edits at different places are rotated.
         let distinct = edits.windows(2).all(|pair| pair[0].0.start < pair[1].0.start);
         if distinct && !edits.is_empty() {

@@ -1,5 +1,5 @@
-//! The torture messages of RFC 4475, section by section: what is valid is read, what
-//! is not is refused for the reason the section gives, and nothing panics.
+//! The torture messages of RFC 4475, section by section: valid ones are read, invalid ones are
+//! rejected for the reason the section gives, and nothing panics.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ fn load(name: &str) -> Vec<u8> {
     fs::read(path.with_extension("dat")).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
-/// What the three steps say about a message: `scan`, `parse`, `check`.
+/// Returns the result of the three steps `scan`, `parse` and `check` for a message.
 fn verdict(name: &str) -> Result<(), Malformed> {
     let bytes = load(name);
     let scanned = scan(&bytes);
@@ -65,11 +65,11 @@ fn invalid_messages_are_refused_for_their_reason() {
     }
 }
 
-/// What a proxy has no business to inspect (RFC 3261 §16.3(1)) passes, and is found
-/// wrong where it is asked for.
+/// Asserts that faults outside the parts a proxy inspects (RFC 3261 §16.3(1)) pass, and are
+/// reported when the part is read.
 #[test]
 fn errors_off_the_path_of_a_proxy_pass_until_they_are_asked_for() {
-    // §3.1.2.7: the Request-URI stands in angle brackets.
+    // §3.1.2.7: the Request-URI is in angle brackets.
     let bytes = load("ltgtruri");
     let message = Message::parse(&bytes).unwrap();
     assert_eq!(Uri::parse(message.request_uri().unwrap()), Err(Malformed::Uri));
@@ -80,14 +80,13 @@ fn errors_off_the_path_of_a_proxy_pass_until_they_are_asked_for() {
     let uri = Uri::parse(message.request_uri().unwrap()).unwrap();
     assert_eq!(uri.headers, Some(&b"Route=%3Csip:example.com%3E"[..]));
 
-    // §3.1.2.4: values out of range beside the CSeq.
+    // §3.1.2.4: values out of range in headers other than the CSeq.
     let bytes = load("scalar02");
     let message = Message::parse(&bytes).unwrap();
     assert_eq!(message.max_forwards(), Err(Malformed::BadHeader(HeaderName::MaxForwards)));
     assert_eq!(message.expires(), Err(Malformed::BadHeader(HeaderName::Expires)));
 
-    // §3.1.2.12 to §3.1.2.14: a wrong time zone, a bare URI with headers, spaces
-    // inside brackets.
+    // §3.1.2.12 to §3.1.2.14: a wrong time zone, a bare URI with headers, spaces inside brackets.
     for name in ["baddate", "regbadct", "badaspec"] {
         assert_eq!(verdict(name), Ok(()), "{name}");
     }
@@ -178,7 +177,7 @@ fn long_values_and_many_vias() {
     assert_eq!(hosts[33..], ["host.example.com"]);
 }
 
-/// §3.1.1.8: what follows the body is no part of the message.
+/// §3.1.1.8: bytes behind the body are not part of the message.
 #[test]
 fn extra_trailing_octets() {
     let bytes = load("dblreq");
@@ -187,7 +186,7 @@ fn extra_trailing_octets() {
     assert!(message.bytes().ends_with(b"Content-Length: 0\r\n\r\n"));
 }
 
-/// §3.1.1.9 and the escapes of §3.1.1.3 to §3.1.1.5: taken apart, never unescaped.
+/// §3.1.1.9 and the escapes of §3.1.1.3 to §3.1.1.5: parsed, never unescaped.
 #[test]
 fn semicolons_and_escapes_in_uris() {
     let bytes = load("semiuri");
@@ -204,7 +203,7 @@ fn semicolons_and_escapes_in_uris() {
     let message = Message::parse(&bytes).unwrap();
     assert_eq!(message.method(), Some(Method::Other));
     let contacts: Vec<_> = message.contacts().map(|c| text(c.unwrap().uri).to_owned()).collect();
-    // `C%6Fntact` is another header: % escapes nothing in a name.
+    // `C%6Fntact` is another header: % is no escape in a name.
     assert_eq!(contacts, ["sip:alias1@host1.example.com", "sip:alias3@host3.example.com"]);
 }
 
@@ -263,7 +262,8 @@ fn semantics_that_the_grammar_leaves_alone() {
     assert_eq!((scanned.branch, scanned.to_tag), (None, None));
 }
 
-/// A server can answer what it refuses (§3.1.2.2, §3.1.2.3, §3.1.2.8 to §3.1.2.10, §3.1.2.16).
+/// A server can answer a request that it rejects (§3.1.2.2, §3.1.2.3, §3.1.2.8 to §3.1.2.10,
+/// §3.1.2.16).
 #[test]
 fn what_is_refused_can_still_be_answered() {
     let refused = "clerr ncl lwsruri lwsstart trws badvers mcl01 insuf quotbal";

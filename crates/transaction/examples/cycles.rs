@@ -1,14 +1,14 @@
-//! Counts the instructions that a transaction costs its table from beginning to end, while
-//! 100,000 live, under valgrind (which must be installed):
+//! Counts the instructions that the table spends on a transaction over its life, while 100,000 are
+//! live, under valgrind (which must be installed):
 //!
 //! ```text
 //! cargo run --release -p tidegate-transaction --example cycles
 //! ```
 //!
-//! A cycle is what a proxy does with a request that is answered: an entry is inserted with a
-//! timer for T1, found once, and armed for 64·T1 when that has fired; when it fires again the entry
-//! is removed. The difference between two runs of different length is divided by the difference
-//! in length, so start-up costs do not count.
+//! A cycle is what a proxy does with a request that is answered: it inserts an entry with a timer
+//! for T1, finds it once, arms it for 64·T1 when the timer fires, and removes it when it fires
+//! again. The difference between two runs of different length is divided by the difference in
+//! length, so start-up costs do not count.
 
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// So many transactions, evenly spaced.
+/// Runs this number of transactions, evenly spaced.
 fn run(cycles: u64) {
     let timing = Timing::default();
     let interval = timing.patience() / LIVE as u32;
@@ -54,7 +54,7 @@ fn run(cycles: u64) {
                 table.arm(handle, ends);
             }
         }
-        // An odd multiplier makes of numbers what looks like hashes.
+        // An odd multiplier turns numbers into values that look like hashes.
         let key =
             Key { identity: cycle.wrapping_mul(0x9E37_79B9_7F4A_7C15), method: Method::Invite };
         let inserted = table.insert(key, now + timing.patience(), now + timing.t1);
@@ -64,7 +64,7 @@ fn run(cycles: u64) {
     assert!(table.next_due(now - Duration::from_secs(1)).is_none());
 }
 
-/// The instructions of a run of so many cycles.
+/// Returns the instructions of a run of this number of cycles.
 fn count(cycles: u64) -> Option<u64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

@@ -1,4 +1,4 @@
-//! A client transaction, by its method.
+//! Client transactions for any method.
 
 use tidegate_world::Timestamp;
 
@@ -7,24 +7,24 @@ use crate::{Arrival, Firing, InviteClient, OtherClient, Timing};
 /// A client transaction. RFC 3261 §17.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Client {
-    /// Of an INVITE.
+    /// The transaction of an INVITE.
     Invite(InviteClient),
-    /// Of any other request but ACK.
+    /// The transaction of any other request but ACK.
     Other(OtherClient),
 }
 
 impl Client {
-    /// An INVITE is sent now.
+    /// Starts the transaction of an INVITE that is sent now.
     pub fn invite(now: Timestamp, timing: &Timing) -> Self {
         Self::Invite(InviteClient::start(now, timing))
     }
 
-    /// Another request is sent now.
+    /// Starts the transaction of another request that is sent now.
     pub fn other(now: Timestamp, timing: &Timing) -> Self {
         Self::Other(OtherClient::start(now, timing))
     }
 
-    /// A response with this status has come.
+    /// Handles a response with this status.
     pub fn on_response(self, now: Timestamp, timing: &Timing, status: u16) -> (Self, Arrival) {
         match self {
             Self::Invite(client) => {
@@ -38,7 +38,7 @@ impl Client {
         }
     }
 
-    /// Time has passed: what is due by `now` happens.
+    /// Fires the timers that have expired by `now`.
     pub fn on_timer(self, now: Timestamp, timing: &Timing) -> (Self, Firing) {
         match self {
             Self::Invite(client) => {
@@ -52,7 +52,8 @@ impl Client {
         }
     }
 
-    /// The transport cannot deliver the request, or its user gives it up: RFC 3261 §17.1.4.
+    /// Ends the transaction because the transport cannot deliver the request (RFC 3261 §17.1.4) or
+    /// its user abandons it.
     pub fn end(self) -> Self {
         match self {
             Self::Invite(_) => Self::Invite(InviteClient::Terminated),
@@ -60,7 +61,7 @@ impl Client {
         }
     }
 
-    /// Sends nothing more by itself, and waits on for whatever comes.
+    /// Stops retransmissions; the transaction continues to wait for responses.
     pub fn hush(self) -> Self {
         match self {
             Self::Invite(InviteClient::Calling { give_up, .. }) => {
@@ -76,7 +77,7 @@ impl Client {
         }
     }
 
-    /// When [`on_timer`](Self::on_timer) is next needed.
+    /// Returns the time when [`on_timer`](Self::on_timer) is next needed.
     pub fn deadline(&self) -> Option<Timestamp> {
         match self {
             Self::Invite(client) => client.deadline(),
@@ -84,7 +85,7 @@ impl Client {
         }
     }
 
-    /// True until a final response has come, or nothing will any more.
+    /// Returns whether a final response is still expected.
     pub fn is_pending(&self) -> bool {
         match self {
             Self::Invite(client) => client.is_pending(),
@@ -92,7 +93,7 @@ impl Client {
         }
     }
 
-    /// True as long as no response has come at all.
+    /// Returns whether no response has come at all.
     pub fn is_unanswered(&self) -> bool {
         matches!(
             self,
@@ -100,7 +101,7 @@ impl Client {
         )
     }
 
-    /// True once it is over.
+    /// Returns whether the transaction has ended.
     pub fn is_terminated(&self) -> bool {
         matches!(
             self,

@@ -1,58 +1,59 @@
-//! What the holder of a machine is to do after a transition.
+//! The actions that a transition requires of the machine's holder.
 
-/// A response has reached a client transaction.
+/// The action for a response that has reached a client transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Arrival {
-    /// It goes to the transaction user.
+    /// Pass it to the transaction user.
     Deliver,
-    /// It goes to the transaction user, and an ACK goes back.
+    /// Pass it to the transaction user and send an ACK.
     DeliverAndAcknowledge,
-    /// It repeats one that was delivered: an ACK goes back, and nothing else happens.
+    /// It repeats a delivered response: send an ACK, nothing else.
     Acknowledge,
-    /// Nothing happens.
+    /// Do nothing.
     Absorb,
 }
 
-/// Timers of a machine were due.
+/// The result of a machine's expired timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Firing {
-    /// None that anybody else notices.
+    /// No effect outside the machine.
     Silent,
-    /// A client sends its request again, a server its last response.
+    /// A client retransmits its request, a server its last response.
     Resend,
-    /// A client has had no final response, a server of an INVITE no ACK: it has ended.
+    /// A client got no final response, or the server of an INVITE no ACK: it has ended.
     TimedOut,
 }
 
-/// A request has reached its server transaction again.
+/// The action for a retransmitted request at its server transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Repetition {
-    /// The last response is sent again, if there is one.
+    /// Send the last response again, if there is one.
     Resend,
-    /// Nothing happens.
+    /// Do nothing.
     Absorb,
 }
 
-/// The transaction user has a response for a server transaction.
+/// The action for a response from the transaction user of a server transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Dispatch {
-    /// It is sent.
+    /// Send it.
     Send,
-    /// It is not: a final response has been given, or RFC 4320 §4 forbids this one. The
-    /// transaction goes on as it says, and the holder keeps the response it has for repetitions.
+    /// Do not send it: a final response has been sent, or RFC 4320 §4 forbids this one. The
+    /// transaction takes the returned state, and the holder keeps its stored response for
+    /// retransmissions.
     Discard,
 }
 
-/// An ACK has reached the server transaction of an INVITE.
+/// The action for an ACK at the server transaction of an INVITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Acknowledgement {
-    /// It is for the transaction user: the final response was a 2xx.
+    /// Pass it to the transaction user: the final response was a 2xx.
     Deliver,
-    /// It ends here.
+    /// Absorb it.
     Absorb,
 }

@@ -20,32 +20,32 @@ const TIMER_D: Duration = Duration::from_secs(32);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InviteClient {
-    /// The INVITE was sent, and nothing has come.
+    /// The INVITE was sent, and no response has come.
     Calling {
         /// Timer A; `None` over a reliable transport.
         resend: Option<Backoff>,
         /// Timer B.
         give_up: Timestamp,
     },
-    /// A provisional response has come. It may last for ever: whoever wants an end sets it
-    /// (for a proxy Timer C, RFC 3261 §16.6 item 11).
+    /// A provisional response has come. This state has no timer: a user that wants a limit sets one
+    /// (a proxy uses Timer C, RFC 3261 §16.6 item 11).
     Proceeding,
-    /// Another final response than a 2xx has come.
+    /// A final response other than a 2xx has come.
     Completed {
         /// Timer D.
         until: Timestamp,
     },
-    /// A 2xx has come, and others may.
+    /// A 2xx has come, and more may follow.
     Accepted {
         /// Timer M.
         until: Timestamp,
     },
-    /// It is over.
+    /// The transaction has ended.
     Terminated,
 }
 
 impl InviteClient {
-    /// The INVITE is sent now.
+    /// Starts the transaction of an INVITE that is sent now.
     pub fn start(now: Timestamp, timing: &Timing) -> Self {
         // RFC 3261 §17.1.1.2: "If an unreliable transport is being used, the client transaction
         // MUST start timer A with a value of T1. [...] For any transport, the client transaction
@@ -53,7 +53,7 @@ impl InviteClient {
         Self::Calling { resend: Backoff::start(now, timing), give_up: now + timing.patience() }
     }
 
-    /// A response with this status has come.
+    /// Handles a response with this status.
     pub fn on_response(self, now: Timestamp, timing: &Timing, status: u16) -> (Self, Arrival) {
         match (self, status) {
             // RFC 3261 §17.1.1.2: "the provisional response MUST be passed to the TU. Any
@@ -96,7 +96,7 @@ impl InviteClient {
         }
     }
 
-    /// Time has passed: what is due by `now` happens.
+    /// Fires the timers that have expired by `now`.
     pub fn on_timer(self, now: Timestamp, timing: &Timing) -> (Self, Firing) {
         match self {
             // RFC 3261 §17.1.1.2: "If the client transaction is still in the "Calling" state
@@ -124,7 +124,7 @@ impl InviteClient {
         }
     }
 
-    /// When [`on_timer`](Self::on_timer) is next needed.
+    /// Returns the time when [`on_timer`](Self::on_timer) is next needed.
     pub fn deadline(&self) -> Option<Timestamp> {
         match *self {
             Self::Calling { resend, give_up } => {
@@ -135,7 +135,7 @@ impl InviteClient {
         }
     }
 
-    /// True until a final response has come, or nothing will any more.
+    /// Returns whether a final response is still expected.
     pub fn is_pending(&self) -> bool {
         matches!(self, Self::Calling { .. } | Self::Proceeding)
     }

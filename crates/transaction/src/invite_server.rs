@@ -20,34 +20,34 @@ use crate::{Acknowledgement, Backoff, Dispatch, Firing, Repetition, Timing};
 pub enum InviteServer {
     /// The INVITE has come, and no final response was sent.
     Proceeding,
-    /// Another final response than a 2xx was sent.
+    /// A final response other than a 2xx was sent.
     Completed {
         /// Timer G; `None` over a reliable transport.
         resend: Option<Backoff>,
         /// Timer H.
         give_up: Timestamp,
     },
-    /// That response was acknowledged.
+    /// The final response was acknowledged.
     Confirmed {
         /// Timer I.
         until: Timestamp,
     },
-    /// A 2xx was sent, and others may be.
+    /// A 2xx was sent, and more may follow.
     Accepted {
         /// Timer L.
         until: Timestamp,
     },
-    /// It is over.
+    /// The transaction has ended.
     Terminated,
 }
 
 impl InviteServer {
-    /// The INVITE has come now.
+    /// Starts the transaction of an INVITE that arrives now.
     pub fn start() -> Self {
         Self::Proceeding
     }
 
-    /// The INVITE has come again.
+    /// Handles a retransmission of the INVITE.
     pub fn on_repeated(self) -> Repetition {
         match self {
             // RFC 3261 §17.2.1: "If a request retransmission is received while in the
@@ -64,7 +64,7 @@ impl InviteServer {
         }
     }
 
-    /// The transaction user has a response with this status.
+    /// Handles a response with this status from the transaction user.
     pub fn on_sending(self, now: Timestamp, timing: &Timing, status: u16) -> (Self, Dispatch) {
         match (self, status) {
             // RFC 3261 §17.2.1: "So long as the server transaction is in the "Proceeding" state,
@@ -97,7 +97,7 @@ impl InviteServer {
         }
     }
 
-    /// An ACK has come.
+    /// Handles an ACK.
     pub fn on_ack(self, now: Timestamp, timing: &Timing) -> (Self, Acknowledgement) {
         match self {
             // RFC 3261 §17.2.1: "If an ACK is received while the server transaction is in the
@@ -122,7 +122,7 @@ impl InviteServer {
         }
     }
 
-    /// Time has passed: what is due by `now` happens.
+    /// Fires the timers that have expired by `now`.
     pub fn on_timer(self, now: Timestamp, timing: &Timing) -> (Self, Firing) {
         match self {
             // RFC 3261 §17.2.1: "If timer H fires while in the "Completed" state, it implies that
@@ -152,7 +152,7 @@ impl InviteServer {
         }
     }
 
-    /// When [`on_timer`](Self::on_timer) is next needed.
+    /// Returns the time when [`on_timer`](Self::on_timer) is next needed.
     pub fn deadline(&self) -> Option<Timestamp> {
         match *self {
             Self::Completed { resend, give_up } => {
@@ -163,7 +163,7 @@ impl InviteServer {
         }
     }
 
-    /// True until a final response was sent.
+    /// Returns whether a final response may still be sent.
     pub fn is_pending(&self) -> bool {
         matches!(self, Self::Proceeding)
     }

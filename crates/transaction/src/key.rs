@@ -1,25 +1,25 @@
-//! What a request matches its server transaction by: RFC 3261 §17.2.3.
+//! The key by which a request matches its server transaction: RFC 3261 §17.2.3.
 
 use tidegate_sip::{Essentials, Method};
 
 /// RFC 3261 §8.1.1.7: a branch that begins with this is unique to its request.
 pub const COOKIE: &[u8] = b"z9hG4bK";
 
-/// Names a server transaction: what its request has in common with its repetitions, its ACK
-/// and, but for the method, its CANCEL.
+/// The key of a server transaction: the data that its request shares with its retransmissions, its
+/// ACK and, except for the method, its CANCEL.
 ///
-/// The identity is a keyed hash, so that no peer can make two requests one; 64 bits of it meet
-/// once among a million live transactions with a probability of 3·10⁻⁸.
+/// The identity is a keyed hash, so that no peer can make the keys of two requests equal. Its 64
+/// bits collide among a million live transactions with a probability of 3·10⁻⁸.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// [`identity`] of the request.
+    /// The [`identity`] of the request.
     pub identity: u64,
-    /// Its method; INVITE for an ACK.
+    /// The method of the request; INVITE for an ACK.
     pub method: Method,
 }
 
 impl Key {
-    /// The key of a request with this identity and method.
+    /// Returns the key of a request with this identity and method.
     ///
     /// RFC 3261 §17.2.3: "the method of the request matches the one that created the
     /// transaction, except for ACK, where the method of the request that created the
@@ -29,32 +29,33 @@ impl Key {
         Self { identity, method }
     }
 
-    /// The key of the INVITE that a CANCEL of this identity is for.
+    /// Returns the key of the INVITE that a CANCEL of this identity cancels.
     ///
     /// RFC 3261 §9.2: "The TU determines the transaction to be cancelled by taking the CANCEL
     /// request, and then assuming that the request method is anything but CANCEL or ACK and
-    /// applying the transaction matching procedures of Section 17.2.3." Of other methods than
-    /// INVITE nothing is cancelled: "A CANCEL request has no impact on the processing of
+    /// applying the transaction matching procedures of Section 17.2.3." For methods other than
+    /// INVITE a CANCEL has no effect: "A CANCEL request has no impact on the processing of
     /// transactions with any other method defined in this specification."
     pub fn cancelled(identity: u64) -> Self {
         Self { identity, method: Method::Invite }
     }
 }
 
-/// What stays the same over all copies of a request, its ACK and its CANCEL, and tells it from
-/// any other; `hash` is a keyed hash of a list of parts, `name` that of the method, `uri` the Request-URI.
-/// `to_tag` is the request's own, of an ACK that of its INVITE.
+/// Returns the identity of a request: a hash that is equal for all its copies, its ACK and its
+/// CANCEL, and different for any other request. `hash` is a keyed hash of a list of parts, `name`
+/// the name of the method, `uri` the Request-URI. `to_tag` is the request's own To-tag; for an ACK,
+/// that of its INVITE.
 ///
 /// RFC 3261 §17.2.3: "1. the branch parameter in the request is equal to the one in the top Via
 /// header field of the request that created the transaction, and 2. the sent-by value in the top
-/// Via of the request is equal to the one in the request that created the transaction", and
-/// the method, of which [`Key`] knows no more than that it is an extension.
+/// Via of the request is equal to the one in the request that created the transaction", and the
+/// method. [`Key`] does not distinguish extension methods, so the hash includes their names.
 ///
-/// Without the magic cookie, after RFC 2543, as in §16.11: "a hash of the topmost Via, the tag in
-/// the To header field, the tag in the From header field, the Call-ID header field, the CSeq
-/// number (but not method), and the Request-URI from the received request". So it is for a branch
-/// that is the cookie alone. RFC 4475 §3.2.1: "An element receiving this request [...] could fall
-/// back to the RFC 2543-style transaction identifier."
+/// Without the magic cookie, as in RFC 2543, the identity follows §16.11: "a hash of the topmost
+/// Via, the tag in the To header field, the tag in the From header field, the Call-ID header field,
+/// the CSeq number (but not method), and the Request-URI from the received request". The same
+/// applies to a branch that is only the cookie. RFC 4475 §3.2.1: "An element receiving this request
+/// [...] could fall back to the RFC 2543-style transaction identifier."
 pub fn identity(
     essentials: &Essentials<'_>,
     method: Method,
@@ -73,8 +74,8 @@ pub fn identity(
     hash(&[via.element, to_tag, from_tag, call_id, &number, uri, extension(method, name)])
 }
 
-/// The identity of a request of the method with this `name` whose branch [is unique](is_unique) to
-/// it.
+/// Returns the identity of a request by its branch; `None` if the branch is not
+/// [unique](is_unique). `name` is the name of the method.
 pub fn identity_of_branch(
     branch: &[u8],
     sent_by: &[u8],
@@ -88,12 +89,12 @@ pub fn identity_of_branch(
     })
 }
 
-/// Returns whether a branch is the magic cookie and something after it.
+/// Returns whether a branch consists of the magic cookie and more characters.
 pub fn is_unique(branch: &[u8]) -> bool {
     branch.len() > COOKIE.len() && branch.starts_with(COOKIE)
 }
 
-/// The name of a method that [`Method`] has no name for; empty for any other.
+/// Returns the name of a method that [`Method`] does not list; empty for any other method.
 fn extension(method: Method, name: &[u8]) -> &[u8] {
     if method == Method::Other { name } else { b"" }
 }

@@ -1,13 +1,13 @@
-//! SIP transactions, RFC 3261 §17 as RFC 6026 mends it.
+//! SIP transactions: RFC 3261 §17 as amended by RFC 6026.
 //!
-//! Four machines, two for each side: [`InviteClient`], [`OtherClient`], [`InviteServer`],
-//! [`OtherServer`]; [`Client`] and [`Server`] are either of them by method. A machine is a small
-//! value that knows its state and when its timers fire, and holds no message: a transition
-//! consumes it and yields the next one, with what its holder is to do ([`Arrival`], [`Firing`],
-//! …). Time is an argument.
+//! There are four state machines, two for each side: [`InviteClient`], [`OtherClient`],
+//! [`InviteServer`], [`OtherServer`]. [`Client`] and [`Server`] combine those of one side. A
+//! machine is a small value with a state and the times of its timers; it holds no message. A
+//! transition consumes the machine and returns the next one, with an action for its holder
+//! ([`Arrival`], [`Firing`], …). Time is an argument.
 //!
-//! [`Key`] is what a request matches its transaction by, [`Table`] holds what lives, up to a
-//! limit, with one timer for each entry.
+//! A request matches its transaction by [`Key`]. [`Table`] holds the live transactions, up to a
+//! limit, with one timer per entry.
 //!
 //! ```
 //! use tidegate_transaction::{Arrival, Client, Firing, Timing};

@@ -1,4 +1,4 @@
-//! The client transaction of any other request: RFC 3261 §17.1.2, figure 6.
+//! The client transaction of a request other than INVITE: RFC 3261 §17.1.2, figure 6.
 
 use tidegate_world::Timestamp;
 
@@ -13,7 +13,7 @@ use crate::{Arrival, Backoff, Firing, Timing};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherClient {
-    /// The request was sent, and nothing has come.
+    /// The request was sent, and no response has come.
     Trying {
         /// Timer E; `None` over a reliable transport.
         resend: Option<Backoff>,
@@ -32,12 +32,12 @@ pub enum OtherClient {
         /// Timer K.
         until: Timestamp,
     },
-    /// It is over.
+    /// The transaction has ended.
     Terminated,
 }
 
 impl OtherClient {
-    /// The request is sent now.
+    /// Starts the transaction of a request that is sent now.
     pub fn start(now: Timestamp, timing: &Timing) -> Self {
         // RFC 3261 §17.1.2.2: "When entering this state, the client transaction SHOULD set timer
         // F to fire in 64*T1 seconds. [...] If an unreliable transport is in use, the client
@@ -45,7 +45,7 @@ impl OtherClient {
         Self::Trying { resend: Backoff::start(now, timing), give_up: now + timing.patience() }
     }
 
-    /// A response with this status has come.
+    /// Handles a response with this status.
     pub fn on_response(self, now: Timestamp, timing: &Timing, status: u16) -> (Self, Arrival) {
         match self {
             // RFC 3261 §17.1.2.2: "If a provisional response is received while in the "Trying"
@@ -74,7 +74,7 @@ impl OtherClient {
         }
     }
 
-    /// Time has passed: what is due by `now` happens.
+    /// Fires the timers that have expired by `now`.
     pub fn on_timer(self, now: Timestamp, timing: &Timing) -> (Self, Firing) {
         match self {
             // RFC 3261 §17.1.2.2: "If Timer F fires while the client transaction is still in the
@@ -107,7 +107,7 @@ impl OtherClient {
         }
     }
 
-    /// When [`on_timer`](Self::on_timer) is next needed.
+    /// Returns the time when [`on_timer`](Self::on_timer) is next needed.
     pub fn deadline(&self) -> Option<Timestamp> {
         match *self {
             Self::Trying { resend, give_up } | Self::Proceeding { resend, give_up } => {
@@ -118,7 +118,7 @@ impl OtherClient {
         }
     }
 
-    /// True until a final response has come, or nothing will any more.
+    /// Returns whether a final response is still expected.
     pub fn is_pending(&self) -> bool {
         matches!(self, Self::Trying { .. } | Self::Proceeding { .. })
     }

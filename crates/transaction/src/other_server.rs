@@ -1,5 +1,5 @@
-//! The server transaction of any other request: RFC 3261 §17.2.2, figure 8, with the responses
-//! that RFC 4320 §4 leaves.
+//! The server transaction of a request other than INVITE: RFC 3261 §17.2.2, figure 8, with the
+//! responses that RFC 4320 §4 still allows.
 
 use tidegate_world::Timestamp;
 
@@ -10,9 +10,9 @@ use crate::{Dispatch, Firing, Repetition, Timing};
 /// A response that cannot be sent changes nothing. RFC 6026 §8.8: "the server transaction SHOULD
 /// inform the TU that a failure has occurred, and MUST remain in the current state."
 ///
-/// When a 100 is sent is the matter of its user. RFC 4320 §4.1: not "over any unreliable
-/// transport, such as UDP, before the amount of time it takes a client transaction's Timer E to
-/// be reset to T2".
+/// The transaction user decides when to send a 100. RFC 4320 §4.1: not "over any unreliable
+/// transport, such as UDP, before the amount of time it takes a client transaction's Timer E to be
+/// reset to T2".
 ///
 /// ```text
 ///  Trying ──100──► Proceeding ──200-699──► Completed ──J──► Terminated
@@ -29,17 +29,17 @@ pub enum OtherServer {
         /// Timer J.
         until: Timestamp,
     },
-    /// It is over.
+    /// The transaction has ended.
     Terminated,
 }
 
 impl OtherServer {
-    /// The request has come now.
+    /// Starts the transaction of a request that arrives now.
     pub fn start() -> Self {
         Self::Trying
     }
 
-    /// The request has come again.
+    /// Handles a retransmission of the request.
     pub fn on_repeated(self) -> Repetition {
         match self {
             // RFC 3261 §17.2.2: "Once in the "Trying" state, any further request retransmissions
@@ -54,7 +54,7 @@ impl OtherServer {
         }
     }
 
-    /// The transaction user has a response with this status.
+    /// Handles a response with this status from the transaction user.
     pub fn on_sending(self, now: Timestamp, timing: &Timing, status: u16) -> (Self, Dispatch) {
         match self {
             // RFC 3261 §17.2.2: "While in the "Trying" state, if the TU passes a provisional
@@ -78,9 +78,9 @@ impl OtherServer {
                 } else {
                     Self::Completed { until: now + linger }
                 };
-                // RFC 4320 §4.2: "A transaction-stateful SIP element MUST NOT send a response
-                // with Status-Code of 408 to a non-INVITE request." It ends the transaction all
-                // the same; repetitions do not begin another one.
+                // RFC 4320 §4.2: "A transaction-stateful SIP element MUST NOT send a response with
+                // Status-Code of 408 to a non-INVITE request." It ends the transaction
+                // nevertheless; retransmissions do not start another one.
                 let dispatch = if status == 408 { Dispatch::Discard } else { Dispatch::Send };
                 (next, dispatch)
             }
@@ -90,7 +90,7 @@ impl OtherServer {
         }
     }
 
-    /// Time has passed: what is due by `now` happens.
+    /// Fires the timers that have expired by `now`.
     pub fn on_timer(self, now: Timestamp) -> (Self, Firing) {
         match self {
             // RFC 3261 §17.2.2: "The server transaction remains in this state until Timer J
@@ -100,7 +100,7 @@ impl OtherServer {
         }
     }
 
-    /// When [`on_timer`](Self::on_timer) is next needed.
+    /// Returns the time when [`on_timer`](Self::on_timer) is next needed.
     pub fn deadline(&self) -> Option<Timestamp> {
         match *self {
             Self::Completed { until } => Some(until),
@@ -108,7 +108,7 @@ impl OtherServer {
         }
     }
 
-    /// True until a final response was sent.
+    /// Returns whether a final response may still be sent.
     pub fn is_pending(&self) -> bool {
         matches!(self, Self::Trying | Self::Proceeding)
     }

@@ -1,4 +1,4 @@
-//! A server transaction, by its method.
+//! Server transactions for any method.
 
 use tidegate_world::Timestamp;
 
@@ -7,24 +7,24 @@ use crate::{Acknowledgement, Dispatch, Firing, InviteServer, OtherServer, Repeti
 /// A server transaction. RFC 3261 §17.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
-    /// Of an INVITE.
+    /// The transaction of an INVITE.
     Invite(InviteServer),
-    /// Of any other request but ACK.
+    /// The transaction of any other request but ACK.
     Other(OtherServer),
 }
 
 impl Server {
-    /// An INVITE has come now.
+    /// Starts the transaction of an INVITE that arrives now.
     pub fn invite() -> Self {
         Self::Invite(InviteServer::start())
     }
 
-    /// Another request has come now.
+    /// Starts the transaction of another request that arrives now.
     pub fn other() -> Self {
         Self::Other(OtherServer::start())
     }
 
-    /// The request has come again.
+    /// Handles a retransmission of the request.
     pub fn on_repeated(self) -> Repetition {
         match self {
             Self::Invite(server) => server.on_repeated(),
@@ -32,7 +32,7 @@ impl Server {
         }
     }
 
-    /// The transaction user has a response with this status.
+    /// Handles a response with this status from the transaction user.
     pub fn on_sending(self, now: Timestamp, timing: &Timing, status: u16) -> (Self, Dispatch) {
         match self {
             Self::Invite(server) => {
@@ -46,7 +46,7 @@ impl Server {
         }
     }
 
-    /// An ACK has come. One that matches a transaction without INVITE is nobody's.
+    /// Handles an ACK. One that matches a transaction other than INVITE is absorbed.
     pub fn on_ack(self, now: Timestamp, timing: &Timing) -> (Self, Acknowledgement) {
         match self {
             Self::Invite(server) => {
@@ -57,7 +57,7 @@ impl Server {
         }
     }
 
-    /// Time has passed: what is due by `now` happens.
+    /// Fires the timers that have expired by `now`.
     pub fn on_timer(self, now: Timestamp, timing: &Timing) -> (Self, Firing) {
         match self {
             Self::Invite(server) => {
@@ -71,7 +71,7 @@ impl Server {
         }
     }
 
-    /// Its user gives it up.
+    /// Ends the transaction because its user abandons it.
     pub fn end(self) -> Self {
         match self {
             Self::Invite(_) => Self::Invite(InviteServer::Terminated),
@@ -79,7 +79,7 @@ impl Server {
         }
     }
 
-    /// When [`on_timer`](Self::on_timer) is next needed.
+    /// Returns the time when [`on_timer`](Self::on_timer) is next needed.
     pub fn deadline(&self) -> Option<Timestamp> {
         match self {
             Self::Invite(server) => server.deadline(),
@@ -87,7 +87,7 @@ impl Server {
         }
     }
 
-    /// True until a final response was sent.
+    /// Returns whether a final response may still be sent.
     pub fn is_pending(&self) -> bool {
         match self {
             Self::Invite(server) => server.is_pending(),
@@ -95,12 +95,12 @@ impl Server {
         }
     }
 
-    /// True while an ACK to a final response is awaited.
+    /// Returns whether the transaction waits for the ACK to a final response.
     pub fn awaits_ack(&self) -> bool {
         matches!(self, Self::Invite(InviteServer::Completed { .. }))
     }
 
-    /// True once it is over.
+    /// Returns whether the transaction has ended.
     pub fn is_terminated(&self) -> bool {
         matches!(
             self,

@@ -1,34 +1,35 @@
-//! What lives: a bounded table, found by key or without any search.
+//! The bounded table of live transactions, with access by key or by handle.
 
 use tidegate_sip::Method;
 use tidegate_world::{Hashed, SlotRef, SlotTable, Timers, Timestamp};
 
 use crate::Key;
 
-/// Names an entry as long as it lives; a later one in the same slot has another generation.
+/// The handle of a live entry; a later entry in the same slot has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle {
-    /// Where it stands.
+    /// The slot of the entry.
     pub slot: u32,
-    /// Which of those that stood there.
+    /// The generation of the entry in its slot.
     pub generation: u16,
 }
 
-/// There is no room.
+/// The error for a full table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// Timers left behind that are not worth a search.
+/// The number of stale timers below which a search for them is not worthwhile.
 const STALE_MIN: usize = 64;
 
 /// Entries by key, each with one timer.
 ///
-/// The holder keeps when an entry is due; the table is told with [`arm`](Self::arm), and may
-/// call earlier than that. A [`Handle`] finds its entry by [`get`](Self::get) without a search.
+/// The holder knows the deadline of an entry and passes it to the table with [`arm`](Self::arm); a
+/// timer may fire earlier than that. A [`Handle`] finds its entry by [`get`](Self::get) without a
+/// search.
 ///
-/// A timer is left behind when its entry goes, or is armed for earlier. While the timers are
-/// more than twice as many as the entries, and 64 more, each change drops some of those left behind:
-/// memory is bounded by the entries that live, and no change takes long.
+/// A timer becomes stale when its entry is removed or armed for an earlier time. While there are
+/// more timers than twice the number of entries plus 64, each change drops some stale timers. So
+/// memory is bounded by the live entries, and no change takes long.
 #[derive(Debug)]
 pub struct Table<T> {
     entries: SlotTable<Entry<T>>,
@@ -38,7 +39,7 @@ pub struct Table<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// When its timer fires; of its entries in `timers` this one counts.
+    /// The time of its timer; other times of this entry in `timers` are stale.
     armed: Timestamp,
     key: Key,
     /// `None` while its holder works on it.
@@ -65,7 +66,7 @@ impl From<SlotRef> for Handle {
 }
 
 impl<T> Table<T> {
-    /// A table of up to `length_max` entries.
+    /// Creates a table of up to `length_max` entries.
     pub fn new(length_max: usize) -> Self {
         Self {
             entries: SlotTable::new(),
@@ -74,36 +75,36 @@ impl<T> Table<T> {
         }
     }
 
-    /// Entries held.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// True if nothing is held.
+    /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// True if there is no room for another one.
+    /// Returns whether there is no room for another entry.
     pub fn is_full(&self) -> bool {
         self.len() >= self.length_max
     }
 
-    /// A new entry, whose timer is armed for `deadline`; none of the same key may be held.
+    /// Inserts an entry whose timer is armed for `deadline`. The table must not contain its key.
     ///
     /// # Errors
-    /// When there is no room; `value` is dropped then.
+    /// If there is no room; `value` is dropped then.
     pub fn insert(&mut self, key: Key, value: T, deadline: Timestamp) -> Result<Handle, Full> {
         let handle = self.reserve(key, deadline)?;
         self.restore(handle, value);
         Ok(handle)
     }
 
-    /// As [`insert`](Self::insert) of a value that has yet to be made, for which it has to be
-    /// known where it will stand: it is [restored](Self::restore) then.
+    /// Inserts an entry as [`insert`](Self::insert) does, for a value that needs its own handle to
+    /// be made. The value is [restored](Self::restore) later.
     ///
     /// # Errors
-    /// When there is no room.
+    /// If there is no room.
     pub fn reserve(&mut self, key: Key, deadline: Timestamp) -> Result<Handle, Full> {
         if self.is_full() {
             return Err(Full);
@@ -117,56 +118,56 @@ impl<T> Table<T> {
         Ok(handle)
     }
 
-    /// The entry with this key.
+    /// Returns the entry with this key.
     #[inline]
     pub fn find(&self, key: Key) -> Option<Handle> {
         self.find_where(key.identity, |method| method == key.method)
     }
 
-    /// An entry of this identity whose method will do.
+    /// Returns an entry with this identity and a method for which `will_do` is true.
     #[inline]
     pub fn find_where(&self, identity: u64, will_do: impl Fn(Method) -> bool) -> Option<Handle> {
         self.entries.find(identity, |entry| will_do(entry.key.method)).map(Handle::from)
     }
 
-    /// An entry, if it still lives.
+    /// Returns an entry's value, if the entry is live.
     #[inline]
     pub fn get(&self, handle: Handle) -> Option<&T> {
         self.entries.get(handle.into())?.value.as_ref()
     }
 
-    /// An entry, if it still lives.
+    /// Returns an entry's value, if the entry is live.
     #[inline]
     pub fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
         self.entries.get_mut(handle.into())?.value.as_mut()
     }
 
-    /// Takes an entry's value to work on it; the entry stays, without a value, until that is
+    /// Takes an entry's value to work on it. The entry stays without a value until that is
     /// [restored](Self::restore). It can be armed and removed meanwhile.
     pub fn lend(&mut self, handle: Handle) -> Option<T> {
         self.entries.get_mut(handle.into())?.value.take()
     }
 
-    /// Puts back what was lent.
+    /// Puts back a lent value.
     ///
     /// # Panics
-    /// When the entry was not lent, or was removed meanwhile.
+    /// If the entry was not lent, or was removed meanwhile.
     pub fn restore(&mut self, handle: Handle, value: T) {
         let entry = self.entries.get_mut(handle.into()).filter(|entry| entry.value.is_none());
         entry.expect("only what was lent is put back").value = Some(value);
     }
 
-    /// Every value that is held and not lent, in no order that means anything.
+    /// Iterates over all values that are not lent, in arbitrary order.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.entries.values().filter_map(|entry| entry.value.as_ref())
     }
 
-    /// The key of an entry, if it still lives.
+    /// Returns the key of an entry, if it is live.
     pub fn key(&self, handle: Handle) -> Option<Key> {
         self.entries.get(handle.into()).map(|entry| entry.key)
     }
 
-    /// Sees to it that the entry's timer fires at `deadline` or before.
+    /// Ensures that the entry's timer fires at `deadline` or before.
     #[inline]
     pub fn arm(&mut self, handle: Handle, deadline: Timestamp) {
         let Some(entry) = self.entries.get_mut(handle.into()) else { return };
@@ -177,12 +178,13 @@ impl<T> Table<T> {
         }
     }
 
-    /// No timer fires before this.
+    /// Returns a time before which no timer fires.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.timers.next()
     }
 
-    /// An entry whose timer has fired by `now`: it must be armed again, or removed.
+    /// Returns an entry whose timer has expired by `now`; the caller must arm it again or remove
+    /// it.
     pub fn next_due(&mut self, now: Timestamp) -> Option<Handle> {
         while let Some((at, handle)) = self.timers.pop(now) {
             let entry = self.entries.get_mut(handle.into()).filter(|entry| entry.armed == at);
@@ -194,7 +196,7 @@ impl<T> Table<T> {
         None
     }
 
-    /// Takes an entry out, and gives its value unless that is lent.
+    /// Removes an entry and returns its value unless that is lent.
     pub fn remove(&mut self, handle: Handle) -> Option<T> {
         let entry = self.entries.remove(handle.into())?;
         self.drop_stale();

@@ -1,4 +1,4 @@
-//! The table against a model: a map that is searched through.
+//! Compares the table with a model: a map that is searched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::*;
 const LENGTH_MAX: usize = 8;
 
 fn key(number: u8) -> Key {
-    // Two methods for each identity, so that keys share their hash.
+    // Two methods per identity, so that keys share their hash.
     let method = [Method::Invite, Method::Cancel][usize::from(number % 2)];
     Key { identity: u64::from(number / 2), method }
 }
@@ -20,7 +20,7 @@ fn at(ms: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(ms)
 }
 
-/// What a holder does; `which` counts through the entries that live, in the order of their keys.
+/// An action of the holder; `which` counts through the live entries in the order of their keys.
 #[derive(Clone, Debug)]
 enum Step {
     Insert { key: u8, deadline_ms: Option<u64> },
@@ -60,7 +60,7 @@ struct Entry {
 struct Pair {
     table: Table<u32>,
     model: BTreeMap<u8, Entry>,
-    /// All handles that were ever given out.
+    /// All handles ever returned.
     given: BTreeSet<(u32, u16)>,
     now: Timestamp,
 }
@@ -150,7 +150,7 @@ impl Pair {
         }
     }
 
-    /// What is due fires in order, and once; some of it is armed again.
+    /// Checks that expired timers fire in order and once; some entries are armed again.
     fn fire(&mut self, rearm_ms: &[Option<u64>]) {
         let now = self.now;
         let armed = self.model.values().map(|entry| entry.armed);
@@ -187,7 +187,7 @@ impl Pair {
             assert_eq!(table.get_mut(entry.handle).copied(), value);
             assert_eq!(table.key(entry.handle), Some(key(number)));
         }
-        // Handles of what has gone, and others that a peer could make up.
+        // Handles of removed entries, and others that a peer could make up.
         let live: BTreeSet<_> =
             model.values().map(|entry| (entry.handle.slot, entry.handle.generation)).collect();
         let made_up =
@@ -252,7 +252,7 @@ fn timers_left_behind_are_dropped_when_a_search_is_worth_it() {
         table.remove(goes);
         table.timers.len()
     };
-    // One lives: up to 2·1 + 64 stay.
+    // One is live: up to 2·1 + 64 stay.
     let lengths: Vec<_> = (0..50).map(|_| insert_and_remove()).collect();
     assert_eq!(lengths[..48], *(19..=66).collect::<Vec<_>>());
     assert_eq!(lengths[48..], [1, 2]);

@@ -1,30 +1,30 @@
-//! How long the timers run.
+//! The durations of the timers.
 
 use std::time::Duration;
 
-/// The base values of the timers, RFC 3261 §17.1.1.1 and table 4, and what the transport
-/// makes of them. Neither `t1` nor `t2` may be zero: repetitions would have no interval.
+/// The base values of the timers, RFC 3261 §17.1.1.1 and table 4, and the effect of the transport.
+/// Neither `t1` nor `t2` may be zero: retransmissions would have no interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// An estimate of the round-trip time. Default 500 ms.
     pub t1: Duration,
-    /// The longest interval between repetitions of a request other than INVITE, and of a
-    /// final response to INVITE. Default 4 s.
+    /// The longest interval between retransmissions of a request other than INVITE, and of a final
+    /// response to INVITE. Default 4 s.
     pub t2: Duration,
-    /// How long a message stays in the network. Default 5 s.
+    /// The longest time for which a message stays in the network. Default 5 s.
     pub t4: Duration,
-    /// Whether the transport delivers by itself, so that nothing is repeated.
+    /// True if the transport is reliable, so that there are no retransmissions.
     pub reliable: bool,
 }
 
 impl Timing {
-    /// 64·T1: timers B, F, H, J over an unreliable transport, L and M.
+    /// Returns 64·T1: timers B, F, H, J over an unreliable transport, L and M.
     pub fn patience(&self) -> Duration {
         self.t1 * 64
     }
 
-    /// The time it takes Timer E of a client transaction to be reset to T2 (RFC 4320 §4.1):
-    /// with the default values 3.5 s.
+    /// Returns the time until Timer E of a client transaction is reset to T2 (RFC 4320 §4.1): with
+    /// the default values 3.5 s.
     pub fn until_t2(&self) -> Duration {
         let mut interval = self.t1;
         let mut elapsed = interval;
@@ -35,14 +35,15 @@ impl Timing {
         elapsed
     }
 
-    /// What an unreliable transport makes of a wait for messages that are still under way.
+    /// Returns the wait for messages still under way: `unreliable`, or zero over a reliable
+    /// transport.
     pub(crate) fn linger(&self, unreliable: Duration) -> Duration {
         if self.reliable { Duration::ZERO } else { unreliable }
     }
 }
 
 impl Default for Timing {
-    /// RFC 3261, table 4, over an unreliable transport.
+    /// Returns the values of RFC 3261, table 4, over an unreliable transport.
     fn default() -> Self {
         Self {
             t1: Duration::from_millis(500),

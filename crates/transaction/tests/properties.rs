@@ -1,4 +1,4 @@
-//! Properties of all four machines, whatever happens and whenever their holder calls.
+//! Properties of all four machines, for any events and times of calls.
 
 mod script;
 
@@ -16,12 +16,12 @@ use tidegate_world::Timestamp;
 const MACHINES: [fn(&Timing) -> Machine; 4] =
     [INVITE_CLIENT, OTHER_CLIENT, INVITE_SERVER, OTHER_SERVER];
 
-/// What its holder does.
+/// An action of the holder.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Lets time pass without a call.
     Pass(Duration),
-    /// Calls `on_timer` as soon as it is needed.
+    /// Calls `on_timer` at its deadline.
     Due,
     /// Calls `on_timer`, needed or not.
     Timer,
@@ -50,10 +50,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What it did, and the state it was in.
+/// The effects of a machine, each with the state before it.
 type Seen = Vec<(State, Effect)>;
 
-/// Drives a machine, and holds every step to what is true of any.
+/// Drives a machine, and checks at every step the properties of any machine.
 fn drive(start: fn(&Timing) -> Machine, timing: &Timing, steps: &[Step]) -> Seen {
     let mut now = Timestamp::ZERO;
     let mut machine = start(timing);
@@ -96,7 +96,8 @@ fn drive(start: fn(&Timing) -> Machine, timing: &Timing, steps: &[Step]) -> Seen
     seen
 }
 
-/// States without a timer: those that wait for the user, or for an answer after the first.
+/// Returns whether a state has no timer: the machine waits for its user, or for a response after
+/// the first.
 fn waits_for_ever(machine: &Machine) -> bool {
     let is_server = !machine.is_client();
     match machine.state() {
@@ -124,8 +125,8 @@ proptest! {
         }
     }
 
-    /// RFC 3261 §17.1.1.2: "the newly received response MUST NOT be passed up to the TU"; of a
-    /// transaction that ended by Timer B nothing more is heard.
+    /// RFC 3261 §17.1.1.2: "the newly received response MUST NOT be passed up to the TU"; a
+    /// transaction that ended by Timer B reports nothing more.
     #[test]
     fn an_invite_client_tells_of_one_end(
         timing in timing(),
@@ -136,7 +137,7 @@ proptest! {
         let successes = count(&seen, |_, effect| matches!(effect, ToUser(200..300)));
         let timeouts = count(&seen, |_, effect| effect == TimedOut);
         prop_assert!(refusals + successes.min(1) + timeouts <= 1, "{seen:?}");
-        // A refusal is acknowledged, and nothing else is.
+        // A rejection is acknowledged, and no other response.
         let acknowledged = count(&seen, |_, effect| effect == AckSent);
         prop_assert!(acknowledged >= refusals && (refusals > 0 || acknowledged == 0));
     }
@@ -151,7 +152,7 @@ proptest! {
         prop_assert!(ends <= 1, "{seen:?}");
     }
 
-    /// RFC 3261 §17.2: one final response, but for those of class 2xx to an INVITE.
+    /// RFC 3261 §17.2: one final response, except for several 2xx to an INVITE.
     #[test]
     fn a_server_sends_one_final_response(
         timing in timing(),
@@ -172,7 +173,7 @@ proptest! {
     }
 }
 
-/// A table of a million transactions is to fit: what a machine takes.
+/// A table of a million transactions must fit in memory: checks the size of a machine.
 #[test]
 fn a_machine_takes_half_a_cache_line() {
     for (name, size, size_max) in [

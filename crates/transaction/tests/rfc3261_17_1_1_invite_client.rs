@@ -1,5 +1,5 @@
-//! RFC 3261 §17.1.1: the client transaction of an INVITE, as RFC 6026 §8.4 leaves it. Its
-//! Accepted state is in `rfc6026_accepted.rs`.
+//! RFC 3261 §17.1.1: the client transaction of an INVITE, as amended by RFC 6026 §8.4. Its Accepted
+//! state is in `rfc6026_accepted.rs`.
 
 mod script;
 
@@ -12,10 +12,10 @@ use script::{INVITE_CLIENT, ms, play, reliable, times, unreliable};
 use tidegate_transaction::{Client, Firing, InviteClient, Timing};
 use tidegate_world::Timestamp;
 
-/// §17.1.1.2: "This process MUST continue so that the request is retransmitted with intervals
-/// that double after each transmission." "The value of 64*T1 is equal to the amount of time
-/// required to send seven requests in the case of an unreliable transport." The first is the one
-/// the transaction began with.
+/// §17.1.1.2: "This process MUST continue so that the request is retransmitted with intervals that
+/// double after each transmission." "The value of 64*T1 is equal to the amount of time required to
+/// send seven requests in the case of an unreliable transport." The first is the one that started
+/// the transaction.
 #[test]
 fn timer_a_doubles_until_timer_b_ends_it() {
     let seen = play(INVITE_CLIENT, &unreliable(), &[]);
@@ -42,8 +42,8 @@ fn over_a_reliable_transport_there_is_timer_b_alone() {
     assert_eq!(seen, [(0, Enters(Calling)), (32_000, TimedOut), (32_000, Enters(Terminated))]);
 }
 
-/// §17.1.1.1: "Nearly all of the transaction timers described here scale with T1, and changing
-/// T1 adjusts their values." Timer A has no T2 that would cap it.
+/// §17.1.1.1: "Nearly all of the transaction timers described here scale with T1, and changing T1
+/// adjusts their values." Timer A is not capped by T2.
 #[test]
 fn a_and_b_scale_with_t1_and_know_no_t2() {
     let timing =
@@ -139,7 +139,7 @@ fn over_a_reliable_transport_a_refusal_ends_it_at_once() {
 /// RFC 6026 §8.4: "Any retransmissions of a response with status code 300-699 that are received
 /// while in the "Completed" state MUST cause the ACK to be re-passed to the transport layer for
 /// retransmission, but the newly received response MUST NOT be passed up to the TU." They do not
-/// make Timer D start again, and a 2xx or a 1xx is no such response.
+/// restart Timer D, and a 2xx or a 1xx is no such response.
 #[test]
 fn a_repeated_refusal_is_acknowledged_and_goes_no_further() {
     let script = [
@@ -162,9 +162,9 @@ fn a_repeated_refusal_is_acknowledged_and_goes_no_further() {
     assert_eq!(seen, expected);
 }
 
-/// §17.1.4: "The client transaction SHOULD inform the TU that a transport failure has occurred,
-/// and the client transaction SHOULD transition directly to the "Terminated" state." It is the
-/// holder who learns of the failure.
+/// §17.1.4: "The client transaction SHOULD inform the TU that a transport failure has occurred, and
+/// the client transaction SHOULD transition directly to the "Terminated" state." The holder learns
+/// of the failure.
 #[test]
 fn a_transport_error_ends_it() {
     let seen = play(INVITE_CLIENT, &unreliable(), &[(10, TransportError), (20, Response(200))]);
@@ -174,7 +174,7 @@ fn a_transport_error_ends_it() {
     assert_eq!(seen.last(), Some(&(600, Enters(Terminated))));
 }
 
-/// Figure 5: which states wait for a final response, and which for any at all.
+/// Figure 5: the states that wait for a final response, and those that wait for any.
 #[test]
 fn what_it_waits_for() {
     let timing = unreliable();
@@ -190,8 +190,8 @@ fn what_it_waits_for() {
     assert!(!ended.is_unanswered() && !ended.is_pending() && ended.is_terminated());
 }
 
-/// A late turn of the driver: of the repetitions that were missed one is made up for, and the
-/// next keeps its distance.
+/// After a late call by the driver, one of the missed retransmissions is made up for, and the next
+/// keeps its distance.
 #[test]
 fn missed_repetitions_are_not_sent_in_a_burst() {
     let timing = unreliable();
@@ -206,7 +206,7 @@ fn missed_repetitions_are_not_sent_in_a_burst() {
     assert_eq!(client.deadline(), Some(ms(2_500)), "the one due now was that which was sent");
 }
 
-/// A client that is hushed sends nothing more by itself, and still waits for what comes.
+/// A hushed client stops retransmissions, and still waits for responses.
 #[test]
 fn a_hushed_client_waits_without_repeating() {
     let timing = unreliable();

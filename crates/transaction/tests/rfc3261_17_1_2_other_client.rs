@@ -1,4 +1,4 @@
-//! RFC 3261 §17.1.2: the client transaction of any other request.
+//! RFC 3261 §17.1.2: the client transaction of a request other than INVITE.
 
 mod script;
 
@@ -48,8 +48,8 @@ fn over_a_reliable_transport_there_is_timer_f_alone() {
     }
 }
 
-/// §17.1.2.2: "If timer E fires while still in this state, the timer is reset, but this time with
-/// a value of MIN(2*T1, T2)." A T2 below T1 counts from the second interval on.
+/// §17.1.2.2: "If timer E fires while still in this state, the timer is reset, but this time with a
+/// value of MIN(2*T1, T2)." A T2 below T1 applies from the second interval.
 #[test]
 fn a_t2_below_t1_caps_the_second_interval() {
     let timing = Timing { t2: Duration::from_millis(300), ..unreliable() };
@@ -57,11 +57,11 @@ fn a_t2_below_t1_caps_the_second_interval() {
     assert_eq!(times(&seen, RequestSent)[..4], [500, 800, 1_100, 1_400]);
 }
 
-/// §17.1.2.2: "If Timer E fires while in the "Proceeding" state, the request MUST be passed to
-/// the transport layer for retransmission, and Timer E MUST be reset with a value of T2 seconds."
-/// "If timer F fires while in the "Proceeding" state, the TU MUST be informed of a timeout, and
-/// the client transaction MUST transition to the terminated state." Timer E as it runs is not
-/// touched by the response.
+/// §17.1.2.2: "If Timer E fires while in the "Proceeding" state, the request MUST be passed to the
+/// transport layer for retransmission, and Timer E MUST be reset with a value of T2 seconds." "If
+/// timer F fires while in the "Proceeding" state, the TU MUST be informed of a timeout, and the
+/// client transaction MUST transition to the terminated state." The response does not change the
+/// running Timer E.
 #[test]
 fn a_provisional_response_slows_repetitions_to_t2() {
     let script = [(600, Response(100)), (9_000, Response(100))];
@@ -142,7 +142,7 @@ fn a_transport_error_ends_it() {
     assert_eq!(seen.last(), Some(&(500, Enters(Terminated))));
 }
 
-/// Figure 6: which states wait for a final response, and which for any at all.
+/// Figure 6: the states that wait for a final response, and those that wait for any.
 #[test]
 fn what_it_waits_for() {
     let timing = unreliable();
@@ -156,8 +156,8 @@ fn what_it_waits_for() {
     assert!(!ended.is_unanswered() && !ended.is_pending() && ended.is_terminated());
 }
 
-/// A late turn of the driver in "Proceeding": one repetition is made up for, and the next comes
-/// T2 later.
+/// After a late call by the driver in "Proceeding", one retransmission is made up for, and the next
+/// comes T2 later.
 #[test]
 fn missed_repetitions_are_not_sent_in_a_burst() {
     let timing = unreliable();
@@ -166,7 +166,7 @@ fn missed_repetitions_are_not_sent_in_a_burst() {
     assert_eq!((firing, client.deadline()), (Firing::Resend, Some(ms(14_000))));
 }
 
-/// A client that is hushed sends nothing more by itself, and still waits for what comes.
+/// A hushed client stops retransmissions, and still waits for responses.
 #[test]
 fn a_hushed_client_waits_without_repeating() {
     let timing = unreliable();

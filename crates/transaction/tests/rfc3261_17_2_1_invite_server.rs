@@ -80,9 +80,9 @@ fn over_a_reliable_transport_there_is_timer_h_alone() {
     assert_eq!(seen, expected);
 }
 
-/// §17.2.1: "Furthermore, while in the "Completed" state, if a request retransmission is
-/// received, the server SHOULD pass the response to the transport for retransmission." Timer G
-/// runs on as it did. A final response that comes after another is not sent.
+/// §17.2.1: "Furthermore, while in the "Completed" state, if a request retransmission is received,
+/// the server SHOULD pass the response to the transport for retransmission." Timer G continues
+/// unchanged. A second final response is not sent.
 #[test]
 fn in_completed_the_response_is_repeated_on_demand_too() {
     let script = [(0, Sending(486)), (700, Request), (800, Sending(200)), (900, Sending(180))];
@@ -144,7 +144,7 @@ fn timer_i_is_t4() {
     assert_eq!(seen.last(), Some(&(170, Enters(Terminated))));
 }
 
-/// Figure 7: which states wait for a final response, and which for an ACK to it.
+/// Figure 7: the states that wait for a final response, and those that wait for its ACK.
 #[test]
 fn what_it_waits_for() {
     let timing = unreliable();
@@ -158,8 +158,8 @@ fn what_it_waits_for() {
     assert!(!ended.is_pending() && !ended.awaits_ack() && ended.is_terminated());
 }
 
-/// A late turn of the driver: Timer H counts before Timer G, and of the repetitions that were
-/// missed one is made up for.
+/// After a late call by the driver, Timer H precedes Timer G, and one of the missed retransmissions
+/// is made up for.
 #[test]
 fn missed_repetitions_are_not_sent_in_a_burst() {
     let timing = unreliable();

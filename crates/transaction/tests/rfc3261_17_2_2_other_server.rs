@@ -1,4 +1,5 @@
-//! RFC 3261 §17.2.2: the server transaction of any other request, and what RFC 4320 §4 changes.
+//! RFC 3261 §17.2.2: the server transaction of a request other than INVITE, with the changes of RFC
+//! 4320 §4.
 
 mod script;
 
@@ -122,8 +123,8 @@ fn no_provisional_response_but_100_is_sent() {
     assert_eq!(seen, expected);
 }
 
-/// RFC 4320 §4.2: "A transaction-stateful SIP element MUST NOT send a response with Status-Code
-/// of 408 to a non-INVITE request." The transaction stays as long as after any final response.
+/// RFC 4320 §4.2: "A transaction-stateful SIP element MUST NOT send a response with Status-Code of
+/// 408 to a non-INVITE request." The transaction stays as long as after any other final response.
 #[test]
 fn a_408_is_not_sent_and_ends_it() {
     let seen = play(OTHER_SERVER, &unreliable(), &[(100, Sending(408)), (200, Sending(200))]);
@@ -133,7 +134,7 @@ fn a_408_is_not_sent_and_ends_it() {
     assert_eq!(seen, [(0, Enters(Trying)), (100, Enters(Terminated))]);
 }
 
-/// Figure 8: which states wait for a final response. An ACK is nobody's here.
+/// Figure 8: the states that wait for a final response. An ACK is absorbed here.
 #[test]
 fn what_it_waits_for() {
     let timing = unreliable();

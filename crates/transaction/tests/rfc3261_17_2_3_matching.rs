@@ -1,5 +1,5 @@
-//! RFC 3261 §17.2.3: which requests belong to one server transaction; §9.2: which one a CANCEL is
-//! for.
+//! RFC 3261 §17.2.3: matching of requests to server transactions; §9.2: the transaction that a
+//! CANCEL cancels.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -7,7 +7,7 @@ use tidegate_sip::{Message, Method, StartLine};
 use tidegate_transaction::{Handle, Key, Table, identity, identity_of_branch};
 use tidegate_world::Timestamp;
 
-/// A request in its parts.
+/// The parts of a request.
 #[derive(Clone, Copy)]
 struct Request {
     method: &'static str,
@@ -19,7 +19,7 @@ struct Request {
     number: u32,
 }
 
-/// Of a client after RFC 3261.
+/// An INVITE of a client that follows RFC 3261.
 const INVITE: Request = Request {
     method: "INVITE",
     uri: "sip:bob@example.com",
@@ -30,7 +30,7 @@ const INVITE: Request = Request {
     number: 314_159,
 };
 
-/// The same of a client after RFC 2543.
+/// The same INVITE from a client that follows RFC 2543.
 const OLD_INVITE: Request = Request { via: "SIP/2.0/UDP 192.0.2.1:5060", ..INVITE };
 
 fn hash(parts: &[&[u8]]) -> u64 {
@@ -39,7 +39,7 @@ fn hash(parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// The key of a request as it comes off the wire; of an ACK, to an INVITE outside a dialog.
+/// Returns the key of a received request; an ACK is one to an INVITE outside a dialog.
 fn key(request: &Request) -> Key {
     key_of(request, request.method == "ACK")
 }
@@ -59,14 +59,14 @@ fn key_of(request: &Request, is_ack_outside: bool) -> Key {
     Key::new(identity(&essentials, method, method_name, uri, to_tag, hash), method)
 }
 
-/// The INVITE that a CANCEL of this form is for.
+/// Returns the key of the INVITE that a CANCEL of this form cancels.
 fn cancelled(request: &Request) -> Key {
     Key::cancelled(key(&Request { method: "CANCEL", ..*request }).identity)
 }
 
 /// §17.2.3: "The request matches a transaction if: 1. the branch parameter in the request is equal
 /// to the one in the top Via header field of the request that created the transaction". With the
-/// cookie nothing else in the message counts.
+/// cookie, other parts of the message do not matter.
 #[test]
 fn a_branch_with_the_cookie_is_all_there_is_to_compare() {
     let changed = Request {
@@ -151,13 +151,14 @@ fn without_the_cookie_all_of_the_request_is_compared() {
 /// §17.2.3: "The ACK request matches a transaction if the Request-URI, From tag, Call-ID, CSeq
 /// number (not the method), and top Via header field match those of the INVITE request which
 /// created the transaction, and the To tag of the ACK matches the To tag of the response sent by
-/// the server transaction." A server transaction sends one response that is acknowledged, or
-/// passes the ACK on (RFC 6026 §6): its To tag need not be compared.
+/// the server transaction." A server transaction sends one response that needs an ACK, or passes
+/// the ACK on (RFC 6026 §6): its To tag need not be compared.
 #[test]
 fn without_the_cookie_an_ack_has_a_to_tag_that_its_invite_had_not() {
     let ack = Request { method: "ACK", to: "<sip:bob@example.com>;tag=314159", ..OLD_INVITE };
     assert_eq!(key(&ack), key(&OLD_INVITE));
-    // Within a dialog the INVITE has it too, and is another one with another.
+    // Within a dialog the INVITE has the To tag too, and a different To tag means a different
+    // INVITE.
     let within = Request { to: ack.to, ..OLD_INVITE };
     assert_ne!(key(&within), key(&OLD_INVITE));
     assert_eq!(key_of(&ack, false), key(&within));
@@ -175,7 +176,7 @@ fn the_cookie_alone_identifies_nothing() {
     assert_eq!(key(&longer), key(&Request { call_id: "another", ..longer }));
 }
 
-/// What a gate finds by the branch alone is what the whole message says.
+/// The identity from the branch alone equals that from the whole message.
 #[test]
 fn the_branch_alone_gives_the_same_identity() {
     let of = |branch: &[u8], method, name: &str| {
@@ -186,7 +187,7 @@ fn the_branch_alone_gives_the_same_identity() {
         let key = key(&Request { method, ..INVITE });
         assert_eq!(of_branch(b"z9hG4bK776asdhds"), Some(key.identity));
     }
-    // Of extensions a key knows no more than that.
+    // A key shows only that a method is an extension.
     let extensions = ["FOO", "BAR"].map(|method| {
         let key = key(&Request { method, ..INVITE });
         assert_eq!(of(b"z9hG4bK776asdhds", Method::Other, method), Some(key.identity));
@@ -198,7 +199,7 @@ fn the_branch_alone_gives_the_same_identity() {
     }
 }
 
-/// The table finds the transaction by these keys, each by its own.
+/// The table finds each transaction by its own key.
 #[test]
 fn a_table_finds_each_by_its_own_key() {
     let mut table = Table::new(10);

@@ -1,10 +1,9 @@
-//! RFC 3261 §17, figures 5 to 8, figures 5 and 7 as RFC 6026 §8 replaces them: the machines have
-//! every edge that is drawn, and none that is not.
+//! RFC 3261 §17, figures 5 to 8, with figures 5 and 7 as RFC 6026 §8 replaces them: the machines
+//! have exactly the edges of the figures.
 //!
-//! Each machine is explored from its beginning by all sequences of a few events; what is seen is
-//! compared with the figure, edge by edge. An event for which nothing is drawn must change
-//! nothing. A server has no edge for a transport error: it stays where it is (RFC 6026 §8.8), and
-//! is not even told.
+//! Each machine is explored from its start with all sequences of a few events, and the observed
+//! edges are compared with the figure. An event without an edge must change nothing. A server has
+//! no edge for a transport error: it keeps its state (RFC 6026 §8.8), and is not informed.
 
 mod script;
 
@@ -39,7 +38,7 @@ const FIGURE_5: &str = "
     Accepted   | 2xx           | to TU              | Accepted
     Accepted   | Timer M       | -                  | Terminated";
 
-/// Over a reliable one: no Timer A, and Timer D of zero seconds.
+/// Figure 5 over a reliable transport: no Timer A, and Timer D of zero seconds.
 const FIGURE_5_RELIABLE: &str = "
     Calling    | Timer B       | inform TU          | Terminated
     Calling    | Transport Err | -                  | Terminated
@@ -66,7 +65,7 @@ const FIGURE_6: &str = "
     Proceeding | 200-699       | to TU              | Completed
     Completed  | Timer K       | -                  | Terminated";
 
-/// Over a reliable one: no Timer E, and Timer K of zero seconds.
+/// Figure 6 over a reliable transport: no Timer E, and Timer K of zero seconds.
 const FIGURE_6_RELIABLE: &str = "
     Trying     | Timer F       | inform TU          | Terminated
     Trying     | Transport Err | -                  | Terminated
@@ -77,8 +76,8 @@ const FIGURE_6_RELIABLE: &str = "
     Proceeding | 1xx           | to TU              | Proceeding
     Proceeding | 200-699       | to TU              | Terminated";
 
-/// Figure 7 of RFC 6026, over an unreliable transport. It draws Timer H without an action; the
-/// text of RFC 3261 §17.2.1, which stands, has the TU informed.
+/// Figure 7 of RFC 6026, over an unreliable transport. It shows Timer H without an action; the text
+/// of RFC 3261 §17.2.1, which still applies, has the TU informed.
 const FIGURE_7: &str = "
     Proceeding | INVITE        | response sent      | Proceeding
     Proceeding | 1xx from TU   | response sent      | Proceeding
@@ -94,7 +93,7 @@ const FIGURE_7: &str = "
     Accepted   | 2xx from TU   | response sent      | Accepted
     Accepted   | Timer L       | -                  | Terminated";
 
-/// Over a reliable one: no Timer G, and Timer I of zero seconds.
+/// Figure 7 over a reliable transport: no Timer G, and Timer I of zero seconds.
 const FIGURE_7_RELIABLE: &str = "
     Proceeding | INVITE        | response sent      | Proceeding
     Proceeding | 1xx from TU   | response sent      | Proceeding
@@ -121,7 +120,7 @@ const FIGURE_8: &str = "
     Completed  | Request       | response sent      | Completed
     Completed  | Timer J       | -                  | Terminated";
 
-/// Over a reliable one: Timer J of zero seconds.
+/// Figure 8 over a reliable transport: Timer J of zero seconds.
 const FIGURE_8_RELIABLE: &str = "
     Trying     | 100 from TU   | response sent      | Proceeding
     Trying     | 200-699 from TU | response sent    | Terminated
@@ -155,8 +154,8 @@ fn figure_8_the_server_of_another_request() {
     compare(FIGURE_8_RELIABLE, OTHER_SERVER, &reliable());
 }
 
-/// The edges that a figure draws are those that were crossed, and what else was tried changed
-/// nothing.
+/// Checks that the edges of a figure are those that were observed, and that all other events
+/// changed nothing.
 fn compare(figure: &str, start: fn(&Timing) -> Machine, timing: &Timing) {
     let row = |line: &str| line.split('|').map(str::trim).collect::<Vec<_>>().join(" | ");
     let drawn: BTreeSet<String> = figure.lines().map(row).filter(|line| !line.is_empty()).collect();
@@ -176,10 +175,10 @@ fn changes_nothing(edge: &str) -> bool {
     action == "-" && from == to
 }
 
-/// Bounds of each class of responses, and those that have a rule of their own.
+/// The limits of each class of responses, and statuses that have their own rules.
 const STATUSES: [u16; 9] = [100, 101, 199, 200, 299, 300, 408, 503, 699];
 
-/// Notes the edges of all sequences of `depth` events from here.
+/// Records the edges of all sequences of `depth` events from here.
 fn explore(
     machine: Machine,
     now: Timestamp,
@@ -203,7 +202,7 @@ fn explore(
         explore(next, soon, timing, depth, edges);
     }
     let Some(due) = machine.deadline() else { return };
-    // As soon as a timer fires, and so late that all do.
+    // As soon as a timer fires, and so late that all have fired.
     for at in [due, now + timing.patience()] {
         let mut next = machine;
         let effects = next.on_timer(at, timing);
@@ -212,7 +211,8 @@ fn explore(
     }
 }
 
-/// A client learns of a transport error where it sends: its request, or an ACK.
+/// Returns whether the machine sends in this state, and so can learn of a transport error: a client
+/// that sends its request or an ACK.
 fn sends(machine: &Machine) -> bool {
     match machine {
         Machine::Client(Client::Invite(_)) => {
@@ -225,7 +225,7 @@ fn sends(machine: &Machine) -> bool {
     }
 }
 
-/// The name of the timer that fires at `at`.
+/// Returns the name of the timer that fires at `at`.
 fn timer(machine: &Machine, at: Timestamp) -> &'static str {
     match *machine {
         Machine::Client(Client::Invite(client)) => match client {
@@ -257,7 +257,7 @@ fn timer(machine: &Machine, at: Timestamp) -> &'static str {
     }
 }
 
-/// An event in the words of its figure.
+/// Returns the name of an event in its figure.
 fn cause(machine: &Machine, event: Event) -> String {
     match (machine, event) {
         (Machine::Server(Server::Other(_)), Sending(status)) => match status {

@@ -40,9 +40,9 @@ fn a_client_stays_for_timer_m_over_any_transport() {
 }
 
 /// §8.4: "Any 2xx responses that match this client transaction and that are received while in the
-/// "Accepted" state MUST be passed up to the TU. The client transaction MUST NOT generate an ACK
-/// to the 2xx response. The client transaction takes no further action." Others are not passed
-/// up: figure 5 has no edge for them. The INVITE is not sent again.
+/// "Accepted" state MUST be passed up to the TU. The client transaction MUST NOT generate an ACK to
+/// the 2xx response. The client transaction takes no further action." Other responses are not
+/// passed up: figure 5 has no edge for them. The INVITE is not retransmitted.
 #[test]
 fn a_client_passes_up_every_2xx_and_nothing_else() {
     let script = [

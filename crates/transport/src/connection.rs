@@ -8,11 +8,11 @@ use tidegate_world::{Flow, STREAM_WINDOW, Timestamp, Transmit, Transport};
 
 use crate::limits::ConnectionLimits;
 
-/// Where a request can be sent: what a connection is looked up by.
+/// The target of a request: the key by which a connection is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Target {
     pub(crate) transport: Transport,
-    /// The listener on whose behalf it is sent.
+    /// The listener that the request leaves from.
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
 }
@@ -26,34 +26,35 @@ impl Target {
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// It is being opened; what is to be sent waits.
+    /// It is being opened; messages wait.
     Connecting,
-    /// It takes what is sent.
+    /// It accepts messages.
     Open,
-    /// As much was handed out as may be; what is to be sent waits.
+    /// Its window is used up; messages wait.
     BackedUp,
-    /// It is being closed, and takes nothing.
+    /// It is being closed and accepts no messages.
     Closing,
 }
 
-/// A connection that the table knows of.
+/// A connection in the table.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// The flow, with the name of the connection. While it is being opened the local end is the
-    /// listener's.
+    /// The flow, with the id of the connection. While the connection is being opened, the local end
+    /// is the listener's.
     pub(crate) flow: Flow,
-    /// The target under which it is found: always if it was opened, as an alias if it was accepted.
+    /// The target by which it is found: always for an opened connection, as an alias for an
+    /// accepted one.
     pub(crate) target: Option<Target>,
     pub(crate) state: ConnectionState,
-    /// When something was last sent or received on it, or when it got into its state.
+    /// The time of the last message in either direction, or of the last change of state.
     pub(crate) since: Timestamp,
-    /// When its timer is set for.
+    /// The time of its timer.
     pub(crate) armed: Timestamp,
-    /// Something has arrived on it.
+    /// True if data has arrived on it.
     pub(crate) has_spoken: bool,
-    /// Something was handed out on it.
+    /// True if a message was handed out on it.
     pub(crate) has_carried: bool,
-    /// Bytes handed out since the driver had none of them left.
+    /// Bytes handed out since the driver last had none left.
     handed_out: usize,
     waiting: VecDeque<Transmit>,
     waiting_bytes: usize,
@@ -75,18 +76,18 @@ impl Connection {
         }
     }
 
-    /// Returns the address of the listener that it belongs to: the end of an opened one has a port
-    /// of its own.
+    /// Returns the address of the listener that it belongs to: the local end of an opened
+    /// connection has its own port.
     pub(crate) fn listener(&self) -> SocketAddr {
         self.target.map_or(self.flow.local, |target| target.local)
     }
 
-    /// Returns whether something waits.
+    /// Returns whether messages wait.
     pub(crate) fn is_waited_for(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Returns the bytes that wait.
+    /// Returns the number of waiting bytes.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
@@ -97,14 +98,13 @@ impl Connection {
             && self.waiting_bytes + bytes <= limits.waiting_bytes_max
     }
 
-    /// Puts a message behind those that wait.
+    /// Adds a message to the queue.
     pub(crate) fn push(&mut self, transmit: Transmit) {
         self.waiting_bytes += transmit.bytes.len();
         self.waiting.push_back(transmit);
     }
 
-    /// Takes the next message that waits, if the window is open, with the flow on which it is
-    /// sent.
+    /// Takes the next waiting message if the window is open, with the flow on which it is sent.
     pub(crate) fn hand_out(&mut self, now: Timestamp) -> Option<Transmit> {
         if self.state != ConnectionState::Open {
             return None;
@@ -120,7 +120,7 @@ impl Connection {
         Some(Transmit { flow: self.flow, ..transmit })
     }
 
-    /// Opens the window again. Returns whether the connection is open.
+    /// Reopens the window. Returns whether the connection is open.
     pub(crate) fn reopen(&mut self, now: Timestamp) -> bool {
         self.handed_out = 0;
         if self.state == ConnectionState::BackedUp {
@@ -129,20 +129,20 @@ impl Connection {
         self.state == ConnectionState::Open
     }
 
-    /// Takes all that waits, as it was given.
+    /// Takes all waiting messages unchanged.
     pub(crate) fn give_up(&mut self) -> VecDeque<Transmit> {
         self.waiting_bytes = 0;
         std::mem::take(&mut self.waiting)
     }
 
-    /// Returns when it has been in its state for too long.
+    /// Returns the time limit of its present state.
     pub(crate) fn deadline(&self, limits: &ConnectionLimits) -> Timestamp {
         let limit = match self.state {
             ConnectionState::Connecting => limits.connect,
             ConnectionState::BackedUp => limits.stall,
             ConnectionState::Open if self.flow_is_silent() => limits.first,
             ConnectionState::Open => limits.idle,
-            // The driver says when it is closed.
+            // The driver reports when it is closed.
             ConnectionState::Closing => Duration::MAX,
         };
         self.since + limit

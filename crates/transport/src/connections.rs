@@ -1,4 +1,4 @@
-//! The connections of a shard: which of them a message travels on, and what waits for it.
+//! The connections of a shard: assigns messages to connections, and queues messages that must wait.
 
 mod places;
 
@@ -17,13 +17,13 @@ use crate::remotes::Remotes;
 use crate::unsent::{Unsent, WhyUnsent};
 use crate::waiting_bytes::WaitingBytes;
 
-/// A table of connections, found by name and by where they lead.
+/// A table of connections, found by id and by target.
 ///
-/// What is sent on a flow that names a connection goes there or nowhere. What names none goes on
-/// the connection that leads to its remote end, which is opened if there is none; while it opens
-/// or the peer does not read, messages wait, in their order and within limits.
+/// A message on a flow that names a connection uses that connection or is not sent. Otherwise it
+/// uses the connection to the remote end, and the table opens one if there is none. While a
+/// connection opens, or its peer does not read, its messages wait in order and within limits.
 ///
-/// The owner gives it what the driver says of connections, then drains
+/// The owner passes on the driver's reports about connections. Then it drains
 /// [`poll_transmit`](Self::poll_transmit), [`poll_connect`](Self::poll_connect) and
 /// [`poll_close`](Self::poll_close) for the driver, and [`poll_unsent`](Self::poll_unsent) for
 /// itself.
@@ -31,11 +31,11 @@ pub struct ConnectionTable {
     limits: ConnectionLimits,
     counters: Arc<ConnectionCounters>,
     connections: BTreeMap<ConnectionId, Connection>,
-    /// The connections that have a target, by it.
+    /// Ids of the connections that have a target, by target.
     by_target: BTreeMap<Target, ConnectionId>,
     remotes: Remotes,
     opened: usize,
-    /// The connections that were opened and are not being closed.
+    /// The opened connections that are not being closed.
     recency: Recency,
     bytes: WaitingBytes,
     next_id: ConnectionId,
@@ -67,14 +67,14 @@ impl ConnectionTable {
         }
     }
 
-    /// Sends a message on a stream: now, or when its connection takes it.
+    /// Sends a message on a stream: now, or when its connection accepts it.
     ///
     /// RFC 3261 §18.1.1: "If a request is destined to an IP address, port, and transport to which
     /// an existing connection is open, it is RECOMMENDED that this connection be used".
     ///
     /// # Errors
-    /// The message, if it is known at once that it cannot be sent. What becomes of one that waits
-    /// in vain says [`poll_unsent`](Self::poll_unsent).
+    /// The message, if it is known at once that it cannot be sent.
+    /// [`poll_unsent`](Self::poll_unsent) returns messages that fail later, while they wait.
     pub fn send(&mut self, now: Timestamp, transmit: Transmit) -> Result<(), Unsent> {
         debug_assert!(transmit.flow.transport.is_reliable(), "a datagram needs no connection");
         let found = match transmit.flow.connection {
@@ -103,11 +103,12 @@ impl ConnectionTable {
         Ok(())
     }
 
-    /// A connection is open ([`Core::on_connected`](tidegate_world::Core::on_connected)).
+    /// Records that a connection is open
+    /// ([`Core::on_connected`](tidegate_world::Core::on_connected)).
     pub fn on_connected(&mut self, now: Timestamp, flow: Flow) {
         let Some(id) = flow.connection else { return };
         match self.connections.get_mut(&id) {
-            // It was opened in vain: it is being closed.
+            // It was given up and is being closed.
             Some(connection) if connection.state != ConnectionState::Connecting => {}
             Some(connection) => {
                 connection.flow = flow;
@@ -120,16 +121,16 @@ impl ConnectionTable {
         }
     }
 
-    /// A connection is no more ([`Core::on_closed`](tidegate_world::Core::on_closed)). Returns its
-    /// flow with the listener's address, so that its owner learns that what was sent on it may be
-    /// lost; `None` if nothing was.
+    /// Records that a connection has ended ([`Core::on_closed`](tidegate_world::Core::on_closed)).
+    /// Returns its flow with the listener's address, so that the owner learns that messages on it
+    /// may be lost; `None` if no message was sent on it.
     pub fn on_closed(&mut self, id: ConnectionId, cause: CloseCause) -> Option<Flow> {
         let state = self.connections.get(&id)?.state;
         if state == ConnectionState::Connecting {
             self.counters.failed.add(1);
         }
         if state == ConnectionState::Closing {
-            // Its name may be given again before the driver takes the wish to close it.
+            // Its id may be reused before the driver takes the request to close it.
             self.closes.retain(|closing| *closing != id);
         }
         let local = self.local(id)?;
@@ -143,7 +144,8 @@ impl ConnectionTable {
         connection.has_carried.then_some(Flow { local, ..connection.flow })
     }
 
-    /// A connection takes more ([`Core::on_writable`](tidegate_world::Core::on_writable)).
+    /// Records that a connection accepts more
+    /// ([`Core::on_writable`](tidegate_world::Core::on_writable)).
     pub fn on_writable(&mut self, now: Timestamp, id: ConnectionId) {
         if let Some(connection) = self.connections.get_mut(&id)
             && connection.reopen(now)
@@ -152,8 +154,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Something has arrived on a connection. Returns whether there is such a connection. What comes
-    /// on one that is being closed counts too: its sender does not know of that.
+    /// Records that data has arrived on a connection. Returns whether that connection exists. Data
+    /// on a connection that is being closed counts too: its sender does not know that.
     pub fn on_received(&mut self, now: Timestamp, id: ConnectionId) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         connection.has_spoken = true;
@@ -162,14 +164,14 @@ impl ConnectionTable {
                 connection.since = now;
                 true
             }
-            // Speaking is not reading: a stalled peer is closed all the same.
+            // Sending is not reading: a stalled peer is closed nevertheless.
             ConnectionState::BackedUp | ConnectionState::Closing => true,
             ConnectionState::Connecting => false,
         }
     }
 
-    /// Answers a ping (RFC 5626 §4.4.1), unless more waits for the connection already: whatever
-    /// the peer reads next tells it that the flow works.
+    /// Answers a ping (RFC 5626 §4.4.1), unless the connection already has messages for the peer:
+    /// any data shows the peer that the flow works.
     pub fn on_ping(&mut self, now: Timestamp, id: ConnectionId, pong: Buffer) {
         if !self.on_received(now, id) {
             return;
@@ -183,13 +185,13 @@ impl ConnectionTable {
         debug_assert!(sent.is_ok(), "an open connection takes it");
     }
 
-    /// Lets requests to `port` at the peer's address travel on a connection that it opened
-    /// (RFC 5923). Returns whether they do from now on.
+    /// Lets requests to `port` at the peer's address use a connection that the peer opened (RFC
+    /// 5923). Returns whether they do so now.
     ///
-    /// The caller has seen the peer ask for it (`alias` in its Via, whose sent-by names the port)
-    /// and has verified that it may (§9.2). RFC 5923 §8.2: the address is that of "the ";received"
-    /// parameter", so that no peer takes what is another address's. If several connections are
-    /// aliases of one target, the last one counts.
+    /// The caller has seen the peer's request for it (`alias` in its Via, whose sent-by names the
+    /// port) and has verified that the peer may do so (§9.2). RFC 5923 §8.2: the address is that of
+    /// "the ";received" parameter", so that no peer can take over another address. If several
+    /// connections are aliases of one target, the last one is used.
     pub fn alias(&mut self, id: ConnectionId, listener: SocketAddr, port: u16) -> bool {
         let Some(connection) = self.connections.get_mut(&id) else { return false };
         let is_open = matches!(connection.state, ConnectionState::Open | ConnectionState::BackedUp);
@@ -210,12 +212,13 @@ impl ConnectionTable {
         true
     }
 
-    /// Closes a connection once what was handed out on it is sent. What waits for it is returned.
+    /// Closes a connection after the messages handed out on it are sent. Waiting messages are
+    /// returned.
     pub fn close(&mut self, id: ConnectionId) {
         self.close_because(id, CloseCause::Asked);
     }
 
-    /// Closes connections that have been in their state for too long.
+    /// Closes connections whose state has exceeded its time limit.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         while let Some((at, id)) = self.timers.pop(now) {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
@@ -238,7 +241,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is next needed.
+    /// Returns the time when [`handle_timeout`](Self::handle_timeout) is next needed.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.timers.next()
     }
@@ -248,38 +251,37 @@ impl ConnectionTable {
         self.transmits.pop_front()
     }
 
-    /// Returns the next connection that the driver is to open.
+    /// Returns the next connection for the driver to open.
     pub fn poll_connect(&mut self) -> Option<Connect> {
         self.connects.pop_front()
     }
 
-    /// Returns the next connection that the driver is to close.
+    /// Returns the next connection for the driver to close.
     pub fn poll_close(&mut self) -> Option<ConnectionId> {
         self.closes.pop_front()
     }
 
-    /// Returns the next message that has waited in vain.
+    /// Returns the next message that waited and could not be sent.
     pub fn poll_unsent(&mut self) -> Option<Unsent> {
         self.unsent.pop_front()
     }
 
-    /// Returns the address of the listener on whose behalf a connection was opened, or that it was
-    /// accepted at.
+    /// Returns the address of the listener for which a connection was opened, or that accepted it.
     pub fn local(&self, id: ConnectionId) -> Option<SocketAddr> {
         self.connections.get(&id).map(Connection::listener)
     }
 
-    /// Returns whether more than half of the connections that may be opened are.
+    /// Returns whether more than half of the allowed opened connections exist.
     pub fn is_scarce(&self) -> bool {
         self.opened > self.limits.opened_max / 2
     }
 
-    /// Returns the state of a connection, if there is one of this name.
+    /// Returns the state of the connection with this id, if it exists.
     pub fn state(&self, id: ConnectionId) -> Option<ConnectionState> {
         self.connections.get(&id).map(|connection| connection.state)
     }
 
-    /// Returns the connection that leads to a remote end.
+    /// Returns the connection to a remote end.
     pub fn leading_to(
         &self,
         transport: Transport,
@@ -289,27 +291,27 @@ impl ConnectionTable {
         self.by_target.get(&Target { transport, local, remote }).copied()
     }
 
-    /// Returns the number of connections, those that are being closed among them.
+    /// Returns the number of connections, including those that are being closed.
     pub fn len(&self) -> usize {
         self.connections.len()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no connections.
     pub fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
 
-    /// Returns the bytes that wait for connections.
+    /// Returns the bytes in all queues.
     pub fn waiting_bytes(&self) -> usize {
         self.bytes.total()
     }
 
-    /// Returns what was counted.
+    /// Returns the counters.
     pub fn counters(&self) -> &Arc<ConnectionCounters> {
         &self.counters
     }
 
-    /// Hands out what waits for a connection, as far as its window is open.
+    /// Hands out waiting messages of a connection while its window is open.
     fn hand_out(&mut self, now: Timestamp, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let mut handed_out = 0;
@@ -332,7 +334,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns what waits for a connection to the owner, and lets nobody find it any more.
+    /// Returns the waiting messages of a connection to the owner, and makes the connection
+    /// unreachable for others.
     fn give_up(&mut self, id: ConnectionId, cause: CloseCause) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let waiting = connection.waiting_bytes();
@@ -348,8 +351,8 @@ impl ConnectionTable {
         self.counters.waiting_bytes.set(self.bytes.total() as u64);
     }
 
-    /// Sets the timer of a connection, if it is not set for an earlier time: one that is set for
-    /// too early is set anew when it fires.
+    /// Sets the timer of a connection unless an earlier one is set; a timer that fires too early is
+    /// set again then.
     fn arm(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let deadline = connection.deadline(&self.limits);
@@ -360,7 +363,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Drops the timers that nobody waits for, once most of them are such.
+    /// Drops stale timers once they are the majority.
     fn forget_stale_timers(&mut self) {
         let Self { timers, connections, .. } = self;
         if timers.len() > 2 * connections.len() + 64 {

@@ -1,4 +1,4 @@
-//! Any sequence of what an owner and a driver do with a table.
+//! Tests of the table with arbitrary sequences of actions of its owner and the driver.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,9 +25,9 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// To a peer, of so many bytes.
+    /// Send to a peer: peer and number of bytes.
     Send(u8, usize),
-    /// On a connection that the driver knows.
+    /// Send on a connection that the driver knows.
     Answer(Index, usize),
     Accept(u8),
     Connected(Index),
@@ -63,12 +63,12 @@ struct Known {
     flow: Flow,
     connected: bool,
     closing: bool,
-    /// Bytes handed out since it was writable, and the last message among them.
+    /// Bytes handed out since it was last writable, and the size of the last message among them.
     handed_out: usize,
     last: usize,
 }
 
-/// What the driver and the owner know.
+/// The state of the driver and the owner.
 struct World {
     table: ConnectionTable,
     pool: Pool,
@@ -76,9 +76,9 @@ struct World {
     alive: BTreeMap<ConnectionId, Known>,
     next_accepted: ConnectionId,
     next_message: u64,
-    /// Messages that were taken and have not come out in any way.
+    /// Messages that the table accepted and has not returned in any way.
     held: BTreeSet<u64>,
-    /// The last message that came out of each connection, to see their order.
+    /// The last message of each connection, to check the order.
     last_sent: BTreeMap<ConnectionId, u64>,
 }
 
@@ -187,7 +187,7 @@ impl World {
         assert_eq!(self.table.state(id), None);
     }
 
-    /// What the driver and the owner do after each input.
+    /// Performs the actions of the driver and the owner after each input.
     fn drain(&mut self) {
         while let Some(Transmit { flow, bytes, .. }) = self.table.poll_transmit() {
             let id = flow.connection.expect("a stream");
@@ -269,7 +269,7 @@ proptest! {
             world.take(step);
             world.check();
         }
-        // When all is over nothing is left behind.
+        // At the end no state is left.
         while let Some((&id, _)) = world.alive.first_key_value() {
             world.closed(id, CloseCause::Reset);
             world.drain();

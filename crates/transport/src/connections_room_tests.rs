@@ -1,4 +1,4 @@
-//! Who gives way, and who keeps room, when a table is full.
+//! Tests of a full table: which connections are evicted, and for which there is reserved room.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ fn flow(number: usize) -> Flow {
     to(&format!("198.51.100.{number}:5060"))
 }
 
-/// A table that may open `opened_max` connections, with one to each of so many peers, which are
-/// used a second after each other.
+/// Makes a table that may open `opened_max` connections, with one to each of as many peers; they
+/// were used one second apart.
 fn full(opened_max: usize) -> (Scene, Vec<Flow>) {
     let mut scene = Scene::new(ConnectionLimits { opened_max, ..ConnectionLimits::default() });
     let mut flows = Vec::new();
@@ -24,7 +24,7 @@ fn full(opened_max: usize) -> (Scene, Vec<Flow>) {
     (scene, flows)
 }
 
-/// Sends as much on a connection as its peer lets be handed out without reading it.
+/// Fills the window of a connection whose peer does not read.
 fn fill(scene: &mut Scene, flow: Flow) {
     for _ in 0..2 {
         scene.send(flow, &"x".repeat(STREAM_WINDOW / 2)).unwrap();
@@ -41,7 +41,7 @@ fn the_connection_used_least_recently_gives_way() {
     let (mut scene, flows) = full(4);
     let unused = ConnectionLimits::default().yields_after;
     scene.now = scene.now + unused;
-    // The first two are in use again: one by what is sent, one by what is received.
+    // The first two are in use again: one sends, one receives.
     scene.send(flows[0], "x").unwrap();
     assert_eq!(scene.sent().len(), 1);
     scene.table.on_received(scene.now, flows[1].connection.unwrap());
@@ -64,7 +64,7 @@ fn a_connection_in_use_does_not_give_way() {
     scene.now = scene.now - Duration::from_millis(1);
     assert_eq!(scene.send(flow(9), "x"), Err(WhyUnsent::TooMany));
     assert!(scene.closes().is_empty(), "it was used a moment ago");
-    // One that the peer does not read is closed for that, not to make room.
+    // A connection whose peer does not read is closed for that reason, not to make room.
     for flow in flows {
         fill(&mut scene, flow);
     }
@@ -84,7 +84,7 @@ fn accepted_connections_leave_room_for_messages_to_back_ends() {
     let mut scene = Scene::new(limits);
     let accepted = |scene: &mut Scene, number| {
         let flow = scene.accepted(number, "198.51.100.7:1");
-        // It reads nothing.
+        // Its peer does not read.
         fill(scene, flow);
         flow
     };
@@ -95,7 +95,7 @@ fn accepted_connections_leave_room_for_messages_to_back_ends() {
     scene.send(flow(8), &"x".repeat(50)).unwrap();
     assert_eq!(scene.send(flow(9), "x"), Err(WhyUnsent::NoRoom), "all together");
     assert_eq!((scene.table.waiting_bytes(), scene.table.counters().overflow.get()), (100, 2));
-    // What goes on or is given up makes room again.
+    // Sent and returned messages release their room.
     scene.table.on_closed(one.connection.unwrap(), CloseCause::Reset);
     scene.send(two, &"x".repeat(30)).unwrap();
     scene.table.on_writable(scene.now, two.connection.unwrap());

@@ -28,7 +28,7 @@ impl Scene {
         self.table.send(self.now, transmit).map_err(|unsent| unsent.why)
     }
 
-    /// What the driver is given: connection and text.
+    /// Returns the messages for the driver: connection and text.
     pub(super) fn sent(&mut self) -> Vec<(u32, String)> {
         std::iter::from_fn(|| self.table.poll_transmit())
             .map(|t| {
@@ -52,7 +52,7 @@ impl Scene {
         self.table.poll_connect().expect("a connection to open")
     }
 
-    /// Opens a connection to where `flow` leads.
+    /// Opens a connection to the target of `flow`.
     pub(super) fn opened(&mut self, flow: Flow) -> Flow {
         self.send(flow, "first").unwrap();
         let Connect { id, transport, remote, .. } = self.connect();
@@ -69,7 +69,7 @@ impl Scene {
         flow
     }
 
-    /// Lets time pass up to the next timer, and fires it.
+    /// Advances time to the next timer and fires it.
     fn fire(&mut self) -> Duration {
         let due = self.table.poll_timeout().expect("a timer");
         let passed = due.since(self.now);
@@ -83,7 +83,7 @@ fn scene() -> Scene {
     Scene::new(ConnectionLimits::default())
 }
 
-/// To a peer over TCP, on whatever connection there is.
+/// Returns a flow to a peer over TCP without a given connection.
 pub(super) fn to(remote: &str) -> Flow {
     let [local, remote] = [LISTENER, remote].map(|text| text.parse().unwrap());
     Flow { transport: Transport::Tcp, local, remote, connection: None }
@@ -149,7 +149,7 @@ fn what_waits_for_a_connection_that_fails_is_returned_with_its_flow() {
     );
     assert_eq!((scene.table.len(), scene.table.waiting_bytes()), (0, 0));
     assert_eq!(scene.table.counters().failed.get(), 1);
-    // The next one is tried again, under another name.
+    // The next message opens a connection again, with another id.
     scene.send(to(PEER), "three").unwrap();
     assert_eq!(scene.connect().id.get(), 3);
 }
@@ -162,7 +162,7 @@ fn a_connection_that_does_not_open_in_time_is_given_up() {
     assert_eq!(scene.fire(), ConnectionLimits::default().connect);
     assert_eq!(scene.unsent(), [text("one", WhyUnsent::Closed(CloseCause::TimedOut))]);
     assert_eq!((scene.closes(), scene.table.state(id)), (vec![1], Some(Closing)));
-    // It opens after all: nobody wants it any more.
+    // It opens after all, but is no longer needed.
     scene.table.on_connected(scene.now, Flow { connection: Some(id), ..to(PEER) });
     assert_eq!(scene.table.state(id), Some(Closing));
     scene.send(to(PEER), "two").unwrap();
@@ -182,7 +182,7 @@ fn a_response_goes_on_its_connection_or_nowhere() {
     assert_eq!(scene.table.on_closed(flow.connection.unwrap(), CloseCause::Ended), Some(flow));
     assert_eq!(scene.send(flow, "response"), Err(WhyUnsent::Gone));
     assert!(scene.table.poll_connect().is_none());
-    // On a flow that names none a connection is opened.
+    // For a flow that names no connection, one is opened.
     scene.send(to(PEER), "response").unwrap();
     assert_eq!(scene.connect().remote, PEER.parse().unwrap());
 }
@@ -199,14 +199,15 @@ fn an_accepted_connection_is_used_for_requests_once_it_is_an_alias() {
     assert!(scene.table.alias(id, LISTENER.parse().unwrap(), 5060));
     scene.send(to(PEER), "on this").unwrap();
     assert_eq!(scene.sent(), [(2, "on this".into())]);
-    // What the other one was opened for still goes there, and its end ends no alias.
+    // Messages for which the other connection was opened still go there, and its end does not end
+    // the alias.
     scene.table.on_connected(scene.now, Flow { connection: Some(opened), ..to(PEER) });
     assert_eq!(scene.sent(), [(1, "on another".into())]);
     scene.table.on_closed(opened, CloseCause::Ended);
     scene.send(to(PEER), "on this").unwrap();
     assert_eq!(scene.sent(), [(2, "on this".into())]);
 
-    // Another port of the peer, and nothing at its old one.
+    // An alias for another port of the peer; the old one is removed.
     assert!(scene.table.alias(id, LISTENER.parse().unwrap(), 5070));
     scene.send(to("198.51.100.7:5070"), "there").unwrap();
     assert_eq!(scene.sent(), [(2, "there".into())]);
@@ -237,7 +238,7 @@ fn what_a_peer_does_not_read_waits_and_goes_on_in_order() {
     scene.send(flow, "c").unwrap();
     let texts: String = scene.sent().into_iter().map(|sent| sent.1).collect();
     assert_eq!((&texts[..], scene.table.state(id)), ("abc", Some(Open)));
-    // The window counts from when it was opened.
+    // The window counts from its reopening.
     scene.table.on_writable(scene.now, id);
     scene.send(flow, &"x".repeat(STREAM_WINDOW - 1)).unwrap();
     assert_eq!(scene.table.state(id), Some(Open));
@@ -275,7 +276,7 @@ fn a_connection_on_which_nothing_travels_is_closed() {
     assert!(scene.table.on_received(scene.now, talking.connection.unwrap()));
     assert_eq!(scene.fire(), limits.first);
     assert_eq!(scene.closes(), [silent.connection.unwrap().get()]);
-    // Received or sent, it counts from then on.
+    // The time counts from the last message, received or sent.
     let later = Timestamp::ZERO + limits.idle / 2;
     scene.now = later;
     scene.send(talking, "x").unwrap();
@@ -313,7 +314,7 @@ fn queues_are_bounded_and_what_overflows_is_counted() {
     scene.send(to("198.51.100.9:5060"), "12").unwrap();
     assert_eq!(scene.table.counters().overflow.get(), 3);
     assert_eq!(scene.table.waiting_bytes(), 12);
-    // What need not wait needs no room.
+    // A message that need not wait needs no room.
     let open = scene.accepted(2, "198.51.100.10:1");
     scene.send(open, "a message that is longer than any queue").unwrap();
     assert_eq!(scene.sent().len(), 1);
@@ -341,7 +342,7 @@ fn connections_are_bounded_by_kind_and_by_remote_address() {
     scene.accepted(10, "198.51.100.8:1");
     assert_eq!(scene.closes(), [10], "as many as may be accepted");
 
-    // Whoever has as many as it may does not keep us from opening one to it.
+    // A peer with the allowed number of connections does not prevent us from opening one to it.
     scene.send(to("[2001:db8::1]:5060"), "x").unwrap();
     scene.send(to("198.51.100.9:9"), "x").unwrap();
     assert_eq!(scene.send(to("198.51.100.10:9"), "x"), Err(WhyUnsent::TooMany), "as may be opened");
@@ -384,7 +385,7 @@ fn a_connection_that_is_closed_sends_what_was_handed_out_and_returns_the_rest() 
     assert_eq!(scene.table.state(id), Some(Closing));
     scene.send(to(PEER), "new").unwrap();
     assert_eq!(scene.connect().id.get(), 3);
-    // Closed by the peer before the driver takes the wish: that is void.
+    // If the peer closes it before the driver takes our request to close, that request is dropped.
     let other = scene.accepted(2, PEER);
     scene.table.close(other.connection.unwrap());
     scene.table.on_closed(other.connection.unwrap(), CloseCause::Reset);

@@ -1,10 +1,9 @@
 //! The transport layer of SIP over streams, RFC 3261 §18.
 //!
-//! A core thinks in flows: a transport, two addresses and, if a message has to take a certain
-//! connection, that one's name. [`Streams`] stands around such a core and keeps its connections in
-//! a [`ConnectionTable`]: it opens those that are missing, has messages wait for those that are
-//! slow, answers pings, and tells the core what could not be sent. Proxies and user agents stand on
-//! the same table.
+//! A core uses flows: a transport, two addresses and, if a message has to use a certain connection,
+//! the id of that connection. [`Streams`] wraps such a core and keeps its connections in a
+//! [`ConnectionTable`]: it opens missing connections, queues messages for slow ones, answers pings,
+//! and reports unsent messages to the core. Proxies and user agents use the same table.
 
 mod connection;
 mod connections;

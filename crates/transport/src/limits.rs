@@ -1,39 +1,38 @@
-//! Bounds of connections, and what is counted of them.
+//! Limits and counters of connections.
 
 use std::time::Duration;
 
 use tidegate_world::Counter;
 
-/// Bounds of a [`ConnectionTable`](crate::ConnectionTable).
+/// The limits of a [`ConnectionTable`](crate::ConnectionTable).
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// Connections that were opened, those that are being opened or closed among them.
+    /// Opened connections, including those that are being opened or closed.
     pub opened_max: usize,
-    /// Connections that were accepted. Opened ones count apart, so that no peer can keep the
-    /// proxy from reaching its back ends.
+    /// Accepted connections. Opened ones are counted separately, so that no peer can keep the proxy
+    /// from reaching its back ends.
     pub accepted_max: usize,
-    /// Connections that were accepted of one remote address; of IPv6 of one network of 64 bits.
+    /// Accepted connections per remote address; for IPv6, per /64 network.
     pub per_remote_max: usize,
     /// Messages that wait for one connection.
     pub waiting_max: usize,
     /// Bytes that wait for one connection.
     pub waiting_bytes_max: usize,
-    /// Bytes that wait for all connections together. Those that were accepted take half of it at the
-    /// most, so that there is always room for messages to back ends.
+    /// Bytes that wait for all connections together. Accepted connections use at most half of it,
+    /// so that there is always room for messages to back ends.
     pub total_bytes_max: usize,
-    /// Time in which a connection opens, or fails.
+    /// The time limit for opening a connection.
     pub connect: Duration,
-    /// Time in which something arrives on a connection that was accepted.
+    /// The time within which data must arrive on an accepted connection.
     pub first: Duration,
-    /// Time for which a connection is kept on which nothing is sent or received.
+    /// The time for which a connection is kept without messages in either direction.
     ///
     /// RFC 3261 §18: "it is RECOMMENDED that connections be kept open for some
     /// implementation-defined duration after the last message was sent or received".
     pub idle: Duration,
-    /// Time after which a connection that was opened gives way to another one, if nothing was sent
-    /// or received on it meanwhile.
+    /// The time without messages after which an opened connection may be evicted for another one.
     pub yields_after: Duration,
-    /// Time for which a peer may take nothing of what is sent to it.
+    /// The time for which a peer may accept no data.
     pub stall: Duration,
 }
 
@@ -49,39 +48,39 @@ impl Default for ConnectionLimits {
             connect: Duration::from_secs(4),
             first: Duration::from_secs(30),
             idle: Duration::from_secs(3600),
-            // Longer than Timer C: no response is waited for any more (RFC 3261 §16.6 item 11).
+            // Longer than Timer C: no transaction still waits for a response (RFC 3261 §16.6 item
+            // 11).
             yields_after: Duration::from_secs(240),
             stall: Duration::from_secs(30),
         }
     }
 }
 
-/// Counts of a [`ConnectionTable`](crate::ConnectionTable).
+/// The counters of a [`ConnectionTable`](crate::ConnectionTable).
 #[derive(Debug, Default)]
 pub struct ConnectionCounters {
-    /// Connections that opened because the proxy wanted them.
+    /// Connections opened on behalf of the proxy.
     pub opened: Counter,
     /// Connections that were accepted.
     pub accepted: Counter,
     /// Connections that could not be opened.
     pub failed: Counter,
-    /// Connections that were not accepted, or not opened, because there were as many as may be.
+    /// Connections not accepted, or not opened, because of a limit.
     pub excess: Counter,
-    /// Connections closed because nothing was sent or received on them for long.
+    /// Connections closed because they were idle for too long.
     pub idle: Counter,
-    /// Connections closed because others were to be opened, and nothing was sent or received on them
-    /// for a while.
+    /// Idle connections evicted because others had to be opened.
     pub evicted: Counter,
-    /// Connections closed because the peer took nothing for long.
+    /// Connections closed because the peer accepted no data for too long.
     pub stalled: Counter,
     /// Messages for which a queue had no room.
     pub overflow: Counter,
-    /// Messages that waited for a connection that failed or closed.
+    /// Messages that waited for a connection that failed or was closed.
     pub returned: Counter,
-    /// Messages that could not be sent, of which the core was told.
+    /// Unsent messages reported to the core.
     pub unsent: Counter,
     /// Bytes that wait for connections now.
     pub waiting_bytes: Counter,
-    /// Pings that were not answered, for a pong waits already.
+    /// Pings not answered because the connection already had messages for the peer.
     pub pongs_saved: Counter,
 }

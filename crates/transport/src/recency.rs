@@ -1,4 +1,4 @@
-//! Opened connections in the order in which they were last used.
+//! The order of opened connections by their last use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,8 +7,8 @@ use tidegate_world::{ConnectionId, Timestamp};
 
 /// An order of connections by their last use.
 ///
-/// A use does not move a connection at once, since there is one for each message: a connection
-/// stands at a former use until the order is asked for.
+/// A use does not move a connection at once, since every message is a use. A connection keeps the
+/// place of an earlier use until the order is needed.
 #[derive(Debug, Default)]
 pub(crate) struct Recency {
     order: BTreeSet<(Timestamp, ConnectionId)>,
@@ -16,13 +16,13 @@ pub(crate) struct Recency {
 }
 
 impl Recency {
-    /// Adds a connection, which is used now.
+    /// Adds a connection with a use at `now`.
     pub(crate) fn add(&mut self, now: Timestamp, id: ConnectionId) {
         self.places.insert(id, now);
         self.order.insert((now, id));
     }
 
-    /// Removes a connection, if it is there.
+    /// Removes a connection, if present.
     pub(crate) fn remove(&mut self, id: ConnectionId) {
         if let Some(place) = self.places.remove(&id) {
             self.order.remove(&(place, id));
@@ -34,8 +34,8 @@ impl Recency {
         self.places.len()
     }
 
-    /// Returns the connection used least recently, if that was `unused` ago or longer. `last_use`
-    /// says when a connection was last used.
+    /// Returns the least recently used connection if its last use was `unused` ago or longer.
+    /// `last_use` returns the last use of a connection.
     pub(crate) fn oldest(
         &mut self,
         now: Timestamp,

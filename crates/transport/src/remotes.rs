@@ -1,11 +1,11 @@
-//! How many connections there are with each remote address.
+//! The number of connections per remote address.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use tidegate_world::source_of;
 
-/// A count of connections for each remote address, or network of 64 bits of IPv6.
+/// Counts of connections per remote address; for IPv6, per /64 network.
 #[derive(Debug)]
 pub(crate) struct Remotes {
     counts: BTreeMap<u128, usize>,
@@ -17,7 +17,8 @@ impl Remotes {
         Self { counts: BTreeMap::new(), each_max }
     }
 
-    /// Counts a connection more with this remote end. Returns whether there may be one.
+    /// Counts one more connection with this remote end, if the limit allows; returns whether it
+    /// does.
     pub(crate) fn admit(&mut self, remote: SocketAddr) -> bool {
         let source = source_of(remote.ip());
         let count = self.counts.get(&source).copied().unwrap_or(0);
@@ -28,7 +29,7 @@ impl Remotes {
         true
     }
 
-    /// Counts a connection less.
+    /// Counts one connection less.
     pub(crate) fn forget(&mut self, remote: SocketAddr) {
         let source = source_of(remote.ip());
         let count = self.counts.get(&source).copied().unwrap_or(0);
@@ -39,7 +40,7 @@ impl Remotes {
         }
     }
 
-    /// Returns whether none is counted.
+    /// Returns whether all counts are zero.
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.counts.is_empty()

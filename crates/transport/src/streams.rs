@@ -1,4 +1,4 @@
-//! A core whose flows over streams are carried by connections.
+//! A core wrapped with the connections of its stream flows.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -17,18 +17,18 @@ use crate::unsent::{Unsent, WhyUnsent, cause_of};
 const PING: &[u8] = b"\r\n\r\n";
 const PONG: &[u8] = b"\r\n";
 
-/// A core, and the connections that its flows over streams travel on. Datagrams pass as they are.
+/// A core with the connections that carry its stream flows. Datagrams pass unchanged.
 ///
-/// # What the core sees
+/// # The core's view
 ///
-/// It sends a message on a stream by a flow with the address of one of its listeners. If that names
-/// a connection, the message goes there or nowhere; else on the connection that leads to the remote
-/// end, which is opened if there is none. What it is offered has the address of a listener too, and
-/// the connection on which it came.
+/// The core sends a message on a stream with a flow that has the address of one of its listeners.
+/// If the flow names a connection, the message uses that connection or is not sent; otherwise it
+/// uses the connection to the remote end, which is opened if there is none. Messages offered to the
+/// core have the address of a listener too, and the connection on which they came.
 ///
-/// What cannot be sent it is told by [`on_failed`](Core::on_failed), with the beginning of the
-/// message. When a connection ends on which messages may have been lost, it is told the flow, with
-/// an empty quote. It has no part in opening and closing.
+/// The core learns of an unsent message by [`on_failed`](Core::on_failed), with the beginning of
+/// the message. If a connection ends and messages may have been lost on it, the core gets its flow
+/// with an empty quote. The core does not open or close connections.
 pub struct Streams<C> {
     core: C,
     connections: ConnectionTable,
@@ -37,33 +37,33 @@ pub struct Streams<C> {
 }
 
 impl<C: Core> Streams<C> {
-    /// Puts connections around a core. Pongs are written into buffers of `pool`.
+    /// Wraps a core with connections. Pongs are written into buffers of `pool`.
     pub fn new(core: C, limits: ConnectionLimits, pool: Pool) -> Self {
         let (connections, datagrams) = (ConnectionTable::new(limits), VecDeque::new());
         Self { core, connections, datagrams, pool }
     }
 
-    /// Returns the core within.
+    /// Returns the wrapped core.
     pub fn core(&self) -> &C {
         &self.core
     }
 
-    /// Returns the core within.
+    /// Returns the wrapped core.
     pub fn core_mut(&mut self) -> &mut C {
         &mut self.core
     }
 
-    /// Returns the core within, without its connections.
+    /// Returns the wrapped core without its connections.
     pub fn into_core(self) -> C {
         self.core
     }
 
-    /// Returns the connections.
+    /// Returns the connection table.
     pub fn connections(&self) -> &ConnectionTable {
         &self.connections
     }
 
-    /// Takes what the core wants sent, until it wants nothing more.
+    /// Sends all messages of the core and reports the unsent ones, until there are none.
     fn settle(&mut self, now: Timestamp) {
         loop {
             while let Some(transmit) = self.core.poll_transmit() {
@@ -82,13 +82,13 @@ impl<C: Core> Streams<C> {
         }
     }
 
-    /// Tells the core what was not sent, unless another connection takes it.
+    /// Reports an unsent message to the core, unless another connection can take it.
     ///
     /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection
     /// to the IP address in the "received" parameter, if present, using the port in the "sent-by"
     /// value, or the default port for that transport, if no port is specified."
     ///
-    /// Who closes its connections early has us open others: those take no more than half of the
+    /// A peer that closes its connections early makes us open others. Those use at most half of the
     /// places, so that requests find one.
     fn on_unsent(&mut self, now: Timestamp, unsent: Unsent) {
         let Unsent { transmit, why } = unsent;
@@ -114,7 +114,7 @@ impl<C: Core> Streams<C> {
         self.core.on_failed(now, unsent.failure());
     }
 
-    /// Takes in what came on a connection. Returns what the core is to be offered.
+    /// Handles data from a connection. Returns the message to offer to the core.
     fn receive(&mut self, now: Timestamp, mut received: Received) -> Option<Received> {
         let id = received.flow.connection?;
         if &received.bytes[..] == PING {
@@ -129,7 +129,7 @@ impl<C: Core> Streams<C> {
     }
 }
 
-/// Returns where a connection can be opened for a response; `None` for a request.
+/// Returns the address to which a connection can be opened for a response; `None` for a request.
 fn listener_of_peer(bytes: &[u8]) -> Option<SocketAddr> {
     let response = Message::parse_head(bytes).ok().filter(|message| !message.is_request())?;
     connection_target(&response.top_via().ok()?)

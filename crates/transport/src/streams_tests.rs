@@ -8,7 +8,7 @@ use super::*;
 const LISTENER: &str = "192.0.2.1:5060";
 const PEER: &str = "198.51.100.7:5060";
 
-/// A core that remembers what it is given, and sends what it is told to.
+/// A core that records its inputs and sends given messages.
 #[derive(Default)]
 struct Inside {
     offered: Vec<(Flow, String)>,
@@ -53,12 +53,12 @@ fn at(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-/// A response to a peer that listens at `via`.
+/// Returns a response to a peer that listens at `via`.
 fn response(via: &str) -> String {
     format!("SIP/2.0 200 OK\r\nVia: SIP/2.0/TCP {via};branch=z9hG4bKa\r\n\r\n")
 }
 
-/// To a peer over TCP, on whatever connection there is.
+/// Returns a flow to a peer over TCP without a given connection.
 fn to(remote: &str) -> Flow {
     Flow { transport: Transport::Tcp, local: at(LISTENER), remote: at(remote), connection: None }
 }
@@ -73,21 +73,21 @@ impl Scene {
         Self { streams, now: Timestamp::ZERO, pool: Pool::new() }
     }
 
-    /// Has the core send something.
+    /// Lets the core send a message.
     fn send(&mut self, flow: Flow, text: &str) {
         let bytes = self.pool.copy(text.as_bytes());
         self.streams.core.out.push_back(Transmit::new(flow, bytes));
         self.streams.serve(self.now);
     }
 
-    /// What the driver is given: connection, 0 for none, and text.
+    /// Returns the messages for the driver: connection, or 0 for none, and text.
     fn sent(&mut self) -> Vec<(u32, String)> {
         let transmits = std::iter::from_fn(|| self.streams.poll_transmit());
         let number = |flow: Flow| flow.connection.map_or(0, ConnectionId::get);
         transmits.map(|t| (number(t.flow), string(&t.bytes))).collect()
     }
 
-    /// Opens the next connection that is wanted.
+    /// Opens the next requested connection.
     fn open(&mut self) -> Flow {
         let Connect { id, transport, remote, .. } = self.streams.poll_connect().expect("one");
         let flow = Flow::connected(transport, at("192.0.2.1:40000"), remote, id);

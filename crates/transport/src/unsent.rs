@@ -1,8 +1,8 @@
-//! Messages that were not sent, and why.
+//! Unsent messages and the reasons.
 
 use tidegate_world::{Cause, CloseCause, Failure, Transmit};
 
-/// A message that was not sent.
+/// An unsent message.
 ///
 /// RFC 3261 §18.4: "If the transport user asks for a request to be sent over a reliable transport,
 /// and the result is a connection failure, the transport layer SHOULD inform the transport user of
@@ -11,27 +11,27 @@ use tidegate_world::{Cause, CloseCause, Failure, Transmit};
 pub struct Unsent {
     /// The message, with the flow for which it was given.
     pub transmit: Transmit,
-    /// Why.
+    /// The reason.
     pub why: WhyUnsent,
 }
 
-/// A reason for which a message is not sent.
+/// The reason why a message was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhyUnsent {
-    /// The flow names a connection that is no more. RFC 3261 §18.2.2: "If that connection is no
+    /// The flow names a connection that has ended. RFC 3261 §18.2.2: "If that connection is no
     /// longer open, the server SHOULD open a connection to the IP address in the "received"
-    /// parameter", which is to send it again on a flow that names none.
+    /// parameter". To do so, send it again on a flow that names no connection.
     Gone,
-    /// There are as many connections as may be.
+    /// The limit on connections is reached.
     TooMany,
-    /// There is no room where it would wait.
+    /// The queue has no room.
     NoRoom,
-    /// The connection failed or was closed while it waited.
+    /// The connection failed or was closed while the message waited.
     Closed(CloseCause),
 }
 
 impl Unsent {
-    /// Returns what its sender is told.
+    /// Returns the failure to report to the sender.
     pub fn failure(&self) -> Failure {
         let cause = match self.why {
             WhyUnsent::Closed(cause) => cause_of(cause),
@@ -42,7 +42,7 @@ impl Unsent {
     }
 }
 
-/// Returns what is told of a connection that has ended.
+/// Returns the cause to report for a connection that has ended.
 pub(crate) fn cause_of(cause: CloseCause) -> Cause {
     match cause {
         CloseCause::Refused => Cause::Refused,

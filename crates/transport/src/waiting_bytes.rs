@@ -1,14 +1,14 @@
-//! The bytes that wait for connections, and who may add to them.
+//! The bytes that wait for connections, and their limits.
 
 use tidegate_world::ConnectionId;
 
 use crate::limits::ConnectionLimits;
 
-/// A count of the bytes that wait for connections.
+/// Counts of the bytes that wait for connections.
 #[derive(Debug, Default)]
 pub(crate) struct WaitingBytes {
     total: usize,
-    /// Those for connections that were accepted.
+    /// The bytes for accepted connections.
     accepted: usize,
 }
 
@@ -18,7 +18,7 @@ impl WaitingBytes {
         self.total
     }
 
-    /// Returns whether so many bytes more may wait for a connection.
+    /// Returns whether this number of further bytes may wait for a connection.
     pub(crate) fn has_room(
         &self,
         id: ConnectionId,
@@ -29,13 +29,13 @@ impl WaitingBytes {
         self.total + bytes <= max && (id.is_opened() || self.accepted + bytes <= max / 2)
     }
 
-    /// Counts bytes that wait for a connection.
+    /// Adds bytes that wait for a connection.
     pub(crate) fn add(&mut self, id: ConnectionId, bytes: usize) {
         self.total += bytes;
         self.accepted += if id.is_opened() { 0 } else { bytes };
     }
 
-    /// Counts bytes that do not wait any more.
+    /// Subtracts bytes that no longer wait.
     pub(crate) fn remove(&mut self, id: ConnectionId, bytes: usize) {
         self.total -= bytes;
         self.accepted -= if id.is_opened() { 0 } else { bytes };

@@ -1,4 +1,4 @@
-//! What a law's decision comes to: shares, costs, and the most goodput there can be.
+//! The effects of a law's decision: shares, costs, and the most goodput that is possible.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use super::Gate;
 use crate::{Allowance, Bucket, Control, Decide, Scheme, Signals, bound};
 
 impl Gate {
-    /// The share of new work in a bucket that the shadow would admit, 0 to 1.
+    /// Returns the share of new work in a bucket that the shadow would admit, 0 to 1.
     pub fn share_of_shadow(&self, bucket: Bucket) -> Option<f64> {
         Some(self.share_under(self.shadow()?.control(), bucket))
     }
 
-    /// The share of new work in a bucket that the law admits, 0 to 1, at the rate at which it
-    /// arrives and with what is in progress.
+    /// Returns the share of new work in a bucket that the law admits, 0 to 1, at its current rate
+    /// of arrival and with the work in progress.
     pub fn share(&self, bucket: Bucket) -> f64 {
         self.share_under(&self.control, bucket)
     }
 
-    /// The share of the messages of a class that is admitted, 0 to 1. They are new work if they
-    /// have a bucket.
+    /// Returns the share of the messages of a class that is admitted, 0 to 1. They are new work if
+    /// they have a bucket.
     pub fn share_of_class(&self, bucket: Option<Bucket>, class: u8) -> f64 {
         match self.allowance_of(&self.control, bucket, class) {
             Allowance::Fraction(fraction) => fraction,
@@ -26,9 +26,9 @@ impl Gate {
         }
     }
 
-    /// r: what it takes to dispose of a session that is not admitted, its repetitions and the
-    /// acknowledgements of its refusals included; `None` before the first. It lacks what the
-    /// operating system does for them.
+    /// Returns r: the cost of shedding one session that is not admitted, including its repetitions
+    /// and the acknowledgements of its rejection; `None` before the first. The operating system's
+    /// work for them is not included.
     pub fn refusal_cost(&self) -> Option<Duration> {
         let Signals { costs, messages_refused, .. } = &self.signals;
         let flows = Bucket::ALL.map(|bucket| self.signals.flow(bucket));
@@ -37,8 +37,8 @@ impl Gate {
         Some(once.mul_f64((*messages_refused as f64 / pieces.max(1) as f64).max(1.0)))
     }
 
-    /// The most goodput that a law can keep at the load that is offered now, in multiples of the
-    /// capacity ([`bound`]); `None` while costs are not known.
+    /// Returns the most goodput that a law can keep at the load that is offered now, in multiples
+    /// of the capacity ([`bound`]); `None` while costs are not known.
     pub fn bound(&self) -> Option<f64> {
         let session_s = self.signals.sessions.cost()?.as_secs_f64();
         let refusal_s = self.refusal_cost()?.as_secs_f64();
@@ -55,7 +55,7 @@ impl Gate {
         }
     }
 
-    /// What the scheme makes of the law's allowance for the messages of a class.
+    /// Applies the scheme to the law's allowance for the messages of a class.
     pub(super) fn allowance_of(
         &self,
         control: &Control,
@@ -78,7 +78,7 @@ impl Gate {
         }
     }
 
-    /// The share that a law's allowance is of the new work that is judged.
+    /// Returns the law's allowance as a share of the new work that is judged.
     pub(super) fn allowed(&self, control: &Control, bucket: Bucket) -> f64 {
         let left = match control.admit(bucket) {
             Allowance::Window(window) => {
@@ -89,7 +89,8 @@ impl Gate {
         left.fraction(self.judged[bucket as usize].rate()).clamp(0.0, 1.0)
     }
 
-    /// What counts for a window. Judged at service, messages may wait that nobody has read.
+    /// Returns the pieces that count for a window. If they are judged at service, unread messages
+    /// may also wait.
     pub(super) fn in_progress(&self, bucket: Bucket) -> u64 {
         let known = self.signals.in_progress(bucket);
         match (bucket, self.settings.decide) {

@@ -1,5 +1,5 @@
-//! What becomes of a message that asks for new work, or belongs to some: at its arrival, and when
-//! its turn has come.
+//! The decision on a message that asks for new work or belongs to existing work: at its arrival,
+//! and when its turn has come.
 
 use tidegate_world::Timestamp;
 
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Gate {
-    /// [`on_new_from`](Self::on_new_from) somebody of whom nothing is known.
+    /// Judges new work with [`on_new_from`](Self::on_new_from), from an unknown sender.
     pub fn on_new(
         &mut self,
         now: Timestamp,
@@ -23,12 +23,12 @@ impl Gate {
         self.on_new_from(now, &Sender::default(), bucket, class, fingerprint, has_room)
     }
 
-    /// The message that has just arrived from `sender` asks for new work; it is judged, unless
-    /// that is to be done [at its service](Decide::Service). `has_room`: there is room to queue it.
+    /// Judges the message that has just arrived from `sender` and asks for new work, unless that
+    /// happens [at its service](Decide::Service). `has_room`: there is room to queue it.
     ///
     /// `class` is its number, below [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX).
-    /// `fingerprint` is a keyed hash that a repetition has in common with the original; without
-    /// one it is taken as new.
+    /// `fingerprint` is a keyed hash that a repetition shares with the original; a message without
+    /// one counts as new.
     pub fn on_new_from(
         &mut self,
         now: Timestamp,
@@ -78,8 +78,8 @@ impl Gate {
         }
     }
 
-    /// A message of `class` that is no new work is judged: at its arrival, or when its service
-    /// begins, as [`decide`](Self::decide) has it. Whether it is admitted.
+    /// Judges a message of `class` that is not new work, at its arrival or when its service begins,
+    /// depending on [`decide`](Self::decide). Returns whether it is admitted.
     pub fn on_ongoing(&mut self, now: Timestamp, class: u8) -> bool {
         self.signals.mix.record(now, class, false);
         let exempt = std::mem::take(&mut self.control.admit_next);
@@ -92,9 +92,9 @@ impl Gate {
         passes
     }
 
-    /// New work whose [service begins](Self::on_service) is taken from the queue. It is judged,
-    /// if it was not [at its arrival](Decide::Arrival); `Some` says why it is not to be done
-    /// after all.
+    /// Records that new work is taken from the queue, after its [service begins](Self::on_service).
+    /// Judges it, unless that was done [at its arrival](Decide::Arrival); `Some` is the reason for
+    /// which it must be rejected after all.
     pub fn on_taken(&mut self, now: Timestamp, ticket: Ticket) -> Option<Reason> {
         let Ticket { bucket, class, fingerprint, again, .. } = ticket;
         if bucket == Bucket::Session {
@@ -119,7 +119,7 @@ impl Gate {
             }
             Decide::Arrival => {}
             Decide::Service => {
-                // What is too old is no use to the throttle, which others may pass.
+                // Stale work must not consume the throttle's allowance, which other work can use.
                 let reason = if is_stale { Some(Reason::Stale) } else { self.judge(now, &ticket) };
                 self.compare(now, &ticket, true, reason.is_none());
                 if let Some(reason) = reason {
@@ -137,13 +137,14 @@ impl Gate {
         None
     }
 
-    /// New work that was admitted is refused after all by whoever was to do it: there is no room
-    /// for it, or nobody behind. Its repetitions are refused as well.
+    /// Records that admitted new work was rejected later, by the code that was to serve it: it has
+    /// no room for the work, or no back end is available. Repetitions are rejected as well.
     pub fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
         self.remember(now, Some(fingerprint), Decision::Refused);
     }
 
-    /// The same, because nobody behind has [headroom](Sender::headroom).
+    /// Records a rejection like [`on_refused`](Self::on_refused), because no pool behind has
+    /// [headroom](Sender::headroom).
     pub fn on_full(&mut self, now: Timestamp, fingerprint: u64) {
         self.remember(now, Some(fingerprint), Decision::Full);
     }
@@ -191,12 +192,12 @@ impl Gate {
         Verdict::Admit(ticket)
     }
 
-    /// Whether what is taken from the queue has waited too long in it.
+    /// Returns whether work that is taken from the queue has waited too long in it.
     fn is_stale(&self, bucket: Bucket) -> bool {
         !self.stopping && self.control.makes_stale(bucket, self.signals.service.sojourn)
     }
 
-    /// Whether the source of a new session may have one more wait in the queue.
+    /// Returns whether the source of a new session may have one more waiting in the queue.
     fn may_queue(&self, ticket: &Ticket, waiting_max: usize) -> bool {
         let Some((fair, source)) = self.sources.fair(ticket.bucket).zip(ticket.source) else {
             return true;
@@ -206,7 +207,7 @@ impl Gate {
         ticket.bucket != Bucket::Session || fair.may_hold(source, room, queue.waiting)
     }
 
-    /// Why new work is not admitted; `None` if it is.
+    /// Returns the reason for which new work is not admitted; `None` if it is admitted.
     fn judge(&mut self, now: Timestamp, ticket: &Ticket) -> Option<Reason> {
         let Ticket { bucket, class, fingerprint, exempt, source, .. } = *ticket;
         if bucket == Bucket::Priority {
@@ -228,8 +229,9 @@ impl Gate {
         }
     }
 
-    /// Why new work of a source is not admitted, of which the law would let pass one piece, but
-    /// for a `reason`. Which one that is, is for fairness to say.
+    /// Applies fairness to a piece of new work of `source`. The law gave `reason` against it, or
+    /// admits one piece; fairness decides which source's piece that is. Returns the reason for
+    /// which this piece is not admitted.
     fn judge_fairly(
         &mut self,
         now: Timestamp,
@@ -258,8 +260,8 @@ impl Gate {
         }
     }
 
-    /// Has the shadow judge a piece of work that was `admitted`, or was not. What found no room
-    /// finds none under another law.
+    /// Lets the shadow judge a piece of work that was `admitted` or not. Work that found no room
+    /// would find none under another law either.
     fn compare(&mut self, now: Timestamp, ticket: &Ticket, has_room: bool, admitted: bool) {
         let Ticket { bucket, class, fingerprint, .. } = *ticket;
         let Some(mut shadow) = self.shadow.take() else { return };
@@ -288,7 +290,7 @@ impl Gate {
         self.throttles[throttle].passes(now, allowance, in_progress)
     }
 
-    /// A message of a session is to be served, which begins it or not.
+    /// Records that a message of a session is to be served; `begins` if it begins the session.
     fn on_session_message(&mut self, now: Timestamp, class: u8, begins: bool) {
         let cost = self.signals.costs.of(class);
         self.signals.sessions.on_message(now, begins, cost);

@@ -1,10 +1,11 @@
 //! Automatic call gapping.
 //!
-//! After a call that passes, none does for a gap of 1/rate; the first after it passes. Nothing is
-//! saved, so that two never pass closer than that. Of calls that arrive at random at R a second
-//! 1/(gap + 1/R) pass: fewer than the rate, half of it where R is no more than the rate.
+//! After a call that passes, no call passes for a gap of 1/rate; the first after the gap passes.
+//! Unused time is not saved, so two calls never pass closer together than that. Of calls that
+//! arrive at random at R a second, 1/(gap + 1/R) pass: fewer than the rate, and half the rate where
+//! R equals it.
 //!
-//! A share f of R is therefore given a gap of (1/f − 1)/R, at which it passes f·R. This is so for
+//! A share f of R is therefore given a gap of (1/f − 1)/R, at which it passes f·R. This holds for
 //! Poisson arrivals; of evenly spaced ones a gap passes every second, third, or further one.
 //!
 //! Source: RFC 7415 §3.5.3, 'classic gapping': a leaky bucket with TAU = 0; 002 §2.4 names it.
@@ -13,12 +14,12 @@ use tidegate_world::Timestamp;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gapping {
-    /// When the last passed.
+    /// The time at which the last call passed.
     passed: Option<Timestamp>,
 }
 
 impl Gapping {
-    /// Whether a call passes, of which `rate` a second are to at the most.
+    /// Returns whether a call passes, when at most `rate` a second may.
     pub(super) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
         let gap_s = 1.0 / rate;
         let passes = self.passed.is_none_or(|last| now.since(last).as_secs_f64() >= gap_s);
@@ -29,7 +30,8 @@ impl Gapping {
     }
 }
 
-/// The reciprocal of the gap that passes the share `fraction`, 0 to 1, of `arrivals` a second.
+/// Returns the reciprocal of the gap that passes the share `fraction`, 0 to 1, of `arrivals` a
+/// second.
 pub(super) fn rate_of(fraction: f64, arrivals: f64) -> f64 {
     arrivals * fraction / (1.0 - fraction)
 }

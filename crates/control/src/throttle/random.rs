@@ -1,8 +1,7 @@
 //! The random throttle.
 //!
-//! Each piece passes with the probability f. The number that passes of n deviates by
-//! √(n·f·(1−f)), and long runs occur; on the other hand no pattern of arrivals can agree with its
-//! own.
+//! Each piece passes with the probability f. The number that passes of n deviates by √(n·f·(1−f)),
+//! and long runs occur; but no pattern of arrivals can align with a pattern of the throttle.
 //!
 //! Source: 002 §2.4, the percentage throttle.
 
@@ -16,7 +15,7 @@ impl Random {
         Self(Box::new(stream))
     }
 
-    /// Whether the next piece passes, of which the share `fraction` is to.
+    /// Returns whether the next piece passes, when the share `fraction` should.
     pub(super) fn passes(&mut self, fraction: f64) -> bool {
         self.0.unit() < fraction
     }

@@ -1,11 +1,11 @@
 //! The window throttle.
 //!
-//! A piece passes while fewer than so many are in progress. It holds back what cannot be served
-//! without knowing a rate, and follows a server that slows down by itself.
+//! A piece passes while fewer than a set number are in progress. It holds back work that cannot be
+//! served without knowing a rate, and adapts by itself to a server that slows down.
 //!
 //! Source: 002 §2.4.
 
-/// Whether one more may be in progress.
+/// Returns whether one more piece may be in progress.
 pub(super) fn passes(size: f64, in_progress: u64) -> bool {
     in_progress as f64 + 1.0 <= size
 }

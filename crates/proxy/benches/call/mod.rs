@@ -1,4 +1,4 @@
-//! A call through a proxy by itself: what the peers send, and the way in and out.
+//! A call through a proxy without sockets: the messages of the peers, and functions to pass them.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 
@@ -11,7 +11,7 @@ use tidegate_balance::{Policy, Pool as Backends};
 use tidegate_proxy::{Listener, Mode, PoolSettings, Proxy, Secret, Settings};
 use tidegate_world::{Core, Flow, Pool, Received, Timestamp, Transmit};
 
-/// The messages of a call, in their order.
+/// The messages of a call in order.
 pub const KINDS: [&str; 6] = ["INVITE", "180", "200 (INVITE)", "ACK", "BYE", "200 (BYE)"];
 
 const BODY: &str = "v=0\r\no=user1 53655765 2353687637 IN IP4 127.0.0.1\r\ns=-\r\n\
@@ -25,15 +25,15 @@ const PROXY: SocketAddr = at(5060);
 const BACKEND: SocketAddr = at(5070);
 const CALLER: SocketAddr = at(5080);
 
-/// A proxy before one back end.
+/// A proxy with one back end.
 pub struct Bench {
     pub proxy: Proxy,
     pub now: Timestamp,
     pool: Pool,
     calls: u64,
-    /// What the proxy has forwarded last.
+    /// The last message that the proxy forwarded.
     forwarded: Vec<u8>,
-    /// The INVITE, as it was forwarded.
+    /// The forwarded INVITE.
     invite: Vec<u8>,
 }
 
@@ -55,7 +55,7 @@ impl Bench {
         }
     }
 
-    /// Lets time pass, and timers fire.
+    /// Advances time and fires timers.
     pub fn wait(&mut self, time: Duration) {
         self.now = self.now + time;
         while self.proxy.poll_timeout().is_some_and(|at| at <= self.now) {
@@ -63,7 +63,7 @@ impl Bench {
         }
     }
 
-    /// A message of [`KINDS`], as it arrives; the INVITE is that of a new call.
+    /// Makes a received message of [`KINDS`]; an INVITE starts a new call.
     pub fn message(&mut self, kind: usize) -> Received {
         if kind == 0 {
             self.calls += 1;
@@ -80,19 +80,19 @@ impl Bench {
         Received::new(self.now, Flow::udp(PROXY, from), self.pool.copy(text.as_bytes()))
     }
 
-    /// One message in; what the proxy sends goes nowhere, but the last of it is returned.
+    /// Passes one message to the proxy; returns the last message that the proxy sends.
     pub fn pass(&mut self, received: Received) -> Option<Transmit> {
         self.proxy.offer(self.now, received);
         self.proxy.serve(self.now);
         let mut sent = black_box(self.proxy.poll_transmit());
-        // Behind a 100 there is the INVITE.
+        // The INVITE follows the 100.
         while let Some(next) = black_box(self.proxy.poll_transmit()) {
             sent = Some(next);
         }
         sent
     }
 
-    /// What was forwarded, for the messages that answer it.
+    /// Remembers the forwarded message, for later messages that answer it.
     pub fn note(&mut self, kind: usize, sent: Option<Transmit>) {
         self.forwarded = sent.map_or_else(Vec::new, |transmit| transmit.bytes.to_vec());
         if kind == 0 {
@@ -100,7 +100,7 @@ impl Bench {
         }
     }
 
-    /// The messages of a call before the `end`th one, one after the other.
+    /// Passes the messages of a call before the one with index `end`.
     pub fn call_up_to(&mut self, end: usize) {
         for kind in 0..end {
             let received = self.message(kind);
@@ -127,7 +127,7 @@ fn request(method: &str, call: u64, cseq: u32, to_tag: &str, body: &str) -> Stri
     )
 }
 
-/// A back end's response: the request's lines that RFC 3261 §8.2.6.2 copies.
+/// Makes a back end's response with the request's lines that RFC 3261 §8.2.6.2 copies.
 fn response(request: &[u8], status: &str) -> String {
     let text = String::from_utf8_lossy(request);
     let copied = ["Via", "From", "To", "Call-ID", "CSeq", "Record-Route"];

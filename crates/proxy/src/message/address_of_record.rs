@@ -1,22 +1,22 @@
-//! Addresses of record, as look-ups compare them.
+//! Addresses of record in the form that look-ups compare.
 
 use std::io::Write as _;
 use std::sync::Arc;
 
 use tidegate_sip::{Host, Scheme, Uri};
 
-/// Returns the key under which a store has the user of a SIP URI; `None` if the URI names no user.
+/// Returns the key that a store uses for the user of a SIP URI; `None` if the URI names no user.
 ///
 /// RFC 3261 §16.5: "When accessing the location service constructed by a registrar, the Request-URI
 /// MUST first be canonicalized as described in Section 10.3 before being used as an index." §10.3
 /// item 5: "all URI parameters MUST be removed (including the user-param), and any escaped
 /// characters MUST be converted to their unescaped form."
 ///
-/// The user is compared with regard to case, the host without (§19.1.4: "Comparison of the userinfo
-/// of SIP and SIPS URIs is case-sensitive. [...] Comparison of all other components of the URI is
-/// case-insensitive unless explicitly defined otherwise."). The transport goes with the parameters.
-/// The port and the password are left out too: phones add the port of their outbound proxy, and both
-/// say how a user is reached, not who it is.
+/// The user part is case-sensitive, the host is not (§19.1.4: "Comparison of the userinfo of SIP
+/// and SIPS URIs is case-sensitive. [...] Comparison of all other components of the URI is
+/// case-insensitive unless explicitly defined otherwise."). The transport is removed with the
+/// parameters. The port and the password are removed too: phones add the port of their outbound
+/// proxy, and both say how a user is reached, not which user it is.
 pub fn address_of_record(uri: &Uri<'_>) -> Option<Arc<[u8]>> {
     if uri.scheme != Scheme::Sip {
         return None;
@@ -38,8 +38,8 @@ pub fn address_of_record(uri: &Uri<'_>) -> Option<Arc<[u8]>> {
     Some(key.into())
 }
 
-/// Appends `text` with its escapes (`%` and two hexadecimal digits) resolved; what only looks like
-/// an escape stays.
+/// Appends `text` with its escapes (`%` and two hexadecimal digits) resolved; text that only looks
+/// like an escape stays.
 fn unescape(text: &[u8], out: &mut Vec<u8>) {
     let digit = |byte: &u8| char::from(*byte).to_digit(16).map(|digit| digit as u8);
     let mut rest = text;

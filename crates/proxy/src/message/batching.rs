@@ -1,29 +1,31 @@
-//! How a message may leave together with others: [`Batching`].
+//! Properties that decide how messages can be sent together in one batch: [`Batching`].
 
 use memchr::memchr;
 
-/// Returns a number that messages of one call have in common, and those of few other calls.
+/// Returns a sequence number that all messages of one call share, and that few other calls have.
 ///
-/// Two calls with one number keep the order of their messages, which costs no more than time: it
+/// Messages with the same number keep their order. A collision of two calls costs only time, so it
 /// need not be hard to find such calls. Never 0.
 pub(crate) fn sequence_of(call_id: &[u8]) -> u32 {
     let word = |bytes: Option<&[u8; 8]>| bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let ends = word(call_id.first_chunk()) ^ word(call_id.last_chunk()).rotate_left(23);
     let short = if call_id.len() < 8 { call_id } else { b"" };
     let all = short.iter().fold(ends, |hash, &b| hash.rotate_left(8) ^ u64::from(b));
-    // The multiplier is 2^64 divided by the golden ratio: it spreads what differs in few bits.
+    // The multiplier is 2^64 divided by the golden ratio: it spreads inputs that differ in few
+    // bits.
     ((all.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32).max(1)
 }
 
-/// Returns where spaces may be inserted in a message: behind the colon of its first header field. 0
-/// if it has none, and for an INVITE.
+/// Returns the offset behind the colon of the first header field, where spaces may be inserted. 0
+/// if the message has no header field, and for an INVITE.
 ///
 /// A server that sheds in the kernel draws by a hash of the first bytes of an INVITE, so that a
 /// repetition shares the fate of the first ([`Shedding`](tidegate_world::Shedding)). Spaces that
 /// depend on the messages which leave together would make each repetition a new draw.
 ///
-/// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary amount of
-/// whitespace on either side of the colon". In a request this is our Via.
+///
+/// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary amount
+/// of whitespace on either side of the colon". In a request this is our Via.
 pub(crate) fn pad_at(message: &[u8]) -> u16 {
     if message.starts_with(b"INVITE ") {
         return 0;
@@ -31,7 +33,7 @@ pub(crate) fn pad_at(message: &[u8]) -> u16 {
     let colon = || {
         let header = memchr(b'\n', message)? + 1;
         let fields = &message[header..];
-        // It is this one in nearly all that we send.
+        // Nearly every message that we send starts with this field.
         let length = if fields.starts_with(b"Via:") { 3 } else { memchr(b':', fields)? };
         Some(header + length + 1)
     };

@@ -1,14 +1,14 @@
-//! The branch of a request that we forward without state: what is needed to bring a response
-//! back. Of one with a transaction see `transaction_branch`.
+//! The branch of a request that we forward without state: it holds what is needed to forward the
+//! response. For the branch of a request with a transaction see `transaction_branch`.
 //!
-//! `z9hG4bK` and 24 characters (18 bytes): version and listener, shard, identity of
-//! the request, MAC. Where the listener is every address of the machine, the one that
-//! was asked stands before the MAC, encrypted: it may be one that only back ends know. All of it is a function of the received request
-//! alone, as a proxy without transactions must have it (RFC 3261 §16.11):
-//! retransmissions, and the ACK and CANCEL of an INVITE, get the branch their INVITE
-//! got, from any process with our key. So nothing in it may come from a table: a callee
-//! that still rings takes the same INVITE under another branch for a merged request,
-//! and refuses it (§8.2.2.2). The MAC makes it ours: what comes back with it is a
+//! `z9hG4bK` and 24 characters (18 bytes): version and listener, shard, identity of the request,
+//! MAC. If the listener has a wildcard address, the branch also holds the local address to which
+//! the request was sent. It stands before the MAC and is encrypted, because it may be known to back
+//! ends only. The branch is a function of the received request alone, as RFC 3261 §16.11 requires
+//! of a proxy without transactions: retransmissions, and the ACK and CANCEL of an INVITE, get the
+//! branch of their INVITE from any process with our key. So nothing in it may come from a table: a
+//! callee that still rings takes the same INVITE under another branch for a merged request and
+//! rejects it (§8.2.2.2). The MAC authenticates the branch: a message that brings it back is a
 //! response to a request that we forwarded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,25 +20,25 @@ use crate::keys::text64::{decode, encode, text_len};
 
 const VERSION: u8 = 1;
 
-/// Bytes before the address, and of the MAC behind it.
+/// Bytes before the address; [`MAC`] is the length of the MAC after it.
 const HEAD: usize = 10;
 const MAC: usize = 8;
 const RAW_MAX: usize = HEAD + size_of::<Ipv6Addr>() + MAC;
 const ENCODED_MAX: usize = text_len(RAW_MAX);
 
-/// Listeners that fit into the four bits a branch has for them.
+/// The most listeners: a branch has four bits for the listener.
 pub const LISTENERS_MAX: usize = 16;
-/// Shards that fit into the byte a branch and a token have for them.
+/// The most shards: a branch and a token have one byte for the shard.
 pub const SHARDS_MAX: u16 = 256;
 
-/// What our branch says of the request it was made for.
+/// The content of our branch: facts about the received request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Branch {
-    /// The listener where the request came in, and its responses go out.
+    /// The listener that received the request and sends its responses.
     pub(crate) listener: u8,
-    /// The address that was asked, if the listener does not say it.
+    /// The local address to which the request was sent, if the listener has a wildcard address.
     pub(crate) asked: Option<IpAddr>,
-    /// The shard that holds its call.
+    /// The shard that has the call.
     pub(crate) shard: u8,
     /// Keyed hash of the received branch.
     pub(crate) identity: u64,
@@ -52,7 +52,7 @@ pub(crate) struct BranchText {
 }
 
 impl BranchText {
-    /// The text of a branch with this content, which has a branch's length at the most.
+    /// Returns the text of a branch with this content, which must not be longer than a branch.
     pub(crate) fn of(raw: &[u8]) -> Self {
         let mut text = [0; COOKIE.len() + ENCODED_MAX];
         text[..COOKIE.len()].copy_from_slice(COOKIE);
@@ -60,7 +60,7 @@ impl BranchText {
         Self { text, length }
     }
 
-    /// A copy of a branch that came back; `None` if it is longer than any of ours.
+    /// Returns a copy of a branch that came back; `None` if it is longer than any of ours.
     pub(crate) fn copied(branch: &[u8]) -> Option<Self> {
         let mut text = [0; COOKIE.len() + ENCODED_MAX];
         text.get_mut(..branch.len())?.copy_from_slice(branch);
@@ -73,7 +73,7 @@ impl BranchText {
 }
 
 impl Branch {
-    /// The branch for a request whose response goes to `target`.
+    /// Returns the branch for a request whose response goes to `target`.
     pub(crate) fn encode(&self, keys: &Keys, target: SocketAddr) -> BranchText {
         let mut raw = [0; RAW_MAX];
         raw[0] = VERSION << 4 | self.listener;
@@ -91,7 +91,7 @@ impl Branch {
         BranchText::of(&raw[..end])
     }
 
-    /// The branch in `text`, if it is ours for a response that goes to `target`.
+    /// Returns the branch in `text` if it is ours for a response that goes to `target`.
     pub(crate) fn decode(text: &[u8], keys: &Keys, target: SocketAddr) -> Option<Self> {
         let encoded = text.strip_prefix(COOKIE)?;
         let mut raw = [0; RAW_MAX];
@@ -121,8 +121,8 @@ impl Branch {
     }
 }
 
-/// The MAC covers where the response goes: whoever has seen a branch of ours could
-/// else send us responses for anybody, by the Via that he writes below.
+/// Returns the MAC of a branch. It covers the target of the response. Otherwise an attacker that
+/// has seen a branch of ours could make us send responses to any address in a lower Via.
 pub(crate) fn mac(keys: &Keys, content: &[u8], target: SocketAddr) -> u64 {
     let port = target.port().to_be_bytes();
     match target.ip() {
@@ -131,7 +131,7 @@ pub(crate) fn mac(keys: &Keys, content: &[u8], target: SocketAddr) -> u64 {
     }
 }
 
-/// Writes `bytes` at `from`, and returns where they end.
+/// Writes `bytes` at `from` and returns the position after them.
 fn put(raw: &mut [u8; RAW_MAX], from: usize, bytes: &[u8]) -> usize {
     let end = from + bytes.len();
     raw[from..end].copy_from_slice(bytes);

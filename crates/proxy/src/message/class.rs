@@ -1,9 +1,9 @@
-//! Classes of messages: what may be refused, and what must not.
+//! Message classes: which messages may be rejected under load and which must not.
 
 use tidegate_control::Bucket;
 use tidegate_sip::{Method, ScanStart};
 
-/// What a message is to an element that may have to choose among messages.
+/// The class of a message, as overload control and the queues distinguish messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// A final response.
@@ -16,9 +16,9 @@ pub enum Class {
     Bye,
     /// A CANCEL.
     Cancel,
-    /// A request within a call we know, or a repetition of one.
+    /// A request within a known call, or a retransmission of one.
     InDialog,
-    /// An INVITE that begins a call.
+    /// An INVITE that starts a call.
     Invite,
     /// A REGISTER.
     Register,
@@ -27,7 +27,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 9] = [
         Self::Final,
         Self::Provisional,
@@ -40,7 +40,7 @@ impl Class {
         Self::Other,
     ];
 
-    /// Its name in metrics.
+    /// Returns the name of the class in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Final => "final",
@@ -55,12 +55,13 @@ impl Class {
         }
     }
 
-    /// Whether it begins work that could be refused.
+    /// Returns whether a message of this class asks for new work, which may be rejected.
     pub const fn is_new_work(self) -> bool {
         matches!(self, Self::Invite | Self::Register | Self::Other)
     }
 
-    /// Which new work it asks for; `None` if it belongs to work that was begun.
+    /// Returns the bucket of the new work that the message asks for; `None` if it belongs to work
+    /// in progress.
     pub(crate) fn bucket(self) -> Option<Bucket> {
         match self {
             Self::Invite => Some(Bucket::Session),
@@ -69,7 +70,7 @@ impl Class {
         }
     }
 
-    /// The class that a start line tells by itself.
+    /// Returns the class if the start line alone determines it.
     pub(crate) fn of_start(start: &ScanStart<'_>) -> Option<Self> {
         match start {
             ScanStart::Response { status } if *status < 200 => Some(Self::Provisional),
@@ -83,11 +84,11 @@ impl Class {
         }
     }
 
-    /// The class of any other request, by whether its call is one of ours.
+    /// Returns the class of any other request; `known` says whether it belongs to a known call.
     pub(crate) fn of_request(method: Method, known: bool) -> Self {
         match method {
-            // A To-tag alone proves nothing: without a call of ours it is new, or a
-            // flood with To-tags would walk past every gate.
+            // A To-tag alone proves nothing. A request outside our calls counts as new, or a flood
+            // of requests with To-tags would pass every gate.
             _ if known => Self::InDialog,
             Method::Invite => Self::Invite,
             Method::Register => Self::Register,

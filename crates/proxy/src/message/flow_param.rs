@@ -1,10 +1,11 @@
-//! The connection of a request that we forward without state: a parameter of our Via.
+//! The `flow` parameter of our Via: it names the connection of a request that we forward without
+//! state.
 //!
-//! Responses have to return on that connection (RFC 3261 §18.2.2), and nothing here remembers it.
-//! It cannot stand in the branch: that of an INVITE, its copies and its CANCEL has to be one
-//! (§16.11), and a caller that has lost its connection sends the CANCEL on another. §17.2.3 has
-//! nobody compare other parameters. 20 characters (15 bytes): process and connection, encrypted,
-//! and a MAC that covers the branch.
+//! Responses have to return on that connection (RFC 3261 §18.2.2), and we keep no state about it.
+//! The connection cannot be part of the branch: an INVITE, its copies and its CANCEL must have the
+//! same branch (§16.11), and a caller that has lost its connection sends the CANCEL on another one.
+//! No element compares other parameters (§17.2.3). The value has 20 characters (15 bytes): process
+//! and connection, encrypted, and a MAC that covers the branch.
 
 use arrayvec::ArrayVec;
 use tidegate_world::ConnectionId;
@@ -21,7 +22,7 @@ const RAW: usize = CONNECTION_NAME + MAC;
 /// The value of the parameter.
 pub(crate) type FlowText = ArrayVec<u8, { text_len(RAW) }>;
 
-/// Returns the parameter for a request that came on `connection` and goes on under `branch`.
+/// Returns the parameter for a request that came on `connection` and is forwarded with `branch`.
 pub(crate) fn encode_flow(keys: &Keys, connection: ConnectionId, branch: &[u8]) -> FlowText {
     let mut raw = [0; RAW];
     let (name, mac) = raw.split_at_mut(CONNECTION_NAME);
@@ -35,7 +36,7 @@ pub(crate) fn encode_flow(keys: &Keys, connection: ConnectionId, branch: &[u8]) 
     text
 }
 
-/// Returns the connection in a parameter, if it is one of this process and of that branch.
+/// Returns the connection in a parameter if this process wrote it for that branch.
 pub(crate) fn decode_flow(keys: &Keys, text: &[u8], branch: &[u8]) -> Option<ConnectionId> {
     let mut raw = [0; RAW];
     if decode(text, &mut raw)? != RAW {

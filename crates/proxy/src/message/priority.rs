@@ -1,27 +1,27 @@
-//! Which calls go before others, and from whom that is believed.
+//! Call priority: which calls take precedence, and which sources are trusted to claim it.
 //!
-//! RFC 4412 §11.2 asks that whoever uses a resource priority be authorized. Here a source is, or it
-//! is not; to all others what they write makes no difference, and costs nothing to read.
+//! RFC 4412 §11.2 asks that the users of a resource priority be authorized. Here a source is either
+//! authorized or not. Claims from all other sources have no effect and are not read.
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use tidegate_sip::{ResourceValue, ScanStart, glance, is_emergency, requires, resource_values};
 
-/// Calls that go before others, up to a rate.
+/// Calls that take precedence over others, up to a rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Priority {
-    /// From whom it is believed.
+    /// Networks whose claims of priority are trusted.
     pub from: Vec<IpNet>,
-    /// Whether calls to `urn:service:sos` and what is below it have priority (RFC 5031).
+    /// True if calls to `urn:service:sos` and its subservices have priority (RFC 5031).
     pub emergency: bool,
-    /// Resource values that have.
+    /// Resource values that have priority.
     pub values: ResourceValues,
-    /// Such calls a second; those beyond are as any other.
+    /// Priority calls per second; calls beyond this rate are treated as ordinary.
     pub rate_cps: f64,
 }
 
-/// Namespaces that RFC 4412 §10 defines, each with its values, the least first.
+/// Namespaces that RFC 4412 §10 defines, each with its values, lowest first.
 pub const NAMESPACES: [(&str, &[&str]); 5] = [
     ("dsn", &["routine", "priority", "immediate", "flash", "flash-override"]),
     (
@@ -33,31 +33,31 @@ pub const NAMESPACES: [(&str, &[&str]); 5] = [
     ("wps", &["4", "3", "2", "1", "0"]),
 ];
 
-/// Resource values that count, in namespaces that are understood.
+/// Resource values that give priority, in known namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceValues {
-    /// Namespaces of our own, with the values that count.
+    /// Values in namespaces outside [`NAMESPACES`], as (namespace, value).
     others: Vec<(String, String)>,
-    /// By place in [`NAMESPACES`]: how many values do not count.
+    /// By index in [`NAMESPACES`]: the number of values, from the lowest, that give no priority.
     below: [Option<usize>; NAMESPACES.len()],
 }
 
-/// A text is no resource value.
+/// The error for a text that is not a resource value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoValue {
-    /// It is not of the form `namespace.value`.
+    /// The text is not of the form `namespace.value`.
     Form,
-    /// The namespace, one of [`NAMESPACES`], has other values: these.
+    /// The namespace is one of [`NAMESPACES`] and has other values: these.
     Value(&'static [&'static str]),
 }
 
 impl ResourceValues {
-    /// Has `text` count, and with it all values above it, if its namespace is one of
-    /// [`NAMESPACES`]. RFC 4412 §8.1: an element must keep "the relative ordering within each
-    /// namespace", so that none above it may count less.
+    /// Gives priority to the value in `text` and, if its namespace is one of [`NAMESPACES`], to all
+    /// values above it. RFC 4412 §8.1: an element must keep "the relative ordering within each
+    /// namespace", so no higher value may count less.
     ///
     /// # Errors
-    /// When it is no value.
+    /// If `text` is not a resource value.
     pub fn add(&mut self, text: &str) -> Result<(), NoValue> {
         let value = ResourceValue::parse(text.as_bytes()).ok_or(NoValue::Form)?;
         let (namespace, priority) = text.split_once('.').ok_or(NoValue::Form)?;
@@ -71,7 +71,7 @@ impl ResourceValues {
         Ok(())
     }
 
-    /// What each was [added](Self::add) by.
+    /// Returns the texts that were [added](Self::add): of each known namespace its lowest.
     pub fn texts(&self) -> Vec<String> {
         let known = NAMESPACES.iter().zip(self.below).filter_map(|((namespace, values), below)| {
             Some(format!("{namespace}.{}", values[below?]))
@@ -100,7 +100,7 @@ impl ResourceValues {
     }
 }
 
-/// What a resource value is to us.
+/// The effect of a resource value on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weight {
     Counts,
@@ -116,19 +116,19 @@ fn rank(values: &[&str], value: &ResourceValue<'_>) -> Option<usize> {
     values.iter().position(|known| value.priority.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// What a request claims, and is believed.
+/// The priority claim of a request, after the check of its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// Nothing.
+    /// No claim, or none that is trusted.
     Ordinary,
-    /// That it goes before others.
+    /// A trusted claim of priority.
     Priority,
-    /// Something that nobody here understands, and that it is to be understood.
+    /// A required resource priority of which no value is understood.
     NotUnderstood,
 }
 
 impl Priority {
-    /// What an INVITE from `source` claims.
+    /// Returns the priority claim of an INVITE from `source`.
     pub(crate) fn claim(&self, source: IpAddr, message: &[u8]) -> Claim {
         if !self.from.iter().any(|net| net.contains(&source)) {
             return Claim::Ordinary;

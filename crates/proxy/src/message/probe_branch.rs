@@ -1,8 +1,8 @@
-//! The branch of a probe: which of those that this process has sent.
+//! The branch of a probe: it identifies one of the probes that this process has sent.
 //!
-//! `z9hG4bK` and 28 characters (21 bytes): version, shard, process, place in the shard's list of
-//! those who are probed, number of the probe, MAC. The MAC covers the address of the back end:
-//! nobody else can answer for it.
+//! `z9hG4bK` and 28 characters (21 bytes): version, shard, process, index in the shard's list of
+//! probed back ends, number of the probe, MAC. The MAC covers the address of the back end, so that
+//! no other element can answer for it.
 
 use std::net::SocketAddr;
 
@@ -17,19 +17,19 @@ const CONTENT: usize = 13;
 const RAW: usize = CONTENT + 8;
 const ENCODED: usize = RAW / 3 * 4;
 
-/// What the branch of a probe says of it.
+/// The content of the branch of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeBranch {
-    /// The shard that has sent it.
+    /// The shard that sent the probe.
     pub(crate) shard: u8,
-    /// Where it stands in the list of those who are probed.
+    /// The index of the back end in the list of probed back ends.
     pub(crate) place: u32,
-    /// Which probe of that back end.
+    /// The number of the probe at that back end.
     pub(crate) number: u32,
 }
 
 impl ProbeBranch {
-    /// The branch of a probe of `backend`.
+    /// Returns the branch of a probe of `backend`.
     pub(crate) fn encode(&self, keys: &Keys, backend: SocketAddr) -> BranchText {
         let mut raw = [0; RAW];
         raw[0] = VERSION << 4;
@@ -42,7 +42,7 @@ impl ProbeBranch {
         BranchText::of(&raw)
     }
 
-    /// The branch in `text`, if this process made it for a probe of `backend`.
+    /// Returns the branch in `text` if this process made it for a probe of `backend`.
     pub(crate) fn decode(text: &[u8], keys: &Keys, backend: SocketAddr) -> Option<Self> {
         let encoded = text.strip_prefix(COOKIE).filter(|encoded| encoded.len() == ENCODED)?;
         let mut raw = [0; RAW];

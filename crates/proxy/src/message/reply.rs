@@ -1,4 +1,4 @@
-//! Replies that the proxy makes itself, without keeping any state.
+//! Stateless replies: responses that the proxy itself generates without keeping state.
 
 use arrayvec::ArrayVec;
 use memchr::memmem;
@@ -12,14 +12,15 @@ use crate::keys::text64::{encode, text_len};
 use crate::message::batching::sequence_of;
 use crate::rejection::Hints;
 
-/// Begins every To-tag of ours, so that an ACK to a back end's response costs no hash.
+/// The prefix of every To-tag of ours. It lets us skip the hash for an ACK to a back end's
+/// response.
 const PREFIX: &[u8] = b"tg";
 const TAG: usize = PREFIX.len() + text_len(size_of::<u64>());
 
-/// The To-tag of our reply to a request with this branch and Call-ID: a keyed hash,
-/// so that we know its ACK without having kept anything. RFC 3261 §8.2.7: "To header tags
-/// MUST be generated for responses in a stateless manner - in a manner that will generate
-/// the same tag for the same request consistently."
+/// Returns the To-tag of our reply to a request with this branch and Call-ID. It is a keyed hash,
+/// so we recognise the ACK without state. RFC 3261 §8.2.7: "To header tags MUST be generated for
+/// responses in a stateless manner - in a manner that will generate the same tag for the same
+/// request consistently."
 pub(crate) fn tag(keys: &Keys, call_id: &[u8], branch: &[u8]) -> [u8; TAG] {
     let mut text = [0; TAG];
     text[..PREFIX.len()].copy_from_slice(PREFIX);
@@ -28,8 +29,8 @@ pub(crate) fn tag(keys: &Keys, call_id: &[u8], branch: &[u8]) -> [u8; TAG] {
     text
 }
 
-/// The To-tag of our final reply in the transaction with this identity. Another than of a
-/// stateless reply: its ACK is for the transaction.
+/// Returns the To-tag of our final reply in the transaction with this identity. It differs from the
+/// tag of a stateless reply because its ACK belongs to the transaction.
 pub(crate) fn transaction_tag(keys: &Keys, identity: u64) -> [u8; TAG] {
     let mut text = [0; TAG];
     text[..PREFIX.len()].copy_from_slice(b"tx");
@@ -38,12 +39,12 @@ pub(crate) fn transaction_tag(keys: &Keys, identity: u64) -> [u8; TAG] {
     text
 }
 
-/// Whether an ACK with this To-tag acknowledges a reply of ours.
+/// Returns whether an ACK with this To-tag acknowledges a reply of ours.
 pub(crate) fn is_own_tag(keys: &Keys, to_tag: &[u8], call_id: &[u8], branch: &[u8]) -> bool {
     to_tag.starts_with(PREFIX) && to_tag == tag(keys, call_id, branch)
 }
 
-/// Whether `bytes` are an ACK to a reply of ours, which ends here.
+/// Returns whether `bytes` are an ACK to a reply of ours; such an ACK is not forwarded.
 pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
     may_have_own_tag(bytes)
         && scan_ack(bytes).is_some_and(|ack| {
@@ -51,8 +52,8 @@ pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
         })
 }
 
-/// Returns whether some parameter could have a value that begins as our To-tags do: most ACKs are
-/// for responses of back ends and need not be scanned.
+/// Returns whether the value of some parameter could begin with the prefix of our To-tags. Most
+/// ACKs are for responses of back ends and need not be scanned.
 ///
 /// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]" and "EQUAL = SWS "=" SWS ; equal".
 fn may_have_own_tag(bytes: &[u8]) -> bool {
@@ -60,16 +61,16 @@ fn may_have_own_tag(bytes: &[u8]) -> bool {
         .any(|at| matches!(bytes[..at].last(), Some(b'=' | b' ' | b'\t' | b'\r' | b'\n')))
 }
 
-/// RFC 3261 §20.35: the Server header of a reply by a proxy that calls itself `name`, if it does. "The
-/// Server header field contains information about the software used by the UAS to handle the request.
-/// Revealing the specific software version of the server might allow the server to become more
-/// vulnerable to attacks".
+/// Returns the Server header of a reply (RFC 3261 §20.35), unless `name`, the name of this proxy,
+/// is empty. "The Server header field contains information about the software used by the UAS to
+/// handle the request. Revealing the specific software version of the server might allow the server
+/// to become more vulnerable to attacks".
 pub(crate) fn server(name: &str) -> Option<(&'static str, &[u8])> {
     (!name.is_empty()).then_some(("Server", name.as_bytes()))
 }
 
-/// Writes a rejection of `received`, made of as little of it as will do, by a proxy that calls itself `name`;
-/// `None` if it is no request that can be answered.
+/// Writes a rejection of `received`, reading as little of it as possible. `name` is the name of
+/// this proxy. Returns `None` if the message is not a request that can be answered.
 pub(crate) fn rejection(
     keys: &Keys,
     name: &str,
@@ -81,7 +82,7 @@ pub(crate) fn rejection(
     if let Some(outline) = Outline::of(&received.bytes) {
         return rejection_of(keys, name, pool, received, &outline, status, hints);
     }
-    // The head alone, so that a wrong Content-Length is answered too.
+    // Parse only the head, so that a wrong Content-Length is answered too.
     let message = Message::parse_head(&received.bytes).ok()?;
     let may_be_answered = message.is_request() && message.method() != Some(Method::Ack);
     if !may_be_answered {
@@ -91,7 +92,7 @@ pub(crate) fn rejection(
     reply(keys, name, pool, received, &message, status, &hints.headers(&mut digits))
 }
 
-/// Does the same as [`rejection`] for the request with this outline.
+/// Writes a [`rejection`] of the request with this outline.
 pub(crate) fn rejection_of(
     keys: &Keys,
     name: &str,
@@ -102,7 +103,7 @@ pub(crate) fn rejection_of(
     hints: &Hints,
 ) -> Option<Transmit> {
     let scan = &outline.scan;
-    // RFC 3261 §17.1.1.3: nothing answers an ACK.
+    // RFC 3261 §17.1.1.3: an ACK gets no response.
     if matches!(scan.start, ScanStart::Request { method: Method::Ack, .. }) {
         return None;
     }
@@ -125,8 +126,8 @@ pub(crate) fn rejection_of(
     Some(Transmit { flow: Flow { remote, ..received.flow }, bytes, batching })
 }
 
-/// Writes a reply to `message`, which came as `received`; `None` if it has no usable Via or
-/// would not fit into a datagram.
+/// Writes a reply to `message`, which was received as `received`. Returns `None` if it has no
+/// usable Via or the reply would not fit into a datagram.
 pub(crate) fn reply(
     keys: &Keys,
     name: &str,
@@ -155,12 +156,12 @@ pub(crate) fn reply(
     Some(Transmit::new(Flow { remote, ..received.flow }, bytes))
 }
 
-/// Lengthens a reply of ours, who call ourselves `name`, to `length` bytes, at most [`PAD_MAX`]; one
-/// that is as long already stays as it is.
+/// Pads a reply of ours to `length` bytes, at most [`PAD_MAX`]; a reply that is long enough stays
+/// unchanged. `name` is the name of this proxy.
 ///
-/// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary
-/// amount of whitespace on either side of the colon". It stands before the value of Server,
-/// which nobody acts upon; without a name before that of Content-Length.
+/// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary amount
+/// of whitespace on either side of the colon". The padding stands before the value of Server, on
+/// which no element acts; without a name, before that of Content-Length.
 pub(crate) fn pad(reply: &mut Buffer, name: &str, length: usize) {
     let missing = length.min(PAD_MAX).saturating_sub(reply.len());
     let after = if name.is_empty() { LENGTH } else { END };
@@ -177,18 +178,18 @@ pub(crate) fn pad(reply: &mut Buffer, name: &str, length: usize) {
     }
 }
 
-/// Bytes to which a reply can be lengthened: what an Ethernet frame carries over IPv6.
+/// The largest length to which a reply can be padded: the payload of an Ethernet frame over IPv6.
 pub const PAD_MAX: usize = 1452;
 
 static SPACES: [u8; PAD_MAX] = [b' '; PAD_MAX];
 
-/// The end of every reply of ours, behind the value of Server.
+/// The end of every reply of ours, after the value of Server.
 const END: &[u8] = b"\r\nContent-Length: 0\r\n\r\n";
 
-/// The end of every reply of ours, from the value of Content-Length on.
+/// The end of every reply of ours, from the value of Content-Length.
 const LENGTH: &[u8] = b"0\r\n\r\n";
 
-/// What the proxy calls itself, unless it is told otherwise.
+/// The default name of the proxy in the Server header.
 pub(crate) const SERVER: &str = concat!("Tidegate/", env!("CARGO_PKG_VERSION"));
 
 #[cfg(test)]
@@ -225,7 +226,7 @@ mod tests {
         Some((transmit.flow, String::from_utf8(transmit.bytes.to_vec()).unwrap()))
     }
 
-    /// The same by way of the whole message.
+    /// Writes the rejection from the whole message, not from an outline.
     fn refused_in_full(text: &str) -> Option<(Flow, String)> {
         let pool = Pool::new();
         let message = Message::parse_head(text.as_bytes()).ok()?;
@@ -285,7 +286,7 @@ mod tests {
         ] {
             assert_eq!(refused(&INVITE.replacen(from, to, 1)), None, "{to:?}");
         }
-        // Without what an outline needs, an ACK is still an ACK.
+        // An ACK without the fields that an outline needs is still an ACK.
         let ack = INVITE.replacen("INVITE ", "ACK ", 1).replacen("Call-ID", "X", 1);
         assert_eq!(refused(&ack), None);
     }
@@ -339,7 +340,7 @@ mod tests {
         ] {
             assert!(!is_own_ack(&keys(), ack.replacen(from, to, 1).as_bytes()), "{to:?}");
         }
-        // RFC 3261 §25.1: white space may stand around the equals sign.
+        // RFC 3261 §25.1: whitespace may stand around the equals sign.
         for equal in ["tag = tg", "tag=\ttg", "tag =\r\n tg"] {
             assert!(is_own_ack(&keys(), ack.replacen("tag=tg", equal, 1).as_bytes()), "{equal:?}");
         }

@@ -1,4 +1,4 @@
-//! A request, read once.
+//! A request, parsed once.
 
 use tidegate_sip::{Essentials, Message, Method, Scheme, StartLine, Uri};
 
@@ -7,7 +7,7 @@ use crate::message::token::RouteToken;
 use crate::rejection::{DropReason, Rejection};
 use crate::target::Target;
 
-/// A request and what everybody needs of it, so that nothing is read twice.
+/// A request and the parts of it that several steps need, so that nothing is parsed twice.
 pub(crate) struct Request<'a> {
     pub(crate) message: &'a Message<'a>,
     pub(crate) method: Method,
@@ -16,26 +16,26 @@ pub(crate) struct Request<'a> {
     pub(crate) uri_text: &'a [u8],
     pub(crate) essentials: Essentials<'a>,
     pub(crate) max_forwards: Option<u32>,
-    /// What stays the same over all copies of it.
+    /// A hash that all copies of the request share.
     pub(crate) identity: u64,
-    /// It goes before others.
+    /// True if the request has priority over others.
     pub(crate) has_priority: bool,
-    /// Route values at the end that a strict router has put there and that stand in the
-    /// Request-URI again: none or one.
+    /// The number of Route values at the end that a strict router added and that now stand in the
+    /// Request-URI again: 0 or 1.
     pub(crate) restored: usize,
-    /// The route token that stood in the Request-URI then.
+    /// The route token that stood in the received Request-URI in that case.
     pub(crate) token: Option<RouteToken>,
-    /// The targets that the user or the name in its Request-URI or Route leads to, the first to be
-    /// tried first, once they are known.
+    /// The targets of the user or the name in its Request-URI or Route, in the order of attempts,
+    /// once they are known.
     pub(crate) targets: Vec<Target>,
-    /// The Request-URI for each of them, if they are contacts of a user.
+    /// The Request-URI for each target, if the targets are contacts of a user.
     pub(crate) contacts: Option<Box<Contacts>>,
-    /// The Request-URI as it goes on, if that is not as it came.
+    /// The Request-URI to forward, if it differs from the received one.
     pub(crate) cleaned: Option<Box<[u8]>>,
 }
 
 impl<'a> Request<'a> {
-    /// RFC 3261 §16.3: the checks that concern the request alone.
+    /// Reads a request and makes the checks of RFC 3261 §16.3 that need nothing but the request.
     pub(crate) fn read(message: &'a Message<'a>) -> Result<Self, Rejection> {
         let StartLine::Request { method, method_name, uri: uri_text } = message.start() else {
             return Err(Rejection::Drop(DropReason::Malformed));
@@ -61,7 +61,8 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
-    /// Replaces the Request-URI with that for the target at `index`, if it goes to a user.
+    /// Replaces the Request-URI with the URI for the target at `index`, if that is a contact of a
+    /// user.
     ///
     /// RFC 3261 §16.6 item 2: "The Request-URI in the copy's start line MUST be replaced with the
     /// URI for this target."
@@ -71,20 +72,20 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The Request-URI as it goes on.
+    /// Returns the Request-URI to forward.
     pub(crate) fn uri_as_sent(&self) -> &[u8] {
         self.cleaned.as_deref().unwrap_or(self.uri_text)
     }
 
     pub(crate) fn check_uri(&self) -> Result<(), Rejection> {
-        // Item 2: "If the Request-URI has a URI whose scheme is not understood by the
-        // proxy, the proxy SHOULD reject the request with a 416". `sips` asks for TLS on
-        // every hop (§26.2.2), which UDP is not.
+        // Item 2: "If the Request-URI has a URI whose scheme is not understood by the proxy, the
+        // proxy SHOULD reject the request with a 416". `sips` asks for TLS on every hop (§26.2.2),
+        // which UDP cannot provide.
         if !matches!(self.uri.scheme, Scheme::Sip | Scheme::Tel | Scheme::Urn) {
             return Err(Rejection::Reply(416, "scheme is not served"));
         }
-        // RFC 3261 §19.1.1, table 1: no headers in a Request-URI. They would be read as
-        // header fields by somebody behind us, a Route among them.
+        // RFC 3261 §19.1.1, table 1: no headers in a Request-URI. An element behind us could read
+        // them as header fields, such as a Route.
         if self.uri.headers.is_some() {
             return Err(Rejection::Reply(400, "headers in the Request-URI"));
         }

@@ -1,12 +1,12 @@
-//! What a Request-URI must not say when it goes on: RFC 3261 §16.4 and §16.6 item 2.
+//! Removal of parts that a forwarded Request-URI must not have: RFC 3261 §16.4 and §16.6 item 2.
 
 use tidegate_sip::{Scheme, Uri};
 
-/// The port of a SIP URI without one, RFC 3261 §19.1.2.
+/// The port of a SIP URI that names none, RFC 3261 §19.1.2.
 pub(crate) const PORT: u16 = 5060;
 
-/// The Request-URI as it goes on, if that is not as it came. `is_own_maddr` says that its `maddr`
-/// names us.
+/// Returns the Request-URI to forward if it differs from the received one. `is_own_maddr` says that
+/// its `maddr` names us.
 pub(crate) fn cleaned(uri: &Uri<'_>, is_own_maddr: bool) -> Option<Vec<u8>> {
     let params = uri.params.text();
     if uri.scheme != Scheme::Sip {
@@ -17,8 +17,8 @@ pub(crate) fn cleaned(uri: &Uri<'_>, is_own_maddr: bool) -> Option<Vec<u8>> {
         // they MUST be removed." By table 1 of §19.1.1 that is `method`.
         name.eq_ignore_ascii_case(b"method") || is_own_maddr && name.eq_ignore_ascii_case(b"maddr")
     };
-    // By the same table headers are not allowed either. The Request-URI of a request that comes is
-    // rejected for them; that from the Route of a strict router loses them.
+    // By the same table headers are not allowed either. A received Request-URI with headers is
+    // rejected; one restored from the Route of a strict router loses them.
     if uri.headers.is_none() && !uri.params.iter().any(|param| goes(param.name)) {
         return None;
     }

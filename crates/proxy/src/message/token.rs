@@ -1,13 +1,14 @@
 //! The route token: the user part of our Record-Route URI.
 //!
-//! It names the back end of a dialog by address, the shard that counts the call, the minute
-//! when it was made, and the flow of the other party (RFC 5626 §5.2), under a MAC that covers the Call-ID; and which of our keys made that, for they
-//! are rotated. A mid-dialog request carries it back in its Route (RFC 3261 §12.2.1.1), so it finds
-//! its back end after a restart, or at another instance with the same secret. Bound to the Call-ID,
-//! a token taken from one call opens no other; and [after a day](AGE_MAX) it opens nothing by
-//! itself, for its call may be over. It is a hint where to go, not a permission to go anywhere:
-//! only configured back ends are honoured. All but version and key is encrypted ([`Keyed::veil`]):
-//! the addresses behind us are nobody else's business.
+//! It holds the address of the dialog's back end, the shard that counts the call, the minute when
+//! the token was made, and the flow of the other party (RFC 5626 §5.2). It also names the key of
+//! its MAC, because keys are rotated. The MAC covers the Call-ID too. An in-dialog request carries
+//! the token back in its Route (RFC 3261 §12.2.1.1), so the request finds its back end after a
+//! restart, or at another instance with the same secret. Because of the Call-ID, a token taken from
+//! one call is not valid in another. [After a day](AGE_MAX) the token alone proves nothing, since
+//! its call may be over. It is a hint where to route, not a permission: only configured back ends
+//! are honoured. All but version and key is encrypted ([`Keyed::veil`]), so that the addresses
+//! behind us stay hidden.
 //!
 //! [`Keyed::veil`]: crate::keys::Keyed::veil
 
@@ -21,20 +22,20 @@ use crate::keys::text64::{decode, encode, text_len};
 use crate::keys::{CONNECTION_NAME, Keys};
 
 const VERSION: u8 = 4;
-/// Version of tokens without the flow of the other party.
+/// Version of tokens that lack the flow of the other party.
 const VERSION_WITHOUT_PEER: u8 = 3;
-/// Version of tokens that are not encrypted and have no age.
+/// Version of tokens that are not encrypted and have no time.
 const VERSION_WITHOUT_AGE: u8 = 2;
-/// Version, and mark of the key.
+/// Version and key mark.
 const HEAD: usize = 2;
-/// Shard, minute, kind, and listener.
+/// Shard, minute, kind and listener.
 const FIXED: usize = 1 + 4 + 1 + 1;
-/// IPv6 address, and port.
+/// IPv6 address and port.
 const ADDRESS_MAX: usize = 16 + 2;
 const MAC: usize = 8;
 const RAW_MAX: usize = HEAD + FIXED + 2 * ADDRESS_MAX + CONNECTION_NAME + MAC;
 
-/// Bits of the kind: the address of the back end, or of the peer, is one of IPv6.
+/// Bits of the kind: the address of the back end, or of the peer, is an IPv6 address.
 const BACKEND_V6: u8 = 1;
 const PEER_V6: u8 = 2;
 /// The peer is behind address translation.
@@ -43,58 +44,59 @@ const IS_TRANSLATED: u8 = 4;
 const IS_USER: u8 = 8;
 /// The peer has a connection.
 const IS_CONNECTED: u8 = 128;
-/// Where the number of the transport to the back end begins, and its bits.
+/// Shift and mask of the transport to the back end, within the kind.
 const TRANSPORT: u32 = 4;
 const TRANSPORT_BITS: u8 = 7;
 const ENCODED_MAX: usize = text_len(RAW_MAX);
 
-/// How long a token opens something by itself: as long as the longest [session](crate::dialog::calls), and
-/// as keys are kept after their use. A call that the table still knows by its dialog goes on.
+/// The age up to which a token alone is proof: as long as the longest
+/// [session](crate::dialog::calls), and as keys are kept after their use. A call that the table
+/// still knows by its dialog continues.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// The beginning of 2025, in minutes of Unix time. A clock that shows less was not set.
+/// The beginning of 2025, in minutes of Unix time. A clock before this time was never set.
 const SET_SINCE: u32 = 28_928_160;
 
-/// A time in tokens: minutes of Unix time.
+/// A time in tokens, in minutes of Unix time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Minutes(pub(crate) u32);
 
 impl Minutes {
-    /// The time at `now`, if it was `start` of Unix time at [`Timestamp::ZERO`].
+    /// Returns the time at `now`, if Unix time was `start` at [`Timestamp::ZERO`].
     pub(crate) fn at(start: Duration, now: Timestamp) -> Self {
         let minutes = (start + now.since(Timestamp::ZERO)).as_secs() / 60;
         Self(u32::try_from(minutes).unwrap_or(u32::MAX))
     }
 }
 
-/// A token's content.
+/// The content of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RouteToken {
-    /// The shard that holds the call.
+    /// The shard that has the call.
     pub(crate) shard: u8,
     /// The back end of the dialog.
     pub(crate) backend: SocketAddr,
     /// The transport to it.
     pub(crate) transport: Transport,
-    /// Time at which it was made.
+    /// The time when the token was made.
     pub(crate) made: Minutes,
     /// The other party of the dialog; `None` in a token of an earlier version.
     pub(crate) peer: Option<PeerFlow>,
-    /// Whether a look-up led there: no back end is at the address, but a user.
+    /// True if a look-up found the address: it belongs to a user, not to a back end.
     pub(crate) is_user: bool,
 }
 
-/// The flow of the party that is no back end: where it sent its request from, or where a request
-/// was sent to it.
+/// The flow of the party that is not a back end: the flow on which its request arrived, or on which
+/// a request was sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerFlow {
     /// The listener on its side.
     pub(crate) listener: u8,
-    /// Its address, as responses go there.
+    /// Its address, to which responses are sent.
     pub(crate) remote: SocketAddr,
-    /// Its connection with this process, if it came on a stream.
+    /// Its connection to this process, if it uses a stream.
     pub(crate) connection: Option<ConnectionId>,
-    /// Whether its Via named another address than the one it sent from.
+    /// True if its Via named an address other than its source address.
     pub(crate) is_translated: bool,
 }
 
@@ -138,7 +140,7 @@ impl RouteToken {
         text
     }
 
-    /// The token in `text`, if one of our keys made it for this Call-ID.
+    /// Returns the token in `text` if one of our keys made it for this Call-ID.
     pub(crate) fn decode(text: &[u8], keys: &Keys, call_id: &[u8]) -> Option<Self> {
         let mut raw = [0; RAW_MAX];
         let len = decode(text, &mut raw)?;
@@ -155,7 +157,7 @@ impl RouteToken {
         }
         let (&shard, rest) = content[HEAD..].split_first()?;
         let (made, rest) = match version {
-            // Its age is not known.
+            // The age is not known.
             VERSION_WITHOUT_AGE => (0, rest),
             VERSION | VERSION_WITHOUT_PEER => {
                 let (made, rest) = rest.split_first_chunk()?;
@@ -189,16 +191,16 @@ impl RouteToken {
         }
     }
 
-    /// Returns the flow of the other party as `shard` can use it: only the shard in the token has its
-    /// connection.
+    /// Returns the flow of the other party as `shard` can use it: only the shard in the token has
+    /// the connection.
     pub(crate) fn peer_at(&self, shard: u16) -> Option<PeerFlow> {
         let peer = self.peer?;
         let is_here = u16::from(self.shard) == shard;
         Some(PeerFlow { connection: peer.connection.filter(|_| is_here), ..peer })
     }
 
-    /// Returns whether it alone proves that a request belongs to a call. A token made by a clock
-    /// that was not set, or that is ahead of ours, counts as fresh.
+    /// Returns whether the token alone proves that a request belongs to a call. A token counts as
+    /// fresh if its clock was not set or is ahead of ours.
     pub(crate) fn is_fresh(&self, now: Minutes) -> bool {
         let Minutes(made) = self.made;
         let age = Duration::from_secs(u64::from(now.0.saturating_sub(made)) * 60);
@@ -230,7 +232,7 @@ mod tests {
     use super::*;
     use crate::keys::{Secret, TokenKey, TokenKeys};
 
-    /// Keys whose versions are their bytes.
+    /// Makes keys whose version equals their bytes.
     fn keys(current: u8, others: &[u8]) -> Keys {
         let key = |byte: u8| TokenKey { version: byte.into(), key: [byte; 32] };
         let others = others.iter().map(|&byte| key(byte)).collect();

@@ -1,13 +1,13 @@
-//! The branch of a request that we forward with a transaction: which transaction it is.
+//! The branch of a request that we forward with a transaction: it identifies the transaction.
 //!
 //! `z9hG4bK` and 40 characters (30 bytes): version and listener, shard, process, identity of the
-//! received request, tag of the target, hash for the detection of loops, MAC. The first two parts
-//! of three find the response context and its branch; the process says whether that may be one of
-//! ours. After a restart there is no such context, and the response goes back as one that was
-//! forwarded without state does.
+//! received request, tag of the target, hash for loop detection, MAC. The shard and the identity
+//! find the response context, the tag its branch. The process tells whether the context can be one
+//! of ours: after a restart it does not exist, and the response is forwarded like one whose request
+//! was forwarded without state.
 //!
-//! All of it can be derived again from a CANCEL of the request, from its target and from the number
-//! of the process: so a process can cancel what the one before it has sent (see `lost`).
+//! All parts can be derived again from a CANCEL of the request, from its target and from the
+//! process number. So a process can cancel a request that its predecessor sent (see `lost`).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -22,33 +22,33 @@ const CONTENT: usize = 22;
 const RAW: usize = CONTENT + 8;
 const ENCODED: usize = RAW / 3 * 4;
 
-/// What the branch of a client transaction says of it.
+/// The content of the branch of a client transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TransactionBranch {
-    /// The listener where the request came in.
+    /// The listener that received the request.
     pub(crate) listener: u8,
-    /// The shard that holds it.
+    /// The shard that has the transaction.
     pub(crate) shard: u8,
-    /// The process that has made it.
+    /// The process that made the branch.
     pub(crate) process: ProcessMark,
-    /// Keyed hash of the received branch: names the response context.
+    /// Keyed hash of the received branch; it identifies the response context.
     pub(crate) identity: u64,
-    /// Which of the branches there.
+    /// The branch within that context.
     pub(crate) tag: TargetTag,
-    /// RFC 5393 §4.2: the same whenever the same request comes by.
+    /// The loop hash of RFC 5393 §4.2: equal each time the same request arrives.
     pub(crate) loop_hash: u32,
 }
 
-/// Names one of the targets of a request.
+/// Identifies one target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TargetTag([u8; 5]);
 
 impl TargetTag {
-    /// The tag of `target` in the transaction with this identity; `nth` counts its branches to the
-    /// same address.
+    /// Returns the tag of `target` in the transaction with this identity; `nth` counts its branches
+    /// to the same address.
     ///
-    /// It is a keyed hash: it does not show the address, and whoever gets one branch of a request
-    /// can tell the tag of no other.
+    /// It is a keyed hash. It does not reveal the address, and a receiver of one branch of a
+    /// request cannot derive the tag of another.
     pub(crate) fn of(keys: &Keys, identity: u64, target: SocketAddr, nth: u8) -> Self {
         let [p0, p1] = target.port().to_be_bytes();
         let (identity, end) = (identity.to_be_bytes(), [p0, p1, nth]);
@@ -62,7 +62,7 @@ impl TargetTag {
 }
 
 impl TransactionBranch {
-    /// The branch of a request whose response goes to `target`.
+    /// Returns the branch of a request whose response goes to `target`.
     pub(crate) fn encode(&self, keys: &Keys, target: SocketAddr) -> BranchText {
         let mut raw = [0; RAW];
         raw[0] = VERSION << 4 | self.listener;
@@ -76,24 +76,24 @@ impl TransactionBranch {
         BranchText::of(&raw)
     }
 
-    /// The branch in `text`, if our key made it for a response that goes to `target`.
+    /// Returns the branch in `text` if our key made it for a response that goes to `target`.
     pub(crate) fn decode(text: &[u8], keys: &Keys, target: SocketAddr) -> Option<Self> {
         let (content, mac) = Self::read(text)?;
         (mac == self::mac(keys, &content, target)).then(|| Self::of(&content))
     }
 
-    /// What the branch in `text` claims to be, by anybody's word.
+    /// Returns the content of the branch in `text` without checking its MAC.
     pub(crate) fn claimed(text: &[u8]) -> Option<Self> {
         let (content, _) = Self::read(text)?;
         Some(Self::of(&content))
     }
 
-    /// Returns whether this process has made it, and not one before it, or another instance.
+    /// Returns whether this process made the branch, not a previous one or another instance.
     pub(crate) fn is_own(&self, keys: &Keys) -> bool {
         self.process == keys.process
     }
 
-    /// Content and MAC.
+    /// Returns content and MAC.
     fn read(text: &[u8]) -> Option<([u8; CONTENT], u64)> {
         let encoded = text.strip_prefix(COOKIE).filter(|encoded| encoded.len() == ENCODED)?;
         let mut raw = [0; RAW];

@@ -1,4 +1,4 @@
-//! Entries of the call table as operators see them.
+//! Entries of the call table in the form shown to operators.
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -16,14 +16,14 @@ pub struct CallEntry {
     pub state: CallState,
     /// The time since the entry was made, in whole seconds.
     pub age: Duration,
-    /// The time after which the entry is removed if no further message of the call comes.
+    /// The time until the entry is removed, unless another message of the call arrives.
     pub left: Duration,
-    /// The network that the first request came from: one IPv4 address, or the /64 of an IPv6
+    /// The network of the source of the first request: one IPv4 address, or the /64 of an IPv6
     /// address; `None` if it is not known.
     pub source: Option<IpNet>,
     /// The tier of service.
     pub tier: Tier,
-    /// Whether the call counts in `calls_max` of its back end.
+    /// True if the call counts in `calls_max` of its back end.
     pub is_counted: bool,
 }
 
@@ -41,22 +41,22 @@ pub struct BackendOfCall {
 /// The state of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallState {
-    /// A request that begins no call, such as REGISTER or OPTIONS.
+    /// A request that starts no call, such as REGISTER or OPTIONS.
     Single,
     /// The INVITE was forwarded and has no final response.
     Trying,
-    /// The INVITE has a 2xx, and no ACK came.
+    /// The INVITE has a 2xx, and no ACK has arrived.
     Unacknowledged,
     /// The call is established.
     Established,
     /// A BYE was forwarded and has no final response.
     Ending,
-    /// The call is over; the entry is kept for repetitions.
+    /// The call is over; the entry is kept for retransmissions.
     Ended,
 }
 
 impl CallState {
-    /// The name in JSON.
+    /// Returns the name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Single => "single",
@@ -69,7 +69,7 @@ impl CallState {
     }
 }
 
-/// The answer of a shard to the last question for a call, until it is taken.
+/// The answer of a shard to the last query for a call, until an operator takes it.
 #[derive(Debug, Default)]
 pub struct CallAnswer(Mutex<Option<Answered>>);
 
@@ -80,14 +80,15 @@ struct Answered {
 }
 
 impl CallAnswer {
-    /// Takes the entries of the call with this Call-ID; `None` if the shard has not answered.
+    /// Takes the entries of the call with this Call-ID; `None` if the shard has not answered the
+    /// query.
     pub fn take(&self, call_id: &[u8]) -> Option<Vec<CallEntry>> {
         let mut answer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         answer.take_if(|answer| *answer.call_id == *call_id).map(|answer| answer.entries)
     }
 
-    /// Puts an answer in the place of the last one. The shard waits for no reader: an answer that
-    /// comes while one reads is lost.
+    /// Replaces the last answer. The shard does not wait for readers: an answer that arrives during
+    /// a read is lost.
     pub(crate) fn put(&self, call_id: &[u8], entries: Vec<CallEntry>) {
         if let Ok(mut answer) = self.0.try_lock() {
             *answer = Some(Answered { call_id: call_id.into(), entries });

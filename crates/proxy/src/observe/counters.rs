@@ -1,4 +1,4 @@
-//! What a shard counts. One writer, many readers.
+//! The counters of a shard. One writer, many readers.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::rejection::DropReason;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::resolution::ResolutionCounters;
 
-/// Statuses that the proxy itself answers with.
+/// The statuses of the replies that the proxy itself generates.
 pub const REPLIES: [u16; 21] = [
     100, 200, 400, 403, 404, 408, 416, 417, 420, 430, 440, 480, 481, 482, 483, 487, 500, 503, 504,
     505, 513,
@@ -31,82 +31,81 @@ pub struct Counters {
     refused: [Counter; Reason::ALL.len()],
     shed: [Counter; Class::ALL.len()],
     sojourns: [Histogram; 2],
-    /// What overload control sees and decides.
+    /// The signals and decisions of overload control.
     pub overload: Gauges,
-    /// What is in force of what operators can change.
+    /// The values in force of the settings that operators can change.
     pub in_force: InForce,
-    /// Some of what was refused.
+    /// A sample of the rejections.
     pub refusals: Refusals,
-    /// The entries of the call that an operator asked for last.
+    /// The entries of the call that an operator queried last.
     pub call: CallAnswer,
-    /// Messages that claim to belong to a call or a transaction, and do not.
+    /// Messages that claim to belong to a call or a transaction, but do not.
     pub strays: Counter,
-    /// Requests that repeat one seen before.
+    /// Retransmitted requests.
     pub retransmissions: Counter,
-    /// Requests forwarded.
+    /// Forwarded requests.
     pub requests_forwarded: Counter,
-    /// Responses forwarded.
+    /// Forwarded responses.
     pub responses_forwarded: Counter,
-    /// Requests sent again because nothing answered them, our CANCELs among them.
+    /// Requests retransmitted because no response came, our CANCELs among them.
     pub requests_resent: Counter,
     /// Probes of back ends.
     pub probes: Counter,
-    /// Those of them that were sent out of turn, because something spoke against the back end.
+    /// Probes sent ahead of schedule because of evidence against the back end.
     pub questions: Counter,
-    /// Responses sent again, for a repeated request or because no ACK came.
+    /// Responses retransmitted, for a repeated request or because no ACK came.
     pub responses_resent: Counter,
-    /// Refused requests that were not tried once more, because the budget for that was spent.
+    /// Rejected requests that were not tried again because the failover budget was spent.
     pub failovers_denied: Counter,
-    /// Responses not sent because their target has not shown that it receives any, and the request
-    /// was short.
+    /// Responses not sent because their target has not shown that it receives messages, and the
+    /// request was short (protection against amplification).
     pub responses_withheld: Counter,
-    /// Repetitions of back ends' requests not sent to a caller that has never shown that it receives
-    /// what is sent to it.
+    /// Retransmissions of back ends' requests not sent to a caller that has never shown that it
+    /// receives messages.
     pub requests_withheld: Counter,
-    /// Branches cancelled by us.
+    /// Branches that we cancelled.
     pub cancels: Counter,
-    /// Transactions that ended without what they waited for.
+    /// Transactions that ended by a timeout.
     pub timeouts: Counter,
-    /// Server transactions that live now.
+    /// Current server transactions.
     pub server_transactions: Counter,
-    /// Client transactions that live now.
+    /// Current client transactions.
     pub client_transactions: Counter,
-    /// New calls and single requests that were routed, by the tier in which they are served.
+    /// New calls and single requests that were routed, by tier of service.
     served: [Counter; Tier::ALL.len()],
-    /// Messages handed to another shard.
+    /// Messages handed off to another shard.
     pub crossings: Counter,
-    /// Calls moved to another back end because theirs is down.
+    /// Calls moved to another back end because their own is down.
     pub moved: Counter,
-    /// Entries in the call table now.
+    /// Current entries in the call table.
     pub calls: Counter,
-    /// Transactions of calls that wait for a final response now.
+    /// Current transactions of calls that have no final response yet.
     pub transactions_open: Counter,
-    /// Finished calls forgotten early to make room.
+    /// Finished calls evicted early to make room.
     pub calls_evicted: Counter,
-    /// Answered calls that nobody ended: given up when their session had expired, or after the
-    /// idle time.
+    /// Answered calls without a BYE, removed when their session expired or after the idle time.
     pub calls_abandoned: Counter,
-    /// Calls refused because the call table is full of calls that are not over.
+    /// Calls rejected because the call table is full of calls in progress.
     pub calls_refused: Counter,
-    /// New calls refused because their source has its share of the call table.
+    /// New calls rejected because their source has used its share of the call table.
     pub calls_over_share: Counter,
-    /// New requests refused because the table of transactions is full.
+    /// New requests rejected because the transaction table is full.
     pub transactions_refused: Counter,
-    /// New requests refused because their source has its share of that table.
+    /// New requests rejected because their source has used its share of the transaction table.
     pub transactions_over_share: Counter,
-    /// Bytes that transactions hold now.
+    /// Bytes that transactions use now.
     pub transaction_bytes: Counter,
-    /// Bytes that they may hold.
+    /// The most bytes that transactions may use.
     pub transaction_bytes_max: Counter,
-    /// Messages waiting in the class queues now.
+    /// Messages that wait in the class queues now.
     pub queued: Counter,
-    /// Requests that wait for a name or a look-up now.
+    /// Requests that wait for a DNS answer or a look-up now.
     pub parked: Counter,
-    /// Times that requests were parked until an answer came.
+    /// Times that a request was parked until an answer came.
     pub parked_all: Counter,
-    /// Names in requests, and what became of them.
+    /// Resolutions of names in requests, by outcome.
     pub resolution: Arc<ResolutionCounters>,
-    /// Look-ups, and what became of them.
+    /// Look-ups of users, by outcome.
     pub lookups: Arc<LookupCounters>,
 }
 
@@ -121,43 +120,44 @@ impl Default for ByReason {
 }
 
 impl Counters {
-    /// Messages received of a class, counted before any is refused.
+    /// Returns the counter of messages received of a class, counted before any is rejected.
     pub fn received(&self, class: Class) -> &Counter {
         &self.received[class as usize]
     }
 
-    /// Messages dropped for a reason.
+    /// Returns the counter of messages dropped for a reason.
     pub fn dropped(&self, why: DropReason) -> &Counter {
         &self.dropped[why as usize]
     }
 
-    /// New work refused for a reason.
+    /// Returns the counter of new work rejected for a reason.
     pub fn refused(&self, why: Reason) -> &Counter {
         &self.refused[why as usize]
     }
 
-    /// Messages of a class that belong to work that was begun and were not admitted: where
-    /// those are shed too.
+    /// Returns the counter of shed messages of a class that belong to work in progress, in
+    /// configurations that shed those too.
     pub fn shed(&self, class: Class) -> &Counter {
         &self.shed[class as usize]
     }
 
-    /// Times from arrival to the start of service, of new work or of all else that was served.
+    /// Returns the times from arrival to the start of service: of new work, or of all other
+    /// messages.
     pub fn sojourns(&self, is_new: bool) -> &Histogram {
         &self.sojourns[usize::from(!is_new)]
     }
 
-    /// New calls and single requests that were routed to be served in a tier.
+    /// Returns the counter of new calls and single requests routed for service in a tier.
     pub fn served(&self, tier: Tier) -> &Counter {
         &self.served[tier as usize]
     }
 
-    /// Replies made with a status of [`REPLIES`]; any other is counted as 400.
+    /// Returns the counter of replies with a status of [`REPLIES`]; any other status counts as 400.
     pub fn replied(&self, status: u16) -> &Counter {
         &self.replied[place(status)]
     }
 
-    /// Replies made with a status of [`REPLIES`] for a reason.
+    /// Returns the counter of replies with a status of [`REPLIES`] for a reason.
     pub fn replied_for(&self, status: u16, reason: ReplyReason) -> &Counter {
         &self.replied_for[place(status)].0[reason.index()]
     }
@@ -170,7 +170,7 @@ impl Counters {
     }
 }
 
-/// The place of a status in [`REPLIES`]; that of 400 for any that is not there.
+/// Returns the index of a status in [`REPLIES`]; the index of 400 if it is not there.
 fn place(status: u16) -> usize {
     let known = REPLIES.iter().position(|&known| known == status);
     debug_assert!(known.is_some(), "{status} is to be counted, so it belongs to them");

@@ -1,4 +1,4 @@
-//! What overload control sees and decides, for those who watch.
+//! Gauges that publish the signals and decisions of overload control.
 
 use std::time::Duration;
 
@@ -7,79 +7,80 @@ use tidegate_world::{Counter, Timestamp};
 
 use crate::message::class::Class;
 
-/// A copy of a gate's signals and its law's decisions, published every few milliseconds while
-/// there is anything to do. At rest it is as old as [`published`](Self::published) says, but for
-/// the counts of new work.
+/// A copy of a gate's signals and its law's decisions, published every few milliseconds under load.
+/// An idle shard publishes only the counts of new work; the age of the rest follows from
+/// [`published`](Self::published).
 #[derive(Debug, Default)]
 pub struct Gauges {
-    /// When it was published, in ns since the driver's start.
+    /// The time of publication, in ns since the start of the driver.
     pub published: Counter,
-    /// Occupied time of the processor since the start, in ns.
+    /// Busy time of the processor since the start, in ns.
     pub occupied: Counter,
-    /// Fill of the fullest receive buffer, in millionths.
+    /// Fill level of the fullest receive buffer, in millionths.
     pub socket_fill: Counter,
-    /// Share of new work that is refused, in millionths, by bucket: a gauge that nobody has set
-    /// yet says that nothing is.
+    /// Share of new work that is rejected, in millionths, by bucket. The initial value, zero, means
+    /// that nothing is rejected.
     pub refusing: [Counter; Bucket::ALL.len()],
-    /// Share of the messages of a class that is refused, in millionths.
+    /// Share of the messages of a class that is rejected, in millionths.
     pub refusing_of_class: [Counter; Class::ALL.len()],
-    /// Rate at which the queue of new calls is released, in thousandths of calls/s; zero when
-    /// it is not paced.
+    /// Rate at which the queue of new calls is released, in thousandths of calls/s; zero if it is
+    /// not paced.
     pub release: Counter,
-    /// 1 while the newest of the new calls is taken first, else 0.
+    /// 1 while the newest new call is served first, else 0.
     pub newest_first: Counter,
-    /// What has waited longer is refused when its turn comes, in ns; zero when nothing is.
+    /// The longest wait, in ns: a message that has waited longer is rejected at its turn. Zero if
+    /// there is no limit.
     pub wait_max: Counter,
-    /// The rank below which new calls are refused, in millionths.
+    /// The rank below which new calls are rejected, in millionths.
     pub rank_floor: Counter,
     /// New work, by bucket.
     pub flows: [FlowCounters; Bucket::ALL.len()],
-    /// Sojourn of new work, in the last second.
+    /// Sojourn of new work in the last second.
     pub sojourn_of_new: SojournGauges,
-    /// Sojourn of all else, in the last second.
+    /// Sojourn of all other messages in the last second.
     pub sojourn_of_ongoing: SojournGauges,
-    /// Mean service time by class, in ns; zero before the first.
+    /// Mean service time by class, in ns; zero before the first measurement.
     pub costs: [Counter; Class::ALL.len()],
-    /// Sessions that are served, in thousandths a second, as estimated.
+    /// Estimated rate of served sessions, in thousandths per second.
     pub session_rate: Counter,
-    /// Messages of a session, in thousandths, as estimated.
+    /// Estimated number of messages per session, in thousandths.
     pub session_length: Counter,
-    /// Sessions in what waits, in thousandths, as estimated.
+    /// Estimated number of sessions in the queues, in thousandths.
     pub sessions_waiting: Counter,
-    /// What all messages of a call take to serve, in ns; zero while that is not known.
+    /// Time to serve all messages of a call, in ns; zero while it is not known.
     pub call_cost: Counter,
-    /// What it takes to dispose of a call that is not admitted, in ns; zero while that is not
-    /// known.
+    /// Time to reject a call that is not admitted, in ns; zero while it is not known.
     pub refusal_cost: Counter,
-    /// The part of the capacity that no goodput can exceed at the load that is offered, in
-    /// millionths; zero while that is not known.
+    /// The part of the capacity that goodput cannot exceed at the offered load, in millionths; zero
+    /// while it is not known.
     pub bound: Counter,
-    /// Share of new INVITEs that the kernel is to drop, in millionths.
+    /// Share of new INVITEs that the kernel drops, in millionths.
     pub thinned: Counter,
-    /// Part of the processor that refusing takes, in millionths; zero unless it is bounded.
+    /// Part of the processor time spent on rejections, in millionths; zero unless it is bounded.
     pub refusing_load: Counter,
-    /// Share of new calls that is served without transactions where the pool's mode leaves the
-    /// choice, in millionths.
+    /// Share of new calls served without transactions, in millionths, in pools whose mode leaves
+    /// the choice.
     pub stateless: Counter,
-    /// Occupancy up to which none is, in millionths; zero where no pool's mode leaves the choice.
+    /// Occupancy up to which every call gets transactions, in millionths; zero if no pool's mode
+    /// leaves the choice.
     pub stateful_occupancy: Counter,
-    /// What all messages of a call take to serve in a tier, in ns, where the choice is left; zero
-    /// while that is not known.
+    /// Time to serve all messages of a call in a tier, in ns, where the mode leaves the choice;
+    /// zero while it is not known.
     pub tier_costs: [Counter; Tier::ALL.len()],
-    /// Decisions remembered.
+    /// Remembered decisions.
     pub remembered: Counter,
-    /// Decisions for which there was no room.
+    /// Decisions that were not remembered because there was no room.
     pub forgotten: Counter,
-    /// Sources of new work among which it is shared, by bucket.
+    /// Sources that share new work, by bucket.
     pub sources: [Counter; Bucket::ALL.len()],
-    /// The most that a source may have admitted, in thousandths of pieces a second, by bucket;
-    /// zero while each may have all.
+    /// The rate up to which each source is admitted, in thousandths of requests per second, by
+    /// bucket; zero while there is no limit.
     pub source_level: [Counter; Bucket::ALL.len()],
-    /// Times that a source was not told apart from others, for want of room.
+    /// Times that a source was merged with others because there was no room.
     pub sources_overflowed: Counter,
 }
 
-/// A [`Flow`], published.
+/// A published [`Flow`].
 #[derive(Debug, Default)]
 pub struct FlowCounters {
     /// [`Flow::arrived`].
@@ -94,16 +95,16 @@ pub struct FlowCounters {
     pub repeated: Counter,
 }
 
-/// A [`SojournWindow`], published; times in ns.
+/// A published [`SojournWindow`]; times in ns.
 #[derive(Debug, Default)]
 pub struct SojournGauges {
-    /// Messages.
+    /// The number of messages.
     pub count: Counter,
-    /// The least.
+    /// The shortest sojourn.
     pub min: Counter,
-    /// The mean.
+    /// The mean sojourn.
     pub mean: Counter,
-    /// The value that one in a hundred exceeds.
+    /// The sojourn that one message in a hundred exceeds.
     pub p99: Counter,
 }
 
@@ -161,7 +162,7 @@ impl Gauges {
         }
     }
 
-    /// The counts alone: what has come to rest must not be one short for ever.
+    /// Publishes only the counts, so that an idle shard does not show a stale count.
     pub(crate) fn publish_flows(&self, gate: &Gate) {
         for bucket in Bucket::ALL {
             self.flows[bucket as usize].publish(gate.signals().flow(bucket));

@@ -1,37 +1,37 @@
-//! What is in force of what operators can change, and what a shadow would do, for those who watch.
+//! Gauges of the settings that operators can change, and of the decisions of the shadow law.
 
 use std::time::Duration;
 
 use tidegate_control::{Bucket, Compared, Gate, Reading, Values, registry};
 use tidegate_world::{Counter, Timestamp};
 
-/// How long the occupancy is measured.
+/// The time over which occupancy is measured.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// What a shard has made of its orders.
+/// The state of a shard after its commands.
 #[derive(Debug, Default)]
 pub struct InForce {
-    /// Orders heeded.
+    /// Commands carried out.
     pub orders: Counter,
-    /// Orders not heeded: not understood, or for more back ends than there is room for.
+    /// Commands not carried out: not understood, or for more back ends than there is room for.
     pub not_heeded: Counter,
-    /// The version of the key that makes route tokens.
+    /// The version of the key that signs new route tokens.
     pub key_version: Counter,
-    /// The law: its place in the [registry](registry::LAWS), from 1; 0 before it is known.
+    /// The law: its index in the [registry](registry::LAWS), from 1; 0 before it is known.
     pub law: Counter,
-    /// The law of the shadow, likewise; 0 without one.
+    /// The shadow law, in the same way; 0 without a shadow.
     pub shadow: Counter,
-    /// Share of new work that the shadow would refuse, in millionths, by bucket.
+    /// Share of new work that the shadow law would reject, in millionths, by bucket.
     pub refusing_of_shadow: [Counter; Bucket::ALL.len()],
-    /// New work by what was done and what the shadow would have done, since it began.
+    /// New work by the real decision and the shadow's decision, since the shadow started.
     pub compared: [ComparedCounters; Bucket::ALL.len()],
     /// Occupancy of the processor in the last tenth of a second, in millionths.
     pub occupancy: Counter,
-    /// New calls that wait.
+    /// New calls in the queue.
     pub waiting: Counter,
 }
 
-/// A [`Compared`], published.
+/// A published [`Compared`].
 #[derive(Debug, Default)]
 pub struct ComparedCounters {
     /// [`Compared::both`].
@@ -71,7 +71,7 @@ impl ComparedCounters {
         self.neither.set(neither);
     }
 
-    /// What was published last.
+    /// Returns the last published values.
     pub fn get(&self) -> Compared {
         Compared {
             both: self.both.get(),
@@ -90,7 +90,8 @@ pub(crate) struct RecentOccupancy {
 }
 
 impl RecentOccupancy {
-    /// The processor was read at `now`. Returns the occupancy in the last window that is over.
+    /// Takes a reading of the processor at `now`. Returns the occupancy in the last completed
+    /// window.
     pub(crate) fn update(&mut self, now: Timestamp, newest: Reading) -> f64 {
         if now.since(self.since.at) >= WINDOW {
             self.last = newest.occupancy_since(self.since).unwrap_or(self.last);
@@ -119,7 +120,7 @@ mod tests {
         assert_eq!(read(100, 60), 0.6);
         assert_eq!(read(150, 110), 0.6);
         assert_eq!(read(200, 160), 1.0);
-        // After a rest the window is as long as that.
+        // After an idle time the window is as long as that time.
         assert_eq!(read(1200, 260), 0.1);
     }
 }

@@ -1,4 +1,4 @@
-//! The sample of rejections that is kept for operators.
+//! The sample of rejections kept for operators.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,47 +10,47 @@ use tidegate_world::{Counter, Timestamp};
 use crate::message::class::Class;
 use crate::rejection::reply_reason::ReplyReason;
 
-/// Bytes of a method and of a Call-ID that are kept.
+/// The most bytes kept of a method and of a Call-ID.
 pub(super) const METHOD_MAX: usize = 16;
 pub(super) const CALL_ID_MAX: usize = 128;
 
-/// Bytes of a From, a To and a Request-URI that are kept.
+/// The most bytes kept of a From, a To and a Request-URI.
 pub(super) const ADDRESS_MAX: usize = 128;
 
-/// A request that was rejected, and what is known of the moment.
+/// A rejected request and the conditions at that moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
-    /// When.
+    /// The time of the rejection.
     pub at: Timestamp,
-    /// The sender; of a request that had a transaction, where its responses go.
+    /// The address of the source; for a request with a transaction, the address to which its
+    /// responses go.
     pub source: SocketAddr,
     /// The class, if the request was rejected before it was read in full.
     pub class: Option<Class>,
-    /// The status of the response; `None` if the request was dropped in silence.
+    /// The status of the response; `None` if the request was dropped.
     pub status: Option<u16>,
     /// The method as it stands in the message, cut to 16 bytes.
     pub method: ArrayVec<u8, METHOD_MAX>,
     /// The Call-ID, cut to 128 bytes.
     pub call_id: ArrayVec<u8, CALL_ID_MAX>,
-    /// The values of From and To and the Request-URI, each cut to 128 bytes; empty if the message
-    /// could not be read.
+    /// The value of From, cut to 128 bytes; empty if the message could not be read.
     pub from: Box<[u8]>,
-    /// The same, of To.
+    /// The value of To, cut in the same way.
     pub to: Box<[u8]>,
-    /// The same, of the Request-URI.
+    /// The Request-URI, cut in the same way.
     pub uri: Box<[u8]>,
     /// The reason.
     pub reason: ReplyReason,
     /// The cause in words: the text of the Warning, if there was one.
     pub cause: &'static str,
-    /// The name of the pool to which the request was routed, if it came so far.
+    /// The name of the pool to which the request was routed, if it was routed before the rejection.
     pub pool: Option<Box<str>>,
     /// The load that the gate saw, if the gate rejected the request.
     pub load: Option<LoadThen>,
 }
 
 impl Refusal {
-    /// Returns whether the request has this Call-ID, as far as it is kept.
+    /// Returns whether the request has this Call-ID, as far as the kept bytes show.
     pub fn is_of(&self, call_id: &[u8]) -> bool {
         self.call_id[..] == call_id[..call_id.len().min(CALL_ID_MAX)]
     }
@@ -63,29 +63,30 @@ pub struct LoadThen {
     pub allowance: f64,
     /// Occupancy of the processor in the last tenth of a second, 0 to 1.
     pub occupancy: f64,
-    /// Sojourn of new work in the last second that was over, p99, in ns.
+    /// The 99th percentile of the sojourn of new work in the last completed second, in ns.
     pub sojourn_p99_ns: u64,
-    /// New calls that waited.
+    /// New calls in the queue.
     pub waiting: usize,
 }
 
-/// The latest of those that were kept. A shard writes, anybody reads: who reads holds up nobody.
+/// The latest sampled rejections. The shard writes and any thread reads; a reader never delays the
+/// shard.
 #[derive(Debug, Default)]
 pub struct Refusals {
     pub(super) kept: Mutex<VecDeque<Refusal>>,
-    /// Refusals that were to be kept while somebody read.
+    /// Rejections lost because a reader held the lock.
     pub missed: Counter,
 }
 
 impl Refusals {
-    /// All that are kept, the oldest first.
+    /// Returns all kept rejections, oldest first.
     pub fn list(&self) -> Vec<Refusal> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.iter().cloned().collect()
     }
 
     pub(super) fn keep(&self, refusal: Refusal, kept_max: usize) {
-        // A reader copies for some microseconds. The shard does not wait for it.
+        // A reader copies for a few microseconds. The shard does not wait for it.
         let Ok(mut kept) = self.kept.try_lock() else {
             self.missed.add(1);
             return;

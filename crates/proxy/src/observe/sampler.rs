@@ -14,7 +14,7 @@ use crate::message::class::Class;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::TraceSettings;
 
-/// A request that is rejected, of which nothing was read for the trace yet.
+/// A rejected request of which nothing has been read for the trace yet.
 pub(crate) struct Rejected<'a> {
     pub(crate) at: Timestamp,
     pub(crate) source: SocketAddr,
@@ -26,22 +26,22 @@ pub(crate) struct Rejected<'a> {
     pub(crate) pool: Option<&'a str>,
 }
 
-/// Selects the rejections that are kept: the first of each reason in every second.
+/// Selects the rejections to keep: the first of each reason in every second.
 pub(crate) struct Sampler {
     settings: TraceSettings,
     counters: Arc<Counters>,
-    /// By reason: the second, and how many were kept in it.
+    /// By reason: the current second and the number kept in it.
     kept: [(u64, u32); ReplyReason::ALL.len()],
 }
 
 impl Sampler {
-    /// A sampler that keeps what it selects in `counters`.
+    /// Makes a sampler that keeps what it selects in `counters`.
     pub(crate) fn new(settings: TraceSettings, counters: Arc<Counters>) -> Self {
         Self { settings, counters, kept: [(0, 0); _] }
     }
 
-    /// Keeps a rejection if it is selected. Reads the headers only then, and asks for the class and
-    /// the `load` only then.
+    /// Keeps a rejection if it is selected. Only then are the headers read, and the class and the
+    /// `load` computed.
     pub(crate) fn note(
         &mut self,
         rejected: &Rejected<'_>,
@@ -52,7 +52,7 @@ impl Sampler {
             return;
         }
         let load = load();
-        // The head alone: a wrong Content-Length is a reason to be here.
+        // Parse only the head: the rejection may be due to a wrong Content-Length.
         let message = Message::parse_head(bytes).ok();
         let value = |name| message.as_ref().and_then(|message| Some(message.field(name)?.value));
         let uri = message.as_ref().and_then(Message::request_uri);
@@ -94,28 +94,28 @@ impl Sampler {
     }
 }
 
-/// Keeps what the gate rejects, with the load that it saw.
+/// Keeps the gate's rejections, with the load that the gate saw.
 pub(crate) struct Trace {
     sampler: Sampler,
     occupancy: RecentOccupancy,
-    /// The status of the responses; `None` if what is rejected is dropped in silence.
+    /// The status of the responses; `None` if rejected messages are dropped silently.
     pub(crate) status: Option<u16>,
 }
 
 impl Trace {
-    /// A trace that keeps what it selects in `counters`.
+    /// Makes a trace that keeps what it selects in `counters`.
     pub(crate) fn new(settings: TraceSettings, counters: Arc<Counters>) -> Self {
         let sampler = Sampler::new(settings, counters);
         Self { sampler, occupancy: RecentOccupancy::default(), status: Some(503) }
     }
 
-    /// The processor was read.
+    /// Updates the occupancy after a reading of the processor.
     pub(crate) fn on_load(&mut self, now: Timestamp, gate: &Gate) {
         let occupancy = self.occupancy.update(now, gate.signals().processor);
         self.sampler.counters.in_force.occupancy.set((occupancy * 1e6) as u64);
     }
 
-    /// Records a message that was rejected, if it is selected.
+    /// Records a rejected message if it is selected.
     pub(crate) fn note(
         &mut self,
         now: Timestamp,
@@ -127,7 +127,7 @@ impl Trace {
         self.note_routed(now, received, class, reason, gate, None);
     }
 
-    /// Records the same of a message that was routed to the pool of this name.
+    /// Records a rejected message that was routed to the pool of this name.
     pub(crate) fn note_routed(
         &mut self,
         now: Timestamp,

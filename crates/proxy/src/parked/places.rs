@@ -1,4 +1,4 @@
-//! The places of parked requests, and who may take them.
+//! The places for parked requests, and how sources share them.
 
 use std::collections::BTreeMap;
 
@@ -10,38 +10,38 @@ use crate::shares::Amount;
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
-/// Places of a shard, and bytes of the buffers of the requests there.
+/// The places of a shard, and the bytes of the buffers of the requests there.
 const ALL: Amount = Amount { entries: 1024, bytes: 16 << 20 };
 
-/// Of these, strangers take so many at the most: requests of back ends and trusted sources find room
-/// however many strangers ask for users.
+/// The part of these that strangers may take, so that requests of back ends and trusted sources
+/// find room even if many strangers ask for users.
 const STRANGERS: Amount = Amount { entries: ALL.entries / 2, bytes: ALL.bytes / 2 };
 
-/// The source of a request, as places are shared among sources.
+/// The source of a request, as the sharing of places sees it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestSource {
-    /// Its address, or network of 64 bits of IPv6.
+    /// Its IPv4 address, or the /64 network of its IPv6 address.
     pub(super) network: u128,
-    /// Whether it is a stranger, and no back end or trusted source.
+    /// True if it is a stranger: neither a back end nor a trusted source.
     pub(crate) is_stranger: bool,
 }
 
 impl RequestSource {
-    /// Returns the source of what came on a flow.
+    /// Returns the source of a message that arrived on a flow.
     pub(crate) fn of(snapshot: &Snapshot, flow: &Flow) -> Self {
         let is_stranger = snapshot.addresses.origin(flow) == Origin::Stranger;
         Self { network: source_of(flow.remote.ip()), is_stranger }
     }
 }
 
-/// A holder of places: they are counted for both of a request.
+/// A holder of places. Each request counts at both of its holders: its source and its question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Holder {
     Source(u128),
     Question(Ticket),
 }
 
-/// The places that are taken.
+/// The taken places.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     taken: Amount,
@@ -50,19 +50,19 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Returns whether there is a place for a request of this source.
+    /// Returns whether there is a place for a request from this source.
     pub(super) fn has_room(&self, source: RequestSource) -> bool {
         let free = self.free(source);
         let is_any_free = free.entries > 0 && free.bytes > 0;
         is_any_free && !self.held(Holder::Source(source.network)).exhausts(free)
     }
 
-    /// Returns whether one more request, of this source, may wait for a question.
+    /// Returns whether one more request from this source may wait for a question.
     pub(super) fn has_room_for(&self, source: RequestSource, ticket: Ticket) -> bool {
         !self.held(Holder::Question(ticket)).exhausts(self.free(source))
     }
 
-    /// Takes a place for a request with a buffer of so many bytes.
+    /// Takes a place for a request with a buffer of this size.
     pub(super) fn take(&mut self, source: RequestSource, ticket: Ticket, bytes: usize) {
         self.taken.add(bytes);
         if source.is_stranger {
@@ -73,7 +73,7 @@ impl Places {
         }
     }
 
-    /// Gives back the place of such a request.
+    /// Gives back the place of a request with a buffer of this size.
     pub(super) fn give_back(&mut self, source: RequestSource, ticket: Ticket, bytes: usize) {
         self.taken.remove(bytes);
         if source.is_stranger {
@@ -96,7 +96,7 @@ impl Places {
         (self.taken, self.by_strangers) == (nothing, nothing) && self.held.is_empty()
     }
 
-    /// Returns the places that are free for a source.
+    /// Returns the free places that a source may use.
     fn free(&self, source: RequestSource) -> Amount {
         let free = ALL.without(self.taken);
         match source.is_stranger {
@@ -122,8 +122,8 @@ mod tests {
         RequestSource { network, is_stranger: false }
     }
 
-    /// Takes as many places as a source gets for requests of so many bytes, each with a question
-    /// that `question` says; returns their number.
+    /// Takes as many places as a source gets for requests of this size, each waiting for the
+    /// question that `question` returns; returns their number.
     fn fill(
         places: &mut Places,
         source: RequestSource,
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(fill(&mut places, stranger(1), 2048, own(1)), STRANGERS.entries / 2);
         assert_eq!(fill(&mut places, stranger(2), 2048, own(2)), STRANGERS.entries / 4);
         assert_eq!(fill(&mut places, trusted(3), 2048, own(3)), (ALL.entries - 384) / 2);
-        // Whoever has none has always a place, until there is none.
+        // A source that has no place always gets one, until all are taken.
         for source in 4.. {
             if fill(&mut places, stranger(source), 2048, own(source as u64)) == 0 {
                 break;

@@ -1,42 +1,42 @@
-//! The reasons for which messages are dropped.
+//! The reasons for dropping a message.
 
-/// Why a message was dropped without an answer.
+/// The reason why a message was dropped without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// Not SIP, and nothing in it that could be answered.
+    /// Not SIP, and without the parts that a response needs.
     Malformed,
-    /// A keepalive (RFC 5626 §3.5.1), which over UDP needs no answer.
+    /// A keepalive (RFC 5626 §3.5.1), which needs no answer over UDP.
     Keepalive,
     /// The queue of its class was full.
     QueueFull,
-    /// It repeats a request that waits for service.
+    /// A retransmission of a request that waits for service.
     Absorbed,
-    /// A response whose branch we did not make.
+    /// A response with a branch that we did not make.
     ForeignResponse,
-    /// A response to a transaction that is no longer, or never was.
+    /// A response to a transaction that has ended or never existed.
     StrayResponse,
-    /// A response that its transaction has had.
+    /// A response that its transaction has already received.
     RepeatedResponse,
-    /// A response that leads nowhere: no Via below ours, or one without address.
+    /// A response that cannot be forwarded: no Via below ours, or one without an address.
     LostResponse,
-    /// An ACK to a reply that we made, which ends there.
+    /// An ACK to a reply of ours; it is not forwarded.
     OwnAck,
-    /// An ACK that belongs to no call we know.
+    /// An ACK of an unknown call.
     UnknownAck,
-    /// Longer than a datagram once our headers are in it.
+    /// Longer than a datagram after our headers are added.
     TooLong,
-    /// Its sender is banned.
+    /// Its source is banned.
     Banned,
-    /// Within a call whose back end may be one that has no address yet.
+    /// In-dialog, for a back end that may have no address yet.
     Unresolved,
-    /// It claims to belong to a call and was not found to, and the queue of such was full.
+    /// Claimed to be in-dialog, could not be verified, and the queue for such messages was full.
     Unverified,
-    /// Beyond what may pass within one call.
+    /// Above the message limit of one call.
     CallFlood,
 }
 
 impl DropReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 15] = [
         Self::Malformed,
         Self::Keepalive,
@@ -55,7 +55,7 @@ impl DropReason {
         Self::CallFlood,
     ];
 
-    /// Its name in metrics.
+    /// Returns the name of the reason in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",

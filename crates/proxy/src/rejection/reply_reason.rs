@@ -6,7 +6,7 @@ use tidegate_control::Reason;
 pub(crate) const CALL_TABLE_FULL: &str = "call table is full";
 /// The text of the 503 when the transaction table has no room.
 pub(crate) const TRANSACTION_TABLE_FULL: &str = "transaction table is full";
-/// The texts of the 503 when a source has its share of a table.
+/// The texts of the 503 when a source has used its share of a table.
 pub(crate) const CALL_SHARE_USED: &str = "this source has used its share of the call table";
 pub(crate) const TRANSACTION_SHARE_USED: &str =
     "this source has used its share of the transaction table";
@@ -19,19 +19,19 @@ pub(crate) const LOOKUP_FAILED: &str = "the look-up of the user failed";
 /// The text of the 503 when the name of a back end has no address yet.
 pub(crate) const NO_ADDRESS: &str = "a back end has no address yet";
 
-/// The reason of a response that Tidegate itself generates: a value of the label `reason` in
-/// metrics, so there are few.
+/// The reason of a response that Tidegate itself generates. It is a value of the label `reason` in
+/// metrics, so there are few reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyReason {
-    /// The response rejects nothing: 100, the 200 to a CANCEL or an OPTIONS, 487.
+    /// No rejection: 100, the 200 to a CANCEL or an OPTIONS, 487.
     None,
     /// The request breaks the grammar.
     Malformed,
-    /// The source may not send there.
+    /// The source may not send to the address in the request.
     Relaying,
-    /// Nothing leads to the address or the name in the request.
+    /// No route, listener or address leads to the address or the name in the request.
     NoRoute,
-    /// Nobody answered in time.
+    /// No back end sent a final response in time.
     Timeout,
     /// The scheme of the Request-URI is not served.
     Scheme,
@@ -39,15 +39,15 @@ pub enum ReplyReason {
     Priority,
     /// Proxy-Require names an extension that Tidegate does not have.
     Extension,
-    /// Max-Breadth does not suffice.
+    /// Max-Breadth is too small.
     Breadth,
     /// The call is not known.
     NoCall,
-    /// The request has been here.
+    /// The request has been here before.
     Loop,
     /// Max-Forwards is used up.
     Hops,
-    /// Every back end that was tried answered 503, or could not be reached.
+    /// Every back end that was tried sent a 503 or was unreachable.
     Failed,
     /// The request is longer than a datagram.
     TooLong,
@@ -63,23 +63,23 @@ pub enum ReplyReason {
     Parked,
     /// No store has the user.
     NoUser,
-    /// The user has no contact that may be reached.
+    /// The user has no contact that may be used.
     NoContact,
     /// The look-up of the user failed, or took too long.
     Lookup,
-    /// The request belongs to a call, and overload control sheds those as well.
+    /// The request is in-dialog, and overload control sheds those too.
     Shed,
-    /// Any other.
+    /// Any other reason.
     Other,
-    /// The gate rejects the new work.
+    /// The gate rejected the new work.
     Work(Reason),
 }
 
-/// Reasons beside those of the gate.
+/// The number of reasons other than those of the gate.
 const OWN: usize = 24;
 
 impl ReplyReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; OWN + Reason::ALL.len()] = {
         let mut all = [Self::None; OWN + Reason::ALL.len()];
         let own = [
@@ -116,7 +116,7 @@ impl ReplyReason {
         all
     };
 
-    /// Returns its place in [`ALL`](Self::ALL).
+    /// Returns the index of the reason in [`ALL`](Self::ALL).
     pub(crate) const fn index(self) -> usize {
         match self {
             Self::None => 0,
@@ -160,7 +160,7 @@ impl ReplyReason {
         }
     }
 
-    /// Returns the reason that a status has when nothing more is known.
+    /// Returns the default reason for a status.
     pub const fn usual(status: u16) -> Self {
         match status {
             100..=299 | 487 => Self::None,
@@ -183,7 +183,7 @@ impl ReplyReason {
         }
     }
 
-    /// Returns its name in metrics.
+    /// Returns the name of the reason in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -214,7 +214,7 @@ impl ReplyReason {
         }
     }
 
-    /// Returns what it means: a sentence, for people.
+    /// Returns a sentence that explains the reason to people.
     pub const fn doc(self) -> &'static str {
         match self {
             Self::None => "The response rejects nothing.",

@@ -1,10 +1,10 @@
-//! Answers of the DNS that are remembered, and for how long.
+//! The cache of DNS answers and of failures.
 //!
-//! An answer is used while it holds. When it has ended, it is asked for again, and if that fails,
-//! the ended answer is used on for a day at most (RFC 8767).
+//! An answer is used until it expires. Then it is requested again; if that fails, the expired
+//! answer stays in use for at most a day (RFC 8767).
 //!
-//! A name to which the DNS fails to answer is asked for again after pauses that grow, whether an
-//! older answer is known or not, so that failing servers are left in peace.
+//! After a failure, a name is requested again only after growing pauses, whether an older answer is
+//! known or not. This keeps load off failing servers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,29 +14,28 @@ use tidegate_world::{RecordType, Timestamp};
 
 use super::records::Records;
 
-/// The shortest and the longest time for which an answer holds, whatever it says. The shortest
-/// keeps a record without any from being asked for with each request; the longest bounds how long
-/// a change is overlooked.
+/// The shortest and the longest lifetime of an answer, whatever its TTL. The shortest prevents a
+/// query per request for a record with TTL 0; the longest bounds how long a change stays unnoticed.
 pub(super) const HOLDS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
 
-/// The same for the answer that there is no such record.
+/// The shortest and the longest lifetime of the answer that there is no such record.
 ///
 /// RFC 2308 §5: "it is sensible for a resolver to limit for how long it will cache a negative
-/// response". A number that was just taken into service should soon be reached.
+/// response". A number that has just been taken into service should be reachable soon.
 pub(super) const ABSENT_HOLDS: (Duration, Duration) =
     (Duration::from_secs(5), Duration::from_secs(300));
 
-/// How long that answer holds when it does not say.
+/// The lifetime of such an answer if it states none.
 pub(super) const ABSENT_HOLDS_USUALLY: Duration = Duration::from_secs(30);
 
-/// An answer is asked for ahead of its end when at most this part of its time is left, so that a
-/// name in use never runs out.
+/// An answer is refreshed before it expires: when at most this part of its lifetime is left. So a
+/// name in use never expires.
 const AHEAD_PART: u32 = 10;
 
-/// An answer is asked for ahead of its end at least this long before.
+/// An answer is refreshed at least this long before it expires.
 const AHEAD_MIN: Duration = Duration::from_secs(2);
 
-/// How long after its end an answer is used for want of a newer one.
+/// The time after its expiry for which an answer is used if there is no newer one.
 ///
 /// RFC 8767 §5 suggests between one and three days.
 pub(super) const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -44,10 +43,10 @@ pub(super) const STALE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// The pause after the first failure; each further one doubles it.
 pub(super) const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// How often it is doubled: to 32 s. RFC 2308 §7 forbids more than 5 minutes.
+/// The number of doublings: to 32 s. RFC 2308 §7 forbids more than 5 minutes.
 const DOUBLINGS_MAX: u32 = 5;
 
-/// How exactly the order of use is kept. An entry in use moves only so often.
+/// The precision of the order of use: an entry in use moves at most this often.
 const USE_GRAIN: Duration = Duration::from_secs(1);
 
 /// A type of record and a name.
@@ -56,65 +55,65 @@ pub(super) type Key = (RecordType, Arc<str>);
 /// A bounded map of answers; the least recently used is evicted.
 pub(super) struct Cache {
     by_name: BTreeMap<RecordType, BTreeMap<Arc<str>, Entry>>,
-    /// The least recently used first.
+    /// Keys by last use, least recently used first.
     by_use: BTreeMap<Used, Key>,
     entries_max: usize,
-    /// Number of uses, to tell apart those of one time.
+    /// The number of uses; it distinguishes uses at the same time.
     uses: u64,
     evicted: u64,
 }
 
-/// Time of a use, and its number.
+/// The time of a use, and its number.
 type Used = (Timestamp, u64);
 
 struct Entry {
     known: Option<Known>,
     /// Failures since the last answer.
     failures: u32,
-    /// After a failure it is not asked for again until then.
+    /// After a failure, the name is not requested before this time.
     paused_until: Timestamp,
     used: Used,
 }
 
 struct Known {
     records: Records,
-    /// It is asked for again from then on.
+    /// The answer is refreshed from this time on.
     ahead_from: Timestamp,
     until: Timestamp,
 }
 
-/// What is known of a name.
+/// The known state of a name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct View {
-    /// The last answer, unless it ended too long ago.
+    /// The last answer, unless it expired too long ago.
     pub(super) records: Option<Records>,
     pub(super) age: Age,
-    /// Whether the last question has failed.
+    /// True if the last query failed.
     pub(super) failing: bool,
-    /// Whether it must not be asked for now.
+    /// True if no query may be sent now.
     pub(super) paused: bool,
 }
 
 /// The age of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Age {
-    /// It holds.
+    /// It is valid.
     #[default]
     Fresh,
-    /// It holds, and its end is near.
+    /// It is valid and about to expire.
     Ending,
-    /// It has ended.
+    /// It has expired.
     Stale,
 }
 
 impl Cache {
-    /// Makes room for `entries_max` answers.
+    /// Creates a cache with room for `entries_max` answers.
     pub(super) fn new(entries_max: usize) -> Self {
         let (by_name, by_use) = Default::default();
         Self { by_name, by_use, entries_max, uses: 0, evicted: 0 }
     }
 
-    /// Returns what is known of a name, and counts that as a use of it.
+    /// Returns the known state of a name, and counts this as a use.
     pub(super) fn touch(&mut self, now: Timestamp, record: RecordType, name: &str) -> View {
         let Some(all) = self.by_name.get_mut(&record) else { return View::default() };
         let Some(entry) = all.get_mut(name) else { return View::default() };
@@ -129,13 +128,13 @@ impl Cache {
         view
     }
 
-    /// Whether an answer is known that may be used for want of a newer one.
+    /// Returns whether an answer is known that may be used if there is no newer one.
     pub(super) fn is_known(&self, now: Timestamp, (record, name): &Key) -> bool {
         let entry = self.by_name.get(record).and_then(|all| all.get(name));
         entry.is_some_and(|entry| entry.view(now).records.is_some())
     }
 
-    /// Remembers an answer for as long as it says, within limits; returns the one before.
+    /// Stores an answer for its TTL, within limits; returns the previous one.
     pub(super) fn learn(
         &mut self,
         now: Timestamp,
@@ -157,26 +156,27 @@ impl Cache {
         known.map(|known| known.records)
     }
 
-    /// Remembers that a question has failed.
+    /// Records that a query has failed.
     pub(super) fn fail(&mut self, now: Timestamp, key: &Key) {
         let entry = self.entry(now, key);
-        // RFC 2308 §7 allows to remember failures, here so that a failing server is not asked with
-        // each request.
+        // RFC 2308 §7 allows caching of failures; here it keeps each request from querying a
+        // failing server.
         entry.paused_until = now + PAUSE_MIN * (1 << entry.failures.min(DOUBLINGS_MAX));
         entry.failures = entry.failures.saturating_add(1);
     }
 
-    /// Number of answers that are remembered, failures included.
+    /// Returns the number of cached answers, failures included.
     pub(super) fn len(&self) -> usize {
         self.by_use.len()
     }
 
-    /// Number of answers that were evicted for others.
+    /// Returns the number of answers evicted to make room.
     pub(super) fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// Returns the entry of a name, or a new one in place of the least recently used.
+    /// Returns the entry of a name; if there is none, makes one and evicts the least recently used
+    /// entry when the cache is full.
     fn entry(&mut self, now: Timestamp, (record, name): &Key) -> &mut Entry {
         let all = self.by_name.entry(*record).or_default();
         if !all.contains_key(name) {
@@ -237,7 +237,7 @@ mod tests {
         Records::Addresses([IpAddr::from([192, 0, 2, last])].into())
     }
 
-    /// Returns the age of what is known, its records, and the state of failures.
+    /// Returns the age of the known answer, its records, and the state of failures.
     fn seen(cache: &mut Cache, s: u64, name: &str) -> (Option<(Records, Age)>, [bool; 2]) {
         let View { records, age, failing, paused } = cache.touch(at(s), RecordType::A, name);
         (records.map(|records| (records, age)), [failing, paused])
@@ -300,7 +300,7 @@ mod tests {
     }
 
     proptest! {
-        // The reference: a list, the least recently used first.
+        // The reference model: a list, least recently used first.
         #[test]
         fn the_least_recently_used_is_evicted(
             steps in prop::collection::vec((0..12u8, any::<bool>()), 0..200),

@@ -1,12 +1,13 @@
-//! RFC 3263 §4: from a URI to the transports, addresses and ports where its request can be sent.
+//! The procedure of RFC 3263 §4: from a URI to the transports, addresses and ports to which its
+//! request can be sent.
 //!
-//! The procedure is walked from its beginning each time, over the answers that are remembered. A
-//! walk that lacks one asks for it and says for which question the request has to wait; after its
-//! answer the next walk comes further. So nothing is kept for a request, and requests to one
-//! domain share all questions.
+//! Each walk runs the procedure from its beginning over the cached answers. A walk that lacks an
+//! answer sends the query and returns the query for which the request has to wait; after its answer
+//! the next walk gets further. So no state is kept per request, and requests to one domain share
+//! all queries.
 //!
-//! A walk waits only for the answers that decide on the first target. Targets for failover that
-//! are not known yet are asked for and left out.
+//! A walk waits only for the answers that decide on the first target. For failover targets that are
+//! not known yet it sends the queries and leaves the targets out.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,13 +24,13 @@ use super::{Asked, Resolution, Ticket};
 /// The largest number of targets for a request.
 pub const TARGETS_MAX: usize = 16;
 
-/// The largest number of servers of a service that a request is tried at.
+/// The largest number of servers of a service that are tried for a request.
 const SERVERS_MAX: usize = 8;
 
 /// The largest number of addresses of each server, if there are several servers.
 const ADDRESSES_OF_SERVER_MAX: usize = 4;
 
-/// The place that a request is to reach, as a URI describes it.
+/// The destination of a request as its URI describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted<'a> {
     /// The TARGET of RFC 3263 §4.
@@ -38,14 +39,14 @@ pub struct Wanted<'a> {
     pub port: Option<u16>,
     /// The transport parameter, if the URI has one.
     pub transport: Option<&'a [u8]>,
-    /// Whether it is a SIPS URI.
+    /// True for a SIPS URI.
     pub secure: bool,
-    /// Whether the request is too large for a datagram (RFC 3261 §18.1.1).
+    /// True if the request is too large for a datagram (RFC 3261 §18.1.1).
     pub large: bool,
 }
 
 impl<'a> Wanted<'a> {
-    /// Reads a URI; `None` if it is no SIP or SIPS URI, or its `maddr` is no host.
+    /// Reads a URI; `None` if it is not a SIP or SIPS URI, or its `maddr` is not a host.
     pub fn of(uri: &Uri<'a>) -> Option<Self> {
         let secure = match uri.scheme {
             Scheme::Sip => false,
@@ -64,29 +65,29 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// A place where a request can be sent.
+/// A transport and address to which a request can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
-    /// Transport to be used.
+    /// The transport to use.
     pub transport: Transport,
     /// Address and port.
     pub address: SocketAddr,
 }
 
-/// Targets in the order in which they are tried.
+/// Targets in the order of attempts.
 pub type Targets = SmallVec<[Target; 4]>;
 
 /// The outcome of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Located {
-    /// At least one target, at most [`TARGETS_MAX`], the first to be tried first. The next one is
-    /// for the case that it fails (RFC 3263 §4.3).
+    /// At least one and at most [`TARGETS_MAX`] targets, in the order of attempts. Those after the
+    /// first are for failover (RFC 3263 §4.3).
     Targets(Targets),
-    /// The request has to wait until this ticket may go on.
+    /// The request has to wait until this ticket is released.
     Pending(Ticket),
-    /// The DNS says that there is no such place, or none that the client may or can reach.
+    /// The DNS says that there is no such destination, or none that the client may or can reach.
     NotFound,
-    /// The DNS could not say, or may not be asked now.
+    /// The DNS failed to answer, or may not be queried now.
     Unavailable,
 }
 
@@ -96,7 +97,7 @@ pub(super) struct Walk<'r, F> {
     pub(super) now: Timestamp,
     /// The identity of the request.
     pub(super) hash: u64,
-    /// Whether a request may be sent to an address.
+    /// The test whether a request may be sent to an address.
     pub(super) may_be: F,
     pub(super) found: Found,
 }
@@ -105,16 +106,16 @@ pub(super) struct Walk<'r, F> {
 #[derive(Default)]
 pub(super) struct Found {
     targets: Targets,
-    /// The question that decides on the first target.
+    /// The query that decides on the first target.
     waits: Option<Ticket>,
-    /// A question that has failed before and is asked again: waited for only if there is nothing
-    /// else.
+    /// A query that has failed before and is repeated: the request waits for it only if nothing
+    /// else is left.
     retried: Option<Ticket>,
     failed: bool,
 }
 
 impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
-    /// Walks through the procedure.
+    /// Runs the procedure.
     pub(super) fn locate(mut self, wanted: &Wanted<'_>) -> Located {
         let &Wanted { host, port, transport, secure, large } = wanted;
         let transports = &self.resolution.transports;
@@ -158,7 +159,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
                 Err(ticket) => return Located::Pending(ticket),
             },
         };
-        // The one whose transport is used when there are no SRV records.
+        // The transport to use if there are no SRV records.
         let determined = match choices.first() {
             Some(first) if first.by_naptr => first.transport,
             _ => usual,
@@ -171,7 +172,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
         self.end()
     }
 
-    /// Returns the SRV records to ask for, in the order of preference.
+    /// Returns the SRV records to query, in the order of preference.
     fn naptr(&mut self, name: &Name, secure: bool) -> Result<Choices, Ticket> {
         // RFC 3263 §4.1: "Otherwise, if no transport protocol or port is specified, and the target
         // is not a numeric IP address, the client SHOULD perform a NAPTR query for the domain in
@@ -184,7 +185,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
                 let services = order_services(services, transports, secure).into_iter();
                 services.filter_map(Choice::of_service).collect()
             }
-            // Servers that do not understand the question must not cut off a domain.
+            // DNS servers that do not understand NAPTR queries must not make a domain unreachable.
             Asked::Known(_) | Asked::Retried(_) | Asked::Failed => Choices::new(),
         };
         if !choices.is_empty() {
@@ -196,13 +197,13 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
         Ok(transports.of_scheme(secure).map(|transport| Choice::new(transport, name)).collect())
     }
 
-    /// Finds the servers of the first service that has any.
+    /// Uses the servers of the first service that has any.
     fn services(mut self, choices: &Choices, determined: Transport, name: &Name) -> Located {
         let mut declined = false;
         for choice in choices {
             let Some(service) = &choice.service else { continue };
             match self.resolution.ask(self.now, RecordType::Srv, service.as_str()) {
-                // If a preferred service is still unknown, the request waits for that all the same.
+                // If a preferred service is still unknown, the request waits for it nevertheless.
                 Asked::Known(Records::Servers(servers)) => {
                     return self.servers(choice.transport, &servers);
                 }
@@ -213,7 +214,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
                 asked => self.found.note(&asked),
             }
         }
-        // The lack of an answer is not the answer that there are no SRV records.
+        // A missing answer does not prove that there are no SRV records.
         if declined || self.found.is_open() {
             return self.end();
         }
@@ -247,7 +248,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
                     }
                 }
                 Asked::Known(_) => {}
-                // Another target can be tried first.
+                // Another target can be tried first: do not wait.
                 Asked::Waits(_) if !self.found.targets.is_empty() => {}
                 asked => self.found.note(&asked),
             }
@@ -276,7 +277,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
 }
 
 impl Found {
-    /// Records that there is no answer.
+    /// Records a missing answer.
     fn note(&mut self, asked: &Asked) {
         match asked {
             Asked::Known(_) => {}
@@ -286,19 +287,19 @@ impl Found {
         }
     }
 
-    /// Whether an answer is missing.
+    /// Returns whether an answer is missing.
     fn is_open(&self) -> bool {
         self.waits.is_some() || self.retried.is_some() || self.failed
     }
 }
 
-/// Services to look for, in the order of preference.
+/// Candidate services, in the order of preference.
 type Choices = SmallVec<[Choice; 2]>;
 
-/// A service to look for.
+/// A candidate service.
 struct Choice {
     transport: Transport,
-    /// Name of its SRV records; `None` if it would be too long to exist.
+    /// The name of its SRV records; `None` if it would be too long for the DNS.
     service: Option<Name>,
     by_naptr: bool,
 }

@@ -1,4 +1,4 @@
-//! Domain names in one spelling.
+//! Domain names in normalized spelling.
 
 use arrayvec::ArrayString;
 use tidegate_world::NAME_MAX;
@@ -10,17 +10,17 @@ const TEXT_MAX: usize = 253;
 /// The longest label of a name (RFC 1035 §2.3.4).
 const LABEL_MAX: usize = 63;
 
-/// A domain name in lower case: absolute, with a final dot, unless it is a single label that came
-/// without one, which the search list of the machine may complete.
+/// A domain name in lower case. It is absolute, with a final dot, unless it is a single label that
+/// came without one; the search list of the machine may complete such a label.
 ///
-/// A name of several labels is never completed, so that a missing name costs one question, and a
-/// name out of a message cannot end up in a domain that its sender did not name.
+/// A name of several labels is never completed. So a missing name costs one query, and a name from
+/// a message cannot lead to a domain that its sender did not name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name(ArrayString<NAME_MAX>);
 
 impl Name {
-    /// Reads a name; `None` if it cannot stand in the DNS, or has characters that SIP allows in no
-    /// host name (RFC 3261 §25.1; `_` is allowed, as for services and in practice for hosts).
+    /// Reads a name; `None` if it is not valid in the DNS or has characters that SIP does not allow
+    /// in a host name (RFC 3261 §25.1; `_` is allowed, as for services and in practice for hosts).
     pub(super) fn parse(text: &str) -> Option<Self> {
         let bare = text.strip_suffix('.').unwrap_or(text);
         let is_label = |label: &str| {
@@ -38,8 +38,8 @@ impl Name {
         Some(Self(name))
     }
 
-    /// Returns the name of a service in this domain, such as `_sip._udp.example.com.`; `None` if
-    /// it is too long to exist.
+    /// Returns the name of a service in this domain, such as `_sip._udp.example.com.`; `None` if it
+    /// is too long for the DNS.
     pub(super) fn service(&self, prefix: &str) -> Option<Self> {
         let mut name = ArrayString::from(prefix).ok()?;
         name.try_push_str(&self.0).ok()?;

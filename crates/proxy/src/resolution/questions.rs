@@ -1,4 +1,4 @@
-//! Questions to the DNS that wait for their answers.
+//! Outstanding DNS queries.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,37 +8,36 @@ use tidegate_world::{Query, QueryId, Question, RecordType, Timestamp};
 
 use super::cache::Key;
 
-/// How long requests wait for a newer answer when an ended one is known.
+/// The time for which requests wait for a newer answer when an expired one is known.
 ///
-/// RFC 8767 §5 calls this the client response timer and recommends 1.8 s. Here a caller waits, who
-/// hears nothing before.
+/// RFC 8767 §5 calls this the client response timer and recommends 1.8 s. Here a caller waits and
+/// hears nothing meanwhile.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Time after which a question is given up.
+/// The time after which a query is abandoned.
 ///
 /// It is longer than a resolver needs that tries a second server after 5 s of silence.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
 
-/// One part in so many of the questions is kept for names that are known.
+/// One query slot in this many is reserved for names that are already known.
 const KEPT_PART: usize = 4;
 
-/// Ids from here on are those of these questions, so that another part of the core can ask as
-/// well.
+/// The first id of these queries; lower ids are free for other parts of the core.
 const IDS_FROM: u64 = 1 << 63;
 
-/// A bounded set of outstanding questions, each name once.
+/// A bounded set of outstanding queries, with each name at most once.
 pub(super) struct Questions {
-    /// By rising id, so also by the time at which they were asked.
+    /// By ascending id, which is also the order of the times of sending.
     outstanding: BTreeMap<u64, Asked>,
     by_name: BTreeMap<RecordType, BTreeMap<Arc<str>, u64>>,
-    /// Given up, the oldest first: their answers are still worth remembering.
+    /// Abandoned queries, oldest first: their answers are still worth caching.
     given_up: VecDeque<(u64, Key)>,
     outgoing: VecDeque<Query>,
     outstanding_max: usize,
     next: u64,
-    /// Questions before this one have waited longer than [`PATIENCE`].
+    /// Queries with an id below this have waited longer than [`PATIENCE`].
     overdue_before: u64,
-    /// When an answer last came.
+    /// The time of the last answer.
     heard: Option<Timestamp>,
     is_silent: bool,
 }
@@ -48,34 +47,34 @@ struct Asked {
     at: Timestamp,
 }
 
-/// An outstanding question.
+/// An outstanding query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Open {
     pub(super) id: QueryId,
-    /// Whether it has waited longer than a request waits for a newer answer.
+    /// True if it has waited longer than a request waits for a newer answer.
     pub(super) is_overdue: bool,
 }
 
-/// A change that time has brought.
+/// A change due to the passage of time.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Nobody who has an older answer should wait for this question any more.
+    /// Requests with an older answer no longer wait for this query.
     Overdue(QueryId, Key),
-    /// The question is given up.
+    /// The query is abandoned.
     GivenUp(QueryId, Key),
 }
 
-/// A question whose answer has come.
+/// A query that has been answered.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Closed {
-    /// It was waited for.
+    /// The answer arrived in time.
     InTime(Key),
-    /// It had been given up.
+    /// The query had been abandoned before.
     Late(Key),
 }
 
 impl Questions {
-    /// Makes room for `outstanding_max` questions.
+    /// Creates a set with room for `outstanding_max` queries.
     pub(super) fn new(outstanding_max: usize) -> Self {
         Self {
             outstanding: BTreeMap::new(),
@@ -90,14 +89,15 @@ impl Questions {
         }
     }
 
-    /// Returns the outstanding question for a name.
+    /// Returns the outstanding query for a name.
     pub(super) fn find(&self, record: RecordType, name: &str) -> Option<Open> {
         let id = *self.by_name.get(&record)?.get(name)?;
         Some(Open { id: QueryId(id), is_overdue: id < self.overdue_before })
     }
 
-    /// Asks for a name that is not asked for yet; `None` if there is no room. A part of the room is
-    /// kept for names that are known, so that a flood of others does not let them run out.
+    /// Queues a query for a name that has none outstanding; `None` if there is no room. A part of
+    /// the room is reserved for known names, so that they stay resolvable during a flood of queries
+    /// for others.
     pub(super) fn ask(
         &mut self,
         now: Timestamp,
@@ -118,7 +118,7 @@ impl Questions {
         Some(Open { id: QueryId(id), is_overdue: false })
     }
 
-    /// Closes a question whose answer has come; `None` if it is none of these.
+    /// Closes an answered query; `None` if the id is not from this set.
     pub(super) fn close(&mut self, id: QueryId) -> Option<Closed> {
         if let Some(asked) = self.remove(id.0) {
             return Some(Closed::InTime(asked.key));
@@ -127,18 +127,19 @@ impl Questions {
         self.given_up.remove(place).map(|(_, key)| Closed::Late(key))
     }
 
-    /// Records that the DNS has answered something.
+    /// Records that the DNS has answered a query.
     pub(super) fn on_heard(&mut self, now: Timestamp) {
         self.heard = Some(now);
         self.is_silent = false;
     }
 
-    /// Whether the DNS has answered nothing for as long as a question is overdue.
+    /// Returns whether the DNS is silent: a query became overdue or was abandoned, and no answer to
+    /// any query has come since it was sent.
     pub(super) fn is_silent(&self) -> bool {
         self.is_silent
     }
 
-    /// Returns the next change that is due.
+    /// Returns the next change whose time has come.
     pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Due> {
         let (&first, asked) = self.outstanding.first_key_value()?;
         if asked.at + ANSWERS_WITHIN <= now {
@@ -159,7 +160,7 @@ impl Questions {
         Some(Due::Overdue(QueryId(id), asked.key.clone()))
     }
 
-    /// Returns when the next change is due.
+    /// Returns the time of the next change.
     pub(super) fn poll_timeout(&self) -> Option<Timestamp> {
         let (_, first) = self.outstanding.first_key_value()?;
         let overdue = self.outstanding.range(self.overdue_before..).next();
@@ -167,12 +168,12 @@ impl Questions {
         Some(overdue.into_iter().fold(first.at + ANSWERS_WITHIN, Timestamp::min))
     }
 
-    /// Returns the next question for the world.
+    /// Returns the next query to send.
     pub(super) fn poll_query(&mut self) -> Option<Query> {
         self.outgoing.pop_front()
     }
 
-    /// Number of outstanding questions.
+    /// Returns the number of outstanding queries.
     pub(super) fn len(&self) -> usize {
         self.outstanding.len()
     }
@@ -252,7 +253,7 @@ mod tests {
         assert!(questions.pop_due(at(1500)).is_some() && questions.is_silent());
         questions.on_heard(at(1600));
         assert!(!questions.is_silent());
-        // One that was asked before it was heard says nothing.
+        // A query sent before the last answer is no evidence of silence.
         assert!(matches!(questions.pop_due(at(8000)), Some(Due::GivenUp(..))));
         assert!(!questions.is_silent());
     }

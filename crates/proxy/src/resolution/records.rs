@@ -1,4 +1,4 @@
-//! Answers of the DNS as far as SIP uses them.
+//! The parts of DNS answers that SIP uses.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use tidegate_world::{NaptrRecord, QueryAnswer, RecordType, SrvRecord, Transport}
 use super::name::Name;
 use super::transport::of_service;
 
-/// The largest number of records that are kept of one answer.
+/// The largest number of records kept from one answer.
 pub(super) const KEPT_MAX: usize = 32;
 
-/// The content of an answer, ready for use and bounded.
+/// The content of an answer, parsed and bounded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Records {
     /// Addresses of a host.
     Addresses(Arc<[IpAddr]>),
-    /// Servers of a service, by rising priority.
+    /// Servers of a service, by ascending priority.
     Servers(Arc<[SrvRecord]>),
-    /// Services of a domain that SIP knows, by rising order and preference.
+    /// SIP services of a domain that we know, by ascending order and preference.
     Services(Arc<[Service]>),
-    /// There are SRV records, and none of them names a server.
+    /// There are SRV records, but none of them names a server.
     Declined,
     /// There are no such records.
     Absent,
@@ -33,13 +33,13 @@ pub(crate) struct Service {
     pub(super) order: u16,
     pub(super) preference: u16,
     pub(super) transport: Transport,
-    /// Name of the SRV records.
+    /// The name of its SRV records.
     pub(super) name: Arc<str>,
 }
 
 impl Records {
-    /// Reads an answer to a question for records of this type, and for how long it says that it
-    /// holds; `None` if it is no answer.
+    /// Reads an answer to a query for records of this type, and its TTL if it has one; `None` if it
+    /// is not such an answer.
     pub(crate) fn of(record: RecordType, answer: &QueryAnswer) -> Option<(Self, Option<Duration>)> {
         match (record, answer) {
             (RecordType::A | RecordType::Aaaa, QueryAnswer::Addresses(addresses, ttl)) => {
@@ -61,15 +61,15 @@ impl Records {
 
     fn of_srv(records: &[SrvRecord]) -> Self {
         // RFC 2782: "A Target of "." means that the service is decidedly not available at this
-        // domain." That is no name here, so such a record is left out.
+        // domain." `Name` does not accept ".", so such a record is left out.
         let server = |&SrvRecord { priority, weight, port, ref target }: &SrvRecord| {
             let target = Name::parse(target).filter(|_| port != 0)?.as_str().into();
             Some(SrvRecord { priority, weight, port, target })
         };
         let mut servers: Vec<_> = records.iter().filter_map(server).collect();
         // RFC 2782: "A client MUST attempt to contact the target host with the lowest-numbered
-        // priority it can reach". The rest of the order makes it the same for each answer with
-        // these records (RFC 3263 §4.4).
+        // priority it can reach". The further sort keys give every answer with these records the
+        // same order (RFC 3263 §4.4).
         servers.sort_by(|a, b| {
             let place = |s: &SrvRecord| (s.priority, u16::MAX - s.weight, s.port);
             place(a).cmp(&place(b)).then_with(|| a.target.cmp(&b.target))
@@ -101,7 +101,7 @@ impl Records {
         if services.is_empty() { Self::Absent } else { Self::Services(services.into()) }
     }
 
-    /// Whether they offer SIP over TLS.
+    /// Returns whether the records offer SIP over TLS.
     pub(super) fn offers_security(&self) -> bool {
         match self {
             Self::Services(services) => services.iter().any(|s| s.transport.is_secure()),

@@ -1,13 +1,13 @@
-//! The order in which servers and addresses are tried: RFC 2782, the same for the same request.
+//! The order in which servers and addresses are tried, by RFC 2782: deterministic for each request.
 //!
-//! RFC 2782 draws servers of one priority at random by their weights. RFC 3263 §4.4: "The
-//! stateless proxy MUST define a deterministic order to the records in that case, using any
-//! algorithm at its disposal." Here each server has a draw of its own from the hash of the request
-//! and the server's name: the time at which an exponential clock with the server's weight as its
-//! rate rings first. The clock of a server rings first with a probability of its share in the
-//! weights, the next one with its share in the rest, and so on, as RFC 2782 wants it. Unlike draws
-//! in a row the order of two servers does not depend on which others there are: a server that is
-//! added or removed moves no request between the others.
+//! RFC 2782 draws servers of one priority at random by their weights. RFC 3263 §4.4: "The stateless
+//! proxy MUST define a deterministic order to the records in that case, using any algorithm at its
+//! disposal." Here each server has its own draw, made from the hash of the request and the server's
+//! name. The draw is the first ring of an exponential clock with the server's weight as its rate.
+//! The probability that a server's clock rings first is its share of the weights, that of the
+//! second its share of the rest, and so on, as RFC 2782 requires. Unlike successive draws, the
+//! order of two servers does not depend on the others: adding or removing a server moves no request
+//! between the rest.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use tidegate_world::SrvRecord;
 use super::records::Service;
 use super::transport::Transports;
 
-/// Returns servers in the order in which the request with this hash tries them.
+/// Returns the servers in the order in which the request with this hash tries them.
 pub(super) fn order_servers(servers: &[SrvRecord], hash: u64) -> SmallVec<[&SrvRecord; 8]> {
     let mut rung: SmallVec<[(f64, &SrvRecord); 8]> = SmallVec::new();
     for group in servers.chunk_by(|a, b| a.priority == b.priority) {
@@ -37,7 +37,7 @@ pub(super) fn order_servers(servers: &[SrvRecord], hash: u64) -> SmallVec<[&SrvR
 
 /// The rates of the clocks of one priority.
 struct Rates {
-    /// That of a server with weight 0.
+    /// The rate of a server with weight 0.
     of_zero: f64,
 }
 
@@ -45,8 +45,8 @@ impl Rates {
     fn of(group: &[SrvRecord]) -> Self {
         // RFC 2782: "In the presence of records containing weights greater than 0, records with
         // weight 0 should have a very small chance of being selected." Its algorithm draws a number
-        // from 0 to the sum of the weights, and selects one of them for 0: all together have the
-        // share of a weight of 1.
+        // from 0 to the sum of the weights, and 0 selects one of these records: together they have
+        // the share of one weight of 1.
         let zeros = group.iter().filter(|server| server.weight == 0).count();
         Self { of_zero: 1.0 / zeros.max(1) as f64 }
     }
@@ -60,10 +60,10 @@ impl Rates {
     }
 }
 
-/// Returns addresses of one server in the order in which the request with this hash tries them.
+/// Returns the addresses of one server in the order in which the request with this hash tries them.
 ///
-/// RFC 3263 §4.2: "The client SHOULD try the first record." Servers of the DNS give them in turn,
-/// to share the load; the hash shares it as well, and stays when the answer is asked for again.
+/// RFC 3263 §4.2: "The client SHOULD try the first record." DNS servers rotate them to share the
+/// load. The hash shares the load too, and its order stays the same when the answer is refreshed.
 pub(super) fn order_addresses(addresses: &[IpAddr], hash: u64) -> SmallVec<[IpAddr; 8]> {
     let mut drawn: SmallVec<[(u64, IpAddr); 8]> = addresses
         .iter()
@@ -77,7 +77,7 @@ pub(super) fn order_addresses(addresses: &[IpAddr], hash: u64) -> SmallVec<[IpAd
     drawn.into_iter().map(|(_, ip)| ip).collect()
 }
 
-/// Returns the services that the client can use, in the order in which it tries them.
+/// Returns the services that the client can use, in the order of attempts.
 pub(super) fn order_services<'s>(
     services: &'s [Service],
     transports: &Transports,
@@ -196,7 +196,8 @@ mod tests {
             names.sort();
             names.dedup();
             prop_assert_eq!(names.len(), servers.len());
-            // A server of weight above 0: the share of a weight of 0 depends on how many there are.
+            // Only for a server with weight above 0: the share of weight 0 depends on the number of
+            // such servers.
             let gone = servers.remove(removed.index(servers.len()));
             if gone.weight > 0 {
                 let rest: Vec<_> = order_servers(&servers, hash).into_iter().cloned().collect();

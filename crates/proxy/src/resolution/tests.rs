@@ -14,12 +14,12 @@ use super::*;
 
 const TTL: Duration = Duration::from_secs(60);
 
-/// A resolution, and a DNS that answers at once.
+/// A resolution with a DNS that answers at once.
 struct Scene {
     resolution: Resolution,
     counters: Arc<ResolutionCounters>,
     answers: BTreeMap<(RecordType, String), QueryAnswer>,
-    /// What was asked, in order.
+    /// The queries so far, in order.
     asked: Vec<(RecordType, String)>,
     now: Timestamp,
 }
@@ -62,20 +62,20 @@ impl Scene {
         self
     }
 
-    /// A name for which the DNS fails.
+    /// Adds a name for which the DNS fails.
     fn broken(mut self, record: RecordType, name: &str) -> Self {
         self.answers.insert((record, name.to_owned()), QueryAnswer::NoAnswer);
         self
     }
 
-    /// Locates without waiting.
+    /// Runs one walk without waiting.
     fn try_locate(&mut self, uri: &str, hash: u64) -> Located {
         let uri = Uri::parse(uri.as_bytes()).unwrap();
         let wanted = Wanted::of(&uri).unwrap();
         self.resolution.locate(self.now, &wanted, hash, |_| true)
     }
 
-    /// Answers all questions; returns the tickets that may go on.
+    /// Answers all queries; returns the released tickets.
     fn answer(&mut self) -> Vec<Ticket> {
         let queries: Vec<_> = std::iter::from_fn(|| self.resolution.poll_query()).collect();
         let answer = |Query { id, question }| {
@@ -88,7 +88,7 @@ impl Scene {
         queries.into_iter().filter_map(answer).collect()
     }
 
-    /// Locates as long as there are questions.
+    /// Runs walks and answers their queries until there is a result.
     fn locate_for(&mut self, uri: &str, hash: u64) -> Located {
         for _ in 0..5 {
             let located = self.try_locate(uri, hash);
@@ -102,7 +102,7 @@ impl Scene {
         self.locate_for(uri, 0)
     }
 
-    /// Returns what was asked since the last call, as text.
+    /// Returns the queries since the last call, as text.
     fn asked(&mut self) -> Vec<String> {
         let asked = std::mem::take(&mut self.asked);
         asked.into_iter().map(|(record, name)| format!("{record:?} {name}")).collect()
@@ -112,7 +112,7 @@ impl Scene {
         self.now = self.now + Duration::from_millis(ms);
     }
 
-    /// Loses all questions that were asked.
+    /// Discards all queries unanswered.
     fn lose(&mut self) {
         while self.resolution.poll_query().is_some() {}
     }

@@ -3,11 +3,11 @@
 use arrayvec::ArrayVec;
 use tidegate_world::Transport::{self, Tcp, Tls, Udp, Ws, Wss};
 
-/// Reads the transport parameter of a URI; `None` if there is no such transport for its scheme.
+/// Reads the transport parameter of a URI; `None` if its scheme has no such transport.
 pub(crate) fn of_param(value: &[u8], secure: bool) -> Option<Transport> {
     // RFC 3261 §19.1.1: "For a SIPS URI, the transport parameter MUST indicate a reliable
-    // transport."; §26.2.2: TLS is then used over it. RFC 7118 §5.5 knows `ws` for both schemes;
-    // `wss` is what others write.
+    // transport."; §26.2.2: TLS is then used over it. RFC 7118 §5.5 defines `ws` for both schemes;
+    // some clients write `wss`.
     let known = [
         (&b"udp"[..], Some(Udp), None),
         (b"tcp", Some(Tcp), Some(Tls)),
@@ -19,7 +19,7 @@ pub(crate) fn of_param(value: &[u8], secure: bool) -> Option<Transport> {
     if secure { *sips } else { *open }
 }
 
-/// Reads the service field of a NAPTR record; `None` if it is no service of SIP that is known.
+/// Reads the service field of a NAPTR record; `None` if it is not a known SIP service.
 pub(super) fn of_service(service: &str) -> Option<Transport> {
     // RFC 3263 §9 and RFC 7118 §10.2. "A record with a SIPS+D2U service field SHOULD NOT be
     // placed into the DNS, since it is not possible to use TLS over UDP."
@@ -29,7 +29,7 @@ pub(super) fn of_service(service: &str) -> Option<Transport> {
     Some(*transport)
 }
 
-/// Returns what stands before the domain in the name of a transport's SRV records.
+/// Returns the prefix before the domain in the name of a transport's SRV records.
 pub(crate) fn service_prefix(transport: Transport) -> &'static str {
     // RFC 3263 §4.2: "For a SIP URI, if the client wishes to use TLS, it also uses the service
     // identifier "_sips" for that specific transport, otherwise, it uses "_sip"."
@@ -42,8 +42,7 @@ pub(crate) fn service_prefix(transport: Transport) -> &'static str {
     }
 }
 
-/// Returns the port where a transport is spoken unless another is given (RFC 3261 §19.1.2, RFC
-/// 7118 §5.5).
+/// Returns the default port of a transport (RFC 3261 §19.1.2, RFC 7118 §5.5).
 pub(crate) fn default_port(transport: Transport) -> u16 {
     match transport {
         Udp | Tcp => 5060,
@@ -58,7 +57,7 @@ pub(crate) fn default_port(transport: Transport) -> u16 {
 pub struct Transports(ArrayVec<Transport, 5>);
 
 impl Transports {
-    /// Collects the transports; one that is named again is ignored.
+    /// Collects the transports; duplicates are ignored.
     pub fn new(transports: impl IntoIterator<Item = Transport>) -> Self {
         let mut all = ArrayVec::new();
         for transport in transports {
@@ -73,19 +72,19 @@ impl Transports {
         self.0.contains(&transport)
     }
 
-    /// Returns the place of a supported transport in the order of preference.
+    /// Returns the index of a supported transport in the order of preference.
     pub(super) fn rank(&self, transport: Transport) -> Option<usize> {
         self.0.iter().position(|known| *known == transport)
     }
 
-    /// Returns the transports whose SRV records are asked for without NAPTR records.
+    /// Returns the transports whose SRV records are queried if there are no NAPTR records.
     pub(super) fn of_scheme(&self, secure: bool) -> impl Iterator<Item = Transport> + use<'_> {
         // RFC 3263 §4.1: "Queries are done using the service identifier "_sip" for SIP URIs and
         // "_sips" for SIPS URIs."
         self.0.iter().copied().filter(move |transport| transport.is_secure() == secure)
     }
 
-    /// Returns the transport for a URI that names none; `None` if the client has none for it.
+    /// Returns the transport for a URI that names none; `None` if the client supports none for it.
     pub(super) fn default(&self, secure: bool, large: bool) -> Option<Transport> {
         // RFC 3263 §4.1: "the client SHOULD use UDP for a SIP URI, and TCP for a SIPS URI." [...]
         // "However, another transport, such as TCP, MAY be used if the guidelines of SIP mandate
@@ -96,7 +95,7 @@ impl Transports {
             (false, true) if self.supports(Tcp) => Tcp,
             (false, _) => Udp,
         };
-        // A SIP URI may be reached over TLS, but a SIPS URI only so.
+        // A SIP URI may be reached over TLS, a SIPS URI over nothing else.
         let any = || self.0.first().copied().filter(|_| !secure);
         let other = || self.of_scheme(secure).next().or_else(any);
         if self.supports(usual) { Some(usual) } else { other() }

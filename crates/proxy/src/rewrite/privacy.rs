@@ -1,20 +1,20 @@
-//! Who is believed to say who the caller is: RFC 3325.
+//! Asserted identities and privacy: RFC 3325.
 //!
 //! The trust domain (§1) is Tidegate, the back ends and the sources of `trust` and
-//! `trust_identity`. Tidegate authenticates nobody, so it asserts nothing itself.
+//! `trust_identity`. Tidegate does not authenticate callers, so it asserts no identity itself.
 //!
 //! `P-Preferred-Identity` is a hint for the proxy that authenticates the caller. §6 has this proxy
-//! remove it "from any message it forwards"; here it is a back end. So Tidegate passes the hint of
-//! any source to back ends, and removes it from what it sends to elements that are not trusted.
-//! `Privacy` is a wish of the caller's own, and passes.
+//! remove it "from any message it forwards"; here a back end is this proxy. So Tidegate passes the
+//! hint of any source to back ends, and removes it from messages to elements that are not trusted.
+//! `Privacy` is the caller's own request, and Tidegate forwards it.
 
 use tidegate_sip::{HeaderName, Message, write_without};
 use tidegate_world::{Buffer, Flow};
 
 use crate::snapshot::Snapshot;
 
-/// Returns a request that came on `flow` without the identity that it asserts, if it must not go on
-/// with that.
+/// Returns a copy without the asserted identity of a request that came on `flow`, if Tidegate must
+/// not forward that identity.
 ///
 /// RFC 3325 §5: "If the proxy received the message from an element that it does not trust and
 /// there is a P-Asserted-Identity header present which contains a SIP or SIPS URI, the proxy
@@ -35,7 +35,8 @@ pub(crate) fn disbelieve(
     Some(bytes)
 }
 
-/// Returns a message about to leave on `flow` without the identities that must not be told there.
+/// Returns a message about to leave on `flow` without the identities that its receiver must not
+/// see.
 ///
 /// RFC 3325 §5: "If it does not trust the element, then the proxy MUST examine the Privacy
 /// header field (if present) to determine if the user requested that asserted identity
@@ -61,7 +62,8 @@ pub(crate) fn keep_private(snapshot: &Snapshot, flow: &Flow, bytes: Buffer) -> B
     left
 }
 
-/// Does the same with a response that came on `from`.
+/// Removes identities as [`keep_private`] does from a response that came on `from`, and also those
+/// that an untrusted element asserts.
 pub(crate) fn filter_response(
     snapshot: &Snapshot,
     from: &Flow,
@@ -78,11 +80,12 @@ pub(crate) fn filter_response(
     keep_private(snapshot, to, left)
 }
 
-/// Returns whether the caller has asked that nobody outside learns who he is: RFC 3325 §9.3. A
-/// message that cannot be read counts as one that asks.
+/// Returns whether the caller has asked that untrusted elements not learn its identity: RFC 3325
+/// §9.3. A message that cannot be read counts as one that asks for this.
 fn asks_for_privacy(bytes: &[u8]) -> bool {
     let Ok(message) = Message::parse_head(bytes) else { return true };
-    // RFC 3323 §4.2: `Privacy-hdr = "Privacy" HCOLON priv-value *(";" priv-value)`. Some write commas.
+    // RFC 3323 §4.2: `Privacy-hdr = "Privacy" HCOLON priv-value *(";" priv-value)`. Some
+    // implementations write commas.
     let mut lines = message.fields().filter(|field| field.name == HeaderName::Privacy);
     lines.any(|field| {
         let mut values = field.value.split(|b| matches!(b, b';' | b','));

@@ -1,4 +1,5 @@
-//! The Request-URI of a request that has passed a strict router, or that has our maddr.
+//! Restores the Request-URI of a request that has passed a strict router, and cleans one that has
+//! our maddr.
 
 use tidegate_world::Flow;
 
@@ -8,7 +9,7 @@ use crate::message::token::RouteToken;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 
-/// Reads the Request-URI as RFC 3261 §16.4 wants it.
+/// Restores the Request-URI as RFC 3261 §16.4 requires.
 ///
 /// "If the Request-URI of the request contains a value this proxy previously
 /// placed into a Record-Route header field (see Section 16.6 item 4), the proxy MUST replace
@@ -36,7 +37,7 @@ pub(crate) fn restore(
     Ok(())
 }
 
-/// Removes from the Request-URI what must not stay there.
+/// Removes from the Request-URI the parts that RFC 3261 §16.4 forbids.
 fn clean(snapshot: &Snapshot, request: &mut Request<'_>, flow: &Flow) {
     let is_own_maddr = snapshot.addresses.is_own_maddr(&request.uri, flow);
     request.cleaned = cleaned(&request.uri, is_own_maddr).map(Into::into);

@@ -1,7 +1,8 @@
 //! Commits a plan: the one place where routing changes state.
 //!
-//! It selects the back end, takes leases, makes or moves the call entry, chooses the tier, and
-//! counts. It may fail where a plan did not: a pool or a table may have filled meanwhile.
+//! The commit selects the back end, takes leases, makes or moves the call entry, chooses the tier,
+//! and counts. It may fail where planning succeeded, because a pool or a table may have filled
+//! meanwhile.
 
 use tidegate_balance::{Assigned, CallLease, Demand};
 use tidegate_control::Tier;
@@ -25,17 +26,17 @@ use crate::state::{Room, RoutingState};
 use crate::step::Step;
 use crate::target::Target;
 
-/// A request whose plan is carried out.
+/// A request whose plan is being committed.
 #[derive(Clone, Copy)]
 struct CommitInput<'s, 'a> {
-    /// The room that the table of transactions has for it.
+    /// The room in the transaction table for this request.
     room: Room,
     received: &'s Received,
     request: &'s Request<'a>,
     known: &'s Known,
 }
 
-/// Carries out a plan.
+/// Commits a plan.
 pub(crate) fn commit(
     step: &mut Step<'_>,
     room: Room,
@@ -80,7 +81,8 @@ pub(crate) fn commit(
             let call = enter_outward_call(step, input, from)?;
             let tier = match from {
                 Some(member) => tier(step.snapshot, &step.routing.calls, member.pool, call),
-                // Without a transaction nothing tells its repetitions from it, which may be too many.
+                // Without a transaction nothing recognises its retransmissions, which may be too
+                // many.
                 None if to_caller => Tier::Stateful,
                 None => step.snapshot.tier_elsewhere(),
             };
@@ -94,12 +96,12 @@ pub(crate) fn commit(
     Ok(NextHop { own_routes, egress, evidence, ..hop })
 }
 
-/// Returns whether the rate of the call lets a request within it, or another copy of its
-/// INVITE, pass: one call is no way around the limits for new work. A repetition does not
-/// count; with transactions it is absorbed before.
+/// Returns whether the rate of the call admits an in-dialog request or another copy of its INVITE:
+/// a call must not be a way around the limits for new work. A retransmission does not count; with
+/// transactions it has been absorbed before.
 fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool {
     let calls = &mut step.routing.calls;
-    // Nobody uses up what a call may send who has nothing but its Call-ID.
+    // A source that knows nothing but the Call-ID cannot use up the rate of the call.
     let call = known.call.filter(|_| !known.is_stray).unwrap_or(CallRef::NONE);
     let Request { identity, method, .. } = *request;
     let is_repeated =
@@ -107,8 +109,8 @@ fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool 
     is_repeated || calls.take_rate(step.now, call, known.fingerprint)
 }
 
-/// Begins more work of a call at the back end that has it. Another back end of its pool stands in
-/// for that, selected by `key`, unless the call `goes_on`.
+/// Starts more work of a call at the back end that has the call. Another back end of its pool,
+/// selected by `key`, may take over, unless the call `goes_on`.
 fn begin_within(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -131,7 +133,7 @@ fn begin_within(
     }
 }
 
-/// Selects a back end of a pool for a request, and enters its call.
+/// Selects a back end of a pool for a request, and enters the call.
 fn begin_at_any(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -141,7 +143,7 @@ fn begin_at_any(
     let CommitInput { room, received, request, known } = input;
     let Known { call, fingerprint, is_new, .. } = *known;
     step.pool = Some(pool);
-    // The room is looked for before a back end is chosen, for a choice counts.
+    // Check for room before selecting a back end, because a selection counts.
     if call.is_none() {
         check_room_for_call(step, &received.flow)?;
     }
@@ -160,8 +162,8 @@ fn begin_at_any(
     Ok(NextHop { choice, held, ..toward(step, member, entry) })
 }
 
-/// Begins a call at the back end that is named in its Route: none stands in for it there. Returns
-/// its entry, and what it holds.
+/// Starts a call at the back end that its Route names, without failover to another. Returns the
+/// call entry and the call's lease.
 fn begin_at(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -191,7 +193,7 @@ fn begin_at(
     Ok((call, held))
 }
 
-/// Selects another back end of a pool for a call that is held.
+/// Selects another back end of a pool for an existing call.
 fn move_elsewhere(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -209,7 +211,7 @@ fn move_elsewhere(
             Ok(NextHop { choice, held, ..toward(step, member, entry) })
         }
         Err(rejection) => {
-            // What we reply to ourselves is over, wherever it was sent before.
+            // A request that gets a reply from us is over, wherever it was sent before.
             let transaction = Transaction { identity, method };
             let answer = Answer::new(503, false);
             step.routing.calls.on_response(step.now, entry, transaction, answer);
@@ -218,27 +220,27 @@ fn move_elsewhere(
     }
 }
 
-/// Leads a request to a user at this target, which is that of its first contact.
+/// Sends a request to a user at this target, the address of the user's first contact.
 fn send_to_user(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
     target: Target,
     from: Option<Member>,
 ) -> Result<NextHop, Rejection> {
-    // The calls of back ends have entries, and shares there.
+    // Calls from back ends have entries and count in shares there.
     if from.is_none() {
         check_transaction_room(step, input.room)?;
     }
     let call = enter_outward_call(step, input, from)?;
     let others = input.request.targets.iter().skip(1).copied().collect();
     let is_user = from.is_none();
-    // Without transactions a CANCEL would have to look up the same again.
+    // Without transactions a CANCEL would need the same look-up again.
     let hop = NextHop::to(target, Tier::Stateful);
     Ok(NextHop { member: from, call, others, is_user, toward_backend: is_user, ..hop })
 }
 
-/// Returns the entry of what goes outside. The dialog of a call that a back end makes is entered
-/// like that of one it receives, for callees that ignore Record-Route.
+/// Returns the entry of a request that leaves toward the outside. The dialog of a call that a back
+/// end makes is entered like that of one it receives, for callees that ignore Record-Route.
 fn enter_outward_call(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -256,7 +258,7 @@ fn enter_outward_call(
     }
 }
 
-/// Returns the entry of a call, made if there is none.
+/// Returns the entry of a call, and makes one if there is none.
 fn hold(
     step: &mut Step<'_>,
     call: Option<CallRef>,
@@ -287,7 +289,7 @@ pub(crate) fn move_call(step: &mut Step<'_>, call: CallRef, identity: u64, membe
     }
 }
 
-/// Records that a call is where its back end is now, and stays there.
+/// Records the present location of a call's back end; later requests of the call go there.
 pub(crate) fn record_place(step: &mut Step<'_>, call: CallRef, member: Member) {
     let backend = step.snapshot.backend(member);
     if backend.named().is_some() {
@@ -295,7 +297,7 @@ pub(crate) fn record_place(step: &mut Step<'_>, call: CallRef, member: Member) {
     }
 }
 
-/// Counts a call that has just begun, if it is of a source's share.
+/// Counts a new call in the share of its source, if shares apply.
 fn count_in_share(step: &mut Step<'_>, call: CallRef, flow: &Flow) {
     if step.routing.calls.is_scarce()
         && let Some(bucket) = step.snapshot.share_of(flow)
@@ -304,7 +306,7 @@ fn count_in_share(step: &mut Step<'_>, call: CallRef, flow: &Flow) {
     }
 }
 
-/// Checks that there is room for a new call of the sender of what came on `flow`.
+/// Checks that there is room for a new call from the source of `flow`.
 fn check_room_for_call(step: &Step<'_>, flow: &Flow) -> Result<(), Rejection> {
     let calls = &step.routing.calls;
     if !calls.has_room() {
@@ -337,8 +339,8 @@ pub(crate) fn record_request(step: &mut Step<'_>, hop: NextHop, transaction: Tra
     }
 }
 
-/// Counts a request on the back end that it goes to, and a call that it begins as what is
-/// `held` there.
+/// Counts a request at the back end to which it goes. The lease `held` there belongs to a call that
+/// the request starts.
 pub(crate) fn count_request(
     step: &mut Step<'_>,
     call: CallRef,

@@ -1,4 +1,4 @@
-//! Forking, and how far: RFC 3261 §16.6, RFC 5393 §5.
+//! Forking and its limits: RFC 3261 §16.6, RFC 5393 §5.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -11,7 +11,7 @@ use crate::routing::next_hop::NextHop;
 use crate::settings::{Choice, Member};
 use crate::snapshot::Snapshot;
 
-/// Branches of one context at the most: their index has a byte in our branch.
+/// The most branches of one context: our branch has one byte for their index.
 pub(crate) const BRANCHES_MAX: usize = 64;
 
 /// RFC 5393 §5.3.3: "If a SIP proxy receives a request with no Max-Breadth header field value,
@@ -29,8 +29,8 @@ pub(crate) fn breadth(request: &Request<'_>) -> Result<u32, Rejection> {
     }
 }
 
-/// Returns the back ends that a request forks to, in groups of which one comes after the other; none
-/// if it goes to one target.
+/// Returns the back ends to which a request forks, in groups that are tried one after the other; no
+/// groups if it goes to one target.
 ///
 /// RFC 3261 §16.6: "Targets are processed from highest qvalue to lowest. Targets with equal
 /// qvalues may be processed in parallel."
@@ -49,7 +49,8 @@ pub(crate) fn fork_groups(
     if widest as u64 > u64::from(breadth) { Err(EXCEEDED) } else { Ok(groups) }
 }
 
-/// Returns the back ends of a pool that are up, by their q; none if the pool's requests go to one.
+/// Returns the back ends of a pool that are up, grouped by q; no groups if each request goes to one
+/// back end.
 pub(crate) fn groups(now: Timestamp, snapshot: &Snapshot, pool: u16) -> VecDeque<Vec<u16>> {
     let mut groups = VecDeque::<Vec<u16>>::new();
     let Choice::All(qs) = &snapshot.pool(pool).choice else { return groups };

@@ -1,7 +1,7 @@
-//! The plan for a request whose dialog or call is known: to the back end that has it.
+//! Plans requests whose dialog or call is known: they go to the back end that has it.
 //!
-//! Some of these requests belong to no dialog all the same, and are more work for that back end:
-//! then they are new for its limits ([`begins`]).
+//! Some of these requests belong to no dialog and are additional work for that back end. The limits
+//! there treat them as new ([`begins`]).
 
 use tidegate_sip::Method;
 use tidegate_world::{Flow, Received, Timestamp};
@@ -21,12 +21,11 @@ use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 use crate::target::Target;
 
-/// Plans the way of a request whose dialog or call is known; `None` if neither is. One that
-/// `is_new` belongs to no dialog.
+/// Plans a request whose dialog or call is known; `None` if neither is. A request that `is_new`
+/// belongs to no dialog.
 ///
-/// A call that goes on stays where it is, however little headroom its back end has: what is new
-/// and has its Call-ID is rejected then. It goes elsewhere only from a back end that is down and
-/// has not answered.
+/// An ongoing call stays at its back end, even if that has no headroom: then a new request with its
+/// Call-ID is rejected. The call moves only if its back end is down and has not answered.
 pub(super) fn in_dialog(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -48,30 +47,30 @@ pub(super) fn in_dialog(
         return Some(Way::Stay { member, target: None, key: None });
     }
     let goes_on = phase.goes_on();
-    // What begins something again may, as the first time, go to another.
+    // A request that starts something may go to another back end, like the first one.
     let key = choice_key(snapshot, state, member.pool, request, known.fingerprint);
     let Request { method, identity, .. } = *request;
     let begins = begins(state, Some(call), request, known.evidence, member);
-    // A repetition is not judged at the door, and not given priority there.
+    // A retransmission is not subject to admission, and gets no priority there.
     let demand = demand_of(method, request.has_priority || !begins && had_priority);
     if begins {
         return Some(Way::BeginWithin { member, key, demand, goes_on });
     }
-    // A back end that is drained or has asked for a pause finishes what it has.
+    // A back end that is drained or has sent Retry-After finishes its calls.
     let is_kept = goes_on && (answered || method != Method::Invite);
     if is_kept || snapshot.backend(member).is_alive(now) {
         return Some(Way::Stay { member, target: None, key: Some(key) });
     }
-    // What is over takes no call along that goes on.
+    // A request that is over does not move an ongoing call.
     if goes_on && state.calls.has_ended(call, Transaction { identity, method }) {
         return Some(Way::Reject(unavailable(now, snapshot, member.pool, None)));
     }
-    // The client repeats its request because nobody answers, or begins anew: nothing ties it to
-    // a back end that is down.
+    // Either the client repeats its request because no response comes, or it starts anew: nothing
+    // ties the request to a back end that is down.
     Some(Way::Move { pool: member.pool, demand })
 }
 
-/// Plans the way of a request with a route token; `None` if its back end is not known.
+/// Plans a request with a route token; `None` if the token's back end is not known.
 fn by_token(
     snapshot: &Snapshot,
     state: &RoutingState,
@@ -81,9 +80,10 @@ fn by_token(
     known: &Known,
 ) -> Option<Way> {
     let Known { call, evidence, is_new, is_invented, .. } = *known;
-    // Only back ends are honoured that are configured, or were a while ago.
+    // Only back ends are honoured that are configured now, or were recently.
     if let Some(owner) = snapshot.addresses.member(token.backend) {
-        // Whoever has that address by now, after a reload, the call is counted where it began.
+        // After a reload another back end may have that address; the call stays counted where it
+        // began.
         let is_there = |entry: &&Call| {
             snapshot.backend(entry.member).address_at(entry.place) == Some(token.backend)
         };
@@ -91,7 +91,7 @@ fn by_token(
         let member = entry.map_or(owner, |entry| entry.member);
         let is_invite = is_invented || is_new && request.method == Method::Invite;
         let begins = is_invite && begins(state, call, request, evidence, member);
-        // A name may lead elsewhere by now; the dialog is where it was.
+        // The name may now resolve to another address; the dialog stays at the old one.
         let at = |member| snapshot.backend(member).named().map(|_| token.backend);
         return Some(match begins {
             true => Way::BeginAt { member: owner, target: at(owner) },
@@ -102,24 +102,24 @@ fn by_token(
         return Some(Way::Removed(Target::new(token.transport, token.backend)));
     }
     if token.is_user {
-        // What begins something is for the user, wherever that is reached by now.
+        // A request that starts something is for the user, wherever the user is reached now.
         return (!is_new).then(|| by_user_token(snapshot, &received.flow, token)).flatten();
     }
-    // A process that has just started knows no names yet. A 481 would end the dialog (RFC
-    // 3261 §12.2.1.2), and any rejection would be contradicted by what becomes of the
-    // repetition, which comes when there is no answer.
+    // A process that has just started has resolved no names yet. A 481 would end the dialog (RFC
+    // 3261 §12.2.1.2). Any other rejection could contradict the outcome of the retransmission,
+    // which comes if there is no response.
     let unresolved = Way::Reject(Rejection::Drop(DropReason::Unresolved));
     snapshot.has_unresolved().then_some(unresolved)
 }
 
-/// Plans the way of a request within the dialog of a user that came on `flow`: to the user, or from
-/// the user to the other party. The flow in the token leads there, whatever further Routes say: the
-/// sender may be a stranger.
+/// Plans an in-dialog request of a user that came on `flow`: to the user, or from the user to the
+/// other party. Its target is the flow in the token, whatever further Routes say, because the
+/// source may be a stranger.
 fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<Way> {
     let peer = token.peer_at(snapshot.shard)?;
     let (remote, user) = (canonical(flow.remote), token.backend);
-    // A phone may send from another port than the one of its contact. On a connection it always
-    // does, and only its own connection tells the other party from it behind one address.
+    // A phone may send from a port other than that of its contact. On a connection it always does,
+    // and behind one address only the connection distinguishes the other party from it.
     let is_others = match flow.transport.is_reliable() {
         true => remote == peer.remote || flow.connection == peer.connection,
         false => remote.ip() == peer.remote.ip(),
@@ -133,14 +133,13 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
     Some(Way::Outside { target, is_strict: false, from: None, is_named: false, to_caller })
 }
 
-/// Returns whether a request that belongs to no dialog, and goes to `member`, is new for the limits
-/// there: it has to find headroom.
+/// Returns whether a request to `member` that belongs to no dialog is new for the limits there, so
+/// that it needs headroom.
 ///
-/// It is not if it repeats what the entry of its `call` has on record. Nor is another copy of
-/// the INVITE that the call is counted for at that very back end (RFC 3261 §8.2.2.2), and
-/// nothing more is counted for it. Any other INVITE would be counted as one call more: its call
-/// is over, or not known, or is counted nowhere, for a back end has made it itself and it leads
-/// back to one.
+/// It is not new if it is recorded in the entry of its `call`. Nor is another copy of the INVITE
+/// for which the call is counted at that back end (RFC 3261 §8.2.2.2); nothing more is counted for
+/// it. Any other INVITE would count as one more call: its call is over, not known, or counted
+/// nowhere, because a back end made it and it leads back to one.
 fn begins(
     state: &RoutingState,
     call: Option<CallRef>,

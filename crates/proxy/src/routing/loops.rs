@@ -12,23 +12,22 @@ use crate::settings::Member;
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
-/// Parts of a request that decide where it goes, at the most: of one that has more only these
-/// are looked at.
+/// The most parts of a request that decide its route; the hash ignores further parts.
 const PARTS_MAX: usize = 16;
 
-/// §4.2.2: "This second part will not be present if the message was not forked when that Via header
-/// field value was added."
+/// The hash of a request that never forks. §4.2.2: "This second part will not be present if the
+/// message was not forked when that Via header field value was added."
 const NONE: u32 = 0;
 
-/// Times that a request may have passed here without transaction. RFC 5393 §4.1 asks for no
-/// detection of loops there: "A SIP proxy forwarding a request to only one location MAY perform
-/// loop detection but is not required to." One that is not cut short would end by Max-Forwards.
+/// The most passes of a request through this proxy without a transaction. RFC 5393 §4.1 does not
+/// require loop detection there: "A SIP proxy forwarding a request to only one location MAY perform
+/// loop detection but is not required to." Without this limit a loop would end by Max-Forwards.
 const PASSES_MAX: usize = 8;
 
-/// RFC 5393 §4.2.2: "Each Via header field value in the request whose sent-by value matches
-/// a value placed into previous requests by this proxy MUST be inspected for the "second
-/// part" [...]. If these values are equal, the request has looped and the proxy MUST reject
-/// the request with a 482 (Loop Detected) response."
+/// Rejects a request that has looped. RFC 5393 §4.2.2: "Each Via header field value in the request
+/// whose sent-by value matches a value placed into previous requests by this proxy MUST be
+/// inspected for the "second part" [...]. If these values are equal, the request has looped and the
+/// proxy MUST reject the request with a 482 (Loop Detected) response."
 pub(crate) fn check_loop(
     snapshot: &Snapshot,
     received: &Received,
@@ -36,18 +35,18 @@ pub(crate) fn check_loop(
 ) -> Result<(), Rejection> {
     let mut hash = None;
     let mut passes = 0;
-    // One that cannot be read is not ours, nor that of whom we have answered to. The MAC says
-    // more than the sent-by: that this very proxy has sent the request, for who is named in the
-    // Via below.
+    // A Via that cannot be read is not ours, and neither is the one above it. The MAC proves more
+    // than the sent-by: that this very proxy sent the request, for the element named in the Via
+    // below.
     let mut below = request.essentials.via;
     for via in request.message.lower_vias().filter_map(Result::ok) {
         let above = std::mem::replace(&mut below, via);
         let Some(target) = response_target(&below) else { continue };
         let branch = above.branch().unwrap_or_default();
         let Some(ours) = TransactionBranch::decode(branch, &snapshot.keys, target) else {
-            // A branch of ours without transaction has no such part: it is the same for the
-            // CANCEL, which has no Via below that would say whether one is needed (§16.11 of
-            // RFC 3261). A loop ends by the number of its turns.
+            // A branch of ours without transaction has no such part. It must be the same for the
+            // CANCEL, which has no Via below to show whether a second part is needed (RFC 3261
+            // §16.11). A loop ends by the number of passes.
             passes += usize::from(Branch::decode(branch, &snapshot.keys, target).is_some());
             if passes >= PASSES_MAX {
                 return Err(Rejection::Reply(482, "the request has been here too often"));
@@ -65,12 +64,12 @@ pub(crate) fn check_loop(
     Ok(())
 }
 
-/// RFC 5393 §4.2.1: "This second part MUST vary with any field used by the location service
-/// logic in determining where to retarget or forward this request": here also with who has
-/// sent it. "This second part MUST NOT vary with the request method."
+/// Returns the "second part" of RFC 5393 §4.2.1: "This second part MUST vary with any field used by
+/// the location service logic in determining where to retarget or forward this request": here also
+/// with the origin of the request. "This second part MUST NOT vary with the request method."
 pub(crate) fn loop_hash(snapshot: &Snapshot, received: &Received, request: &Request<'_>) -> u32 {
     let essentials = &request.essentials;
-    // What belongs to a dialog goes where its Routes say, and never forks.
+    // An in-dialog request follows its Routes and never forks.
     if essentials.to_tag.is_some() {
         return NONE;
     }
@@ -89,8 +88,8 @@ pub(crate) fn loop_hash(snapshot: &Snapshot, received: &Received, request: &Requ
     parts.extend([&origin[..], request.uri_text, essentials.call_id, &number]);
     parts.extend(essentials.from_tag);
     // §4.2.1: "the second part MUST depend at least on the received Request-URI and any Route
-    // header field values used when processing the received request." Credentials, which a
-    // CANCEL has not, decide nothing here.
+    // header field values used when processing the received request." Credentials, which a CANCEL
+    // lacks, have no influence here.
     for field in request.message.fields_of(HeaderName::Route) {
         if parts.try_push(field.value).is_err() {
             break;

@@ -1,4 +1,4 @@
-//! The next hop of a request, as the commit of its plan found it.
+//! The next hop of a request, as the commit of its plan determined it.
 
 use std::net::SocketAddr;
 
@@ -21,23 +21,23 @@ pub(crate) struct NextHop {
     /// The back end of its call, if it belongs to one.
     pub(crate) member: Option<Member>,
     pub(crate) call: CallRef,
-    /// The request goes to that back end, or to a user, and not from it.
+    /// True if the request goes to that back end or to a user, false if it comes from there.
     pub(crate) toward_backend: bool,
-    /// Whether the target is a contact of a user, and the sender no back end.
+    /// True if the target is a contact of a user, and the sender is not a back end.
     pub(crate) is_user: bool,
-    /// Whether a user sends the request to who has called.
+    /// True if a user sends the request to the caller.
     pub(crate) to_caller: bool,
-    /// Leading Route values that named us and are taken off.
+    /// The number of leading Route values that name us; they are removed.
     pub(crate) own_routes: usize,
     /// The target is a strict router.
     pub(crate) is_strict: bool,
-    /// Whether transactions are kept of it.
+    /// The tier of service: with or without transactions.
     pub(crate) tier: Tier,
-    /// The pool in which another target may stand in for this one, and what its policy chooses by.
+    /// The pool in which another target may replace this one, and the key for its policy.
     pub(crate) choice: Option<(u16, u64)>,
-    /// Further targets of the name that led here, the first to be tried first.
+    /// Further targets of the name that led here, in the order of attempts.
     pub(crate) others: Vec<Target>,
-    /// What the call holds there of the headroom.
+    /// The call's lease at that back end.
     pub(crate) held: Option<CallLease>,
     /// The listener that our Record-Route names for the other side of the dialog.
     pub(crate) egress: Option<u8>,
@@ -46,7 +46,7 @@ pub(crate) struct NextHop {
 }
 
 impl NextHop {
-    /// A hop to a target, as part of no call.
+    /// Returns a hop to a target, for no call.
     pub(crate) fn to(target: Target, tier: Tier) -> Self {
         Self {
             target,
@@ -66,13 +66,13 @@ impl NextHop {
         }
     }
 
-    /// The same back end at another of its addresses, if there is one to go to.
+    /// Returns this hop with another address of the same back end, if one is given.
     pub(crate) fn at(self, address: Option<SocketAddr>) -> Self {
         let address = address.unwrap_or(self.target.address);
         Self { target: Target { address, ..self.target }, ..self }
     }
 
-    /// Plans how a request that came in at the listener `ingress` is written for this hop.
+    /// Makes the plan for writing a request that came in at the listener `ingress`.
     pub(crate) fn forward_plan(
         &self,
         now: Timestamp,

@@ -1,11 +1,12 @@
-//! The plan for a request: where it goes, who may send it there, and what it is part of.
+//! Plans a request: the target, the sender's permission to reach it, and the call or dialog that
+//! the request belongs to.
 //!
-//! A plan changes nothing. It is made of the request, the snapshot and a view of the call table;
+//! A plan changes nothing. It is made from the request, the snapshot and a view of the call table;
 //! [`commit`](super::commit) selects the back end, takes leases and enters the call.
 //!
-//! Strangers reach pools only. Pool members and trusted sources reach Route sets
-//! and addresses. A request belongs to a dialog if its route token verifies or the
-//! call table knows the dialog by its tags; a To-tag alone proves nothing.
+//! Strangers reach pools only. Pool members and trusted sources reach Route sets and addresses. A
+//! request belongs to a dialog if its route token verifies or the call table knows the dialog by
+//! its tags; a To-tag alone proves nothing.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,36 +32,36 @@ use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 use crate::transport::addresses::Origin;
 
-/// Where a request goes, as far as that is known before anything is changed for it.
+/// The routing decision for a request, as far as it can be made without changing state.
 pub(crate) struct Plan {
     pub(crate) way: Way,
     pub(crate) known: Known,
-    /// Leading Route values that name us and are taken off.
+    /// The number of leading Route values that name us; they are removed.
     pub(crate) own_routes: usize,
     /// The listener that our Record-Route names for the other side of the dialog.
     pub(crate) egress: Option<u8>,
-    /// Whether the request counts in the rate of its call.
+    /// True if the request counts in the rate of its call.
     pub(crate) is_rated: bool,
-    /// Whether the request proves that its sender receives what is sent there.
+    /// True if the request proves that its sender receives what is sent to its address.
     pub(crate) proves_receipt: bool,
 }
 
 /// The result of planning.
 pub(crate) enum Planned<'a> {
     Plan(Plan),
-    /// This has to be known first; then the [targets](Request::targets) are.
+    /// The plan first needs an answer that sets the [targets](Request::targets).
     Pending(Need<'a>),
 }
 
-/// Knowledge that a plan lacks.
+/// An answer that a plan lacks.
 pub(crate) enum Need<'a> {
-    /// Where a host is.
+    /// The addresses of a host.
     Host(Wanted<'a>),
-    /// Where the user with this address of record is reached.
+    /// The contacts of the user with this address of record.
     User(Arc<[u8]>),
 }
 
-/// A request to be planned, and what is known of it before its destination is.
+/// A request to plan, and the facts known about it before its destination.
 struct PlanInput<'s, 'a> {
     now: Timestamp,
     snapshot: &'s Snapshot,
@@ -69,13 +70,13 @@ struct PlanInput<'s, 'a> {
     request: &'s Request<'a>,
     routes: RouteSet<'a>,
     origin: Origin,
-    /// Whether a back end sent it that was removed.
+    /// True if it was sent by a back end that has been removed.
     is_removed: bool,
-    /// Whether its Request-URI names us.
+    /// True if its Request-URI names us.
     is_ours: bool,
 }
 
-/// Plans where `request` goes.
+/// Plans the routing of `request`.
 pub(crate) fn plan<'a>(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -86,13 +87,13 @@ pub(crate) fn plan<'a>(
     let Request { message, method, essentials, restored, .. } = request;
     let flow = &received.flow;
     let mut routes = RouteSet::read(snapshot, flow, message, essentials.call_id, *restored)?;
-    // A strict router before us has brought the token back in the Request-URI.
+    // A strict router before us has returned the token in the Request-URI.
     routes.token = routes.token.or(request.token);
     let mut plan = Plan {
         way: Way::Reject(Rejection::NO_HOST),
         known: Known::default(),
         own_routes: routes.own,
-        // Only a token of ours shows that the Routes are what we recorded.
+        // Only a token of ours shows that we recorded the Routes.
         egress: routes.egress.filter(|_| routes.token.is_some()),
         is_rated: false,
         proves_receipt: false,
@@ -100,7 +101,7 @@ pub(crate) fn plan<'a>(
     let (origin, is_removed) = sender(snapshot, received, &routes);
     plan.known = state.calls.look_up(&snapshot.keys, request, origin.member().is_some());
     let Known { call, is_new, .. } = plan.known;
-    // A token that is too old opens nothing by itself.
+    // A token that is too old proves nothing without a call entry.
     let is_fresh = |token: &_| call.is_some() || snapshot.is_fresh(now, token);
     routes.token = routes.token.filter(is_fresh);
     if call.is_none()
@@ -121,7 +122,7 @@ pub(crate) fn plan<'a>(
         }
         if !is_new && (origin == Origin::Stranger || is_ours) {
             let rejection = unknown(snapshot, received, *method);
-            // What a token brings counts in the rate of its call, whatever comes of it.
+            // A request with a token counts in the rate of its call even if it is rejected.
             return if plan.is_rated {
                 Ok(Planned::Plan(Plan { way: Way::Reject(rejection), ..plan }))
             } else {
@@ -138,8 +139,8 @@ pub(crate) fn plan<'a>(
 }
 
 impl PlanInput<'_, '_> {
-    /// Returns whether it leaves the dialogs and calls that are known alone: a back end or a trusted
-    /// source sends it to a target of its own choice. `call` is the one that it belongs to.
+    /// Returns whether the request ignores known dialogs and calls: a back end or a trusted source
+    /// sends it to a target of its own choice. `call` is the call that it belongs to.
     fn is_outward(&self, call: Option<CallRef>) -> bool {
         match self.origin {
             Origin::Member(_) => true,
@@ -152,15 +153,15 @@ impl PlanInput<'_, '_> {
     }
 }
 
-/// Returns where a request goes that no dialog and no call decides on; `peer` is the other party of
-/// the dialog that a back end sends it within.
+/// Returns the destination of a request that no dialog and no call determines. `peer` is the other
+/// party of the dialog in which a back end sends it.
 fn destination_of<'a>(
     input: &PlanInput<'_, 'a>,
     peer: Option<PeerFlow>,
 ) -> Result<Destination<'a>, Rejection> {
     let &PlanInput { snapshot, received, request, ref routes, origin, is_ours, .. } = input;
     Ok(match (&routes.next, origin) {
-        // The party beyond us is named by a Route: the one from which, or to which, the dialog came.
+        // A Route names the party beyond us, from or to which the dialog was started.
         (Next::Name(_, is_strict), _) if let Some(peer) = peer => {
             Destination::Target(snapshot.target_of(&peer), *is_strict)
         }
@@ -172,14 +173,14 @@ fn destination_of<'a>(
             Destination::Target(snapshot.target_of(&peer), false)
         }
         (Next::None, _) => destination(snapshot, origin, received, request, is_ours)?,
-        // RFC 3261 §16.12 lets a client preload a Route; we are nobody's relay.
+        // RFC 3261 §16.12 lets a client preload a Route; we do not relay for strangers.
         (_, Origin::Stranger) => return Err(Rejection::RELAYING),
         (Next::Target(target, is_strict), _) => Destination::Target(*target, *is_strict),
         (Next::Name(uri, is_strict), _) => Destination::Name(*uri, *is_strict),
     })
 }
 
-/// Completes a plan with the way to its destination, or says what has to be known for that first.
+/// Completes a plan with the target at its destination, or returns what must be known first.
 fn lead_to<'a>(
     input: &PlanInput<'_, 'a>,
     destination: Destination<'a>,
@@ -203,7 +204,7 @@ fn lead_to<'a>(
             Way::Between(select_by_call(now, snapshot, state, pool, known.fingerprint, from)?)
         }
         // RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as
-        // their associated INVITE": another one would be made now.
+        // their associated INVITE": a new selection could differ.
         (Destination::Pool(_) | Destination::User, _)
             if matches!(request.method, Method::Ack | Method::Cancel) =>
         {
@@ -223,7 +224,7 @@ fn lead_to<'a>(
             Way::Outside { target, is_strict, from, is_named, to_caller }
         }
         (Destination::Name(..), _) => return Err(Rejection::NO_HOST),
-        // What belongs to a dialog names a contact; only what begins something names a user.
+        // An in-dialog request names a contact; only a request that starts something names a user.
         (Destination::User, _) if !known.is_new => {
             return Err(unknown(snapshot, received, request.method));
         }
@@ -238,11 +239,11 @@ fn lead_to<'a>(
     Ok(Planned::Plan(Plan { way, ..plan }))
 }
 
-/// Returns who sent a request; `true` if it is a back end that was removed, which ends its dialogs
-/// by their token.
+/// Returns the origin of a request; `true` if it is a back end that has been removed, which uses
+/// the token to end its dialogs.
 fn sender(snapshot: &Snapshot, received: &Received, routes: &RouteSet<'_>) -> (Origin, bool) {
     let remote = canonical(received.flow.remote);
-    // A connection that a back end opens has a port of its own.
+    // A connection that a back end opens has its own source port.
     let is_there = |backend: SocketAddr| match received.flow.transport.is_reliable() {
         true => backend.ip() == remote.ip(),
         false => backend == remote,
@@ -258,8 +259,8 @@ fn sender(snapshot: &Snapshot, received: &Received, routes: &RouteSet<'_>) -> (O
     }
 }
 
-/// Returns whether a request shows that its sender receives what is sent there: whoever has called
-/// from there and knows the token has had a response with it.
+/// Returns whether a request proves that its sender receives what is sent to its address: a caller
+/// at that address that knows the token has received it in a response.
 fn proves_receipt(
     state: &RoutingState,
     received: &Received,
@@ -274,14 +275,14 @@ fn proves_receipt(
     }
     let caller = match known.call.and_then(|call| state.calls.get(call)) {
         Some(entry) => Some(entry.caller),
-        // Of the call of a user there is no entry: who has called is the other party.
+        // The call of a user has no entry: the caller is the other party.
         None => token.peer.filter(|_| token.is_user).map(|peer| caller_of(peer.remote.ip())),
     };
     caller == Some(caller_of(received.flow.remote.ip()))
 }
 
-/// Returns whether a request goes to all back ends of the pool that has its call, as each time that
-/// something begins there.
+/// Returns whether a request forks to all back ends of the pool that has its call, as each new
+/// request there does.
 fn forks_anew(
     snapshot: &Snapshot,
     state: &RoutingState,
@@ -295,8 +296,8 @@ fn forks_anew(
             .is_some_and(|entry| matches!(snapshot.pool(entry.member.pool).choice, Choice::All(_)))
 }
 
-/// Returns the flow of the other party of the dialog that a back end sends a request within; `None` if
-/// its token does not say that the dialog is its own.
+/// Returns the flow of the other party of the dialog in which a back end sends a request; `None` if
+/// the token does not show that the dialog is that back end's own.
 fn peer_of_sender(input: &PlanInput<'_, '_>) -> Option<PeerFlow> {
     let &PlanInput { snapshot, received, request, ref routes, origin, is_removed, .. } = input;
     request.essentials.to_tag?;
@@ -311,11 +312,11 @@ fn peer_of_sender(input: &PlanInput<'_, '_>) -> Option<PeerFlow> {
         Origin::Trusted => is_removed,
         Origin::Stranger => false,
     };
-    // Both parties may be back ends: what the other one sends is not for itself.
+    // Both parties may be back ends: a request from the other party is not for that party itself.
     token.peer_at(snapshot.shard).filter(|peer| is_own && peer.remote != remote)
 }
 
-/// Returns whether the Contact in the Request-URI does not lead to the other party: it is a name, an
+/// Returns whether the Contact in the Request-URI cannot reach the other party: it is a name, an
 /// address that this network does not route, or the address of a phone behind address translation.
 ///
 /// RFC 5626 §5.3.1: "the proxy removes the Route header field value and forwards the request over
@@ -327,26 +328,27 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
     let leads_nowhere = is_local(contact) && !is_local(remote);
     match contact == remote {
         // RFC 3261 §18.1.1: "it is RECOMMENDED that this connection be used". A phone seldom
-        // listens for others.
+        // accepts connections.
         true => peer.connection.is_some(),
         false => peer.is_translated || leads_nowhere,
     }
 }
 
-/// Returns the other shard that the token of a request names, if that may serve it.
+/// Returns the other shard that the token of a request names, if that shard may serve it.
 fn shard_of(snapshot: &Snapshot, received: &Received, routes: &RouteSet<'_>) -> Option<u16> {
     let shard = u16::from(routes.token?.shard);
     let is_elsewhere = shard != snapshot.shard && shard < snapshot.shards;
     (is_elsewhere && received.crossed == 0 && may_cross(&received.flow)).then_some(shard)
 }
 
-/// Returns whether another shard may serve what came on a flow: only this one has its connection.
+/// Returns whether another shard may serve a message from a flow: only this shard has its
+/// connection.
 fn may_cross(flow: &Flow) -> bool {
     !flow.transport.is_reliable()
 }
 
-/// Returns the pool to which rules lead the INVITE of a CANCEL or ACK, and how many of its Routes
-/// name us; `None` if they lead elsewhere.
+/// Returns the pool to which rules lead the INVITE of a CANCEL or ACK, and the number of its Routes
+/// that name us; `None` if they lead elsewhere.
 pub(crate) fn pool_by_rules(
     snapshot: &Snapshot,
     received: &Received,
@@ -364,11 +366,11 @@ pub(crate) fn pool_by_rules(
     }
 }
 
-/// Rejects a request within a dialog that this shard does not know. With several shards the
-/// others are asked in turn: a client that ignores Record-Route and changes its
-/// port between requests is found again that way.
+/// Rejects an in-dialog request that this shard does not know, or hands it off. With several shards
+/// each of the others is tried in turn: this finds a client that ignores Record-Route and changes
+/// its port between requests.
 ///
-/// A CANCEL or ACK comes home in the end: its INVITE was sent by the shard where it arrived.
+/// A CANCEL or ACK returns to its first shard at the end: that shard sent its INVITE.
 fn unknown(snapshot: &Snapshot, received: &Received, method: Method) -> Rejection {
     let shards = snapshot.shards;
     let comes_home =

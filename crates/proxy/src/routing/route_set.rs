@@ -1,4 +1,4 @@
-//! The Route header fields of a request: those that name us, the token in them, what follows.
+//! The Route header fields of a request: those that name us, the token in them, and the next one.
 
 use tidegate_sip::{Message, Uri};
 use tidegate_world::{Flow, Received, Timestamp};
@@ -8,16 +8,16 @@ use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use crate::target::Target;
 
-/// Route values that name us: one, or two where we stand between two listeners, and
-/// as many again when a request passes us twice.
+/// The most Route values that may name us: one, or two if we stand between two listeners, and twice
+/// that if a request passes us twice.
 const OWN_ROUTES_MAX: usize = 4;
 
-/// The leading Route values that name us, and what follows them.
+/// The leading Route values that name us, and the value after them.
 pub(crate) struct RouteSet<'a> {
-    /// Number of values that name us.
+    /// The number of values that name us.
     pub(crate) own: usize,
     pub(crate) token: Option<RouteToken>,
-    /// The listener that the last of several own values names: that of the other side.
+    /// The listener that the last of several own values names: the one on the other side.
     pub(crate) egress: Option<u8>,
     pub(crate) next: Next<'a>,
 }
@@ -26,9 +26,9 @@ pub(crate) struct RouteSet<'a> {
 pub(crate) enum Next<'a> {
     /// No further Route.
     None,
-    /// A Route to a target; `true` if a strict router is there.
+    /// A Route to a target; `true` if the target is a strict router.
     Target(Target, bool),
-    /// A Route to a name; `true` if a strict router is there.
+    /// A Route to a name; `true` if the name belongs to a strict router.
     Name(Uri<'a>, bool),
 }
 
@@ -36,9 +36,9 @@ impl<'a> RouteSet<'a> {
     /// Reads the Route header fields of a request that came on `flow`; the last `restored` values
     /// stand in the Request-URI.
     ///
-    /// RFC 3261 §16.4: "If the first value in the Route header field indicates this
-    /// proxy, the proxy MUST remove that value from the request." Where we stand
-    /// between two listeners there are two.
+    /// RFC 3261 §16.4: "If the first value in the Route header field indicates this proxy, the
+    /// proxy MUST remove that value from the request." If we stand between two listeners there are
+    /// two.
     pub(crate) fn read(
         snapshot: &Snapshot,
         flow: &Flow,
@@ -65,8 +65,8 @@ impl<'a> RouteSet<'a> {
             if found.own > OWN_ROUTES_MAX {
                 return Err(Rejection::Reply(400, "too many Routes lead here"));
             }
-            // RFC 5658 §5: "a proxy MAY remove two Route headers instead of one when using the double
-            // Record-Routing." The one that is taken off last names the interface toward the next hop.
+            // RFC 5658 §5: "a proxy MAY remove two Route headers instead of one when using the
+            // double Record-Routing." The last one removed names the interface toward the next hop.
             if found.own > 1 {
                 found.egress = snapshot.addresses.named(&uri);
             }
@@ -78,7 +78,7 @@ impl<'a> RouteSet<'a> {
         Ok(found)
     }
 
-    /// Returns whether no Route follows those that name us.
+    /// Returns whether no Route follows the values that name us.
     pub(crate) fn is_end(&self) -> bool {
         matches!(self.next, Next::None)
     }

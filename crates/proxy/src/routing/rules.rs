@@ -1,4 +1,4 @@
-//! The rules for requests that no Route and no dialog leads: `[[route]]`.
+//! The rules for requests that neither a Route nor a dialog directs: `[[route]]`.
 
 use tidegate_sip::{Method, Uri};
 use tidegate_world::Received;
@@ -10,20 +10,20 @@ use crate::snapshot::Snapshot;
 use crate::target::Target;
 use crate::transport::addresses::{Origin, is_host};
 
-/// Where a request goes that belongs to no dialog.
+/// The destination of a request that belongs to no dialog.
 pub(crate) enum Destination<'a> {
-    /// To a back end of this pool.
+    /// A back end of this pool.
     Pool(u16),
-    /// To a target; `true` if a strict router is there.
+    /// A target; `true` if it is a strict router.
     Target(Target, bool),
-    /// To where the name in this URI leads, likewise.
+    /// The host that this URI names; `true` if it is a strict router.
     Name(Uri<'a>, bool),
-    /// To the contacts of the user that the Request-URI names.
+    /// The contacts of the user that the Request-URI names.
     User,
 }
 
-/// Returns where a request without a further Route goes: by the first rule that matches. `ours`
-/// says that its Request-URI names us.
+/// Returns the destination of a request without a further Route, by the first rule that matches.
+/// `ours` says that its Request-URI names us.
 pub(crate) fn destination<'a>(
     snapshot: &Snapshot,
     origin: Origin,
@@ -34,8 +34,8 @@ pub(crate) fn destination<'a>(
     let uri = &request.uri;
     // An maddr overrides the host (RFC 3261 §19.1.1).
     let by_number = uri.maddr().is_some() || uri.host.is_some_and(|host| host.ip().is_some());
-    // An address that is not ours asks to be relayed there; a name may be a
-    // domain that the pool serves.
+    // A request to an address that is not ours asks to be relayed there; a name may be a domain
+    // that the pool serves.
     let elsewhere = by_number && !ours;
     let may_leave = origin != Origin::Stranger;
     let matches = |rule: &&Rule| rule.matches(origin, received, request, elsewhere);
@@ -73,8 +73,8 @@ impl Rule {
             Senders::Net(net) => net.contains(&received.flow.remote.ip().to_canonical()),
         };
         let has = |name: &[u8]| self.methods.iter().any(|m| m.as_bytes() == name);
-        // RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as their
-        // associated INVITE."
+        // RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as
+        // their associated INVITE."
         let is_invites =
             || matches!(request.method, Method::Ack | Method::Cancel) && has(b"INVITE");
         let method = self.methods.is_empty() || has(name) || is_invites();

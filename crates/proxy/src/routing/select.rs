@@ -19,16 +19,17 @@ use crate::snapshot::Snapshot;
 use crate::state::{Room, RoutingState};
 use crate::step::Step;
 
-/// A back end that was selected for a new request.
+/// The back end selected for a new request.
 pub(crate) struct Selected {
     pub(crate) member: Member,
-    /// What the policy selected it by.
+    /// The key by which the policy selected it.
     pub(crate) key: u64,
-    /// What a call holds of its headroom.
+    /// The call's lease at the back end.
     pub(crate) call: Option<CallLease>,
 }
 
-/// Returns what the policy of a pool selects by, of a request whose Call-ID has that fingerprint.
+/// Returns the key by which the policy of a pool selects, for a request whose Call-ID has this
+/// fingerprint.
 pub(crate) fn choice_key(
     snapshot: &Snapshot,
     state: &RoutingState,
@@ -43,11 +44,11 @@ pub(crate) fn choice_key(
     }
 }
 
-/// Selects a back end of `pool`, or of the first of its backups that can take the request. `call` is
-/// what is held of its Call-ID.
+/// Selects a back end of `pool`, or of the first of its backups that can take the request. `call`
+/// is the existing call with its Call-ID.
 ///
-/// With a `demand` it is something new, and goes to a back end with headroom; else to one that is
-/// up.
+/// A request with a `demand` is new and goes to a back end with headroom; a request without goes to
+/// one that is up.
 pub(crate) fn select(
     step: &mut Step<'_>,
     room: Room,
@@ -61,7 +62,7 @@ pub(crate) fn select(
     let Step { now, snapshot, .. } = *step;
     let mut again = || try_select(step, room, pool, call, request, fingerprint, demand);
     match again() {
-        // Rather than to none it goes to one of which requests alone have said that it is down.
+        // If no back end is left, use one that only failed requests, not probes, marked as down.
         Err(Rejection::PoolDown(_)) if spare(now, snapshot) => again(),
         selected => selected,
     }
@@ -84,7 +85,7 @@ fn try_select(
     };
     let mut is_any_up = false;
     for &pool in &pools {
-        // To choose among none would still move what a policy draws and whose turn it is.
+        // Skip an empty selection: it would still consume a random draw or a turn of the policy.
         let backends = &snapshot.pool(pool).pool;
         if pools.len() > 1 && !may_have(backends) {
             is_any_up |= backends.is_up(now);
@@ -100,7 +101,7 @@ fn try_select(
         }
         match select_in(step, pool, key, demand, |_, _| true) {
             Ok(selected) => return Ok(selected),
-            // Perhaps another shard has taken what was left here a moment ago.
+            // Another shard may have just taken the remaining capacity.
             Err(Unassigned::Full) => is_any_up = true,
             Err(Unassigned::Down) => {}
         }
@@ -109,8 +110,8 @@ fn try_select(
     Err(unassigned(now, snapshot, pool, why))
 }
 
-/// Checks that there is room for the transaction that something new would have in `pool`:
-/// before a back end is selected, for a selection counts.
+/// Checks that `pool` has room for the transaction of a new request. Call it before the selection
+/// of a back end, because a selection counts.
 pub(crate) fn check_room(
     step: &Step<'_>,
     room: Room,
@@ -119,13 +120,13 @@ pub(crate) fn check_room(
 ) -> Result<(), Rejection> {
     let is_stateful = match call {
         Some(call) => tier(step.snapshot, &step.routing.calls, pool, call) == Tier::Stateful,
-        // Where that is left open, a call that finds no room has none.
+        // In adaptive mode, a call that finds no room gets no transaction.
         None => step.snapshot.pool(pool).mode == Mode::Transaction,
     };
     if is_stateful { check_transaction_room(step, room) } else { Ok(()) }
 }
 
-/// Checks that there is room for the transaction of something new.
+/// Checks that there is room for the transaction of a new request.
 pub(crate) fn check_transaction_room(step: &Step<'_>, room: Room) -> Result<(), Rejection> {
     if room.is_full_for_new {
         step.counters().transactions_refused.add(1);
@@ -138,8 +139,8 @@ pub(crate) fn check_transaction_room(step: &Step<'_>, room: Room) -> Result<(), 
     }
 }
 
-/// Selects a back end of one pool for a new request by its [`choice_key`], among those
-/// that `may_have` it and have headroom for it, if it demands any.
+/// Selects a back end of one pool for a new request by its [`choice_key`], among those that
+/// `may_have` it and, if there is a `demand`, have headroom for it.
 pub(crate) fn select_in(
     step: &mut Step<'_>,
     pool: u16,
@@ -158,8 +159,9 @@ pub(crate) fn select_in(
     Ok(Selected { member: Member { pool, backend: index as u16 }, key, call })
 }
 
-/// Selects a back end for what another back end sends to a pool, or to one of its backups. RFC 3261
-/// §16.11: by the message alone, so that repetitions, CANCEL and ACK get the same choice.
+/// Selects a back end for a request that another back end sends to a pool or to one of its backups.
+/// By RFC 3261 §16.11 it depends on the message alone, so that retransmissions, CANCEL and ACK get
+/// the same choice.
 pub(crate) fn select_by_call(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -176,7 +178,7 @@ pub(crate) fn select_by_call(
     member.ok_or_else(|| unavailable(now, snapshot, pool, Some(from)))
 }
 
-/// Returns what a request of this method that begins something asks of its back end.
+/// Returns the demand on a back end of a new request with this method.
 pub(crate) fn demand_of(method: Method, has_priority: bool) -> Demand {
     match method {
         Method::Invite if has_priority => Demand::Priority,

@@ -1,4 +1,4 @@
-//! The tier of a call: whether transactions are kept of it.
+//! The tier of a call: with or without transactions.
 
 use tidegate_control::Tier;
 
@@ -8,10 +8,10 @@ use crate::snapshot::Snapshot;
 use crate::state::Room;
 use crate::step::Step;
 
-/// Returns the tier in which what goes to or comes from `pool` is served, as part of `call`.
+/// Returns the tier in which requests of `call` to or from `pool` are served.
 ///
-/// It is that of the call's first request as long as the call is held. So a repetition
-/// finds the transaction that has its original, or goes on as that did:
+/// It is the tier of the call's first request while the call has an entry. So a retransmission
+/// finds the transaction of its original, or is forwarded as the original was:
 ///
 /// RFC 3261 §16.11: "In particular, a retransmitted request MUST be forwarded to the same
 /// destination each time it is processed. Furthermore, CANCEL and non-Routed ACK requests
@@ -20,18 +20,18 @@ pub(crate) fn tier(snapshot: &Snapshot, calls: &Calls, pool: u16, call: CallRef)
     match snapshot.pool(pool).mode {
         Mode::Transaction => Tier::Stateful,
         Mode::Stateless => Tier::Stateless,
-        // A call that is not held any more, or was before a restart, may have been served
-        // with transactions, and these are the ones that repeat what is lost.
+        // A call without an entry, or from before a restart, may have been served with
+        // transactions, and its endpoints rely on them to retransmit lost messages.
         Mode::Adaptive => calls.get(call).map_or(Tier::Stateful, |call| call.tier),
     }
 }
 
-/// Chooses the tier of a call that has just begun in `pool`.
+/// Chooses the tier of a new call in `pool`.
 ///
-/// RFC 3261 §16.1: "A stateful proxy MAY transition to stateless operation at any time during
-/// the processing of a request, so long as it did not do anything that would otherwise
-/// prevent it from being stateless initially (forking, for example, or generation of a 100
-/// response)." It is chosen before either, and for the whole call.
+/// RFC 3261 §16.1: "A stateful proxy MAY transition to stateless operation at any time during the
+/// processing of a request, so long as it did not do anything that would otherwise prevent it from
+/// being stateless initially (forking, for example, or generation of a 100 response)." The choice
+/// is made before either, and for the whole call.
 pub(crate) fn choose_tier(step: &mut Step<'_>, room: Room, pool: u16, call: CallRef) {
     let has_room = !room.has_its_share && !room.is_full_for_new;
     if step.snapshot.pool(pool).mode == Mode::Adaptive

@@ -1,4 +1,4 @@
-//! The way of a request, as its plan says it.
+//! The way of a request: how the commit finds its target.
 
 use std::net::SocketAddr;
 
@@ -8,27 +8,29 @@ use crate::rejection::Rejection;
 use crate::settings::Member;
 use crate::target::Target;
 
-/// What is to be done to find the target of a request.
+/// The steps that find the target of a request.
 pub(crate) enum Way {
     /// Forward it to the back end that has its dialog or call.
     Stay {
         member: Member,
-        /// The address where the dialog is, if the back end has a name that may lead elsewhere.
+        /// The address of the dialog, if the back end has a name that may resolve to another one
+        /// now.
         target: Option<SocketAddr>,
-        /// What the policy would choose another back end by, if the request begins something.
+        /// The policy's key for another back end, if the request starts something.
         key: Option<u64>,
     },
-    /// Begin a call at the back end that its route token names.
+    /// Start a call at the back end that its route token names.
     BeginAt { member: Member, target: Option<SocketAddr> },
-    /// Begin more work at the back end that has its call; at another one if no call goes on there.
+    /// Start more work at the back end that has its call; at another one if no call is ongoing
+    /// there.
     BeginWithin { member: Member, key: u64, demand: Demand, goes_on: bool },
     /// Move its call to another back end of the pool.
     Move { pool: u16, demand: Demand },
-    /// Forward it to a back end that is configured no more and has its dialog.
+    /// Forward it to a back end that has its dialog and is no longer configured.
     Removed(Target),
-    /// Forward it from one back end to another one.
+    /// Forward it from one back end to another.
     Between(Member),
-    /// Select a back end of a pool; with a demand it is something new, which needs headroom.
+    /// Select a back end of a pool; a request with a demand is new and needs headroom.
     Select { pool: u16, demand: Option<Demand> },
     /// Forward it to a target outside the pools.
     Outside {
@@ -37,17 +39,17 @@ pub(crate) enum Way {
         is_strict: bool,
         /// The back end that sent it.
         from: Option<Member>,
-        /// Whether a name led there, which may have further targets.
+        /// True if a name led there; the name may have further targets.
         is_named: bool,
-        /// Whether a user sends it to who has called.
+        /// True if a user sends it to the caller.
         to_caller: bool,
     },
-    /// Forward it to a user, whose contact is at this address. The contact replaces the Request-URI.
+    /// Forward it to a user's contact at this address. The contact replaces the Request-URI.
     User {
         target: Target,
         /// The back end that sent it.
         from: Option<Member>,
     },
-    /// Reject it, after it has counted in the rate of its call.
+    /// Reject it after counting it in the rate of its call.
     Reject(Rejection),
 }

@@ -1,49 +1,52 @@
-//! How the health of back ends is learned: parameters of a pool.
+//! Parameters of a pool's health checks.
 
 use std::time::Duration;
 
-/// How the health of a pool's back ends is learnt, and what follows from it.
+/// The health checks of a pool's back ends, and their consequences.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Health {
-    /// If they are asked.
+    /// The probes, if back ends are probed.
     pub probe: Option<Probe>,
-    /// Requests in a row that a back end leaves unanswered until it is asked out of turn whether it
-    /// is there, 1 to [`COUNT_MAX`](tidegate_balance::COUNT_MAX).
+    /// Consecutive unanswered requests after which a back end is probed ahead of schedule, 1 to
+    /// [`COUNT_MAX`](tidegate_balance::COUNT_MAX).
     pub error_limit: u32,
-    /// The share of a pool's back ends that requests alone (503s, silence, ICMP) exclude at the
-    /// most, 0 to 1. Probes that fail may exclude all.
+    /// The largest share of a pool's back ends that requests alone (503s, silence, ICMP) may
+    /// exclude, 0 to 1. Failed probes may exclude all.
     pub eject_max: f64,
-    /// The longest Retry-After of a 503 that is honoured; what asks for more gets this. Zero: none.
+    /// The longest Retry-After of a 503 that is honoured; a longer one is cut to this. Zero: none
+    /// is honoured.
     pub retry_after_max: Duration,
-    /// For how long the weight of a back end that has returned grows; zero: it is whole at once.
+    /// The time over which the weight of a returned back end grows; zero: full weight at once.
     pub slow_start: Duration,
 }
 
-/// How back ends are asked whether they are there: by OPTIONS (RFC 3261 §11).
+/// Probes of back ends with OPTIONS (RFC 3261 §11).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probe {
-    /// From one to the next.
+    /// The time between probes.
     pub interval: Duration,
-    /// For how long an answer is awaited.
+    /// The time to wait for a response.
     pub timeout: Duration,
-    /// By which share of itself an interval may be shorter or longer, 0 to 1.
+    /// The share by which an interval is randomly shortened or lengthened, 0 to 1.
     pub jitter: f64,
-    /// Unanswered probes in a row until a back end is down, from 1 as above.
+    /// Consecutive unanswered probes until a back end is down, with the same limits as
+    /// `error_limit`.
     pub fall: u32,
-    /// Answered ones in a row until it is up again, likewise.
+    /// Consecutive answered probes until it is up again, with the same limits.
     pub rise: u32,
-    /// Which answers count.
+    /// The responses that count as success.
     pub accept: Accept,
-    /// The URI that stands in From; `None`: `sip:tidegate@` and our own address.
+    /// The URI in From; `None`: `sip:tidegate@` and our own address.
     pub from: Option<String>,
 }
 
-/// Which final answers to a probe say that a back end can take calls.
+/// The final responses to a probe that show that a back end can take calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Accept {
-    /// Any but 503: a server that knows no OPTIONS (405, 501) or no such user (404) is there.
+    /// Any but 503: a server that does not support OPTIONS (405, 501) or knows no such user (404)
+    /// is up.
     Any,
-    /// These.
+    /// Only these statuses.
     Only(Vec<u16>),
 }
 

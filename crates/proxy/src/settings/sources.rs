@@ -1,4 +1,4 @@
-//! How sources are distinguished, limited and banned: parameters.
+//! Parameters that distinguish, limit and ban sources.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use tidegate_control::{Limit, Per};
 
 use crate::message::priority::Priority;
 
-/// How sources are told apart.
+/// The policy for sources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sources {
-    /// Calls that go before others.
+    /// Calls that take precedence over others.
     pub priority: Option<Priority>,
-    /// Limits; the first that is for a source holds.
+    /// Limits; the first one that matches a source applies.
     pub limits: Vec<SourceLimit>,
-    /// Sources that count as several; the first that is for a source holds.
+    /// Weights of sources; the first one that matches a source applies.
     pub weights: Vec<SourceWeight>,
-    /// Who floods is banned.
+    /// The definition of a flood and the ban of its source; `None`: no such bans.
     pub flood: Option<Flood>,
-    /// Who is never banned, but by an operator. Back ends never are.
+    /// Sources that only an operator may ban. Back ends are never banned.
     pub never_ban: Vec<IpNet>,
-    /// Sources of the whole process that may be banned at the same time.
+    /// The most sources that the whole process bans at the same time.
     pub bans_max: usize,
 }
 
 impl Default for Sources {
-    /// They are not.
+    /// Returns a policy that treats all sources alike.
     fn default() -> Self {
         Self {
             priority: None,
@@ -38,11 +38,12 @@ impl Default for Sources {
     }
 }
 
-/// The least rate for which a source is banned by itself, in messages a second: less does no harm
-/// that a ban would mend, and could be anybody's who writes the address of another.
+/// The lowest rate at which a source is banned automatically, in messages per second. A lower rate
+/// does no harm that a ban would prevent, and may come from anyone who forges the address of
+/// another.
 pub const HARM_CPS: u32 = 100;
 
-/// Sources that may be banned at the same time, unless configured otherwise.
+/// The default of [`Sources::bans_max`].
 pub const BANS_MAX: usize = 1024;
 
 /// A limit on the new work of the sources in a network.
@@ -50,50 +51,51 @@ pub const BANS_MAX: usize = 1024;
 pub struct SourceLimit {
     /// The network.
     pub from: IpNet,
-    /// Calls, and requests that stand alone, in a second.
+    /// Calls, and requests outside calls, per second.
     pub rate_cps: f64,
-    /// At once.
+    /// The burst size.
     pub burst: u32,
-    /// Whether each source may send as much, or all together.
+    /// The unit of the limit: each source, or all sources together.
     pub per: Per,
-    /// What becomes of what is beyond.
+    /// The treatment of requests above the limit.
     pub then: Excess,
 }
 
-/// As how many sources each source of a network counts.
+/// The weight of each source of a network: the number of sources that it counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceWeight {
     /// The network.
     pub from: IpNet,
-    /// As how many.
+    /// The number of sources.
     pub weight: u32,
 }
 
-/// What becomes of what goes beyond a limit.
+/// The treatment of requests above a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
-    /// It is disposed of as what a law does not admit.
+    /// They are rejected or dropped like those that a law does not admit.
     Refuse,
-    /// It is dropped in silence.
+    /// They are dropped silently.
     Drop,
-    /// Likewise; if there are [`HARM_CPS`] of it in a second, its source is banned for so long.
+    /// They are dropped; if there are [`HARM_CPS`] of them in a second, their source is banned for
+    /// this time.
     Ban(Duration),
 }
 
-/// What a flood is, and what it costs.
+/// The definition of a flood, and its ban.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flood {
-    /// Messages a second that ask for new work, make no sense, or claim to belong to calls and do
-    /// not: more is a flood.
+    /// Messages per second that ask for new work, are malformed, or falsely claim to be in-dialog;
+    /// a higher rate is a flood.
     pub above_cps: u32,
-    /// In so many seconds in a row.
+    /// Consecutive seconds above this rate until the ban.
     pub after_s: u32,
-    /// Its source is banned for so long.
+    /// The duration of the ban.
     pub ban: Duration,
 }
 
 impl Sources {
-    /// Whether anybody may come to be banned.
+    /// Returns whether any source can be banned automatically.
     pub fn may_ban(&self) -> bool {
         let bans = |limit: &SourceLimit| matches!(limit.then, Excess::Ban(_));
         self.flood.is_some() || self.limits.iter().any(bans)
@@ -101,7 +103,7 @@ impl Sources {
 }
 
 impl SourceLimit {
-    /// As the gate has it.
+    /// Returns the limit in the form that the gate uses.
     pub(crate) fn limit(&self) -> Limit {
         let Self { rate_cps: rate, burst, per, then, .. } = *self;
         Limit { rate, burst, per, sticky: then == Excess::Refuse }

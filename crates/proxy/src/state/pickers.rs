@@ -10,7 +10,7 @@ pub(crate) fn pickers(seed: Seed, shard: u16, pools: &[PoolSettings]) -> Vec<Pic
     (0..).zip(pools).map(|(place, settings)| picker_of(seed, shard, place, settings)).collect()
 }
 
-/// Creates the selector of the pool at `place`.
+/// Creates the selector of the pool with the index `place`.
 pub(crate) fn picker_of(seed: Seed, shard: u16, place: u16, settings: &PoolSettings) -> Picker {
     let draws = seed.stream(Purpose::Balance, u32::from(shard) << 16 | u32::from(place));
     Picker::new(settings.pool.clone(), policy_of(settings), draws)
@@ -20,7 +20,8 @@ pub(crate) fn picker_of(seed: Seed, shard: u16, place: u16, settings: &PoolSetti
 pub(crate) fn policy_of(settings: &PoolSettings) -> Values {
     match settings.choice {
         Choice::One(policy) => policy,
-        // All are chosen; what one back end sends to another is divided by its Call-ID.
+        // A forked request goes to all; requests from one back end to another are divided by
+        // Call-ID.
         Choice::All(_) => Policy::Hash.into(),
     }
 }

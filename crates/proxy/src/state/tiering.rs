@@ -1,4 +1,4 @@
-//! Which calls keep transactions, where the mode of their pool leaves that open.
+//! Chooses which calls keep transactions, in pools whose mode leaves the choice.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use tidegate_control::{Gate, Reason, Tier, TierSettings, Tiers};
 use crate::message::class::Class;
 use crate::settings::{Mode, PoolSettings, Settings};
 
-/// The tiers of service of a shard, and in which of them its last message was served.
+/// The tiers of service of a shard, and the tier of its last message.
 pub(crate) struct Tiering {
     settings: TierSettings,
-    /// If any pool leaves the choice.
+    /// Present if any pool leaves the choice.
     tiers: Option<Tiers>,
-    /// That of the message in service, or served last; `None` if it was not forwarded.
+    /// The tier of the message in service, or the last one served; `None` if it was not forwarded.
     served: Option<Tier>,
 }
 
@@ -25,14 +25,14 @@ impl Tiering {
         tiering
     }
 
-    /// From now on these are the pools. What was learned stays, if there is still a choice.
+    /// Switches to these pools. Measurements are kept if any pool still leaves the choice.
     pub(crate) fn enlist(&mut self, pools: &[PoolSettings]) {
         let is_adaptive = pools.iter().any(|pool| pool.mode == Mode::Adaptive);
         let tiers = self.tiers.take().filter(|_| is_adaptive);
         self.tiers = tiers.or_else(|| is_adaptive.then(|| Tiers::new(self.settings)));
     }
 
-    /// Chooses the tier of a call, if the choice is open.
+    /// Chooses the tier of a call, if any pool leaves the choice.
     pub(crate) fn choose(&mut self, has_room: bool) -> Option<Tier> {
         Some(self.tiers.as_mut()?.choose(has_room))
     }
@@ -41,17 +41,17 @@ impl Tiering {
         self.tiers.as_ref()
     }
 
-    /// The service of a message begins.
+    /// Records that the service of a message starts.
     pub(crate) fn begin(&mut self) {
         self.served = None;
     }
 
-    /// It is found to belong to `tier`.
+    /// Records that the message is served in `tier`.
     pub(crate) fn note(&mut self, tier: Tier) {
         self.served = Some(tier);
     }
 
-    /// It was served. `true` if nothing is kept of it.
+    /// Records that the message was served. Returns `true` if no state is kept of it.
     pub(crate) fn on_served(&mut self, class: Class) -> bool {
         if let (Some(tiers), Some(_)) = (&mut self.tiers, self.served) {
             tiers.on_served(class as u8);
@@ -59,24 +59,24 @@ impl Tiering {
         self.served == Some(Tier::Stateless)
     }
 
-    /// The service of the last message took `cost`.
+    /// Records that the service of the last message took `cost`.
     pub(crate) fn on_completion(&mut self, class: Class, cost: Duration) {
         if let (Some(tiers), Some(tier)) = (&mut self.tiers, self.served) {
             tiers.on_completion(class as u8, tier, cost);
         }
     }
 
-    /// New work was refused.
+    /// Records a rejection of new work.
     pub(crate) fn on_refused(&mut self, reason: Reason) {
         let Some(tiers) = &mut self.tiers else { return };
         match reason {
-            // A share is that of what the law admits.
+            // These depend on what the law admits.
             Reason::Law
             | Reason::Rank
             | Reason::Stale
             | Reason::QueueFull
             | Reason::SourceShare => tiers.on_refused(),
-            // More processor would not have it admitted.
+            // More processor time would not admit these.
             Reason::Again
             | Reason::PoolFull
             | Reason::PoolDown
@@ -85,7 +85,7 @@ impl Tiering {
         }
     }
 
-    /// The processor was read.
+    /// Takes a reading of the processor.
     pub(crate) fn on_reading(&mut self, gate: &Gate) {
         if let Some(tiers) = &mut self.tiers {
             let signals = gate.signals();

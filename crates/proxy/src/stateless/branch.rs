@@ -1,4 +1,4 @@
-//! The branch under which a request is forwarded without state.
+//! The branch of a request that is forwarded without state.
 
 use tidegate_world::Received;
 
@@ -7,7 +7,7 @@ use crate::message::request::Request;
 use crate::message::way_back::way_back;
 use crate::snapshot::Snapshot;
 
-/// Returns the branch under which a request is forwarded without state.
+/// Returns the text of the branch for a request that is forwarded without state.
 pub(crate) fn stateless_branch(
     snapshot: &Snapshot,
     received: &Received,
@@ -18,7 +18,7 @@ pub(crate) fn stateless_branch(
     branch_of(snapshot, received, request, ingress).encode(&snapshot.keys, target)
 }
 
-/// Returns what the branch says of a request that came in at the listener `ingress`.
+/// Returns the content of the branch for a request that came in at the listener `ingress`.
 pub(super) fn branch_of(
     snapshot: &Snapshot,
     received: &Received,

@@ -19,10 +19,10 @@ use crate::stateless::branch::branch_of;
 use crate::stateless::lost::{Lost, lost_branch};
 use crate::step::Step;
 
-/// Bytes of a branch and a parameter more.
+/// Room for a branch and one more parameter.
 const VIA_END_MAX: usize = 128;
 
-/// Forwards `request` to `hop` and records what its call needs.
+/// Forwards `request` to `hop` and updates its call.
 pub(crate) fn forward(
     step: &mut Step<'_>,
     lost: &Lost,
@@ -78,7 +78,7 @@ pub(crate) fn forward(
     Ok(())
 }
 
-/// Returns the end of our Via on a request that came on a stream: the branch, and the connection.
+/// Returns the end of our Via for a request that came on a stream: the branch and the connection.
 fn with_flow(
     snapshot: &Snapshot,
     connection: ConnectionId,

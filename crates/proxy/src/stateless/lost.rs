@@ -1,27 +1,27 @@
-//! Requests whose transaction, or whose call, this process does not know: their CANCEL, and the ACK
-//! to their refusal.
+//! Forwards the CANCEL, and the ACK to a rejection, of requests whose transaction or call this
+//! process does not know.
 //!
 //! RFC 3261 §16.10: "If a response context is not found, the element does not have any knowledge of
 //! the request to apply the CANCEL to. It MUST statelessly forward the CANCEL request (it may have
 //! statelessly forwarded the associated request previously)." A back end matches it if its branch
-//! is that of the INVITE (§9.1, §17.2.3). Both kinds of our branches can be made again from a
-//! CANCEL: that of a request without transaction from the key alone, the other one if it is known
-//! which process made it, which is the one before this.
+//! is that of the INVITE (§9.1, §17.2.3). Both kinds of our branches can be derived again from a
+//! CANCEL: the branch of a request without transaction from the key alone, that with a transaction
+//! if the process that made it is known, which is the previous process.
 //!
-//! Where it goes:
+//! The targets are:
 //!
-//! - where a response has come from that was to such a request: its branch stands in it;
-//! - where the policy says, if that goes by the request alone;
-//! - else to all back ends that may have it, if they are few, and a process was here before this one
-//!   not long ago. The caller gets the 200 of the one that has, or, when all have answered, that it is
-//!   none's.
+//! - each target that sent a response to such a request: the response contains the branch;
+//! - the target that the policy selects, if that depends on the request alone;
+//! - otherwise all back ends that may have the request, if they are few and a previous process
+//!   ended not long ago. The caller gets the 200 of the back end that has it, or the negative
+//!   response when all have answered.
 //!
-//! An ACK goes only where a refusal has come from: it is never answered, and a proxy behind us
-//! would send on what it does not know. A refusal is repeated until it is acknowledged (§17.2.1),
-//! so one comes by.
+//! An ACK goes only to a target that sent a rejection: it is never answered, and a proxy behind us
+//! would forward an ACK that it does not know. A rejection is repeated until it is acknowledged
+//! (§17.2.1), so we will see one.
 //!
-//! Who sends it is a stranger, whose word is all there is: no more than [`COPIES_MAX`] packets come
-//! of one, and no more than [`ASKED_MAX`] are asked about at the same time.
+//! The sender is a stranger and the request is the only evidence. So one request causes no more
+//! than [`COPIES_MAX`] packets, and no more than [`ASKED_MAX`] are pending at the same time.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -53,50 +53,50 @@ use crate::step::{Shown, Step};
 use crate::target::Target;
 use crate::transaction::branches::TIMER_C;
 
-/// Copies of one CANCEL at the most.
+/// The most copies of one CANCEL.
 const COPIES_MAX: usize = 8;
 
-/// CANCELs about which several back ends are asked at the same time, at the most.
+/// The most CANCELs that wait for several back ends at the same time.
 const ASKED_MAX: usize = 4096;
 
-/// Requests of before of which a response has come, at the most.
+/// The most requests of the previous process that are remembered because of a response.
 const HEARD_MAX: usize = 4096;
 
-/// Longest wait for an answer to a CANCEL: 64·T1.
+/// The longest wait for a response to a CANCEL: 64·T1.
 const ASKED_FOR: Duration = Duration::from_secs(32);
 
-/// How long after its start a process cancels what the one before it has sent. What rings longer
-/// has sent a response meanwhile.
+/// The time after the start in which a process cancels requests of the previous one. A callee that
+/// rings longer has sent a response meanwhile.
 const BEFORE_FOR: Duration = Duration::from_secs(300);
 
-/// Copies of a CANCEL after which those who have not answered are not waited for any more.
+/// The number of CANCELs after which targets that have not answered are not waited for.
 const PATIENCE: u8 = 3;
 
-/// Knowledge of requests that the process before this one sent.
+/// Knowledge about requests that the previous process sent.
 pub(crate) struct Lost {
     heard: Recent<ArrayVec<Heard, 4>>,
     asked: Recent<Asked>,
 }
 
-/// A back end that has answered an INVITE of before.
+/// A back end that has responded to an INVITE of the previous process.
 #[derive(Clone)]
 struct Heard {
     target: SocketAddr,
-    /// The branch under which it has the INVITE.
+    /// The branch of the INVITE at the back end.
     text: BranchText,
     has_refused: bool,
 }
 
-/// A CANCEL about which several back ends are asked.
+/// A CANCEL that was sent to several back ends.
 #[derive(Default)]
 struct Asked {
-    /// Targets that are asked, each with a hash of its branch.
+    /// Its targets, each with a hash of its branch.
     of: ArrayVec<(SocketAddr, u64), COPIES_MAX>,
-    /// Targets that do not know it: a bit for each.
+    /// The targets that do not know the INVITE, as a bit set.
     denied: u8,
-    /// The caller has his answer.
+    /// True if the caller has its response.
     is_answered: bool,
-    /// Number of its copies so far.
+    /// The number of CANCELs received so far.
     copies: u8,
 }
 
@@ -108,16 +108,16 @@ impl Default for Lost {
 
 type Targets = ArrayVec<(SocketAddr, BranchText), COPIES_MAX>;
 
-/// Where a request goes that nothing is known of.
+/// The targets of a request of which no state is known.
 struct LostTargets {
-    /// The back ends, each with the branch of what it was sent.
+    /// The back ends, each with the branch of the request that it received.
     targets: Targets,
     pool: u16,
-    /// Leading Route values that name us and are taken off.
+    /// The number of leading Route values that name us; they are removed.
     own_routes: u8,
 }
 
-/// Forwards a CANCEL or ACK that nothing here is known of.
+/// Forwards a CANCEL or ACK of which no state is known.
 pub(crate) fn forward_lost(
     step: &mut Step<'_>,
     lost: &mut Lost,
@@ -156,8 +156,8 @@ pub(crate) fn forward_lost(
     Ok(())
 }
 
-/// Returns the branch of a CANCEL or ACK that goes to `hop`, if its INVITE was not sent by this
-/// process and that can be told.
+/// Returns the branch of a CANCEL or ACK to `hop`, if it can be determined that this process did
+/// not send the INVITE.
 pub(crate) fn lost_branch(
     step: &Step<'_>,
     lost: &Lost,
@@ -182,7 +182,7 @@ pub(crate) fn lost_branch(
         .flatten()
 }
 
-/// Returns where a request that nothing is known of goes; `None` if nobody could match it.
+/// Returns the targets of a request of which no state is known; `None` if no target could match it.
 fn lost_targets(
     step: &mut Step<'_>,
     lost: &Lost,
@@ -224,8 +224,8 @@ fn lost_targets(
     (!targets.is_empty()).then_some(LostTargets { targets, pool, own_routes })
 }
 
-/// Returns the back ends of a pool that may have the INVITE of a CANCEL; `None` if they are too many,
-/// or if this process would know of it.
+/// Returns the back ends of a pool that may have the INVITE of a CANCEL; `None` if they are too
+/// many, or if this process would know of it.
 fn lost_members(
     step: &mut Step<'_>,
     pool: u16,
@@ -251,13 +251,13 @@ fn lost_members(
     Some(members)
 }
 
-/// Returns the process before this one, if what it has sent may still wait for its answer.
+/// Returns the previous process, if its requests may still wait for a response.
 fn process_before(now: Timestamp, snapshot: &Snapshot) -> Option<ProcessMark> {
     // Time is counted from the start of the process.
     snapshot.keys.before.filter(|_| now < Timestamp::ZERO + BEFORE_FOR)
 }
 
-/// Returns the branch that the process before this one would have made for the INVITE of a CANCEL.
+/// Returns the branch that the previous process would have made for the INVITE of a CANCEL.
 fn branch_of_before(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -286,7 +286,7 @@ impl Lost {
         self.heard.get(now, identity).map_or(&[], |heard| heard)
     }
 
-    /// Records which back ends are asked; an error if there is no room for that.
+    /// Records the back ends to which a CANCEL was sent; fails if there is no room.
     fn ask(
         &mut self,
         now: Timestamp,
@@ -302,8 +302,8 @@ impl Lost {
         Ok(())
     }
 
-    /// Learns from a response to a request that this process does not know. Returns `false` if it is
-    /// not to be passed: another back end may know better.
+    /// Learns from a response to a request that this process does not know. Returns `false` if the
+    /// response must not be forwarded: another back end may know the request.
     pub(crate) fn learn(
         &mut self,
         now: Timestamp,
@@ -338,7 +338,7 @@ impl Lost {
             let has_refused = passage.status >= 300;
             match all.iter_mut().find(is_same) {
                 Some(heard) => heard.has_refused |= has_refused,
-                // More branches than that are not told apart.
+                // Further branches are not recorded.
                 None => {
                     let _ = all.try_push(Heard { target, text, has_refused });
                 }
@@ -349,7 +349,7 @@ impl Lost {
 }
 
 impl Asked {
-    /// Returns whether the answer of one of them goes to the caller.
+    /// Returns whether a response from one of the targets is forwarded to the caller.
     fn passes(&mut self, status: u16, from: (SocketAddr, u64)) -> bool {
         if self.is_answered || status < 200 {
             return false;

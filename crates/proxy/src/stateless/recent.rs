@@ -9,7 +9,7 @@ use tidegate_world::Timestamp;
 /// A bounded map of recent entries, by a keyed hash.
 pub(crate) struct Recent<T> {
     by_key: HashMap<u64, (Timestamp, T)>,
-    /// The oldest first.
+    /// Keys by age, oldest first.
     order: VecDeque<(Timestamp, u64)>,
     life: Duration,
     length_max: usize,
@@ -34,7 +34,7 @@ impl<T> Recent<T> {
         (now < *since + self.life).then_some(value)
     }
 
-    /// The value of `key`, or a new one; `None` if there is no room for that.
+    /// Returns the value of `key`, or a new one; `None` if there is no room for a new one.
     pub(crate) fn entry(&mut self, now: Timestamp, key: u64) -> Option<&mut T>
     where
         T: Default,

@@ -21,15 +21,16 @@ use crate::transaction::respond::{
 };
 use crate::transaction::teach::{has_sent, parties_of, record_refused};
 
-/// A response on its way, and to what.
+/// A received response and its branch.
 struct Answer<'a> {
-    /// Which of the context's branches.
+    /// The index of the branch in the context.
     index: usize,
     received: &'a Received,
     passage: &'a Passage<'a>,
 }
 
-/// Takes in a response to one of our transactions, whose context is `found` already or not.
+/// Handles a response to one of our transactions; `found` is its context if that has been looked up
+/// already.
 pub(crate) fn serve_answer(
     step: &mut Step<'_>,
     table: &mut Transactions,
@@ -92,7 +93,7 @@ fn take(step: &mut Step<'_>, answer: &Answer<'_>, context: &mut Context) -> Resu
     }
     let bytes = write_response(step.snapshot, answer.received, passage, &context.back)?;
     let Some(mut live) = context.live.take() else {
-        // Of an INVITE that is answered only a 2xx is delivered.
+        // After the final response to an INVITE only a 2xx is delivered.
         pass_success(step, context, index, passage, bytes);
         return Ok(());
     };
@@ -120,7 +121,7 @@ fn take_answer_to_cancel(
     }
 }
 
-/// Acknowledges a final response hop by hop.
+/// Acknowledges a final response on this hop.
 fn acknowledge_answer(step: &mut Step<'_>, answer: &Answer<'_>, context: &Context) {
     let Answer { index, received, .. } = *answer;
     send_ack(step, context, index, &received.bytes);
@@ -162,7 +163,7 @@ fn deliver(
             if status == 503 && try_after_refusal(step, context, live) {
                 return;
             }
-            // RFC 4320 §4.2: a 408 to any other request could not be sent on.
+            // RFC 4320 §4.2: a 408 to any other request must not be forwarded.
             if is_invite || status != 408 {
                 live.consider(Best::received(status, &bytes));
             }
@@ -189,7 +190,7 @@ fn deliver_provisional(
     let status = passage.status;
     let pending = &mut live.pending[index];
     pending.failover = None;
-    // What the transport has said before does not count any more.
+    // Earlier transport errors no longer count.
     pending.since = step.now;
     // RFC 3261 §16.7 item 2: "For an INVITE transaction, if the response is a provisional
     // response with status codes 101 to 199 inclusive (i.e., anything but 100), the proxy

@@ -2,30 +2,31 @@
 
 use tidegate_sip::{HeaderName, Message};
 
-/// Bytes of challenges gathered for one response at the most.
+/// The most bytes of challenges gathered for one response.
 const CHALLENGES_MAX: usize = 8192;
 
-/// The best final response so far, of those that are not sent on at once.
+/// The best final response so far among those that are not forwarded at once.
 pub(crate) struct Best {
     pub(crate) status: u16,
-    /// As it goes up; empty for one of our own, which is written when it is sent.
+    /// The response to send upstream; empty for a reply of our own, which is written when it is
+    /// sent.
     pub(crate) bytes: Box<[u8]>,
-    /// Challenges of other responses that belong into it: whole lines.
+    /// Challenges of other responses to add to it: whole lines.
     challenges: Vec<u8>,
 }
 
 impl Best {
-    /// A response of our own.
+    /// Makes a reply of our own.
     pub(crate) fn own(status: u16) -> Self {
         Self { status, bytes: Box::default(), challenges: Vec::new() }
     }
 
-    /// A response that has come, without our Via.
+    /// Makes the record of a received response without our Via.
     pub(crate) fn received(status: u16, bytes: &[u8]) -> Self {
         Self { status, bytes: bytes.into(), challenges: Vec::new() }
     }
 
-    /// The better of two; of equals the first.
+    /// Returns the better of two responses; the first of equals.
     pub(crate) fn or(self, other: Self) -> Self {
         let (mut best, rest) =
             if rank(other.status) < rank(self.status) { (other, self) } else { (self, other) };
@@ -57,7 +58,7 @@ impl Best {
         add(&other.challenges);
     }
 
-    /// The response with what was gathered for it.
+    /// Returns the response with the gathered challenges.
     pub(crate) fn into_bytes(self) -> Box<[u8]> {
         if self.challenges.is_empty() {
             return self.bytes;
@@ -76,7 +77,7 @@ fn is_challenge(status: u16) -> bool {
     matches!(status, 401 | 407)
 }
 
-/// The order in which final responses are preferred.
+/// Returns the sort key of a final response: the lowest is preferred.
 ///
 /// RFC 3261 §16.7 item 6: "It MUST choose from the 6xx class responses if any exist in the
 /// context. If no 6xx class responses are present, the proxy SHOULD choose from the lowest

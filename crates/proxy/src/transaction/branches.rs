@@ -1,4 +1,4 @@
-//! The branches of a context: each sends the request to one target, under a name of its own.
+//! The branches of a context: each sends the request to one target with its own branch parameter.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ use crate::transaction::context::{Branch, Cancel, Context, Live, Pending};
 /// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
 pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 
-/// How long a target of a name may be silent before the next one is tried. By RFC 3263 §4.3 that is
+/// The time of silence of a target of a name before the next one is tried. By RFC 3263 §4.3 that is
 /// until "timer B or timer F in RFC 3261 [1] fires"; 32 s are more than a caller waits.
 const NAMED_FAILOVER_AFTER: Duration = Duration::from_secs(4);
 
-/// Sends the request to one more target, and a client transaction begins.
+/// Sends the request to one more target and starts a client transaction.
 pub(super) fn start(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -89,10 +89,10 @@ pub(super) fn start(
     Ok(())
 }
 
-/// Sends the request to all of a group at once.
+/// Sends the request to a whole group at once.
 ///
 /// # Errors
-/// If none of them could be sent to.
+/// If it could not be sent to any of them.
 pub(super) fn start_group(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -101,14 +101,14 @@ pub(super) fn start_group(
     group: &[u16],
 ) -> Result<(), Rejection> {
     let Some((pool, _)) = live.choice else { return Ok(()) };
-    // RFC 5393 §5.3.3: "SIP proxies MUST NOT allow the Outgoing Max-Breadth to exceed the
-    // Incoming Max-Breadth". Those of earlier groups have their final response.
+    // RFC 5393 §5.3.3: "SIP proxies MUST NOT allow the Outgoing Max-Breadth to exceed the Incoming
+    // Max-Breadth". Branches of earlier groups have their final response.
     let incoming = live.plan.max_breadth.unwrap_or(BREADTH_MAX);
     let count = group.len() as u32;
     let mut outcome = Err(unavailable(step.now, step.snapshot, pool, None));
     for (i, &backend) in (0u32..).zip(group) {
         let member = Member { pool, backend };
-        // Its turn may have come long after the groups were made.
+        // The group may have waited for a long time since the groups were made.
         if !step.snapshot.backend(member).is_up(step.now) {
             continue;
         }
@@ -120,7 +120,8 @@ pub(super) fn start_group(
     outcome
 }
 
-/// Sends the request of a context to the next group of its fork; `false` if to none of it.
+/// Sends the request of a context to the next group of its fork; returns `false` if it could not be
+/// sent to any of the group.
 pub(super) fn start_next_group(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -154,13 +155,13 @@ pub(super) fn start_again(
     started.is_some()
 }
 
-/// Returns how long a target of this pool may be silent before another is tried.
+/// Returns the time of silence of a target of this pool before another is tried.
 pub(crate) fn failover_after(snapshot: &Snapshot, pool: u16) -> Option<Duration> {
     let settings = snapshot.pool(pool);
     matches!(settings.choice, Choice::One(_)).then_some(settings.failover_after)
 }
 
-/// Writes the request as the branch at `index` has it.
+/// Writes the request for the branch at `index`.
 fn write_branch(
     snapshot: &Snapshot,
     context: &Context,
@@ -181,7 +182,7 @@ fn write_branch(
     write_request(snapshot, &from, request, &plan, text.as_bytes())
 }
 
-/// Writes the request once more as the branch at `index` has sent it.
+/// Writes the request again as the branch at `index` sent it.
 pub(crate) fn write_again(
     snapshot: &Snapshot,
     context: &Context,
@@ -194,7 +195,7 @@ pub(crate) fn write_again(
     write_branch(snapshot, context, live, &request, index).ok()
 }
 
-/// Reads the request of a context once more.
+/// Parses the request of a context again.
 pub(crate) fn read_again<'a>(
     snapshot: &Snapshot,
     message: &'a Message<'a>,
@@ -206,7 +207,7 @@ pub(crate) fn read_again<'a>(
     Some(request)
 }
 
-/// Returns the text of the branch at `index` of a context, whose request came in at `listener`.
+/// Returns the text of the branch at `index` of a context; `listener` received its request.
 pub(crate) fn branch_of(
     snapshot: &Snapshot,
     context: &Context,
@@ -224,7 +225,7 @@ pub(crate) fn branch_of(
     branch.encode(&snapshot.keys, context.back.remote)
 }
 
-/// Returns whether `text` is the branch of the context that it names.
+/// Returns whether `text` is exactly the branch of a context that `branch`, its content, names.
 pub(crate) fn is_branch_of(
     snapshot: &Snapshot,
     table: &Transactions,

@@ -1,4 +1,4 @@
-//! CANCEL, the caller's and our own: RFC 3261 §9, §16.10.
+//! CANCEL, received and generated: RFC 3261 §9, §16.10.
 
 use tidegate_sip::{Message, Method, reply_target};
 use tidegate_transaction::{Handle, OtherClient};
@@ -12,7 +12,7 @@ use crate::transaction::hop_by_hop::send_cancel;
 use crate::transaction::reason::Reason;
 use crate::transaction::respond::{conclude, write_own};
 
-/// The caller cancels the INVITE of a context.
+/// Cancels the INVITE of a context for the caller.
 pub(crate) fn cancel_request(
     step: &mut Step<'_>,
     table: &mut Transactions,
@@ -21,10 +21,10 @@ pub(crate) fn cancel_request(
     message: &Message<'_>,
 ) {
     // RFC 3261 §9.2: "Regardless of the method of the original request, as long as the CANCEL
-    // matched an existing transaction, the UAS answers the CANCEL request itself with a 200
-    // (OK) response." The same one each time, so no transaction is kept for it. "[T]he To tag
-    // of the response to the CANCEL and the To tag in the response to the original request
-    // SHOULD be the same."
+    // matched an existing transaction, the UAS answers the CANCEL request itself with a 200 (OK)
+    // response." The response is the same each time, so it needs no transaction. "[T]he To tag of
+    // the response to the CANCEL and the To tag in the response to the original request SHOULD be
+    // the same."
     let Ok(via) = message.top_via() else { return };
     let Some(mut context) = table.lend(handle) else { return };
     let back = Flow { remote: reply_target(&via, received.flow.remote), ..received.flow };
@@ -50,7 +50,7 @@ pub(crate) fn cancel_request(
     table.settle(step.now, handle, context);
 }
 
-/// Cancels what waits for a final response, and begins nothing more.
+/// Cancels all branches without a final response, and prevents new ones.
 pub(crate) fn cancel_all(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -58,7 +58,7 @@ pub(crate) fn cancel_all(
     reason: Reason,
 ) {
     live.is_cancelled = true;
-    // The copies of a CANCEL are the same each time, so the first reason stays.
+    // Retransmissions of a CANCEL must be equal, so the first reason stays.
     live.reason.get_or_insert(reason);
     live.groups.clear();
     for index in 0..context.branches.len() {
@@ -66,8 +66,7 @@ pub(crate) fn cancel_all(
     }
 }
 
-/// Cancels one branch of an INVITE: now if something has come from there, else as soon as it
-/// does.
+/// Cancels one branch of an INVITE: now if it has had a response, otherwise as soon as it has one.
 pub(crate) fn cancel_branch(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -89,7 +88,7 @@ pub(crate) fn cancel_branch(
     // [...], the client SHOULD then consider the original transaction cancelled and SHOULD
     // destroy the client transaction handling the original request."
     let until = pending.cancel.until().unwrap_or(step.now + timing.patience());
-    // What is cancelled goes nowhere else.
+    // A cancelled request does not fail over.
     pending.failover = None;
     if client.is_unanswered() {
         pending.cancel = Cancel::Wanted { until };

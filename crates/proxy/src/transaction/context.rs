@@ -1,4 +1,4 @@
-//! A response context: what is held of one request.
+//! A response context: the state of one request.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -19,140 +19,141 @@ use crate::transaction::best::Best;
 use crate::transaction::reason::Reason;
 use crate::transport::budget::Budget;
 
-/// Bytes that a context takes beside the messages that it holds, about.
+/// The approximate size of a context without its messages, in bytes.
 const CONTEXT_BYTES: usize = size_of::<Context>() + size_of::<Live>();
 
-/// The "response context" of RFC 3261 §16.2. Without [`Live`] it only absorbs repetitions.
+/// The "response context" of RFC 3261 §16.2. Without [`Live`] it only absorbs retransmissions.
 pub(crate) struct Context {
     pub(crate) server: Server,
     pub(crate) identity: u64,
     pub(crate) method: Method,
-    /// Where responses leave, and where they go.
+    /// The flow on which responses are sent.
     pub(crate) back: Flow,
     pub(crate) call: CallRef,
     pub(crate) branches: SmallVec<[Branch; 1]>,
-    /// Whether it goes to a back end, and not from one.
+    /// True if the request goes to a back end, false if it comes from one.
     pub(crate) toward_backend: bool,
-    /// Whether a user sends it to who has called.
+    /// True if a user sends the request to the caller.
     pub(crate) to_caller: bool,
-    /// Bytes received and sent back.
+    /// The bytes received and sent back.
     pub(crate) budget: Budget,
-    /// What its branches have for the detection of loops.
+    /// The loop hash that its branches contain.
     pub(crate) loop_hash: u32,
-    /// The last response that was sent, as long as it may have to be sent again.
+    /// The last response sent, while it may have to be sent again.
     pub(crate) last: Option<Box<[u8]>>,
     pub(crate) live: Option<Box<Live>>,
-    /// Share of the table that it counts in, if it was counted when it began.
+    /// The share of the table in which it counts, if shares applied when it was made.
     pub(crate) share: Option<Bucket>,
-    /// As which it is counted in the metrics.
+    /// The contribution of this context to the metrics.
     pub(crate) counted: Counted,
 }
 
-/// What a context was counted as when it was last looked at.
+/// The contribution of a context to the counters when it was last settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
-    /// Client transactions that live.
+    /// Live client transactions.
     pub(crate) clients: u8,
-    /// The server transaction lives.
+    /// True if the server transaction is live.
     pub(crate) server: bool,
-    /// It has no final response, or that waits for its ACK.
+    /// True without a final response, or while that waits for its ACK.
     pub(crate) unfinished: bool,
-    /// Bytes that it takes.
+    /// The bytes that the context uses.
     pub(crate) bytes: u32,
 }
 
-/// A client transaction, and where it went.
+/// A client transaction and its target.
 pub(crate) struct Branch {
     pub(crate) client: Client,
-    /// Its name in our branch parameter.
+    /// Its tag in our branch parameter.
     pub(crate) tag: TargetTag,
     pub(crate) target: Target,
-    /// The back end there, if it is one of ours.
+    /// The back end at the target, if it is one of ours.
     pub(crate) member: Option<Member>,
     pub(crate) egress: u8,
-    /// Request-URI and Route of what was sent, for the ACK of a final response that comes again.
+    /// Request-URI and Route of the sent request, for the ACK to a repeated final response.
     pub(crate) hop: Option<Box<[u8]>>,
 }
 
-/// What is held until the request is answered and no branch is left that may have to be sent
-/// again or cancelled.
+/// The state that is kept until the request has its final response and no branch may need a
+/// retransmission or a CANCEL.
 pub(crate) struct Live {
-    /// The request as it was received.
+    /// The received request.
     pub(crate) request: Box<[u8]>,
-    /// How it goes on, but for the target.
+    /// The plan for forwarding it, except for the target.
     pub(crate) plan: ForwardPlan,
-    /// One for each branch.
+    /// The state of each branch.
     pub(crate) pending: SmallVec<[Pending; 1]>,
-    /// Where another target may come from: the pool, and what its policy chooses by.
+    /// The source of further targets: the pool, and the key for its policy.
     pub(crate) choice: Option<(u16, u64)>,
-    /// Targets of the name or the user in the request that were not tried, the first to be tried
-    /// first.
+    /// The untried targets of the name or the user in the request, in the order of attempts.
     pub(crate) others: Vec<Target>,
     /// The Request-URIs for the targets of `branches`, and then for those of `others`, if they are
     /// contacts of a user.
     pub(crate) contacts: Option<Box<Contacts>>,
-    /// It goes before others.
+    /// True if the request has priority.
     pub(crate) has_priority: bool,
-    /// Source of the request.
+    /// The source of the request.
     pub(crate) source: SocketAddr,
-    /// Targets have answered it with 503.
+    /// True if a target has answered with 503.
     pub(crate) is_refused: bool,
-    /// When a request other than INVITE is answered with 100, RFC 4320 §4.1.
+    /// The time of the 100 for a request other than INVITE, RFC 4320 §4.1.
     pub(crate) trying: Option<Timestamp>,
-    /// Groups of a fork whose turn has not come: indices of back ends.
+    /// The remaining groups of a fork: indices of back ends.
     pub(crate) groups: VecDeque<Vec<u16>>,
     /// The best final response so far.
     pub(crate) best: Option<Box<Best>>,
-    /// The caller has cancelled it, or a final response has made all others needless.
+    /// True if the caller has cancelled it, or a final response has made the other branches
+    /// needless.
     pub(crate) is_cancelled: bool,
-    /// Reason in our CANCELs: that of the first cancellation.
+    /// The Reason in our CANCELs: that of the first cancellation.
     pub(crate) reason: Option<Reason>,
 }
 
-/// What a branch that waits for its final response needs beyond its client transaction.
+/// The state of a branch that waits for its final response, beyond the client transaction.
 pub(crate) struct Pending {
-    /// When it was sent, or last answered.
+    /// The time when the request was sent, or of the last response.
     pub(crate) since: Timestamp,
-    /// When it is given up for another target.
+    /// The time of failover to another target.
     pub(crate) failover: Option<Timestamp>,
     /// Timer C.
     pub(crate) timer_c: Option<Timestamp>,
     pub(crate) cancel: Cancel,
-    /// Its share of the Max-Breadth.
+    /// The branch's share of the Max-Breadth.
     pub(crate) breadth: u32,
-    /// The transport could not deliver it: the status that this counts as.
+    /// The status to assume because the transport could not deliver the request.
     pub(crate) unreachable: Option<u16>,
-    /// Time of the next check whether the connection has ended on which it waits for an answer.
+    /// The time of the next check whether the branch's connection has ended.
     pub(crate) check: Option<Timestamp>,
-    /// What it answers counts no more: it was given up.
+    /// True if the branch was abandoned: its responses no longer count.
     pub(crate) is_abandoned: bool,
-    /// It has begun something, and its target has not taught yet that it does not take that.
+    /// True if the request started something and its target has not yet shown that it does not take
+    /// it.
     pub(crate) may_teach: bool,
 }
 
-/// How far the CANCEL of a branch has come.
+/// The progress of the CANCEL of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cancel {
-    /// Nobody has asked for it.
+    /// No CANCEL is wanted.
     No,
     /// RFC 3261 §9.1: "If no provisional response has been received, the CANCEL request MUST NOT
     /// be sent; rather, the client MUST wait for the arrival of a provisional response".
     Wanted {
-        /// When the branch ends whatever comes.
+        /// The time when the branch ends in any case.
         until: Timestamp,
     },
-    /// It was sent.
+    /// The CANCEL was sent.
     Sent {
         client: OtherClient,
-        /// When the branch ends whatever comes.
+        /// The time when the branch ends in any case.
         until: Timestamp,
-        /// Whether a reason was known then: its copies say the same.
+        /// True if a reason was known then: retransmissions contain the same.
         has_reason: bool,
     },
 }
 
 impl Cancel {
-    /// When the branch ends whatever comes.
+    /// Returns the time when the branch ends in any case.
     pub(crate) fn until(&self) -> Option<Timestamp> {
         match *self {
             Self::No => None,
@@ -175,7 +176,7 @@ impl Pending {
         limits.filter(|_| waits).chain(cancel).min()
     }
 
-    /// Whether it may yet have to be cancelled, or its CANCEL sent again.
+    /// Returns whether the branch may still need a CANCEL, or a retransmission of one.
     fn is_live(&self, client: &Client) -> bool {
         client.is_pending() || self.cancel_waits()
     }
@@ -186,12 +187,12 @@ impl Pending {
 }
 
 impl Context {
-    /// The branch with this tag.
+    /// Returns the index of the branch with this tag.
     pub(crate) fn branch_at(&self, tag: TargetTag) -> Option<usize> {
         self.branches.iter().position(|branch| branch.tag == tag)
     }
 
-    /// When something is next due.
+    /// Returns the time of the next timer.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
         let clients = self.branches.iter().filter_map(|branch| branch.client.deadline());
         let pending = self.live.iter().flat_map(|live| live.pending.iter());
@@ -201,7 +202,7 @@ impl Context {
         clients.chain(pending).chain(self.server.deadline()).chain(trying).min()
     }
 
-    /// Lets go of what only a live request needs.
+    /// Releases the state that only a live request needs.
     pub(crate) fn shed(&mut self) {
         if let Some(live) = &self.live {
             let mut branches = self.branches.iter().zip(&live.pending);
@@ -212,12 +213,12 @@ impl Context {
         }
         let is_invite = matches!(self.server, Server::Invite(_));
         if is_invite && !self.server.is_pending() && !self.server.awaits_ack() {
-            // Acknowledged, or a 2xx, which its callee repeats.
+            // The response was acknowledged, or is a 2xx, which the callee retransmits.
             self.last = None;
         }
     }
 
-    /// True once nothing can come that it would know what to do with.
+    /// Returns whether no further message or timer can concern this context.
     pub(crate) fn is_over(&self) -> bool {
         self.server.is_terminated()
             && self.live.is_none()
@@ -229,8 +230,8 @@ impl Context {
         let last = self.last.as_ref().map_or(0, |last| last.len());
         let (request, responses) = self.live.as_ref().map_or((0, last), |live| {
             let best = live.best.as_ref().map_or(0, |best| best.bytes.len());
-            // A response repeats most of what its request says: there must be room for it once the
-            // request is in.
+            // A response repeats most of its request, so reserve room for it when the request
+            // arrives.
             let reason = live.reason.as_ref().map_or(0, |reason| reason.lines().len());
             (live.request.len() + reason, (last + best).max(live.request.len()))
         });

@@ -1,4 +1,4 @@
-//! Failover: another target for a request whose present one does not serve it.
+//! Failover: selects another target for a request that its present one does not serve.
 
 use std::time::Duration;
 
@@ -15,14 +15,13 @@ use crate::step::Step;
 use crate::transaction::branches::{read_again, start_again};
 use crate::transaction::context::{Context, Live};
 
-/// A back end that has answered 503 within this time gets no request that another has refused: a
-/// rejected call is not carried from one saturated server to the next. For a request that another
-/// has left unanswered that counts only if it was for overload, and not for one number.
+/// A back end that has sent a 503 within this time gets no request that another one has rejected: a
+/// rejected call must not go from one saturated server to the next. For a request that another one
+/// left unanswered, only a 503 for overload counts, not one for a single number.
 const SATURATED: Duration = Duration::from_secs(1);
 
-/// Does the same as [`try_next`] because a target has answered 503. That may be about the
-/// callee and not about the target: so a request is carried on once, and then as far as the
-/// budget of its pool has something left.
+/// Calls [`try_next`] because a target has sent a 503. The cause may be the callee, not the target:
+/// so the first failover is free, and further ones use the budget of the pool.
 pub(crate) fn try_after_refusal(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -42,7 +41,7 @@ pub(crate) fn try_after_refusal(
     try_next(step, context, live)
 }
 
-/// Returns whether a request may go to a target that it has not gone to.
+/// Returns whether a request may go to a target that has not had it.
 fn may_try(snapshot: &Snapshot, context: &Context, live: &Live, pool: u16) -> bool {
     let settings = snapshot.pool(pool);
     matches!(settings.choice, Choice::One(_))
@@ -50,14 +49,13 @@ fn may_try(snapshot: &Snapshot, context: &Context, live: &Live, pool: u16) -> bo
         && is_undecided(context, live)
 }
 
-/// Returns whether a request may go to another target at all.
+/// Returns whether a request may fail over at all.
 fn is_undecided(context: &Context, live: &Live) -> bool {
-    // Once it rings somewhere it stays there.
+    // A request that rings at a target stays there.
     context.server.is_pending() && !live.is_cancelled && context.last.is_none()
 }
 
-/// Sends the request to another target, if there is one that may have it. Those that had it are
-/// abandoned.
+/// Sends the request to another target, if one may take it. The branches before it are abandoned.
 pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> bool {
     let before = context.branches.len();
     let is_started = match live.choice {
@@ -95,8 +93,7 @@ fn try_named(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> boo
     false
 }
 
-/// Sends the request to another back end of its pool, if there is one that may have it and has
-/// headroom for it.
+/// Sends the request to another back end of its pool, if one may take it and has headroom.
 fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool: u16) -> bool {
     if !may_try(step.snapshot, context, live, pool) {
         return false;
@@ -122,7 +119,7 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
         chosen.ok()
     });
     let Some(Selected { member, call: held, .. }) = other else { return false };
-    // A copy of its INVITE does not take the call along.
+    // A copy of the call's INVITE does not move the call.
     if !step.routing.calls.is_counted_for_another(context.call, context.identity) {
         move_call(step, context.call, context.identity, member);
     }
@@ -130,7 +127,7 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
     start_again(step, context, live, hop)
 }
 
-/// Returns what the policy of a pool chooses by of the request of a context.
+/// Returns the key by which the policy of a pool selects, for the request of a context.
 fn key_in(step: &Step<'_>, pool: u16, context: &Context, live: &Live) -> Option<u64> {
     let (first, key) = live.choice?;
     if step.routing.picker(pool).key() == step.routing.picker(first).key() {
@@ -142,7 +139,7 @@ fn key_in(step: &Step<'_>, pool: u16, context: &Context, live: &Live) -> Option<
     Some(choice_key(step.snapshot, step.routing, pool, &request, fingerprint))
 }
 
-/// Returns whether a pool takes a request of which there are transactions, and sends it to one.
+/// Returns whether a pool keeps transactions and sends each request to one back end.
 fn stands_in(snapshot: &Snapshot, pool: u16) -> bool {
     let settings = snapshot.pool(pool);
     settings.mode != Mode::Stateless && matches!(settings.choice, Choice::One(_))

@@ -1,5 +1,5 @@
-//! What goes one hop only: the ACK to a final response other than 2xx (RFC 3261 §17.1.1.3) and
-//! our CANCEL (§9.1).
+//! Hop-by-hop requests that we generate: the ACK to a final response other than 2xx (RFC 3261
+//! §17.1.1.3) and CANCEL (§9.1).
 
 use std::io::Write as _;
 
@@ -13,13 +13,13 @@ use crate::transaction::branches::{branch_of, write_again};
 use crate::transaction::context::{Cancel, Context, Live};
 use crate::transaction::reason::Reason;
 
-/// Keeps what the ACK of a branch has in common with its INVITE.
+/// Stores the parts that the ACK of a branch shares with its INVITE.
 pub(crate) fn record_hop(snapshot: &Snapshot, context: &mut Context, index: usize) {
     let Some(live) = &context.live else { return };
     context.branches[index].hop = hop_of(snapshot, context, live, index);
 }
 
-/// Request-URI and Route of what a branch has sent.
+/// Returns Request-URI and Route of the request that a branch sent.
 fn hop_of(snapshot: &Snapshot, context: &Context, live: &Live, index: usize) -> Option<Box<[u8]>> {
     let bytes = write_again(snapshot, context, live, index)?;
     let message = Message::parse(&bytes).ok()?;
@@ -36,11 +36,10 @@ fn hop_of(snapshot: &Snapshot, context: &Context, live: &Live, index: usize) -> 
 pub(crate) fn send_ack(step: &mut Step<'_>, context: &Context, index: usize, bytes: &[u8]) {
     let Ok(response) = Message::parse_head(bytes) else { return };
     let Some(hop) = &context.branches[index].hop else { return };
-    // RFC 3261 §17.1.1.3: "The ACK request constructed by the client transaction MUST contain values
-    // for the Call-ID, From, and Request-URI that are equal to the values of those header
-    // fields in the request passed to the transport by the client transaction [...].
-    // The To header field in the ACK MUST equal the To header field in the response being
-    // acknowledged".
+    // RFC 3261 §17.1.1.3: "The ACK request constructed by the client transaction MUST contain
+    // values for the Call-ID, From, and Request-URI that are equal to the values of those header
+    // fields in the request passed to the transport by the client transaction [...]. The To header
+    // field in the ACK MUST equal the To header field in the response being acknowledged".
     send_hop(step, context, index, "ACK", hop, &response, b"");
 }
 
@@ -57,8 +56,8 @@ pub(crate) fn send_cancel(step: &mut Step<'_>, context: &Context, live: &Live, i
     send_hop(step, context, index, "CANCEL", &hop, &request, &reason);
 }
 
-/// Sends a request without body on the hop of a branch, with the identity that `model`
-/// has: a response to the branch, or its request. `more` are further header lines.
+/// Sends a request without body on the hop of a branch. Its identity is that of `model`: a response
+/// to the branch, or its request. `more` are further header lines.
 fn send_hop(
     step: &mut Step<'_>,
     context: &Context,

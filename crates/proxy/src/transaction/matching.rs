@@ -1,4 +1,4 @@
-//! Requests that belong to a transaction: repetitions, ACK and CANCEL. RFC 3261 §17.2.3.
+//! Matches requests to existing transactions: retransmissions, ACK and CANCEL. RFC 3261 §17.2.3.
 
 use tidegate_control::Tier;
 use tidegate_sip::{Message, Method};
@@ -15,8 +15,8 @@ use crate::transaction::cancel::cancel_request;
 use crate::transaction::context::Context;
 use crate::transaction::respond::{send_last, send_trying};
 
-/// Does what a request does to the transaction it matches; `false` if it matches none, or
-/// is an ACK that goes on.
+/// Applies a request to the transaction that it matches; returns `false` if it matches none, or is
+/// an ACK to forward.
 pub(crate) fn try_match(
     step: &mut Step<'_>,
     table: &mut Transactions,
@@ -43,7 +43,7 @@ pub(crate) fn try_match(
     }
 }
 
-/// `true` if the ACK ends here.
+/// Applies an ACK to its transaction; returns `true` if it must not be forwarded.
 fn acknowledge(
     step: &mut Step<'_>,
     table: &mut Transactions,
@@ -65,8 +65,8 @@ fn acknowledge(
     }
 }
 
-/// Returns whether an ACK shows for the first time that its sender has received the final
-/// response: it has the To-tag of that, which nobody else knows.
+/// Returns whether an ACK proves for the first time that its sender has received the final
+/// response: it has the To-tag of that response, which no one else knows.
 fn is_evidence(
     step: &Step<'_>,
     context: &Context,
@@ -87,14 +87,14 @@ fn is_evidence(
     to.and_then(|essentials| essentials.to_tag) == Some(tag)
 }
 
-/// The request of a transaction has come again.
+/// Handles a retransmission of a transaction's request.
 fn repeat(step: &mut Step<'_>, table: &mut Transactions, handle: Handle, received: &Received) {
     let Some(mut context) = table.lend(handle) else { return };
     context.budget.on_request(received.bytes.len(), true);
     match (context.server.on_repeated(), &context.last) {
         (Repetition::Absorb, _) => {}
         (Repetition::Resend, Some(_)) => send_last(step, &mut context),
-        // All that is known of it is that it has come.
+        // No response has been sent yet: send a 100.
         (Repetition::Resend, None) => {
             if let Some(live) = context.live.take() {
                 if let Ok(message) = Message::parse(&live.request)
@@ -109,7 +109,7 @@ fn repeat(step: &mut Step<'_>, table: &mut Transactions, handle: Handle, receive
     table.settle(step.now, handle, context);
 }
 
-/// Returns what stays the same over all copies of a request.
+/// Returns the identity of a request: a hash that all its copies share.
 pub(crate) fn identity(step: &Step<'_>, table: &Transactions, request: &Request<'_>) -> u64 {
     let keys = &step.snapshot.keys;
     let hash = |parts: &[&[u8]]| keys.identity.hash(parts);

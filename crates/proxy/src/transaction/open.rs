@@ -20,7 +20,7 @@ use crate::transaction::context::{Context, Counted, Live};
 use crate::transaction::respond::send_trying;
 use crate::transport::budget::Budget;
 
-/// Forwards a request of which there is no transaction, and keeps one from now on.
+/// Forwards a request that has no transaction, and makes one.
 pub(crate) fn open(
     step: &mut Step<'_>,
     table: &mut Transactions,
@@ -34,8 +34,8 @@ pub(crate) fn open(
     let groups = fork_groups(step.now, step.snapshot, &hop, breadth)?;
 
     let key = Key::new(request.identity, request.method);
-    // RFC 3261 §12.2: a request within a dialog has a To-tag; what has none is new, whoever sent
-    // it, and leaves the reserve alone.
+    // RFC 3261 §12.2: an in-dialog request has a To-tag. A request without one is new, whatever its
+    // source, and must not use the reserve.
     if request.essentials.to_tag.is_none() && table.is_full_for_new() {
         return Err(transactions_full(step));
     }
@@ -73,7 +73,7 @@ pub(crate) fn open(
         Some(group) => start_group(step, &mut context, &mut live, request, &group),
     };
     if let Err(rejection) = started {
-        // Nothing has gone on; whoever sent it gets the reason without a transaction.
+        // Nothing was forwarded; the source gets the rejection without a transaction.
         table.discard(handle, share);
         return Err(rejection);
     }

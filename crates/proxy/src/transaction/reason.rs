@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tidegate_sip::{HeaderName, Message, reason};
 
-/// Bytes of Reason lines copied from a CANCEL at the most. A line that does not fit is left out.
+/// The most bytes of Reason lines copied from a CANCEL. A line that does not fit is left out.
 const COPIED_MAX: usize = 512;
 
 /// The reason for cancelling branches.
@@ -31,7 +31,7 @@ impl Reason {
         Self::Copied(lines.into())
     }
 
-    /// The header lines that say so.
+    /// Returns the header lines for this reason.
     pub(crate) fn lines(&self) -> Cow<'_, [u8]> {
         match self {
             Self::Copied(lines) => lines[..].into(),
@@ -39,12 +39,13 @@ impl Reason {
         }
     }
 
-    /// Names the final response of another branch.
+    /// Returns the header line that names the final response of another branch.
     ///
     /// RFC 3326 §3.1: "A proxy forks an INVITE request and one of the branches returns a 200 (OK).
     /// The forking proxy includes this status code in a Reason header field in the CANCEL request
     /// that it sends to the rest of the branches." §2 has the examples
-    /// `SIP ;cause=200 ;text="Call completed elsewhere"` and `SIP ;cause=600 ;text="Busy Everywhere"`.
+    /// `SIP ;cause=200 ;text="Call completed elsewhere"` and
+    /// `SIP ;cause=600 ;text="Busy Everywhere"`.
     fn answered(status: u16) -> String {
         let text = if status < 300 { "Call completed elsewhere" } else { reason(status) };
         let cause = if status < 300 { 200 } else { status };

@@ -1,4 +1,4 @@
-//! Responses on their way up: RFC 3261 §16.7 items 5 to 9.
+//! Sends responses upstream: RFC 3261 §16.7 items 5 to 9.
 
 use tidegate_sip::{Message, Method, Passage, Reply, Via, reason, write_reply, write_reply_by_via};
 use tidegate_transaction::Dispatch;
@@ -17,12 +17,12 @@ use crate::transaction::best::Best;
 use crate::transaction::branches::start_next_group;
 use crate::transaction::context::{Branch, Context, Live};
 
-/// Statuses of responses that are sent again, by class: that it is one is all that counts.
+/// Placeholder statuses for retransmitted responses: only the class matters.
 const PROVISIONAL: u16 = 199;
 const FINAL: u16 = 200;
 
 impl Live {
-    /// Another final response that may be the one that is sent.
+    /// Considers a further final response as the best one.
     pub(crate) fn consider(&mut self, response: Best) {
         self.best = Some(Box::new(match self.best.take() {
             Some(best) => best.or(response),
@@ -30,23 +30,24 @@ impl Live {
         }));
     }
 
-    /// Whether a branch may still bring the final response.
+    /// Returns whether a branch may still bring the final response.
     fn waits(&self, branches: &[Branch]) -> bool {
         let mut branches = branches.iter().zip(&self.pending);
         branches.any(|(branch, pending)| branch.client.is_pending() && !pending.is_abandoned)
     }
 }
 
-/// Returns whether a response of `length` bytes may be sent to the caller; then it counts as sent.
+/// Returns whether a response of `length` bytes may be sent to the caller; if so, counts it as
+/// sent.
 fn may_respond(step: &Step<'_>, context: &mut Context, status: u16, length: usize) -> bool {
     let Context { budget, back, .. } = context;
     may_send(step, budget, back, status, length)
 }
 
-/// Sends the last response once more, if there was one.
+/// Retransmits the last response, if there was one.
 pub(crate) fn send_last(step: &mut Step<'_>, context: &mut Context) {
     let Some(last) = &context.last else { return };
-    // What is answered has not got a final response by a provisional one.
+    // A pending server transaction has sent only provisional responses.
     let status = if context.server.is_pending() { PROVISIONAL } else { FINAL };
     let bytes = step.snapshot.buffers.copy(last);
     if may_respond(step, context, status, bytes.len()) {
@@ -55,7 +56,7 @@ pub(crate) fn send_last(step: &mut Step<'_>, context: &mut Context) {
     }
 }
 
-/// Passes on a provisional response, and keeps it for repetitions of the request.
+/// Forwards a provisional response, and keeps it for retransmissions of the request.
 pub(crate) fn pass_provisional(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -75,7 +76,7 @@ pub(crate) fn pass_provisional(
     }
 }
 
-/// Passes on a 2xx to an INVITE, whatever has been sent before.
+/// Forwards a 2xx to an INVITE, whatever has been sent before.
 ///
 /// RFC 3261 §16.7 item 5: "After a final response has been sent on the server transaction,
 /// the following responses MUST be forwarded immediately: [...] Any 2xx response to an
@@ -99,7 +100,7 @@ pub(crate) fn pass_success(
     } else if step.routing.calls.get(context.call).map(|call| call.member)
         == context.branches[index].member
     {
-        // Somebody behind it has forked the INVITE, and several have taken it.
+        // An element behind the target has forked the INVITE, and several callees have accepted it.
         let answer =
             step.routing.calls.read_answer(&step.snapshot.keys, context.call, passage, true);
         record_answer(step, context, Answer { session: None, ..answer });
@@ -111,8 +112,8 @@ pub(crate) fn pass_success(
     step.output.send(Transmit::new(context.back, bytes));
 }
 
-/// Sends the final response of a request, but for a 2xx to an INVITE. It has this status, and the
-/// call table is told this `answer`.
+/// Sends the final response of a request, except a 2xx to an INVITE. `status` is its status, and
+/// the call table records `answer`.
 pub(crate) fn pass_final(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -133,13 +134,13 @@ pub(crate) fn pass_final(
         step.counters().responses_forwarded.add(1);
     }
     context.last = Some(bytes[..].into());
-    // The first one is owed, whatever it is.
+    // The first final response is always allowed.
     context.budget.on_sent(status, bytes.len());
     step.output.send(Transmit::new(context.back, bytes));
 }
 
-/// Once no branch is left that could bring something better, the next group of a fork has
-/// its turn, or the best response is sent.
+/// Once no branch is left that could bring a better response, starts the next group of a fork or
+/// sends the best response.
 pub(crate) fn conclude(step: &mut Step<'_>, context: &mut Context, live: &mut Live) {
     if !context.server.is_pending() || live.waits(&context.branches) {
         return;
@@ -172,7 +173,7 @@ pub(crate) fn conclude(step: &mut Step<'_>, context: &mut Context, live: &mut Li
     }
 }
 
-/// Answers the request ourselves.
+/// Replies to the request ourselves.
 fn respond(step: &mut Step<'_>, context: &mut Context, live: &Live, status: u16) {
     let message = Message::parse(&live.request).ok();
     let write =
@@ -187,22 +188,23 @@ fn respond(step: &mut Step<'_>, context: &mut Context, live: &Live, status: u16)
             let cause = Cause { reason, text: reason.doc(), pool };
             let Step { now, snapshot, .. } = *step;
             step.output.record_rejection(snapshot, now, source, request, status, &cause);
-            // It says nothing of the other end but that it serves nobody now.
+            // This shows only that the other end serves no requests now.
             let answer = Answer::new(status.max(503), false);
             pass_final(step, context, answer, status, bytes);
         }
-        // The lines that it would repeat have no room in a datagram.
+        // The header lines that the reply must repeat do not fit into a datagram.
         None => end_unanswered(step, context, status),
     }
 }
 
-/// Ends a request that gets no final response; `status` is what it would have been.
+/// Ends a request without a final response; `status` is the status of the response that is not
+/// sent.
 fn end_unanswered(step: &mut Step<'_>, context: &mut Context, status: u16) {
     record_answer(step, context, Answer::new(status, false));
     context.server = context.server.end();
 }
 
-/// A response of our own in the transaction with this identity.
+/// Writes a reply of our own in the transaction with this identity.
 pub(crate) fn write_own(
     snapshot: &Snapshot,
     message: &Message<'_>,
@@ -224,7 +226,7 @@ pub(crate) fn write_own(
     Some(bytes)
 }
 
-/// The call is its back end's who has answered.
+/// Moves the call to the back end that has answered.
 fn settle_call(step: &mut Step<'_>, context: &Context, member: Option<Member>) {
     let Some(member) = member else { return };
     let Some(call) = step.routing.calls.get(context.call) else { return };
@@ -238,13 +240,13 @@ fn settle_call(step: &mut Step<'_>, context: &Context, member: Option<Member>) {
     }
 }
 
-/// Tells the call table of a response.
+/// Records a response in the call table.
 pub(crate) fn record_answer(step: &mut Step<'_>, context: &Context, answer: Answer) {
     let Context { identity, method, call, .. } = *context;
     step.routing.calls.on_response(step.now, call, Transaction { identity, method }, answer);
 }
 
-/// Tells the caller that his request has come, whose first Via is `via`.
+/// Sends a 100 to the caller; `via` is the first Via of the request.
 pub(crate) fn send_trying(
     step: &mut Step<'_>,
     context: &mut Context,

@@ -1,4 +1,4 @@
-//! The contexts of a shard, how many there are, and how much memory they take.
+//! The table of a shard's contexts, with its limits on their number and memory.
 
 use tidegate_transaction::{Full, Handle, Key, Table, Timing};
 use tidegate_world::Timestamp;
@@ -13,7 +13,7 @@ pub(crate) struct Transactions {
     clients: usize,
     servers: usize,
     unfinished: usize,
-    /// Of the messages that contexts hold, and of themselves.
+    /// Bytes of the contexts and of the messages in them.
     bytes: usize,
     length_max: usize,
     bytes_max: usize,
@@ -21,8 +21,9 @@ pub(crate) struct Transactions {
 }
 
 impl Transactions {
-    /// A table of up to `length_max` contexts that take up to `bytes_max`. Peers choose how long
-    /// messages are: by their number alone contexts could take 64 KiB each and more.
+    /// Creates a table of up to `length_max` contexts that use up to `bytes_max` bytes. Peers
+    /// choose the length of messages: with a limit on the number alone, contexts could use 64 KiB
+    /// each and more.
     pub(crate) fn new(length_max: usize, bytes_max: usize, timing: Timing) -> Self {
         Self {
             table: Table::new(length_max),
@@ -37,50 +38,51 @@ impl Transactions {
         }
     }
 
-    /// Client transactions that live.
+    /// Returns the number of live client transactions.
     pub(crate) fn clients(&self) -> usize {
         self.clients
     }
 
-    /// Server transactions that live.
+    /// Returns the number of live server transactions.
     pub(crate) fn servers(&self) -> usize {
         self.servers
     }
 
-    /// Requests without a final response, or whose final response waits for its ACK.
+    /// Returns the number of requests without a final response, or whose final response waits for
+    /// its ACK.
     pub(crate) fn unfinished(&self) -> usize {
         self.unfinished
     }
 
-    /// Bytes that contexts take.
+    /// Returns the bytes that contexts use.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes that they may take.
+    /// Returns the bytes that contexts may use.
     pub(crate) fn bytes_max(&self) -> usize {
         self.bytes_max
     }
 
-    /// Returns whether there is no room for anything.
+    /// Returns whether there is no room for any request.
     pub(crate) fn is_full(&self) -> bool {
         self.table.is_full() || self.bytes >= self.bytes_max
     }
 
-    /// Returns whether there is no room for new work: the last eighth is kept for calls in
+    /// Returns whether there is no room for new work: the last eighth is reserved for calls in
     /// progress.
     pub(crate) fn is_full_for_new(&self) -> bool {
         let free = self.free_for_new();
         free.entries == 0 || free.bytes == 0
     }
 
-    /// Returns whether so little is free that sources have shares.
+    /// Returns whether so little room is left that each source is limited to a share.
     #[inline]
     pub(crate) fn is_scarce(&self) -> bool {
         is_scarce(self.table.len(), self.length_max) || is_scarce(self.bytes, self.bytes_max)
     }
 
-    /// Returns whether a source has its share of what there is for new work.
+    /// Returns whether a source has used its share of the room for new work.
     pub(crate) fn is_exhausted(&self, bucket: Bucket) -> bool {
         self.shares.is_exhausted(bucket, self.free_for_new())
     }
@@ -97,17 +99,16 @@ impl Transactions {
         self.table.find(key)
     }
 
-    /// The context of the request that a CANCEL of this identity is for.
+    /// Returns the context of the request that a CANCEL of this identity cancels.
     ///
-    /// RFC 3261 §9.2: "assuming that the request method is anything but CANCEL or ACK". If one
-    /// branch was used for several, it is for the INVITE.
+    /// RFC 3261 §9.2: "assuming that the request method is anything but CANCEL or ACK". If several
+    /// requests used one branch, it cancels the INVITE.
     pub(crate) fn find_cancelled(&self, identity: u64) -> Option<Handle> {
         let any = || self.table.find_where(identity, |_| true);
         self.find(Key::cancelled(identity)).or_else(any)
     }
 
-    /// A new context of a request that has just come, of the share of a source if shares are
-    /// counted.
+    /// Inserts a context for a new request, in the share of a source if shares are counted.
     pub(crate) fn insert(
         &mut self,
         now: Timestamp,
@@ -124,7 +125,7 @@ impl Transactions {
         Ok(handle)
     }
 
-    /// Every context.
+    /// Iterates over all contexts.
     pub(crate) fn contexts(&self) -> impl Iterator<Item = &Context> {
         self.table.values().map(|context| &**context)
     }
@@ -137,7 +138,7 @@ impl Transactions {
         self.table.get_mut(handle).map(|context| &mut **context)
     }
 
-    /// Records that the request of a branch was not delivered, and the status that this counts as.
+    /// Records that the request of a branch was not delivered, and the status to assume for it.
     pub(crate) fn record_unreachable(&mut self, handle: Handle, branch: usize, status: u16) {
         if let Some(context) = self.get_mut(handle)
             && let Some(live) = &mut context.live
@@ -147,7 +148,7 @@ impl Transactions {
         }
     }
 
-    /// Has a context looked at as soon as timers fire.
+    /// Schedules a context for the next run of the timers.
     pub(crate) fn wake(&mut self, now: Timestamp, handle: Handle) {
         self.table.arm(handle, now);
     }
@@ -157,7 +158,7 @@ impl Transactions {
         self.table.lend(handle)
     }
 
-    /// Puts a context back after something has happened to it, or forgets it if it is over.
+    /// Puts a context back after work on it, or removes it if it is over.
     pub(crate) fn settle(&mut self, now: Timestamp, handle: Handle, mut context: Box<Context>) {
         context.shed();
         let is_over = context.is_over();
@@ -178,7 +179,7 @@ impl Transactions {
             self.table.remove(handle);
             return;
         }
-        // Never armed further than an ended one stays: so a deadline that comes nearer seldom
+        // Never arm later than the lifetime of an ended context: so an earlier deadline seldom
         // needs a second timer.
         let horizon = now + self.timing.patience();
         let deadline = context.deadline().map_or(horizon, |deadline| deadline.min(horizon));
@@ -186,7 +187,7 @@ impl Transactions {
         self.table.arm(handle, deadline);
     }
 
-    /// Forgets a context that has come to nothing.
+    /// Removes a context whose request was not forwarded.
     pub(crate) fn discard(&mut self, handle: Handle, share: Option<Bucket>) {
         if let Some(bucket) = share {
             self.shares.remove_entry(bucket, 0);
@@ -194,12 +195,12 @@ impl Transactions {
         self.table.remove(handle);
     }
 
-    /// When [`next_due`](Self::next_due) next yields one.
+    /// Returns the time when [`next_due`](Self::next_due) next returns a context.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.table.poll_timeout()
     }
 
-    /// A context that has something due; it must be lent and settled.
+    /// Returns a context with an expired timer; the caller must lend and settle it.
     pub(crate) fn next_due(&mut self, now: Timestamp) -> Option<Handle> {
         self.table.next_due(now)
     }

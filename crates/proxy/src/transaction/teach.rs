@@ -1,4 +1,4 @@
-//! What the targets of a request teach about their health.
+//! Learns the health of targets from the outcome of requests.
 
 use std::mem;
 use std::net::SocketAddr;
@@ -17,15 +17,15 @@ use crate::snapshot::Snapshot;
 use crate::step::Step;
 
 /// Returns whether the target of a branch has sent a response that came from `remote`. Another
-/// party that has seen our Via, such as the phone behind it, may answer as well: that says
-/// nothing of it.
+/// party that has seen our Via, such as a phone behind the target, may respond too; such a response
+/// says nothing about the target.
 pub(crate) fn has_sent(snapshot: &Snapshot, branch: &Branch, remote: SocketAddr) -> bool {
     branch.target.address == canonical(remote)
         || branch.member.is_some() && branch.member == snapshot.addresses.member(remote)
 }
 
-/// Records that the target of a branch has rejected its request for overload, by the 503 in
-/// `answer`.
+/// Records that the target of a branch has rejected its request because of overload, with the 503
+/// in `answer`.
 pub(super) fn record_refused(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -36,10 +36,10 @@ pub(super) fn record_refused(
 ) {
     let Some(member) = target_of(snapshot, branch) else { return };
     let max = snapshot.pool(member.pool).health.retry_after_max;
-    // RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the
-    // duration specified in the Retry-After header field, if present." The server that asks for
-    // it may be any behind this one, such as the phone of one callee: so it is honoured once
-    // several callers are refused for several callees.
+    // RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the duration
+    // specified in the Retry-After header field, if present." The server that sends it may be any
+    // server behind this one, such as the phone of one callee. So it is honoured once several
+    // callers are rejected for several callees.
     let asked = || Message::parse(answer).ok()?.retry_after().ok()?;
     let wait = if max.is_zero() { None } else { asked() };
     let wait = wait.map(|seconds| Duration::from_secs(seconds.into()).min(max));
@@ -52,8 +52,9 @@ pub(super) fn record_refused(
     }
 }
 
-/// Records that the target of a branch has been silent since that was sent. That is so at the end of
-/// `failover_after_ms`, and again at Timer B, if there was nobody else; but it teaches once.
+/// Records that the target of a branch has been silent since the request was sent. This is called
+/// at the end of `failover_after_ms`, and again at Timer B if there was no other target; but each
+/// request counts once.
 pub(super) fn record_silent(
     step: &mut Step<'_>,
     branch: &Branch,
@@ -77,13 +78,14 @@ pub(super) fn record_silent(
     }
 }
 
-/// Returns the parties of a request that is held.
+/// Returns the parties of the request of a context.
 pub(super) fn parties_of(snapshot: &Snapshot, context: &Context, live: &Live) -> Option<Parties> {
     let message = Message::parse(&live.request).ok()?;
     Some(parties(snapshot, live.source.ip(), &read_again(snapshot, &message, context)?))
 }
 
-/// Returns the back end that a branch goes to. A request that comes from one goes elsewhere.
+/// Returns the back end to which a branch goes; `None` if the request comes from a back end and
+/// goes elsewhere.
 fn target_of(snapshot: &Snapshot, branch: &Branch) -> Option<Member> {
     branch
         .member

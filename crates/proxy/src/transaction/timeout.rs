@@ -1,4 +1,4 @@
-//! What happens to a context as time passes: RFC 3261 §16.8, §16.9, §17.
+//! Timers of contexts: RFC 3261 §16.8, §16.9, §17.
 
 use tidegate_sip::{Message, Method};
 use tidegate_transaction::{Client, Firing};
@@ -15,11 +15,11 @@ use crate::transaction::hop_by_hop::send_cancel;
 use crate::transaction::respond::{conclude, send_last, send_trying};
 use crate::transaction::teach::{parties_of, record_silent};
 
-/// Contexts handled by one call, so that many that are due together do not hold up the packets
-/// that wait.
+/// The most contexts handled in one call, so that many simultaneous timers do not delay waiting
+/// packets.
 const DUE_MAX: usize = 256;
 
-/// Packets that wait to be sent while one call goes on.
+/// The most packets queued for sending during one call.
 const TRANSMITS_MAX: usize = 256;
 
 /// Fires expired timers of transactions.
@@ -43,7 +43,7 @@ pub(crate) fn fire_expired(step: &mut Step<'_>, table: &mut Transactions) {
             None => {
                 for branch in &mut context.branches {
                     let timing = step.snapshot.timing(branch.target.transport);
-                    // It only absorbs; there is nothing to be sent again.
+                    // It only absorbs retransmissions; nothing needs to be sent again.
                     (branch.client, _) = branch.client.on_timer(step.now, &timing);
                 }
             }
@@ -63,9 +63,9 @@ fn server_due(step: &mut Step<'_>, context: &mut Context) {
     }
 }
 
-/// RFC 4320 §4.1: "Without regard to transport, an SIP element MUST respond to a non-INVITE
-/// request with a Status-Code of 100 if it has not otherwise responded after the amount of
-/// time it takes a client transaction's Timer E to be reset to T2."
+/// Sends the 100 that RFC 4320 §4.1 requires: "Without regard to transport, an SIP element MUST
+/// respond to a non-INVITE request with a Status-Code of 100 if it has not otherwise responded
+/// after the amount of time it takes a client transaction's Timer E to be reset to T2."
 fn trying_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live) {
     let is_due = live.trying.take_if(|due| *due <= step.now).is_some();
     if !is_due || !context.server.is_pending() {
@@ -87,7 +87,7 @@ fn branch_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index
     let (client, firing) = branch.client.on_timer(step.now, &timing);
     branch.client = client;
     match firing {
-        // Nothing is sent again on a stream: what could not be sent is looked at when it is known.
+        // On a stream there are no retransmissions: handle a failed send as soon as it is known.
         Firing::Silent
             if target.transport.is_reliable()
                 && client.is_unanswered()
@@ -126,11 +126,11 @@ fn resend(step: &mut Step<'_>, context: &Context, live: &Live, index: usize) {
     step.output.send_from(step.snapshot, egress, &target, bytes);
 }
 
-/// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to
-/// forward a request (see Section 18.4), the proxy MUST behave as if the forwarded request
-/// received a 503 (Service Unavailable) response."
+/// Handles an undeliverable request. RFC 3261 §16.9: "If the transport layer notifies a proxy of an
+/// error when it tries to forward a request (see Section 18.4), the proxy MUST behave as if the
+/// forwarded request received a 503 (Service Unavailable) response."
 fn branch_unreachable(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
-    // Another target has its turn already.
+    // Another target has been tried already.
     if live.pending[index].is_abandoned {
         return;
     }
@@ -142,7 +142,8 @@ fn branch_unreachable(step: &mut Step<'_>, context: &mut Context, live: &mut Liv
     live.consider(Best::own(live.pending[index].unreachable.unwrap_or(503)));
 }
 
-/// RFC 3261 §16.8, and the time-outs of the client transaction itself.
+/// Handles a timeout of a branch: RFC 3261 §16.8, and the timeouts of the client transaction
+/// itself.
 fn branch_timed_out(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
     if live.pending[index].is_abandoned {
         return;
@@ -166,7 +167,7 @@ fn cancel_due(step: &mut Step<'_>, context: &Context, live: &mut Live, index: us
     }
 }
 
-/// What limits a branch beyond its client transaction.
+/// Applies the time limits of a branch beyond its client transaction.
 fn limits_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
     let client: Client = context.branches[index].client;
     let pending = &mut live.pending[index];

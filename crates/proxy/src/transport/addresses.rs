@@ -1,4 +1,4 @@
-//! Who sent a message, and which addresses are ours.
+//! Classifies the origins of messages and knows which addresses are ours.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,22 +15,22 @@ use crate::resolution::of_param;
 use crate::settings::{EgressRoute, Listener, Member, PoolSettings, Settings};
 use crate::target::Target;
 
-/// Addresses of removed back ends that are remembered.
+/// The most addresses of removed back ends that are remembered.
 const REMOVED_MAX: usize = 4096;
 
-/// What a source may do follows from what it is.
+/// The origin of a message; it determines what the source may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A back end: may reach Route sets and other addresses.
     Member(Member),
-    /// Configured as trusted: likewise.
+    /// A source configured as trusted: may reach Route sets and other addresses.
     Trusted,
-    /// Anybody else: reaches pools only.
+    /// Any other source: reaches pools only.
     Stranger,
 }
 
 impl Origin {
-    /// Returns the back end that it is.
+    /// Returns the back end if the origin is one.
     pub(crate) fn member(self) -> Option<Member> {
         match self {
             Self::Member(member) => Some(member),
@@ -43,19 +43,19 @@ impl Origin {
 pub(crate) struct Addresses {
     listeners: Vec<Own>,
     members: HashMap<SocketAddr, Member>,
-    /// Hosts of back ends behind streams: connections that they open have ports of their own.
+    /// Hosts of back ends behind streams: the connections that they open have their own ports.
     hosts: HashMap<IpAddr, Member>,
-    /// Networks from which back ends send, beside their addresses.
+    /// Networks from which back ends send, besides their addresses.
     networks: Vec<(IpNet, Member)>,
-    /// The longest prefix first.
+    /// Routes, longest prefix first.
     routes: Vec<EgressRoute>,
-    /// Addresses of back ends that were removed from the configuration, the latest last.
+    /// Addresses of back ends that were removed from the configuration, latest last.
     removed: VecDeque<SocketAddr>,
-    /// By pool, the listener from which requests go there, where one is configured.
+    /// By pool, the listener for requests to the pool, if one is configured.
     pool_listeners: Vec<Option<usize>>,
 }
 
-/// A listener, with what is compared and written at each message made ready.
+/// A listener, with precomputed text and values that each message needs.
 pub(crate) struct Own {
     pub(crate) transport: Transport,
     pub(crate) local: SocketAddr,
@@ -90,8 +90,8 @@ impl Own {
         Self {
             transport,
             local: listener.local,
-            // RFC 3581 §3: a client that wants the response at its source port puts
-            // an rport into its Via; behind address translation we do.
+            // RFC 3581 §3: a client that wants the response at its source port puts an rport into
+            // its Via. We want this because we may be behind address translation.
             via: format!("Via: SIP/2.0/{transport} {advertised};rport;branch=").into(),
             record_route: format!("@{advertised}{parameter};lr>\r\n").into(),
             ip: host.parse().ok(),
@@ -114,18 +114,18 @@ impl Own {
         self.ip == Some(ip) || self.local.ip() == ip
     }
 
-    /// Whether other instances have the address too.
+    /// Returns whether other instances have the address too.
     pub(crate) fn is_shared(&self) -> bool {
         self.listener.shared
     }
 
-    /// Whether a message may leave from here for `target`.
+    /// Returns whether a message to `target` may leave from here.
     fn reaches(&self, target: &Target) -> bool {
         self.transport == target.transport && self.reaches_address(target.address)
     }
 
-    /// The same, by whatever transport: what is bound to a loopback address reaches this machine
-    /// only.
+    /// Returns whether a message to `target` may leave from here, over any transport: a socket
+    /// bound to a loopback address reaches only this machine.
     fn reaches_address(&self, target: SocketAddr) -> bool {
         let own = self.local.ip();
         own.is_ipv4() == target.is_ipv4() && (!own.is_loopback() || target.ip().is_loopback())
@@ -151,9 +151,9 @@ impl Addresses {
         addresses
     }
 
-    /// Learns who is where in these pools. Where two are found at one address it is the first. Who
-    /// is there comes before who was, and who is configured comes before who is no more: that one
-    /// is known if it still holds something.
+    /// Learns the addresses of the back ends in these pools. If several have one address, a current
+    /// address precedes a former one, a configured back end precedes a removed one, and otherwise
+    /// the first wins. A removed back end stays known while it has leases.
     pub(crate) fn locate(&mut self, pools: &[PoolSettings]) {
         let before = std::mem::take(&mut self.members);
         self.networks.clear();
@@ -198,7 +198,7 @@ impl Addresses {
         self.remember_removed(before);
     }
 
-    /// Remembers the addresses where a back end was before, and none is now.
+    /// Remembers addresses that had a back end before and have none now.
     fn remember_removed(&mut self, before: HashMap<SocketAddr, Member>) {
         let mut gone: Vec<_> =
             before.into_keys().filter(|address| !self.members.contains_key(address)).collect();
@@ -209,12 +209,13 @@ impl Addresses {
         self.removed.drain(..excess);
     }
 
-    /// Returns whether a back end was at `address` that is configured no more. Its dialogs go on.
+    /// Returns whether a back end that is no longer configured was at `address`. Its dialogs
+    /// continue.
     pub(crate) fn was_removed(&self, address: SocketAddr) -> bool {
         self.removed.contains(&canonical(address))
     }
 
-    /// Whether a back end may be at an address that somebody else has named.
+    /// Returns whether a back end may be at an address that comes from outside, such as the DNS.
     pub(crate) fn may_be_backend(&self, address: SocketAddr) -> bool {
         let ip = address.ip();
         let is_group = ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);
@@ -228,12 +229,12 @@ impl Addresses {
             && self.listeners.iter().any(|own| own.reaches_address(address))
     }
 
-    /// The back end at `address`.
+    /// Returns the back end at `address`.
     pub(crate) fn member(&self, address: SocketAddr) -> Option<Member> {
         self.members.get(&canonical(address)).copied()
     }
 
-    /// Who is at the other end of `flow`.
+    /// Returns the origin of messages from the other end of `flow`.
     pub(crate) fn origin(&self, flow: &Flow) -> Origin {
         if let Some(member) = self.member(flow.remote) {
             return Origin::Member(member);
@@ -255,8 +256,8 @@ impl Addresses {
         }
     }
 
-    /// Returns whether the peer of `flow` is trusted with identities, RFC 3325 §1: back ends, and
-    /// sources that the listener trusts.
+    /// Returns whether the peer of `flow` is trusted with identities (RFC 3325 §1). Back ends and
+    /// the listener's trusted sources are.
     pub(crate) fn believes(&self, flow: &Flow) -> bool {
         if self.origin(flow) != Origin::Stranger {
             return true;
@@ -266,13 +267,13 @@ impl Addresses {
         listener.trust_identity.iter().any(|net| net.contains(&ip))
     }
 
-    /// Returns whether `sent_by` is what our Vias have.
+    /// Returns whether `sent_by` names one of our listeners.
     pub(crate) fn is_own_sent_by(&self, sent_by: &[u8]) -> bool {
         self.listeners.iter().any(|l| l.advertised.as_bytes() == sent_by)
             || self.is_own_sent_by_other(sent_by)
     }
 
-    /// The same, where it is not written as we write it.
+    /// Returns whether `sent_by` names one of our listeners in another spelling than ours.
     fn is_own_sent_by_other(&self, sent_by: &[u8]) -> bool {
         let Some((host, port)) = Host::parse_with_port(sent_by) else { return false };
         let is_host = |l: &Own| match l.ip {
@@ -283,7 +284,7 @@ impl Addresses {
     }
 
     /// Returns whether the `maddr` of the Request-URI of a message on `flow` names us, with the
-    /// port at which it came.
+    /// port at which the message arrived.
     ///
     /// RFC 3261 §16.4: "If the Request-URI has a maddr parameter with a value the proxy is
     /// responsible for, and the request was received using the port and transport indicated
@@ -303,8 +304,8 @@ impl Addresses {
         is_here && (at.is_port(port) || port == local.port())
     }
 
-    /// The index of the listener where a message on `flow` arrived: the one bound to
-    /// its address, or to every address with its port.
+    /// Returns the index of the listener where a message on `flow` arrived: the one bound to its
+    /// address, or to the wildcard address with its port.
     pub(crate) fn listener_at(&self, flow: &Flow) -> usize {
         if self.listeners.len() == 1 {
             return 0;
@@ -321,23 +322,24 @@ impl Addresses {
         exact.or_else(|| self.listeners.iter().position(covers)).unwrap_or(0)
     }
 
-    /// The transport of the listener at `index`; that of the first one if there is no such.
+    /// Returns the transport of the listener at `index`; that of the first listener if there is
+    /// none.
     pub(crate) fn transport(&self, index: usize) -> Transport {
         self.listeners.get(index).unwrap_or(&self.listeners[0]).transport
     }
 
-    /// The listener at `index`.
+    /// Returns the listener at `index`.
     pub(crate) fn listener(&self, index: usize) -> Option<&Own> {
         self.listeners.get(index)
     }
 
     /// Selects the listener from which a request that came in at `ingress` leaves for `target`.
     ///
-    /// The pool of a back end may name it. Else it is `recorded`, the one that the dialog's own
-    /// Record-Route names; else the one whose address the kernel would use as source (a socket that
-    /// is bound to another address may not reach the target at all); else `ingress`. Of several
-    /// instances with one address, the answers of a back end must find the one that asked, so a
-    /// listener that no other instance has comes first.
+    /// The pool of a back end may name the listener. Otherwise it is `recorded`, which the dialog's
+    /// own Record-Route names; otherwise the one whose address the kernel would use as source (a
+    /// socket bound to another address may not reach the target at all); otherwise `ingress`. If
+    /// several instances share an address, a response must reach the instance that sent the
+    /// request, so a listener that no other instance has takes precedence.
     pub(crate) fn egress(
         &self,
         ingress: usize,
@@ -365,11 +367,11 @@ impl Addresses {
         ranked.next()
     }
 
-    /// The listener at the address that the kernel uses as source toward `target`: `ingress` if it
-    /// is one of those.
+    /// Returns the listener at the address that the kernel uses as source toward `target`:
+    /// `ingress` if it has that address.
     fn routed(&self, ingress: usize, target: SocketAddr) -> Option<usize> {
         let target = canonical(target).ip();
-        // Routes of other machines do not lead to this one.
+        // The routes lead to other machines, not to this one.
         if target.is_loopback() || self.listeners[ingress].local.ip().is_unspecified() {
             return None;
         }
@@ -378,7 +380,7 @@ impl Addresses {
         if at(route.listener) == at(ingress) { Some(ingress) } else { Some(route.listener) }
     }
 
-    /// The index of the listener that `uri`, a Route of our own, names.
+    /// Returns the index of the listener that `uri`, a Route of our own, names.
     pub(crate) fn named(&self, uri: &Uri<'_>) -> Option<u8> {
         let (port, transport) = (uri.port.unwrap_or(PORT), transport_of(uri)?);
         let names = |own: &Own| own.transport == transport && own.is_host(uri) && own.is_port(port);
@@ -386,17 +388,17 @@ impl Addresses {
         u8::try_from(index).ok()
     }
 
-    /// Whether `uri`, a Route of a message on `flow`, names us: our own Record-Route, or
-    /// what the client has for its outbound proxy.
+    /// Returns whether `uri`, a Route of a message on `flow`, names us: it is our own Record-Route,
+    /// or the outbound proxy that the client has configured.
     pub(crate) fn is_own_route(&self, uri: &Uri<'_>, flow: &Flow) -> bool {
         let port = uri.port.unwrap_or(PORT);
         self.is_own(uri, flow, |l| l.is_port(port))
     }
 
-    /// Whether the Request-URI of a message on `flow` is addressed to us. One without
-    /// port means whoever is responsible for that host, and the request has come here.
+    /// Returns whether the Request-URI of a message on `flow` is addressed to us. A URI without a
+    /// port addresses any element responsible for its host, and the request has arrived here.
     pub(crate) fn is_own_target(&self, uri: &Uri<'_>, flow: &Flow) -> bool {
-        // RFC 3261 §16.4: an maddr must be one that we are responsible for.
+        // RFC 3261 §16.4: an maddr must name an address that we are responsible for.
         let elsewhere = |at: Target| {
             let ip = at.address.ip();
             ip != flow.local.ip() && self.listeners.iter().all(|l| !l.is_ip(ip))
@@ -407,20 +409,20 @@ impl Addresses {
         self.is_own(uri, flow, |l| uri.port.is_none_or(|port| l.is_port(port)))
     }
 
-    /// Whether `uri` has a host of ours and a port that suits it. Where a listener is
-    /// bound to every address, the one that the message came to is ours too.
+    /// Returns whether `uri` has a host of ours and a port for which `suits` is true. If a listener
+    /// is bound to the wildcard address, the local address of the message is ours too.
     fn is_own(&self, uri: &Uri<'_>, flow: &Flow, suits: impl Fn(&Own) -> bool) -> bool {
         let arrived = uri.host.and_then(|host| host.ip()) == Some(flow.local.ip());
         self.listeners.iter().any(|l| l.is_host(uri) && suits(l))
             || arrived && suits(&self.listeners[self.listener_at(flow)])
     }
 
-    /// Whether a listener is one for streams.
+    /// Returns whether any listener accepts streams.
     pub(crate) fn has_streams(&self) -> bool {
         self.listeners.iter().any(|own| own.transport.is_reliable())
     }
 
-    /// The target that a URI names by number, if a listener has its transport.
+    /// Returns the target that a URI names by a numeric address, if a listener has its transport.
     pub(crate) fn target_of(&self, uri: &Uri<'_>) -> Option<Target> {
         let transport = transport_of(uri)?;
         if !self.listeners.iter().any(|own| own.transport == transport) {
@@ -435,7 +437,7 @@ impl Addresses {
         Some(Target::new(transport, SocketAddr::new(ip, uri.port.unwrap_or(PORT))))
     }
 
-    /// Whether `target` is one of our own sockets, or where the packet to `local` came.
+    /// Returns whether `target` is one of our own sockets, or the local address of the packet.
     pub(crate) fn is_own_socket(&self, target: SocketAddr, local: SocketAddr) -> bool {
         let arrived = |l: &Own| l.local.ip().is_unspecified() && local.ip() == target.ip();
         let own = |l: &Own| l.is_port(target.port()) && (l.is_ip(target.ip()) || arrived(l));
@@ -443,12 +445,12 @@ impl Addresses {
     }
 }
 
-/// The transport that a URI asks for, if it is one that we know.
+/// Returns the transport that a URI asks for, if it is a known one.
 fn transport_of(uri: &Uri<'_>) -> Option<Transport> {
     uri.transport().map_or(Some(Transport::Udp), |name| of_param(name, false))
 }
 
-/// Whether `host` is the one configured as `name`.
+/// Returns whether `host` is the one configured as `name`.
 pub(crate) fn is_host(host: &Host<'_>, name: &str) -> bool {
     Host::parse(name.as_bytes()).is_some_and(|named| named.eq_ignore_case(host))
 }

@@ -1,20 +1,20 @@
 //! The bytes that a transaction, or a call without one, has received and sent back.
 
-/// Times that a final response is sent in any case.
+/// The number of times that a final response is sent regardless of the budget.
 const FINALS: u8 = 2;
 
-/// The bytes of a transaction, or of a call that is served without one.
+/// The bytes received and sent for a transaction, or for a call that is served without one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Budget {
     received: u32,
     sent: u32,
-    /// Kinds of provisional responses that were sent.
+    /// The kinds of provisional responses sent so far, as a bit set.
     kinds: u8,
     finals: u8,
 }
 
 impl Budget {
-    /// A request has come, or has come again.
+    /// Records a request, new or retransmitted.
     pub(crate) fn on_request(&mut self, length: usize, is_repeated: bool) {
         self.received = self.received.saturating_add(length as u32);
         if !is_repeated {
@@ -22,7 +22,7 @@ impl Budget {
         }
     }
 
-    /// A response with this status is sent.
+    /// Records that a response with this status is sent.
     pub(crate) fn on_sent(&mut self, status: u16, length: usize) {
         self.sent = self.sent.saturating_add(length as u32);
         match status {
@@ -31,8 +31,8 @@ impl Budget {
         }
     }
 
-    /// Returns whether a response may be sent to an address that is not verified. `ratio` is how
-    /// many times the bytes received.
+    /// Returns whether a response may be sent to an address that is not verified. `ratio` is the
+    /// allowed number of bytes sent per byte received.
     pub(crate) fn covers(&self, status: u16, length: usize, ratio: u32) -> bool {
         let is_owed = match status {
             ..200 => self.kinds & kind_of(status) == 0,
@@ -42,7 +42,7 @@ impl Budget {
     }
 }
 
-/// The bit of a kind of provisional responses.
+/// Returns the bit for a kind of provisional response.
 fn kind_of(status: u16) -> u8 {
     match status {
         100 => 1,

@@ -1,4 +1,4 @@
-//! A law that does what it is told, and proxies under it.
+//! A law with fixed decisions, and proxies that use it.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -16,18 +16,18 @@ const fn param(name: &'static str, default: f64) -> Param {
     Param { name, doc: "", unit: "", default, min: 0.0, max: 1e9 }
 }
 
-/// Messages that arrive before the law acts.
+/// The number of messages before the law acts.
 static AFTER: Param = param("after", 0.0);
-/// The share of new work that is admitted then.
+/// The share of new work that is admitted from then on.
 static SHARE: Param = param("share", 1.0);
-/// Calls a second that are released; 0: not paced.
+/// Calls released per second; 0: not paced.
 static RATE: Param = param("rate", 0.0);
 
-/// 1: who came last is taken first.
+/// 1: the newest call is served first.
 static LIFO: Param = param("lifo", 0.0);
-/// Milliseconds after which a call is refused when its turn comes; 0: none.
+/// The wait in ms after which a call is rejected at its turn; 0: no limit.
 static WAIT_MAX: Param = param("wait_max", 0.0);
-/// The rank below which calls are refused.
+/// The rank below which calls are rejected.
 static FLOOR: Param = param("floor", 0.0);
 
 static ENTRY: Entry = Entry {
@@ -62,12 +62,12 @@ impl Law for Fixed {
     }
 }
 
-/// The law with these parameters.
+/// Returns the law with these parameters.
 pub fn law(given: &[(&str, f64)]) -> Values {
     ENTRY.values(given).unwrap()
 }
 
-/// How a proxy queues and judges.
+/// The queueing and the time of decision of a proxy.
 pub type Scheme = (Queueing, Decide);
 
 pub const SCHEMES: [Scheme; 4] = [
@@ -77,12 +77,12 @@ pub const SCHEMES: [Scheme; 4] = [
     (Queueing::Fifo, Decide::Service),
 ];
 
-/// A proxy under the law with these parameters.
+/// Makes a proxy that uses the law with these parameters.
 pub fn under(scheme: Scheme, given: &[(&str, f64)]) -> Script {
     adjusted(scheme, given, |_| {})
 }
 
-/// Likewise, with other settings as well.
+/// Makes such a proxy with other settings adjusted too.
 pub fn adjusted(
     scheme: Scheme,
     given: &[(&str, f64)],
@@ -95,7 +95,7 @@ pub fn adjusted(
     })
 }
 
-/// A proxy that admits nothing new after that many messages.
+/// Makes a proxy that admits no new work after this number of messages.
 pub fn closed_after(scheme: Scheme, messages: u32) -> Script {
     under(scheme, &[("after", messages.into()), ("share", 0.0)])
 }

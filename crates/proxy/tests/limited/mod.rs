@@ -1,4 +1,4 @@
-//! A proxy before back ends with limits.
+//! Proxies with limited back ends.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -22,7 +22,7 @@ pub fn rate(cps_max: f64) -> Limits {
     Limits { cps_max: Some(cps_max), ..Limits::default() }
 }
 
-/// A proxy of this mode before `a` and `b` with these limits.
+/// Makes a proxy in this mode with the back ends `a` and `b` and these limits.
 pub fn limited(mode: Mode, limits: [Limits; 2]) -> Script {
     limited_with(mode, limits, |_| {})
 }
@@ -41,12 +41,13 @@ pub fn set(pool: &Pool, limits: &[Limits]) {
     }
 }
 
-/// What went to back ends.
+/// Returns the request forwarded to a back end.
 pub fn forwarded(sent: Vec<Sent>) -> Option<Sent> {
     sent.into_iter().find(|sent| sent.to != address(CALLER))
 }
 
-/// Sends an INVITE, and has whoever gets it take the call. The back end; `None` if it was refused.
+/// Sends an INVITE and lets the selected back end answer the call. Returns the forwarded INVITE;
+/// `None` if the proxy rejected it.
 pub fn call(s: &mut Script, name: &str) -> Option<Sent> {
     let there = forwarded(s.send(CALLER, &invite(name)))?;
     s.send(&there.to.to_string(), &there.answer("200 OK"));
@@ -64,7 +65,7 @@ pub fn refused(s: &Script) -> u64 {
     s.counters.refused(Reason::PoolFull).get()
 }
 
-/// Has the caller's emergency calls go before others, ten a second.
+/// Gives priority to the caller's emergency calls, ten per second.
 pub fn believe_emergencies(settings: &mut Settings) {
     settings.overload.sources = Sources {
         priority: Some(Priority {

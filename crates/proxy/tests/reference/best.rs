@@ -1,4 +1,4 @@
-//! Which of several final responses goes upstream: RFC 3261 §16.7 items 6 and 7.
+//! Selects the final response to send upstream: RFC 3261 §16.7 items 6 and 7.
 
 use super::message::Message;
 
@@ -7,7 +7,7 @@ use super::message::Message;
 /// is chosen."
 const PREFERRED: [u16; 5] = [401, 407, 415, 420, 484];
 
-/// The best of the responses that have come, in their order; `None` if there are none.
+/// Returns the best of the received responses, given in their order; `None` if there are none.
 pub fn best(responses: &[Message]) -> Option<Message> {
     let rank = |response: &&Message| {
         let status = response.status().expect("a response has a status");
@@ -16,7 +16,7 @@ pub fn best(responses: &[Message]) -> Option<Message> {
         let class = if status >= 600 { 0 } else { status / 100 };
         (class, class == 4 && !PREFERRED.contains(&status))
     };
-    // The first of equals is taken.
+    // The first of equals wins.
     let mut best = responses.iter().min_by_key(rank)?.clone();
     if matches!(best.status(), Some(401 | 407)) {
         add_challenges(&mut best, responses);

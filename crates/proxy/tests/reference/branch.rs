@@ -1,4 +1,4 @@
-//! One branch of a response context: a request sent to a target, and what has become of it.
+//! One branch of a response context: a request sent to a target, and its progress.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::message::Message;
 use super::surroundings::Surroundings;
 use super::timer::{T1_64, TIMER_C};
 
-/// A back end that has answered nothing for this long is given up.
+/// The time of silence after which a back end is abandoned.
 pub const FAILOVER_AFTER: Duration = Duration::from_secs(4);
 
 #[derive(Clone, Debug)]
@@ -18,19 +18,19 @@ pub struct Branch {
     pub client: Client,
     /// The transaction of our CANCEL.
     pub cancel: Option<Client>,
-    /// When it counts as ended because a CANCEL was asked for.
+    /// The time when the branch counts as ended because of a CANCEL.
     pub cancelled_until: Option<Timestamp>,
     pub sent_at: Timestamp,
-    /// When a response came last.
+    /// The time of the last response.
     pub heard_at: Option<Timestamp>,
     pub timer_c: Option<Timestamp>,
-    /// When another back end is tried if nothing has come.
+    /// The time when another back end is tried if no response has come.
     pub failover_at: Option<Timestamp>,
-    /// One from 101 to 199 to an INVITE has come: a callee has been found.
+    /// True if an INVITE has had a response from 101 to 199: a callee has been found.
     pub progressed: bool,
-    /// Another attempt has taken its place.
+    /// True if another attempt has replaced it.
     pub abandoned: bool,
-    /// It has ended: it is no longer waited for.
+    /// True if it has ended: nothing waits for it.
     pub ended: bool,
 }
 
@@ -60,7 +60,7 @@ impl Branch {
         !self.ended && !self.abandoned
     }
 
-    /// Asks for its end.
+    /// Requests cancellation of the branch.
     pub fn ask_to_cancel(&mut self, around: &mut Surroundings, reasons: &[String]) {
         // §9.1: "A CANCEL request SHOULD NOT be sent to cancel a request other than INVITE."
         let open = self.client.is_invite() && self.client.is_waiting();
@@ -87,11 +87,11 @@ impl Branch {
         self.cancel = Some(Client::new(around.now, request, self.client.to));
     }
 
-    /// Until when something is left of it.
+    /// Returns the time of its next timer.
     pub fn next(&self) -> Option<Timestamp> {
         let timers = [
             self.client.next(),
-            // Once answered it is of no use: what is repeated is dropped either way.
+            // Once answered it is useless: retransmissions are dropped either way.
             self.cancel.as_ref().filter(|c| c.is_waiting()).and_then(Client::next),
             self.cancelled_until.filter(|_| self.client.is_waiting()),
             self.timer_c.filter(|_| self.client.is_waiting()),

@@ -8,7 +8,7 @@ use tidegate_world::Timestamp;
 use super::message::Message;
 use super::timer::{Repetition, T1_64, T2, T4};
 
-/// The states of both machines. Calling is Trying of the non-INVITE one.
+/// The states of both machines. Calling is also Trying of the non-INVITE machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Calling,
@@ -18,16 +18,16 @@ pub enum State {
     Terminated,
 }
 
-/// What the transaction user is told of a response.
+/// The result of a response for the transaction user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passed {
-    /// It has it.
+    /// The transaction user gets it.
     Up,
-    /// It has it, and this ACK is sent.
+    /// The transaction user gets it, and this ACK is sent.
     UpAcknowledged(Message),
-    /// A repeated one: this ACK is sent.
+    /// A retransmission: this ACK is sent.
     Acknowledged(Message),
-    /// A repeated one.
+    /// A retransmission.
     Absorbed,
 }
 
@@ -94,7 +94,7 @@ impl Client {
             // are received while in the "Accepted" state MUST be passed up to the TU."
             (true, State::Accepted, 200..300) => Passed::Up,
             (true, ..) => Passed::Absorbed,
-            // §17.1.2.2: timer E goes on, by T2 from its next firing.
+            // §17.1.2.2: timer E continues, with T2 from its next firing.
             (false, State::Calling | State::Proceeding, ..200) => {
                 self.state = State::Proceeding;
                 Passed::Up
@@ -113,10 +113,10 @@ impl Client {
         self.repeat.map(|r| r.at).into_iter().chain(self.end).min()
     }
 
-    /// Whether the request is to be sent again, timer A or E.
+    /// Returns whether timer A or E retransmits the request now.
     pub fn repeats(&mut self, now: Timestamp) -> bool {
         let Some(due) = self.repeat.filter(|r| r.at <= now) else { return false };
-        // Timers B and F end what A and E would repeat at the same moment.
+        // Timers B and F win over A and E at the same moment.
         if self.end.is_some_and(|end| end <= due.at) {
             return false;
         }
@@ -132,7 +132,7 @@ impl Client {
         true
     }
 
-    /// Whether it ends now without having had a final response, timer B or F.
+    /// Returns whether timer B or F ends the transaction now without a final response.
     pub fn times_out(&mut self, now: Timestamp) -> bool {
         if self.end.is_none_or(|end| end > now) {
             return false;
@@ -142,12 +142,12 @@ impl Client {
         waited
     }
 
-    /// What the transport could not deliver is not sent again.
+    /// Ends the transaction: an undeliverable request is not retransmitted.
     pub fn terminate(&mut self) {
         (self.state, self.repeat, self.end) = (State::Terminated, None, None);
     }
 
-    /// It only waits for late answers.
+    /// Stops retransmissions; the transaction only waits for late responses.
     pub fn stop_repeating(&mut self) {
         self.repeat = None;
     }
@@ -185,8 +185,8 @@ impl Client {
 /// top Via value in the request being cancelled. [...] If the request being cancelled contains
 /// a Route header field, the CANCEL request MUST include that Route header field's values."
 ///
-/// RFC 3326 §2: "Proxies generating a CANCEL request upon reception of a CANCEL from the previous hop
-/// that contains a Reason header field SHOULD copy it into the new CANCEL request."
+/// RFC 3326 §2: "Proxies generating a CANCEL request upon reception of a CANCEL from the previous
+/// hop that contains a Reason header field SHOULD copy it into the new CANCEL request."
 pub fn cancel(request: &Message, reasons: &[String]) -> Message {
     let mut cancel = request.sibling("CANCEL");
     for reason in reasons {

@@ -1,4 +1,4 @@
-//! Whether two implementations have sent the same, names of their own choice aside.
+//! Compares the packets of two implementations, except for names that each chooses.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -7,18 +7,18 @@ use std::net::SocketAddr;
 use super::message::{Message, Packet, parameter, sent_by};
 use super::parties::proxy;
 
-/// Header lines that are each implementation's own business.
+/// Header fields that each implementation may choose freely.
 const INCIDENTAL: [&str; 7] =
     ["content-length", "allow", "accept", "supported", "server", "warning", "retry-after"];
 
-/// A pair of packets that are the same.
+/// A pair of equal packets.
 #[derive(Clone, Debug)]
 pub struct Pair {
     pub core: Packet,
     pub reference: Packet,
 }
 
-/// What names of the one stand for which of the other.
+/// The mapping between the names of the two implementations.
 #[derive(Debug, Default)]
 pub struct Names {
     of_core: BTreeMap<(Kind, String), String>,
@@ -32,7 +32,7 @@ enum Kind {
     Token,
 }
 
-/// A packet without what the implementation has named, and the names.
+/// A packet without the names that the implementation chose.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Plain {
     addresses: (SocketAddr, SocketAddr),
@@ -41,10 +41,10 @@ struct Plain {
     body: String,
 }
 
-/// Matches what both have sent, in whatever order.
+/// Matches the packets that both have sent, in any order.
 ///
 /// # Errors
-/// What is different, in words.
+/// A description of the difference.
 pub fn compare(
     names: &mut Names,
     core: Vec<Packet>,
@@ -73,7 +73,7 @@ pub fn compare(
 }
 
 impl Plain {
-    /// What it has of each header that another has otherwise.
+    /// Returns the values of each header that differs from the other packet's.
     fn difference(&self, other: &Self) -> String {
         let of = |plain: &Self, name: &str| -> Vec<String> {
             let lines = plain.headers.iter().filter(|(n, _)| n == name);
@@ -89,8 +89,8 @@ impl Plain {
 impl Names {
     fn agree(&mut self, kind: Kind, core: String, reference: String) -> Result<(), String> {
         let theirs = self.of_core.entry((kind, core.clone())).or_insert(reference.clone());
-        // One tag may serve several transactions, and a token may be written anew, but what
-        // they stand for is one thing.
+        // One tag may serve several transactions, and a token may be written anew, but each name
+        // must stand for the same thing.
         if kind != Kind::Tag && *theirs != reference {
             return Err(format!("{kind:?} {core} is {reference} now, but was {theirs}"));
         }
@@ -107,7 +107,7 @@ fn plain(packet: &Packet) -> (Plain, Vec<(Kind, String)>) {
     let message = &packet.message;
     let lines = message.headers.iter();
     let mut lines: Vec<_> = lines.map(|(name, v)| (name.to_ascii_lowercase(), v)).collect();
-    // The order of lines of different names means nothing (RFC 3261 §7.3.1).
+    // The order of header lines with different names has no meaning (RFC 3261 §7.3.1).
     lines.sort_by(|(a, _), (b, _)| a.cmp(b));
     lines.retain(|(name, _)| !INCIDENTAL.contains(&name.as_str()));
     let of_line = |(name, value): (String, &String)| {
@@ -115,7 +115,7 @@ fn plain(packet: &Packet) -> (Plain, Vec<(Kind, String)>) {
         (name, value)
     };
     let mut headers: Vec<_> = lines.into_iter().map(of_line).collect();
-    // Nor does the order of challenges of several servers (RFC 3261 §22.3).
+    // The order of challenges from several servers has no meaning either (RFC 3261 §22.3).
     headers.sort_by(|(a, v), (b, w)| {
         a.cmp(b).then(if a.ends_with("-authenticate") { v.cmp(w) } else { Ordering::Equal })
     });
@@ -128,7 +128,7 @@ fn plain(packet: &Packet) -> (Plain, Vec<(Kind, String)>) {
     (plain, named)
 }
 
-/// A reason phrase says nothing to a machine (§7.2).
+/// Removes the reason phrase, which has no meaning for machines (§7.2).
 fn plain_start(message: &Message) -> String {
     message.status().map_or_else(|| message.start.clone(), |status| status.to_string())
 }

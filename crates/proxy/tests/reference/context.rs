@@ -14,35 +14,35 @@ use super::server::{Server, State};
 use super::surroundings::Surroundings;
 use super::timer::{TIMER_C, TRYING_AFTER};
 
-/// Back ends tried for one request at the most.
+/// The most back ends that are tried for one request.
 const TRIES_MAX: usize = 3;
 
 #[derive(Clone, Debug)]
 pub struct Context {
     pub server: Server,
     pub branches: Vec<Branch>,
-    /// Where the request came from.
+    /// The source of the request.
     source: SocketAddr,
-    /// Where its responses go.
+    /// The target of its responses.
     pub upstream: SocketAddr,
     pub way: Way,
-    /// Groups of targets that wait until those before them have ended.
+    /// Groups of targets that wait until the earlier groups have ended.
     groups: VecDeque<Vec<(SocketAddr, u32)>>,
-    /// Final responses that may be the best, in their order.
+    /// Final responses that may be the best, in order of arrival.
     candidates: Vec<Message>,
-    /// The caller asked for its end.
+    /// True if the caller has cancelled the request.
     cancelled: bool,
-    /// What the CANCELs say of why, once one was asked for.
+    /// The Reason values of the CANCELs, once one was requested.
     pub reasons: Vec<String>,
     has_reasons: bool,
-    /// A target has answered 503.
+    /// True if a target has answered 503.
     is_refused: bool,
-    /// When a request other than INVITE is answered with 100.
+    /// The time of the 100 for a request other than INVITE.
     pub trying_at: Option<Timestamp>,
 }
 
 impl Context {
-    /// A request that is to go one way; there is at least one target.
+    /// Makes the context of a request with this way, which has at least one target.
     pub fn new(around: &mut Surroundings, request: Message, source: SocketAddr, way: Way) -> Self {
         let upstream = forward::reply_address(&request);
         let call = request.first("Call-ID").to_owned();
@@ -84,7 +84,7 @@ impl Context {
         self.server.state != State::Terminated
     }
 
-    /// Client transactions that live now.
+    /// Returns the number of live client transactions.
     pub fn clients(&self) -> usize {
         let of = |branch: &Branch| usize::from(branch.client.is_live());
         self.branches.iter().map(of).sum()
@@ -96,7 +96,7 @@ impl Context {
         }
     }
 
-    /// The branch whose request or CANCEL a response answers.
+    /// Returns the branch whose request or CANCEL a response answers.
     pub fn matching(&self, response: &Message) -> Option<usize> {
         self.branches.iter().position(|branch| {
             let cancel = branch.cancel.as_ref();
@@ -146,7 +146,7 @@ impl Context {
             branch.timer_c = branch.timer_c.map(|_| around.now + TIMER_C);
         }
         if branch.abandoned {
-            // Nobody waits for its answer.
+            // The response to an abandoned branch is not wanted.
             branch.ask_to_cancel(around, &self.reasons);
         }
         branch.cancel_if_heard(around, &self.reasons);
@@ -185,7 +185,7 @@ impl Context {
         if branch.ended || (branch.abandoned && !is_success) {
             return;
         }
-        // §16.6 item 7, of a target that another stands in for: "The proxy does not need to place
+        // §16.6 item 7, for a target that another one replaces: "The proxy does not need to place
         // anything in the response context".
         let has_progressed = branch.progressed;
         self.is_refused |= status == Some(503);
@@ -200,7 +200,7 @@ impl Context {
         self.end_branch(around, index, response);
     }
 
-    /// A branch has its final response, from downstream or, for want of one, from us.
+    /// Ends a branch with a final response from downstream or, if there is none, from us.
     pub fn end_branch(&mut self, around: &mut Surroundings, index: usize, response: Message) {
         self.branches[index].ended = true;
         let status = response.status().expect("a response has a status");
@@ -213,7 +213,7 @@ impl Context {
             let reason = format!("SIP;cause={status};text=\"{text}\"");
             self.cancel_pending(around, &[reason]);
         }
-        // For other methods than INVITE a 2xx is as final as any response.
+        // For methods other than INVITE a 2xx is as final as any response.
         if status < 300 {
             self.groups.clear();
             return self.finish(around);
@@ -221,7 +221,7 @@ impl Context {
         self.settle(around);
     }
 
-    /// A branch ends without final response from downstream: one of ours stands for it, or none.
+    /// Ends a branch without a final response from downstream, with one of ours or none.
     pub fn give_up(&mut self, around: &mut Surroundings, index: usize, status: Option<&str>) {
         if !self.branches[index].is_pending() {
             return;
@@ -238,7 +238,7 @@ impl Context {
         }
     }
 
-    /// Goes on once no branch is waited for.
+    /// Continues when no branch is pending: with the next group or the final response.
     pub fn settle(&mut self, around: &mut Surroundings) {
         if !self.server.is_open() || self.branches.iter().any(Branch::is_pending) {
             return;
@@ -265,7 +265,7 @@ impl Context {
         if chosen.status() == Some(503) {
             chosen = self.own("500 Server Internal Error");
         }
-        // Nothing is pending but abandoned attempts, which are cancelled when they speak.
+        // Only abandoned attempts are pending; they are cancelled when they respond.
         self.respond(around, &chosen);
     }
 
@@ -293,9 +293,9 @@ impl Context {
         }
     }
 
-    /// Tries another back end in the place of a branch; whether there is one.
+    /// Tries another back end instead of a branch; returns whether there is one.
     pub fn try_next(&mut self, around: &mut Surroundings, index: usize) -> bool {
-        // What a back end sends to a pool keeps to one back end of it.
+        // A request from a back end to a pool stays at one back end of the pool.
         let Way::Pool { pool, fork: false, sender: None } = self.way else { return false };
         let tried: Vec<_> = self.branches.iter().map(|b| b.client.to).collect();
         let in_dialog = self.server.request.tag("To").is_some();
@@ -326,7 +326,7 @@ impl Context {
         }
     }
 
-    /// Leaves out targets that are down by now.
+    /// Removes targets that are down by now.
     fn drop_absent(&mut self, around: &Surroundings) {
         if !matches!(self.way, Way::Pool { .. }) {
             return;

@@ -1,4 +1,4 @@
-//! Plays a script to the core and to the reference, and compares after each step.
+//! Runs a script on the core and on the reference, and compares them after each step.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -15,23 +15,23 @@ use super::step::Step;
 use super::timer::T1;
 use super::topology::{self, APP, FORK, PLAIN};
 
-/// After this long without a message nothing may be left.
+/// The time without messages after which no state may be left.
 const REST: Duration = Duration::from_secs(600);
 
-/// All timers are multiples of T1, and each step has a part of T1 of its own.
+/// The time offset of each step within T1. All timers are multiples of T1, so steps never coincide.
 const PHASE: Duration = Duration::from_millis(3);
 
-/// Lines of history that are told with a difference.
+/// The most lines of history printed with a difference.
 const HISTORY_MAX: usize = 100;
 
-/// Moments at which something fires, in one step.
+/// The most moments with timers in one step.
 const MOMENTS_MAX: usize = 10_000;
 
-/// A request that a party has sent. It differs between the two only by a token of theirs.
+/// A request that a party has sent. Its two forms differ only in tokens.
 #[derive(Clone, Debug)]
 struct Asked {
     from: SocketAddr,
-    /// It is a proxy, which has passed on what it got: no party of a dialog.
+    /// True if the sender is a proxy that forwarded a received request: it is no party of a dialog.
     passes_on: bool,
     core: Message,
     reference: Message,
@@ -42,13 +42,13 @@ pub struct Driver {
     reference: Proxy,
     names: Names,
     asked: Vec<Asked>,
-    /// Requests that the proxy has sent, each once.
+    /// Requests that the proxy has sent, without retransmissions.
     requests: Vec<Pair>,
-    /// Responses that the proxy has sent, each once.
+    /// Responses that the proxy has sent, without retransmissions.
     responses: Vec<Pair>,
-    /// What was sent until now.
+    /// A log of the packets so far.
     history: Vec<String>,
-    /// Makes every identifier new.
+    /// A counter that makes identifiers unique.
     number: usize,
 }
 
@@ -67,7 +67,7 @@ impl Driver {
     }
 
     /// # Errors
-    /// The first difference, with what both have sent.
+    /// The first difference, with the packets that both have sent.
     pub fn play(&mut self, steps: &[Step]) -> Result<(), String> {
         for &step in steps {
             self.history.push(format!("{step:?}"));
@@ -162,8 +162,8 @@ impl Driver {
                 let invites: Vec<_> = self.requests.iter().filter(is_invite).cloned().collect();
                 let Some(pair) = newest(&invites, request) else { return Ok(()) };
                 let asked = self.asked_by(&pair);
-                // The core takes an INVITE in a dialog that no response has created for a new call,
-                // which its limits and the health of its back end are asked about.
+                // The core treats an INVITE in a dialog that no response has created as a new call,
+                // which is subject to limits and to the health of its back end.
                 let call = pair.core.message.first("Call-ID");
                 let creates = |response: &Pair| {
                     let message = &response.core.message;
@@ -185,7 +185,7 @@ impl Driver {
                 })
             }
             Step::Loop { request, spiral, turns } => {
-                // Who is no back end may not send anywhere; within a dialog there is a Route.
+                // Only a back end may send to any address; an in-dialog request has a Route.
                 let may = |pair: &&Pair| {
                     let message = &pair.core.message;
                     let to_backend = self.reference.around.backend(pair.core.to).is_some();
@@ -214,7 +214,7 @@ impl Driver {
             Step::Refused { request } => {
                 let Some(pair) = newest(&self.requests, request) else { return Ok(()) };
                 let at = pair.core.to;
-                // What is known of others than back ends is known of one request alone.
+                // A failure at a target other than a back end concerns one request alone.
                 if !self.reference.around.is_backend(at) {
                     return Ok(());
                 }
@@ -234,7 +234,7 @@ impl Driver {
         }
     }
 
-    /// Nothing is left when nothing has happened for a long time.
+    /// Checks that no state is left after a long time without events.
     fn rest(&mut self) -> Result<(), String> {
         self.pass(REST)?;
         match (self.reference.live(), self.live()) {
@@ -248,7 +248,7 @@ impl Driver {
         self.input(asked.from, &asked.core, &asked.reference)
     }
 
-    /// The request that the proxy has sent on.
+    /// Returns the received request that the proxy has forwarded as `request`.
     fn asked_by(&self, request: &Pair) -> Asked {
         let branch = parameter(request.core.message.all("Via")[1], "branch");
         let call = request.core.message.first("Call-ID");
@@ -256,7 +256,7 @@ impl Driver {
         self.asked.iter().find(of).expect("it was asked for").clone()
     }
 
-    /// The request that a response answers.
+    /// Returns the request that a response answers.
     fn asked_for(&self, response: &Pair) -> Asked {
         let answer = &response.core.message;
         let of = |asked: &&Asked| {
@@ -280,8 +280,8 @@ impl Driver {
         self.compare(sent)
     }
 
-    /// Lets what begins now never be due at the same moment as what another step has begun: who
-    /// is served first then is nobody's business.
+    /// Advances time so that timers of this step never fire at the same moment as those of another
+    /// step: their order would be arbitrary.
     fn align(&mut self) -> Result<(), String> {
         let own = PHASE.as_nanos() as u64 * self.number as u64;
         let turn = T1.as_nanos() as u64;
@@ -306,14 +306,14 @@ impl Driver {
         Err("timers fire without end".to_owned())
     }
 
-    /// Both do what is due.
+    /// Fires the timers of both at `now`.
     fn moment(&mut self, now: Timestamp) -> Result<(), String> {
         self.script.proxy.handle_timeout(now);
         let sent = self.core_sent();
         self.reference.around.chosen = chosen(&sent);
         self.reference.handle_timeout(now);
         self.compare(sent)?;
-        // Who is asked whether it is there says so.
+        // Answer all probes with 200.
         for question in std::mem::take(&mut self.script.questions) {
             let sent = self.script.send(&question.to.to_string(), &question.answer("200 OK"));
             assert!(sent.is_empty(), "{sent:?}");
@@ -371,13 +371,13 @@ impl Driver {
     }
 }
 
-/// The one that a script means.
+/// Returns the element that a script refers to by this number.
 fn newest<T: Clone>(all: &[T], number: u8) -> Option<T> {
     let back = usize::from(number) % all.len().max(1);
     all.iter().rev().nth(back).cloned()
 }
 
-/// To whom requests were sent, by call.
+/// Returns the call and the target of each sent request.
 fn chosen(sent: &[Packet]) -> Vec<(String, SocketAddr)> {
     let requests = sent.iter().filter(|p| p.message.status().is_none());
     requests.map(|p| (p.message.first("Call-ID").to_owned(), p.to)).collect()

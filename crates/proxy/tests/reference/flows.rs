@@ -1,4 +1,4 @@
-//! Who checks the reference: message flows as the RFCs tell them.
+//! Tests of the reference: message flows as the RFCs describe them.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::surroundings::{Kind, Pool};
 const ALICE: &str = "198.51.100.7:5060";
 const BOB: [&str; 4] = ["10.0.0.1:5070", "10.0.0.2:5070", "10.0.0.3:5070", "10.0.0.4:5070"];
 
-/// A proxy for biloxi.com before some of Bob's phones, which ring all at once.
+/// A proxy for biloxi.com with some of Bob's phones, which all ring at once.
 struct Flow {
     proxy: Proxy,
     now: Timestamp,
@@ -31,7 +31,7 @@ impl Flow {
         self.proxy.take_sent()
     }
 
-    /// Until the end of a time, and what was sent when, in milliseconds.
+    /// Passes this time; returns the packets sent, with their times in ms.
     fn pass(&mut self, seconds: u64) -> Vec<(u64, String)> {
         let end = self.now + Duration::from_secs(seconds);
         let mut sent = Vec::new();
@@ -45,7 +45,7 @@ impl Flow {
     }
 }
 
-/// RFC 3261 §24.2, F1, and the like.
+/// Returns a request like F1 of RFC 3261 §24.2.
 fn request(method: &str) -> Message {
     Message::parse(&format!(
         "{method} sip:bob@biloxi.com SIP/2.0\r\n\
@@ -58,7 +58,7 @@ fn request(method: &str) -> Message {
     ))
 }
 
-/// A phone's response to what it got.
+/// Returns a phone's response to a packet.
 fn answer(packet: &Packet, status: &str) -> Message {
     let tag = format!("callee-{}", packet.to);
     response_to(&packet.message, status, Some(&tag))
@@ -72,7 +72,7 @@ fn statuses(sent: &[Packet]) -> Vec<u16> {
     sent.iter().filter_map(|p| p.message.status()).collect()
 }
 
-/// Milliseconds at which something was sent that begins so.
+/// Returns the times, in ms, of packets that begin with `start`.
 fn times(sent: &[(u64, String)], start: &str) -> Vec<u64> {
     sent.iter().filter(|(_, s)| s.starts_with(start)).map(|&(ms, _)| ms).collect()
 }
@@ -89,22 +89,22 @@ fn a_session_is_set_up_and_ends() {
     let ringing = flow.send(BOB[0], &answer(&invite, "180 Ringing"));
     assert_eq!(starts(&ringing), [format!("SIP/2.0 180 Ringing > {ALICE}")]);
     assert_eq!(ringing[0].message.all("Via").len(), 1);
-    // §17.2.1: the INVITE again brings the latest provisional response again.
+    // §17.2.1: a repeated INVITE gets the latest provisional response again.
     assert_eq!(flow.send(ALICE, &request("INVITE")), ringing);
     let ok = flow.send(BOB[0], &answer(&invite, "200 OK"));
     assert_eq!(starts(&ok), [format!("SIP/2.0 200 OK > {ALICE}")]);
-    // RFC 6026 §7.1: the INVITE again is absorbed, the 200 again is passed on.
+    // RFC 6026 §7.1: a repeated INVITE is absorbed, a repeated 200 is forwarded.
     assert_eq!(flow.send(ALICE, &request("INVITE")), []);
     assert_eq!(flow.send(BOB[0], &answer(&invite, "200 OK")), ok);
-    // RFC 6026 §8.9: what nothing was asked for goes nowhere.
+    // RFC 6026 §8.9: a response without a request is discarded.
     flow.pass(32);
     assert_eq!(flow.send(BOB[0], &answer(&invite, "200 OK")), []);
     assert_eq!((flow.proxy.live(), flow.proxy.poll_timeout()), ((0, 0), None));
 }
 
-// §17.1.1.2: "the request is retransmitted with intervals that double"; timer B at
-// 64·T1; §16.7 item 6: 408 "If there are no final responses in the context". Then the 408 by
-// timer G, whose interval doubles up to T2, until timer H.
+// §17.1.1.2: "the request is retransmitted with intervals that double"; timer B at 64·T1; §16.7
+// item 6: 408 "If there are no final responses in the context". Then timer G repeats the 408, with
+// intervals that double up to T2, until timer H.
 #[test]
 fn an_invite_that_nobody_hears_ends_with_408() {
     let mut flow = Flow::new(1);
@@ -141,7 +141,7 @@ fn a_provisional_response_slows_a_request_other_than_invite() {
     assert_eq!(statuses(&flow.send(ALICE, &request("OPTIONS"))), [200], "§17.2.2: Completed");
 }
 
-// §17.1.1.3, its example; §17.2.1: the response again until the ACK comes.
+// §17.1.1.3, its example; §17.2.1: the response is repeated until the ACK comes.
 #[test]
 fn a_refusal_is_acknowledged_hop_by_hop() {
     let mut flow = Flow::new(1);
@@ -226,7 +226,7 @@ fn a_503_does_not_go_upstream() {
     assert_eq!(statuses(&sent), [500]);
 }
 
-// §16.7 items 5 and 10: a 2xx goes up at once, also a second one; the others are cancelled.
+// §16.7 items 5 and 10: each 2xx is forwarded at once, also a second one; the others are cancelled.
 #[test]
 fn the_first_to_answer_gets_the_call() {
     let mut flow = Flow::new(3);

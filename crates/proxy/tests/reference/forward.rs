@@ -1,5 +1,5 @@
-//! What a proxy changes in a request, where it leads, and where its answers go: RFC 3261 §16.6,
-//! §18.2, RFC 3581 and RFC 5393.
+//! The rules for forwarded requests: changes, targets and the targets of their responses. RFC 3261
+//! §16.6, §18.2, RFC 3581 and RFC 5393.
 
 use std::net::SocketAddr;
 
@@ -10,29 +10,29 @@ use super::surroundings::{Kind, Surroundings};
 /// have a maximum allowable Incoming Max-Breadth value, which is RECOMMENDED to be 60."
 const BREADTH_MAX: u32 = 60;
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// It begins something: to one or to all of a pool. A back end may be the sender.
+    /// A new request to one or all back ends of a pool. The sender may be a back end.
     Pool { pool: usize, fork: bool, sender: Option<SocketAddr> },
-    /// It is for the back end that its dialog is with.
+    /// A request to the back end of its dialog.
     Inward(SocketAddr),
-    /// A back end sends it, to an address.
+    /// A request from a back end to an address.
     Outward { from: SocketAddr, to: SocketAddr },
 }
 
 impl Way {
-    /// The way of a request that a listener accepts, if there is one.
+    /// Returns the way of a request that a listener accepts, if there is one.
     pub fn of(around: &Surroundings, request: &Message, source: SocketAddr) -> Option<Self> {
         let token = request.get("Route").and_then(|route| token_target(around, route));
         let from_backend = around.backend(source).is_some();
         let host = uri_host(request.uri());
         match token {
-            // What comes from the dialog's own back end leads outward.
+            // A request from the dialog's own back end leads outward.
             Some(backend) if backend != source => return Some(Self::Inward(backend)),
             _ => {}
         }
-        // Of the pools, back ends reach the first; all else is an address or nothing.
+        // Back ends reach only the first pool; every other target must be an address.
         if from_backend && host != around.pools[0].domain {
             return Some(Self::Outward { from: source, to: socket_address(host)? });
         }
@@ -42,13 +42,14 @@ impl Way {
         Some(Self::Pool { pool, fork, sender })
     }
 
-    /// Targets, those that are tried at once together: RFC 3261 §16.6, "Targets are processed
-    /// from highest qvalue to lowest. Targets with equal qvalues may be processed in parallel."
+    /// Returns the targets in groups that are tried at the same time. RFC 3261 §16.6: "Targets are
+    /// processed from highest qvalue to lowest. Targets with equal qvalues may be processed in
+    /// parallel."
     pub fn groups(&self, around: &Surroundings, call: &str) -> Vec<Vec<SocketAddr>> {
         match *self {
             Self::Inward(to) | Self::Outward { to, .. } => vec![vec![to]],
             Self::Pool { pool, fork: false, sender } => {
-                // A call that a back end has answered stays with it, come what may.
+                // A call that a back end has answered always stays with it.
                 let kept = around.chosen_of(call, &around.had(call));
                 let mut up = around.up(pool);
                 up.retain(|&at| Some(at) != sender);
@@ -64,12 +65,12 @@ impl Way {
         }
     }
 
-    /// What back ends send each other says nothing of them.
+    /// Returns whether a back end sends to another: such requests are no evidence of health.
     pub fn is_between_backends(&self) -> bool {
         matches!(self, Self::Pool { sender: Some(_), .. })
     }
 
-    /// The back end that the dialog will be with; none in particular between two of them.
+    /// Returns the back end of the future dialog; `None` between two back ends.
     fn dialog_with(&self, target: SocketAddr) -> Option<SocketAddr> {
         match *self {
             Self::Outward { from, .. } => Some(from),
@@ -79,10 +80,11 @@ impl Way {
     }
 }
 
-/// §18.2.1: "the server MUST add a "received" parameter to that Via header field value" if "the
-/// host portion of the "sent-by" parameter [...] contains an IP address that differs from the
-/// packet source address". RFC 3581 §4: "it MUST set the value of the parameter to the source
-/// port of the request", and "received" is added then "even if it is identical".
+/// Adds the source to the top Via. §18.2.1: "the server MUST add a "received" parameter to that Via
+/// header field value" if "the host portion of the "sent-by" parameter [...] contains an IP address
+/// that differs from the packet source address". RFC 3581 §4: "it MUST set the value of the
+/// parameter to the source port of the request", and "received" is added then "even if it is
+/// identical".
 pub fn note_source(request: &mut Message, source: SocketAddr) {
     let via = request.first("Via").to_owned();
     let asks_port = parameter(&via, "rport") == Some("");
@@ -98,8 +100,8 @@ pub fn note_source(request: &mut Message, source: SocketAddr) {
     request.set("Via", &format!("{with_port};received={}", source.ip()));
 }
 
-/// §18.2.2, RFC 3581 §4: the address of the topmost Via, unless "received" and "rport" name
-/// another.
+/// Returns the target of responses by §18.2.2 and RFC 3581 §4: the address of the topmost Via,
+/// unless "received" and "rport" name another.
 pub fn reply_address(message: &Message) -> SocketAddr {
     let via = message.first("Via");
     let (host, port) = sent_by(via).rsplit_once(':').unwrap_or((sent_by(via), "5060"));
@@ -108,7 +110,7 @@ pub fn reply_address(message: &Message) -> SocketAddr {
     format!("{host}:{port}").parse().expect("the scripts name addresses")
 }
 
-/// The copy of a request that goes to a target.
+/// Returns the copy of a request for a target.
 pub fn copy(
     around: &Surroundings,
     request: &Message,
@@ -126,11 +128,11 @@ pub fn copy(
     copy.set("Max-Forwards", &left.to_string());
     // §16.4: "If the first value in the Route header field indicates this proxy, the proxy MUST
     // remove that value from the request."
-    // A spiral has left several, which would only lead here again.
+    // A spiral has left several Routes that would only lead here again.
     while copy.get("Route").is_some_and(|route| is_own(around, route)) {
         copy.remove_first("Route");
     }
-    // §16.6 item 4, for what begins a dialog or may.
+    // §16.6 item 4, for a request that starts or may start a dialog.
     let may_begin_dialog = ["INVITE", "SUBSCRIBE", "REFER", "NOTIFY"].contains(&request.method());
     if let (true, Some(with)) = (may_begin_dialog, way.dialog_with(target)) {
         let call = request.first("Call-ID");
@@ -143,9 +145,9 @@ pub fn copy(
     copy
 }
 
-/// §16.11: "the component of the branch parameter that makes it unique MUST be the same each time
-/// a retransmitted request is forwarded." It is a function of the received branch, or, where that
-/// has no cookie, of what else identifies the request.
+/// Returns a stateless branch. §16.11: "the component of the branch parameter that makes it unique
+/// MUST be the same each time a retransmitted request is forwarded." It is a function of the
+/// received branch or, if that has no cookie, of the other fields that identify the request.
 pub fn stateless_branch(request: &Message) -> String {
     match request.branch().filter(|branch| branch.starts_with(COOKIE)) {
         Some(branch) => format!("z9hG4bK-stateless-{branch}"),
@@ -156,41 +158,42 @@ pub fn stateless_branch(request: &Message) -> String {
     }
 }
 
-/// RFC 5393 §5.3.2: "Incoming Max-Breadth is the value in the Max-Breadth header field in the
-/// request that formed the response context."
+/// Returns the Incoming Max-Breadth, RFC 5393 §5.3.2: "Incoming Max-Breadth is the value in the
+/// Max-Breadth header field in the request that formed the response context."
 pub fn incoming_breadth(request: &Message) -> u32 {
     let given = request.get("Max-Breadth").map(|value| value.parse().expect("a number"));
     given.unwrap_or(BREADTH_MAX).min(BREADTH_MAX)
 }
 
-/// §5.3.3: "A SIP proxy MAY distribute Max-Breadth in an arbitrary fashion between active
-/// branches." Equally, with what is left over to the first.
+/// Shares out the Max-Breadth. §5.3.3: "A SIP proxy MAY distribute Max-Breadth in an arbitrary
+/// fashion between active branches." The shares are equal, and the first branches get the
+/// remainder.
 pub fn shares_of_breadth(request: &Message, branches: usize) -> Vec<u32> {
     let (all, branches) = (incoming_breadth(request), branches as u32);
     let share = |index| all / branches + u32::from(index < all % branches);
     (0..branches).map(share).collect()
 }
 
-/// Our tag in the responses that a transaction itself makes. §9.2: "the To tag of the response to
-/// the CANCEL and the To tag in the response to the original request SHOULD be the same."
+/// Returns our tag in responses that a transaction itself makes. §9.2: "the To tag of the response
+/// to the CANCEL and the To tag in the response to the original request SHOULD be the same."
 pub fn transaction_tag(request: &Message) -> String {
     format!("transaction-{}", identity(request))
 }
 
-/// Our tag in a response without transaction. §8.2.7: "To header tags MUST be generated for
-/// responses in a stateless manner - in a manner that will generate the same tag for the same
-/// request consistently."
+/// Returns our tag in a stateless response. §8.2.7: "To header tags MUST be generated for responses
+/// in a stateless manner - in a manner that will generate the same tag for the same request
+/// consistently."
 pub fn stateless_tag(request: &Message) -> String {
     format!("stateless-{}", identity(request))
 }
 
-/// What an ACK has in common with its INVITE.
+/// Returns the text that an ACK shares with its INVITE.
 pub fn identity(request: &Message) -> String {
     let parts = [request.first("Call-ID"), request.cseq_number(), request.branch().unwrap_or("")];
     parts.join("-")
 }
 
-/// The back end that a token of ours names.
+/// Returns the back end that a token of ours names.
 fn token_target(around: &Surroundings, route: &str) -> Option<SocketAddr> {
     let inside = route.strip_prefix("<sip:token_")?;
     let (user, _) = inside.split_once('@').filter(|_| is_own(around, route))?;

@@ -1,18 +1,18 @@
-//! Where the core does otherwise than the rules have it, and the reference lets it. Each constant
-//! becomes false, and goes, when the core follows.
+//! Deviations of the core from the rules, which the reference tolerates. When the core follows a
+//! rule, its constant becomes false and is removed.
 
 /// A request other than INVITE whose targets have all answered 408, which must not be forwarded
-/// (RFC 4320 §4.2), is forgotten at once: no 100 after 3.5 s (§4.1), and what is repeated later is
-/// taken for new.
+/// (RFC 4320 §4.2), is forgotten at once: there is no 100 after 3.5 s (§4.1), and a later
+/// retransmission is treated as new.
 pub const EXPIRES_AT_ONCE: bool = true;
 
-/// A request that is answered with 440 is known to the call table, and its CANCEL is forwarded.
+/// A request that is answered with 440 is entered in the call table, and its CANCEL is forwarded.
 pub const PLACED_BEFORE_440: bool = true;
 
 /// RFC 3261 §17.2.3: "the To tag of the ACK matches the To tag of the response sent by the server
-/// transaction", which is not looked at; and an ACK before any final response is absorbed.
+/// transaction" is not checked; and an ACK before any final response is absorbed.
 pub const OLD_ACK_WITHOUT_TAG: bool = true;
 
 /// RFC 5393 §5.3.3: "A proxy SHOULD NOT use a smaller amount of Max-Breadth than was present in the
-/// original request": a later group of targets is shared out to those that are down as well.
+/// original request": the shares of a later group include targets that are down.
 pub const BREADTH_FOR_THE_ABSENT: bool = true;

@@ -1,47 +1,47 @@
-//! The core beside a reference: a slow and obvious proxy of RFC 3261 §16 with the transactions of
-//! §17, RFC 6026, RFC 4320 and RFC 5393, which keeps whole messages in lists, finds everything by
-//! searching, and is written from the RFCs, each rule above its line, without a look at the core.
-//! What they leave open, when another back end is tried and which is down, it does as the core
-//! does. Random scripts are played to both. After each step and at each moment when either of
-//! them is due, both must have sent the same packets and hold as many transactions; at the end
-//! nothing is left.
+//! Compares the core with a reference: a slow and obvious proxy of RFC 3261 §16 with the
+//! transactions of §17, RFC 6026, RFC 4320 and RFC 5393. The reference keeps whole messages in
+//! lists and finds everything by searching. It is written from the RFCs, with each rule above its
+//! code, independently of the core. In points that the RFCs leave open (when another back end is
+//! tried, and which is down) it follows the core. Random scripts run on both. After each step, and
+//! whenever a timer of either fires, both must have sent the same packets and have the same number
+//! of transactions; at the end no state may be left.
 //!
-//! Two things are the core's choice and are taken from it, if they are among what is allowed:
-//! which back end of a pool gets a request, and where what has no token goes of a call that only
-//! the call table knows. The names that each makes (branches, tags, tokens) are mapped to each
-//! other: one of the core's always stands for the same one of the reference's.
+//! Two choices are taken from the core if they are among the allowed ones: the back end of a pool
+//! for a request, and the target of a request without token in a call that only the call table
+//! knows. The names that each makes (branches, tags, tokens) are mapped to each other: one name of
+//! the core always stands for the same name of the reference.
 //!
 //! `REFERENCE_SEED` and `REFERENCE_CASES` choose other scripts.
 //!
-//! # It can fail
+//! # Mutation check
 //!
 //! Each of these faults, planted in one line of the core or of its transactions, is found with the
-//! default seed; beside it the length of the script that is left after shrinking.
+//! default seed. The second column is the length of the script after shrinking.
 //!
 //! | fault | steps |
 //! | --- | --- |
-//! | a repeated refusal is not acknowledged again | 5 |
+//! | a repeated rejection is not acknowledged again | 5 |
 //! | intervals of timer A end at T2 | 1 |
 //! | a repeated 2xx is absorbed | 3 |
 //! | a 100 does not slow timer E to T2 | 5 |
 //! | the ACK of an RFC 2543 client to a 2xx is absorbed | 3 |
-//! | a repeated INVITE gets its final response no more | 5 |
+//! | a repeated INVITE no longer gets its final response | 5 |
 //! | timer J is T4 | 2 |
 //! | a 6xx is the worst response | 2 |
 //! | the last of equal responses wins | 9 |
-//! | only the chosen challenge goes up | 9 |
+//! | only the selected challenge is forwarded | 9 |
 //! | a 100 resets timer C | 4 |
-//! | a 6xx cancels nobody | 2 |
-//! | a late refusal of an abandoned attempt counts | 3 |
+//! | a 6xx cancels no branch | 2 |
+//! | a late rejection from an abandoned attempt counts | 3 |
 //! | a CANCEL does not wait for a provisional response | 2 |
-//! | a cancelled fork goes on with its next group | 2 |
-//! | a 503 goes upstream | 7 |
-//! | no loop is seen | 4 |
+//! | a cancelled fork continues with its next group | 2 |
+//! | a 503 is sent upstream | 7 |
+//! | no loop is detected | 4 |
 //! | Max-Breadth is not shared out | 1 |
 //! | a cancelled branch that never ends counts as 408 | 3 |
 //! | one back end more is tried | 1 |
-//! | one that refused 100 ms ago is no longer saturated | 5 |
-//! | an abandoned attempt is repeated further | 1 |
+//! | a back end that sent a 503 100 ms ago is no longer saturated | 5 |
+//! | an abandoned attempt is retransmitted further | 1 |
 
 #[path = "../script/mod.rs"]
 mod script;

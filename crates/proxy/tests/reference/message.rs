@@ -1,4 +1,4 @@
-//! A SIP message as text taken apart: a start line, a list of header lines, a body.
+//! A SIP message parsed as text: a start line, a list of header lines, a body.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ pub struct Message {
     pub body: String,
 }
 
-/// A message on its way.
+/// A message with its source and target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     pub from: SocketAddr,
@@ -24,7 +24,7 @@ pub struct Packet {
 
 impl Message {
     /// # Panics
-    /// On what is not SIP: the scripts send nothing else.
+    /// If the text is not SIP: the scripts send nothing else.
     pub fn parse(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").expect("an empty line ends the head");
         let mut lines = head.split("\r\n");
@@ -36,12 +36,12 @@ impl Message {
         Self { start, headers: headers.collect(), body: body.to_owned() }
     }
 
-    /// The status of a response; `None` for a request.
+    /// Returns the status of a response; `None` for a request.
     pub fn status(&self) -> Option<u16> {
         self.start.strip_prefix("SIP/2.0 ").map(|rest| rest[..3].parse().expect("a status"))
     }
 
-    /// The method of a request, and of a response that of the request it answers.
+    /// Returns the method of a request, or of the request that a response answers.
     pub fn method(&self) -> &str {
         self.first("CSeq").split_once(' ').expect("CSeq has a number and a method").1
     }
@@ -54,7 +54,7 @@ impl Message {
         self.start.split(' ').nth(1).expect("a request line has three parts")
     }
 
-    /// Another request with the same topmost Via, Call-ID, CSeq number and so on.
+    /// Returns another request with the same topmost Via, Call-ID, CSeq number and so on.
     pub fn sibling(&self, method: &str) -> Self {
         let mut headers = vec![("Via".to_owned(), self.first("Via").to_owned())];
         for name in ["Route", "From", "To", "Call-ID"] {
@@ -82,7 +82,7 @@ impl Message {
         self.get(name).unwrap_or_else(|| panic!("no {name} in\n{self}"))
     }
 
-    /// Replaces the first value of that name, or adds one at the end.
+    /// Replaces the first value of this name, or adds one at the end.
     pub fn set(&mut self, name: &str, value: &str) {
         match self.position(name) {
             Some(at) => self.headers[at].1 = value.to_owned(),
@@ -90,7 +90,7 @@ impl Message {
         }
     }
 
-    /// Puts a value before the others of that name.
+    /// Inserts a value before the others of this name.
     pub fn push_first(&mut self, name: &str, value: &str) {
         let at = self.position(name).unwrap_or(0);
         self.headers.insert(at, (name.to_owned(), value.to_owned()));
@@ -109,7 +109,7 @@ impl Message {
         parameter(self.first("Via"), "branch")
     }
 
-    /// `host:port` of the topmost Via.
+    /// Returns `host:port` of the topmost Via.
     pub fn sent_by(&self) -> &str {
         sent_by(self.first("Via"))
     }
@@ -129,7 +129,7 @@ impl fmt::Display for Message {
     }
 }
 
-/// A parameter of a header value, behind its address. One without value has the empty one.
+/// Returns a parameter of a header value, after its address; empty if the parameter has no value.
 pub fn parameter<'a>(value: &'a str, name: &str) -> Option<&'a str> {
     let outside = value.rsplit_once('>').map_or(value, |(_, outside)| outside);
     let (_, parameters) = outside.split_once(';')?;
@@ -139,13 +139,13 @@ pub fn parameter<'a>(value: &'a str, name: &str) -> Option<&'a str> {
     })
 }
 
-/// `host:port` of a Via.
+/// Returns `host:port` of a Via.
 pub fn sent_by(via: &str) -> &str {
     let (_, rest) = via.split_once(' ').expect("a Via has a protocol and a sender");
     rest.split(';').next().expect("a split yields at least one part")
 }
 
-/// A request's own copy of what identifies it, in a response to it.
+/// Returns a response to a request, with copies of the header fields that identify it.
 ///
 /// RFC 3261 §8.2.6.2: "The From field of the response MUST equal the From header field of the
 /// request. The Call-ID header field of the response MUST equal the Call-ID header field of

@@ -1,4 +1,4 @@
-//! What callers and back ends write: requests, and what they make of what they got.
+//! The messages of callers and back ends: requests, and responses to what they receive.
 
 use std::net::SocketAddr;
 
@@ -6,14 +6,14 @@ use super::message::{COOKIE, Message, parameter};
 use super::script::PROXY;
 use super::step::{Ack, Domain, Method, Oddity};
 
-/// Where a back end's calls lead.
+/// The target of calls from back ends.
 pub const CALLED: &str = "203.0.113.9:5060";
 
 pub fn caller(number: u8) -> SocketAddr {
     format!("198.51.100.{}:5060", 7 + number).parse().expect("an address")
 }
 
-/// A caller's request, and where it seems to come from.
+/// Returns a request from a caller, and its apparent source.
 pub fn new(
     number: usize,
     caller: SocketAddr,
@@ -41,7 +41,7 @@ pub fn new(
     (source, request)
 }
 
-/// A back end's own call.
+/// Returns a request that starts a call from a back end.
 pub fn call_out(number: usize, backend: SocketAddr, method: Method) -> Message {
     beginning(number, method, &format!("sip:carol@{CALLED}"), backend)
 }
@@ -69,7 +69,7 @@ pub fn cancel(request: &Message, stray: bool) -> Message {
     cancel
 }
 
-/// The ACK to a response, of the INVITE that it answers.
+/// Returns the ACK to a response to this INVITE.
 pub fn ack(number: usize, invite: &Message, response: &Message, which: Ack) -> Message {
     let mut ack = invite.sibling("ACK");
     ack.set("To", response.first("To"));
@@ -86,7 +86,7 @@ pub fn ack(number: usize, invite: &Message, response: &Message, which: Ack) -> M
     ack
 }
 
-/// A request in the dialog of a response, from the one who got it.
+/// Returns an in-dialog request from the receiver of a response.
 pub fn follow(number: usize, request: &Message, response: &Message, method: Method) -> Message {
     let mut next = request.sibling(method.name());
     next.set("To", response.first("To"));
@@ -96,7 +96,7 @@ pub fn follow(number: usize, request: &Message, response: &Message, method: Meth
     next
 }
 
-/// A request in the dialog of an INVITE, from the one at `at` who got it to the one who sent it.
+/// Returns an in-dialog request from the receiver of an INVITE, at `at`, to its sender.
 pub fn back(
     number: usize,
     invite: &Message,
@@ -123,8 +123,8 @@ pub fn back(
     Message { start: format!("{name} sip:alice@{to} SIP/2.0"), headers, body: String::new() }
 }
 
-/// A request that the proxy at `at` has got and sends on, back to where it came from; `spiral` to
-/// somebody else.
+/// Returns a request that the proxy at `at` has received and forwards, back to its origin; with
+/// `spiral` to another target.
 pub fn send_on(number: usize, request: &Message, at: SocketAddr, spiral: bool) -> Message {
     let mut on = request.clone();
     on.push_first("Via", &format!("SIP/2.0/UDP {at};branch={COOKIE}{number}"));
@@ -136,7 +136,7 @@ pub fn send_on(number: usize, request: &Message, at: SocketAddr, spiral: bool) -
     on
 }
 
-/// A response as a callee behind the address `at` writes it.
+/// Returns a response as a callee behind the address `at` writes it.
 pub fn answer(request: &Message, at: SocketAddr, status: u16, callee: u8, stray: bool) -> Message {
     let mut headers = Vec::new();
     for name in ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"] {
@@ -166,8 +166,8 @@ pub fn answer(request: &Message, at: SocketAddr, status: u16, callee: u8, stray:
     response
 }
 
-/// RFC 3261 §12.1.2: "The route set MUST be set to the list of URIs in the Record-Route header
-/// field from the response, taken in reverse order".
+/// Sets the route set. RFC 3261 §12.1.2: "The route set MUST be set to the list of URIs in the
+/// Record-Route header field from the response, taken in reverse order".
 fn route(request: &mut Message, response: &Message) {
     request.headers.retain(|(name, _)| name != "Route");
     for value in response.all("Record-Route").into_iter().rev() {
@@ -181,7 +181,7 @@ fn rebranch(request: &mut Message, number: usize) {
     request.set("Via", &format!("{head};branch={COOKIE}{number}"));
 }
 
-/// The proxy as the parties know it.
+/// Returns the proxy's address as the parties know it.
 pub fn proxy() -> SocketAddr {
     PROXY.parse().expect("an address")
 }

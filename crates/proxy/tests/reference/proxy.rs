@@ -1,4 +1,4 @@
-//! The proxy: what a packet is for, and who gets it.
+//! The proxy: assigns packets to contexts and selects targets.
 
 use std::net::SocketAddr;
 
@@ -10,12 +10,12 @@ use super::message::{Message, Packet, response_to};
 use super::surroundings::{Kind, Pool, Surroundings};
 use super::timer::T1_64;
 
-/// The choice that was made for a call.
+/// The target selected for a call.
 #[derive(Debug)]
 struct Placed {
     call: String,
     target: SocketAddr,
-    /// Until when what belongs to it must go there.
+    /// The time until which requests of the call must go there.
     until: Timestamp,
 }
 
@@ -23,9 +23,9 @@ struct Placed {
 pub struct Proxy {
     pub around: Surroundings,
     contexts: Vec<Context>,
-    /// Where the requests of each call went, the last one last.
+    /// The targets of each call, latest last.
     placed: Vec<Placed>,
-    /// Branches of what was forwarded without state.
+    /// The branches of requests forwarded without state.
     stateless: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ impl Proxy {
         self.forget();
     }
 
-    /// Nobody listens there.
+    /// Reports that nothing listens at `at`.
     pub fn on_failed(&mut self, now: Timestamp, at: SocketAddr) {
         self.around.now = now;
         self.around.on_failed(at);
@@ -70,7 +70,7 @@ impl Proxy {
         std::mem::take(&mut self.around.sent)
     }
 
-    /// Transactions that live now, those of requests and those to targets.
+    /// Returns the numbers of live server and client transactions.
     pub fn live(&self) -> (usize, usize) {
         let servers = self.contexts.iter().filter(|c| c.has_server()).count();
         (servers, self.contexts.iter().map(Context::clients).sum())
@@ -101,7 +101,7 @@ impl Proxy {
         }
     }
 
-    /// §16.3, then §16.5.
+    /// Handles a new request: §16.3, then §16.5.
     fn on_new(&mut self, source: SocketAddr, request: Message) {
         // Item 3: "If the request contains a Max-Forwards header field with a field value of
         // zero (0), the element MUST NOT forward the request. [...] the element MUST return a
@@ -121,9 +121,9 @@ impl Proxy {
             return reply(&mut self.around, &request, "404 Not Found", &[]);
         };
         // Item 4: "If the request contains a Via header field with a sent-by value that equals a
-        // value placed into previous requests by the proxy, the request has been forwarded by
-        // this element before. The request has either looped or is legitimately spiraling
-        // through the element." It has looped if what decides about its way is the same.
+        // value placed into previous requests by the proxy, the request has been forwarded by this
+        // element before. The request has either looped or is legitimately spiraling through the
+        // element." It has looped if the facts that determine its way are the same.
         if self.around.has_looped(&request, source) {
             return reply(&mut self.around, &request, "482 Loop Detected", &[]);
         }
@@ -148,8 +148,8 @@ impl Proxy {
         self.contexts.push(Context::new(&mut self.around, request, source, way));
     }
 
-    /// An ACK that no server transaction absorbs: one to a reply of ours without state, or
-    /// one to a 2xx, which is a request of its own (§13.2.2.4).
+    /// Handles an ACK that no server transaction absorbs: to a stateless reply of ours, or to a
+    /// 2xx, in which case it is a request of its own (§13.2.2.4).
     fn on_ack(&mut self, source: SocketAddr, request: &Message) {
         if request.tag("To") != Some(&forward::stateless_tag(request)) {
             self.forward_stateless(source, request);
@@ -162,12 +162,12 @@ impl Proxy {
         let target = match way {
             Some(Way::Inward(to) | Way::Outward { to, .. }) => Some(to),
             None if self.around.backend(source).is_some() => None,
-            // What a back end sends to a pool is placed without memory, by its Call-ID.
+            // A request from a back end to a pool is placed without state, by its Call-ID.
             Some(Way::Pool { pool, sender: Some(_), .. }) => {
                 self.around.chosen_of(&call, &self.around.up(pool))
             }
             _ => self.placed(&call).or_else(|| match way {
-                // Only what begins something is placed.
+                // Only a request that starts something is placed.
                 Some(Way::Pool { pool, .. }) if begins(request) => {
                     self.around.choose(&call, &self.around.up(pool))
                 }
@@ -175,10 +175,11 @@ impl Proxy {
             }),
         };
         let Some(target) = target else {
-            // §17.1.1.3: an ACK is never answered.
+            // §17.1.1.3: an ACK gets no response.
             let status = match request.method() {
                 "ACK" => return,
-                // §16.5: what leads nowhere is not found, whether or not there was such a call.
+                // §16.5: a request without a target gets a 404, whether or not there was such a
+                // call.
                 _ if way.is_none() && self.around.backend(source).is_some() => "404 Not Found",
                 _ if begins(request) || self.has_nobody(way) => "503 Service Unavailable",
                 _ => "481 Call/Transaction Does Not Exist",
@@ -196,15 +197,15 @@ impl Proxy {
         self.stateless.push(branch);
     }
 
-    /// Whether all are down that a back end could be sent to.
+    /// Returns whether all back ends are down to which a back end's request could go.
     fn has_nobody(&self, way: Option<Way>) -> bool {
         let Some(Way::Pool { pool, sender: Some(sender), .. }) = way else { return false };
         self.around.up(pool).iter().all(|&at| at == sender)
     }
 
-    /// Where what has no token goes. How long a call is remembered is not modelled beyond
-    /// 64·T1, nor when it leaves a back end that is down; what was done about it is taken from the
-    /// other implementation then, if it is one of the targets that the call has had.
+    /// Returns the target of a request without token. The model does not cover how long a call is
+    /// remembered beyond 64·T1, nor when it leaves a back end that is down. In these cases the
+    /// other implementation's target is used, if it is one that the call has had.
     fn placed(&self, call: &str) -> Option<SocketAddr> {
         let of_call = || self.placed.iter().rev().filter(|placed| placed.call == call);
         let held = of_call().find(|p| self.around.now < p.until && self.around.is_up(p.target));
@@ -221,7 +222,7 @@ impl Proxy {
     }
 
     fn on_response(&mut self, source: SocketAddr, response: &Message) {
-        // Anybody who has seen the Via could answer.
+        // Anyone who has seen the Via could answer.
         let is_own = response.branch().is_some_and(|branch| self.around.has_asked(branch, source));
         if is_own && response.method() != "CANCEL" {
             self.around.on_heard(source);
@@ -232,8 +233,8 @@ impl Proxy {
             }
         }
         // §16.11: "the proxy MUST remove that header field value from the response and forward the
-        // result to the location indicated in the next Via header field value." RFC 6026 §8.9: "any element other than a stateless proxy MUST silently discard
-        // the response."
+        // result to the location indicated in the next Via header field value." RFC 6026 §8.9: "any
+        // element other than a stateless proxy MUST silently discard the response."
         if self.stateless.iter().any(|branch| response.branch() == Some(branch)) {
             self.around.on_heard(source);
             let mut upward = response.clone();
@@ -258,12 +259,12 @@ impl Proxy {
     }
 }
 
-/// Whether it may choose its back end.
+/// Returns whether a back end may be selected for the request.
 fn begins(request: &Message) -> bool {
     request.tag("To").is_none() && !["ACK", "CANCEL"].contains(&request.method())
 }
 
-/// A reply without state: RFC 3261 §8.2.7.
+/// Sends a stateless reply: RFC 3261 §8.2.7.
 fn reply(around: &mut Surroundings, request: &Message, status: &str, more: &[(&str, &str)]) {
     let mut response = response_to(request, status, Some(&forward::stateless_tag(request)));
     for (name, value) in more {

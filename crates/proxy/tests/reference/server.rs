@@ -21,7 +21,7 @@ pub struct Server {
     pub request: Message,
     arrived: Timestamp,
     pub state: State,
-    /// The response sent last.
+    /// The last response sent.
     last: Option<Message>,
     /// Timer G.
     repeat: Option<Repetition>,
@@ -43,7 +43,7 @@ impl Server {
         self.request.method() == "INVITE"
     }
 
-    /// Whether a final response may still be given.
+    /// Returns whether a final response may still be sent.
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::Trying | State::Proceeding)
     }
@@ -58,8 +58,9 @@ impl Server {
             "CANCEL" => mine.method() != "CANCEL",
             _ => mine.method() == method,
         };
-        // One that has ended matches as long as its response context is kept: §16.7 item 9, "until
-        // all of its associated transactions have been terminated". What comes so late is absorbed.
+        // An ended transaction matches as long as its response context is kept: §16.7 item 9,
+        // "until all of its associated transactions have been terminated". Such a late request is
+        // absorbed.
         if !of_method {
             return false;
         }
@@ -83,7 +84,7 @@ impl Server {
             && request.first("Via") == mine.first("Via")
     }
 
-    /// What is sent when the request comes again.
+    /// Returns the response to a retransmission of the request.
     pub fn on_repeated(&self) -> Option<&Message> {
         match self.state {
             // §17.2.1: "the most recent provisional response that was received from the TU MUST
@@ -98,7 +99,7 @@ impl Server {
         }
     }
 
-    /// Takes a response from the transaction user; whether it is to be sent.
+    /// Takes a response from the transaction user; returns whether to send it.
     pub fn send(&mut self, now: Timestamp, response: &Message) -> bool {
         let status = response.status().expect("a response has a status");
         match (self.state, status) {
@@ -119,9 +120,9 @@ impl Server {
                 (self.state, self.end) = (State::Completed, Some(now + T1_64));
             }
             // §16.7 item 5: "After a final response has been sent on the server transaction, the
-            // following responses MUST be forwarded immediately: [...] Any 2xx response to an INVITE
-            // request". Item 9: "If the server transaction is no longer available to handle the
-            // transmission, the element MUST forward the response statelessly".
+            // following responses MUST be forwarded immediately: [...] Any 2xx response to an
+            // INVITE request". Item 9: "If the server transaction is no longer available to handle
+            // the transmission, the element MUST forward the response statelessly".
             (_, 200..300) if self.is_invite() => return true,
             // §17.2.2: "Any other final responses passed by the TU to the server transaction
             // MUST be discarded while in the "Completed" state."
@@ -131,7 +132,7 @@ impl Server {
         true
     }
 
-    /// Whether an ACK ends here.
+    /// Returns whether an ACK is absorbed.
     pub fn on_ack(&mut self, now: Timestamp) -> bool {
         match self.state {
             // §17.2.1: "If an ACK is received while the server transaction is in the
@@ -144,7 +145,7 @@ impl Server {
             }
             // "to absorb any additional ACK messages that arrive".
             State::Confirmed => true,
-            // Its context is kept: see `matches`.
+            // The context is kept: see `matches`.
             State::Terminated => true,
             // RFC 6026 §7.1: "Any ACKs received from the network while in the "Accepted" state
             // MUST be passed directly to the TU and not absorbed."
@@ -157,7 +158,7 @@ impl Server {
         self.repeat.map(|r| r.at).into_iter().chain(self.end).min()
     }
 
-    /// What is sent again now, timer G.
+    /// Returns the response that timer G retransmits now.
     pub fn repeats(&mut self, now: Timestamp) -> Option<&Message> {
         let due = self.repeat.filter(|r| r.at <= now)?;
         // "timer G is reset with a value that doubles, unless that value exceeds T2, in which
@@ -166,15 +167,16 @@ impl Server {
         self.last.as_ref()
     }
 
-    /// Timers H, I, J and L.
+    /// Fires timers H, I, J and L.
     pub fn ends(&mut self, now: Timestamp) {
         if self.end.is_some_and(|end| end <= now) {
             self.terminate();
         }
     }
 
-    /// RFC 4320 §4.2: "an element that cannot respond before the transaction expires will not
-    /// send a final response at all." It expires when its client's timer F fires.
+    /// Ends the transaction without a final response. RFC 4320 §4.2: "an element that cannot
+    /// respond before the transaction expires will not send a final response at all." It expires
+    /// when its client's timer F fires.
     pub fn expire(&mut self, now: Timestamp) {
         let expires = self.arrived + T1_64;
         if super::lenience::EXPIRES_AT_ONCE || expires <= now {

@@ -1,7 +1,7 @@
-//! What can happen to the proxy: the steps of a random script.
+//! The steps of a random script.
 //!
-//! A step names what it is about by a number that is taken modulo what there is, counted from
-//! the newest: 0 is the last one. So any part of a script is a script, and failures shrink.
+//! A step refers to an item by a number, taken modulo the number of items and counted from the
+//! newest: 0 is the newest. So any part of a script is a script, and failures shrink.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ impl Method {
     }
 }
 
-/// The pool a request is for.
+/// The pool of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Domain {
     App,
@@ -36,7 +36,7 @@ pub enum Domain {
     Plain,
 }
 
-/// What is unusual about a request.
+/// An unusual property of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oddity {
     None,
@@ -51,10 +51,10 @@ pub enum Oddity {
     ProxyRequire,
 }
 
-/// Which ACK.
+/// The kind of an ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ack {
-    /// As the RFC has it for that response.
+    /// The ACK that the RFC defines for the response.
     Right,
     /// For another transaction.
     WrongBranch,
@@ -64,31 +64,32 @@ pub enum Ack {
 pub enum Step {
     /// A caller sends a new request.
     New { caller: u8, method: Method, domain: Domain, oddity: Oddity },
-    /// A back end calls out.
+    /// A back end starts a call.
     CallOut { backend: u8, method: Method },
-    /// Whoever sent a request sends it again.
+    /// The sender of a request retransmits it.
     Repeat { request: u8 },
-    /// Whoever sent a request cancels it, `stray` by another branch.
+    /// The sender of a request cancels it; `stray`: with another branch.
     Cancel { request: u8, stray: bool },
-    /// Whoever got a final response to an INVITE acknowledges it.
+    /// The receiver of a final response to an INVITE acknowledges it.
     Acknowledge { response: u8, ack: Ack },
-    /// Whoever got a response with a Record-Route sends a request in that dialog.
+    /// The receiver of a response with a Record-Route sends a request in that dialog.
     Follow { response: u8, method: Method },
-    /// Whoever got an INVITE sends a request in that dialog, in the other direction.
+    /// The receiver of an INVITE sends a request in that dialog, in the other direction.
     Return { request: u8, method: Method },
-    /// Whoever got a request sends it to the proxy again, as it is or to somebody else, and so on.
+    /// The receiver of a request sends it to the proxy again, unchanged or to another target,
+    /// repeatedly.
     Loop { request: u8, spiral: bool, turns: u8 },
-    /// Whoever got a request answers it. Several `callee`s may be behind one back end.
+    /// The receiver of a request answers it. Several `callee`s may be behind one back end.
     Answer { request: u8, status: u16, callee: u8, stray: bool },
-    /// Nobody listens where a request was sent.
+    /// Nothing listens at the target of a request.
     Refused { request: u8 },
-    /// Time passes until something is due.
+    /// Time passes until the next timer.
     Wait,
     /// Time passes.
     Pass { ms: u32 },
 }
 
-/// Scripts of some steps.
+/// Generates scripts.
 pub fn scripts() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step(), 1..48)
 }

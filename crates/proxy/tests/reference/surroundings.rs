@@ -1,4 +1,4 @@
-//! What a response context finds around it: the time, the pools, a way to send.
+//! The environment of a response context: the time, the pools, a way to send.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -8,13 +8,13 @@ use tidegate_world::Timestamp;
 
 use super::message::{Message, Packet, parameter, sent_by};
 
-/// A back end whose delivery failed gets nothing new for this long, unless it answers.
+/// The time for which a back end gets no new request after a failed delivery, unless it responds.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
 
-/// One that has refused with 503 gets nothing for this long that another has refused.
+/// The time after a 503 for which a back end gets no request that another has rejected.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 
-/// Answers of a back end are noted no more often than this.
+/// The shortest time between recorded responses of a back end.
 const ANSWERS_APART: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Debug)]
@@ -24,9 +24,9 @@ pub struct Backend {
     pub q: u16,
     pub down_until: Timestamp,
     pub refused_at: Option<Timestamp>,
-    /// When it last failed.
+    /// The time of its last failure.
     pub failed_at: Timestamp,
-    /// It is used although it is down, or too few of its pool were.
+    /// True if it is used although requests marked it as down, because too many of its pool were.
     pub is_spared: bool,
     pub answered_at: Timestamp,
 }
@@ -35,9 +35,9 @@ pub struct Backend {
 pub enum Kind {
     /// One back end, without transactions.
     Stateless,
-    /// One back end, another if it fails.
+    /// One back end, and another if it fails.
     One,
-    /// All back ends, by their q.
+    /// All back ends by their q.
     Fork,
 }
 
@@ -64,8 +64,8 @@ impl Pool {
 }
 
 impl Pool {
-    /// No more than half are taken down by what requests show; beyond that those that failed first
-    /// are used.
+    /// Lets requests mark no more than half of the back ends as down; beyond that, those that
+    /// failed first are used.
     fn spare(&mut self, now: Timestamp) {
         let is_up = |backend: &Backend| backend.down_until <= now;
         let up = self.backends.iter().filter(|backend| is_up(backend)).count();
@@ -86,17 +86,17 @@ pub struct Surroundings {
     /// The proxy's own address.
     pub own: SocketAddr,
     pub pools: Vec<Pool>,
-    /// What was sent since it was last taken.
+    /// Packets sent since the last call that took them.
     pub sent: Vec<Packet>,
-    /// The choices that are left to a policy, as the other implementation has made them: a
-    /// request of this call went there.
+    /// Choices of a policy, taken from the other implementation: the call of a request and its
+    /// target.
     pub chosen: Vec<(String, SocketAddr)>,
-    /// Where requests of each call were sent, ever.
+    /// All targets of each call's requests so far.
     pub had: Vec<(String, SocketAddr)>,
-    /// What each branch of ours was given to.
+    /// The decisive parts of the request of each branch of ours.
     passed: Vec<(String, Vec<String>)>,
     failures: Vec<(SocketAddr, Timestamp)>,
-    /// Where each branch of ours was sent.
+    /// The target of each branch of ours.
     went: Vec<(String, SocketAddr)>,
     branches: BTreeSet<String>,
 }
@@ -119,21 +119,21 @@ impl Surroundings {
         self.sent.push(Packet { from: self.own, to, message: message.clone() });
     }
 
-    /// RFC 3261 §16.6 item 8: the branch "will be globally unique for that branch". It is one of a
-    /// request, a target and a turn: a request that comes again when all else is forgotten is the
-    /// same one (§16.11).
+    /// Makes a branch. RFC 3261 §16.6 item 8: it "will be globally unique for that branch". It
+    /// depends on the request, the target and the turn: a retransmission after all else is
+    /// forgotten has the same one (§16.11).
     pub fn new_branch(&mut self, request: &str, target: SocketAddr, turn: usize) -> String {
         let name = format!("z9hG4bK-new-{request}-{target}-{turn}");
         self.branches.insert(name.clone());
         name
     }
 
-    /// Whether a branch of ours was sent there, however long ago.
+    /// Returns whether a branch of ours was ever sent to `at`.
     pub fn has_asked(&self, branch: &str, at: SocketAddr) -> bool {
         self.went.iter().any(|(known, to)| known == branch && *to == at)
     }
 
-    /// The pool that a back end belongs to.
+    /// Returns the back end at an address.
     pub fn backend_mut(&mut self, at: SocketAddr) -> Option<&mut Backend> {
         self.pools.iter_mut().flat_map(|pool| &mut pool.backends).find(|b| b.address == at)
     }
@@ -142,12 +142,12 @@ impl Surroundings {
         self.pools.iter().flat_map(|pool| &pool.backends).find(|b| b.address == at)
     }
 
-    /// Notes what a branch of ours was given to.
+    /// Records the decisive parts of the request of a branch.
     pub fn note_branch(&mut self, branch: &str, received: &Message, source: SocketAddr) {
         self.passed.push((branch.to_owned(), Self::decisive(received, source)));
     }
 
-    /// Whether a request was here before, and is still on the same way.
+    /// Returns whether a request was here before and has the same decisive parts.
     pub fn has_looped(&self, request: &Message, source: SocketAddr) -> bool {
         let now = Self::decisive(request, source);
         request.all("Via").into_iter().any(|via| {
@@ -158,7 +158,7 @@ impl Surroundings {
         })
     }
 
-    /// Where requests of a call were sent until now.
+    /// Returns the targets of a call's requests so far.
     pub fn had(&self, call: &str) -> Vec<SocketAddr> {
         self.had.iter().filter(|(of, _)| of == call).map(|&(_, to)| to).collect()
     }
@@ -172,9 +172,9 @@ impl Surroundings {
         all.filter(|&at| self.is_up(at)).collect()
     }
 
-    /// Back ends that may be tried after others: up, not tried, and for what another has refused not
-    /// refusing. That the others pass over those that refuse several callees is not modelled: there
-    /// is but one.
+    /// Returns the back ends that may be tried next: up, untried and, for a request that another
+    /// has rejected, without a recent 503. The core also skips back ends that reject several
+    /// callees; this is not modelled because there is only one callee.
     pub fn alternatives(
         &self,
         pool: usize,
@@ -190,7 +190,7 @@ impl Surroundings {
         left
     }
 
-    /// It has answered 503.
+    /// Records a 503 from a back end.
     pub fn on_refused(&mut self, at: SocketAddr) {
         let now = self.now;
         if let Some(backend) = self.backend_mut(at) {
@@ -198,18 +198,18 @@ impl Surroundings {
         }
     }
 
-    /// Who of several gets a request: the policy's choice, where it was one of them.
+    /// Returns the back end for a request: the policy's choice if it is `among` these.
     pub fn choose(&self, call: &str, among: &[SocketAddr]) -> Option<SocketAddr> {
         self.chosen_of(call, among).or_else(|| among.first().copied())
     }
 
-    /// The choice that was made for a call, if it was one of these.
+    /// Returns the target selected for a call if it is `among` these.
     pub fn chosen_of(&self, call: &str, among: &[SocketAddr]) -> Option<SocketAddr> {
         let mut theirs = self.chosen.iter().filter(|(of, _)| of == call).map(|&(_, to)| to);
         theirs.find(|to| among.contains(to))
     }
 
-    /// It gets nothing new for a while.
+    /// Marks a back end as down for a while.
     fn take_down(&mut self, at: SocketAddr) {
         let until = self.now + FAILURE_PAUSE;
         if let Some(backend) = self.backend_mut(at) {
@@ -218,23 +218,23 @@ impl Surroundings {
         self.pools.iter_mut().for_each(|pool| pool.spare(self.now));
     }
 
-    /// The transport failed to deliver to it.
+    /// Records a failed delivery.
     pub fn on_failed(&mut self, at: SocketAddr) {
         self.take_down(at);
         self.failures.push((at, self.now));
     }
 
-    /// Whether the transport has failed to deliver since then.
+    /// Returns whether a delivery has failed since `then`.
     pub fn has_failed(&self, at: SocketAddr, then: Timestamp) -> bool {
         self.failures.iter().any(|&(to, failed)| to == at && failed >= then)
     }
 
-    /// Whether it is one of ours.
+    /// Returns whether the address is a back end of ours.
     pub fn is_backend(&self, at: SocketAddr) -> bool {
         self.backend(at).is_some()
     }
 
-    /// It is there.
+    /// Records a sign of life.
     pub fn on_heard(&mut self, at: SocketAddr) {
         let now = self.now;
         if let Some(backend) = self.backend_mut(at) {
@@ -245,11 +245,11 @@ impl Surroundings {
         }
     }
 
-    /// §16.6 item 8: "the To tag, From tag, Call-ID header field, the Request-URI of the request
-    /// received (before translation), [...] and the sequence number from the CSeq header field, in
-    /// addition to any Proxy-Require and Proxy-Authorization header fields that may be present".
-    /// It "MUST depend on all information affecting processing of a request", which are the Route
-    /// and who sends it, too.
+    /// Returns the parts of a request that determine its way. §16.6 item 8: "the To tag, From tag,
+    /// Call-ID header field, the Request-URI of the request received (before translation), [...]
+    /// and the sequence number from the CSeq header field, in addition to any Proxy-Require and
+    /// Proxy-Authorization header fields that may be present". It "MUST depend on all information
+    /// affecting processing of a request", which includes the Route and the source.
     fn decisive(request: &Message, source: SocketAddr) -> Vec<String> {
         let mut parts = vec![request.uri().to_owned(), request.cseq_number().to_owned()];
         for name in ["From", "To", "Call-ID", "Route", "Proxy-Require", "Proxy-Authorization"] {

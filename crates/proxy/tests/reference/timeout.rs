@@ -1,4 +1,4 @@
-//! What a response context does when time passes: timers of its transactions and its own.
+//! Timers of a response context: those of its transactions and its own.
 
 use tidegate_world::Timestamp;
 
@@ -14,7 +14,7 @@ impl Context {
         own.chain(self.branches.iter().filter_map(Branch::next)).min()
     }
 
-    /// Does what is due.
+    /// Fires expired timers.
     pub fn handle_timeout(&mut self, around: &mut Surroundings) {
         let now = around.now;
         if let Some(response) = self.server.repeats(now) {

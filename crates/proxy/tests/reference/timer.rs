@@ -17,7 +17,7 @@ pub const TIMER_C: Duration = Duration::from_secs(190);
 /// RFC 4320 §4.1: "the amount of time it takes a client transaction's Timer E to be reset to T2".
 pub const TRYING_AFTER: Duration = Duration::from_millis(3500);
 
-/// When something is sent again, and how long after the time before it.
+/// The time of the next retransmission, and the interval before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repetition {
     pub at: Timestamp,
@@ -29,7 +29,7 @@ impl Repetition {
         Self { at: now + T1, interval: T1 }
     }
 
-    /// The one after this, at most `longest` later.
+    /// Returns the retransmission after this one, at most `longest` later.
     pub fn doubled(self, longest: Duration) -> Self {
         self.after((self.interval * 2).min(longest))
     }

@@ -1,4 +1,4 @@
-//! The pools before which both stand, and who may reach them.
+//! The pools of both proxies, and the rules for reaching them.
 
 use tidegate_balance as balance;
 use tidegate_balance::Policy;
@@ -26,7 +26,7 @@ impl Domain {
     }
 }
 
-/// The core, with its pools in the order of [`Domain`].
+/// Makes the core, with its pools in the order of [`Domain`].
 pub fn core() -> Script {
     let pool = |domain: Domain, backends: &[&str]| {
         let backends: Vec<_> = backends.iter().map(|at| (*at, address(at), 1)).collect();
@@ -43,7 +43,7 @@ pub fn core() -> Script {
             choice: Choice::All(FORK_Q.to_vec()),
             ..PoolSettings::new(pool(Domain::Fork, &FORK), Policy::Rr)
         };
-        // The reference is RFC 3261, which bounds nothing.
+        // The reference implements RFC 3261, which has no limit on amplification.
         settings.amplification_max = 0;
         settings.pools = vec![
             PoolSettings::new(pool(Domain::App, &APP), Policy::Rr),
@@ -60,7 +60,7 @@ pub fn core() -> Script {
     })
 }
 
-/// The reference, likewise.
+/// Makes the reference with the same pools.
 pub fn reference() -> Proxy {
     let model = |domain: Domain, kind, backends: &[&str], q: &[u16]| {
         let backends: Vec<_> =

@@ -26,12 +26,12 @@ pub fn secret(byte: u8) -> Secret {
     Secret::of([byte; 32])
 }
 
-/// A pool whose requests are forwarded without transactions.
+/// Makes a pool whose requests are forwarded without transactions.
 pub fn stateless(pool: balance::Pool) -> PoolSettings {
     PoolSettings::new(pool, Policy::Rr).stateless()
 }
 
-/// One packet that the proxy sent. A copy of it is one, whatever it may leave together with.
+/// One packet that the proxy sent. Copies are equal even if they were batched differently.
 #[derive(Clone, Debug, Eq)]
 pub struct Sent {
     pub from: SocketAddr,
@@ -51,14 +51,14 @@ impl Sent {
         self.text.lines().next().unwrap()
     }
 
-    /// The values of all header lines of that name, in order.
+    /// Returns the values of all header lines of this name, in order.
     pub fn all(&self, name: &str) -> Vec<&str> {
         let head = self.text.split("\r\n\r\n").next().unwrap();
         let fields = head.split("\r\n").skip(1).filter_map(|line| line.split_once(": "));
         fields.filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect()
     }
 
-    /// The value of the first header line of that name.
+    /// Returns the value of the first header line of this name.
     pub fn header(&self, name: &str) -> &str {
         self.all(name).first().copied().unwrap_or_else(|| panic!("no {name} in\n{}", self.text))
     }
@@ -68,7 +68,7 @@ impl Sent {
         after.split(';').next().unwrap()
     }
 
-    /// A response to this request as a back end would write it.
+    /// Returns a response to this request as a back end would write it.
     pub fn answer(&self, status: &str) -> String {
         let mut text = format!("SIP/2.0 {status}\r\n");
         for name in ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"] {
@@ -81,7 +81,7 @@ impl Sent {
     }
 }
 
-/// Where each went, and its first line.
+/// Returns the destination and the first line of each packet.
 pub fn starts(sent: &[Sent]) -> Vec<(&str, &str)> {
     let name = |to: &SocketAddr| {
         let known = [CALLER, BACKEND_A, BACKEND_B, BACKEND_C];
@@ -90,25 +90,25 @@ pub fn starts(sent: &[Sent]) -> Vec<(&str, &str)> {
     sent.iter().map(|sent| (name(&sent.to), sent.start())).collect()
 }
 
-/// A proxy before two back ends, at a time that only the script moves.
+/// A proxy with two back ends, at a time that only the script advances.
 pub struct Script {
     pub proxy: Proxy,
     pub counters: Arc<Counters>,
-    /// Those of the first pool.
+    /// The back ends of the first pool.
     pub backends: balance::Pool,
     pools: Vec<balance::Pool>,
     pub now: Timestamp,
     pub pool: Pool,
-    /// Sent while time has passed.
+    /// Packets sent while time passed.
     carried: Vec<Sent>,
-    /// What was last sent to an address.
+    /// The last packet sent to each address.
     last: BTreeMap<String, String>,
-    /// Probes out of turn, which stand among what is sent only where pools are probed.
+    /// Probes ahead of schedule; they appear among the sent packets only if pools are probed.
     pub questions: Vec<Sent>,
     hides_probes: bool,
 }
 
-/// Whether it is a probe of ours.
+/// Returns whether a packet is a probe of ours.
 pub fn is_probe(sent: &Sent) -> bool {
     sent.start().starts_with("OPTIONS ") && sent.text.contains("\r\nUser-Agent: Tidegate")
 }
@@ -149,12 +149,12 @@ impl Script {
         }
     }
 
-    /// With transactions, before two back ends in turn.
+    /// Makes a proxy with transactions and two back ends in turn.
     pub fn stateful() -> Self {
         Self::with(Policy::Rr, |settings| settings.pools[0].mode = Mode::Transaction)
     }
 
-    /// With transactions, before these back ends, to which every request forks by their `q` in
+    /// Makes a proxy with transactions that forks every request to these back ends by their `q`, in
     /// thousandths.
     pub fn forking(backends: &[(&str, u16)]) -> Self {
         Self::with(Policy::Rr, |settings| {
@@ -166,17 +166,17 @@ impl Script {
         })
     }
 
-    /// Calls that each back end holds.
+    /// Returns the number of calls of each back end.
     pub fn held(&self) -> Vec<u64> {
         self.backends.backends().iter().map(|backend| backend.calls()).collect()
     }
 
-    /// Live server and client transactions.
+    /// Returns the numbers of live server and client transactions.
     pub fn live(&self) -> (u64, u64) {
         (self.counters.server_transactions.get(), self.counters.client_transactions.get())
     }
 
-    /// Only queues a packet.
+    /// Queues a packet without serving it.
     pub fn offer(&mut self, from: &str, bytes: &[u8]) {
         self.offer_at(PROXY, from, bytes, 0);
     }
@@ -188,7 +188,7 @@ impl Script {
         self.proxy.offer(self.now, received);
     }
 
-    /// Serves what waits, and takes what the proxy sends.
+    /// Serves all queued messages and returns the packets that the proxy sends.
     pub fn serve(&mut self) -> Vec<Sent> {
         while self.proxy.serve(self.now) {}
         self.sent()
@@ -216,25 +216,25 @@ impl Script {
         });
     }
 
-    /// The shard that the next message to another shard is for.
+    /// Returns the shard of the next handoff.
     pub fn crossing(&mut self) -> Option<u16> {
         self.proxy.poll_crossing().map(|crossing| crossing.shard)
     }
 
-    /// A packet arrives and is served.
+    /// Delivers a packet and serves it.
     pub fn send(&mut self, from: &str, text: &str) -> Vec<Sent> {
         self.offer(from, text.as_bytes());
         self.serve()
     }
 
-    /// Likewise, where exactly one packet is sent in turn.
+    /// Delivers a packet for which the proxy sends exactly one packet.
     pub fn one(&mut self, from: &str, text: &str) -> Sent {
         let mut sent = self.send(from, text);
         assert_eq!(sent.len(), 1, "one packet for\n{text}\nbut {sent:#?}");
         sent.remove(0)
     }
 
-    /// The status of the reply to a request.
+    /// Returns the status of the reply to a request.
     pub fn status(&mut self, from: &str, text: &str) -> u16 {
         let reply = self.one(from, text);
         assert_eq!(reply.to.ip(), address(from).ip(), "a reply goes to who asked");
@@ -253,7 +253,7 @@ impl Script {
         self.now = end;
     }
 
-    /// Lets time pass in which exactly one packet is sent.
+    /// Advances time by a period in which exactly one packet is sent.
     pub fn pass_and_take(&mut self, by: Duration) -> Sent {
         self.pass(by);
         let mut sent = self.sent();
@@ -261,21 +261,21 @@ impl Script {
         sent.remove(0)
     }
 
-    /// The back end at this index has failed its probes, and is down for five seconds.
+    /// Marks the back end at this index as down for five seconds after failed probes.
     pub fn gone(&self, backend: usize) {
         let backend = &self.backends.backends()[backend];
         backend.on_probe_failed(self.now, 1);
         backend.on_unprobed(self.now, Duration::from_secs(5));
     }
 
-    /// Nobody listens at `backend`: neither the last that was sent there has arrived, nor a probe
-    /// that this leads to. Whether it is known then that nobody is there.
+    /// Reports that nothing listens at `backend`: neither the last packet to it nor the probe that
+    /// follows arrives. Returns whether the proxy then knows that the back end is down.
     pub fn refused(&mut self, backend: &str) -> bool {
         let quote = self.last.get(backend).cloned().unwrap_or_default();
         self.refused_with_its_probe(backend, &quote)
     }
 
-    /// Likewise, where the first report quotes this.
+    /// Reports the same with a first report that quotes this packet.
     pub fn refused_with_its_probe(&mut self, backend: &str, quote: &str) -> bool {
         let all = |s: &Self| s.pools.iter().flat_map(|p| p.backends().to_vec()).collect::<Vec<_>>();
         let failures = |s: &Self| all(s).iter().map(|b| b.failures()).sum::<u64>();
@@ -293,14 +293,14 @@ impl Script {
         failures(self) > before
     }
 
-    /// A report comes that nobody listens at `backend`, and quotes this.
+    /// Reports that nothing listens at `backend`, with this quote.
     pub fn refused_quoting(&mut self, backend: &str, quote: &[u8]) {
         let flow = Flow::udp(address(PROXY), address(backend));
         self.proxy.on_failed(self.now, Failure::new(flow, Cause::Refused, quote));
     }
 }
 
-/// A request of the caller's; `more` are further header lines, each with its CRLF.
+/// Returns a request from the caller; `more` are further header lines, each with its CRLF.
 pub fn request(method: &str, uri: &str, call: &str, cseq: u32, more: &str) -> String {
     let tag = if more.contains("Totag") { ";tag=callee" } else { "" };
     let more = more.replace("Totag\r\n", "");

@@ -1,4 +1,4 @@
-//! The table of verdicts, and the messages it is about.
+//! The table of verdicts, and its messages.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 const TABLE: &str = include_str!("verdicts.toml");
 
-/// What becomes of a message.
+/// The outcome for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Forwarded,
@@ -18,11 +18,11 @@ pub enum Verdict {
     Answered(u16),
 }
 
-/// One message and what is to become of it.
+/// One message and its expected outcome.
 #[derive(Debug)]
 pub struct Entry {
     pub name: String,
-    /// Where it stands, such as `RFC 4475 §3.1.1.1`.
+    /// The section with the message, such as `RFC 4475 §3.1.1.1`.
     pub section: String,
     pub bytes: Vec<u8>,
     verdicts: Vec<Verdict>,
@@ -32,17 +32,17 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Of all that may become of it what does, when a trusted sender sends it.
+    /// Returns the expected outcome, among the allowed ones, for a trusted source.
     pub fn verdict(&self) -> Verdict {
         self.verdicts[0]
     }
 
-    /// The same when a stranger sends it.
+    /// Returns the expected outcome for a stranger.
     pub fn stranger(&self) -> Verdict {
         self.stranger.unwrap_or(self.verdicts[0])
     }
 
-    /// Holds what was sent to what must stand in it.
+    /// Checks that a sent message has the required texts and lacks the forbidden ones.
     pub fn assert_holds(&self, context: &str, sent: &[u8]) {
         let stands = |text: &str| sent.windows(text.len()).any(|part| part == text.as_bytes());
         for text in &self.has {
@@ -54,7 +54,7 @@ impl Entry {
     }
 }
 
-/// The table.
+/// Returns the table.
 pub fn entries() -> Vec<Entry> {
     let table = DeTable::parse(TABLE).expect("TOML").into_inner();
     let messages = table.get("message").and_then(|value| value.get_ref().as_array());
@@ -62,7 +62,7 @@ pub fn entries() -> Vec<Entry> {
     messages.iter().map(|value| entry(value.get_ref())).collect()
 }
 
-/// The names of all messages there are, sorted.
+/// Returns the names of all message files, sorted.
 pub fn corpus() -> Vec<String> {
     let mut names = BTreeSet::new();
     for folder in ["rfc4475", "rfc5118"] {

@@ -1,4 +1,4 @@
-//! What messages are made of, chosen by the bytes of an input.
+//! The fragments of messages, chosen by the bytes of an input.
 
 use tidegate_sip::{HeaderName, Message};
 
@@ -75,7 +75,7 @@ const EXTRAS: [&str; 14] = [
     "Contact: <sip:a@203.0.113.9>\r\n",
 ];
 const MAX_FORWARDS: [&str; 6] = ["70", "70", "70", "1", "0", "256"];
-/// Also the bytes that separate.
+/// Texts to insert, separators among them.
 const SPLICES: [&str; 16] = [
     "\r\n",
     "\n",
@@ -99,7 +99,7 @@ const STATUSES: [&str; 24] = [
     "407", "408", "420", "480", "481", "486", "487", "500", "503", "503", "603",
 ];
 
-/// The bytes that are left of an input; zeros follow without end.
+/// The remaining bytes of an input, followed by endless zeros.
 pub struct Input<'a> {
     rest: &'a [u8],
 }
@@ -119,12 +119,12 @@ impl<'a> Input<'a> {
         *first
     }
 
-    /// A number below `n`, at most 256.
+    /// Returns a number below `n`, which is at most 256.
     pub fn below(&mut self, n: usize) -> usize {
         usize::from(self.byte()) % n
     }
 
-    /// Never once the bytes have run out.
+    /// Returns `true` for one of `n` byte values; never after the last byte of the input.
     pub fn one_in(&mut self, n: u8) -> bool {
         self.byte() % n == n - 1
     }
@@ -133,13 +133,13 @@ impl<'a> Input<'a> {
         f64::from(self.byte()) / 255.0
     }
 
-    /// One of a list, the last one first.
+    /// Returns an element of a list; byte 0 selects the last one.
     pub fn pick<'b, T>(&mut self, list: &'b [T]) -> Option<&'b T> {
         let back = self.byte();
         (!list.is_empty()).then(|| &list[list.len() - 1 - usize::from(back) % list.len()])
     }
 
-    /// A field whose length stands before it in two bytes.
+    /// Returns a field preceded by its length in two bytes.
     pub fn field(&mut self) -> &'a [u8] {
         let len = usize::from(self.byte()) << 8 | usize::from(self.byte());
         let (field, rest) = self.rest.split_at(len.min(self.rest.len()));
@@ -147,7 +147,7 @@ impl<'a> Input<'a> {
         field
     }
 
-    /// The same with a little damage, or none.
+    /// Returns the bytes with a little damage, or none.
     pub fn mutated(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         for _ in 0..self.below(4) {
             if bytes.is_empty() {
@@ -175,7 +175,8 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A request of few calls and branches, so that much of it meets again.
+/// Makes a request with few different calls and branches, so that requests often relate to each
+/// other.
 pub fn request(input: &mut Input<'_>) -> Vec<u8> {
     let (method, uri) = (input.of(&METHODS), input.of(&URIS));
     let (via, route, extra) = (input.of(&VIAS), input.of(&ROUTES), input.of(&EXTRAS));
@@ -192,7 +193,7 @@ pub fn request(input: &mut Input<'_>) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A response to a request, as its receiver would write it.
+/// Makes a response to a request as its receiver would write it.
 pub fn answer(input: &mut Input<'_>, request: &[u8]) -> Option<Vec<u8>> {
     let request = Message::parse(request).ok().filter(Message::is_request)?;
     let status = input.of(&STATUSES);
@@ -220,8 +221,8 @@ pub fn answer(input: &mut Input<'_>, request: &[u8]) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// An ACK, a CANCEL or a later request to follow `request`; by the way that `sent`, a message of
-/// the proxy's, has recorded.
+/// Makes an ACK, a CANCEL or a later request after `request`. Its route is the one recorded in
+/// `sent`, a message from the proxy.
 pub fn within(input: &mut Input<'_>, request: &[u8], sent: Option<&[u8]>) -> Option<Vec<u8>> {
     let request = Message::parse(request).ok().filter(Message::is_request)?;
     let method = ["ACK", "CANCEL", "ACK", "BYE", "INVITE"][input.below(5)];

@@ -1,4 +1,4 @@
-//! What the proxy received and sent, and what must hold between them.
+//! A record of the packets that the proxy received and sent, and the invariants between them.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -9,46 +9,46 @@ use tidegate_world::Timestamp;
 
 use super::{BACKENDS, LISTENERS, TRUSTED, address};
 
-/// What was done before packets were taken from the proxy.
+/// The action before packets were taken from the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// One message was offered, or served.
     One,
     /// Timers fired.
     Timers,
-    /// Anything else that it was told.
+    /// Any other call.
     Other,
 }
 
-/// Packets that one message may bring about, at the most. Three back ends: a request becomes a
-/// 100 and three copies; a 6xx an ACK, two CANCELs and itself.
+/// The most packets that one message may cause. With three back ends a request causes a 100 and
+/// three copies; a 6xx causes an ACK, two CANCELs and its forwarding.
 const PACKETS_MAX: usize = 8;
 
-/// Back ends of all pools.
+/// The most back ends of all pools.
 const BACKENDS_MAX: usize = 8;
 
-/// A transaction lives at least this long after its final response: T4, once that is acknowledged
-/// (RFC 3261 §17.2.1, Timer I).
+/// The shortest life of a transaction after its final response: T4, once that is acknowledged (RFC
+/// 3261 §17.2.1, Timer I).
 const LIFE_MIN: Duration = Duration::from_secs(5);
 
-/// RFC 3261 §17.2.3: what names a server transaction. Branch, sent-by, method.
+/// The identity of a server transaction by RFC 3261 §17.2.3: branch, sent-by, method.
 type Key = (Vec<u8>, Vec<u8>, Vec<u8>);
 
-/// A request by its key, if it is always the same one.
+/// The requests with one key. The checks apply if all are equal.
 #[derive(Default)]
 struct Asked {
     datagrams: HashSet<(SocketAddr, Vec<u8>)>,
-    /// The different final responses that have gone up, and when the last of them did.
+    /// The different final responses sent upstream, and the time of the last one.
     answers: Vec<Vec<u8>>,
     answered_at: Timestamp,
 }
 
-/// See the module.
+/// The record; see the module.
 pub struct Ledger {
-    /// Whether each request has a transaction.
+    /// True if each request has a transaction.
     has_transactions: bool,
     sources: HashSet<IpAddr>,
-    /// What those have sent who may have something sent elsewhere.
+    /// The bytes sent by sources that may direct requests elsewhere.
     orders: Vec<u8>,
     requests: usize,
     asked: HashMap<Key, Asked>,
@@ -84,7 +84,8 @@ impl Ledger {
         assert!(LISTENERS.iter().all(|own| address(own) != to), "it sends to itself");
         if bytes.get(..4).is_some_and(|begin| begin.eq_ignore_ascii_case(b"SIP/")) {
             assert!(self.sources.contains(&to.ip()), "no request has come from {to}");
-            // Of a response that goes back only what leads it there is read.
+            // The proxy reads only the parts of a response that it needs to forward it: the rest
+            // may be malformed.
             if let Ok(response) = Message::parse(bytes) {
                 self.sent_response(now, &response);
             }
@@ -94,26 +95,26 @@ impl Ledger {
         }
     }
 
-    /// No input brings about more packets than it may.
+    /// Checks that no input causes more packets than allowed.
     pub fn check_count(&self, step: Step, count: usize) {
         let most = match step {
             Step::One | Step::Other => PACKETS_MAX,
-            // Of each request at most a copy for each back end, a CANCEL of each, a response.
-            // And a probe of each back end, for what speaks against it.
+            // For each request at most a copy and a CANCEL for each back end, and a response. Also
+            // a probe of each back end that has evidence against it.
             Step::Timers => PACKETS_MAX * self.requests + BACKENDS_MAX,
         };
         assert!(count <= most, "{count} packets after {step:?}");
     }
 
     fn sent_request(&self, to: SocketAddr, request: &Message<'_>) {
-        // RFC 3261 §17.1.1.3: an ACK has the To of the response, as bad as that may be.
+        // RFC 3261 §17.1.1.3: an ACK has the To of the response, even a malformed one.
         let is_fit = request.check().is_ok() || request.method() == Some(Method::Ack);
         assert!(is_fit, "what is forwarded is well-formed");
         let own = request.top_via().expect("ours");
         let listener = LISTENERS.iter().any(|listener| listener.as_bytes() == own.sent_by);
         assert!(listener && own.has_magic_cookie(), "its Via stands on top");
         assert!(request.max_forwards().is_ok_and(|hops| hops.is_some_and(|n| n < 255)));
-        // IPv6 addresses have too many spellings to be looked for.
+        // IPv6 addresses have too many spellings to search for.
         let is_ordered = to.is_ipv6() && !self.orders.is_empty() || {
             let ip = to.ip().to_string();
             self.orders.windows(ip.len()).any(|part| part == ip.as_bytes())
@@ -126,9 +127,9 @@ impl Ledger {
         if status < 200 || !self.has_transactions {
             return;
         }
-        // Replies without state may come again, and another may follow once there is a
-        // transaction; so may responses to what was forwarded without state: a CANCEL, and an
-        // ACK, which nobody should answer.
+        // Stateless replies may repeat, and a different one may follow once a transaction exists.
+        // So may responses to requests forwarded without state: a CANCEL, and an ACK, which should
+        // get no response.
         let tag = response.to().ok().and_then(|to| to.tag()).unwrap_or_default();
         let is_stateless = is_own(response) && !tag.starts_with(b"tx");
         let Some(key) = key(response).filter(|_| !is_stateless) else { return };
@@ -145,7 +146,7 @@ impl Ledger {
         if asked.answers.iter().any(|answer| answer == bytes) {
             return;
         }
-        // RFC 3261 §16.7 item 5: every 2xx to an INVITE goes up, whatever went up before.
+        // RFC 3261 §16.7 item 5: every 2xx to an INVITE is forwarded, whatever was sent before.
         let may_follow = method == Method::Invite && status < 300;
         if let Some(first) = asked.answers.first().filter(|_| !may_follow) {
             panic!(
@@ -158,7 +159,7 @@ impl Ledger {
     }
 }
 
-/// Whether the proxy has made it itself.
+/// Returns whether the proxy generated the response itself.
 fn is_own(response: &Message<'_>) -> bool {
     response.fields().any(|f| f.raw_name == b"Server" && f.value.starts_with(b"Tidegate/"))
 }
@@ -167,8 +168,7 @@ fn is_backend(address: SocketAddr) -> bool {
     BACKENDS.iter().any(|backend| super::address(backend) == address)
 }
 
-/// The key of a request, or of the request that a response is for; none without a branch that
-/// is unique.
+/// Returns the key of a request, or of the request of a response; `None` without a unique branch.
 fn key(message: &Message<'_>) -> Option<Key> {
     let (via, cseq) = (message.top_via().ok()?, message.cseq().ok()?);
     let branch = via.branch().filter(|_| via.has_magic_cookie())?;

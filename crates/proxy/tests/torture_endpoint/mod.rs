@@ -1,12 +1,11 @@
-//! A proxy under inputs that are decoded from bytes, and what must hold whatever they are.
+//! Runs a proxy on inputs decoded from bytes, and checks invariants that hold for every input.
 //!
-//! The first byte says how the proxy is set up. Each further operation is a byte that says
-//! what happens (a datagram from one of a few sources, made of fragments or raw; the same
-//! again; what the proxy sent, answered or thrown back at it; time; a delivery that failed; a
-//! drain) and the bytes that this takes. Bytes that are lacking count as zero, so that any
-//! input can be cut or joined. `fuzz/` feeds it from a fuzzer, `torture_endpoint.rs` from
-//! proptest. With `NARRATE` in the environment it writes
-//! what is received and sent.
+//! The first byte is the setup of the proxy. Each further operation is one byte for the kind of
+//! event, followed by the bytes that it needs. Events are a datagram from one of a few sources,
+//! made from fragments or raw; a repetition; a packet of the proxy, answered or sent back to it;
+//! time; a failed delivery; a drain. Missing bytes count as zero, so that any input can be cut or
+//! joined. `fuzz/` calls it from a fuzzer, `torture_endpoint.rs` from proptest. With `NARRATE` in
+//! the environment it prints the packets received and sent.
 
 mod fragments;
 mod ledger;
@@ -25,33 +24,34 @@ use tidegate_proxy::{
 };
 use tidegate_world::{Cause, Core, Failure, Flow, Load, Pool, Received, Timestamp};
 
-/// Where the proxy listens.
+/// The addresses of the listeners.
 pub const LISTENERS: [&str; 2] = ["192.0.2.1:5060", "[2001:db8::10]:5060"];
 /// Its back ends.
 pub const BACKENDS: [&str; 3] = ["10.0.0.1:5070", "10.0.0.2:5070", "10.0.0.3:5070"];
-/// The only source besides them that may have something sent elsewhere.
+/// The only source besides the back ends that may direct requests elsewhere.
 pub const TRUSTED: &str = "198.51.100.8:5060";
-/// Everybody else.
+/// All other sources.
 pub const STRANGERS: [&str; 3] = ["198.51.100.7:5060", "198.51.100.9:40000", "[2001:db8::7]:5060"];
 
-/// All of them: what a byte of an input chooses from.
+/// The number of sources; a byte of the input selects one.
 pub const SOURCES: usize = STRANGERS.len() + BACKENDS.len() + 1;
 
-/// Inputs of one run, at the most.
+/// The most operations of one run.
 const OPERATIONS_MAX: usize = 96;
-/// What is remembered of what was offered and sent, to be repeated and answered.
+/// The most received and sent packets that are remembered for repetition and responses.
 const REMEMBERED_MAX: usize = 24;
-/// What time may pass at once, in ms: a timer of each kind, and less.
+/// The periods by which time may advance at once, in ms: one for each kind of timer, and shorter
+/// ones.
 const STEPS_MS: [u64; 12] =
     [0, 1, 30, 500, 1_000, 3_999, 4_000, 5_000, 32_000, 64_000, 190_000, 300_000];
-/// Longer than anything waits: Timer C for each of two groups of a fork, then 64·T1 for its CANCEL
-/// and 64·T1 for the ACK, then T4; and what the call table keeps of an idle call.
+/// Longer than any wait: Timer C for each of two groups of a fork, then 64·T1 for its CANCEL and
+/// 64·T1 for the ACK, then T4; and the time for which the call table keeps an idle call.
 const SILENCE: Duration = Duration::from_secs(2 * 190 + 2 * 32 + 5 + 60 + 64);
 
 /// Runs one input.
 ///
 /// # Panics
-/// If something does not hold.
+/// If an invariant is violated.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut world = World::new(Setup(input.byte()));
@@ -64,7 +64,7 @@ pub fn run(bytes: &[u8]) {
     world.fall_silent();
 }
 
-/// How the proxy is set up, one bit for each choice.
+/// The setup of the proxy, one bit for each choice.
 #[derive(Clone, Copy)]
 struct Setup(u8);
 
@@ -168,7 +168,7 @@ impl World {
                 let text = request(input);
                 self.offer(from, input.mutated(text));
             }
-            // As its receiver answers it; sometimes as another would.
+            // The receiver's response; sometimes from another source.
             6..=9 => {
                 let Some((to, text)) = input.pick(&self.sent).cloned() else { return };
                 let from = if input.one_in(16) { self.source(input) } else { to };
@@ -180,7 +180,7 @@ impl World {
                 let Some((from, text)) = input.pick(&self.offered).cloned() else { return };
                 self.offer(from, text);
             }
-            // The ACK, the CANCEL or a later request of what was sent.
+            // The ACK, the CANCEL or a later request for a sent packet.
             11 => {
                 let Some((from, text)) = input.pick(&self.offered).cloned() else { return };
                 let sent = input.pick(&self.sent).map(|(_, text)| text.clone());
@@ -188,7 +188,7 @@ impl World {
                     self.offer(from, follower);
                 }
             }
-            // What was sent comes back as it is: a loop, or a spiral.
+            // A sent packet returns unchanged or damaged: a loop or a spiral.
             12 => {
                 let Some((to, text)) = input.pick(&self.sent).cloned() else { return };
                 self.offer(to, input.mutated(text));
@@ -229,7 +229,7 @@ impl World {
         address(all[input.below(SOURCES)])
     }
 
-    /// A datagram arrives.
+    /// Delivers a datagram.
     fn offer(&mut self, from: SocketAddr, bytes: Vec<u8>) {
         self.narrate("from", from, &bytes);
         self.ledger.received(from, &bytes);
@@ -261,7 +261,7 @@ impl World {
     }
 
     fn pass(&mut self, by: Duration) {
-        // A law looks at what there is every few milliseconds.
+        // A law reads the signals every few milliseconds.
         let by = if self.setup.has_law() { by.min(Duration::from_secs(1)) } else { by };
         let end = self.now + by;
         let mut last = None;
@@ -273,20 +273,20 @@ impl World {
             last = Some(at);
             self.proxy.handle_timeout(self.now);
             self.drain(Step::Timers);
-            // What a law holds back goes when it says so.
+            // Messages held back by a law are released at its time.
             self.serve();
         }
         self.now = end;
     }
 
-    /// Nobody says anything any more: nothing is left in the end.
+    /// Passes a long time without input and checks that no state is left.
     fn fall_silent(&mut self) {
         self.serve();
         self.pass(SILENCE);
         let Counters { server_transactions, client_transactions, calls, queued, .. } =
             &*self.counters;
         let left = [server_transactions, client_transactions, calls, queued].map(|c| c.get());
-        // A law may hold new calls back for as long as it likes.
+        // A law may hold back new calls for an unlimited time.
         if !self.setup.has_law() {
             assert_eq!(left, [0; 4], "server and client transactions, calls, messages queued");
             assert_eq!(self.pool.used().live, 0, "buffers");
@@ -299,7 +299,7 @@ fn address(text: &str) -> SocketAddr {
     text.parse().expect("an address")
 }
 
-/// The listener where a packet from there arrives.
+/// Returns the listener that receives packets from `remote`.
 fn local_for(remote: SocketAddr) -> SocketAddr {
     address(LISTENERS[usize::from(remote.is_ipv6())])
 }

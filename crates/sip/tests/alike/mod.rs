@@ -1,11 +1,11 @@
-//! The short ways of reading a request against the long ones.
+//! Compares the short ways of reading a request with the long ones.
 
 use tidegate_sip::{
     Message, Method, Outline, Reply, ScanStart, reply_target, scan, scan_ack, write_reply,
 };
 
-/// Refuses a request by its outline and by its message, and holds the two answers to be
-/// the same. False if there is no outline.
+/// Rejects a request by its outline and by its message, and asserts that the two replies are equal.
+/// Returns false if there is no outline.
 pub fn refused_alike(bytes: &[u8]) -> bool {
     let Some(outline) = Outline::of(bytes) else { return false };
     assert_eq!(scan(bytes), Ok(outline.scan));
@@ -29,7 +29,7 @@ pub fn refused_alike(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads an ACK in both ways, and holds what they find to be the same.
+/// Reads an ACK in both ways and asserts that the results are equal.
 pub fn acknowledged_alike(bytes: &[u8]) {
     let short = scan_ack(bytes);
     let Ok(long) = scan(bytes) else { return };

@@ -1,16 +1,16 @@
-//! The messages that both read: the torture sets, generated ones, and all of them damaged.
+//! The messages for both readers: the torture sets, generated messages, and damaged forms of both.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// Where a message is from.
+/// The origin of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// RFC 4475 and RFC 5118.
+    /// A message of RFC 4475 or RFC 5118.
     Torture,
-    /// Well-formed.
+    /// A well-formed generated message.
     Generated,
-    /// One of those after an accident.
+    /// A torture or generated message with one random defect.
     Damaged,
 }
 
@@ -26,7 +26,7 @@ impl Case {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
 
-    /// The head, from the start line to before the empty line.
+    /// Returns the head, from the start line to before the empty line.
     pub fn head(&self) -> String {
         let text = self.text();
         let end = text.find("\r\n\r\n").map_or(text.len(), |at| at + 2);
@@ -34,8 +34,8 @@ impl Case {
     }
 }
 
-/// The torture messages, `messages` generated ones and as many damaged ones; the same for the
-/// same seed.
+/// Returns the torture messages, `messages` generated ones and as many damaged ones. The same seed
+/// gives the same messages.
 pub fn cases(seed: u64, messages: usize) -> Vec<Case> {
     let mut draw = Draw(seed);
     let mut cases = torture();
@@ -69,7 +69,7 @@ fn torture() -> Vec<Case> {
     cases
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, and the same everywhere.
+/// SplitMix64 (Steele, Lea, Flood 2014): small, and identical on all platforms.
 struct Draw(u64);
 
 impl Draw {
@@ -148,7 +148,8 @@ const ADDRESS_PARAMS: [&str; 5] = ["", "", ";x", ";q=0.7", ";y=\"<;no>,\""];
 const CALL_IDS: [&str; 5] =
     ["a84b4c76e66710", "x@192.0.2.3", "word%ZK-!.*_+'@word`~)(><:\\/[?}{", "1", "A-b.C@[::1]"];
 
-/// A well-formed message. Each unusual thing is seldom, so that most messages have one or none.
+/// Generates a well-formed message. Each unusual feature is rare, so that most messages have one or
+/// none.
 fn generate(draw: &mut Draw, i: usize) -> String {
     let method = draw.of(&METHODS);
     let version = if draw.one_in(100) { "Sip/2.0" } else { "SIP/2.0" };
@@ -196,7 +197,7 @@ fn generate(draw: &mut Draw, i: usize) -> String {
     if draw.one_in(4) {
         header(draw, &mut lines, &["Subject", "s", "X-Via"], "SIP/2.0/UDP no;branch=no");
     }
-    // Lines of one name keep their order.
+    // Lines of the same name keep their order.
     let turn = draw.below(lines.len());
     lines.rotate_left(turn);
     format!("{start}\r\n{}\r\n{body}", lines.concat())
@@ -240,7 +241,7 @@ fn via(draw: &mut Draw, i: usize, n: usize) -> String {
     format!("SIP{a}/{b}2.0/{transport} {host}{port}{first}{second}")
 }
 
-/// Values of one header, on one line or on several.
+/// Writes the values of one header, on one line or on several.
 fn list(draw: &mut Draw, lines: &mut Vec<String>, names: &[&str], values: &[String]) {
     let mut rest = values;
     while !rest.is_empty() {
@@ -283,7 +284,7 @@ const FOREIGN: [&str; 16] = [
     "tag=",
 ];
 
-/// One accident: something is changed, put in, lost, swapped, doubled or cut off.
+/// Applies one random defect: a change, insertion, deletion, swap, duplication or truncation.
 fn damage(draw: &mut Draw, mut bytes: Vec<u8>) -> Vec<u8> {
     let at = draw.below(bytes.len());
     let end = (at + 1 + draw.below(12)).min(bytes.len());

@@ -1,17 +1,17 @@
-//! Where both readers differ and we are right, or neither is wrong.
+//! The differences between both readers in which we are right or neither is wrong.
 
 use std::fmt;
 
 use super::corpus::{Case, Kind};
 use super::grammar;
 
-/// A reason for which tshark (4.0.17) may find something else.
+/// A reason why tshark (4.0.17) may find a different value.
 pub struct Excuse {
     pub name: &'static str,
     pub covers: fn(&Seen<'_>) -> bool,
 }
 
-/// A value that was found differently; `message` for the message as a whole.
+/// A value on which the readers differ; `message` for the message as a whole.
 pub struct Seen<'a> {
     pub case: &'a Case,
     pub field: &'a str,
@@ -31,8 +31,8 @@ impl Seen<'_> {
         self.field.starts_with("via ")
     }
 
-    /// The headers that the value comes from, each with its name and whatever stands before the
-    /// colon, and its value with folds; taken apart at line ends and colons only.
+    /// Returns the headers that the value comes from. Each has its name with all text before the
+    /// colon, and its value with folds. Only line ends and colons separate them.
     fn headers(&self) -> Vec<(String, String)> {
         let names: &[&str] = match self.field {
             "call-id" => &["call-id", "i"],
@@ -101,8 +101,8 @@ pub const EXCUSES: &[Excuse] = &[
             seen.field == "via ports" && seen.some_value(at_end)
         },
     },
-    // RFC 3261 §25.1: Content-Length = ( "Content-Length" / "l" ) HCOLON 1*DIGIT; what follows a
-    // value before the line end is white space (§7.3.1).
+    // RFC 3261 §25.1: Content-Length = ( "Content-Length" / "l" ) HCOLON 1*DIGIT; between a value
+    // and the line end there is white space (§7.3.1).
     Excuse {
         name: "tshark takes a number with white space behind it for zero",
         covers: |seen| {
@@ -137,7 +137,7 @@ pub const EXCUSES: &[Excuse] = &[
                 !name.is_empty() && name.chars().all(legal)
             };
             let head = seen.case.head().replace("\r\n", "\n");
-            // What follows the start line goes on with nothing.
+            // A line directly behind the start line continues no header.
             let mut lines = head.trim_end_matches('\n').split('\n').skip(1).enumerate();
             seen.field == "message"
                 && lines
@@ -160,7 +160,7 @@ pub const EXCUSES: &[Excuse] = &[
             seen.field == "message" && seen.theirs.is_some() && !grammar::is_token(method)
         },
     },
-    // RFC 3261 §16.3 items 1 and 2: a Request-URI is looked at when the message is checked.
+    // RFC 3261 §16.3 items 1 and 2: the Request-URI is examined when the message is checked.
     Excuse {
         name: "our Message takes any word for a Request-URI, until it is asked for",
         covers: |seen| {
@@ -200,7 +200,7 @@ pub const EXCUSES: &[Excuse] = &[
             seen.field.ends_with(" tag") && seen.some_value(is_other)
         },
     },
-    // RFC 3261 §7.3.1 lets only lists stand more than once; the first counts here.
+    // RFC 3261 §7.3.1 allows only lists to occur more than once; we take the first.
     Excuse {
         name: "tshark takes any of two headers of which one may be there",
         covers: |seen| {
@@ -229,7 +229,7 @@ pub const EXCUSES: &[Excuse] = &[
                 })
         },
     },
-    // RFC 3261 §7: lines end in CRLF; §25.1 has no CR by itself. We take it for white space.
+    // RFC 3261 §7: lines end in CRLF; §25.1 has no CR by itself. We read it as white space.
     Excuse {
         name: "tshark takes a CR by itself for the end of a line",
         covers: |seen| {

@@ -1,7 +1,7 @@
-//! The grammar of RFC 3261 §25.1 for the values that are compared, as strictly as it stands
-//! there and written without looking at ours: what breaks it anybody may read as he likes.
+//! The grammar of RFC 3261 §25.1 for the compared values, exactly as strict as the RFC and written
+//! independently of ours. Readers may differ on text that breaks it.
 
-/// Whether the value of a header that `field` is taken from follows its grammar.
+/// Returns true if the header value that `field` is taken from follows its grammar.
 pub fn follows(field: &str, value: &str) -> bool {
     let value = value.trim_matches([' ', '\t', '\r', '\n']);
     match field {
@@ -92,7 +92,7 @@ fn is_bare(value: &str) -> bool {
     matches!(first, Some(b':' | b';'))
 }
 
-/// What stands before the bracket, which may be in quotes, and what follows it.
+/// Returns the text before the bracket, which may be in quotes, and the text behind it.
 fn split_display(value: &str) -> Option<(&str, &str)> {
     let parts = split(value, '<')?;
     let display = *parts.first()?;
@@ -148,7 +148,7 @@ fn is_param(text: &str) -> bool {
     }
 }
 
-/// The parts between separators that stand outside quotes; none if a quote stays open.
+/// Returns the parts between separators outside quotes; `None` if a quote stays open.
 fn split(text: &str, separator: char) -> Option<Vec<&str>> {
     let (mut parts, mut begin, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
     for (at, c) in text.char_indices() {

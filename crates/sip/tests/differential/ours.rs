@@ -1,10 +1,10 @@
-//! What our grammar finds.
+//! The values that our grammar finds.
 
 use tidegate_sip::{Field, HeaderName, Malformed, Message, StartLine};
 
 use super::Found;
 
-/// Reads a message of our version, whatever its Content-Length says.
+/// Reads a message of our version, ignoring its Content-Length.
 pub fn read(bytes: &[u8]) -> Result<Found, Malformed> {
     let mut found = Found::new();
     let message = match Message::parse(bytes) {
@@ -56,7 +56,7 @@ fn number(n: Option<u32>) -> Vec<String> {
     n.map(|n| n.to_string()).into_iter().collect()
 }
 
-/// The host of a sent-by as tshark writes it: as in the message, without brackets.
+/// Returns the host of a sent-by as tshark writes it: as in the message, without brackets.
 fn host(sent_by: &[u8]) -> String {
     let whole = text(sent_by);
     match whole.strip_prefix('[').and_then(|rest| rest.split_once(']')) {

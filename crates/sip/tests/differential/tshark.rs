@@ -1,4 +1,4 @@
-//! What tshark finds: the messages as datagrams in a capture file, one run over all.
+//! The values that tshark finds: one run over a capture file with a datagram for each message.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Found;
 use super::corpus::Case;
 
-/// Our names of the fields, and tshark's.
+/// Our field names with tshark's.
 const NAMES: [(&str, &str); 13] = [
     ("method", "sip.Method"),
     ("uri", "sip.r-uri"),
@@ -30,16 +30,16 @@ const LINES: [(&str, &str); 3] = [
     ("route lines", "sip.Route"),
     ("record-route lines", "sip.Record-Route"),
 ];
-/// All values of these count; of the others the first.
+/// The fields of which all values count; for the others only the first does.
 const LISTS: [&str; 3] = ["via branches", "via hosts", "via ports"];
 
-/// Has tshark read the messages; its findings, one a message.
+/// Runs tshark on the messages; returns one set of findings for each message.
 pub fn dissect(cases: &[Case]) -> Vec<Found> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let file = folder.join(format!("differential-{}.pcap", std::process::id()));
     fs::write(&file, capture(cases)).expect("a capture file");
     let mut command = Command::new("tshark");
-    // Its own defaults, whoever runs it.
+    // Use tshark's own defaults, whatever the configuration of the user.
     command.env("WIRESHARK_CONFIG_DIR", folder.join("no-configuration"));
     command.args(["-n", "-r"]).arg(&file).args(["-d", "udp.port==5060,sip", "-T", "json"]);
     for (_, name) in NAMES.iter().chain(&LINES) {
@@ -80,20 +80,20 @@ fn found(packet: &Value) -> Found {
     found
 }
 
-/// A capture file: each message in a UDP datagram from port 5060 to port 5060, in IPv4, without
-/// a link layer.
+/// Builds a capture file: each message in a UDP datagram from port 5060 to port 5060, in IPv4,
+/// without a link layer.
 fn capture(cases: &[Case]) -> Vec<u8> {
     const RAW_IP: u32 = 101;
     let mut file = Vec::new();
     let word = |file: &mut Vec<u8>, n: u32| file.extend_from_slice(&n.to_le_bytes());
-    // https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html §4: magic number, version
-    // 2.4, two unused words, the longest packet, the link type.
+    // https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-04.html §4: magic number, version 2.4,
+    // two unused words, maximum packet length, link type.
     for n in [0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 262_144, RAW_IP] {
         word(&mut file, n);
     }
     for (i, case) in cases.iter().enumerate() {
         let length = 20 + 8 + case.bytes.len() as u32;
-        // When, in s and µs; how much is here, how much there was.
+        // Timestamp in s and µs, captured length, original length.
         for n in [i as u32, 0, length, length] {
             word(&mut file, n);
         }

@@ -1,6 +1,6 @@
-//! What holds of any bytes whatever, in three parts: the ways of reading agree, a message and
-//! its edits are what they say, and so are the parts of a header. Driven by proptest here and
-//! by the fuzzer in `fuzz/`.
+//! Invariants for arbitrary bytes, in three parts: the ways of reading agree, a message and its
+//! edits are consistent, and so are the parts of a header. Driven by proptest here and by the
+//! fuzzer in `fuzz/`.
 
 #![allow(dead_code, reason = "each driver uses a part of it")]
 
@@ -12,7 +12,7 @@ use tidegate_sip::{
 
 use crate::alike::{acknowledged_alike, refused_alike};
 
-/// Reads the bytes in every way there is, from the glance to the whole message.
+/// Reads the bytes in every available way, from the glance to the whole message.
 pub fn readings(bytes: &[u8]) {
     refused_alike(bytes);
     acknowledged_alike(bytes);
@@ -36,7 +36,7 @@ pub fn readings(bytes: &[u8]) {
     }
 }
 
-/// What `scan` finds is what a checked message holds.
+/// Asserts that `scan` finds the values of a checked message.
 pub fn agree(message: &Message<'_>) {
     let scan = scan(message.bytes()).expect("scan accepts what check accepts");
     let via = message.top_via().unwrap();
@@ -61,7 +61,7 @@ fn assert_same_start(short: ScanStart<'_>, long: StartLine<'_>) {
     }
 }
 
-/// A passage is what comes of splicing the same response.
+/// Asserts that a passage equals the same response edited by a splice.
 fn passes_as_it_is_spliced(message: &Message<'_>) {
     let passage = Passage::parse(message.bytes());
     let (Some(status), Ok(cseq), Ok(call_id)) =
@@ -75,7 +75,7 @@ fn passes_as_it_is_spliced(message: &Message<'_>) {
         assert!(passage.is_err());
         return;
     }
-    // A response of another version is nobody's.
+    // A response of another version is not forwarded.
     if passage.as_ref().is_err_and(|why| *why == Malformed::Version) {
         assert!(!message.bytes().trim_ascii_start().starts_with(b"SIP/2.0 "));
         return;
@@ -92,7 +92,7 @@ fn passes_as_it_is_spliced(message: &Message<'_>) {
     assert_eq!(String::from_utf8_lossy(&passed), String::from_utf8_lossy(&written(&splice)));
 }
 
-/// Asks a message for everything it has, then forwards and answers it.
+/// Calls every accessor of a message, then forwards and answers it.
 pub fn message(bytes: &[u8]) {
     let Ok(message) = Message::parse(bytes) else { return };
     let whole = message.bytes();
@@ -168,7 +168,7 @@ fn written(splice: &Splice<'_>) -> Vec<u8> {
     out
 }
 
-/// Forwards the message, whatever it is: nothing panics.
+/// Forwards any message and asserts that nothing panics.
 fn edit(message: &Message<'_>) {
     let source = forward::Source::new("192.0.2.1:5060".parse().expect("an address"));
     let mut splice = Splice::new(message);
@@ -201,8 +201,8 @@ fn reply(message: &Message<'_>) {
     }
 }
 
-/// Forwards a well-formed request as a proxy does: every edit is seen in what goes out, and
-/// what is not edited is unchanged.
+/// Forwards a well-formed request as a proxy does. Asserts that every edit appears in the output
+/// and the rest is unchanged.
 fn hop(message: &Message<'_>) {
     let routes: Option<Vec<_>> = message.routes().map(Result::ok).collect();
     let vias: Option<Vec<_>> = message.vias().map(Result::ok).collect();
@@ -221,7 +221,7 @@ fn hop(message: &Message<'_>) {
 
     let out = written(&splice);
     let Ok(after) = Message::parse(&out) else {
-        // Our lines may be one too many.
+        // Our lines may exceed the maximum.
         assert!(message.fields().count() + 3 > FIELDS_MAX || out.len() > BYTES_MAX);
         return;
     };
@@ -243,7 +243,7 @@ fn hop(message: &Message<'_>) {
     assert_eq!(response_target(&hops[1]), Some(target).filter(|target| target.port() != 0));
 }
 
-/// Takes the bytes for a URI, for a host, and for what stands in a To and in a Via.
+/// Parses the bytes as a URI, as a host, and as the value of a To and of a Via.
 pub fn parts(bytes: &[u8]) {
     if let Ok(uri) = Uri::parse(bytes) {
         assert_eq!(uri.text, bytes);
@@ -268,7 +268,7 @@ pub fn parts(bytes: &[u8]) {
     }
 }
 
-/// Lets `look` see a request whose first header is this, if there is one.
+/// Calls `look` with a request whose first header is this one, if the request parses.
 fn in_message(name: &[u8], value: &[u8], end: &[u8], look: impl FnOnce(&Message<'_>)) {
     let rest = b"\r\nVia: SIP/2.0/UDP b;branch=c\r\nTo: <sip:d>\r\nFrom: <sip:e>;tag=f\r\n\
         Call-ID: g\r\nCSeq: 1 OPTIONS\r\n\r\n";

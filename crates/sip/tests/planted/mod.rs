@@ -1,10 +1,10 @@
-//! Random well-formed messages whose contents are known: folds, compact forms, comma
-//! lists, quoted strings and white space wherever the grammar allows them.
+//! Random well-formed messages with known contents: folds, compact forms, comma lists, quoted
+//! strings and white space wherever the grammar allows them.
 
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// A message and what was put into it.
+/// A message and the values planted in it.
 #[derive(Clone, Debug)]
 pub struct Planted {
     pub bytes: Vec<u8>,
@@ -21,7 +21,7 @@ pub struct Planted {
     pub body: Vec<u8>,
 }
 
-/// A URI, the display name and the tag around it.
+/// A URI with its display name and tag.
 #[derive(Clone, Debug)]
 pub struct Address {
     pub display: Option<String>,
@@ -29,12 +29,12 @@ pub struct Address {
     pub tag: Option<String>,
 }
 
-/// White space where a fold is allowed.
+/// Generates white space where a fold is allowed.
 fn lws() -> impl Strategy<Value = &'static str> {
     select(&["", "", "", " ", "\t", "  ", "\r\n ", " \r\n\t"][..])
 }
 
-/// As [`lws`], but not empty.
+/// Like [`lws`], but not empty.
 fn lws1() -> impl Strategy<Value = &'static str> {
     select(&[" ", " ", "\t", "\r\n ", " \r\n\t "][..])
 }
@@ -73,7 +73,7 @@ fn spelling(names: &'static [&'static str]) -> impl Strategy<Value = String> {
     )
 }
 
-/// Values spread over lines by commas and by repeated headers.
+/// Spreads values over lines, by commas and by repeated headers.
 fn list(names: &'static [&'static str], values: Vec<String>) -> impl Strategy<Value = Vec<String>> {
     let joints =
         prop::collection::vec((any::<bool>(), lws(), lws(), spelling(names)), values.len());
@@ -188,12 +188,12 @@ prop_compose! {
     }
 }
 
-/// A random well-formed message.
+/// Generates a random well-formed message.
 pub fn planted() -> impl Strategy<Value = Planted> {
     message(any::<bool>().boxed())
 }
 
-/// A random well-formed request.
+/// Generates a random well-formed request.
 pub fn planted_request() -> impl Strategy<Value = Planted> {
     message(Just(true).boxed())
 }
@@ -214,7 +214,7 @@ fn message(request: BoxedStrategy<bool>) -> impl Strategy<Value = Planted> {
                 Ok((method, uri)) => format!("{method} {uri} SIP/2.0\r\n"),
                 Err((status, reason)) => format!("SIP/2.0 {status} {reason}\r\n"),
             };
-            // Headers of one name keep their order, those of different names do not.
+            // Headers of the same name keep their order; those of different names do not.
             let mut left: Vec<_> = lines.into_iter().map(Vec::into_iter).collect();
             for kind in slots {
                 head.push_str(&left[kind].next().expect("as many slots as lines"));

@@ -1,22 +1,22 @@
-//! What holds of any stream whatever, however it is split into reads. Driven by proptest here and
+//! Invariants for arbitrary streams, however they are split into reads. Driven by proptest here and
 //! by the fuzzer in `fuzz/`.
 
 use tidegate_sip::{BYTES_MAX, Broken, FrameFault, FrameLimits, Framer, Malformed, Message, Next};
 
-/// A thing found on a stream.
+/// An item found on a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     Message(Vec<u8>),
     Ping,
     Pong,
-    /// The fault, and the head that can be answered.
+    /// The fault, and the head that can be answered, if there is one.
     Broken(FrameFault, Option<Vec<u8>>),
     /// The stream ended within a message.
     CutOff,
 }
 
-/// Cuts a stream, of which the reads after each other have `reads` bytes, in a buffer as large as
-/// the framer promises to do with.
+/// Cuts a stream whose successive reads have `reads` bytes, in a buffer of the size that the framer
+/// guarantees to be enough.
 pub fn cut(
     stream: &[u8],
     limits: FrameLimits,
@@ -54,7 +54,7 @@ pub fn cut(
                 assert!(blank(&held[position..range.start]), "bytes between two messages");
                 let message = &held[range.clone()];
                 assert!(message.len() <= BYTES_MAX);
-                // The parser sees the same message, if it reads it at all.
+                // The parser sees the same message, if it accepts it at all.
                 match Message::parse(message) {
                     Ok(parsed) => {
                         assert_eq!(parsed.bytes().len(), message.len());
@@ -91,8 +91,8 @@ fn blank(bytes: &[u8]) -> bool {
     bytes.iter().all(|b| matches!(b, b'\r' | b'\n'))
 }
 
-/// Cuts a stream whole, byte by byte and in pieces; what is found is the same. The first bytes
-/// choose limits and pieces.
+/// Cuts a stream as a whole, byte by byte and in pieces, and asserts that the results are equal.
+/// The first bytes determine limits and pieces.
 pub fn stream(bytes: &[u8]) {
     let Some((&[chosen, size, more], stream)) = bytes.split_first_chunk() else { return };
     let limits = match chosen & 3 {

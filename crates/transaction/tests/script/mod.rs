@@ -1,5 +1,4 @@
-//! One machine alone in simulated time: it is told what happens and when, and what it does is
-//! listed with the times.
+//! Plays events on one machine in simulated time, and lists its effects with their times.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -12,14 +11,14 @@ use tidegate_transaction::{
 };
 use tidegate_world::Timestamp;
 
-/// What happens to a machine from outside.
+/// An external event of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A response with this status reaches a client.
     Response(u16),
-    /// The transaction user of a server has a response with this status.
+    /// The transaction user of a server sends a response with this status.
     Sending(u16),
-    /// The request reaches a server once more.
+    /// A retransmission of the request reaches a server.
     Request,
     /// An ACK reaches a server.
     Ack,
@@ -27,12 +26,12 @@ pub enum Event {
     TransportError,
 }
 
-/// What a machine does.
+/// An effect of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It goes to another state.
+    /// The machine enters another state.
     Enters(State),
-    /// A client sends its request again.
+    /// A client retransmits its request.
     RequestSent,
     /// A client sends an ACK.
     AckSent,
@@ -40,11 +39,11 @@ pub enum Effect {
     ToUser(u16),
     /// A server sends a new response with this status.
     ResponseSent(u16),
-    /// A server sends its last response again.
+    /// A server retransmits its last response.
     ResponseResent,
     /// A server passes an ACK to its user.
     AckToUser,
-    /// The user learns that nothing came in time.
+    /// The user learns of a timeout.
     TimedOut,
 }
 
@@ -66,7 +65,7 @@ impl fmt::Display for State {
     }
 }
 
-/// Any of the four.
+/// Any of the four machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
     Client(Client),
@@ -94,9 +93,8 @@ pub fn ms(ms: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(ms)
 }
 
-/// What the machine does when it begins at 0 ms and this happens to it, each event at its time
-/// in ms. Its timers fire when they are due, before what happens at the same time, until none is
-/// left.
+/// Returns the effects of a machine that starts at 0 ms and gets these events, each at its time in
+/// ms. Expired timers fire before events at the same time, until no timer is left.
 pub fn play(
     start: fn(&Timing) -> Machine,
     timing: &Timing,
@@ -120,7 +118,7 @@ pub fn play(
     seen
 }
 
-/// The times at which `effect` is seen.
+/// Returns the times of `effect`.
 pub fn times(seen: &[(u64, Effect)], effect: Effect) -> Vec<u64> {
     seen.iter().filter(|(_, other)| *other == effect).map(|&(at, _)| at).collect()
 }
@@ -176,7 +174,7 @@ impl Machine {
         }
     }
 
-    /// Tells it of an event; one that is not for its side does nothing.
+    /// Delivers an event; an event for the other side has no effect.
     pub fn on_event(&mut self, now: Timestamp, timing: &Timing, event: Event) -> Vec<Effect> {
         let before = self.state();
         let mut effects = match (*self, event) {

@@ -1,4 +1,4 @@
-//! The places of a table: which connections are opened and accepted, and which give way.
+//! Opening, accepting and eviction of connections, within the limits of a table.
 
 use tidegate_world::{Connect, ConnectionId, Flow, Timestamp};
 
@@ -6,12 +6,12 @@ use super::ConnectionTable;
 use crate::connection::{Connection, ConnectionState, Target};
 use crate::unsent::WhyUnsent;
 
-/// One place in so many is kept free for the next connection to be opened, as long as another one
-/// can give way: a driver takes its time to close it.
+/// One place in this many is kept free for the next connection to be opened, if another one can be
+/// evicted: a driver takes time to close it.
 const SPARE_PART: usize = 16;
 
 impl ConnectionTable {
-    /// Returns the connection that leads to the remote end of a flow, opened if there is none.
+    /// Returns the connection to the remote end of a flow, and opens one if there is none.
     pub(super) fn find_or_open(
         &mut self,
         now: Timestamp,
@@ -40,7 +40,7 @@ impl ConnectionTable {
         Ok(id)
     }
 
-    /// Closes the opened connection that was used least recently, if few more can be opened.
+    /// Closes the least recently used opened connection if few more can be opened.
     fn make_room(&mut self, now: Timestamp) {
         let Self { limits, connections, recency, .. } = self;
         let spare = (limits.opened_max / SPARE_PART).max(1);
@@ -59,12 +59,12 @@ impl ConnectionTable {
         }
     }
 
-    /// Keeps a connection that the driver has accepted, or has it closed if there are too many.
+    /// Adds a connection that the driver has accepted, or has it closed if there are too many.
     pub(super) fn accept(&mut self, now: Timestamp, id: ConnectionId, flow: Flow) {
         let accepted = self.connections.len() - self.opened;
         if accepted >= self.limits.accepted_max || !self.remotes.admit(flow.remote) {
             self.counters.excess.add(1);
-            // Nothing is kept of it.
+            // No state of it is kept.
             self.closes.push_back(id);
             return;
         }
@@ -73,8 +73,7 @@ impl ConnectionTable {
         self.arm(id);
     }
 
-    /// Returns a name that no connection has. There are 2^31 of them, and `opened_max` at the
-    /// most in use.
+    /// Returns an unused id. There are 2^31 ids, and at most `opened_max` in use.
     fn free_id(&mut self) -> ConnectionId {
         while self.connections.contains_key(&self.next_id) {
             self.next_id = self.next_id.next();

@@ -1,4 +1,4 @@
-//! Any answers at any time.
+//! Random answers at random times.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,13 +9,13 @@ use tidegate_world::Transport::{Tcp, Tls, Udp, Ws, Wss};
 
 use super::*;
 
-/// An event of a run of chance.
+/// An event of a random run.
 #[derive(Clone, Debug)]
 enum Event {
     Locate(u8, u8),
-    /// The question at this place among those that are out, and its answer.
+    /// The index of an outstanding query, and its answer.
     Answer(prop::sample::Index, QueryAnswer),
-    /// An answer to a question that was never asked.
+    /// An answer to a query that was never sent.
     Stray(u64, QueryAnswer),
     Pass(u64),
 }
@@ -119,7 +119,7 @@ proptest! {
             out.extend(std::iter::from_fn(|| scene.resolution.poll_query()).map(|query| query.id));
             let outstanding = scene.counters.outstanding.get();
             prop_assert!(outstanding <= questions_max as u64);
-            // Each request that waits has a question that is out.
+            // Each waiting request has an outstanding query.
             prop_assert!(waiting.len() as u64 <= outstanding);
         }
         scene.pass(8_000);

@@ -177,7 +177,7 @@ fn without_naptr_records_each_service_is_asked_for() {
     assert_eq!(sip.asked(), ["Naptr a.example.", udp, tcp, "A s.example."]);
     let mut sips = scene();
     assert_eq!(sips.locate("sips:a.example"), at(&[(Tls, "192.0.2.1:5071")]));
-    // A service of mail is no service of SIP.
+    // A mail service is not a SIP service.
     let mut other = scene().naptr("a.example.", &[naptr(1, "s", "IM+D2X", "_im._tcp.a.example.")]);
     assert_eq!(other.locate("sip:a.example"), at(&[(Tcp, "192.0.2.1:5070")]));
     // "If no SRV records are found, the client SHOULD use TCP for a SIPS URI, and UDP for a SIP

@@ -1,4 +1,4 @@
-//! Waiting for the DNS, and doing without it.
+//! Tests of waiting for the DNS, and of operation while it fails.
 
 use std::net::IpAddr;
 
@@ -18,8 +18,8 @@ fn that_there_is_no_such_name_is_remembered_for_its_time() {
     assert!(matches!(scene.try_locate("sip:a.example:5060", 0), Located::Pending(_)));
 }
 
-// The lack of an answer is not the answer that there are no SRV records: the host of the domain's
-// name may be another server.
+// A missing answer does not prove that there are no SRV records: the host with the domain's name
+// may be a different server.
 #[test]
 fn a_failure_is_not_taken_for_an_absence() {
     let mut scene = Scene::new(&[Udp])
@@ -76,7 +76,7 @@ fn a_target_for_failover_that_is_not_known_delays_nothing() {
 fn a_dead_dns_never_delays_requests_to_a_name_in_use() {
     let mut scene = example();
     let before = scene.locate("sip:user@example.com");
-    // For two hours no answer comes any more.
+    // No answer arrives for two hours.
     for _ in 0..72_000 {
         scene.pass(100);
         scene.resolution.handle_timeout(scene.now);
@@ -84,10 +84,10 @@ fn a_dead_dns_never_delays_requests_to_a_name_in_use() {
         scene.lose();
     }
     let asked = scene.counters.asked.get();
-    // Four names, each in steps of 8 s until it is given up and a pause of 32 s.
+    // Four names, each with cycles of 8 s until the query is abandoned and a pause of 32 s.
     assert!(asked < 4 * 7200 / 40 + 40, "{asked}");
     assert!(scene.counters.stale.get() > 0 && scene.counters.given_up.get() > 600);
-    // It is back.
+    // The DNS is back.
     scene.pass(40_000);
     scene.resolution.handle_timeout(scene.now);
     scene.try_locate("sip:user@example.com", 0);
@@ -141,11 +141,11 @@ fn a_question_without_an_answer_is_given_up_and_remembered() {
     assert_eq!(scene.resolution.handle_timeout(scene.now), [ticket]);
     assert_eq!(scene.try_locate(uri, 0), Located::Unavailable);
     assert_eq!(scene.resolution.poll_query(), None, "it is left in peace");
-    // After the pause it is asked for again, but nobody waits for a DNS that is silent.
+    // After the pause the query is sent again, but no request waits for a silent DNS.
     scene.pass(1000);
     assert_eq!(scene.try_locate(uri, 0), Located::Unavailable);
     assert!(scene.resolution.poll_query().is_some());
-    // What comes late is not lost.
+    // A late answer is still used.
     let answer = QueryAnswer::Addresses([IpAddr::from([192, 0, 2, 1])].into(), TTL);
     assert_eq!(scene.resolution.on_answer(scene.now, query.id, &answer), None);
     assert_eq!(scene.try_locate(uri, 0), at(&[(Udp, "192.0.2.1:5060")]));
@@ -216,14 +216,14 @@ fn a_late_failure_is_not_a_second_one() {
     scene.pass(8_000);
     scene.resolution.handle_timeout(scene.now);
     assert_eq!(scene.resolution.on_answer(scene.now, query.id, &QueryAnswer::NoAnswer), None);
-    // The pause is that of the first failure.
+    // The pause is that of a first failure.
     scene.pass(1000);
     scene.try_locate("sip:a.example:5060", 0);
     assert!(scene.resolution.poll_query().is_some());
 }
 
 // RFC 3263 §4.1: "The client MAY use any transport protocol it desires which is supported by the
-// server": the preferred one, also when another one is known earlier.
+// server": the preferred one, even if another one is known earlier.
 #[test]
 fn the_preferred_service_is_waited_for() {
     let one = |port| [srv(0, 0, port, "s.example.")];
