@@ -5,7 +5,7 @@ CARGO ?= cargo
 export PATH := $(PATH):/usr/sbin:$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo run test check swarm bench release
+.PHONY: help setup build install deb programs demo run test check swarm bench release
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,14 +16,27 @@ help: ## list the targets
 setup: ## install what is missing on Debian 12 (the other targets do it when needed)
 	@scripts/setup all
 
-build: ## build the program, target/debug/tidegate (optimised, like everything tested)
+build: ## build the programs, target/release/tidegate and target/release/tidegate-lab
+	@scripts/setup build
+	@$(CARGO) build --release --package tidegate
+
+PREFIX ?= /usr/local
+install: build ## install programs, manual pages and completions below PREFIX (/usr/local)
+	@scripts/install "$(DESTDIR)$(PREFIX)"
+
+deb: build ## make Debian packages in out/packages
+	@scripts/setup deb
+	@scripts/package
+
+# What is tested and demonstrated: optimised too, with assertions, and built in less time.
+programs:
 	@scripts/setup build
 	@$(CARGO) build --package tidegate
 
-demo: build ## see in a minute what overload does to a server, and what protection does
+demo: programs ## see in a minute what overload does to a server, and what protection does
 	@$(or $(CARGO_TARGET_DIR),target)/debug/tidegate demo $(DEMO)
 
-run: build ## run Tidegate with two back ends and a trickle of calls, until Ctrl-C
+run: programs ## run Tidegate with two back ends and a trickle of calls, until Ctrl-C
 	@scripts/run-sample
 
 test: ## formatting, lints and all tests, the end-to-end ones with real peers included
@@ -41,7 +54,7 @@ check: ## the fast part of `make test`, for every commit
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace --lib
 
-swarm: build ## draw worlds from seeds and check what must always hold, until stopped; SWARM="..."
+swarm: programs ## draw worlds from seeds and check what must always hold, until stopped; SWARM="..."
 	@$(or $(CARGO_TARGET_DIR),target)/debug/tidegate lab swarm $(SWARM)
 
 bench: release ## instructions a message; CPU a call beside a relay and Kamailio (an hour); BENCH="..."
@@ -50,10 +63,8 @@ bench: release ## instructions a message; CPU a call beside a relay and Kamailio
 	bench/compare $(BENCH)
 	bench/steady --rates 2000,10000 --elements transaction,stateless,relay,forward,t_relay
 
-release:
-	@scripts/setup build
-	$(CARGO) build --release --package tidegate
-	$(CARGO) build --release --package tidegate-io --examples
+release: build
+	@$(CARGO) build --release --package tidegate-io --examples
 
 # These measure CPU times.
 show-quota show-refusal show-predict show-kernel show-papers show-disposal show-tiers show-costs \
@@ -72,24 +83,24 @@ growth:
 	$(CARGO) build --release --package tidegate-proxy --example growth
 
 # Nothing else wants a browser.
-show-report: build
+show-report: programs
 	@scripts/setup report
 	@scripts/show-report $(SHOW)
 
-show-parallel: build
+show-parallel: programs
 	@scripts/setup parallel
 	@scripts/show-parallel $(SHOW)
 
 # Nothing else wants Asterisk.
-show-cookbook: build
+show-cookbook: programs
 	@scripts/setup cookbook
 	@scripts/show-cookbook $(SHOW)
 
 # Nothing else makes an address translator.
-show-nat: build
+show-nat: programs
 	@scripts/setup nat
 	@scripts/show-nat $(SHOW)
 
-show-%: build
+show-%: programs
 	@scripts/setup test
 	@scripts/show-$* $(SHOW)

@@ -13,7 +13,7 @@ use crate::point::{Point, Shard, points};
 use crate::report::Report;
 use crate::runs::{self, Observer};
 use crate::scenario::Scenario;
-use crate::store::Store;
+use crate::store::{Programs, Store};
 use crate::summary::{self, Row};
 use crate::verdict::{self, Verdict};
 use crate::worlds::{Kind, World};
@@ -39,7 +39,7 @@ pub struct Runner<'a> {
     /// The folder of results; points lie in `points` within it.
     pub folder: &'a Path,
     /// The code that runs.
-    pub program: &'a Path,
+    pub programs: &'a Programs,
     /// Where points are run.
     pub world: &'a dyn World,
     /// How many at once.
@@ -102,7 +102,7 @@ impl Runner<'_> {
     }
 
     fn store(&self) -> io::Result<Store> {
-        Store::open(&self.folder.join("points"), self.program)
+        Store::open(&self.folder.join("points"), self.programs)
     }
 
     /// What came of `points`; `None` if some were not run.

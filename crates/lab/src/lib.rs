@@ -26,7 +26,6 @@ pub mod prediction;
 pub mod progress;
 pub mod real;
 pub mod recovery;
-pub mod replay;
 pub mod report;
 pub mod runs;
 pub mod scenario;

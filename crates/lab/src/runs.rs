@@ -98,6 +98,7 @@ mod tests {
     use crate::outcome::Generator;
     use crate::point::points;
     use crate::scenario::Scenario;
+    use crate::store::Programs;
     use crate::worlds::Kind;
 
     /// Offers as many calls as the seed says; fails where that is 3.
@@ -150,7 +151,7 @@ mod tests {
     }
 
     fn store(folder: &Path) -> Store {
-        Store::open(folder, &std::env::current_exe().unwrap()).unwrap()
+        Store::open(folder, &Programs::running().unwrap()).unwrap()
     }
 
     #[test]

@@ -28,15 +28,41 @@ struct Kept {
     outcome: Outcome,
 }
 
-impl Store {
-    /// The outcomes of `program` in `folder`, which is made if there is none. Another program,
-    /// or the same built of other source, has other outcomes.
+/// The programs that make outcomes: 32 hexadecimal digits, made of their bytes.
+#[derive(Clone, Debug)]
+pub struct Programs(String);
+
+impl Programs {
+    /// Reads the programs `files`.
     ///
     /// # Errors
-    /// When the program cannot be read, or the folder not be made.
-    pub fn open(folder: &Path, program: &Path) -> io::Result<Self> {
+    /// When one cannot be read.
+    pub fn read(files: &[impl AsRef<Path>]) -> io::Result<Self> {
+        let mut bytes = Vec::new();
+        for file in files {
+            bytes.extend(fs::read(file)?);
+        }
+        Ok(Self(fingerprint(&bytes)))
+    }
+
+    /// Reads the running program.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn running() -> io::Result<Self> {
+        Self::read(&[std::env::current_exe()?])
+    }
+}
+
+impl Store {
+    /// Opens the outcomes of `programs` in `folder`, which is made if there is none. Another
+    /// program, or the same built of other source, has other outcomes.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn open(folder: &Path, programs: &Programs) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        Ok(Self { folder: folder.to_owned(), program: fingerprint(&fs::read(program)?) })
+        Ok(Self { folder: folder.to_owned(), program: programs.0.clone() })
     }
 
     /// The name of the program: 32 hexadecimal digits, made of its bytes.
@@ -111,9 +137,10 @@ mod tests {
     fn what_is_kept_is_found_with_its_files() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");
+        let programs = || Programs::read(&[&program]).unwrap();
         fs::write(&program, "one").unwrap();
         let points = folder.path().join("points");
-        let store = Store::open(&points, &program).unwrap();
+        let store = Store::open(&points, &programs()).unwrap();
         assert_eq!(store.find(&point()), None);
 
         let outcome = Outcome { offered: 5, ..Outcome::default() };
@@ -125,13 +152,13 @@ mod tests {
         assert_eq!(entries(&points), 1);
 
         fs::write(&program, "two").unwrap();
-        assert_eq!(Store::open(&points, &program).unwrap().find(&point()), None);
+        assert_eq!(Store::open(&points, &programs()).unwrap().find(&point()), None);
     }
 
     #[test]
     fn numbers_are_read_to_the_last_bit() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path(), &std::env::current_exe().unwrap()).unwrap();
+        let store = Store::open(folder.path(), &Programs::running().unwrap()).unwrap();
         // Of the numbers beside these the shortest text is not read exactly without care.
         let values = [27.134999999999998, 14.623000000000001, 1766.3990000000001];
         let [p50_ms, p90_ms, p99_ms] = values;
@@ -144,7 +171,7 @@ mod tests {
     #[test]
     fn a_second_outcome_does_not_replace_the_first_but_a_damaged_one_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(&folder.path().join("p"), &std::env::current_exe().unwrap());
+        let store = Store::open(&folder.path().join("p"), &Programs::running().unwrap());
         let store = store.unwrap();
         let keep = |offered| {
             let outcome = Outcome { offered, ..Outcome::default() };
@@ -161,7 +188,7 @@ mod tests {
     #[test]
     fn a_run_that_is_given_up_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(folder.path(), &std::env::current_exe().unwrap()).unwrap();
+        let store = Store::open(folder.path(), &Programs::running().unwrap()).unwrap();
         let workshop = store.workshop().unwrap();
         fs::write(workshop.path().join("half"), "x").unwrap();
         drop(workshop);

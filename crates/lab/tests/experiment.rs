@@ -10,6 +10,7 @@ use tidegate_lab::outcome::{Outcome, Quantiles};
 use tidegate_lab::point::Point;
 use tidegate_lab::progress::Lines;
 use tidegate_lab::scenario::Scenario;
+use tidegate_lab::store::Programs;
 use tidegate_lab::worlds::{Kind, World};
 
 const SCENARIO: &str = r#"
@@ -60,11 +61,11 @@ impl World for Reckoned {
 
 fn perform_in(folder: &Path, world: &Reckoned) -> Experiment {
     let scenario = Scenario::parse(Path::new("reckoned.toml"), SCENARIO.as_bytes()).unwrap();
-    let program = std::env::current_exe().unwrap();
+    let programs = Programs::running().unwrap();
     let observer = Lines::new(std::io::sink());
     let runner = Runner {
         folder,
-        program: &program,
+        programs: &programs,
         world,
         jobs: 2,
         observer: &observer,

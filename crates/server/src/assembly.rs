@@ -9,10 +9,10 @@ use std::sync::Arc;
 use tidegate_balance as balance;
 use tidegate_balance::Fleet;
 use tidegate_control::BanList;
+use tidegate_emulate::{Costs, Host, HostSettings};
 use tidegate_io::Orders;
 use tidegate_proxy as proxy;
 use tidegate_proxy::{Proxy, Secret};
-use tidegate_sim::{Costs, Host, HostSettings};
 use tidegate_world::{Core, Pool, Seed, delegate};
 
 use crate::config::{Config, Emulate, Listen, Sharing};

@@ -20,6 +20,7 @@ mod prepared;
 pub mod recording;
 pub mod refusals;
 mod removed;
+pub mod replay;
 mod run;
 pub mod signal;
 mod sources;

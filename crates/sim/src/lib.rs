@@ -11,14 +11,12 @@
 //! What can go wrong does so when it is told to ([`Fault`]): nodes crash, restart, stall and
 //! drain, links worsen, nodes are partitioned.
 //!
-//! Work takes no time in a network, unless a core is put on a [`Host`], which charges
+//! Work takes no time in a network, unless a core is put on an emulated host, which charges
 //! every message in model time and serves behind real sockets as well.
 
-mod calendar;
 mod channel;
 pub mod check;
 pub mod fault;
-pub mod host;
 mod link;
 mod micros;
 mod network;
@@ -28,9 +26,7 @@ mod stream;
 mod tap;
 mod zone;
 
-pub use calendar::Calendar;
 pub use fault::Fault;
-pub use host::{Costs, Host, HostSettings, Variation};
 pub use link::{Bandwidth, Link};
 pub use network::{Network, STALL_BUFFER, Summary};
 pub use node_id::{NodeId, Silence};

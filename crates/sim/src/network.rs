@@ -13,13 +13,12 @@ mod ways;
 use std::net::SocketAddr;
 
 use tidegate_world::{
-    Buffer, Cause, Core, Failure, Flow, Query, QueryAnswer, QueryId, Received, Seed, Timestamp,
-    Transmit,
+    Buffer, Calendar, Cause, Core, Failure, Flow, Query, QueryAnswer, QueryId, Received, Seed,
+    Timestamp, Transmit,
 };
 
 use crate::NodeId;
 use crate::Silence;
-use crate::calendar::Calendar;
 use crate::channel::{Carried, on_the_wire};
 use crate::link::Link;
 use crate::tap::{Loss, Tap};
@@ -37,7 +36,7 @@ use ways::Ways;
 /// One seed gives one run: events are in a total order of (time, entry).
 ///
 /// Work takes no time here: what a core is given it handles at once, in the order of
-/// arrival. One that is to take time is put on a [`Host`](crate::Host).
+/// arrival. One that is to take time is put on a `Host` of `tidegate-emulate`.
 ///
 /// # Where a packet meets its fate
 ///

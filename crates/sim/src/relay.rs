@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use tidegate_world::{Buffer, Core, Failure, Flow, Purpose, Received, Seed, Timestamp, Transmit};
+use tidegate_world::{
+    Buffer, Calendar, Core, Failure, Flow, Purpose, Received, Seed, Timestamp, Transmit,
+};
 
-use crate::calendar::Calendar;
 use crate::channel::{Carried, Channel, on_the_wire};
 use crate::link::{Link, Trip};
 use crate::tap::Loss;

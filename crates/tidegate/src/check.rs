@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use tidegate_server::config::Config;
 
-use crate::WRONG_USE;
 use crate::configuration_file::ConfigurationFile;
+use tidegate::WRONG_USE;
 
 /// Say whether a configuration is right and, if not, what would be
 #[derive(clap::Args)]

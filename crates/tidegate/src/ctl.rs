@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 
-use crate::trouble::Trouble;
-use client::Client;
+pub use client::Client;
+use tidegate::trouble::Trouble;
 
 /// Ask a running Tidegate what it does, and change what it does
 ///

@@ -1,23 +1,21 @@
-//! `tidegate`: the command line.
+//! `tidegate`: the proxy, and the commands that configure, observe and control it.
 //!
-//! Exit status of every command: 0 done and every condition held, 1 a condition
-//! did not hold, 2 usage or configuration error.
+//! The commands of the laboratory are in the program `tidegate-lab`, so that the proxy contains no
+//! simulator and no charts; `tidegate lab`, `tidegate load` and `tidegate demo` run it.
 
 mod check;
 mod configuration_file;
 mod ctl;
-mod demo;
-mod json;
-mod lab;
-mod load;
-mod replay;
 mod run;
-mod stage;
-mod trouble;
+mod top;
 
+use std::env;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use tidegate::programs::{LAB, hand_over};
+use tidegate::{manual, replay};
 
 #[derive(Parser)]
 #[command(version, about, arg_required_else_help = true)]
@@ -28,26 +26,59 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Check(check::Args),
-    Demo(demo::Args),
     Run(run::Args),
-    Replay(replay::Args),
-    Load(load::Args),
-    Lab(lab::Args),
+    Check(check::Args),
     Ctl(ctl::Args),
+    Top(top::Args),
+    /// Feed a recording to the proxy again, and compare what it sends
+    ///
+    /// With `--law NAME` the recorded calls are also simulated under that law; see
+    /// `tidegate-lab replay --help`.
+    Replay(replay::Args),
+    /// Show what overload does to a server, and what protection does (tidegate-lab demo)
+    Demo(ForLab),
+    /// Call a SIP server, or answer calls, and report the results (tidegate-lab load)
+    Load(ForLab),
+    /// Run scenarios of overload, and compare laws (tidegate-lab)
+    Lab(ForLab),
+    #[command(hide = true)]
+    Manual(manual::Args),
 }
 
-/// The exit status of a usage or configuration error; clap's own too.
-const WRONG_USE: u8 = 2;
+/// Arguments that `tidegate-lab` reads, `--help` among them.
+#[derive(clap::Args)]
+#[command(disable_help_flag = true)]
+struct ForLab {
+    #[arg(value_name = "ARGUMENTS", trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<OsString>,
+}
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
-        Command::Check(args) => check::run(&args),
-        Command::Demo(args) => demo::run(&args),
-        Command::Run(args) => run::run(&args),
-        Command::Replay(args) => replay::run(&args),
-        Command::Load(args) => load::run(args),
-        Command::Lab(args) => lab::run(&args),
-        Command::Ctl(args) => ctl::run(&args),
+    if replays_under_a_law() {
+        return hand_over(LAB, env::args_os().skip(1)).exit("tidegate replay");
     }
+    match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Ctl(args) => ctl::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Manual(args) => manual::run(&args, Cli::command())
+            .unwrap_or_else(|trouble| trouble.exit("tidegate manual")),
+        Command::Demo(ForLab { args }) => in_lab("demo", args),
+        Command::Load(ForLab { args }) => in_lab("load", args),
+        Command::Lab(ForLab { args }) => hand_over(LAB, args).exit("tidegate lab"),
+    }
+}
+
+/// Whether the command is `replay` with an option that needs the simulator.
+fn replays_under_a_law() -> bool {
+    let mut args = env::args_os().skip(1);
+    args.next().is_some_and(|command| command == "replay")
+        && args.any(|arg| arg.to_string_lossy().starts_with("--law"))
+}
+
+fn in_lab(command: &str, args: Vec<OsString>) -> ExitCode {
+    let args = std::iter::once(OsString::from(command)).chain(args);
+    hand_over(LAB, args).exit(&format!("tidegate {command}"))
 }

@@ -1,29 +1,22 @@
-//! `tidegate replay`: a recording once more, exactly, or under another law.
+//! `tidegate replay`: feeds a recording to the proxy again, and compares the packets.
 
 mod dump;
-mod law;
 mod report;
 
-use std::io::{IsTerminal, Write, stderr};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use serde_json::json;
-use tidegate_lab::costs_file;
-use tidegate_lab::counterfactual::{self, Answer, NoAnswer, Observer, Question};
-use tidegate_lab::replay::{self, Replayed};
-use tidegate_server::config::{Config, Diagnostics};
+use serde_json::Value;
+use tidegate_server::config::Config;
 use tidegate_server::recording::{Passing, Recording};
+use tidegate_server::replay::{self, Replayed};
 
-use crate::WRONG_USE;
 use crate::json;
-use crate::load::parse_millis;
 use crate::trouble::Trouble;
 use dump::Dump;
-use law::Setting;
 
-/// Feed a recording to the proxy once more, and compare what it sends
+/// Feed a recording to the proxy again, and compare what it sends
 ///
 /// Exit status: 0 if every packet is alike, or if the recording lacks something, so that nothing
 /// can be compared; 1 if a packet differs; 2 if the recording cannot be read.
@@ -31,23 +24,6 @@ use law::Setting;
 pub struct Args {
     /// The file that `tidegate run --record` wrote
     file: PathBuf,
-
-    /// Then simulate the recorded calls under the law NAME; may be given more than once
-    #[arg(long = "law", value_name = "NAME")]
-    laws: Vec<String>,
-
-    /// A parameter of a law to simulate, such as pi.t_q=0.01
-    #[arg(long = "param", value_name = "LAW.NAME=VALUE", requires = "laws")]
-    params: Vec<Setting>,
-
-    /// What messages cost in the simulation, from a file that `tidegate lab calibrate` wrote,
-    /// instead of the recorded [emulate]
-    #[arg(long, value_name = "FILE", requires = "laws")]
-    costs: Option<PathBuf>,
-
-    /// A simulated call counts as set up in time within MS milliseconds
-    #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
-    deadline: Duration,
 
     /// Write all figures to FILE
     #[arg(long, value_name = "FILE")]
@@ -58,93 +34,76 @@ pub struct Args {
     dump: Option<PathBuf>,
 }
 
-/// Replays, compares, and says what came of it.
+/// A recording that was opened, with the configuration in its head.
+pub struct Source<'a> {
+    args: &'a Args,
+    /// The recording.
+    pub recording: Recording,
+    /// The configuration of the proxy that was recorded.
+    pub config: Config,
+}
+
+/// The comparison of a recording with its replay.
+pub struct Compared {
+    /// What the replay brought out.
+    pub replayed: Replayed,
+    /// The figures for `--json`.
+    pub figures: Value,
+    holds: bool,
+}
+
+/// Replays, compares and prints the comparison.
 pub fn run(args: &Args) -> ExitCode {
-    match try_run(args) {
-        Ok(code) => code,
-        Err(Wrong::Trouble(trouble)) => trouble.exit("tidegate replay"),
-        Err(Wrong::Diagnostics(diagnostics)) => {
-            let _ = write!(anstream::stderr(), "{}", diagnostics.render(stderr().is_terminal()));
-            ExitCode::from(WRONG_USE)
+    let replay = || {
+        let source = Source::open(args)?;
+        let compared = source.replay(|_| {})?;
+        source.finish(&compared)
+    };
+    replay().unwrap_or_else(|trouble: Trouble| trouble.exit("tidegate replay"))
+}
+
+impl<'a> Source<'a> {
+    /// Opens the recording.
+    ///
+    /// # Errors
+    /// When it cannot be read, or this version does not accept its configuration.
+    pub fn open(args: &'a Args) -> Result<Self, Trouble> {
+        let recording = Recording::open(&args.file)
+            .map_err(|error| Trouble::usage(format!("{}: {error}", args.file.display())))?;
+        let config = replay::configuration(recording.head())?;
+        Ok(Self { args, recording, config })
+    }
+
+    /// Replays the recording, passing each packet to `see`, and prints the comparison.
+    ///
+    /// # Errors
+    /// When the recording cannot be read, or the dump cannot be written.
+    pub fn replay(&self, mut see: impl FnMut(Passing<'_>)) -> Result<Compared, Trouble> {
+        let mut dump = self.args.dump.as_deref().map(Dump::create).transpose()?;
+        let replayed = replay::replay(&self.recording, &self.config, |passing| {
+            if let Some(dump) = &mut dump {
+                dump.write(&passing);
+            }
+            see(passing);
+        })
+        .map_err(|error| Trouble::usage(format!("{}: {error}", self.args.file.display())))?;
+        dump.map(Dump::finish).transpose()?;
+
+        let report = report::Report::new(&self.recording, &self.config, &replayed);
+        // A reader that has gone away has seen what it wanted.
+        let _ = write!(anstream::stdout(), "{report}");
+        let (figures, holds) = (report.to_json(), report.holds());
+        Ok(Compared { figures, holds, replayed })
+    }
+
+    /// Writes the figures, if `--json` asks for them, and returns the exit status.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn finish(&self, compared: &Compared) -> Result<ExitCode, Trouble> {
+        if let Some(file) = &self.args.json {
+            json::write(file, &compared.figures)?;
         }
+        Ok(if compared.holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
-}
-
-enum Wrong {
-    Trouble(Trouble),
-    Diagnostics(Diagnostics),
-}
-
-impl From<Trouble> for Wrong {
-    fn from(trouble: Trouble) -> Self {
-        Self::Trouble(trouble)
-    }
-}
-
-impl From<Diagnostics> for Wrong {
-    fn from(diagnostics: Diagnostics) -> Self {
-        Self::Diagnostics(diagnostics)
-    }
-}
-
-fn try_run(args: &Args) -> Result<ExitCode, Wrong> {
-    let laws = law::choose(&args.laws, &args.params).map_err(Trouble::usage)?;
-    let costs = args.costs.as_deref().map(costs_file::load).transpose()?;
-    let unreadable = |error| Trouble::usage(format!("{}: {error}", args.file.display()));
-    let recording = Recording::open(&args.file).map_err(unreadable)?;
-    let config = replay::configuration(recording.head())?;
-    // A long recording takes minutes: what is missing is said before.
-    if !laws.is_empty() && costs.is_none() && config.emulate.is_none() {
-        return Err(Trouble::usage(NoAnswer::Costs).into());
-    }
-    if !laws.is_empty() && config.has_names() {
-        return Err(Trouble::usage(NoAnswer::Names).into());
-    }
-
-    let mut dump = args.dump.as_deref().map(Dump::create).transpose()?;
-    // Nothing is watched that nobody asks for: it takes memory for every call.
-    let mut observer = (!laws.is_empty()).then(Observer::default);
-    let replayed = replay::replay(&recording, &config, |passing| {
-        if let Some(dump) = &mut dump {
-            dump.write(&passing);
-        }
-        match (&mut observer, passing) {
-            (Some(observer), Passing::In(entry)) => observer.see(&entry),
-            (Some(observer), Passing::Out(now, path, bytes)) => observer.see_sent(now, path, bytes),
-            (None, _) => {}
-        }
-    })
-    .map_err(unreadable)?;
-    dump.map(Dump::finish).transpose()?;
-
-    let report = report::Report::new(&recording, &config, &replayed);
-    // A reader that has gone away has seen what it wanted.
-    let _ = write!(anstream::stdout(), "{report}");
-    let mut figures = report.to_json();
-    if let Some(observer) = &observer {
-        let question = Question { costs, deadline: args.deadline, laws };
-        let answer = simulate(&question, &recording, &config, observer, &replayed)?;
-        let _ = write!(
-            anstream::stdout(),
-            "\n{}\n{}",
-            answer.scene,
-            counterfactual::render(&answer.rows)
-        );
-        figures["rows"] = json!(answer.rows);
-    }
-    if let Some(file) = &args.json {
-        json::write(file, &figures)?;
-    }
-    Ok(if report.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-fn simulate(
-    question: &Question,
-    recording: &Recording,
-    config: &Config,
-    observer: &Observer,
-    replayed: &Replayed,
-) -> Result<Answer, Trouble> {
-    counterfactual::answer(question, recording, config, observer, replayed.end())
-        .map_err(Trouble::usage)
 }

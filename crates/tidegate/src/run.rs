@@ -11,8 +11,8 @@ use tidegate_server::recording::{RecordTo, Recorded, SIZE_MIN};
 use tidegate_server::signal::Signals;
 use tidegate_server::{Ending, Event, Finish, RunError, StartError, Started, run as serve};
 
-use crate::WRONG_USE;
 use crate::configuration_file::ConfigurationFile;
+use tidegate::WRONG_USE;
 
 /// Run the proxy until SIGTERM, SIGINT or SIGQUIT; a second one stops it at once. SIGHUP: read the
 /// configuration again
@@ -138,6 +138,10 @@ fn tell_started(Started { listeners, admin }: &Started) {
         say(&format!("admin on http://{admin}"));
     }
     say("ready");
+    // Under systemd with Type=notify; without a NOTIFY_SOCKET this does nothing.
+    if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+        say(&format!("cannot tell systemd that it is ready: {error}"));
+    }
 }
 
 fn say(line: &str) {

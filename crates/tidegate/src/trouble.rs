@@ -1,31 +1,61 @@
 //! Why a command could not be carried out.
 
-use std::fmt::Display;
-use std::io::Write;
+use std::fmt::{self, Display};
+use std::io::{IsTerminal, Write, stderr};
 use std::process::ExitCode;
+
+use tidegate_server::config::Diagnostics;
 
 use crate::WRONG_USE;
 
-/// Why a command could not be carried out to its end.
+/// The reason why a command could not be carried out to its end.
+#[derive(Debug)]
 pub struct Trouble {
-    what: String,
+    what: What,
     status: u8,
 }
 
+#[derive(Debug)]
+enum What {
+    Text(String),
+    Diagnostics(Diagnostics),
+}
+
 impl Trouble {
-    /// What was asked for cannot be.
+    /// Returns an error of usage: the command asks for something impossible.
     pub fn usage(what: impl Display) -> Self {
-        Self { what: what.to_string(), status: WRONG_USE }
+        Self { what: What::Text(what.to_string()), status: WRONG_USE }
     }
 
-    /// It could be, and went wrong.
+    /// Returns a failure of a command that was possible.
     pub fn failure(what: impl Display) -> Self {
-        Self { what: what.to_string(), status: 1 }
+        Self { what: What::Text(what.to_string()), status: 1 }
     }
 
-    /// Says it in the name of `command`, and returns the status to end with.
+    /// Prints it in the name of `command`, and returns the exit status.
     pub fn exit(&self, command: &str) -> ExitCode {
-        let _ = writeln!(anstream::stderr(), "{command}: {}", self.what);
+        // A closed standard error changes nothing in the status.
+        let _ = match &self.what {
+            What::Text(text) => writeln!(anstream::stderr(), "{command}: {text}"),
+            What::Diagnostics(diagnostics) => {
+                write!(anstream::stderr(), "{}", diagnostics.render(stderr().is_terminal()))
+            }
+        };
         ExitCode::from(self.status)
+    }
+}
+
+impl Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.what {
+            What::Text(text) => f.write_str(text),
+            What::Diagnostics(diagnostics) => f.write_str(&diagnostics.render(false)),
+        }
+    }
+}
+
+impl From<Diagnostics> for Trouble {
+    fn from(diagnostics: Diagnostics) -> Self {
+        Self { what: What::Diagnostics(diagnostics), status: WRONG_USE }
     }
 }

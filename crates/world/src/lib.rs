@@ -7,6 +7,7 @@
 //! under the other, byte for byte.
 
 mod buffer;
+mod calendar;
 mod core;
 mod counter;
 mod delegate;
@@ -25,6 +26,7 @@ mod time;
 mod timers;
 
 pub use buffer::{Buffer, LARGE, Pool, PoolUse, SMALL};
+pub use calendar::Calendar;
 pub use core::{Core, Crossing, ORDER_MAX, STREAM_WINDOW};
 pub use counter::Counter;
 pub use flow::{CloseCause, Connect, ConnectionId, Flow, Transport};

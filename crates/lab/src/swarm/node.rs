@@ -7,11 +7,11 @@ use tidegate_agent::{
     Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats, Load, Routing, Span,
 };
 use tidegate_balance::{Backend, Fleet, State};
+use tidegate_emulate::HostSettings;
 use tidegate_proxy::{Class, DropReason, Mode, Queueing, REPLIES, Secret};
 use tidegate_server::ShardCounters;
 use tidegate_server::assembly::{Assembly, Server};
 use tidegate_server::config::{Config, Selection};
-use tidegate_sim::HostSettings;
 use tidegate_sim::check::Role;
 use tidegate_sim::check::books::{
     AnswererBook, Book, CallerBook, Endings, Fill, Held, ProxyBook, Standing,

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use tidegate_control::registry;
 
 use super::*;
+use crate::store::Programs;
 
 const SCENARIO: &str = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [2, 3]\n\
     [[variant]]\noverload = { law = \"none\" }\n\
@@ -60,7 +61,7 @@ fn order(steps: u32) -> Order {
 
 fn tuned(order: &Order, world: &Hill) -> Result<Tuned, String> {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path(), &std::env::current_exe().unwrap()).unwrap();
+    let store = Store::open(folder.path(), &Programs::running().unwrap()).unwrap();
     let cancelled = AtomicBool::new(false);
     tune(order, &Bench { world, store: &store, jobs: 2, cancelled: &cancelled }, &Silent)
 }

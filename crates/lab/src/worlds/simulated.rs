@@ -29,7 +29,7 @@ pub struct Simulated {
 }
 
 /// What simulating has taken so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Speed {
     /// Packets handed to whom they were for.
     pub deliveries: u64,

@@ -23,7 +23,6 @@ pub(crate) fn sequence_of(call_id: &[u8]) -> u32 {
 /// repetition shares the fate of the first ([`Shedding`](tidegate_world::Shedding)). Spaces that
 /// depend on the messages which leave together would make each repetition a new draw.
 ///
-///
 /// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary amount
 /// of whitespace on either side of the colon". In a request this is our Via.
 pub(crate) fn pad_at(message: &[u8]) -> u16 {

@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
+use tidegate_emulate::{Host, HostSettings};
 use tidegate_proxy::Proxy;
-use tidegate_sim::{Host, HostSettings, Link, Network, NodeId, Tap};
+use tidegate_sim::{Link, Network, NodeId, Tap};
 use tidegate_world::{Core, Failure, Flow, Pool, Received, Seed, Timestamp, Transmit};
 
 use super::{Arrival, Place, Timed};

@@ -37,9 +37,9 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// ([`STALL_BUFFER`](super::STALL_BUFFER) of them) and bear the time of their arrival; its
     /// timers are late. Then it is given all that waited at once, in its order.
     ///
-    /// A [`Host`](crate::Host) makes up for a driver that is late, so one that is to be stalled
+    /// A `Host` of `tidegate-emulate` makes up for a driver that is late, so one that is to be stalled
     /// must be told that its time is lost
-    /// ([`HostSettings::catches_up`](crate::HostSettings::catches_up)).
+    /// (`HostSettings::catches_up`).
     ///
     /// # Panics
     /// If the node has crashed.

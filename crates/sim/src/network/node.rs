@@ -8,7 +8,7 @@ use tidegate_world::{
 
 use crate::node_id::Silence;
 
-/// Datagrams that wait for a stalled node: what two buffers of a [`Host`](crate::Host) hold.
+/// Datagrams that wait for a stalled node: what two buffers of a `Host` hold.
 pub const STALL_BUFFER: usize = 4096;
 
 pub(super) struct Node<N> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_sim::{Host, HostSettings};
+use tidegate_emulate::{Host, HostSettings};
 use tidegate_world::{Core, Pool, Received, Timestamp};
 
 use crate::echo::{Echo, Seen, flow, text};

@@ -12,7 +12,7 @@ mod shedding;
 
 use std::time::Duration;
 
-use tidegate_sim::{Costs, HostSettings};
+use tidegate_emulate::{Costs, HostSettings};
 use tidegate_world::{Timestamp, Work};
 
 fn at(us: u64) -> Timestamp {

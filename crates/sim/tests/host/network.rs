@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_sim::{Host, HostSettings, Link, Network, Summary, Trace};
+use tidegate_emulate::{Host, HostSettings};
+use tidegate_sim::{Link, Network, Summary, Trace};
 use tidegate_world::{Core, Failure, Flow, Pool, Received, Seed, Timestamp, Transmit};
 
 use crate::echo::Echo;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::driver::{Outcome, Run};
 use crate::echo::Seen;
 use crate::{at, fifo};
-use tidegate_sim::HostSettings;
+use tidegate_emulate::HostSettings;
 use tidegate_world::{Load, Timestamp};
 
 const SECOND: u64 = 1_000_000;
@@ -107,9 +107,7 @@ fn the_load_told_is_the_models() {
         assert!(readings.windows(2).all(|pair| {
             let passed = pair[1].0.since(pair[0].0);
             let busy = pair[1].1.busy - pair[0].1.busy;
-            pair[1].1.cpu == pair[1].1.busy
-                && passed >= tidegate_sim::host::SAMPLE
-                && busy <= passed
+            pair[1].1.cpu == pair[1].1.busy && passed >= tidegate_emulate::SAMPLE && busy <= passed
         }));
         let (last, load) = readings[readings.len() - 1];
         let occupancy = load.busy.as_secs_f64() / last.as_secs_f64();

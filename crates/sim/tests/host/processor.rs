@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_sim::{HostSettings, Variation};
+use tidegate_emulate::{HostSettings, Variation};
 use tidegate_world::{Load, Purpose, Seed, Timestamp};
 
 use crate::driver::Run;

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::driver::Run;
 use crate::{at, serving, span};
-use tidegate_sim::HostSettings;
+use tidegate_emulate::HostSettings;
 use tidegate_world::Timestamp;
 
 type Datagrams = Vec<(Timestamp, String)>;

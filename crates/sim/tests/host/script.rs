@@ -1,6 +1,6 @@
 //! Scripts: what a host is given, what its core sees, and what leaves when.
 
-use tidegate_sim::{Host, HostSettings};
+use tidegate_emulate::{Host, HostSettings};
 use tidegate_world::{Cause, Core, Failure, Load, Pool, Received, Timestamp, Work};
 
 use crate::driver::{Run, drain};

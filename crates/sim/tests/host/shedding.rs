@@ -1,6 +1,6 @@
 //! What a core wants dropped before it is read.
 
-use tidegate_sim::{Host, HostSettings};
+use tidegate_emulate::{Host, HostSettings};
 use tidegate_world::{Core, Pool, Received, Shedding, Timestamp};
 
 use crate::echo::{Echo, Seen, flow};

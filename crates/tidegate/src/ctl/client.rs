@@ -6,7 +6,7 @@ use serde_json::Value;
 use ureq::http::{Response, StatusCode};
 use ureq::{Agent, Body};
 
-use crate::trouble::Trouble;
+use tidegate::trouble::Trouble;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const ANSWER_MAX: u64 = 64 << 20;
 
 /// A client of one admin interface.
-pub(super) struct Client {
+pub struct Client {
     agent: Agent,
     address: String,
 }

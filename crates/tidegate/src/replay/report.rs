@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde_json::{Value, json};
 use tidegate_control::Bucket;
-use tidegate_lab::replay::Replayed;
 use tidegate_proxy::Class;
 use tidegate_server::config::Config;
 use tidegate_server::recording::{Inputs, Recording, Verdict};
+use tidegate_server::replay::Replayed;
 
 /// What a replay brought out.
 pub struct Report<'r> {

@@ -1,23 +1,22 @@
-//! `tidegate lab tune`: the parameters of a law, sought by simulation.
+//! `tidegate-lab tune`: the parameters of a law, sought by simulation.
 
 use std::fs;
 use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::thread;
 
 use serde_json::json;
+use tidegate::json;
+use tidegate::trouble::Trouble;
 use tidegate_control::Values;
 use tidegate_control::registry::{self, Param};
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::store::Store;
 use tidegate_lab::tune::{self, Bench, Objective, Order, Settings, Step, Tuned, Watcher};
-use tidegate_lab::worlds::{Loopback, Simulated};
 
-use super::World;
-use crate::json;
-use crate::trouble::Trouble;
+use crate::run::{World, Worlds, cores};
+use crate::signals::cancelled_by_signal;
 
 /// Seek the parameters of a law that suit a scenario best
 ///
@@ -80,24 +79,16 @@ enum Wanted {
 
 /// Seeks, prints the way and what was found, and draws it.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
-    let scenario = match Scenario::load(&args.scenario) {
-        Ok(scenario) => scenario,
-        Err(diagnostics) => return Ok(super::refuse(&diagnostics)),
-    };
+    let scenario = Scenario::load(&args.scenario)?;
     let name = format!("{}-{}", scenario.name, args.law);
     let order = order(args, scenario).map_err(Trouble::usage)?;
     let out = args.out.clone().unwrap_or_else(|| ["out", "tune", &name].iter().collect());
-    let program = std::env::current_exe().map_err(Trouble::usage)?;
+    let worlds = Worlds::new(args.world)?;
     let unmade = |error| Trouble::usage(format!("{}: {error}", out.display()));
-    let store = Store::open(&out.join("points"), &program).map_err(unmade)?;
-    let cancelled = super::cancelled_by_signal().map_err(Trouble::failure)?;
-    let (simulated, loopback) = (Simulated::new(), Loopback::new(program));
-    let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let store = Store::open(&out.join("points"), &worlds.programs).map_err(unmade)?;
+    let cancelled = cancelled_by_signal()?;
     let bench = Bench {
-        world: match args.world {
-            World::Sim => &simulated,
-            World::Real => &loopback,
-        },
+        world: worlds.world(),
         store: &store,
         jobs: args.jobs.unwrap_or_else(cores).get(),
         cancelled: &cancelled,
@@ -112,7 +103,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 
 fn order(args: &Args, scenario: Scenario) -> Result<Order, String> {
     let entry = registry::find(&args.law)
-        .ok_or_else(|| format!("there is no law `{}`; see `tidegate lab list laws`", args.law))?;
+        .ok_or_else(|| format!("there is no law `{}`; see `tidegate-lab list laws`", args.law))?;
     let from: Vec<(&str, f64)> = args.from.iter().map(|(name, v)| (name.as_str(), *v)).collect();
     let start = entry.values(&from).map_err(|wrong| wrong.to_string())?;
     let named = |name: &String| -> Result<&'static Param, String> {

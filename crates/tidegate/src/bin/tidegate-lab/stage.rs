@@ -15,7 +15,7 @@ use tidegate_io::{
 use tidegate_server::signal::Signals;
 use tidegate_world::{Core, Pool, Timestamp};
 
-use crate::trouble::Trouble;
+use tidegate::trouble::Trouble;
 
 /// How often progress is told.
 const PROGRESS: Duration = Duration::from_secs(1);

@@ -31,7 +31,7 @@
 //! sees the time of the timer. A message from another shard arrives when it is handed over.
 //!
 //! In simulated time a driver is never late, but for a process that gets no processor
-//! ([`Network::stall`](crate::Network::stall)). There is nothing to be made up for then: a host
+//! (`Network::stall` in `tidegate-sim`). There is nothing to be made up for then: a host
 //! that does not [catch up](HostSettings::catches_up) begins everything at the driver's `now`.
 //!
 //! # What a core can see

@@ -1,4 +1,4 @@
-//! `tidegate lab overhead`: what a law's measurements cost, and what they are worth.
+//! `tidegate-lab overhead`: what a law's measurements cost, and what they are worth.
 
 use std::fs;
 use std::io::Write;
@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use tidegate_lab::overhead::packets::{self, EVERY, Reading};
 use tidegate_lab::overhead::{self, Order, Overhead, droppers, picture, readings};
 
-use super::calibrate::Kept;
-use crate::json;
-use crate::trouble::Trouble;
+use crate::calibrate::Kept;
+use tidegate::json;
+use tidegate::trouble::Trouble;
 
 /// Measure what a law's measurements cost and show, and how its droppers pick
 ///

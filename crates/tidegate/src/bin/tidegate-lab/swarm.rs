@@ -1,4 +1,4 @@
-//! `tidegate lab swarm`: whole worlds from seeds, watched by the checkers.
+//! `tidegate-lab swarm`: whole worlds from seeds, watched by the checkers.
 
 // It says how long it took; no world knows.
 #![allow(clippy::disallowed_methods)]
@@ -9,15 +9,15 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::Instant;
 
 use serde_json::json;
+use tidegate::trouble::Trouble;
 use tidegate_lab::swarm::hunt::replay;
 use tidegate_lab::swarm::{Failed, Finding, Hunt, Progress, Tally, hunt};
 
-use super::{cancelled_by_signal, trouble};
-use crate::WRONG_USE;
+use crate::run::cores;
+use crate::signals::cancelled_by_signal;
 
 /// Draw whole worlds from seeds, run them in simulated time, and check what must always hold
 ///
@@ -64,22 +64,18 @@ pub struct Args {
 }
 
 /// Hunts or replays.
-pub fn run(args: &Args) -> ExitCode {
+pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     match &args.replay {
         Some(file) => replay_file(file, args.json),
         None => hunt_seeds(args),
     }
 }
 
-fn replay_file(file: &Path, as_json: bool) -> ExitCode {
-    let text = match fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(error) => return trouble(WRONG_USE, &format!("{}: {error}", file.display())),
-    };
-    let ran = match replay(&text) {
-        Ok((_, ran)) => ran,
-        Err(wrong) => return trouble(WRONG_USE, &format!("{}: {wrong}", file.display())),
-    };
+fn replay_file(file: &Path, as_json: bool) -> Result<ExitCode, Trouble> {
+    let name = file.display();
+    let text =
+        fs::read_to_string(file).map_err(|error| Trouble::usage(format!("{name}: {error}")))?;
+    let (_, ran) = replay(&text).map_err(|wrong| Trouble::usage(format!("{name}: {wrong}")))?;
     let trace = format!("{:032x}", ran.trace);
     let [offered, set_up, completed] = ran.calls;
     let mut out = anstream::stdout();
@@ -104,15 +100,11 @@ fn replay_file(file: &Path, as_json: bool) -> ExitCode {
             )
         })
     };
-    verdict(ran.findings.is_empty())
+    Ok(verdict(ran.findings.is_empty()))
 }
 
-fn hunt_seeds(args: &Args) -> ExitCode {
-    let cancelled = match cancelled_by_signal() {
-        Ok(cancelled) => cancelled,
-        Err(error) => return trouble(1, &format!("signals cannot be caught: {error}")),
-    };
-    let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+fn hunt_seeds(args: &Args) -> Result<ExitCode, Trouble> {
+    let cancelled = cancelled_by_signal()?;
     let plan = Hunt {
         has_streams: args.streams,
         from: args.from,
@@ -154,8 +146,8 @@ fn hunt_seeds(args: &Args) -> ExitCode {
         print_tally(&mut out, &tally, seconds)
     };
     match unwritten {
-        Some(wrong) => trouble(1, &wrong),
-        None => verdict(tally.failed == 0),
+        Some(wrong) => Err(Trouble::failure(wrong)),
+        None => Ok(verdict(tally.failed == 0)),
     }
 }
 
@@ -192,7 +184,7 @@ fn print_failed(out: &mut impl Write, failed: &Failed, file: &Path) -> std::io::
     for line in failed.shrunk.world.to_toml().lines() {
         writeln!(out, "    {line}")?;
     }
-    writeln!(out, "again: tidegate lab swarm --replay {}\n", file.display())
+    writeln!(out, "again: tidegate-lab swarm --replay {}\n", file.display())
 }
 
 fn print_findings(out: &mut impl Write, findings: &[Finding]) -> std::io::Result<()> {

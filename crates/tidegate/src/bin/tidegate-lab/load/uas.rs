@@ -1,4 +1,4 @@
-//! `tidegate load uas`: answer calls.
+//! `tidegate-lab load uas`: answer calls.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,9 +10,9 @@ use tidegate_agent::{Answerer, AnswererConfig, Behaviour, Mix, Span, Timing};
 use tidegate_world::Seed;
 
 use super::{parse_millis, parse_span, parse_span_millis};
-use crate::json;
 use crate::stage::{Stage, parse_address, random_seed};
-use crate::trouble::Trouble;
+use tidegate::json;
+use tidegate::trouble::Trouble;
 
 /// Answer calls until SIGTERM or SIGINT, and then say how many
 #[derive(clap::Args)]

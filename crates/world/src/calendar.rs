@@ -3,7 +3,8 @@
 use std::cell::RefCell;
 
 use slab::Slab;
-use tidegate_world::{Timers, Timestamp};
+
+use crate::{Timers, Timestamp};
 
 /// Events in the order of their time, and of their entry where times are equal.
 ///

@@ -1,4 +1,4 @@
-//! `tidegate load`: callers and answerers on real sockets.
+//! `tidegate-lab load`: callers and answerers on real sockets.
 
 mod arrivals;
 mod uac;
@@ -7,6 +7,7 @@ mod uas;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use tidegate::trouble::Trouble;
 use tidegate_agent::Span;
 
 /// Call a SIP server, or answer calls, and say how it went
@@ -23,12 +24,11 @@ enum Side {
 }
 
 /// Runs one side of the load until its end.
-pub fn run(args: Args) -> ExitCode {
-    let done = match args.side {
+pub fn run(args: Args) -> Result<ExitCode, Trouble> {
+    match args.side {
         Side::Uac(args) => uac::run(&args),
         Side::Uas(args) => uas::run(&args),
-    };
-    done.unwrap_or_else(|trouble| trouble.exit("tidegate load"))
+    }
 }
 
 /// Seconds, with fractions.

@@ -1,4 +1,4 @@
-//! `tidegate lab impair`: a relay that loses, delays, reorders and doubles packets.
+//! `tidegate-lab impair`: a relay that loses, delays, reorders and doubles packets.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use tidegate_sim::{Carriage, Link, Relay, RelayCounts, RelaySettings};
 use tidegate_world::Seed;
 
 use crate::stage::{Stage, parse_address, random_seed, towards};
-use crate::trouble::Trouble;
+use tidegate::trouble::Trouble;
 
 /// Addresses that packets to the target leave from, at the most: one socket each.
 const CLIENTS_MAX: u64 = 15;
@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
             "undelivered": counts.undelivered,
             "usage": run.usage,
         });
-        crate::json::write(file, &figures)?;
+        tidegate::json::write(file, &figures)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,8 +1,6 @@
 //! Outputs that wait for the completion of the work that made them.
 
-use tidegate_world::Timestamp;
-
-use crate::calendar::Calendar;
+use tidegate_world::{Calendar, Timestamp};
 
 /// Outputs and the times of their release. No more than what the core brings forth in the
 /// inputs that the model has caught up with.

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use tidegate_server::ShardCounters;
-use tidegate_server::admin::Status;
-use tidegate_server::assembly::Assembly;
-use tidegate_server::config::{Config, Diagnostics};
-use tidegate_server::recording::{Head, Passing, Recording, Unreadable, Verdict};
+use crate::ShardCounters;
+use crate::admin::Status;
+use crate::assembly::Assembly;
+use crate::config::{Config, Diagnostics};
+use crate::recording::{Head, Passing, Recording, Unreadable, Verdict};
 use tidegate_world::{Pool, Timestamp};
 
 /// What a replay brought out.
@@ -67,8 +67,8 @@ fn check(head: &Head, config: &Config) -> Result<(), Unreadable> {
 
 #[cfg(test)]
 mod tests {
+    use crate::assembly::Environment;
     use tidegate_proxy::Secret;
-    use tidegate_server::assembly::Environment;
     use tidegate_world::Seed;
 
     use super::*;

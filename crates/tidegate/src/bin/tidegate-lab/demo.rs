@@ -1,16 +1,15 @@
-//! `tidegate demo`: two servers under the same load, one protected and one not.
+//! `tidegate-lab demo`: two servers under the same load, one protected and one not.
 
-use std::env::current_exe;
 use std::fs;
 use std::io::{IsTerminal, Write, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use tidegate::programs::{self, TIDEGATE};
+use tidegate::trouble::Trouble;
 use tidegate_lab::demo::plan::{Plan, SECONDS_MIN};
 use tidegate_lab::demo::summary::Summary;
 use tidegate_lab::demo::{Options, Screen, run as show};
-
-use crate::WRONG_USE;
 
 /// Show what overload does to a server, and what protection does, in a minute
 ///
@@ -42,30 +41,21 @@ pub struct Args {
 }
 
 /// Shows it, and then what came of it.
-pub fn run(args: &Args) -> ExitCode {
-    match play(args) {
-        Ok(Some(summary)) => tell(args, &summary),
-        Ok(None) => {
-            say("ended before its time");
-            ExitCode::FAILURE
-        }
-        Err(error) => {
-            say(&error.to_string());
-            ExitCode::from(WRONG_USE)
-        }
-    }
+pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
+    let summary = play(args)?.ok_or_else(|| Trouble::failure("ended before its time"))?;
+    tell(args, &summary)
 }
 
-fn play(args: &Args) -> std::io::Result<Option<Summary>> {
-    let program = current_exe()?;
+fn play(args: &Args) -> Result<Option<Summary>, Trouble> {
+    let program = programs::find(TIDEGATE)?;
     let options = Options { program: &program, plan: Plan::new(args.seconds), seed: args.seed };
     // The terminal is given back before anything else is said.
-    let mut screen =
-        if args.plain || !stdout().is_terminal() { Screen::lines()? } else { Screen::picture()? };
-    show(&options, &mut screen)
+    let screen =
+        if args.plain || !stdout().is_terminal() { Screen::lines() } else { Screen::picture() };
+    screen.and_then(|mut screen| show(&options, &mut screen)).map_err(Trouble::usage)
 }
 
-fn tell(args: &Args, summary: &Summary) -> ExitCode {
+fn tell(args: &Args, summary: &Summary) -> Result<ExitCode, Trouble> {
     // A reader that has gone away has seen what it wanted.
     let _ = write!(anstream::stdout(), "\n{summary}");
     let json = || serde_json::to_string_pretty(summary).map(|text| text + "\n");
@@ -76,24 +66,18 @@ fn tell(args: &Args, summary: &Summary) -> ExitCode {
     for (file, content) in files {
         let (Some(file), Some(content)) = (file, content) else { continue };
         let written = content.map_err(std::io::Error::from).and_then(|text| fs::write(file, text));
-        if let Err(error) = written {
-            say(&format!("{}: {error}", file.display()));
-            return ExitCode::from(WRONG_USE);
-        }
+        written.map_err(|error| Trouble::usage(format!("{}: {error}", file.display())))?;
     }
     for doubt in summary.doubts() {
         say(&doubt);
     }
     match summary.fault() {
-        None => ExitCode::SUCCESS,
-        Some(fault) => {
-            say(&fault);
-            ExitCode::FAILURE
-        }
+        None => Ok(ExitCode::SUCCESS),
+        Some(fault) => Err(Trouble::failure(fault)),
     }
 }
 
 fn say(line: &str) {
     // A closed standard error is no reason to stop.
-    let _ = writeln!(anstream::stderr(), "tidegate demo: {line}");
+    let _ = writeln!(anstream::stderr(), "tidegate-lab demo: {line}");
 }

@@ -1,4 +1,4 @@
-//! `tidegate lab calibrate`: what messages cost on this machine.
+//! `tidegate-lab calibrate`: what messages cost on this machine.
 
 use std::fs;
 use std::io::Write;
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use tidegate_lab::calibrate::{self, Calibration, Observer, Order};
 use tidegate_proxy::{Class, Mode};
 
-use crate::json;
-use crate::trouble::Trouble;
+use tidegate::json;
+use tidegate::trouble::Trouble;
 
 /// Measure what messages cost on this machine, for simulations that are to predict it
 ///
-/// The file written holds the table [emulate] of the configuration; `tidegate lab run --costs`
+/// The file written holds the table [emulate] of the configuration; `tidegate-lab run --costs`
 /// and `tidegate replay --costs` read it. Nothing else should run meanwhile.
 #[derive(clap::Args)]
 pub struct Args {

@@ -1,4 +1,4 @@
-//! `tidegate lab costs`: what a message of each kind costs, admitted and refused.
+//! `tidegate-lab costs`: what a message of each kind costs, admitted and refused.
 
 use std::fs;
 use std::io::Write;
@@ -12,9 +12,9 @@ use tidegate_lab::costs::{
     self, Control, Cost, Costs, Derived, Fate, Observer, Order, Row, picture,
 };
 
-use super::calibrate::Kept;
-use crate::json;
-use crate::trouble::Trouble;
+use crate::calibrate::Kept;
+use tidegate::json;
+use tidegate::trouble::Trouble;
 
 /// The part of the greatest accepted rate for which the model is asked, as in paper 000.
 const PART: f64 = 0.9;

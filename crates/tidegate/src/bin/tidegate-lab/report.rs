@@ -1,14 +1,12 @@
-//! `tidegate lab report`: one page of one or several folders of results.
+//! `tidegate-lab report`: one page of one or several folders of results.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use tidegate::trouble::Trouble;
 use tidegate_lab::report::Report;
-
-use super::trouble;
-use crate::WRONG_USE;
 
 /// Write one page that shows what came of one or several runs
 ///
@@ -17,7 +15,7 @@ use crate::WRONG_USE;
 /// printed, and drawn beside the page as worlds-goodput.svg and worlds-set-up-delay.svg (and .png).
 #[derive(clap::Args)]
 pub struct Args {
-    /// Folders that `tidegate lab run` left, such as out/lab/overload-local
+    /// Folders that `tidegate-lab run` left, such as out/lab/overload-local
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
 
@@ -27,16 +25,12 @@ pub struct Args {
 }
 
 /// Writes the page.
-pub fn run(args: &Args) -> ExitCode {
-    let report = match Report::read(&args.folders) {
-        Ok(report) => report,
-        Err(error) => return trouble(WRONG_USE, &error.to_string()),
-    };
+pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
+    let report = Report::read(&args.folders).map_err(Trouble::usage)?;
     let out = args.out.clone().unwrap_or_else(|| args.folders[0].join("report.html"));
-    match write(&report, &out) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => trouble(1, &format!("{}: {error}", out.display())),
-    }
+    write(&report, &out)
+        .map_err(|error| Trouble::failure(format!("{}: {error}", out.display())))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn write(report: &Report, out: &Path) -> io::Result<()> {

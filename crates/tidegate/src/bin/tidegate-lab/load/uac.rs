@@ -1,4 +1,4 @@
-//! `tidegate load uac`: offer calls to a server.
+//! `tidegate-lab load uac`: offer calls to a server.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -15,9 +15,9 @@ use tidegate_world::{Counter, Seed};
 
 use super::arrivals::parse_arrivals;
 use super::{parse_millis, parse_seconds, parse_span};
-use crate::json;
 use crate::stage::{Stage, parse_address, random_seed, towards};
-use crate::trouble::Trouble;
+use tidegate::json;
+use tidegate::trouble::Trouble;
 
 /// Time between the start and the first call: the driver must be turning by then.
 const LEAD: Duration = Duration::from_millis(20);

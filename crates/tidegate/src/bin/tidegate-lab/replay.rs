@@ -1,0 +1,79 @@
+//! `tidegate-lab replay`: a recording, replayed exactly and then simulated under other laws.
+
+mod law;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::json;
+use tidegate::replay::{self, Source};
+use tidegate::trouble::Trouble;
+use tidegate_lab::costs_file;
+use tidegate_lab::counterfactual::{self, NoAnswer, Observer, Question};
+use tidegate_server::recording::Passing;
+
+use crate::load::parse_millis;
+use law::Setting;
+
+/// Replay a recording, and simulate the recorded calls under other laws
+///
+/// Exit status: 0 if every packet of the replay is alike, or if the recording lacks something, so
+/// that nothing can be compared; 1 if a packet differs; 2 if the recording cannot be read.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    replay: replay::Args,
+
+    /// Then simulate the recorded calls under the law NAME; may be given more than once
+    #[arg(long = "law", value_name = "NAME")]
+    laws: Vec<String>,
+
+    /// A parameter of a law to simulate, such as pi.t_q=0.01
+    #[arg(long = "param", value_name = "LAW.NAME=VALUE", requires = "laws")]
+    params: Vec<Setting>,
+
+    /// The costs of messages in the simulation, from a file that `tidegate-lab calibrate` wrote,
+    /// instead of the recorded [emulate]
+    #[arg(long, value_name = "FILE", requires = "laws")]
+    costs: Option<PathBuf>,
+
+    /// A simulated call counts as set up in time within MS milliseconds
+    #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
+    deadline: Duration,
+}
+
+/// Replays, compares, simulates and prints the results.
+pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
+    let laws = law::choose(&args.laws, &args.params).map_err(Trouble::usage)?;
+    let costs = args.costs.as_deref().map(costs_file::load).transpose()?;
+    let source = Source::open(&args.replay)?;
+    // A long recording takes minutes: a missing input is reported before.
+    if !laws.is_empty() && costs.is_none() && source.config.emulate.is_none() {
+        return Err(Trouble::usage(NoAnswer::Costs));
+    }
+    if !laws.is_empty() && source.config.has_names() {
+        return Err(Trouble::usage(NoAnswer::Names));
+    }
+
+    // Observing takes memory for every call, so it is done only for a simulation.
+    let mut observer = (!laws.is_empty()).then(Observer::default);
+    let mut compared = source.replay(|passing| match (&mut observer, passing) {
+        (Some(observer), Passing::In(entry)) => observer.see(&entry),
+        (Some(observer), Passing::Out(now, path, bytes)) => observer.see_sent(now, path, bytes),
+        (None, _) => {}
+    })?;
+    if let Some(observer) = &observer {
+        let question = Question { costs, deadline: args.deadline, laws };
+        let end = compared.replayed.end();
+        let answer =
+            counterfactual::answer(&question, &source.recording, &source.config, observer, end)
+                .map_err(Trouble::usage)?;
+        let rows = counterfactual::render(&answer.rows);
+        // A reader that has gone away has seen what it wanted.
+        let _ = write!(anstream::stdout(), "\n{}\n{rows}", answer.scene);
+        compared.figures["rows"] = json!(answer.rows);
+    }
+    source.finish(&compared)
+}

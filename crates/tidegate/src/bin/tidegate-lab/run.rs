@@ -1,0 +1,218 @@
+//! `tidegate-lab run`: a scenario, on real sockets or in simulated time.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+
+use tidegate::programs::{self, TIDEGATE};
+use tidegate::trouble::Trouble;
+use tidegate_lab::cost::{self, Capacity};
+use tidegate_lab::costs_file;
+use tidegate_lab::experiment::{Experiment, Runner};
+use tidegate_lab::machine::Machine;
+use tidegate_lab::point::Shard;
+use tidegate_lab::progress::{Bar, Lines};
+use tidegate_lab::runs::Observer;
+use tidegate_lab::scenario::Scenario;
+use tidegate_lab::store::Programs;
+use tidegate_lab::table;
+use tidegate_lab::worlds::{self, Loopback, Simulated, Speed};
+
+use crate::signals::cancelled_by_signal;
+
+/// The message for a run that a signal ended.
+const STOPPED: &str = "stopped; the runs that were done are kept";
+
+/// Run a scenario, and show what came of it
+///
+/// Points that were run before are not run again. Exit status: 0 if every run succeeded and what
+/// the scenario expects came true, 1 if not, 2 if it could not be tried.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The scenario, such as scenarios/overload-local.toml
+    file: PathBuf,
+
+    /// Where it is run
+    #[arg(long, value_enum, default_value_t = World::Real)]
+    world: World,
+
+    /// Seed of the first run of each point, instead of the scenario's
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// What messages cost, from a file that `tidegate lab calibrate` wrote, instead of the
+    /// scenario's [emulate]
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
+
+    /// Where results go; out/lab/NAME if not given
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Points run at once; as many as there are cores if not given
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+
+    /// Run the K-th of N parts of the points and write no tables: several processes, on one
+    /// machine or on many with one DIR, share the work, and a run without this puts it together
+    #[arg(long, value_name = "K/N")]
+    shard: Option<Shard>,
+}
+
+/// Where a scenario is run.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum World {
+    /// In simulated time
+    Sim,
+    /// On real sockets of this machine
+    Real,
+}
+
+/// Runs the scenario, and prints its table, verdicts and place.
+pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
+    let mut scenario = Scenario::load(&args.file)?;
+    if let Some(file) = &args.costs {
+        scenario.conditions.emulate = costs_file::load(file)?;
+    }
+    if let Some(seed) = args.seed {
+        scenario.schedule.seed = seed;
+    }
+    let out = args.out.clone().unwrap_or_else(|| ["out", "lab", &scenario.name].iter().collect());
+    let jobs = args.jobs.unwrap_or_else(cores).get();
+    let stage = Worlds::new(args.world)?;
+    let cancelled = cancelled_by_signal()?;
+    let observer: &dyn Observer =
+        if stderr().is_terminal() { &Bar::new() } else { &Lines::new(stderr()) };
+    print_head(&scenario);
+    let runner = Runner {
+        folder: &out,
+        programs: &stage.programs,
+        world: stage.world(),
+        jobs,
+        observer,
+        cancelled: &cancelled,
+    };
+    let failed = |error| Trouble::failure(format!("{}: {error}", out.display()));
+    if let Some(shard) = args.shard {
+        let done = runner.contribute(&scenario, shard).map_err(failed)?;
+        let failures = done.ok_or_else(|| Trouble::failure(STOPPED))?;
+        return Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let done = runner.perform(&scenario).map_err(failed)?;
+    let experiment = done.ok_or_else(|| Trouble::failure(STOPPED))?;
+    print(&experiment);
+    print_speed(stage.speed());
+    let _ = writeln!(anstream::stdout(), "results and figures: {}", out.display());
+    let held = experiment.verdicts.iter().all(|verdict| verdict.held);
+    Ok(if held && experiment.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The world of a run, and the programs that make its results.
+pub struct Worlds {
+    /// The laboratory and, for real sockets, the proxy.
+    pub programs: Programs,
+    stage: Stage,
+}
+
+enum Stage {
+    Simulated(Simulated),
+    Loopback(Loopback),
+}
+
+impl Worlds {
+    /// Prepares `world`.
+    ///
+    /// # Errors
+    /// When a program is missing or cannot be read.
+    pub fn new(world: World) -> Result<Self, Trouble> {
+        let lab = std::env::current_exe().map_err(Trouble::usage)?;
+        let read = |programs: &[PathBuf]| Programs::read(programs).map_err(Trouble::usage);
+        Ok(match world {
+            World::Sim => {
+                Self { programs: read(&[lab])?, stage: Stage::Simulated(Simulated::new()) }
+            }
+            World::Real => {
+                let server = programs::find(TIDEGATE)?;
+                let programs = read(&[lab, server.clone()])?;
+                Self { programs, stage: Stage::Loopback(Loopback::new(server)) }
+            }
+        })
+    }
+
+    /// Returns the world itself.
+    pub fn world(&self) -> &dyn worlds::World {
+        match &self.stage {
+            Stage::Simulated(simulated) => simulated,
+            Stage::Loopback(loopback) => loopback,
+        }
+    }
+
+    /// Returns what was simulated so far.
+    fn speed(&self) -> Speed {
+        match &self.stage {
+            Stage::Simulated(simulated) => simulated.speed(),
+            Stage::Loopback(_) => Speed::default(),
+        }
+    }
+}
+
+/// Returns the number of cores that this process may use.
+pub fn cores() -> NonZeroUsize {
+    thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+fn print_head(scenario: &Scenario) {
+    let emulate = &scenario.conditions.emulate;
+    let capacity = Capacity::under(&scenario.conditions);
+    let disposal = scenario.variants[0].overload.disposal;
+    let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+    let _ = writeln!(
+        anstream::stdout(),
+        "{}\na call costs s = {:.2} ms, refusing one r = {:.2} ms, r/s = {:.3}; the capacity is \
+         C = {:.1} calls/s\n{} runs of each point, seed {}",
+        scenario.title,
+        ms(capacity.call),
+        ms(cost::refusal(emulate, disposal)),
+        capacity.ratio(emulate, disposal),
+        capacity.cps,
+        scenario.schedule.repetitions,
+        scenario.schedule.seed,
+    );
+}
+
+fn print(experiment: &Experiment) {
+    let Experiment { rows, verdicts, failed, program, machine } = experiment;
+    let place = match machine {
+        Some(Machine { processor, cores, kernel }) => {
+            format!("{processor}, {cores} cores, Linux {kernel}")
+        }
+        None => "simulated time".to_owned(),
+    };
+    let mut text = format!("program {program}, {place}\n\n{}\n", table::render(rows));
+    for (point, what) in failed {
+        text += &format!("failed  {}, {}: {what}\n", point.variant.name(), point.place());
+    }
+    for verdict in verdicts {
+        text += &format!("{}  {}\n", if verdict.held { "ok  " } else { "FAIL" }, verdict.condition);
+    }
+    if rows.iter().any(|row| row.drops > 0 || row.too_slow > 0) {
+        text += "Where the generator lost datagrams or was slow, it may be to blame and not the \
+                 server.\n";
+    }
+    let _ = write!(anstream::stdout(), "{text}");
+}
+
+/// What simulating took, if anything was simulated.
+fn print_speed(speed: Speed) {
+    if speed.deliveries > 0 {
+        let _ = writeln!(
+            anstream::stdout(),
+            "{} deliveries in {:.1} s of CPU time, {:.0} in each",
+            speed.deliveries,
+            speed.cpu.as_secs_f64(),
+            speed.per_cpu_s()
+        );
+    }
+}

@@ -1,0 +1,173 @@
+//! `tidegate top`: a live view of a running Tidegate.
+
+// A view for people reads the clock; no core does.
+#![allow(clippy::disallowed_methods)]
+
+mod sample;
+mod view;
+
+use std::io::{IsTerminal, Write, stdout};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use tidegate::trouble::Trouble;
+use tidegate_server::signal::Signals;
+
+use crate::ctl::Client;
+use sample::{History, Sample};
+
+/// How often the view looks for a signal while it waits for a key.
+const SIGNAL: Duration = Duration::from_millis(100);
+
+/// Show a running Tidegate: calls, occupancy, back ends and rejections, each second
+///
+/// Exit status: 0 if it was ended by q, Ctrl-C or --count, 1 if Tidegate does not answer at the
+/// start, 2 for a wrong argument.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The address of its admin interface
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8060")]
+    admin: String,
+
+    /// Seconds between two readings
+    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_interval)]
+    interval: Duration,
+
+    /// Print a line per reading, as without a terminal
+    #[arg(long)]
+    plain: bool,
+
+    /// End after N readings
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+}
+
+/// Reads and shows until a key, a signal or `--count` ends it.
+pub fn run(args: &Args) -> ExitCode {
+    watch(args).unwrap_or_else(|trouble| trouble.exit("tidegate top"))
+}
+
+fn watch(args: &Args) -> Result<ExitCode, Trouble> {
+    let client = Client::new(&args.admin);
+    let mut history = History::new(args.interval);
+    // A wrong address is reported before the terminal is taken.
+    history.record(read(&client));
+    if let Some(error) = history.error() {
+        return Err(Trouble::failure(error));
+    }
+    let signals = Signals::catch_stops()
+        .map_err(|error| Trouble::failure(format!("signals cannot be caught: {error}")))?;
+    let mut screen = Screen::open(args.plain, signals).map_err(Trouble::failure)?;
+    let mut next = Instant::now();
+    let mut shown = 0;
+    loop {
+        screen.show(&history, &args.admin).map_err(Trouble::failure)?;
+        shown += 1;
+        next += args.interval;
+        if args.count == Some(shown) || !screen.wait(next).map_err(Trouble::failure)? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        history.record(read(&client));
+    }
+}
+
+/// Reads the admin interface, or says why that failed.
+fn read(client: &Client) -> Result<Sample, String> {
+    let get = |path| client.get(path).map_err(|trouble| trouble.to_string());
+    Ok(Sample::new(&get("/status")?, &get("/overload")?, &get("/rejections")?))
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if !(0.1..=3600.0).contains(&seconds) {
+        return Err("not between 0.1 and 3600 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// The terminal, or lines on standard output.
+struct Screen {
+    /// None: lines. The terminal is restored when this is dropped, and by a panic.
+    terminal: Option<DefaultTerminal>,
+    signals: Signals,
+}
+
+impl Screen {
+    fn open(plain: bool, signals: Signals) -> std::io::Result<Self> {
+        let pictures = !plain && stdout().is_terminal();
+        Ok(Self { terminal: if pictures { Some(ratatui::try_init()?) } else { None }, signals })
+    }
+
+    fn show(&mut self, history: &History, address: &str) -> std::io::Result<()> {
+        match &mut self.terminal {
+            Some(terminal) => {
+                terminal.draw(|frame| view::draw(history, address, frame))?;
+                Ok(())
+            }
+            None => writeln!(stdout(), "{}", view::line(history)),
+        }
+    }
+
+    /// Waits until `end`. Returns false if a key or a signal ends the view before.
+    fn wait(&mut self, end: Instant) -> std::io::Result<bool> {
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(true);
+            }
+            let stopped = match self.terminal {
+                Some(_) => event::poll(left.min(SIGNAL))? && is_end(&event::read()?),
+                None => self.signals.stops().recv_timeout(left).is_ok(),
+            };
+            if stopped || self.signals.stops().try_recv().is_ok() {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if self.terminal.is_some() {
+            ratatui::restore();
+        }
+    }
+}
+
+/// Returns whether a key ends the view. In this mode the terminal makes no signal of Ctrl-C.
+fn is_end(event: &Event) -> bool {
+    let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else {
+        return false;
+    };
+    match code {
+        KeyCode::Char('q') | KeyCode::Esc => true,
+        KeyCode::Char('c') => modifiers.contains(KeyModifiers::CONTROL),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_is_between_a_tenth_of_a_second_and_an_hour() {
+        assert_eq!(parse_interval("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["0", "0.05", "-1", "NaN", "3601", "x"] {
+            assert!(parse_interval(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn q_escape_and_control_c_end_the_view() {
+        let press = |code, modifiers| Event::Key(KeyEvent::new(code, modifiers));
+        let none = KeyModifiers::NONE;
+        assert!(is_end(&press(KeyCode::Char('q'), none)));
+        assert!(is_end(&press(KeyCode::Esc, none)));
+        assert!(is_end(&press(KeyCode::Char('c'), KeyModifiers::CONTROL)));
+        assert!(!is_end(&press(KeyCode::Char('c'), none)));
+        assert!(!is_end(&Event::Resize(80, 24)));
+    }
+}

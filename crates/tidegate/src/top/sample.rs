@@ -1,0 +1,305 @@
+//! Readings of the admin interface, and the rates between two of them.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// Readings that the chart shows.
+const KEPT: usize = 240;
+
+/// One reading.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Sample {
+    /// The clock of the process, in seconds since its start.
+    pub now_s: f64,
+    pub version: String,
+    pub phase: String,
+    pub law: String,
+    pub listeners: Vec<String>,
+    /// New calls since the start.
+    pub calls: Calls,
+    /// Datagrams that the kernel dropped since the start.
+    pub socket_drops: u64,
+    /// Calls in the call tables.
+    pub held: u64,
+    pub transactions: u64,
+    /// The mean over the shards, 0 to 1.
+    pub occupancy: f64,
+    /// The 99th percentile of the wait of new calls, of the worst shard.
+    pub wait_p99_ms: f64,
+    pub backends: Vec<Backend>,
+    /// Rejected requests since the start, by reason.
+    pub reasons: Vec<(String, u64)>,
+}
+
+/// Counts of new calls, as the admission sees them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Calls {
+    pub offered: u64,
+    pub admitted: u64,
+    pub rejected: u64,
+}
+
+/// A back end.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Backend {
+    pub pool: String,
+    pub name: String,
+    pub state: String,
+    pub calls: u64,
+    /// Calls that it was given since the start.
+    pub assigned: u64,
+    /// The limit of its rate in force, in calls/s.
+    pub limit_cps: Option<f64>,
+    pub invite_ms: f64,
+    /// 503s of its own since the start.
+    pub rejections: u64,
+    pub failures: u64,
+}
+
+impl Sample {
+    /// Reads the pages `/status`, `/overload` and `/rejections`.
+    pub fn new(status: &Value, overload: &Value, rejections: &Value) -> Self {
+        let shards = || items(&status["shards"]);
+        let sum = |value: fn(&Value) -> &Value| shards().map(|s| count(value(s))).sum();
+        let measured = || items(&overload["shards"]);
+        let occupancies = measured().map(|shard| number(&shard["occupancy"]));
+        let waits = measured().map(|shard| number(&shard["sojourn_ms"]["new"]["p99"]));
+        Self {
+            now_s: number(&status["now_s"]),
+            version: text(&status["version"]),
+            phase: text(&status["phase"]),
+            law: text(&status["law"]),
+            listeners: items(&status["listeners"]).map(|l| text(&l["address"])).collect(),
+            calls: Calls {
+                offered: sum(|shard| &shard["session"]["offered"]),
+                admitted: sum(|shard| &shard["session"]["admitted"]),
+                rejected: sum(|shard| &shard["session"]["refused"]),
+            },
+            socket_drops: sum(|shard| &shard["socket_drops"]),
+            held: sum(|shard| &shard["calls"]),
+            transactions: sum(|shard| &shard["server_transactions"]),
+            occupancy: occupancies.sum::<f64>() / measured().count().max(1) as f64,
+            wait_p99_ms: waits.fold(0.0, f64::max),
+            backends: items(&status["pools"]).flat_map(backends).collect(),
+            reasons: items(&rejections["reasons"])
+                .map(|reason| (text(&reason["name"]), count(&reason["refused"])))
+                .collect(),
+        }
+    }
+}
+
+fn backends(pool: &Value) -> impl Iterator<Item = Backend> {
+    items(&pool["backends"]).map(|backend| Backend {
+        pool: text(&pool["name"]),
+        name: text(&backend["name"]),
+        state: text(&backend["state"]),
+        calls: count(&backend["calls"]),
+        assigned: count(&backend["assigned"]),
+        limit_cps: backend["cps_in_force"].as_f64(),
+        invite_ms: number(&backend["invite_ms"]),
+        rejections: count(&backend["refusals"]),
+        failures: count(&backend["failures"]),
+    })
+}
+
+/// Rates between two readings, in 1/s.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Rates {
+    /// The end of the interval: the clock of the process, in seconds.
+    pub now_s: f64,
+    pub offered: f64,
+    pub admitted: f64,
+    pub rejected: f64,
+    pub socket_drops: f64,
+    /// New calls per back end, in the order of [`Sample::backends`].
+    pub backends: Vec<f64>,
+    /// Rejections by reason, without those that have none.
+    pub reasons: Vec<(String, f64)>,
+}
+
+impl Rates {
+    /// Returns the rates from `before` to `after`; all zero if the process was restarted between.
+    fn between(before: &Sample, after: &Sample) -> Self {
+        let seconds = after.now_s - before.now_s;
+        if seconds <= 0.0 {
+            return Self { now_s: after.now_s, ..Self::default() };
+        }
+        let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 / seconds;
+        let (b, a) = (before.calls, after.calls);
+        let backend = |backend: &Backend| {
+            let same =
+                |other: &&Backend| (&other.pool, &other.name) == (&backend.pool, &backend.name);
+            let earlier = before.backends.iter().find(same);
+            earlier.map_or(0.0, |earlier| rate(earlier.assigned, backend.assigned))
+        };
+        let reason = |(name, count): &(String, u64)| {
+            let earlier = before.reasons.iter().find(|(other, _)| other == name);
+            (name.clone(), rate(earlier.map_or(0, |(_, count)| *count), *count))
+        };
+        Self {
+            now_s: after.now_s,
+            offered: rate(b.offered, a.offered),
+            admitted: rate(b.admitted, a.admitted),
+            rejected: rate(b.rejected, a.rejected),
+            socket_drops: rate(before.socket_drops, after.socket_drops),
+            backends: after.backends.iter().map(backend).collect(),
+            reasons: after.reasons.iter().map(reason).filter(|(_, rate)| *rate > 0.0).collect(),
+        }
+    }
+}
+
+/// The readings so far.
+#[derive(Debug)]
+pub(super) struct History {
+    interval: Duration,
+    latest: Option<Sample>,
+    rates: VecDeque<Rates>,
+    error: Option<String>,
+}
+
+impl History {
+    pub fn new(interval: Duration) -> Self {
+        Self { interval, latest: None, rates: VecDeque::new(), error: None }
+    }
+
+    /// Records a reading, or that it failed.
+    pub fn record(&mut self, reading: Result<Sample, String>) {
+        let sample = match reading {
+            Ok(sample) => sample,
+            Err(error) => {
+                self.error = Some(error);
+                return;
+            }
+        };
+        self.error = None;
+        if let Some(before) = &self.latest {
+            if sample.now_s < before.now_s {
+                self.rates.clear();
+            }
+            self.rates.push_back(Rates::between(before, &sample));
+            if self.rates.len() > KEPT {
+                self.rates.pop_front();
+            }
+        }
+        self.latest = Some(sample);
+    }
+
+    /// Returns why the last reading failed, if it did.
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    /// Returns the last reading that did not fail.
+    pub fn latest(&self) -> Option<&Sample> {
+        self.latest.as_ref()
+    }
+
+    /// Returns the rates of the last interval.
+    pub fn rates(&self) -> Rates {
+        self.rates.back().cloned().unwrap_or_default()
+    }
+
+    /// Returns a value of each interval, as points of seconds before now and value.
+    pub fn points(&self, value: fn(&Rates) -> f64) -> Vec<(f64, f64)> {
+        let now_s = self.rates.back().map_or(0.0, |rates| rates.now_s);
+        self.rates.iter().map(|rates| (rates.now_s - now_s, value(rates))).collect()
+    }
+
+    /// Returns the seconds that the chart spans.
+    pub fn span_s(&self) -> f64 {
+        self.interval.as_secs_f64() * (KEPT - 1) as f64
+    }
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(0.0)
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or("-").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn sample(now_s: f64, [offered, admitted, rejected]: [u64; 3]) -> Sample {
+        let status = json!({
+            "now_s": now_s, "law": "pi", "phase": "admitting", "version": "1",
+            "shards": [
+                { "session": { "offered": offered, "admitted": admitted, "refused": rejected },
+                  "socket_drops": 0, "calls": 7, "server_transactions": 9 },
+                { "session": { "offered": 0, "admitted": 0, "refused": 0 }, "calls": 1 },
+            ],
+            "pools": [{ "name": "app", "backends": [{ "name": "one", "assigned": admitted }] }],
+        });
+        let overload = json!({ "shards": [
+            { "occupancy": 0.4, "sojourn_ms": { "new": { "p99": 3.0 } } },
+            { "occupancy": 0.2, "sojourn_ms": { "new": { "p99": 8.0 } } },
+        ] });
+        let reasons = json!({ "reasons": [{ "name": "law", "refused": rejected }] });
+        Sample::new(&status, &overload, &reasons)
+    }
+
+    #[test]
+    fn shards_are_added_up() {
+        let sample = sample(1.0, [10, 8, 2]);
+        assert_eq!((sample.held, sample.transactions), (8, 9));
+        assert!((sample.occupancy - 0.3).abs() < 1e-9);
+        assert_eq!(sample.wait_p99_ms, 8.0);
+    }
+
+    #[test]
+    fn rates_are_differences_over_time() {
+        let mut history = History::new(Duration::from_secs(2));
+        history.record(Ok(sample(1.0, [10, 8, 2])));
+        assert_eq!(history.rates(), Rates::default());
+        history.record(Ok(sample(3.0, [30, 18, 12])));
+        let rates = history.rates();
+        assert_eq!((rates.offered, rates.admitted, rates.rejected), (10.0, 5.0, 5.0));
+        assert_eq!(rates.backends, [5.0]);
+        assert_eq!(rates.reasons, [("law".to_owned(), 5.0)]);
+    }
+
+    #[test]
+    fn a_restart_begins_a_new_history() {
+        let mut history = History::new(Duration::from_secs(1));
+        for (now_s, offered) in [(8.0, 100), (9.0, 200), (1.0, 0), (2.0, 50)] {
+            history.record(Ok(sample(now_s, [offered, offered, 0])));
+        }
+        let points = history.points(|rates| rates.offered);
+        assert_eq!(points, [(-1.0, 0.0), (0.0, 50.0)]);
+    }
+
+    #[test]
+    fn a_failed_reading_keeps_the_last_one() {
+        let mut history = History::new(Duration::from_secs(1));
+        history.record(Ok(sample(1.0, [1, 1, 0])));
+        history.record(Err("gone".to_owned()));
+        assert_eq!(history.error(), Some("gone"));
+        assert_eq!(history.latest().map(|sample| sample.calls.offered), Some(1));
+        history.record(Ok(sample(2.0, [1, 1, 0])));
+        assert_eq!(history.error(), None);
+    }
+
+    #[test]
+    fn the_history_is_bounded() {
+        let mut history = History::new(Duration::from_secs(1));
+        for second in 0..1000 {
+            history.record(Ok(sample(f64::from(second), [0; 3])));
+        }
+        assert_eq!(history.points(|rates| rates.offered).len(), KEPT);
+    }
+}

@@ -1,0 +1,80 @@
+//! The two programs: what each contains, and how one runs the other.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
+const LAB: &str = env!("CARGO_BIN_EXE_tidegate-lab");
+
+fn output(program: &str, args: &[&str]) -> Output {
+    Command::new(program).args(args).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Returns whether a name of this crate is in the symbols of the program.
+fn contains(program: &str, name: &str) -> bool {
+    let bytes = fs::read(program).unwrap();
+    bytes.windows(name.len()).any(|window| window == name.as_bytes())
+}
+
+#[test]
+fn the_proxy_contains_no_simulator_and_no_charts() {
+    // By its length and name, as symbols have it: a message may name the program tidegate-lab.
+    for name in ["12tidegate_sim", "12tidegate_lab", "8plotters"] {
+        assert!(!contains(TIDEGATE, name), "{name}");
+        assert!(contains(LAB, name), "{name} would be found");
+    }
+}
+
+#[test]
+fn commands_of_the_laboratory_run_from_either_program() {
+    for (by_tidegate, by_lab) in [
+        (&["lab", "list", "laws"][..], &["list", "laws"][..]),
+        (&["lab", "run", "--help"], &["run", "--help"]),
+        (&["demo", "--help"], &["demo", "--help"]),
+        (&["load", "uac", "--help"], &["load", "uac", "--help"]),
+    ] {
+        let (one, other) = (output(TIDEGATE, by_tidegate), output(LAB, by_lab));
+        assert!(one.status.success(), "{by_tidegate:?}");
+        assert_eq!(stdout(&one), stdout(&other), "{by_tidegate:?}");
+    }
+}
+
+#[test]
+fn a_wrong_argument_is_reported_by_the_laboratory() {
+    for args in [&["lab", "run"][..], &["load", "uac"], &["replay", "x", "--law", "no-such-law"]] {
+        let done = output(TIDEGATE, args);
+        assert_eq!(done.status.code(), Some(2), "{args:?}");
+        assert!(String::from_utf8_lossy(&done.stderr).contains("tidegate-lab"), "{args:?}");
+    }
+}
+
+/// Without the laboratory the proxy works, and says what is missing.
+#[test]
+fn the_proxy_works_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let alone = folder.path().join("tidegate");
+    fs::copy(TIDEGATE, &alone).unwrap();
+    let run = |args: &[&str]| {
+        Command::new(&alone).args(args).env("PATH", folder.path()).output().unwrap()
+    };
+    let config = folder.path().join("tidegate.toml");
+    fs::write(&config, "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:5060\"\n").unwrap();
+    let checked = run(&["check", &config.to_string_lossy()]);
+    assert!(checked.status.success(), "{checked:?}");
+
+    for args in [&["demo"][..], &["load", "uas"], &["lab"], &["replay", "x", "--law=pi"]] {
+        let done = run(args);
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{args:?}: {said}");
+        let missing = format!(
+            "this needs the program `tidegate-lab`, which is neither in {} nor in PATH",
+            Path::display(folder.path())
+        );
+        assert!(said.contains(&missing), "{args:?}: {said}");
+    }
+}
