@@ -5,7 +5,7 @@ CARGO ?= cargo
 export PATH := $(PATH):/usr/sbin:$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install deb programs demo run test check swarm bench release
+.PHONY: help setup build install deb programs demo run test check requirements swarm bench release
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,8 @@ test: ## formatting, lints and all tests, the end-to-end ones with real peers in
 	@scripts/setup test
 	$(CARGO) fmt --check
 	@scripts/structure --check
+	@scripts/language --check
+	@scripts/requirements --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	tests/sipp/pairs
 	$(CARGO) test --workspace
@@ -50,9 +52,14 @@ test: ## formatting, lints and all tests, the end-to-end ones with real peers in
 check: ## the fast part of `make test`, for every commit
 	@scripts/setup check
 	@scripts/structure --check
+	@scripts/language --check
+	@scripts/requirements --check
 	$(CARGO) fmt --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) test --workspace --lib
+
+requirements: ## print which MUST and SHOULD of the RFCs are quoted above code and a test
+	@scripts/requirements
 
 swarm: programs ## draw worlds from seeds and check what must always hold, until stopped; SWARM="..."
 	@$(or $(CARGO_TARGET_DIR),target)/debug/tidegate lab swarm $(SWARM)

@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(count, 7);
         assert_eq!(
             meaning,
-            "Datagrams the kernel dropped at the sockets, nearly all because their receive buffers were full.",
+            "Datagrams that the kernel dropped at the sockets, nearly always because a receive buffer was full.",
         );
     }
 

@@ -35,6 +35,11 @@ fn messages_of_a_call_have_a_sequence_and_a_place_for_padding() {
         assert!(other.iter().all(|sent| sequence(sent) == sequence(&other[0])));
         assert_ne!(sequence(&one[0]), sequence(&other[0]));
         for Sent { text, batching, .. } in one.iter().chain(&other) {
+            // An INVITE is the same bytes each time it is sent: a server may shed it by their hash.
+            if text.starts_with("INVITE") {
+                assert_eq!(batching.pad_at, 0);
+                continue;
+            }
             let head = &text[..batching.pad_at.into()];
             let (_, header) = head.split_once("\r\n").expect("a start line");
             assert!(header.ends_with(':') && !header.contains("\r\n"), "{header}");

@@ -82,3 +82,13 @@ fn in_lab(command: &str, args: Vec<OsString>) -> ExitCode {
     let args = std::iter::once(OsString::from(command)).chain(args);
     hand_over(LAB, args).exit(&format!("tidegate {command}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
+    }
+}

@@ -21,6 +21,7 @@ use dump::Dump;
 /// Exit status: 0 if every packet is alike, or if the recording lacks something, so that nothing
 /// can be compared; 1 if a packet differs; 2 if the recording cannot be read.
 #[derive(clap::Args)]
+#[group(id = "recording")]
 pub struct Args {
     /// The file that `tidegate run --record` wrote
     file: PathBuf,

@@ -258,7 +258,7 @@ fn wrong_costs_are_refused_before_anything_is_run() {
     let err = text(&refused.get_output().stderr);
     assert_eq!(
         err,
-        "tidegate lab calibrate: /nonexistent/costs.toml: No such file or directory \
+        "tidegate-lab calibrate: /nonexistent/costs.toml: No such file or directory \
                      (os error 2)\n"
     );
 }

@@ -63,7 +63,8 @@ fn the_proxy_works_alone() {
         Command::new(&alone).args(args).env("PATH", folder.path()).output().unwrap()
     };
     let config = folder.path().join("tidegate.toml");
-    fs::write(&config, "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:5060\"\n").unwrap();
+    let packaged = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/tidegate.toml");
+    fs::copy(packaged, &config).unwrap();
     let checked = run(&["check", &config.to_string_lossy()]);
     assert!(checked.status.success(), "{checked:?}");
 

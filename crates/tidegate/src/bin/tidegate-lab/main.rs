@@ -65,3 +65,13 @@ fn main() -> ExitCode {
     };
     done.unwrap_or_else(|trouble| trouble.exit(&format!("tidegate-lab {command}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
+    }
+}
