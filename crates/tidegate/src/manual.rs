@@ -27,7 +27,9 @@ pub fn run(args: &Args, program: clap::Command) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(args: &Args, mut program: clap::Command) -> io::Result<()> {
+fn write(args: &Args, program: clap::Command) -> io::Result<()> {
+    // A page for each command is enough, without one for each `help COMMAND`.
+    let mut program = program.disable_help_subcommand(true);
     let [pages, completions] = ["man1", "completions"].map(|name| args.folder.join(name));
     fs::create_dir_all(&pages)?;
     fs::create_dir_all(&completions)?;

@@ -79,3 +79,22 @@ fn the_proxy_works_alone() {
         assert!(said.contains(&missing), "{args:?}: {said}");
     }
 }
+
+/// The files that `make install` and the packages take.
+#[test]
+fn each_program_writes_its_manual_and_completions() {
+    for (program, name, command) in [(TIDEGATE, "tidegate", "top"), (LAB, "tidegate-lab", "demo")] {
+        let folder = tempfile::tempdir().unwrap();
+        let done = output(program, &["manual", &folder.path().to_string_lossy()]);
+        assert!(done.status.success(), "{done:?}");
+        let has = |file: String| {
+            let text = fs::read_to_string(folder.path().join(&file)).unwrap_or_default();
+            assert!(text.contains(command), "{file}");
+        };
+        has(format!("man1/{name}.1"));
+        has(format!("man1/{name}-{command}.1"));
+        for file in [format!("{name}.bash"), format!("_{name}"), format!("{name}.fish")] {
+            has(format!("completions/{file}"));
+        }
+    }
+}

@@ -23,7 +23,7 @@ use tidegate::manual;
 /// The laboratory of Tidegate: a traffic generator, experiments with overload on real sockets and
 /// in simulated time, and their reports
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(name = "tidegate-lab", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
