@@ -6,7 +6,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{
-    Axis, Block, BorderType, Cell, Chart, Dataset, GraphType, Paragraph, Row, Table, Wrap,
+    Axis, Block, BorderType, Cell, Chart, Dataset, GraphType, LegendPosition, Paragraph, Row,
+    Table, Wrap,
 };
 
 use super::sample::{Backend, History, Rates, Sample};
@@ -108,6 +109,8 @@ fn draw_chart(history: &History, frame: &mut Frame<'_>, area: Rect) {
     let span = history.span_s();
     let label = |text: String| Span::styled(text, QUIET);
     let chart = Chart::new(sets)
+        // The newest figures are at the right.
+        .legend_position(Some(LegendPosition::TopLeft))
         .block(
             Block::bordered()
                 .border_type(BorderType::Rounded)
