@@ -5,10 +5,10 @@
 //! of the transaction; ACK and BYE by the mark in our tag; the response to our BYE by that in
 //! its branch.
 
+mod bye_sender;
 mod call;
 mod calls;
 mod config;
-mod farewell;
 mod intent;
 mod mix;
 mod respond;
@@ -27,16 +27,16 @@ use crate::dialog::uri_parameter;
 use crate::identity::Namer;
 use crate::response;
 use crate::table::Id;
-use call::{Act, Bye, Call, Ended, Ending, Phase};
+use bye_sender::ByeSender;
+use call::{Action, Bye, Call, Ended, Ending, Phase};
 use calls::Calls;
 use config::NAME_MAX;
-use farewell::Farewells;
 use intent::{Intent, Intents};
-use ringing::{Ringing, Said};
+use ringing::{ProvisionalSent, Ringing};
 use tag::Tags;
 
 pub use config::AnswererConfig;
-pub use mix::{Behaviour, Mix, NoMix};
+pub use mix::{Behaviour, Mix, MixError};
 pub use sample::AnswererSample;
 pub use stats::AnswererStats;
 
@@ -52,7 +52,7 @@ pub struct Answerer {
     intents: Intents,
     namer: Namer,
     tags: Tags,
-    farewells: Farewells,
+    bye_sender: ByeSender,
     contact: Box<[u8]>,
     /// The end of a 200 to an INVITE.
     session: Box<[u8]>,
@@ -80,7 +80,7 @@ impl Answerer {
             intents: Intents::new(seed, element),
             namer,
             tags: Tags::new(namer, &name),
-            farewells: Farewells::new(config.transport, config.local),
+            bye_sender: ByeSender::new(config.transport, config.local),
             contact: format!("<sip:{name}@{}{parameter}>", config.local).into_bytes().into(),
             session: session.into_bytes().into(),
             calls: Calls::new(config.calls_max),
@@ -160,11 +160,11 @@ impl Answerer {
         let intent = self.intents.draw(&self.config);
         call.talk = intent.talk;
         let id = self.calls.insert(call);
-        self.begin(now, id, &invite, intent);
+        self.start_call(now, id, &invite, intent);
     }
 
     /// Does what is to be done at once for a new call.
-    fn begin(&mut self, now: Timestamp, id: Id, invite: &Message<'_>, intent: Intent) {
+    fn start_call(&mut self, now: Timestamp, id: Id, invite: &Message<'_>, intent: Intent) {
         if intent.behaviour == Behaviour::Silent {
             self.stats.silent += 1;
             self.stats.ignored += 1;
@@ -173,14 +173,14 @@ impl Answerer {
             return;
         }
         if self.config.trying {
-            self.say(id, invite, Said::Trying);
+            self.say(id, invite, ProvisionalSent::Trying);
         }
         let rings = intent.behaviour.rings();
         let statuses = if rings { self.config.provisionals.len() } else { 0 };
         match intent.behaviour.status().filter(|_| intent.ring.is_zero() || !rings) {
             Some(status) => {
                 for number in 0..statuses {
-                    self.say(id, invite, Said::Progress(number));
+                    self.say(id, invite, ProvisionalSent::Progress(number));
                 }
                 self.decide(now, id, invite, status);
             }
@@ -189,7 +189,7 @@ impl Answerer {
                 let ringing = Ringing::new(now, invite.bytes(), intent, statuses, trying, longest);
                 let said = ringing.said();
                 self.calls.change(id, |call| call.phase = Phase::Ringing(Box::new(ringing)));
-                if !(trying && said == Said::Trying) {
+                if !(trying && said == ProvisionalSent::Trying) {
                     self.say(id, invite, said);
                 }
             }
@@ -297,7 +297,7 @@ impl Answerer {
         let timing = self.config.timing;
         let mark = scan
             .branch
-            .and_then(farewell::mark_of)
+            .and_then(bye_sender::mark_of)
             .and_then(|text| self.namer.recognise(text))
             .filter(|_| scan.cseq_method == Method::Bye);
         let Some(mark) = mark else {
@@ -316,9 +316,9 @@ impl Answerer {
     fn on_timeout(&mut self, now: Timestamp, id: Id) {
         let timing = self.config.timing;
         match self.calls.change(id, |call| call.on_timeout(now, &timing)) {
-            Some(Act::Wait) | None => {}
-            Some(Act::Ring) => self.ring_on(id),
-            Some(Act::Decide(ringing)) => match ringing.behaviour.status() {
+            Some(Action::Wait) | None => {}
+            Some(Action::Ring) => self.ring_on(id),
+            Some(Action::Decide(ringing)) => match ringing.behaviour.status() {
                 Some(status) => {
                     let invite = Message::parse(&ringing.invite).expect("it was parsed before");
                     self.decide(now, id, &invite, status);
@@ -328,14 +328,14 @@ impl Answerer {
                     self.calls.change(id, |call| call.finish(now, &timing, None));
                 }
             },
-            Some(Act::Again) => self.send_again(id),
-            Some(Act::HangUp(answer, ending)) => self.hang_up(now, id, &answer, ending),
-            Some(Act::End(ending)) => self.count(ending),
-            Some(Act::EndUnanswered(ending)) => {
+            Some(Action::Again) => self.send_again(id),
+            Some(Action::HangUp(answer, ending)) => self.hang_up(now, id, &answer, ending),
+            Some(Action::End(ending)) => self.count(ending),
+            Some(Action::EndUnanswered(ending)) => {
                 self.stats.byes_unanswered += 1;
                 self.count(ending);
             }
-            Some(Act::Drop) => self.calls.remove(id),
+            Some(Action::Drop) => self.calls.remove(id),
         }
     }
 

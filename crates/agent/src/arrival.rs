@@ -16,9 +16,9 @@ use tidegate_world::{Purpose, Seed, Stream, Timestamp};
 use curve::Curve;
 use mmpp::Modulation;
 
-pub use mmpp::{Mmpp, NoMmpp};
-pub use profile::{NoProfile, Profile};
-pub use trace::{NoTrace, Trace};
+pub use mmpp::{Mmpp, MmppError};
+pub use profile::{Profile, ProfileError};
+pub use trace::{Trace, TraceError};
 
 /// The process by which calls arrive.
 #[derive(Clone, Debug, PartialEq, Default)]

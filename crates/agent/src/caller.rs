@@ -4,7 +4,6 @@
 //! advance. A response finds its call by the mark in its branch; what belongs to a
 //! call that is over is still acknowledged, without any state.
 
-mod begin;
 mod call;
 mod config;
 mod leave;
@@ -12,6 +11,7 @@ mod refusal;
 mod report;
 mod request;
 mod sample;
+mod start;
 mod stats;
 
 use std::collections::VecDeque;
@@ -28,11 +28,11 @@ use crate::dialog::Dialog;
 use crate::identity::{Mark, Namer};
 use crate::response;
 use crate::table::{Id, Table};
-use begin::HeldBack;
-use call::{Act, Answer, Call, Outcome};
+use call::{Action, Answer, Call, Outcome};
 use request::{Branch, Requests};
+use start::DelayedCall;
 
-pub use config::{CallerConfig, Impossible, Routing};
+pub use config::{CallerConfig, CallerConfigError, Routing};
 pub use report::{CallerReport, Usage};
 pub use sample::CallerSample;
 pub use stats::{CallerStats, Failure, Failures, Measured, Repeated, TooSlow};
@@ -50,7 +50,7 @@ pub struct Caller {
     /// The next call's intended moment.
     next_arrival: Option<Timestamp>,
     /// Calls whose moment has come and that wait for another to end.
-    held_back: VecDeque<HeldBack>,
+    held_back: VecDeque<DelayedCall>,
     /// How long the next call waits and is held. One of each is drawn for every call when it
     /// begins: what becomes of it changes nothing for those after it.
     patience: Stream,
@@ -67,14 +67,14 @@ impl Caller {
     /// The caller numbered `element`, whose first call may begin at `start`.
     ///
     /// # Errors
-    /// When the configuration is [`Impossible`].
+    /// When the configuration is [`CallerConfigError`].
     pub fn new(
         mut config: CallerConfig,
         seed: Seed,
         element: u32,
         start: Timestamp,
         pool: Pool,
-    ) -> Result<Self, Impossible> {
+    ) -> Result<Self, CallerConfigError> {
         config.check()?;
         config.timing.reliable |= !config.retransmissions || config.transport.is_reliable();
         let mut arrivals = Arrivals::new(&config.load, start, seed, element);
@@ -107,16 +107,16 @@ impl Caller {
     }
 
     /// Carries out what a call wants, and sets its alarm.
-    fn act(&mut self, mark: Mark, act: Act) {
-        match act {
-            Act::Wait => {}
-            Act::Send(method) => {
+    fn action(&mut self, mark: Mark, action: Action) {
+        match action {
+            Action::Wait => {}
+            Action::Send(method) => {
                 if method == Method::Bye {
-                    self.note_bye(mark);
+                    self.record_bye(mark);
                 }
                 self.request(method, &mark);
             }
-            Act::SendAgain(method) => {
+            Action::SendAgain(method) => {
                 match method {
                     Method::Invite => {
                         self.stats.repeated.invite += 1;
@@ -129,8 +129,8 @@ impl Caller {
                 }
                 self.request(method, &mark);
             }
-            Act::End(outcome) => return self.end(mark.id, outcome),
-            Act::HungUp => {
+            Action::End(outcome) => return self.end(mark.id, outcome),
+            Action::HungUp => {
                 self.stats.hung_up += 1;
                 return self.end(mark.id, Ok(()));
             }
@@ -205,16 +205,16 @@ impl Caller {
                     Some(call) => call.on_cancel_response(now, &self.config.timing, status),
                     None => self.stats.late += 1,
                 }
-                self.act(mark, Act::Wait);
+                self.action(mark, Action::Wait);
             }
             (Some((Branch::Bye, mark)), Method::Bye) => {
                 if (200..300).contains(&status) {
-                    self.note_bye_answered(mark, received.arrived);
+                    self.record_bye_answered(mark, received.arrived);
                 }
                 match self.calls.get(mark.id) {
                     Some(call) => {
-                        let act = call.on_bye_response(now, &self.config.timing, status);
-                        self.act(mark, act);
+                        let action = call.on_bye_response(now, &self.config.timing, status);
+                        self.action(mark, action);
                     }
                     None => self.stats.late += 1,
                 }
@@ -227,8 +227,8 @@ impl Caller {
     fn on_provisional(&mut self, now: Timestamp, mark: Mark, status: u16) {
         match self.calls.get(mark.id) {
             Some(call) => {
-                let act = call.on_provisional(now, &self.config.timing, status);
-                self.act(mark, act);
+                let action = call.on_provisional(now, &self.config.timing, status);
+                self.action(mark, action);
             }
             None => self.stats.late += 1,
         }
@@ -271,10 +271,10 @@ impl Caller {
                     measured.set_up_delay.record(delay);
                 }
                 // A call that is not held at all ends at once.
-                let act = call.on_timeout(now, &self.config.timing);
-                self.act(mark, act);
+                let action = call.on_timeout(now, &self.config.timing);
+                self.action(mark, action);
             }
-            Answer::TooLate => self.act(mark, Act::Send(Method::Bye)),
+            Answer::TooLate => self.action(mark, Action::Send(Method::Bye)),
             Answer::Again => self.stats.repeated.ack += 1,
             Answer::Stray(dialog) => self.hang_up_stray(&mark, &dialog, server),
         }
@@ -308,7 +308,7 @@ impl Caller {
         let status = match (method, mark) {
             (Method::Bye, Some(mark)) => {
                 match self.calls.get(mark.id).map(|call| call.on_bye(from.tag())) {
-                    Some(act) => self.act(mark, act),
+                    Some(action) => self.action(mark, action),
                     None => self.stats.late += 1,
                 }
                 200
@@ -336,7 +336,7 @@ impl Core for Caller {
             },
             Err(_) => self.stats.malformed += 1,
         }
-        self.begin_held_back(now);
+        self.start_delayed(now);
     }
 
     /// Nothing ever waits: a response is handled as it arrives.
@@ -345,14 +345,14 @@ impl Core for Caller {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
-        self.begin_due(now);
+        self.start_due(now);
         for _ in 0..BURST {
             let Some(id) = self.calls.pop_due(now) else { break };
             let Some(call) = self.calls.get(id) else { continue };
-            let act = call.on_timeout(now, &self.config.timing);
-            self.act(self.namer.mark(id), act);
+            let action = call.on_timeout(now, &self.config.timing);
+            self.action(self.namer.mark(id), action);
         }
-        self.begin_held_back(now);
+        self.start_delayed(now);
     }
 
     fn on_failed(&mut self, now: Timestamp, failure: Undelivered) {

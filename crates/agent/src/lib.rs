@@ -24,12 +24,12 @@ mod table;
 mod template;
 
 pub use answerer::{
-    Answerer, AnswererConfig, AnswererSample, AnswererStats, Behaviour, Mix, NoMix,
+    Answerer, AnswererConfig, AnswererSample, AnswererStats, Behaviour, Mix, MixError,
 };
-pub use arrival::{Load, Mmpp, NoMmpp, NoProfile, NoTrace, Process, Profile, Trace};
+pub use arrival::{Load, Mmpp, MmppError, Process, Profile, ProfileError, Trace, TraceError};
 pub use caller::{
-    Caller, CallerConfig, CallerReport, CallerSample, CallerStats, Failure, Failures, Impossible,
-    Measured, Repeated, Routing, TooSlow, Usage,
+    Caller, CallerConfig, CallerConfigError, CallerReport, CallerSample, CallerStats, Failure,
+    Failures, Measured, Repeated, Routing, TooSlow, Usage,
 };
 pub use delays::Delays;
 pub use span::Span;

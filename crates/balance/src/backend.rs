@@ -7,11 +7,11 @@ use std::time::Duration;
 use tidegate_world::{Histogram, Timestamp};
 
 use crate::finals::Finals;
-use crate::health::{Duty, Evidence, Health, Parties, Sources, State};
+use crate::health::{AdminState, Evidence, Health, Parties, Sources, State};
 use crate::limit::Allowance;
 use crate::response_time::ResponseTimes;
-use crate::work::Weighs;
-use crate::{Location, Named, Place};
+use crate::work::LeaseKind;
+use crate::{AddressGeneration, Endpoint, Named};
 
 /// A pause that only answered probes end.
 pub const UNTIL_PROBED: Duration = Duration::MAX;
@@ -23,7 +23,7 @@ pub const UNTIL_PROBED: Duration = Duration::MAX;
 #[derive(Debug)]
 pub struct Backend {
     name: Box<str>,
-    location: Location,
+    endpoint: Endpoint,
     load: Load,
     evidence: Evidence,
     allowance: Allowance,
@@ -76,10 +76,10 @@ const ANSWERED_STEP_NS: u64 = 10_000_000;
 
 impl Backend {
     /// A back end of which nothing is known: it is up, if it has an address.
-    pub fn new(name: &str, location: impl Into<Location>, weight: u32) -> Self {
+    pub fn new(name: &str, endpoint: impl Into<Endpoint>, weight: u32) -> Self {
         let backend = Self {
             name: name.into(),
-            location: location.into(),
+            endpoint: endpoint.into(),
             load: Load::default(),
             evidence: Evidence::default(),
             allowance: Allowance::default(),
@@ -96,40 +96,40 @@ impl Backend {
     }
 
     /// Where it is, as it was configured.
-    pub fn location(&self) -> &Location {
-        &self.location
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
     }
 
     /// Its host name, if it was configured by that.
     pub fn named(&self) -> Option<&Named> {
-        match &self.location {
-            Location::Address(_) => None,
-            Location::Name(named) => Some(named),
+        match &self.endpoint {
+            Endpoint::Address(_) => None,
+            Endpoint::Name(named) => Some(named),
         }
     }
 
     /// Where its new requests are sent; `None` while its host name has no address. Whoever is
     /// [up](Self::is_up) has one, and who has one keeps one.
     pub fn address(&self) -> Option<SocketAddr> {
-        self.location.address()
+        self.endpoint.address()
     }
 
     /// Which of its addresses that is.
-    pub fn place(&self) -> Place {
-        self.location.place()
+    pub fn generation(&self) -> AddressGeneration {
+        self.endpoint.generation()
     }
 
     /// The address at a place; the present one if that place is forgotten.
-    pub fn address_at(&self, place: Place) -> Option<SocketAddr> {
-        self.location.at(place)
+    pub fn address_at(&self, generation: AddressGeneration) -> Option<SocketAddr> {
+        self.endpoint.at(generation)
     }
 
     /// Whether what is known of `address` is known of it: of one that has moved, what comes from
     /// an address before says nothing of the present one.
     pub fn is_present_at(&self, address: SocketAddr) -> bool {
-        match &self.location {
-            Location::Address(_) => true,
-            Location::Name(named) => named.address() == Some(address),
+        match &self.endpoint {
+            Endpoint::Address(_) => true,
+            Endpoint::Name(named) => named.address() == Some(address),
         }
     }
 
@@ -257,7 +257,7 @@ impl Backend {
 
     /// Its state, and since when. While its name has no address it is down.
     pub fn state(&self, now: Timestamp) -> (State, Timestamp) {
-        if self.duty() == Duty::InService && !self.is_somewhere() {
+        if self.admin_state() == AdminState::InService && !self.is_somewhere() {
             return (State::Down, Timestamp::ZERO);
         }
         match self.load.health.state(now) {
@@ -267,13 +267,15 @@ impl Backend {
     }
 
     /// What it is there for.
-    pub fn duty(&self) -> Duty {
-        self.load.health.duty().0
+    pub fn admin_state(&self) -> AdminState {
+        self.load.health.admin_state().0
     }
 
     /// Gives it a duty.
-    pub fn set_duty(&self, now: Timestamp, duty: Duty) {
-        if self.load.health.set_duty(now, duty) == Duty::Maintenance && duty != Duty::Maintenance {
+    pub fn set_admin_state(&self, now: Timestamp, admin_state: AdminState) {
+        if self.load.health.set_admin_state(now, admin_state) == AdminState::Maintenance
+            && admin_state != AdminState::Maintenance
+        {
             self.forget_learned();
         }
     }
@@ -342,7 +344,7 @@ impl Backend {
     /// It has answered, so it is there.
     pub fn on_answered(&self, now: Timestamp) {
         self.load.health.change(now, |liveness| liveness.on_answered(now));
-        self.note_answered(now);
+        self.record_answered(now);
     }
 
     /// It has answered a probe; `rise` in a row bring it back.
@@ -351,7 +353,7 @@ impl Backend {
         self.load.health.set_failing_probes(false);
         self.load.silences.store(0, Relaxed);
         self.load.health.change(now, |liveness| liveness.on_probe_answered(now, rise));
-        self.note_answered(now);
+        self.record_answered(now);
     }
 
     /// It has not answered a probe, or not as it should; `fall` in a row take it down until it
@@ -374,7 +376,7 @@ impl Backend {
         (self.load.probes.load(Relaxed), self.load.probe_failures.load(Relaxed))
     }
 
-    fn note_answered(&self, now: Timestamp) {
+    fn record_answered(&self, now: Timestamp) {
         let now = now.as_nanos();
         if now.saturating_sub(self.load.answered_at.load(Relaxed)) >= ANSWERED_STEP_NS {
             self.load.answered_at.store(now, Relaxed);
@@ -437,13 +439,13 @@ impl Backend {
 
     /// Requests have shown what excludes it: the last time counts when its pool decides who is
     /// [spared](crate::Pool::spare).
-    pub fn note_excluded(&self, now: Timestamp) {
-        self.load.health.note_excluded(now);
+    pub fn record_excluded(&self, now: Timestamp) {
+        self.load.health.record_excluded(now);
     }
 
     /// Returns whether it can have calls: it is in service and has an address.
     pub(crate) fn is_in_service(&self) -> bool {
-        self.duty() == Duty::InService && self.is_somewhere()
+        self.admin_state() == AdminState::InService && self.is_somewhere()
     }
 
     pub(crate) fn health(&self) -> &Health {
@@ -511,7 +513,7 @@ impl Backend {
         self.load.is_limited.store(is_limited, Relaxed);
     }
 
-    pub(crate) fn note_assigned(&self, now: Timestamp) {
+    pub(crate) fn record_assigned(&self, now: Timestamp) {
         self.load.assigned.fetch_add(1, Relaxed);
         if self.load.health.is_spared() && !self.load.health.is_clear(now) {
             self.load.spared.fetch_add(1, Relaxed);
@@ -522,7 +524,7 @@ impl Backend {
         &self.response_times
     }
 
-    pub(crate) fn take(&self, weighs: Weighs) {
+    pub(crate) fn take(&self, weighs: LeaseKind) {
         self.load.calls.fetch_add(weighs.calls.into(), Relaxed);
         self.load.transactions.fetch_add(weighs.transactions.into(), Relaxed);
         self.load.work.fetch_add(weighs.work.into(), Relaxed);
@@ -534,7 +536,7 @@ impl Backend {
         self.load.calls.fetch_update(Relaxed, Relaxed, next).is_ok()
     }
 
-    pub(crate) fn give_back(&self, weighs: Weighs) {
+    pub(crate) fn give_back(&self, weighs: LeaseKind) {
         let calls = self.load.calls.fetch_sub(weighs.calls.into(), Relaxed);
         let transactions = self.load.transactions.fetch_sub(weighs.transactions.into(), Relaxed);
         let work = self.load.work.fetch_sub(weighs.work.into(), Relaxed);

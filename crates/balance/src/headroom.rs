@@ -66,21 +66,25 @@ impl Backend {
     }
 
     /// Takes what is demanded, a call as a lease; `None` if there is no headroom.
-    pub(crate) fn allot(self: &Arc<Self>, now: Timestamp, demand: Demand) -> Option<Allotment> {
+    pub(crate) fn try_acquire(
+        self: &Arc<Self>,
+        now: Timestamp,
+        demand: Demand,
+    ) -> Option<Acquired> {
         let is_call = demand != Demand::Single;
         if !self.is_limited() {
-            return Some(Allotment(is_call.then(|| CallLease::new(self))));
+            return Some(Acquired(is_call.then(|| CallLease::new(self))));
         }
         let calls_max = self.allowance().calls_max_of(demand).unwrap_or(u64::MAX);
         // If the rate has nothing left, it gives back what it took.
         let call = if is_call { Some(CallLease::within(self, calls_max)?) } else { None };
-        self.allowance().take(now, demand).then_some(Allotment(call))
+        self.allowance().take(now, demand).then_some(Acquired(call))
     }
 }
 
 /// The part of a back end's headroom that was taken: one call, if a call was demanded.
 #[must_use = "a call that is not kept is given back"]
-pub(crate) struct Allotment(pub(crate) Option<CallLease>);
+pub(crate) struct Acquired(pub(crate) Option<CallLease>);
 
 #[cfg(test)]
 mod tests;

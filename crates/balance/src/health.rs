@@ -5,7 +5,7 @@
 //! state machine [`Liveness`], fed with probes and with what becomes of requests. Whether it has
 //! asked for a pause by the Retry-After of a 503 is a time (RFC 3261 §21.5.4: one "SHOULD NOT
 //! forward any other requests to that server for the duration specified"). What it is there for is
-//! its [`Duty`]. New calls it gets if nothing speaks against it; requests of calls that it holds it
+//! its [`AdminState`]. New calls it gets if nothing speaks against it; requests of calls that it holds it
 //! gets in any case.
 //!
 //! The thresholds `fall` and `rise` are those of HAProxy's health checks.
@@ -25,7 +25,7 @@ pub(crate) use liveness::Liveness;
 
 /// What a back end is there for, as its operators want it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duty {
+pub enum AdminState {
     /// To take calls.
     InService,
     /// To finish what it holds: it is given no new calls.
@@ -36,7 +36,7 @@ pub enum Duty {
     Removed,
 }
 
-impl Duty {
+impl AdminState {
     const ALL: [Self; 4] = [Self::InService, Self::Draining, Self::Maintenance, Self::Removed];
 }
 
@@ -56,11 +56,11 @@ pub enum State {
     Spared,
     /// It does not answer, or its host name has no address.
     Down,
-    /// [`Duty::Draining`].
+    /// [`AdminState::Draining`].
     Draining,
-    /// [`Duty::Maintenance`].
+    /// [`AdminState::Maintenance`].
     Maintenance,
-    /// [`Duty::Removed`].
+    /// [`AdminState::Removed`].
     Removed,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Health {
     /// Until when it wants no new requests.
     busy_until: AtomicU64,
     /// The duty in the last two bits, and since when.
-    duty: AtomicU64,
+    admin_state: AtomicU64,
     slow_start: AtomicU64,
     /// When it was last taken down.
     fell_at: AtomicU64,
@@ -133,7 +133,8 @@ impl Health {
     /// Whether it may be given new calls.
     pub fn takes_calls(&self, now: Timestamp) -> bool {
         // Of one that is excluded nothing more is asked than whether it is spared.
-        (self.is_clear(now) || self.is_spared.load(Relaxed)) && self.duty().0 == Duty::InService
+        (self.is_clear(now) || self.is_spared.load(Relaxed))
+            && self.admin_state().0 == AdminState::InService
     }
 
     /// Returns whether no failure of its own excludes it.
@@ -149,7 +150,7 @@ impl Health {
     }
 
     /// Requests have shown what excludes it.
-    pub fn note_excluded(&self, now: Timestamp) {
+    pub fn record_excluded(&self, now: Timestamp) {
         self.excluded_at.store(now.as_nanos(), Relaxed);
     }
 
@@ -171,23 +172,23 @@ impl Health {
     pub fn returns_at(&self) -> Option<Timestamp> {
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));
         let up_at = self.liveness().up_by_itself_at()?;
-        (self.duty().0 == Duty::InService).then(|| up_at.max(busy_until))
+        (self.admin_state().0 == AdminState::InService).then(|| up_at.max(busy_until))
     }
 
-    pub fn duty(&self) -> (Duty, Timestamp) {
-        let word = self.duty.load(Relaxed);
-        (Duty::ALL[(word & 3) as usize], Timestamp::from_nanos(word >> 2))
+    pub fn admin_state(&self) -> (AdminState, Timestamp) {
+        let word = self.admin_state.load(Relaxed);
+        (AdminState::ALL[(word & 3) as usize], Timestamp::from_nanos(word >> 2))
     }
 
     /// Gives it a duty, and returns the one before. It keeps what it has since when, if it has that
     /// already. What comes back from maintenance is taken for up.
-    pub fn set_duty(&self, now: Timestamp, duty: Duty) -> Duty {
-        let (before, _) = self.duty();
-        if before == duty {
+    pub fn set_admin_state(&self, now: Timestamp, admin_state: AdminState) -> AdminState {
+        let (before, _) = self.admin_state();
+        if before == admin_state {
             return before;
         }
-        self.duty.store(now.as_nanos() << 2 | duty as u64, Relaxed);
-        if before == Duty::Maintenance {
+        self.admin_state.store(now.as_nanos() << 2 | admin_state as u64, Relaxed);
+        if before == AdminState::Maintenance {
             self.forget();
         }
         before
@@ -212,7 +213,7 @@ impl Health {
 
     /// Lets something happen to the state machine, unless the back end is in maintenance.
     pub fn change(&self, now: Timestamp, next: impl Fn(Liveness) -> Liveness) {
-        if self.duty().0 == Duty::Maintenance {
+        if self.admin_state().0 == AdminState::Maintenance {
             return;
         }
         let step = |word| {
@@ -267,23 +268,27 @@ impl Health {
     }
 
     fn state_since(&self, now: Timestamp) -> (State, Timestamp) {
-        let (duty, since) = self.duty();
+        let (admin_state, since) = self.admin_state();
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));
         let liveness = self.liveness();
-        match duty {
-            Duty::Draining => (State::Draining, since),
-            Duty::Maintenance => (State::Maintenance, since),
-            Duty::Removed => (State::Removed, since),
-            Duty::InService if self.is_spared() && !self.is_clear(now) => {
+        match admin_state {
+            AdminState::Draining => (State::Draining, since),
+            AdminState::Maintenance => (State::Maintenance, since),
+            AdminState::Removed => (State::Removed, since),
+            AdminState::InService if self.is_spared() && !self.is_clear(now) => {
                 (State::Spared, Timestamp::from_nanos(self.excluded_at.load(Relaxed)))
             }
-            Duty::InService if !liveness.is_up(now) => {
+            AdminState::InService if !liveness.is_up(now) => {
                 (State::Down, Timestamp::from_nanos(self.fell_at.load(Relaxed)))
             }
-            Duty::InService if busy_until > now => (State::Busy, now),
-            Duty::InService if liveness.is_suspect() => (State::Suspect, self.returned_at(now)),
-            Duty::InService if self.share(now) < 1000 => (State::SlowStart, self.returned_at(now)),
-            Duty::InService => (State::Up, self.returned_at(now)),
+            AdminState::InService if busy_until > now => (State::Busy, now),
+            AdminState::InService if liveness.is_suspect() => {
+                (State::Suspect, self.returned_at(now))
+            }
+            AdminState::InService if self.share(now) < 1000 => {
+                (State::SlowStart, self.returned_at(now))
+            }
+            AdminState::InService => (State::Up, self.returned_at(now)),
         }
     }
 
@@ -298,7 +303,7 @@ impl Health {
 
     /// Since when it may be given calls; zero if it always could.
     fn returned_at(&self, now: Timestamp) -> Timestamp {
-        let (_, in_service) = self.duty();
+        let (_, in_service) = self.admin_state();
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));
         let busy_until = if busy_until <= now { busy_until } else { Timestamp::ZERO };
         self.liveness().up_since(now).max(in_service).max(busy_until)

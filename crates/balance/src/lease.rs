@@ -6,10 +6,10 @@ use std::sync::Arc;
 use tidegate_world::Timestamp;
 
 use crate::response_time::{Waiting, Watch};
-use crate::work::Weighs;
+use crate::work::LeaseKind;
 use crate::{Backend, Work};
 
-const CALL: Weighs = Weighs { calls: 1, transactions: 0, work: 0 };
+const CALL: LeaseKind = LeaseKind { calls: 1, transactions: 0, work: 0 };
 
 /// A call counted at a back end until the lease is dropped, on whatever path and from whatever thread.
 #[must_use = "a lease that is dropped at once counts nothing"]
@@ -77,8 +77,8 @@ impl TransactionLease {
     }
 }
 
-fn weighs(work: u32) -> Weighs {
-    Weighs { calls: 0, transactions: 1, work }
+fn weighs(work: u32) -> LeaseKind {
+    LeaseKind { calls: 0, transactions: 1, work }
 }
 
 impl Drop for TransactionLease {

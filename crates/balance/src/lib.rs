@@ -35,17 +35,17 @@
 //! sessions of any kind. `examples/workers.rs` balances jobs over worker threads.
 
 mod backend;
+mod backend_registry;
 mod budget;
 mod cost_ratio;
+mod endpoint;
 mod finals;
-mod fleet;
 mod group;
 mod hashing;
 mod headroom;
 mod health;
 mod lease;
 pub mod limit;
-mod location;
 mod peak;
 mod picker;
 mod policy;
@@ -57,14 +57,14 @@ mod service;
 mod work;
 
 pub use backend::{Backend, UNTIL_PROBED};
+pub use backend_registry::{BackendRegistry, BackendSpec, PoolSpec};
 pub use budget::RetryBudget;
-pub use fleet::{Fleet, Muster, Post};
+pub use endpoint::{AddressGeneration, Endpoint, EndpointAddress, GENERATIONS_MAX, Lookups, Named};
 pub use hashing::fnv1a;
-pub use health::{COUNT_MAX, Duty, Parties, Sources, State};
+pub use health::{AdminState, COUNT_MAX, Parties, Sources, State};
 pub use lease::{CallLease, TransactionLease};
 pub use limit::{Demand, Learning, Limits};
-pub use location::{Location, Lookups, Named, PLACES_MAX, Place, Site};
-pub use picker::{Assigned, Picker, Unassigned};
+pub use picker::{Assignment, NoBackend, Picker};
 pub use policy::{Key, Policy};
 pub use pool::Pool;
 pub use registry::{Entry, Param, Values, Wrong};

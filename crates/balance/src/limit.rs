@@ -50,7 +50,7 @@ pub(crate) struct Allowance {
     /// Zero for any number.
     calls_max: AtomicU64,
     /// The rate that is configured; infinite for none.
-    cps_max: Real,
+    cps_max: AtomicF64,
     /// The lower of that and the one that is learned.
     gcra: Gcra,
     learned: Learned,
@@ -58,9 +58,9 @@ pub(crate) struct Allowance {
 
 /// A number that threads share.
 #[derive(Debug)]
-pub(crate) struct Real(AtomicU64);
+pub(crate) struct AtomicF64(AtomicU64);
 
-impl Real {
+impl AtomicF64 {
     pub(crate) fn new(value: f64) -> Self {
         Self(AtomicU64::new(value.to_bits()))
     }
@@ -74,7 +74,7 @@ impl Real {
     }
 }
 
-impl Default for Real {
+impl Default for AtomicF64 {
     fn default() -> Self {
         Self::new(f64::INFINITY)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_world::{Stream, Timestamp};
 
 use crate::group::Groups;
-use crate::headroom::Allotment;
+use crate::headroom::Acquired;
 use crate::policy::{Candidates, Choose, hash, peak_ewma, tlwl};
 use crate::registry::Values;
 use crate::response_time::Watch;
@@ -18,7 +18,7 @@ const TRIES: usize = 8;
 /// A back end that was given a request, and what it holds of that.
 #[derive(Debug)]
 #[must_use = "a call that is not kept is given back"]
-pub struct Assigned {
+pub struct Assignment {
     /// Its place in the pool.
     pub index: usize,
     /// The call, if one was demanded.
@@ -27,7 +27,7 @@ pub struct Assigned {
 
 /// Why a request was given to nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unassigned {
+pub enum NoBackend {
     /// Nobody is up.
     Down,
     /// Nobody of those that are up has headroom.
@@ -123,7 +123,7 @@ impl Picker {
         may_have: impl Fn(usize, &Backend) -> bool,
     ) -> Option<usize> {
         let picked = self.choose(now, key, may_have)?;
-        self.backend(picked).note_assigned(now);
+        self.backend(picked).record_assigned(now);
         Some(picked)
     }
 
@@ -138,19 +138,19 @@ impl Picker {
         key: u64,
         demand: Demand,
         may_have: impl Fn(usize, &Backend) -> bool,
-    ) -> Result<Assigned, Unassigned> {
+    ) -> Result<Assignment, NoBackend> {
         let has_headroom =
             |i: usize, backend: &Backend| may_have(i, backend) && backend.has_headroom(now, demand);
         for _ in 0..TRIES {
             let Some(index) = self.choose(now, key, has_headroom) else { break };
-            if let Some(Allotment(call)) = self.backend(index).allot(now, demand) {
-                self.backend(index).note_assigned(now);
-                return Ok(Assigned { index, call });
+            if let Some(Acquired(call)) = self.backend(index).try_acquire(now, demand) {
+                self.backend(index).record_assigned(now);
+                return Ok(Assignment { index, call });
             }
         }
         let mut backends = self.pool.backends().iter().enumerate();
         let is_any_up = backends.any(|(i, backend)| backend.is_up(now) && may_have(i, backend));
-        Err(if is_any_up { Unassigned::Full } else { Unassigned::Down })
+        Err(if is_any_up { NoBackend::Full } else { NoBackend::Down })
     }
 
     /// Takes what is demanded of the back end at `index`, which had the request's like before. It
@@ -163,13 +163,13 @@ impl Picker {
         now: Timestamp,
         index: usize,
         demand: Demand,
-    ) -> Result<Assigned, Unassigned> {
+    ) -> Result<Assignment, NoBackend> {
         let backend = self.backend(index);
         if !backend.is_up(now) {
-            return Err(Unassigned::Down);
+            return Err(NoBackend::Down);
         }
-        let Allotment(call) = backend.allot(now, demand).ok_or(Unassigned::Full)?;
-        Ok(Assigned { index, call })
+        let Acquired(call) = backend.try_acquire(now, demand).ok_or(NoBackend::Full)?;
+        Ok(Assignment { index, call })
     }
 
     fn choose(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_world::Timestamp;
 
-use crate::{Backend, Demand, Location, Service, Sources};
+use crate::{Backend, Demand, Endpoint, Service, Sources};
 
 /// A pool of back ends; a clone is another handle on the same counts.
 #[derive(Clone, Debug)]
@@ -26,11 +26,11 @@ impl Pool {
     /// A pool of back ends given by name, location and weight, in this order.
     pub fn located<'a>(
         name: &str,
-        backends: impl IntoIterator<Item = (&'a str, Location, u32)>,
+        backends: impl IntoIterator<Item = (&'a str, Endpoint, u32)>,
     ) -> Self {
         let backends = backends
             .into_iter()
-            .map(|(name, location, weight)| Arc::new(Backend::new(name, location, weight)))
+            .map(|(name, endpoint, weight)| Arc::new(Backend::new(name, endpoint, weight)))
             .collect();
         Self::of(name, backends)
     }

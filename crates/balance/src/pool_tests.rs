@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Duty, Pool, State, UNTIL_PROBED};
+use crate::{AdminState, Pool, State, UNTIL_PROBED};
 
 const SHARE: f64 = 0.5;
 const PAUSE: Duration = Duration::from_secs(5);
@@ -24,7 +24,7 @@ fn exclude(pool: &Pool, at_ms: u64, which: &[usize], pause: Duration) {
     for (i, ms) in which.iter().zip(at_ms..) {
         let backend = &pool.backends()[*i];
         backend.on_failed(at(ms), pause);
-        backend.note_excluded(at(ms));
+        backend.record_excluded(at(ms));
         pool.spare(at(ms), SHARE, true);
     }
 }
@@ -83,7 +83,7 @@ fn probes_may_exclude_all_and_are_believed_before_requests() {
 fn who_is_out_of_service_is_neither_counted_nor_spared() {
     use State::{Draining, Spared};
     let pool = pool(2);
-    pool.backends()[1].set_duty(at(0), Duty::Draining);
+    pool.backends()[1].set_admin_state(at(0), AdminState::Draining);
     exclude(&pool, 0, &[1, 0], PAUSE);
     assert_eq!(states(&pool, at(2)), [Spared, Draining]);
     assert!(!pool.backends()[1].is_up(at(2)));

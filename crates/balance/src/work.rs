@@ -38,7 +38,7 @@ impl Work {
 
 /// What a lease counts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Weighs {
+pub(crate) struct LeaseKind {
     pub(crate) calls: u32,
     pub(crate) transactions: u32,
     /// In hundredths of a BYE.

@@ -47,7 +47,7 @@ pub enum Release {
 
 /// The order in which the queue is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum QueueOrder {
     /// The piece that has waited longest is first.
     Fifo,
     /// The newest piece is first: its caller is the most likely to be still there.
@@ -63,7 +63,7 @@ pub struct QueueControl {
     /// The way in which the queue is emptied.
     pub release: Release,
     /// The order in which the queue is served.
-    pub order: Order,
+    pub order: QueueOrder,
     /// The longest wait: a session that has waited longer is rejected when its turn comes.
     pub wait_max: Option<Duration>,
 }
@@ -91,7 +91,7 @@ impl Control {
         queue: QueueControl {
             waiting_max: usize::MAX,
             release: Release::Open,
-            order: Order::Fifo,
+            order: QueueOrder::Fifo,
             wait_max: None,
         },
         rank_floor: 0.0,

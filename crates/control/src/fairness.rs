@@ -67,7 +67,7 @@ pub struct Source(Slot);
 
 /// The decision on a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
+pub enum FairnessDecision {
     /// It passes.
     Yes,
     /// It does not pass: its source has used up its share.
@@ -189,7 +189,13 @@ impl Fairness {
 
     /// Decides whether a piece of a source's work passes. The throttle would let the share `share`,
     /// 0 to 1, of all work pass; `let_pass` says whether it lets this piece pass.
-    pub fn judge(&mut self, now: Timestamp, source: Source, share: f64, let_pass: bool) -> Pass {
+    pub fn decide_waiting(
+        &mut self,
+        now: Timestamp,
+        source: Source,
+        share: f64,
+        let_pass: bool,
+    ) -> FairnessDecision {
         self.advance(now);
         let (level, room) = (self.level(share), self.credit_max(share));
         self.credit = (self.credit + f64::from(u8::from(let_pass))).min(room);
@@ -200,15 +206,15 @@ impl Fairness {
         account.fill(now, level);
         // The piece that is judged now is already in the count.
         let pass = if share <= 0.0 {
-            Pass::No
+            FairnessDecision::No
         } else if (account.count - 1.0) / watched_s <= level {
-            if self.credit > -room { Pass::Yes } else { Pass::No }
+            if self.credit > -room { FairnessDecision::Yes } else { FairnessDecision::No }
         } else if self.credit >= room || (self.credit >= 1.0 && account.tokens >= ONE) {
-            Pass::Yes
+            FairnessDecision::Yes
         } else {
-            Pass::OverShare
+            FairnessDecision::OverShare
         };
-        if pass == Pass::Yes {
+        if pass == FairnessDecision::Yes {
             self.credit -= 1.0;
             account.tokens = (account.tokens - 1.0).max(0.0);
         }

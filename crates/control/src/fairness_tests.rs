@@ -76,11 +76,11 @@ impl Run {
             let source = fairness.on_arrival(now, index as u128, 1);
             let let_pass = throttle.passes(now, self.allowance, 0);
             let share = self.allowance.fraction(throttle.arrival_rate());
-            let pass = fairness.judge(now, source, share, let_pass);
+            let pass = fairness.decide_waiting(now, source, share, let_pass);
             passed.let_pass += f64::from(u8::from(let_pass));
             let counts = if at_s >= self.counted_from_s { one } else { 0.0 };
             passed.offered[index] += counts;
-            if pass == Pass::Yes {
+            if pass == FairnessDecision::Yes {
                 passed.all += 1.0;
                 passed.rates[index] += counts;
             }
@@ -156,8 +156,8 @@ fn a_sudden_flood_costs_the_others_nothing_they_notice() {
         let mut offer = |source: usize| {
             let slot = fairness.on_arrival(now, source as u128, 1);
             let let_pass = throttle.passes(now, Allowance::Fraction(share), 0);
-            let pass = fairness.judge(now, slot, share, let_pass);
-            passed[source] += u32::from(floods && pass == Pass::Yes);
+            let pass = fairness.decide_waiting(now, slot, share, let_pass);
+            passed[source] += u32::from(floods && pass == FairnessDecision::Yes);
         };
         if tick % 100 == 0 {
             offer(0);
@@ -221,9 +221,9 @@ fn a_trunk_of_many_users_has_the_share_of_as_many() {
             let weight = if is_trunk { weight } else { 1 };
             let source = fairness.on_arrival(now, u128::from(is_trunk), weight);
             let let_pass = throttle.passes(now, Allowance::Fraction(share), 0);
-            let pass = fairness.judge(now, source, share, let_pass);
+            let pass = fairness.decide_waiting(now, source, share, let_pass);
             // The last second of four.
-            if tick >= 7_500 && pass == Pass::Yes {
+            if tick >= 7_500 && pass == FairnessDecision::Yes {
                 passed[usize::from(is_trunk)] += 1;
             }
         }

@@ -1,7 +1,7 @@
 //! The gate: keeps the signals, runs the law, and judges new work.
 
+mod admission;
 mod figures;
-mod judging;
 
 use std::fmt;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct Gate {
     /// One throttle for each that the scheme needs.
     throttles: Vec<Throttle>,
     /// The rate of new work that is judged, by bucket.
-    judged: [ArrivalRate; BUCKETS],
+    decided: [ArrivalRate; BUCKETS],
     /// Random ranks for work without a fingerprint.
     ranks: Stream,
     sources: Sources,
@@ -50,7 +50,7 @@ impl Gate {
             signals: Signals { sessions: Sessions::new(settings.sessions), ..Signals::default() },
             control: Control::OPEN,
             throttles: throttles(&settings, Purpose::Throttle, seed, element),
-            judged: Default::default(),
+            decided: Default::default(),
             ranks: seed.stream(Purpose::Rank, element),
             sources: Sources::new(&settings.sources, seed, element),
             shadow: None,

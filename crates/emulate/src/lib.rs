@@ -82,7 +82,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_world::{
-    CloseCause, Connect, ConnectionId, Core, Counter, Crossing, Failure, Flow, Load, Query,
+    CloseCause, Connect, ConnectionId, Core, Counter, Failure, Flow, Handoff, Load, Query,
     QueryAnswer, QueryId, Received, Shedding, Timestamp, Transmit, Work,
 };
 
@@ -122,7 +122,7 @@ pub struct Host<C> {
     reached: Timestamp,
     reading_due: Timestamp,
     transmits: Held<Transmit>,
-    crossings: Held<Crossing>,
+    handoffs: Held<Handoff>,
     closes: Held<ConnectionId>,
 }
 
@@ -151,7 +151,7 @@ impl<C: Core> Host<C> {
             reached: Timestamp::ZERO,
             reading_due: Timestamp::ZERO,
             transmits: Held::new(settings.cores == 1),
-            crossings: Held::new(settings.cores == 1),
+            handoffs: Held::new(settings.cores == 1),
             closes: Held::new(true),
         }
     }
@@ -290,8 +290,8 @@ impl<C: Core> Host<C> {
         while let Some(transmit) = self.core.poll_transmit() {
             self.transmits.push(release, transmit);
         }
-        while let Some(crossing) = self.core.poll_crossing() {
-            self.crossings.push(release, crossing);
+        while let Some(handoff) = self.core.poll_handoff() {
+            self.handoffs.push(release, handoff);
         }
         while let Some(id) = self.core.poll_close() {
             // One that is closed is sent all that was handed out on it before.
@@ -304,13 +304,13 @@ impl<C: Core> Host<C> {
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core> Core for Host<C> {
     fn offer(&mut self, now: Timestamp, received: Received) {
-        let on_time = received.crossed == 0 && self.catches_up;
+        let on_time = received.handoffs == 0 && self.catches_up;
         let arrived = if on_time { received.arrived.min(now) } else { now };
         // No further than the arrival: others that came before `now` may be read next.
         self.advance(arrived);
         // What another shard hands over has passed its gate.
         let source = received.flow.remote.ip();
-        if received.crossed == 0 && self.shedding.drops(source, &received.bytes) {
+        if received.handoffs == 0 && self.shedding.drops(source, &received.bytes) {
             self.filtered.add(1);
         } else if self.buffers.push(arrived, received) {
             self.advance(arrived);
@@ -362,9 +362,9 @@ impl<C: Core> Core for Host<C> {
         }
     }
 
-    fn on_order(&mut self, now: Timestamp, order: &[u8]) {
+    fn on_command(&mut self, now: Timestamp, command: &[u8]) {
         self.advance(now);
-        self.give(now, |core, now| core.on_order(now, order));
+        self.give(now, |core, now| core.on_command(now, command));
         self.advance(now);
     }
 
@@ -384,8 +384,8 @@ impl<C: Core> Core for Host<C> {
         self.transmits.pop(self.reached)
     }
 
-    fn poll_crossing(&mut self) -> Option<Crossing> {
-        self.crossings.pop(self.reached)
+    fn poll_handoff(&mut self) -> Option<Handoff> {
+        self.handoffs.pop(self.reached)
     }
 
     /// At once: to ask costs nothing, and an answer is no packet.
@@ -413,14 +413,14 @@ impl<C: Core> Core for Host<C> {
     }
 
     fn poll_timeout(&self) -> Option<Timestamp> {
-        let release = earlier(self.transmits.next(), self.crossings.next());
+        let release = earlier(self.transmits.next(), self.handoffs.next());
         let release = earlier(release, self.closes.next());
         earlier(earlier(self.core.poll_timeout(), self.next_step()), release)
     }
 
     fn is_drained(&self) -> bool {
         let held =
-            !(self.transmits.is_empty() && self.crossings.is_empty() && self.closes.is_empty());
+            !(self.transmits.is_empty() && self.handoffs.is_empty() && self.closes.is_empty());
         self.core.is_drained() && self.buffers.is_empty() && !held
     }
 }

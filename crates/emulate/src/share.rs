@@ -51,26 +51,26 @@ mod tests {
     fn steps(steps: usize, offer: u64, serve: u64) -> (String, [u64; 2]) {
         let mut share = Share::default();
         let mut had = [0; 2];
-        let mut order = String::new();
+        let mut command = String::new();
         for _ in 0..steps {
             if share.is_service_due() {
                 share.served(Duration::from_nanos(serve));
                 had[1] += serve;
-                order.push('s');
+                command.push('s');
             } else {
                 share.offered(Duration::from_nanos(offer));
                 had[0] += offer;
-                order.push('o');
+                command.push('o');
             }
         }
-        (order, had)
+        (command, had)
     }
 
     #[test]
     fn equal_costs_take_turns_of_a_burst() {
-        let (order, _) = steps(256, 5, 5);
+        let (command, _) = steps(256, 5, 5);
         let turn = "o".repeat(64) + &"s".repeat(64);
-        assert_eq!(order, turn.repeat(2));
+        assert_eq!(command, turn.repeat(2));
     }
 
     #[test]

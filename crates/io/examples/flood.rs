@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use tidegate_io::{Clock, Counters, Crossings, Drive, Limits, Listen, Shard, Stop, open};
+use tidegate_io::{Clock, Counters, Drive, Handoffs, Limits, Listen, Shard, Stop, open};
 use tidegate_world::{Core, Failure, Flow, Pool, Received, Timestamp, Transmit};
 
 const USAGE: &str =
@@ -93,9 +93,9 @@ fn flood(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let clock = Clock::start();
     let mut drive = Drive::new(Shard {
         clock,
-        limits: Limits { coalesce: SLACK, trains: false, ..Limits::default() },
+        limits: Limits { coalesce: SLACK, gso: false, ..Limits::default() },
         listeners: vec![group.listener(0)],
-        crossings: Crossings::alone()?,
+        handoffs: Handoffs::alone()?,
         counters: Arc::clone(&counters),
         stop: stop.clone(),
         pool: pool.clone(),

@@ -163,7 +163,7 @@ struct Reader {
 impl Reader {
     fn new(group: &Group) -> Self {
         let pool = Pool::new();
-        let (inbox, outbox) = (Inbox::new(&pool), Outbox::without_trains());
+        let (inbox, outbox) = (Inbox::new(&pool), Outbox::without_gso());
         Self { listener: group.listener(0), inbox, outbox, pool, overflow: 0 }
     }
 

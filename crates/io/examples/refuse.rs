@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tidegate_io::{Clock, Counters, Crossings, Drive, Limits, Listen, Shard, Stop, open};
+use tidegate_io::{Clock, Counters, Drive, Handoffs, Limits, Listen, Shard, Stop, open};
 use tidegate_world::{Core, Failure, Pool, Received, Timestamp, Transmit};
 
 const USAGE: &str = "usage: refuse --listen ADDR [--coalesce MICROSECONDS]";
@@ -82,9 +82,9 @@ fn refuse(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let pool = Pool::new();
     let mut drive = Drive::new(Shard {
         clock: Clock::start(),
-        limits: Limits { coalesce: arguments.coalesce, trains: false, ..Limits::default() },
+        limits: Limits { coalesce: arguments.coalesce, gso: false, ..Limits::default() },
         listeners: vec![group.listener(0)],
-        crossings: Crossings::alone()?,
+        handoffs: Handoffs::alone()?,
         counters: Arc::clone(&counters),
         stop,
         pool: pool.clone(),

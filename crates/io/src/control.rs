@@ -73,7 +73,7 @@ impl Control {
 
 /// The control messages of one datagram.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Notes {
+pub(crate) struct ControlMessages {
     /// Time at which the kernel received the datagram: CLOCK_REALTIME, since 1970.
     pub(crate) stamp: Option<Duration>,
     /// Datagrams the socket had dropped by then, modulo 2^32; `None` before the first drop.
@@ -86,7 +86,7 @@ pub(crate) struct Notes {
     pub(crate) offender: Option<IpAddr>,
 }
 
-impl Notes {
+impl ControlMessages {
     /// Reads the control messages of a received header.
     ///
     /// # Safety
@@ -157,7 +157,7 @@ fn since_1970(stamp: timespec) -> Duration {
 mod tests {
     use super::*;
 
-    fn read_back(source: IpAddr) -> Notes {
+    fn read_back(source: IpAddr) -> ControlMessages {
         let mut control = Control::empty();
         let len = control.leave_from(source);
         // SAFETY: zero is valid for every field of a `msghdr`.
@@ -165,7 +165,7 @@ mod tests {
         header.msg_control = control.0.as_mut_ptr().cast();
         header.msg_controllen = len as _;
         // SAFETY: the room outlives the call, and `leave_from` filled `len` bytes of it.
-        unsafe { Notes::read(&header) }
+        unsafe { ControlMessages::read(&header) }
     }
 
     #[test]

@@ -56,9 +56,9 @@ counters! {
     /// Bytes sent, without UDP and IP headers.
     sent_bytes,
     /// Trains sent: several datagrams to one destination, passed to the kernel as one.
-    sent_trains,
+    sent_gso_batches,
     /// Datagrams sent in trains; included in those sent.
-    sent_in_trains,
+    sent_in_gso_batches,
     /// Bytes of white space added to datagrams so that they could join a train; included in those
     /// sent.
     sent_padding,
@@ -77,11 +77,11 @@ counters! {
     /// Failures not passed to the core because too many came at once.
     failures_lost,
     /// Messages handed to other shards.
-    crossed_out,
+    handoffs_out,
     /// Messages taken over from other shards.
-    crossed_in,
+    handoffs_in,
     /// Messages lost because the other shard's queue was full or the shard does not exist.
-    crossings_lost,
+    handoffs_lost,
     /// Queries of the core that were sent to a resolver or store.
     queries,
     /// Queries of the core for which there was no room, or no resolver or store.
@@ -97,7 +97,7 @@ counters! {
     /// Turns in which the INVITE sockets reached their limit.
     limited_invites,
     /// Turns in which handoffs reached their limit.
-    limited_crossings,
+    limited_handoffs,
     /// Turns whose quantum of service ended while messages waited.
     limited_service,
     /// Wakes from waiting for datagrams, other shards or timers.

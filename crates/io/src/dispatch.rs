@@ -26,9 +26,9 @@ pub struct Dispatch {
 impl Dispatch {
     /// A sender by the ordinary sockets of `listeners`.
     pub(crate) fn new(listeners: Rc<[Listener]>, counters: Arc<Counters>, limits: &Limits) -> Self {
-        let outbox = match limits.trains {
+        let outbox = match limits.gso {
             true => Outbox::with_padding(limits.padding),
-            false => Outbox::without_trains(),
+            false => Outbox::without_gso(),
         };
         let failures = VecDeque::with_capacity(FAILURES_MAX);
         let wait = limits.send_wait;
@@ -87,8 +87,8 @@ impl Dispatch {
         *saw_report |= flushed.saw_report;
         counters.sent.add(flushed.sent);
         counters.sent_bytes.add(flushed.bytes);
-        counters.sent_trains.add(flushed.trains);
-        counters.sent_in_trains.add(flushed.in_trains);
+        counters.sent_gso_batches.add(flushed.gso_batches);
+        counters.sent_in_gso_batches.add(flushed.in_gso_batches);
         counters.sent_padding.add(flushed.padding);
         counters.send_full.add(flushed.full);
     }

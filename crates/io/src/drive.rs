@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use tidegate_world::{Core, Counter, Pool, Shedding, Timestamp};
 
+use crate::commands::{CommandReceiver, CommandSender};
 use crate::draining::{Draining, Summary};
 use crate::load::Readings;
 use crate::machine::{Kind, Machine, Outlet, Ready};
-use crate::orders::{Inbox, Orders};
-use crate::resolver::{Desk, Resolver};
+use crate::resolver::{Resolver, ResolverHandle};
 use crate::sockets::Sockets;
-use crate::stop::Party;
+use crate::stop::ShutdownBarrier;
 use crate::stores::Stores;
-use crate::{Clock, Counters, Crossings, Limits, Listener, Pauses, Stop};
+use crate::{Clock, Counters, Handoffs, Limits, Listener, Pauses, Stop};
 
 /// Maximum time that drops stay uncounted if no later datagram reveals them.
-const SURVEY_AFTER: Duration = Duration::from_millis(100);
+const DROP_COUNTERS_AFTER: Duration = Duration::from_millis(100);
 
 /// Maximum number of answers passed to a core in one turn.
 const ANSWERS: usize = 16;
@@ -33,7 +33,7 @@ pub struct Shard {
     /// The shard's sockets, for up to 16 listening addresses.
     pub listeners: Vec<Listener>,
     /// The shard's end of the queues between shards.
-    pub crossings: Crossings,
+    pub handoffs: Handoffs,
     /// The shard's counters.
     pub counters: Arc<Counters>,
     /// The handle that asks the shard to stop.
@@ -53,17 +53,17 @@ pub struct Shard {
 pub struct Drive<M = Sockets> {
     machine: M,
     limits: Limits,
-    crossings: Crossings,
+    handoffs: Handoffs,
     counters: Arc<Counters>,
-    party: Party,
-    orders: Inbox,
-    desk: Desk,
+    barrier: ShutdownBarrier,
+    commands: CommandReceiver,
+    resolver: ResolverHandle,
     pool: Pool,
     pauses: Pauses,
     readings: Readings,
     /// The time up to which the shard is accounted as busy or idle.
     accounted: Timestamp,
-    survey_due: Timestamp,
+    drop_counters_due: Timestamp,
     /// The kernel may drop datagrams without a later arrival to reveal it.
     sheds: bool,
     draining: Option<Draining>,
@@ -75,10 +75,10 @@ impl Drive {
     /// # Errors
     /// If a limit is out of bounds, or there are too many listeners.
     pub fn new(shard: Shard) -> io::Result<Self> {
-        let Shard { clock, limits, listeners, crossings, counters, stop, pool } = shard;
+        let Shard { clock, limits, listeners, handoffs, counters, stop, pool } = shard;
         let inlet = Arc::clone(&counters);
         let machine = Sockets::new(clock, listeners, &pool, inlet, &limits)?;
-        Self::on(machine, limits, crossings, counters, &stop, pool)
+        Self::on(machine, limits, handoffs, counters, &stop, pool)
     }
 }
 
@@ -91,7 +91,7 @@ impl<M: Machine> Drive<M> {
     pub fn on(
         machine: M,
         limits: Limits,
-        crossings: Crossings,
+        handoffs: Handoffs,
         counters: Arc<Counters>,
         stop: &Stop,
         pool: Pool,
@@ -99,46 +99,46 @@ impl<M: Machine> Drive<M> {
         limits
             .check()
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
-        let party = stop.join(crossings.waker().clone());
+        let barrier = stop.join(handoffs.waker().clone());
         let now = machine.now();
         Ok(Self {
             pauses: Pauses::new(limits.coalesce, now),
             readings: Readings::start(machine.cpu()),
             accounted: now,
-            survey_due: Timestamp::NEVER,
+            drop_counters_due: Timestamp::NEVER,
             sheds: false,
             draining: None,
             machine,
             limits,
-            crossings,
+            handoffs,
             counters,
-            party,
-            orders: Inbox::closed(),
-            desk: Desk::closed(),
+            barrier,
+            commands: CommandReceiver::closed(),
+            resolver: ResolverHandle::closed(),
             pool,
         })
     }
 
-    /// Returns the driver with a core that receives the commands [given](Orders::give) by this
+    /// Returns the driver with a core that receives the commands [given](CommandSender::give) by this
     /// handle.
     #[must_use]
-    pub fn heeding(self, orders: &Orders) -> Self {
-        Self { orders: orders.join(self.crossings.waker().clone()), ..self }
+    pub fn with_commands(self, commands: &CommandSender) -> Self {
+        Self { commands: commands.join(self.handoffs.waker().clone()), ..self }
     }
 
     /// Returns the driver with a core whose name queries `resolver` answers. Without a resolver
     /// they stay unanswered.
     #[must_use]
-    pub fn asking(self, resolver: &Resolver) -> Self {
-        let waker = self.crossings.waker().clone();
-        Self { desk: self.desk.resolving(resolver, waker), ..self }
+    pub fn with_resolver(self, resolver: &Resolver) -> Self {
+        let waker = self.handoffs.waker().clone();
+        Self { resolver: self.resolver.resolving(resolver, waker), ..self }
     }
 
     /// Returns the driver with a core whose look-ups `stores` answer. Without stores they stay
     /// unanswered.
     #[must_use]
-    pub fn looking_up(mut self, stores: &Stores) -> Self {
-        self.desk.set_stores(stores);
+    pub fn with_stores(mut self, stores: &Stores) -> Self {
+        self.resolver.set_stores(stores);
         self
     }
 
@@ -149,7 +149,7 @@ impl<M: Machine> Drive<M> {
     pub fn run<C: Core>(&mut self, core: &mut C) -> io::Result<Summary> {
         let mut ready = Ready::UNKNOWN;
         loop {
-            if let Some(summary) = self.heed_stop(core) {
+            if let Some(summary) = self.apply_stop(core) {
                 return Ok(self.end(summary));
             }
             let more = self.turn(core, ready)?;
@@ -157,7 +157,7 @@ impl<M: Machine> Drive<M> {
             // the shard.
             if !more
                 && self.draining.is_some()
-                && let Some(summary) = self.heed_stop(core)
+                && let Some(summary) = self.apply_stop(core)
             {
                 return Ok(self.end(summary));
             }
@@ -172,7 +172,7 @@ impl<M: Machine> Drive<M> {
 
     fn end(&mut self, summary: Summary) -> Summary {
         self.machine.flush();
-        self.machine.survey();
+        self.machine.read_drop_counters();
         self.account(self.machine.now(), |c| &c.busy_ns);
         summary
     }
@@ -196,12 +196,12 @@ impl<M: Machine> Drive<M> {
             self.machine.shed(shedding);
         }
         self.machine.begin_turn();
-        if let Some(order) = self.orders.take() {
-            core.on_order(began, &order);
+        if let Some(command) = self.commands.take() {
+            core.on_command(began, &command);
             self.gather(core);
         }
         for _ in 0..ANSWERS {
-            let Some((id, answer)) = self.desk.take() else { break };
+            let Some((id, answer)) = self.resolver.take() else { break };
             core.on_answer(began, id, answer);
             self.gather(core);
         }
@@ -224,7 +224,7 @@ impl<M: Machine> Drive<M> {
             core.handle_timeout(now);
             self.gather(core);
         }
-        more |= self.take_crossings(core);
+        more |= self.take_handoffs(core);
         let invites = self.receive(core, Kind::Invite, ready, self.limits.invites)?;
         if invites == self.limits.invites {
             self.counters.limited_invites.add(1);
@@ -239,8 +239,8 @@ impl<M: Machine> Drive<M> {
         let now = self.machine.now();
         let received = responses + ordinary + invites;
         self.pauses.on_received(now, received);
-        if (received > 0 || self.sheds) && self.survey_due == Timestamp::NEVER {
-            self.survey_due = now + SURVEY_AFTER;
+        if (received > 0 || self.sheds) && self.drop_counters_due == Timestamp::NEVER {
+            self.drop_counters_due = now + DROP_COUNTERS_AFTER;
         }
         more |= self.serve(core, now, now.since(began));
         self.machine.flush();
@@ -254,10 +254,10 @@ impl<M: Machine> Drive<M> {
         ready: Ready,
         limit: usize,
     ) -> io::Result<usize> {
-        let Self { machine, crossings, desk, counters, .. } = self;
+        let Self { machine, handoffs, resolver, counters, .. } = self;
         machine.receive(kind, ready, limit, |outlet, now, received| {
             core.offer(now, received);
-            gather(core, outlet, crossings, desk, counters);
+            gather(core, outlet, handoffs, resolver, counters);
         })
     }
 
@@ -274,24 +274,24 @@ impl<M: Machine> Drive<M> {
             core.on_failed(now, failure);
             self.gather(core);
         }
-        let Self { machine, crossings, desk, counters, limits, .. } = self;
+        let Self { machine, handoffs, resolver, counters, limits, .. } = self;
         machine.reports(ready, limits.reports, |outlet, failure| {
             core.on_failed(now, failure);
-            gather(core, outlet, crossings, desk, counters);
+            gather(core, outlet, handoffs, resolver, counters);
         })
     }
 
-    fn take_crossings<C: Core>(&mut self, core: &mut C) -> bool {
-        for taken in 0..self.limits.crossings {
-            let Some(received) = self.crossings.take(&self.pool) else {
-                self.counters.crossed_in.add(taken as u64);
+    fn take_handoffs<C: Core>(&mut self, core: &mut C) -> bool {
+        for taken in 0..self.limits.handoffs {
+            let Some(received) = self.handoffs.take(&self.pool) else {
+                self.counters.handoffs_in.add(taken as u64);
                 return false;
             };
             core.offer(self.machine.now(), received);
             self.gather(core);
         }
-        self.counters.crossed_in.add(self.limits.crossings as u64);
-        self.counters.limited_crossings.add(1);
+        self.counters.handoffs_in.add(self.limits.handoffs as u64);
+        self.counters.limited_handoffs.add(1);
         true
     }
 
@@ -321,8 +321,8 @@ impl<M: Machine> Drive<M> {
     }
 
     fn gather<C: Core>(&mut self, core: &mut C) {
-        let Self { machine, crossings, desk, counters, .. } = self;
-        gather(core, machine.outlet(), crossings, desk, counters);
+        let Self { machine, handoffs, resolver, counters, .. } = self;
+        gather(core, machine.outlet(), handoffs, resolver, counters);
     }
 
     /// Sleeps until a datagram, a wake, `timer`, or another deadline of this shard. Returns the
@@ -330,12 +330,13 @@ impl<M: Machine> Drive<M> {
     fn rest(&mut self, timer: Option<Timestamp>) -> io::Result<Ready> {
         let began = self.machine.now();
         self.account(began, |c| &c.busy_ns);
-        if self.survey_due <= began {
-            self.machine.survey();
-            self.survey_due = if self.sheds { began + SURVEY_AFTER } else { Timestamp::NEVER };
+        if self.drop_counters_due <= began {
+            self.machine.read_drop_counters();
+            self.drop_counters_due =
+                if self.sheds { began + DROP_COUNTERS_AFTER } else { Timestamp::NEVER };
         }
         let drained = self.draining.as_ref().map_or(Timestamp::NEVER, Draining::due);
-        let until = timer.unwrap_or(Timestamp::NEVER).min(self.survey_due).min(drained);
+        let until = timer.unwrap_or(Timestamp::NEVER).min(self.drop_counters_due).min(drained);
         if until <= began {
             return Ok(Ready::UNKNOWN);
         }
@@ -353,12 +354,12 @@ impl<M: Machine> Drive<M> {
     }
 
     fn sleep(&mut self, until: Timestamp, now: Timestamp) -> io::Result<Ready> {
-        let waker = self.crossings.waker();
+        let waker = self.handoffs.waker();
         waker.fall_asleep();
-        let heeded = u32::from(self.draining.is_some());
-        let stopped = self.party.requests() > heeded || self.party.all_drained();
-        let heard = !self.orders.is_empty() || !self.desk.is_empty();
-        if stopped || heard || !self.crossings.is_empty() {
+        let requests_seen = u32::from(self.draining.is_some());
+        let stopped = self.barrier.requests() > requests_seen || self.barrier.all_drained();
+        let heard = !self.commands.is_empty() || !self.resolver.is_empty();
+        if stopped || heard || !self.handoffs.is_empty() {
             waker.get_up(false);
             return Ok(Ready::NONE);
         }
@@ -369,8 +370,8 @@ impl<M: Machine> Drive<M> {
     }
 
     /// Starts draining the core after the first request to stop. Returns the summary at the end.
-    fn heed_stop<C: Core>(&mut self, core: &mut C) -> Option<Summary> {
-        let requests = self.party.requests();
+    fn apply_stop<C: Core>(&mut self, core: &mut C) -> Option<Summary> {
+        let requests = self.barrier.requests();
         if requests == 0 {
             return None;
         }
@@ -384,9 +385,9 @@ impl<M: Machine> Drive<M> {
             self.gather(core);
         }
         self.draining = Some(draining);
-        let holds = draining.is_leaving() || !core.is_drained() || !self.crossings.is_empty();
-        self.party.note(holds);
-        draining.ended(now, self.party.all_drained(), requests > 1)
+        let holds = draining.is_leaving() || !core.is_drained() || !self.handoffs.is_empty();
+        self.barrier.note(holds);
+        draining.ended(now, self.barrier.all_drained(), requests > 1)
     }
 
     /// Accounts the time up to `now` to `counter`.
@@ -401,19 +402,19 @@ impl<M: Machine> Drive<M> {
 fn gather<C: Core>(
     core: &mut C,
     outlet: &mut impl Outlet,
-    crossings: &Crossings,
-    desk: &Desk,
+    handoffs: &Handoffs,
+    resolver: &ResolverHandle,
     counters: &Counters,
 ) {
     while let Some(transmit) = core.poll_transmit() {
         outlet.post(transmit);
     }
-    while let Some(crossing) = core.poll_crossing() {
-        let handed = crossings.send(crossing);
-        if handed { &counters.crossed_out } else { &counters.crossings_lost }.add(1);
+    while let Some(handoff) = core.poll_handoff() {
+        let handed = handoffs.send(handoff);
+        if handed { &counters.handoffs_out } else { &counters.handoffs_lost }.add(1);
     }
     while let Some(query) = core.poll_query() {
-        let asked = desk.ask(query);
+        let asked = resolver.ask(query);
         if asked { &counters.queries } else { &counters.queries_lost }.add(1);
     }
 }

@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use tidegate_world::{Cause, QUOTE_MAX};
 
 use crate::address::Address;
-use crate::control::{Control, Notes};
+use crate::control::{Control, ControlMessages};
 use crate::outbox::cause;
 
 /// A datagram that did not arrive, as the network reported.
@@ -70,7 +70,7 @@ impl ErrorQueue {
     }
 
     /// Reads the next entry, and the length of the datagram that it quotes.
-    fn next(&mut self, socket: &UdpSocket) -> io::Result<Option<(Notes, usize)>> {
+    fn next(&mut self, socket: &UdpSocket) -> io::Result<Option<(ControlMessages, usize)>> {
         // SAFETY: zero is valid for every field of a `msghdr`.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_name = (&raw mut self.name).cast();
@@ -89,11 +89,11 @@ impl ErrorQueue {
             return if error.kind() == io::ErrorKind::WouldBlock { Ok(None) } else { Err(error) };
         }
         // SAFETY: the kernel has just filled the control messages of `header`.
-        let notes = unsafe { Notes::read(&header) };
+        let notes = unsafe { ControlMessages::read(&header) };
         Ok(Some((notes, usize::try_from(result).unwrap_or(0))))
     }
 
-    fn report(&self, notes: Notes, quoted: usize) -> Option<Report<'_>> {
+    fn report(&self, notes: ControlMessages, quoted: usize) -> Option<Report<'_>> {
         let entry = notes.report?;
         match entry.ee_origin {
             libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6 => {}

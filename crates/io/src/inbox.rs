@@ -12,7 +12,7 @@ use tidegate_world::{Buffer, LARGE, Pool, SMALL};
 
 use crate::BATCH;
 use crate::address::Address;
-use crate::control::{Control, Notes};
+use crate::control::{Control, ControlMessages};
 
 /// Bytes of a datagram beyond an ordinary buffer.
 const SPILL: usize = LARGE - SMALL;
@@ -145,12 +145,12 @@ impl Inbox {
                 let header = &(*slots).headers[slot];
                 let cut = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
                 let remote = (*slots).names[slot].decode();
-                (header.msg_len as usize, remote, Notes::read(&header.msg_hdr), cut)
+                (header.msg_len as usize, remote, ControlMessages::read(&header.msg_hdr), cut)
             };
             // Only IP sockets are read, so a sender always has an address.
             let Some(remote) = remote else { continue };
             let bytes = self.take_bytes(slot, len);
-            let Notes { stamp, drops, to, report: _, offender: _ } = notes;
+            let ControlMessages { stamp, drops, to, report: _, offender: _ } = notes;
             return Some(Datagram { remote, bytes, stamp, drops, to, cut });
         }
     }

@@ -13,14 +13,14 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use tidegate_io::{Clock, Counters, Crossings, Drive, Limits, Listen, Shard, Stop, open};
+//! use tidegate_io::{Clock, Counters, Handoffs, Drive, Limits, Listen, Shard, Stop, open};
 //! # fn shard(mut core: impl tidegate_world::Core) -> Result<(), Box<dyn std::error::Error>> {
 //! let group = open(&Listen::new("127.0.0.1:5060".parse()?))?;
 //! let mut drive = Drive::new(Shard {
 //!     clock: Clock::start(),
 //!     limits: Limits::default(),
 //!     listeners: vec![group.listener(0)],
-//!     crossings: Crossings::alone()?,
+//!     crossings: Handoffs::alone()?,
 //!     counters: Arc::new(Counters::default()),
 //!     stop: Stop::new(),
 //!     pool: tidegate_world::Pool::new(),
@@ -32,9 +32,9 @@
 
 mod address;
 mod clock;
+mod commands;
 mod control;
 mod counters;
-mod crossings;
 mod dispatch;
 mod draining;
 mod drive;
@@ -42,11 +42,12 @@ mod egress;
 mod error_queue;
 mod gate;
 mod group;
+mod gso;
+mod handoffs;
 mod inbox;
 mod limits;
 mod load;
 mod machine;
-mod orders;
 mod outbox;
 mod pauses;
 mod reception;
@@ -56,24 +57,23 @@ mod sockopt;
 mod steer;
 mod stop;
 mod stores;
-mod train;
 mod unsent;
 mod waker;
 
 pub use clock::{Clock, Stamps};
+pub use commands::{CommandError, CommandSender};
 pub use counters::Counters;
-pub use crossings::Crossings;
 pub use draining::{Ended, Summary};
 pub use drive::{Drive, Shard};
 pub use egress::{NETWORKS_MAX, egress_networks};
 pub use error_queue::{ErrorQueue, Report};
 pub use gate::KernelGate;
 pub use group::{Group, Listen, Listener, OpenError, open};
+pub use handoffs::Handoffs;
 pub use inbox::{Datagram, Inbox};
 pub use limits::{Limits, OutOfBounds};
 pub use load::SAMPLE;
 pub use machine::{Kind, Machine, Outlet, Ready};
-pub use orders::{NotGiven, Orders};
 pub use outbox::{Flushed, Outbox};
 pub use pauses::Pauses;
 pub use resolver::Resolver;

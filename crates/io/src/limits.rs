@@ -14,7 +14,7 @@ pub struct Limits {
     /// reception livelocks: under a flood nothing else would ever be done.
     pub invites: usize,
     /// Messages taken over from other shards, a turn; 1 to 1024, default 64.
-    pub crossings: usize,
+    pub handoffs: usize,
     /// ICMP reports taken from error queues, a turn; 1 to 256, default 32.
     pub reports: usize,
     /// The shortest quantum of service a turn, when messages wait; 10 µs to 10 ms,
@@ -31,7 +31,7 @@ pub struct Limits {
     /// Whether datagrams of one length to one destination leave as one train (`UDP_SEGMENT`);
     /// default `true`. Off for what stands for many: those on one machine receive a train
     /// together, at the socket to which its first datagram is steered.
-    pub trains: bool,
+    pub gso: bool,
     /// How many bytes of white space may be added to a datagram so that it joins a train, where the
     /// core allows it; 0 to 64, default 32.
     pub padding: usize,
@@ -45,12 +45,12 @@ impl Default for Limits {
         Self {
             ordinary: 256,
             invites: 64,
-            crossings: 64,
+            handoffs: 64,
             reports: 32,
             quantum: Duration::from_micros(500),
             coalesce: Duration::from_micros(500),
             send_wait: Duration::from_millis(1),
-            trains: true,
+            gso: true,
             padding: 32,
             drain: Duration::from_secs(30),
         }
@@ -68,7 +68,7 @@ impl Limits {
         for (name, value, least, most) in [
             ("ordinary", self.ordinary as u64, 1, 4096),
             ("invites", self.invites as u64, 1, 1024),
-            ("crossings", self.crossings as u64, 1, 1024),
+            ("crossings", self.handoffs as u64, 1, 1024),
             ("reports", self.reports as u64, 1, 256),
             ("quantum (µs)", micros(self.quantum), 10, 10_000),
             ("padding (bytes)", self.padding as u64, 0, 64),

@@ -39,7 +39,7 @@ impl Readings {
         }
         self.due = now + SAMPLE;
         let cpu = machine.cpu().saturating_sub(self.cpu_start);
-        let socket_fill = machine.survey();
+        let socket_fill = machine.read_drop_counters();
         let [filtered, overflow] = [&counters.filtered, &counters.overflow].map(Counter::get);
         Some(Load { busy, cpu, socket_fill, filtered, overflow })
     }

@@ -60,7 +60,7 @@ pub trait Machine {
     fn take_failure(&mut self) -> Option<Failure>;
 
     /// Counts what was dropped at full buffers. Returns the fill of the fullest, 0 to 1.
-    fn survey(&mut self) -> f32;
+    fn read_drop_counters(&mut self) -> f32;
 
     /// Leaves the addresses that are shared with other processes to those. Returns whether there
     /// are any; what has arrived can still be received.

@@ -16,9 +16,9 @@ use tidegate_world::{Batching, Buffer, Cause};
 use crate::BATCH;
 use crate::address::Address;
 use crate::control::Control;
+use crate::gso::{GsoBatch, GsoPlan, Segment};
 use crate::inbox::is_pending_report;
 use crate::sockopt;
-use crate::train::{Formation, Train, Wagon};
 
 /// Calls made for one datagram before the error is taken to be its own. An ICMP report
 /// for an earlier datagram is returned by a later call, once, but others may follow.
@@ -35,9 +35,9 @@ pub struct Flushed {
     /// Their bytes.
     pub bytes: u64,
     /// Trains sent: several datagrams to one destination by one message to the kernel.
-    pub trains: u64,
+    pub gso_batches: u64,
     /// Of the datagrams sent, those in trains.
-    pub in_trains: u64,
+    pub in_gso_batches: u64,
     /// Bytes of white space added to datagrams, so that they could join a train.
     pub padding: u64,
     /// Datagrams dropped because send buffer or device queue stayed full.
@@ -60,7 +60,7 @@ pub struct Flushed {
 pub struct Outbox {
     queue: ArrayVec<Outgoing, BATCH>,
     frames: Box<Frames>,
-    trains: bool,
+    gso: bool,
     /// Bytes added to a datagram at the most.
     pad_max: usize,
     /// Whether a socket may form trains, by its number, once that was asked.
@@ -136,11 +136,11 @@ impl Outbox {
     }
 
     /// An empty outbox from which each datagram leaves alone.
-    pub fn without_trains() -> Self {
+    pub fn without_gso() -> Self {
         Self::of(false, 0)
     }
 
-    fn of(trains: bool, pad_max: usize) -> Self {
+    fn of(gso: bool, pad_max: usize) -> Self {
         let frames = Box::new(Frames {
             // SAFETY: headers and vectors are integers and pointers, for which zero is valid.
             headers: unsafe { std::mem::zeroed() },
@@ -150,7 +150,7 @@ impl Outbox {
             names: [Address::empty(); BATCH],
             controls: [Control::empty(); BATCH],
         });
-        Self { queue: ArrayVec::new(), frames, trains, pad_max, forming: Vec::new() }
+        Self { queue: ArrayVec::new(), frames, gso, pad_max, forming: Vec::new() }
     }
 
     /// Whether it must be flushed before more is put in.
@@ -202,7 +202,7 @@ impl Outbox {
         wait: Duration,
         mut refused: impl FnMut(usize, Option<IpAddr>, SocketAddr, Cause),
     ) -> Flushed {
-        let Self { queue, frames, trains, pad_max, forming } = self;
+        let Self { queue, frames, gso, pad_max, forming } = self;
         let mut flushed = Flushed::default();
         let mut patience = Patience { left: wait };
         // One bit an entry that has not met its fate.
@@ -213,21 +213,21 @@ impl Outbox {
         while pending != 0 {
             let number = queue[pending.trailing_zeros() as usize].socket;
             let socket = sockets(number);
-            let may_form = *trains && may_form(forming, number, socket);
+            let may_form = *gso && may_form(forming, number, socket);
             let may_join = if may_form { !alone } else { 0 };
-            let formation = frames.fill(queue, pending, number, may_join, *pad_max);
-            let made_up = formation.trains();
+            let plan = frames.fill(queue, pending, number, may_join, *pad_max);
+            let made_up = plan.gso_batches();
             let mut settled = 0;
             flushed.saw_report |= deliver(
                 made_up.len(),
                 |next| frames.send(socket, &made_up[next..], next),
                 || patience.wait_for_room(socket),
-                |k, fate| {
-                    let members = formation.members(k);
+                |k, outcome| {
+                    let members = plan.members(k);
                     let bits = members.iter().fold(0, |bits, &entry| bits | 1 << entry);
-                    if let Fate::Refused(_, code) = fate
+                    if let SendOutcome::Refused(_, code) = outcome
                         && members.len() > 1
-                        && let Some(is_suspect) = refuses_train(code)
+                        && let Some(is_suspect) = refuses_gso(code)
                     {
                         // What stands behind it must not overtake it.
                         alone |= bits;
@@ -235,25 +235,25 @@ impl Outbox {
                         return ControlFlow::Break(());
                     }
                     settled |= bits;
-                    if fate == Fate::Sent && members.len() > 1 {
-                        flushed.trains += 1;
-                        flushed.in_trains += members.len() as u64;
+                    if outcome == SendOutcome::Sent && members.len() > 1 {
+                        flushed.gso_batches += 1;
+                        flushed.in_gso_batches += members.len() as u64;
                     }
-                    if fate == Fate::Sent && suspects & bits != 0 {
+                    if outcome == SendOutcome::Sent && suspects & bits != 0 {
                         let to = queue[bits.trailing_zeros() as usize].to.ip();
                         forming[number] = forming[number].map(|known| known.after_refusal(to));
                     }
                     for (place, &entry) in members.iter().enumerate() {
                         let Outgoing { source, to, ref bytes, .. } = queue[usize::from(entry)];
-                        match fate {
-                            Fate::Sent => {
-                                let padding = formation.padding(k, place, bytes.len());
+                        match outcome {
+                            SendOutcome::Sent => {
+                                let padding = plan.padding(k, place, bytes.len());
                                 flushed.sent += 1;
                                 flushed.bytes += (bytes.len() + padding) as u64;
                                 flushed.padding += padding as u64;
                             }
-                            Fate::Full => flushed.full += 1,
-                            Fate::Refused(cause, _) => {
+                            SendOutcome::Full => flushed.full += 1,
+                            SendOutcome::Refused(cause, _) => {
                                 flushed.refused += 1;
                                 refused(number, source, to, cause);
                             }
@@ -287,7 +287,7 @@ fn may_form(forming: &mut Vec<Option<Forming>>, number: usize, socket: &UdpSocke
 
 /// Whether an error may be a train's alone, so that its datagrams are tried one by one; and
 /// then whether any other train by that socket would meet with it.
-fn refuses_train(code: i32) -> Option<bool> {
+fn refuses_gso(code: i32) -> Option<bool> {
     match code {
         // EIO: the device computes no checksums. EINVAL: also of a port that is nobody's.
         libc::EINVAL | libc::EIO | libc::ENOPROTOOPT | libc::EOPNOTSUPP => Some(true),
@@ -308,10 +308,10 @@ impl Frames {
         socket: usize,
         may_join: u64,
         pad_max: usize,
-    ) -> Formation {
+    ) -> GsoPlan {
         let chosen =
             |&(i, entry): &(usize, &Outgoing)| pending >> i & 1 == 1 && entry.socket == socket;
-        let wagon = |(i, entry): (usize, &Outgoing)| Wagon {
+        let datagram = |(i, entry): (usize, &Outgoing)| Segment {
             entry: i as u8,
             to: entry.to,
             source: entry.source,
@@ -319,12 +319,12 @@ impl Frames {
             may_join: may_join >> i & 1 == 1,
             batching: entry.batching,
         };
-        let wagons = queue.iter().enumerate().filter(chosen).map(wagon);
-        let formation = Formation::of(wagons, pad_max);
+        let datagrams = queue.iter().enumerate().filter(chosen).map(datagram);
+        let plan = GsoPlan::of(datagrams, pad_max);
         let mut end = 0;
-        for (k, train) in formation.trains().iter().enumerate() {
+        for (k, gso_batch) in plan.gso_batches().iter().enumerate() {
             let start = end;
-            for (place, &entry) in formation.members(k).iter().enumerate() {
+            for (place, &entry) in plan.members(k).iter().enumerate() {
                 let Outgoing { bytes, batching, .. } = &queue[usize::from(entry)];
                 let mut put = |part: &[u8]| {
                     // The kernel only reads, whatever the type says.
@@ -332,7 +332,7 @@ impl Frames {
                     self.vectors[end] = iovec { iov_base, iov_len: part.len() };
                     end += 1;
                 };
-                match formation.padding(k, place, bytes.len()) {
+                match plan.padding(k, place, bytes.len()) {
                     0 => put(bytes),
                     padding => {
                         let (before, after) = bytes.split_at(batching.pad_at.into());
@@ -340,26 +340,31 @@ impl Frames {
                     }
                 }
             }
-            let first = &queue[usize::from(formation.members(k)[0])];
+            let first = &queue[usize::from(plan.members(k)[0])];
             let (name, name_len) = Address::encode(first.to);
             self.names[k] = name;
             self.starts[k] = start as u8;
             let control = &mut self.controls[k];
             let used = first.source.map_or(0, |ip| control.leave_from(ip));
-            let used = train.segment().map_or(used, |segment| control.cut_into(used, segment));
+            let used = gso_batch.segment().map_or(used, |segment| control.cut_into(used, segment));
             let header = &mut self.headers[k].msg_hdr;
             header.msg_namelen = name_len;
             header.msg_iovlen = (end - start) as _;
             header.msg_controllen = used as _;
         }
-        formation
+        plan
     }
 
-    /// Sends `trains`, the first of which is the one numbered `first`, from the frames that
+    /// Sends `gso_batches`, the first of which is the one numbered `first`, from the frames that
     /// `fill` has filled of entries that still live; how many the kernel took.
-    fn send(&mut self, socket: &UdpSocket, trains: &[Train], first: usize) -> io::Result<usize> {
+    fn send(
+        &mut self,
+        socket: &UdpSocket,
+        gso_batches: &[GsoBatch],
+        first: usize,
+    ) -> io::Result<usize> {
         let frames = &raw mut *self;
-        let count = trains.len();
+        let count = gso_batches.len();
         assert!(first + count <= BATCH, "a batch has no more trains");
         // SAFETY: the pointers to names, vectors and controls are set here from the one
         // raw pointer that the call uses too, and each has the length `fill` stated: the
@@ -386,7 +391,7 @@ impl Frames {
 
 /// What became of a datagram or a train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum SendOutcome {
     Sent,
     Full,
     /// And the kernel's code.
@@ -400,7 +405,7 @@ fn deliver(
     count: usize,
     mut send: impl FnMut(usize) -> io::Result<usize>,
     mut wait: impl FnMut() -> bool,
-    mut settle: impl FnMut(usize, Fate) -> ControlFlow<()>,
+    mut settle: impl FnMut(usize, SendOutcome) -> ControlFlow<()>,
 ) -> bool {
     let mut next = 0;
     let mut tries = 0;
@@ -409,7 +414,7 @@ fn deliver(
         let code = match send(next) {
             // Zero would be a call that neither sent nor said why: taken as an error.
             Ok(sent @ 1..) => {
-                let _ = (next..next + sent).try_for_each(|k| settle(k, Fate::Sent));
+                let _ = (next..next + sent).try_for_each(|k| settle(k, SendOutcome::Sent));
                 next += sent;
                 tries = 0;
                 saw_report |= next < count;
@@ -422,7 +427,7 @@ fn deliver(
             if wait() {
                 continue;
             }
-            let _ = (next..count).try_for_each(|k| settle(k, Fate::Full));
+            let _ = (next..count).try_for_each(|k| settle(k, SendOutcome::Full));
             break;
         }
         tries += 1;
@@ -430,12 +435,12 @@ fn deliver(
         if (code == libc::EINTR || is_pending_report(code)) && tries < TRIES {
             continue;
         }
-        let fate = match code {
+        let outcome = match code {
             // Returned by sockets with IP_RECVERR when a device's queue is full.
-            libc::ENOBUFS | libc::ENOMEM | libc::EINTR => Fate::Full,
-            code => Fate::Refused(cause(code), code),
+            libc::ENOBUFS | libc::ENOMEM | libc::EINTR => SendOutcome::Full,
+            code => SendOutcome::Refused(cause(code), code),
         };
-        if settle(next, fate).is_break() {
+        if settle(next, outcome).is_break() {
             break;
         }
         next += 1;

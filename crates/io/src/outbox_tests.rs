@@ -40,7 +40,7 @@ fn each_datagram_leaves_by_its_socket_for_its_destination_in_order() {
     let flushed = outbox.flush(|i| &senders[i], NO_WAIT, refuse_nothing);
     // Each of two senders to each of three receivers.
     let expected_of =
-        Flushed { sent: 64, bytes: 64, trains: 6, in_trains: 64, ..Flushed::default() };
+        Flushed { sent: 64, bytes: 64, gso_batches: 6, in_gso_batches: 64, ..Flushed::default() };
     assert_eq!(flushed, expected_of);
     assert!(outbox.is_empty());
     for (receiver, expected) in receivers.iter().zip(&expected) {
@@ -128,7 +128,7 @@ fn numbered(lengths: &[usize]) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_train_arrives_as_the_datagrams_it_is_made_of() {
-    for (lengths, trains, in_trains) in [
+    for (lengths, gso_batches, in_gso_batches) in [
         (&[500; BATCH][..], 1, 64),
         (&[500, 500, 7, 500, 500, 500, 501, 1, 1][..], 3, 8),
         // More than a datagram over IPv4 holds.
@@ -137,7 +137,11 @@ fn a_train_arrives_as_the_datagrams_it_is_made_of() {
         (&[10, 20, 30], 0, 0),
     ] {
         let (flushed, got, _) = sent_over(&mut Outbox::new(), &socket(), &socket(), None, lengths);
-        assert_eq!((flushed.trains, flushed.in_trains), (trains, in_trains), "{lengths:?}");
+        assert_eq!(
+            (flushed.gso_batches, flushed.in_gso_batches),
+            (gso_batches, in_gso_batches),
+            "{lengths:?}"
+        );
         let bytes = lengths.iter().sum::<usize>() as u64;
         assert_eq!((flushed.sent, flushed.bytes), (lengths.len() as u64, bytes));
         assert_eq!(got, numbered(lengths));
@@ -166,7 +170,7 @@ fn messages_of_different_calls_are_padded_to_one_length() {
         outbox.push_with(0, None, to, pool.copy(text.as_bytes()), batching);
     }
     let flushed = outbox.flush(|_| &sender, NO_WAIT, refuse_nothing);
-    assert_eq!((flushed.sent, flushed.trains, flushed.in_trains), (5, 2, 4));
+    assert_eq!((flushed.sent, flushed.gso_batches, flushed.in_gso_batches), (5, 2, 4));
     // "second" has three letters more than "one".
     assert_eq!(flushed.padding, 2 * 3);
     let got: Vec<_> =
@@ -200,7 +204,7 @@ fn a_train_leaves_a_wildcard_socket_from_the_address_it_is_to() {
         let lengths = [300; 5];
         let (flushed, got, from) =
             sent_over(&mut Outbox::new(), &sender, &receiver, Some(ip), &lengths);
-        assert_eq!((flushed.trains, flushed.in_trains), (1, 5));
+        assert_eq!((flushed.gso_batches, flushed.in_gso_batches), (1, 5));
         assert_eq!(got, numbered(&lengths));
         assert!(from.iter().all(|from| from.ip() == ip), "{from:?}");
     }
@@ -225,7 +229,7 @@ fn a_socket_that_can_send_no_train_to_two_addresses_is_asked_no_more() {
         (&receiver, Forming::Impossible),
     ] {
         let (flushed, got, _) = sent_over(&mut outbox, &sender, to, None, &lengths);
-        assert_eq!((flushed.sent, flushed.trains, flushed.in_trains), (7, 0, 0));
+        assert_eq!((flushed.sent, flushed.gso_batches, flushed.in_gso_batches), (7, 0, 0));
         assert_eq!(got, numbered(&lengths));
         assert_eq!(outbox.forming, [Some(forming)]);
     }
@@ -234,7 +238,7 @@ fn a_socket_that_can_send_no_train_to_two_addresses_is_asked_no_more() {
 #[test]
 fn without_trains_each_datagram_leaves_alone() {
     let (flushed, got, _) =
-        sent_over(&mut Outbox::without_trains(), &socket(), &socket(), None, &[9; 3]);
+        sent_over(&mut Outbox::without_gso(), &socket(), &socket(), None, &[9; 3]);
     assert_eq!(flushed, Flushed { sent: 3, bytes: 27, ..Flushed::default() });
     assert_eq!(got, numbered(&[9; 3]));
 }
@@ -252,7 +256,7 @@ fn a_train_to_nowhere_is_refused_for_each_of_its_datagrams_and_ends_no_other() {
     let mut refused = Vec::new();
     let flushed = outbox.flush(|_| &sender, NO_WAIT, |_, _, to, cause| refused.push((to, cause)));
     assert_eq!(refused, [(nowhere, Cause::Other); 3]);
-    assert_eq!((flushed.sent, flushed.trains, flushed.in_trains), (3, 1, 3));
+    assert_eq!((flushed.sent, flushed.gso_batches, flushed.in_gso_batches), (3, 1, 3));
     for i in [1, 3, 5] {
         assert_eq!(received(&receiver).0, [i; 40]);
     }
@@ -261,10 +265,10 @@ fn a_train_to_nowhere_is_refused_for_each_of_its_datagrams_and_ends_no_other() {
 
 /// Runs `deliver` over scripted results, each `Ok(sent)` or an error code; the script
 /// over, everything is sent.
-fn run(count: usize, script: &[Result<usize, i32>], waits: usize) -> (Vec<Fate>, usize) {
+fn run(count: usize, script: &[Result<usize, i32>], waits: usize) -> (Vec<SendOutcome>, usize) {
     let mut script = script.iter();
     let mut waits = 0..waits;
-    let mut fates = vec![None; count];
+    let mut outcomes = vec![None; count];
     let mut calls = 0;
     deliver(
         count,
@@ -277,44 +281,50 @@ fn run(count: usize, script: &[Result<usize, i32>], waits: usize) -> (Vec<Fate>,
             }
         },
         || waits.next().is_some(),
-        |k, fate| {
-            assert_eq!(fates[k].replace(fate), None, "{k} settled twice");
+        |k, outcome| {
+            assert_eq!(outcomes[k].replace(outcome), None, "{k} settled twice");
             ControlFlow::Continue(())
         },
     );
-    (fates.into_iter().map(|fate| fate.expect("every datagram has a fate")).collect(), calls)
+    (
+        outcomes.into_iter().map(|outcome| outcome.expect("every datagram has a fate")).collect(),
+        calls,
+    )
 }
 
 #[test]
 fn a_partial_send_goes_on_where_it_ended() {
-    assert_eq!(run(5, &[Ok(2), Ok(1)], 0), (vec![Fate::Sent; 5], 3));
+    assert_eq!(run(5, &[Ok(2), Ok(1)], 0), (vec![SendOutcome::Sent; 5], 3));
 }
 
 #[test]
 fn a_full_buffer_is_waited_for_and_then_given_up() {
-    let (fates, _) = run(3, &[Ok(1), Err(libc::EAGAIN), Err(libc::EAGAIN)], 2);
-    assert_eq!(fates, [Fate::Sent; 3]);
-    let (fates, calls) = run(3, &[Ok(1), Err(libc::EAGAIN), Err(libc::EAGAIN)], 1);
-    assert_eq!(fates, [Fate::Sent, Fate::Full, Fate::Full]);
+    let (outcomes, _) = run(3, &[Ok(1), Err(libc::EAGAIN), Err(libc::EAGAIN)], 2);
+    assert_eq!(outcomes, [SendOutcome::Sent; 3]);
+    let (outcomes, calls) = run(3, &[Ok(1), Err(libc::EAGAIN), Err(libc::EAGAIN)], 1);
+    assert_eq!(outcomes, [SendOutcome::Sent, SendOutcome::Full, SendOutcome::Full]);
     assert_eq!(calls, 3);
 }
 
 #[test]
 fn an_error_of_the_datagram_itself_is_its_fate_alone() {
-    let (fates, calls) = run(2, &[Err(libc::EPERM)], 0);
-    assert_eq!(fates, [Fate::Refused(Cause::Other, libc::EPERM), Fate::Sent]);
+    let (outcomes, calls) = run(2, &[Err(libc::EPERM)], 0);
+    assert_eq!(outcomes, [SendOutcome::Refused(Cause::Other, libc::EPERM), SendOutcome::Sent]);
     assert_eq!(calls, 2);
     let unreachable = [Err(libc::ENETUNREACH); TRIES];
-    let (fates, _) = run(2, &unreachable, 0);
-    assert_eq!(fates, [Fate::Refused(Cause::Unreachable, libc::ENETUNREACH), Fate::Sent]);
-    let (fates, _) = run(2, &[Err(libc::ENOBUFS)], 0);
-    assert_eq!(fates, [Fate::Full, Fate::Sent]);
+    let (outcomes, _) = run(2, &unreachable, 0);
+    assert_eq!(
+        outcomes,
+        [SendOutcome::Refused(Cause::Unreachable, libc::ENETUNREACH), SendOutcome::Sent]
+    );
+    let (outcomes, _) = run(2, &[Err(libc::ENOBUFS)], 0);
+    assert_eq!(outcomes, [SendOutcome::Full, SendOutcome::Sent]);
 }
 
 #[test]
 fn reports_of_earlier_datagrams_are_passed_over() {
     let script = [Err(libc::ECONNREFUSED), Ok(1), Err(libc::EHOSTUNREACH), Err(libc::EINTR)];
-    assert_eq!(run(2, &script, 0).0, [Fate::Sent; 2]);
+    assert_eq!(run(2, &script, 0).0, [SendOutcome::Sent; 2]);
 }
 
 proptest! {
@@ -330,8 +340,8 @@ proptest! {
             ]).prop_map(Err),
         ], 0..60),
     ) {
-        let (fates, calls) = run(count, &script, waits);
-        prop_assert_eq!(fates.len(), count);
+        let (outcomes, calls) = run(count, &script, waits);
+        prop_assert_eq!(outcomes.len(), count);
         prop_assert!(calls <= TRIES * count + waits + 1);
     }
 }

@@ -200,7 +200,7 @@ impl Reception {
 
     /// Asks the kernel for the drops that no datagram has told of yet, and for the fill of
     /// the fullest receive buffer, 0 to 1, which it returns. One call a socket.
-    pub(crate) fn survey(&mut self) -> f32 {
+    pub(crate) fn read_drop_counters(&mut self) -> f32 {
         let mut fullest = 0.0f32;
         for watched in &mut self.sockets {
             // A kernel without SO_MEMINFO tells of drops by the datagrams alone.
@@ -331,7 +331,7 @@ mod tests {
         assert!(!reception.reports(Ready::UNKNOWN, 64, |_| told += 1).unwrap() && told == 0);
         // What a sink holds is not the fill of a buffer.
         let ordinary = sockopt::receive_buffer(listeners[0].ordinary().as_fd()).unwrap();
-        assert_eq!(reception.survey(), ordinary.fill);
+        assert_eq!(reception.read_drop_counters(), ordinary.fill);
         reception.reports(Ready::UNKNOWN, 64, |_| told += 1).unwrap();
         assert!(told > 0);
     }

@@ -47,11 +47,11 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// A handle on the thread that resolves names. The thread ends with the last handle and the last
 /// shard.
 #[derive(Clone, Debug)]
-pub struct Resolver(mpsc::Sender<Asked>);
+pub struct Resolver(mpsc::Sender<PendingQuery>);
 
 /// A question, and to whom the answer goes.
 #[derive(Debug)]
-struct Asked {
+struct PendingQuery {
     query: Query,
     answers: Sender<(QueryId, QueryAnswer)>,
     waker: Waker,
@@ -74,22 +74,22 @@ impl Resolver {
     }
 
     /// What a shard asks by, which an answer wakes.
-    fn join(&self, waker: Waker) -> Desk {
-        Desk { questions: Some((self.0.clone(), waker)), ..Desk::closed() }
+    fn join(&self, waker: Waker) -> ResolverHandle {
+        ResolverHandle { questions: Some((self.0.clone(), waker)), ..ResolverHandle::closed() }
     }
 }
 
 /// A shard's end.
 #[derive(Debug)]
-pub(crate) struct Desk {
-    questions: Option<(mpsc::Sender<Asked>, Waker)>,
+pub(crate) struct ResolverHandle {
+    questions: Option<(mpsc::Sender<PendingQuery>, Waker)>,
     /// The stores that look-ups go to, if there are any.
     stores: Option<Stores>,
     give: Sender<(QueryId, QueryAnswer)>,
     answers: Receiver<(QueryId, QueryAnswer)>,
 }
 
-impl Desk {
+impl ResolverHandle {
     /// Of a shard that has nobody to ask.
     pub(crate) fn closed() -> Self {
         let (give, answers) = bounded(ANSWERS_MAX);
@@ -115,7 +115,7 @@ impl Desk {
         }
         let is_asked = self.questions.as_ref().is_some_and(|(questions, waker)| {
             let (answers, waker) = (self.give.clone(), waker.clone());
-            questions.try_send(Asked { query, answers, waker }).is_ok()
+            questions.try_send(PendingQuery { query, answers, waker }).is_ok()
         });
         if !is_asked {
             // If there is no room for that either, the core's patience ends it.
@@ -164,11 +164,11 @@ fn name_server(address: &SocketAddr) -> NameServerConfig {
 }
 
 /// Asks until nobody asks any more.
-async fn serve(resolver: &TokioResolver, mut asked: mpsc::Receiver<Asked>) {
+async fn serve(resolver: &TokioResolver, mut asked: mpsc::Receiver<PendingQuery>) {
     // One that cannot be read has no hosts.
     let hosts = Arc::new(Hosts::from_system().unwrap_or_default());
     let mut tasks = JoinSet::new();
-    while let Some(Asked { query, answers, waker }) = asked.recv().await {
+    while let Some(PendingQuery { query, answers, waker }) = asked.recv().await {
         while tasks.len() >= ASKED_MAX {
             tasks.join_next().await;
         }

@@ -85,11 +85,11 @@ fn query(id: u64, host: &str, record: RecordType) -> Query {
 }
 
 fn ask(resolver: &Resolver, host: &str, record: RecordType) -> QueryAnswer {
-    let desk = resolver.join(Waker::new().unwrap());
-    assert!(desk.ask(query(7, host, record)));
-    let (id, answer) = desk.answers.recv_timeout(PATIENCE * 2).unwrap();
+    let handle = resolver.join(Waker::new().unwrap());
+    assert!(handle.ask(query(7, host, record)));
+    let (id, answer) = handle.answers.recv_timeout(PATIENCE * 2).unwrap();
     assert_eq!(id, QueryId(7));
-    assert!(desk.is_empty());
+    assert!(handle.is_empty());
     answer
 }
 
@@ -172,10 +172,10 @@ fn an_answer_that_there_is_none_says_for_how_long() {
 fn the_dns_knows_no_users() {
     let (server, questions) = name_server();
     let resolver = Resolver::start(&[server]).unwrap();
-    let desk = resolver.join(Waker::new().unwrap());
+    let handle = resolver.join(Waker::new().unwrap());
     let question = Question::Lookup { kind: LookupKind::User, key: b"sip:a@b".as_slice().into() };
-    assert!(desk.ask(Query { id: QueryId(1), question }));
-    let answer = desk.answers.recv_timeout(PATIENCE).unwrap();
+    assert!(handle.ask(Query { id: QueryId(1), question }));
+    let answer = handle.answers.recv_timeout(PATIENCE).unwrap();
     assert_eq!(answer, (QueryId(1), QueryAnswer::NoAnswer));
     assert_eq!(questions.load(SeqCst), 0);
 }
@@ -186,15 +186,15 @@ fn a_look_up_is_answered_from_the_stores_with_a_resolver_and_without() {
     let resolver = Resolver::start(&[server]).unwrap();
     let stores = Stores::default();
     stores.replace(LookupKind::User, [("sip:a@b", "<sip:10.0.0.7>\n")]);
-    let [mut alone, mut resolving] = [(); 2].map(|()| Desk::closed());
+    let [mut alone, mut resolving] = [(); 2].map(|()| ResolverHandle::closed());
     alone.set_stores(&stores);
     resolving.set_stores(&stores);
-    for desk in [alone, resolving.resolving(&resolver, Waker::new().unwrap())] {
+    for handle in [alone, resolving.resolving(&resolver, Waker::new().unwrap())] {
         let key = b"sip:a@b".as_slice().into();
         let question = Question::Lookup { kind: LookupKind::User, key };
-        assert!(desk.ask(Query { id: QueryId(1), question }));
+        assert!(handle.ask(Query { id: QueryId(1), question }));
         let value = b"<sip:10.0.0.7>\n".as_slice().into();
-        assert_eq!(desk.take(), Some((QueryId(1), QueryAnswer::Found(value))), "at once");
+        assert_eq!(handle.take(), Some((QueryId(1), QueryAnswer::Found(value))), "at once");
     }
     assert_eq!(questions.load(SeqCst), 0);
 }
@@ -212,14 +212,14 @@ fn the_hosts_file_comes_before_the_servers() {
 
 #[test]
 fn a_question_for_which_there_is_no_room_is_answered_in_vain() {
-    let alone = Desk::closed();
+    let alone = ResolverHandle::closed();
     assert!(!alone.ask(query(1, "a.example", RecordType::A)));
     assert_eq!(alone.take(), Some((QueryId(1), QueryAnswer::NoAnswer)));
     assert!(alone.is_empty() && alone.take().is_none());
 
     let (questions, _kept) = mpsc::channel(1);
-    let desk = Resolver(questions).join(Waker::new().unwrap());
-    assert!(desk.ask(query(1, "a.example", RecordType::A)));
-    assert!(!desk.ask(query(2, "a.example", RecordType::A)));
-    assert_eq!(desk.take(), Some((QueryId(2), QueryAnswer::NoAnswer)));
+    let handle = Resolver(questions).join(Waker::new().unwrap());
+    assert!(handle.ask(query(1, "a.example", RecordType::A)));
+    assert!(!handle.ask(query(2, "a.example", RecordType::A)));
+    assert_eq!(handle.take(), Some((QueryId(2), QueryAnswer::NoAnswer)));
 }

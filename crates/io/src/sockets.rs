@@ -112,8 +112,8 @@ impl Machine for Sockets {
         self.dispatch.take_failure()
     }
 
-    fn survey(&mut self) -> f32 {
-        self.reception.survey()
+    fn read_drop_counters(&mut self) -> f32 {
+        self.reception.read_drop_counters()
     }
 
     fn shed(&mut self, shedding: &Shedding) {

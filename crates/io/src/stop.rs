@@ -42,10 +42,10 @@ impl Stop {
     }
 
     /// Adds a shard, which every request wakes.
-    pub(crate) fn join(&self, waker: Waker) -> Party {
+    pub(crate) fn join(&self, waker: Waker) -> ShutdownBarrier {
         self.0.holding.fetch_add(1, SeqCst);
         self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(waker);
-        Party { state: Arc::clone(&self.0), holds: true }
+        ShutdownBarrier { state: Arc::clone(&self.0), holds: true }
     }
 }
 
@@ -59,12 +59,12 @@ impl State {
 
 /// A shard among those that stop together. When it is dropped, the others no longer wait for it.
 #[derive(Debug)]
-pub(crate) struct Party {
+pub(crate) struct ShutdownBarrier {
     state: Arc<State>,
     holds: bool,
 }
 
-impl Party {
+impl ShutdownBarrier {
     /// Returns the number of requests to stop.
     pub(crate) fn requests(&self) -> u32 {
         self.state.requests.load(SeqCst)
@@ -91,7 +91,7 @@ impl Party {
     }
 }
 
-impl Drop for Party {
+impl Drop for ShutdownBarrier {
     fn drop(&mut self) {
         self.note(false);
     }

@@ -20,8 +20,8 @@ fn echo(ip: &str) -> (cores::Running, std::sync::mpsc::Receiver<Seen>, Group) {
     let group = group(ip, 1, true);
     let (core, sight) = Echo::new();
     let listeners = vec![group.listener(0)];
-    let crossings = Crossings::alone().unwrap();
-    (start(core, Clock::start(), Limits::default(), listeners, crossings), sight, group)
+    let handoffs = Handoffs::alone().unwrap();
+    (start(core, Clock::start(), Limits::default(), listeners, handoffs), sight, group)
 }
 
 fn each_datagram_comes_back(ip: &str) {
@@ -63,8 +63,8 @@ fn a_burst_that_outlasts_the_quantum_comes_back_whole_and_in_order() {
     // Long beside any time that reception may be held up, which service then is given as well.
     core.work = 1_000_000;
     let limits = Limits { quantum: Duration::from_micros(10), ..Limits::default() };
-    let crossings = Crossings::alone().unwrap();
-    let running = start(core, Clock::start(), limits, vec![group.listener(0)], crossings);
+    let handoffs = Handoffs::alone().unwrap();
+    let running = start(core, Clock::start(), limits, vec![group.listener(0)], handoffs);
     for i in 0..BURST {
         assert_eq!(received(&peer).0, [i]);
     }
@@ -77,8 +77,8 @@ fn each_listening_address_answers_for_itself() {
     let groups = [group("127.0.0.1", 1, true), group("::1", 1, false), group("127.0.0.1", 1, true)];
     let listeners = groups.iter().map(|group| group.listener(0)).collect();
     let (core, _sight) = Echo::new();
-    let crossings = Crossings::alone().unwrap();
-    let running = start(core, Clock::start(), Limits::default(), listeners, crossings);
+    let handoffs = Handoffs::alone().unwrap();
+    let running = start(core, Clock::start(), Limits::default(), listeners, handoffs);
     let peers = ["127.0.0.1", "::1", "127.0.0.1"].map(peer);
     for round in 0..20 {
         for (group, peer) in groups.iter().zip(&peers) {
@@ -149,9 +149,9 @@ fn time_in_the_sockets_queue_is_part_of_the_sojourn() {
     let sent = clock.now();
     thread::sleep(Duration::from_millis(60));
     let (core, sight) = Echo::new();
-    let crossings = Crossings::alone().unwrap();
+    let handoffs = Handoffs::alone().unwrap();
     let listeners = vec![group.listener(0)];
-    let running = start(core, clock, Limits::default(), listeners, crossings);
+    let running = start(core, clock, Limits::default(), listeners, handoffs);
     let Seen::Offered { sojourn, .. } = next(&sight) else { panic!("offered first") };
     assert!(sojourn >= Duration::from_millis(60), "{sojourn:?}");
     assert!(sojourn < clock.now().since(sent) + Duration::from_millis(10), "{sojourn:?}");
@@ -169,9 +169,9 @@ fn every_datagram_is_received_or_counted_as_overflow() {
         peer.send_to(text.as_bytes(), group.local()).unwrap();
     }
     let (core, _sight) = Echo::new();
-    let crossings = Crossings::alone().unwrap();
+    let handoffs = Handoffs::alone().unwrap();
     let listeners = vec![group.listener(0)];
-    let running = start(core, Clock::start(), Limits::default(), listeners, crossings);
+    let running = start(core, Clock::start(), Limits::default(), listeners, handoffs);
     // The last datagrams sent were dropped, and no later one tells of it.
     let mut waited = 0;
     while running.counters.received() + running.counters.overflow.get() < SENT {
@@ -195,9 +195,9 @@ fn a_closed_port_comes_back_as_a_failure() {
             peer.local_addr().unwrap()
         };
         let (core, sight) = Echo::new();
-        let crossings = Crossings::alone().unwrap();
+        let handoffs = Handoffs::alone().unwrap();
         let listeners = vec![group.listener(0)];
-        let running = start(core, Clock::start(), Limits::default(), listeners, crossings);
+        let running = start(core, Clock::start(), Limits::default(), listeners, handoffs);
         let failure = loop {
             if let Seen::Failed(failure) = next(&sight) {
                 break failure;
@@ -217,9 +217,9 @@ fn a_timer_fires_when_it_is_due_and_not_before() {
     let (mut core, sight) = Echo::new();
     let due = clock.now() + Duration::from_millis(30);
     core.timer = Some(due);
-    let crossings = Crossings::alone().unwrap();
+    let handoffs = Handoffs::alone().unwrap();
     let listeners = vec![group.listener(0)];
-    let running = start(core, clock, Limits::default(), listeners, crossings);
+    let running = start(core, clock, Limits::default(), listeners, handoffs);
     let Seen::Timeout(fired) = next(&sight) else { panic!("nothing else happens") };
     assert!(fired >= due);
     // Late by a second only if the timer was not what woke it.
@@ -231,9 +231,9 @@ fn a_timer_fires_when_it_is_due_and_not_before() {
 fn each_wildcard_datagram_is_answered_from_the_address_it_came_to() {
     let group = open(&Listen::new("0.0.0.0:0".parse().unwrap())).unwrap();
     let (core, sight) = Echo::new();
-    let crossings = Crossings::alone().unwrap();
+    let handoffs = Handoffs::alone().unwrap();
     let listeners = vec![group.listener(0)];
-    let running = start(core, Clock::start(), Limits::default(), listeners, crossings);
+    let running = start(core, Clock::start(), Limits::default(), listeners, handoffs);
     let peer = peer("127.0.0.1");
     for host in ["127.0.0.5", "127.0.0.9"] {
         let to = SocketAddr::new(host.parse().unwrap(), group.local().port());
@@ -259,9 +259,9 @@ fn stopping_drains_once_then_waits_no_longer_than_it_may() {
         let (core, sight) = Echo::new();
         core.drains.store(false, Relaxed);
         let limits = Limits { drain, ..Limits::default() };
-        let crossings = Crossings::alone().unwrap();
+        let handoffs = Handoffs::alone().unwrap();
         let listeners = vec![group.listener(0)];
-        (start(core, Clock::start(), limits, listeners, crossings), sight, group)
+        (start(core, Clock::start(), limits, listeners, handoffs), sight, group)
     };
     // Never drained: the time is over.
     let (running, _sight, _group) = undrained(Duration::from_millis(20));
@@ -290,8 +290,8 @@ fn what_ends_by_a_timer_ends_the_drain() {
     core.drains.store(false, Relaxed);
     core.timer = Some(clock.now() + Duration::from_millis(50));
     let limits = Limits { drain, ..Limits::default() };
-    let crossings = Crossings::alone().unwrap();
-    let running = start(core, clock, limits, vec![group.listener(0)], crossings);
+    let handoffs = Handoffs::alone().unwrap();
+    let running = start(core, clock, limits, vec![group.listener(0)], handoffs);
     let (summary, _) = running.end();
     assert!(summary.ended == Ended::Drained && summary.after < drain, "{summary:?}");
 }
@@ -318,8 +318,8 @@ fn who_stops_leaves_a_shared_address_and_refuses_nothing_that_has_arrived() {
     core.drains.store(false, Relaxed);
     let stop = Stop::new();
     stop.request();
-    let (listeners, crossings) = (vec![group.listener(0)], Crossings::alone().unwrap());
-    let running = start_with(core, Clock::start(), Limits::default(), listeners, crossings, stop);
+    let (listeners, handoffs) = (vec![group.listener(0)], Handoffs::alone().unwrap());
+    let running = start_with(core, Clock::start(), Limits::default(), listeners, handoffs, stop);
     let before = iter::from_fn(|| Some(next(&sight))).take_while(|seen| *seen != Seen::Drain);
     let offered = before.filter(|seen| matches!(seen, Seen::Offered { .. })).count();
     assert!(offered > 0 && offered + at_other() == CLIENTS, "{offered}");
@@ -343,9 +343,9 @@ fn what_has_arrived_at_a_shared_address_is_read_to_its_end_however_long_that_tak
     core.stall = Duration::from_millis(25);
     let stop = Stop::new();
     stop.request();
-    let (listeners, crossings) = (vec![group.listener(0)], Crossings::alone().unwrap());
+    let (listeners, handoffs) = (vec![group.listener(0)], Handoffs::alone().unwrap());
     let limits = Limits { ordinary: 1, ..Limits::default() };
-    let running = start_with(core, Clock::start(), limits, listeners, crossings, stop);
+    let running = start_with(core, Clock::start(), limits, listeners, handoffs, stop);
     let before = iter::from_fn(|| Some(next(&sight))).take_while(|seen| *seen != Seen::Drain);
     let offered = before.filter(|seen| matches!(seen, Seen::Offered { .. })).count();
     assert_eq!(offered, DATAGRAMS);
@@ -361,24 +361,24 @@ fn a_shard_that_holds_nothing_goes_on_as_long_as_another_holds_something() {
     let (holding, holding_sight) = Echo::new();
     holding.drains.store(false, Relaxed);
     let holding_drains = Arc::clone(&holding.drains);
-    let mut mesh = Crossings::mesh(2, 8).unwrap().into_iter();
+    let mut mesh = Handoffs::mesh(2, 8).unwrap().into_iter();
     let mut started = |core, group: &Group| {
-        let crossings = mesh.next().unwrap();
+        let handoffs = mesh.next().unwrap();
         let listeners = vec![group.listener(0)];
-        start_with(core, clock, Limits::default(), listeners, crossings, stop.clone())
+        start_with(core, clock, Limits::default(), listeners, handoffs, stop.clone())
     };
     let shards = [started(idle, &idle_group), started(holding, &holding_group)];
     let peer = peer("127.0.0.1");
     let answer = || peer.send_to(b"SIP/2.0 200 OK", idle_group.local()).unwrap();
-    let crossed = || {
+    let handoffs = || {
         answer();
         iter::from_fn(|| Some(next(&holding_sight)))
-            .any(|seen| matches!(seen, Seen::Offered { crossed: 1, .. }))
+            .any(|seen| matches!(seen, Seen::Offered { handoffs: 1, .. }))
     };
-    assert!(crossed(), "both run");
+    assert!(handoffs(), "both run");
     stop.request();
     iter::from_fn(|| Some(next(&idle_sight))).find(|seen| *seen == Seen::Drain);
-    assert!(crossed(), "what arrives at the one still reaches the other");
+    assert!(handoffs(), "what arrives at the one still reaches the other");
     holding_drains.store(true, Relaxed);
     // With whatever comes next it finds out that it has drained, if it has not yet.
     answer();
@@ -392,21 +392,21 @@ fn an_order_wakes_a_shard_and_several_keep_their_sequence() {
     let group = group("127.0.0.1", 1, true);
     let (core, sight) = Echo::new();
     let listeners = vec![group.listener(0)];
-    let crossings = Crossings::alone().unwrap();
-    let running = start(core, Clock::start(), Limits::default(), listeners, crossings);
-    let order = |number: u8| Seen::Order(vec![number]);
+    let handoffs = Handoffs::alone().unwrap();
+    let running = start(core, Clock::start(), Limits::default(), listeners, handoffs);
+    let command = |number: u8| Seen::Order(vec![number]);
     // None is given before the shard is there, which then sleeps for want of anything to do.
     let peer = peer("127.0.0.1");
     peer.send_to(b"x", group.local()).unwrap();
     received(&peer);
     while !matches!(next(&sight), Seen::Served) {}
     for number in 0..10 {
-        running.orders.give(&[number]).unwrap();
-        assert_eq!(next(&sight), order(number));
+        running.commands.give(&[number]).unwrap();
+        assert_eq!(next(&sight), command(number));
     }
     let several = 10..20;
-    several.clone().for_each(|number| running.orders.give(&[number]).unwrap());
-    several.for_each(|number| assert_eq!(next(&sight), order(number)));
+    several.clone().for_each(|number| running.commands.give(&[number]).unwrap());
+    several.for_each(|number| assert_eq!(next(&sight), command(number)));
     assert_eq!(running.end().0.ended, Ended::Drained);
 }
 
@@ -414,7 +414,7 @@ fn an_order_wakes_a_shard_and_several_keep_their_sequence() {
 fn what_cannot_be_sent_is_counted_and_told() {
     let group = group("127.0.0.1", 1, true);
     let (core, sight) = Echo::new();
-    let mut mesh = Crossings::mesh(2, 8).unwrap();
+    let mut mesh = Handoffs::mesh(2, 8).unwrap();
     let other = mesh.remove(1);
     let listeners = vec![group.listener(0)];
     let running = start(core, Clock::start(), Limits::default(), listeners, mesh.remove(0));
@@ -428,7 +428,7 @@ fn what_cannot_be_sent_is_counted_and_told() {
     let pool = Pool::new();
     for (flow, len) in [(homeless, 1), (nowhere, 1), (too_large, 65_508)] {
         let received = Received::new(Timestamp::ZERO, flow, pool.copy(&vec![b'x'; len]));
-        assert!(other.send(Crossing { shard: 0, received }));
+        assert!(other.send(Handoff { shard: 0, received }));
     }
     let mut failures = Vec::new();
     while failures.len() < 3 {
@@ -448,7 +448,7 @@ fn what_cannot_be_sent_is_counted_and_told() {
     assert_eq!(counters.send_homeless.get(), 1);
     assert_eq!(counters.send_refused.get(), 1);
     assert_eq!(counters.send_too_large.get(), 1);
-    assert_eq!((counters.sent.get(), counters.crossed_in.get()), (0, 3));
+    assert_eq!((counters.sent.get(), counters.handoffs_in.get()), (0, 3));
 }
 
 #[test]
@@ -458,7 +458,7 @@ fn an_impossible_shard_is_refused() {
             clock: Clock::start(),
             limits,
             listeners,
-            crossings: Crossings::alone().unwrap(),
+            handoffs: Handoffs::alone().unwrap(),
             counters: Default::default(),
             stop: Stop::new(),
             pool: Pool::new(),

@@ -53,13 +53,13 @@ fn every_datagram_is_counted_once(ip: &str, split: bool) {
     let to = group.local();
     let (mut echo, sight) = Echo::new();
     echo.work = 2_000;
-    let crossings = Crossings::alone().unwrap();
+    let handoffs = Handoffs::alone().unwrap();
     let listeners = vec![group.listener(0)];
     let peer = peer(ip);
     for number in 0..EARLY {
         peer.send_to(invite(number as u32, 80).as_bytes(), to).unwrap();
     }
-    let running = start(echo, Clock::start(), Limits::default(), listeners, crossings);
+    let running = start(echo, Clock::start(), Limits::default(), listeners, handoffs);
     let flood = thread::spawn(move || {
         for number in EARLY..SENT {
             let text = if number % 3 == 0 { "BYE sip:a".into() } else { invite(number as u32, 80) };
@@ -109,8 +109,8 @@ fn what_a_core_wants_shed_is_dropped_and_counted_though_nothing_else_arrives() {
     let (mut echo, sight) = Echo::new();
     echo.shedding = share(1.0);
     let listeners = groups.iter().map(|group| group.listener(0)).collect();
-    let crossings = Crossings::alone().unwrap();
-    let running = start(echo, Clock::start(), Limits::default(), listeners, crossings);
+    let handoffs = Handoffs::alone().unwrap();
+    let running = start(echo, Clock::start(), Limits::default(), listeners, handoffs);
     let peer = peer("127.0.0.1");
     // With the first turn it is asked; that is over when it has answered.
     peer.send_to(b"BYE", groups[0].local()).unwrap();
@@ -300,8 +300,8 @@ fn every_report_came(split: bool) -> bool {
     }
     let (echo, sight) = Echo::new();
     let listeners = vec![group.listener(0)];
-    let crossings = Crossings::alone().unwrap();
-    let running = start(echo, Clock::start(), Limits::default(), listeners, crossings);
+    let handoffs = Handoffs::alone().unwrap();
+    let running = start(echo, Clock::start(), Limits::default(), listeners, handoffs);
     let mut failures = 0;
     while failures < PEERS
         && let Ok(seen) = sight.recv_timeout(Duration::from_secs(2))

@@ -119,9 +119,9 @@ fn drive(
             report: report.map(|(at, remote)| (at, Flow::udp(local, remote))),
             pool: pool.clone(),
         };
-        let crossings = Crossings::alone().unwrap();
+        let handoffs = Handoffs::alone().unwrap();
         let counters = Arc::default();
-        let shard = Shard { clock, limits, listeners, crossings, counters, stop: asked, pool };
+        let shard = Shard { clock, limits, listeners, handoffs, counters, stop: asked, pool };
         Drive::new(shard).unwrap().run(&mut core).unwrap();
     });
     meanwhile(&told);

@@ -75,13 +75,13 @@ fn ask(server: &NameServer, questions: &[(&str, RecordType)]) -> Vec<QueryAnswer
             clock: Clock::start(),
             limits: Limits::default(),
             listeners: vec![group.listener(0)],
-            crossings: Crossings::alone().unwrap(),
+            handoffs: Handoffs::alone().unwrap(),
             counters,
             stop,
             pool: Pool::new(),
         };
         let mut core = Asking { queries, answers };
-        Drive::new(shard).unwrap().asking(&resolver).run(&mut core).unwrap()
+        Drive::new(shard).unwrap().with_resolver(&resolver).run(&mut core).unwrap()
     });
     let answers = questions.iter().map(|_| told.recv_timeout(PATIENCE).expect("it is answered"));
     let mut answers: Vec<_> = answers.collect();

@@ -45,8 +45,8 @@ fn a_flood_of_invites_starves_neither_the_other_socket_nor_the_service() {
     let (mut core, sight) = Echo::new();
     core.work = 20_000;
     let limits = Limits::default();
-    let crossings = Crossings::alone().unwrap();
-    let running = start(core, Clock::start(), limits, vec![group.listener(0)], crossings);
+    let handoffs = Handoffs::alone().unwrap();
+    let running = start(core, Clock::start(), limits, vec![group.listener(0)], handoffs);
 
     // Offers between two services are at most those of one turn, and every other
     // message is in before the second turn's INVITEs are over.
@@ -92,8 +92,8 @@ fn a_flood_of_byes_neither_starves_responses_nor_takes_their_room() {
     }
     let (core, sight) = Echo::new();
     let limits = Limits::default();
-    let crossings = Crossings::alone().unwrap();
-    let running = start(core, Clock::start(), limits, vec![group.listener(0)], crossings);
+    let handoffs = Handoffs::alone().unwrap();
+    let running = start(core, Clock::start(), limits, vec![group.listener(0)], handoffs);
     let (mut responses, mut others) = (0, 0);
     while responses < RESPONSES {
         if let Seen::Offered { bytes, .. } = next(&sight) {
@@ -116,11 +116,11 @@ fn a_message_crosses_to_the_shard_it_belongs_to() {
     let group = group("127.0.0.1", 2, true);
     let clock = Clock::start();
     let mut runs = Vec::new();
-    for (i, crossings) in Crossings::mesh(2, 64).unwrap().into_iter().enumerate() {
+    for (i, handoffs) in Handoffs::mesh(2, 64).unwrap().into_iter().enumerate() {
         let (mut core, sight) = Echo::new();
         core.pass_to = Some(1 - i as u16);
         let listeners = vec![group.listener(i as u16)];
-        runs.push((start(core, clock, Limits::default(), listeners, crossings), sight));
+        runs.push((start(core, clock, Limits::default(), listeners, handoffs), sight));
     }
     let peer = peer("127.0.0.1");
     for i in 0..100u8 {
@@ -131,8 +131,8 @@ fn a_message_crosses_to_the_shard_it_belongs_to() {
     // One peer has one home; the other shard did the work.
     let home = counters.iter().position(|c| c.received() == 100).unwrap();
     let away = &counters[1 - home];
-    assert_eq!((counters[home].crossed_out.get(), counters[home].sent.get()), (100, 0));
-    assert_eq!((away.crossed_in.get(), away.sent.get(), away.received()), (100, 100, 0));
+    assert_eq!((counters[home].handoffs_out.get(), counters[home].sent.get()), (100, 0));
+    assert_eq!((away.handoffs_in.get(), away.sent.get(), away.received()), (100, 100, 0));
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn crossings_beyond_the_queue_are_counted() {
     let (mut core, sight) = Echo::new();
     core.pass_to = Some(1);
     // The other shard never takes anything over.
-    let mut mesh = Crossings::mesh(2, 16).unwrap();
+    let mut mesh = Handoffs::mesh(2, 16).unwrap();
     let _other = mesh.remove(1);
     let listeners = vec![group.listener(0)];
     let running = start(core, Clock::start(), Limits::default(), listeners, mesh.remove(0));
@@ -153,5 +153,5 @@ fn crossings_beyond_the_queue_are_counted() {
         assert_eq!(is_invite(&next(&sight)), Some(false));
     }
     let (_, counters) = running.end();
-    assert_eq!((counters.crossed_out.get(), counters.crossings_lost.get()), (16, 34));
+    assert_eq!((counters.handoffs_out.get(), counters.handoffs_lost.get()), (16, 34));
 }

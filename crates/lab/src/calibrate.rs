@@ -42,7 +42,7 @@ use crate::summary::Spread;
 use costs::Prices;
 use fit::{Outside, PerPacket};
 use metered::Metering;
-use stage::{Act, Played};
+use stage::{Action, Played};
 
 /// Calls under way at the most: they wait for the server for less than T1, after which they
 /// would be repeated.
@@ -59,7 +59,7 @@ const SEEKING_S: f64 = 0.5;
 
 /// What is to be measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct Parameters {
     /// How the server keeps its calls.
     pub mode: Mode,
     /// Seconds of each run.
@@ -109,84 +109,96 @@ pub struct Calibration {
 /// Who is told how far it is.
 pub trait Observer {
     /// A run is over.
-    fn run(&self, round: u32, act: &str, us: f64);
+    fn run(&self, round: u32, action: &str, us: f64);
 }
 
 /// Measures what messages cost.
 ///
 /// # Errors
 /// When there is no socket or no thread, or nothing could be told from the runs.
-pub fn measure(order: &Order, observer: &dyn Observer) -> Result<Calibration, String> {
+pub fn measure(parameters: &Parameters, observer: &dyn Observer) -> Result<Calibration, String> {
     let failed = |error: std::io::Error| error.to_string();
-    let play = |act, metering, rate_cps, seconds, seed| {
-        stage::play(act, metering, order, rate_cps, seconds, seed).map_err(failed)
+    let play = |action, metering, rate_cps, seconds, seed| {
+        stage::play(action, metering, parameters, rate_cps, seconds, seed).map_err(failed)
     };
-    let mut offered_cps = [0.0; Act::ALL.len()];
-    for act in Act::ALL {
+    let mut offered_cps = [0.0; Action::ALL.len()];
+    for action in Action::ALL {
         let each_us = |rate_cps| {
-            Ok(stage::play(act, Metering::Hardly, order, rate_cps, SEEKING_S, order.seed)?
-                .each_us())
+            Ok(stage::play(
+                action,
+                Metering::Hardly,
+                parameters,
+                rate_cps,
+                SEEKING_S,
+                parameters.seed,
+            )?
+            .each_us())
         };
-        offered_cps[act as usize] = saturation::saturating_cps(each_us).map_err(failed)?;
+        offered_cps[action as usize] = saturation::saturating_cps(each_us).map_err(failed)?;
     }
     let mut rounds = Vec::new();
-    for round in 0..order.rounds {
-        let seed = order.seed.wrapping_add(u64::from(round));
-        let mut acts = Vec::new();
-        for act in Act::ALL {
-            let rate_cps = offered_cps[act as usize];
-            let mut played = play(act, Metering::Each, rate_cps, order.seconds, seed)?;
-            let whole = play(act, Metering::Hardly, rate_cps, order.seconds, seed)?;
-            observer.run(round + 1, act.title(), whole.each_us());
+    for round in 0..parameters.rounds {
+        let seed = parameters.seed.wrapping_add(u64::from(round));
+        let mut actions = Vec::new();
+        for action in Action::ALL {
+            let rate_cps = offered_cps[action as usize];
+            let mut played = play(action, Metering::Each, rate_cps, parameters.seconds, seed)?;
+            let whole = play(action, Metering::Hardly, rate_cps, parameters.seconds, seed)?;
+            observer.run(round + 1, action.title(), whole.each_us());
             played.take_level_of(&whole);
-            acts.push(played);
+            actions.push(played);
         }
-        rounds.push(Round::of(acts)?);
+        rounds.push(Round::of(actions)?);
     }
-    let invite_bytes = rounds.iter().flat_map(|round| &round.acts).map(|a| a.tally.invite_bytes);
+    let invite_bytes = rounds.iter().flat_map(|round| &round.actions).map(|a| a.tally.invite_bytes);
     let invite_bytes = invite_bytes.max().unwrap_or(0);
     let socket_max = room::datagrams(invite_bytes).map_err(failed)?;
-    let rate_cps = offered_cps[Act::Calls as usize];
-    Ok(summarise(order, rate_cps, socket_max, &rounds))
+    let rate_cps = offered_cps[Action::Calls as usize];
+    Ok(summarise(parameters, rate_cps, socket_max, &rounds))
 }
 
 /// The runs of a round.
 struct Round {
-    acts: Vec<Played>,
+    actions: Vec<Played>,
     packet: PerPacket,
     prices: Prices,
 }
 
 impl Round {
-    fn of(acts: Vec<Played>) -> Result<Self, String> {
-        let outside: Vec<Outside> = acts.iter().map(Played::outside).collect();
+    fn of(actions: Vec<Played>) -> Result<Self, String> {
+        let outside: Vec<Outside> = actions.iter().map(Played::outside).collect();
         let packet = fit::fit(&outside)
             .ok_or("the runs do not tell apart what packets that come and that go cost")?;
         // What a run is about is priced by it; the others fill the gaps.
-        let packets: Vec<PerPacket> = acts.iter().map(|a| packet.at(a.outside())).collect();
-        let of_acts: Vec<Prices> = acts
+        let packets: Vec<PerPacket> = actions.iter().map(|a| packet.at(a.outside())).collect();
+        let of_actions: Vec<Prices> = actions
             .iter()
             .zip(&packets)
             .map(|(played, packet)| Prices::of(&played.tally, *packet))
             .collect();
-        let refused = &of_acts[Act::Refused as usize];
+        let refused = &of_actions[Action::Refused as usize];
         // What one costs at the least is common to all; the rest is its kind's.
         let receive_ns = packets.iter().map(|packet| packet.received_ns).fold(f64::MAX, f64::min);
-        let prices = of_acts.iter().fold(Prices::default(), Prices::or);
+        let prices = of_actions.iter().fold(Prices::default(), Prices::or);
         let prices = prices.looking_as(refused).receiving_for(receive_ns / 1e3);
-        Ok(Self { acts, packet, prices })
+        Ok(Self { actions, packet, prices })
     }
 
-    fn each_us(&self, act: Act) -> f64 {
-        self.acts[act as usize].each_us()
+    fn each_us(&self, action: Action) -> f64 {
+        self.actions[action as usize].each_us()
     }
 }
 
-fn summarise(order: &Order, rate_cps: f64, socket_max: usize, rounds: &[Round]) -> Calibration {
+fn summarise(
+    parameters: &Parameters,
+    rate_cps: f64,
+    socket_max: usize,
+    rounds: &[Round],
+) -> Calibration {
     let spread = |value: &dyn Fn(&Round) -> f64| {
         Spread::of(rounds.iter().map(value)).expect("there is at least one round")
     };
-    let acts = || rounds.iter().flat_map(|round| &round.acts);
+    let actions = || rounds.iter().flat_map(|round| &round.actions);
     let prices: Vec<Prices> = rounds.iter().map(|round| round.prices.clone()).collect();
     let prices = Prices::median(&prices);
     let us = |time: Duration| time.as_secs_f64() * 1e6;
@@ -194,18 +206,18 @@ fn summarise(order: &Order, rate_cps: f64, socket_max: usize, rounds: &[Round]) 
     Calibration {
         machine: Machine::this(),
         rate_cps,
-        server_load: acts().map(|played| played.server_load).fold(f64::MAX, f64::min),
-        call_us: spread(&|round| round.each_us(Act::Calls)),
+        server_load: actions().map(|played| played.server_load).fold(f64::MAX, f64::min),
+        call_us: spread(&|round| round.each_us(Action::Calls)),
         call_of_costs_us: us(cost::call(&whole, &cost::CALL)),
-        refusal_us: spread(&|round| round.each_us(Act::Refused)),
+        refusal_us: spread(&|round| round.each_us(Action::Refused)),
         refusal_of_costs_us: us(cost::refusal(&whole, Disposal::Reject)),
-        drop_us: spread(&|round| round.each_us(Act::Dropped)),
+        drop_us: spread(&|round| round.each_us(Action::Dropped)),
         packet_in_us: spread(&|round| round.packet.received_ns / 1e3),
         packet_out_us: spread(&|round| round.packet.sent_ns / 1e3),
-        generator_load: acts().map(|played| played.generator_load).fold(0.0, f64::max),
-        drops: acts().map(|played| played.drops).sum(),
-        emulate: prices.emulate(1.0 / order.share, socket_max),
-        share: order.share,
+        generator_load: actions().map(|played| played.generator_load).fold(0.0, f64::max),
+        drops: actions().map(|played| played.drops).sum(),
+        emulate: prices.emulate(1.0 / parameters.share, socket_max),
+        share: parameters.share,
     }
 }
 

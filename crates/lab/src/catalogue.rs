@@ -9,8 +9,8 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, LineStyle, Table};
 use serde_json::{Value, json};
 
-use crate::point::points;
 use crate::prediction;
+use crate::run_spec::runs;
 use crate::scenario::Scenario;
 use crate::worlds::{self, Kind};
 
@@ -31,7 +31,7 @@ pub struct Content {
     /// What it shows, in one line.
     pub title: String,
     /// Variants and combinations of conditions.
-    pub points: usize,
+    pub parameter_sets: usize,
     /// Runs of all points together.
     pub runs: usize,
     /// All runs on real sockets, one after the other, without what it takes to start them.
@@ -62,9 +62,9 @@ fn entry(path: PathBuf) -> Entry {
 }
 
 fn content(scenario: Scenario) -> Content {
-    let runs = points(&scenario, Kind::Real);
+    let runs = runs(&scenario, Kind::Real);
     Content {
-        points: runs.len() / scenario.schedule.repetitions.max(1) as usize,
+        parameter_sets: runs.len() / scenario.schedule.repetitions.max(1) as usize,
         runs: runs.len(),
         real: runs.iter().map(worlds::lasts).sum(),
         simulated: runs.iter().map(prediction::simulated).sum(),
@@ -81,7 +81,7 @@ pub fn text(entries: &[Entry], jobs: usize) -> String {
     for content in entries.iter().filter_map(|entry| entry.content.as_ref().ok()) {
         table.add_row([
             content.name.clone(),
-            content.points.to_string(),
+            content.parameter_sets.to_string(),
             content.runs.to_string(),
             words(content.simulated.div_f64(jobs.max(1) as f64)),
             words(content.real.div_f64(jobs.max(1) as f64)),
@@ -110,7 +110,7 @@ pub fn json(entries: &[Entry]) -> Value {
             "file": entry.path,
             "name": content.name,
             "title": content.title,
-            "points": content.points,
+            "points": content.parameter_sets,
             "runs": content.runs,
             "worlds": [Kind::Sim, Kind::Real],
             "sim_cpu_s": content.simulated.as_secs_f64(),
@@ -154,7 +154,7 @@ mod tests {
         let (_folder, entries) = listed();
         assert_eq!(entries.len(), 2);
         let content = entries[1].content.as_ref().unwrap();
-        assert_eq!((content.points, content.runs), (4, 12));
+        assert_eq!((content.parameter_sets, content.runs), (4, 12));
         assert_eq!((&*content.name, &*content.title), ("two", "Two loads"));
         // Ten seconds each, with a deadline of 0.4 s and a margin of 0.1 s.
         assert_eq!(content.real, Duration::from_secs(120));

@@ -48,7 +48,7 @@ const RIGHT: f64 = 0.98;
 
 /// What is to be measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct Parameters {
     /// How the server keeps its calls.
     pub mode: Mode,
     /// Rounds; each has a least value, a median and a mean.
@@ -74,7 +74,7 @@ pub enum Control {
 /// What becomes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fate {
+pub enum Decision {
     /// It is admitted.
     Accepted,
     /// It is answered 503, if it is a request that can be.
@@ -84,14 +84,14 @@ pub enum Fate {
 }
 
 /// Each state that is measured, in the order of the tables.
-const STATES: [(Control, Fate); 7] = [
-    (Control::None, Fate::Accepted),
-    (Control::Idle, Fate::Accepted),
-    (Control::Measuring, Fate::Accepted),
-    (Control::Idle, Fate::Rejected),
-    (Control::Measuring, Fate::Rejected),
-    (Control::Idle, Fate::Dropped),
-    (Control::Measuring, Fate::Dropped),
+const STATES: [(Control, Decision); 7] = [
+    (Control::None, Decision::Accepted),
+    (Control::Idle, Decision::Accepted),
+    (Control::Measuring, Decision::Accepted),
+    (Control::Idle, Decision::Rejected),
+    (Control::Measuring, Decision::Rejected),
+    (Control::Idle, Decision::Dropped),
+    (Control::Measuring, Decision::Dropped),
 ];
 
 /// What a message costs in one way, in µs.
@@ -118,7 +118,7 @@ pub struct Row {
     /// Whether there is control.
     pub control: Control,
     /// What becomes of them.
-    pub fate: Fate,
+    pub fate: Decision,
     /// From socket to socket.
     pub cycle: Cost,
     /// In the core.
@@ -147,28 +147,28 @@ pub struct Costs {
 /// Who is told how far it is.
 pub trait Observer {
     /// A state was measured in a round.
-    fn measured(&self, round: u32, control: Control, fate: Fate);
+    fn measured(&self, round: u32, control: Control, fate: Decision);
 }
 
 /// Measures what messages cost.
 ///
 /// # Errors
 /// When there is no socket or no thread, or a server does not do what it is measured for.
-pub fn measure(order: &Order, observer: &dyn Observer) -> Result<Costs, String> {
+pub fn measure(parameters: &Parameters, observer: &dyn Observer) -> Result<Costs, String> {
     let (mut rows, mut gate) = (Vec::new(), Gate::default());
-    for round in 0..order.rounds {
+    for round in 0..parameters.rounds {
         for (control, fate) in STATES {
-            let state = state(order.mode, control, fate);
+            let state = state(parameters.mode, control, fate);
             let server = Loopback::start(&state)?;
             let parties = server.parties;
-            let cycle = play(&state, server, parties, order)?;
-            let processing = play(&state, Alone::new(&state, parties)?, parties, order)?;
+            let cycle = play(&state, server, parties, parameters)?;
+            let processing = play(&state, Alone::new(&state, parties)?, parties, parameters)?;
             enter(&mut rows, control, fate, &cycle, &processing);
             observer.measured(round + 1, control, fate);
         }
-        gate.measure(order.messages)?;
+        gate.measure(parameters.messages)?;
     }
-    let Order { mode, rounds, messages, batch } = *order;
+    let Parameters { mode, rounds, messages, batch } = *parameters;
     Ok(Costs {
         machine: Machine::this(),
         transactions: mode == Mode::Transaction,
@@ -180,18 +180,18 @@ pub fn measure(order: &Order, observer: &dyn Observer) -> Result<Costs, String> 
     })
 }
 
-fn state(mode: Mode, control: Control, fate: Fate) -> State {
+fn state(mode: Mode, control: Control, fate: Decision) -> State {
     let measuring = control == Control::Measuring;
-    let params = if fate == Fate::Accepted { "" } else { Law::REFUSES };
+    let params = if fate == Decision::Accepted { "" } else { Law::REFUSES };
     let measure = if measuring { 1 } else { NEVER };
     State {
         mode,
         law: (control != Control::None).then_some(Law { name: "occupancy", measure, params }),
         reads_every: u32::from(measuring),
         refuses: match fate {
-            Fate::Accepted => None,
-            Fate::Rejected => Some(Disposal::Reject),
-            Fate::Dropped => Some(Disposal::Drop),
+            Decision::Accepted => None,
+            Decision::Rejected => Some(Disposal::Reject),
+            Decision::Dropped => Some(Disposal::Drop),
         },
     }
 }
@@ -201,10 +201,10 @@ fn play<W: Way>(
     state: &State,
     mut server: W,
     parties: Parties,
-    order: &Order,
+    parameters: &Parameters,
 ) -> Result<Vec<Timed>, String> {
-    let mut script = Script::new(parties, order.batch as usize);
-    let times = 0..order.messages.div_ceil(order.batch);
+    let mut script = Script::new(parties, parameters.batch as usize);
+    let times = 0..parameters.messages.div_ceil(parameters.batch);
     let timed: Result<Vec<_>, String> = if state.refuses.is_none() {
         times.map(|_| script.play(&mut server)).collect()
     } else {
@@ -238,7 +238,13 @@ fn check(timed: &Timed, refuses: bool) -> Result<(), String> {
 }
 
 /// Enters what a round brought.
-fn enter(rows: &mut Vec<Row>, control: Control, fate: Fate, cycle: &[Timed], processing: &[Timed]) {
+fn enter(
+    rows: &mut Vec<Row>,
+    control: Control,
+    fate: Decision,
+    cycle: &[Timed],
+    processing: &[Timed],
+) {
     let mut known: Vec<(Kind, bool)> = Vec::new();
     for Timed { kind, good, .. } in cycle {
         if !known.contains(&(*kind, *good)) {
@@ -314,15 +320,15 @@ impl Costs {
             Kind::CALL.iter().map(|kind| of(*kind, Control::Idle, fate)).sum()
         };
         let each = Kind::CALL.len() as f64;
-        let call_us = of_call(Fate::Accepted)?;
-        let dropped_us = of_call(Fate::Dropped)? / each;
-        let refused = |kind| of(kind, Control::Idle, Fate::Rejected);
+        let call_us = of_call(Decision::Accepted)?;
+        let dropped_us = of_call(Decision::Dropped)? / each;
+        let refused = |kind| of(kind, Control::Idle, Decision::Rejected);
         let refusal_us = refused(Kind::Invite)? + refused(Kind::AckOfRefusal)?;
         let model = |dropped_us| Model { accepted_us: call_us / each, dropped_us };
         Some(Derived {
             call_us,
             refusal_us,
-            drop_us: of(Kind::Invite, Control::Idle, Fate::Dropped)?,
+            drop_us: of(Kind::Invite, Control::Idle, Decision::Dropped)?,
             dropping: model(dropped_us),
             refusing: model(refusal_us / each),
         })

@@ -9,8 +9,8 @@ use tidegate_server::config::emulate_toml;
 
 use crate::machine::Machine;
 use crate::outcome::Outcome;
-use crate::point::{Point, Shard, points};
 use crate::report::Report;
+use crate::run_spec::{RunSpec, Shard, runs};
 use crate::runs::{self, Observer};
 use crate::scenario::Scenario;
 use crate::store::{Programs, Store};
@@ -27,7 +27,7 @@ pub struct Experiment {
     /// What was expected, and whether it came true.
     pub verdicts: Vec<Verdict>,
     /// Runs that failed, and why.
-    pub failed: Vec<(Point, String)>,
+    pub failed: Vec<(RunSpec, String)>,
     /// The code that ran.
     pub program: String,
     /// The machine it ran on, if that matters: simulated time is the same on all.
@@ -36,7 +36,7 @@ pub struct Experiment {
 
 /// Who runs scenarios, and where what comes of them lies.
 pub struct Runner<'a> {
-    /// The folder of results; points lie in `points` within it.
+    /// The folder of results; points lie in `runs` within it.
     pub folder: &'a Path,
     /// The code that runs.
     pub programs: &'a Programs,
@@ -61,11 +61,9 @@ impl Runner<'_> {
     pub fn perform(&self, scenario: &Scenario) -> io::Result<Option<Experiment>> {
         let (folder, kind) = (self.folder, self.world.kind());
         let store = self.store()?;
-        let Some(results) = self.run(points(scenario, kind), &store) else { return Ok(None) };
-        let done: Vec<(&Point, &Outcome)> = results
-            .iter()
-            .filter_map(|(point, result)| Some((point, result.as_ref().ok()?)))
-            .collect();
+        let Some(results) = self.run(runs(scenario, kind), &store) else { return Ok(None) };
+        let done: Vec<(&RunSpec, &Outcome)> =
+            results.iter().filter_map(|(run, result)| Some((run, result.as_ref().ok()?))).collect();
         let rows = summary::rows(done.iter().copied());
         let verdicts = verdict::judge(&scenario.expectations, &rows);
         let machine = (kind == Kind::Real).then(Machine::this);
@@ -96,8 +94,8 @@ impl Runner<'_> {
         &self,
         scenario: &Scenario,
         shard: Shard,
-    ) -> io::Result<Option<Vec<(Point, String)>>> {
-        let own = shard.of(points(scenario, self.world.kind()));
+    ) -> io::Result<Option<Vec<(RunSpec, String)>>> {
+        let own = shard.of(runs(scenario, self.world.kind()));
         Ok(self.run(own, &self.store()?).map(failed))
     }
 
@@ -105,16 +103,15 @@ impl Runner<'_> {
         Store::open(&self.folder.join("points"), self.programs)
     }
 
-    /// What came of `points`; `None` if some were not run.
-    fn run(&self, points: Vec<Point>, store: &Store) -> Option<Vec<runs::Run>> {
-        let count = points.len();
-        let results =
-            runs::run(points, store, self.world, self.jobs, self.observer, self.cancelled);
+    /// What came of `runs`; `None` if some were not run.
+    fn run(&self, runs: Vec<RunSpec>, store: &Store) -> Option<Vec<runs::Run>> {
+        let count = runs.len();
+        let results = runs::run(runs, store, self.world, self.jobs, self.observer, self.cancelled);
         (results.len() == count).then_some(results)
     }
 }
 
-fn failed(results: Vec<runs::Run>) -> Vec<(Point, String)> {
-    let failed = results.into_iter().filter_map(|(point, result)| Some((point, result.err()?)));
+fn failed(results: Vec<runs::Run>) -> Vec<(RunSpec, String)> {
+    let failed = results.into_iter().filter_map(|(run, result)| Some((run, result.err()?)));
     failed.collect()
 }

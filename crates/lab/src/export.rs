@@ -8,7 +8,7 @@ use crate::cost::Capacity;
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::plots;
-use crate::point::Point;
+use crate::run_spec::RunSpec;
 use crate::scenario::{Axis, Scenario};
 use crate::summary::Row;
 use crate::verdict::Verdict;
@@ -18,11 +18,11 @@ use crate::worlds::Kind;
 ///
 /// # Errors
 /// None that a vector can give.
-pub fn csv(results: &[(&Point, &Outcome)]) -> io::Result<Vec<u8>> {
+pub fn csv(results: &[(&RunSpec, &Outcome)]) -> io::Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    let swept: Vec<&str> = results.first().map_or_else(Vec::new, |(point, _)| {
-        point.swept.iter().map(|(axis, _)| axis.name()).collect()
-    });
+    let swept: Vec<&str> = results
+        .first()
+        .map_or_else(Vec::new, |(run, _)| run.swept.iter().map(|(axis, _)| axis.name()).collect());
     let measured = [
         "seed",
         "capacity_cps",
@@ -49,16 +49,16 @@ pub fn csv(results: &[(&Point, &Outcome)]) -> io::Result<Vec<u8>> {
     ];
     let head = ["world", "variant", "law", "decide", "queue"];
     writer.write_record(head.iter().chain(&swept).chain(&["repetition"]).chain(&measured))?;
-    for (point, outcome) in results {
-        writer.write_record(record(point, outcome))?;
+    for (run, outcome) in results {
+        writer.write_record(record(run, outcome))?;
     }
     writer.into_inner().map_err(|error| error.into_error())
 }
 
-fn record(point: &Point, outcome: &Outcome) -> Vec<String> {
-    let variant = &point.variant;
-    let capacity = point.capacity_cps();
-    let bound = point.bound(outcome.offered_cps() / capacity);
+fn record(run: &RunSpec, outcome: &Outcome) -> Vec<String> {
+    let variant = &run.variant;
+    let capacity = run.capacity_cps();
+    let bound = run.bound(outcome.offered_cps() / capacity);
     let share = outcome.goodput_cps() / capacity / bound;
     let delay = |value: fn(&crate::outcome::Quantiles) -> f64| {
         outcome.set_up_delay.as_ref().map(value).map_or_else(String::new, |ms| ms.to_string())
@@ -67,17 +67,17 @@ fn record(point: &Point, outcome: &Outcome) -> Vec<String> {
         outcome.bye_delay.as_ref().map(value).map_or_else(String::new, |ms| ms.to_string())
     };
     let mut record = vec![
-        point.world.name().to_owned(),
+        run.world.name().to_owned(),
         variant.label.clone(),
         variant.overload.gate.law.entry().name.to_owned(),
         variant.decide().to_owned(),
         variant.queue().to_owned(),
     ];
-    record.extend(point.swept.iter().map(|(_, value)| value.to_string()));
+    record.extend(run.swept.iter().map(|(_, value)| value.to_string()));
     let generator = &outcome.generator;
     record.extend([
-        (point.repetition + 1).to_string(),
-        point.seed.to_string(),
+        (run.repetition + 1).to_string(),
+        run.seed.to_string(),
         capacity.to_string(),
         outcome.offered_cps().to_string(),
         bound.to_string(),
@@ -110,19 +110,19 @@ pub fn json(
     world: Kind,
     program: &str,
     machine: Option<&Machine>,
-    results: &[(&Point, &Outcome)],
+    results: &[(&RunSpec, &Outcome)],
     rows: &[Row],
     verdicts: &[Verdict],
 ) -> Value {
     let capacity = Capacity::under(&scenario.conditions);
-    let point = |(point, outcome): &(&Point, &Outcome)| {
+    let run = |(run, outcome): &(&RunSpec, &Outcome)| {
         json!({
-            "variant": point.variant.name(),
-            "swept": named(&point.swept),
-            "capacity_cps": point.capacity_cps(),
-            "repetition": point.repetition + 1,
-            "seed": point.seed,
-            "folder": format!("points/{}", point.id(program)),
+            "variant": run.variant.name(),
+            "swept": named(&run.swept),
+            "capacity_cps": run.capacity_cps(),
+            "repetition": run.repetition + 1,
+            "seed": run.seed,
+            "folder": format!("points/{}", run.id(program)),
             "outcome": outcome,
         })
     };
@@ -138,7 +138,7 @@ pub fn json(
         "deadline_ms": scenario.conditions.deadline_ms,
         "rows": rows.iter().map(row).collect::<Value>(),
         "conditions": verdicts,
-        "points": results.iter().map(point).collect::<Value>(),
+        "points": results.iter().map(run).collect::<Value>(),
     })
 }
 

@@ -8,7 +8,7 @@ use tidegate_sim::{Link, Resolution, Silence};
 /// Somebody who sends and receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Party {
+pub enum Endpoint {
     /// All callers.
     Callers,
     /// The server at this place of the topology.
@@ -21,9 +21,9 @@ pub enum Party {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Way {
     /// From whom; everybody if `None`.
-    pub from: Option<Party>,
+    pub from: Option<Endpoint>,
     /// To whom; everybody if `None`.
-    pub to: Option<Party>,
+    pub to: Option<Endpoint>,
     /// How they travel.
     pub link: Link,
 }
@@ -58,9 +58,9 @@ pub enum Trouble {
     /// Nothing gets through between two, in either direction.
     Partition {
         /// One of them.
-        a: Party,
+        a: Endpoint,
         /// The other.
-        b: Party,
+        b: Endpoint,
     },
     /// A worse link.
     Link(Way),
@@ -70,8 +70,9 @@ pub enum Trouble {
 
 impl Way {
     /// Whether packets from `from` to `to` travel this way.
-    pub fn carries(&self, from: Party, to: Party) -> bool {
-        self.from.is_none_or(|party| party == from) && self.to.is_none_or(|party| party == to)
+    pub fn carries(&self, from: Endpoint, to: Endpoint) -> bool {
+        self.from.is_none_or(|endpoint| endpoint == from)
+            && self.to.is_none_or(|endpoint| endpoint == to)
     }
 }
 

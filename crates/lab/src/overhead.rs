@@ -15,13 +15,13 @@ use crate::machine::Machine;
 
 /// What is to be measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct Parameters {
     /// What measuring costs.
-    pub packets: packets::Order,
+    pub packets: packets::Parameters,
     /// What it shows.
-    pub readings: readings::Order,
+    pub readings: readings::Parameters,
     /// What is done with it.
-    pub droppers: droppers::Order,
+    pub droppers: droppers::Parameters,
 }
 
 /// What was measured.
@@ -41,11 +41,11 @@ pub struct Overhead {
 ///
 /// # Errors
 /// When a server does not do what it is measured for, or there is no thread.
-pub fn measure(order: &Order) -> Result<Overhead, String> {
+pub fn measure(parameters: &Parameters) -> Result<Overhead, String> {
     Ok(Overhead {
         machine: Machine::this(),
-        packets: packets::measure(&order.packets)?,
-        readings: readings::measure(&order.readings)?,
-        droppers: droppers::measure(&order.droppers),
+        packets: packets::measure(&parameters.packets)?,
+        readings: readings::measure(&parameters.readings)?,
+        droppers: droppers::measure(&parameters.droppers),
     })
 }

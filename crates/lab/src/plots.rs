@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
     use crate::outcome::Outcome;
-    use crate::point::points;
+    use crate::run_spec::runs;
     use crate::summary::rows;
     use crate::worlds::Kind;
 
@@ -149,7 +149,7 @@ mod tests {
                     [[variant]]\noverload = { law = \"none\" }\n\
                     [[variant]]\noverload = { law = \"pi\" }\n";
         let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-        let points = points(&scenario, Kind::Real);
+        let points = runs(&scenario, Kind::Real);
         let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
         let rows = rows(points.iter().map(|point| (point, &outcome)));
         let figures = figures(&scenario, &rows);
@@ -185,7 +185,7 @@ mod tests {
                     [[variant]]\nlabel = \"silent\"\n\
                     overload = { law = \"pi\", disposal = \"drop\" }\n";
         let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-        let points = points(&scenario, Kind::Real);
+        let points = runs(&scenario, Kind::Real);
         let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
         let rows = rows(points.iter().map(|point| (point, &outcome)));
         let figures = figures(&scenario, &rows);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::point::Point;
+use crate::run_spec::RunSpec;
 use crate::worlds::{self, Kind};
 
 /// What the simulator delivers in a second of CPU time, about.
@@ -10,30 +10,30 @@ const DELIVERIES_PER_CPU_S: f64 = 250_000.0;
 
 /// Packets delivered in simulated time if every call is set up at once. Calls that are refused need
 /// fewer, and those of a server that collapses more.
-pub fn deliveries(point: &Point) -> f64 {
-    let end = worlds::lasts(point);
-    let calls = worlds::load(point, 1.0).calls_until(end.min(point.warm_up + point.measured));
-    calls * deliveries_per_call(point)
+pub fn deliveries(run: &RunSpec) -> f64 {
+    let end = worlds::lasts(run);
+    let calls = worlds::load(run, 1.0).calls_until(end.min(run.warm_up + run.measured));
+    calls * deliveries_per_call(run)
 }
 
 /// The CPU time that takes, as a rough guess.
-pub fn simulated(point: &Point) -> Duration {
-    Duration::from_secs_f64(deliveries(point) / DELIVERIES_PER_CPU_S)
+pub fn simulated(run: &RunSpec) -> Duration {
+    Duration::from_secs_f64(deliveries(run) / DELIVERIES_PER_CPU_S)
 }
 
-/// What running `point` takes in its world, in seconds: of a processor in simulated time, of the
+/// What running `run` takes in its world, in seconds: of a processor in simulated time, of the
 /// clock on real sockets.
-pub fn seconds(point: &Point) -> f64 {
-    match point.world {
-        Kind::Sim => simulated(point).as_secs_f64(),
-        Kind::Real => worlds::lasts(point).as_secs_f64(),
+pub fn seconds(run: &RunSpec) -> f64 {
+    match run.world {
+        Kind::Sim => simulated(run).as_secs_f64(),
+        Kind::Real => worlds::lasts(run).as_secs_f64(),
     }
 }
 
 /// What servers, callers and answerers get of one call, in the mean.
-fn deliveries_per_call(point: &Point) -> f64 {
-    let topology = &point.conditions.topology;
-    let trying = point.conditions.trying;
+fn deliveries_per_call(run: &RunSpec) -> f64 {
+    let topology = &run.conditions.topology;
+    let trying = run.conditions.trying;
     let at_servers: f64 = topology
         .flows()
         .into_iter()
@@ -54,7 +54,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::point::points;
+    use crate::run_spec::runs;
     use crate::scenario::Scenario;
 
     fn predicted(text: &str) -> f64 {
@@ -63,7 +63,7 @@ mod tests {
              [schedule]\nwarm_up_s = 10\nmeasured_s = 90\n[[variant]]\noverload = {{}}\n"
         );
         let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-        deliveries(&points(&scenario, Kind::Sim)[0])
+        deliveries(&runs(&scenario, Kind::Sim)[0])
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::outcome::Outcome;
-use crate::point::Point;
 use crate::prediction;
+use crate::run_spec::RunSpec;
 use crate::runs::Observer;
 use crate::worlds::Kind;
 
@@ -41,20 +41,20 @@ impl Default for Bar {
 }
 
 impl Observer for Bar {
-    fn begin(&self, missing: &[&Point], found: usize) {
+    fn begin(&self, missing: &[&RunSpec], found: usize) {
         self.total.store(missing.len(), SeqCst);
-        self.bar.set_length(missing.iter().map(|point| weight(point)).sum());
+        self.bar.set_length(missing.iter().map(|run| weight(run)).sum());
         self.count(0);
         self.bar.println(head(missing, found));
         self.bar.enable_steady_tick(Duration::from_millis(500));
     }
 
-    fn point(&self, point: &Point, result: &Result<Outcome, String>) {
+    fn ended(&self, run: &RunSpec, result: &Result<Outcome, String>) {
         self.count(self.done.fetch_add(1, SeqCst) + 1);
-        self.bar.inc(weight(point));
+        self.bar.inc(weight(run));
         match result {
-            Ok(_) => self.bar.set_message(line(point, result)),
-            Err(_) => self.bar.println(line(point, result)),
+            Ok(_) => self.bar.set_message(line(run, result)),
+            Err(_) => self.bar.println(line(run, result)),
         }
     }
 
@@ -64,17 +64,17 @@ impl Observer for Bar {
 }
 
 /// What a point takes, in ms; at least 1.
-fn weight(point: &Point) -> u64 {
-    1 + (prediction::seconds(point) * 1e3) as u64
+fn weight(run: &RunSpec) -> u64 {
+    1 + (prediction::seconds(run) * 1e3) as u64
 }
 
 /// What is to be done, and what that takes.
-fn head(missing: &[&Point], found: usize) -> String {
+fn head(missing: &[&RunSpec], found: usize) -> String {
     let mut head = format!("{} runs, of which {found} were made before", found + missing.len());
-    let simulated = || missing.iter().filter(|point| point.world == Kind::Sim);
+    let simulated = || missing.iter().filter(|run| run.world == Kind::Sim);
     if simulated().next().is_some() {
-        let deliveries: f64 = simulated().map(|point| prediction::deliveries(point)).sum();
-        let cpu: Duration = simulated().map(|point| prediction::simulated(point)).sum();
+        let deliveries: f64 = simulated().map(|run| prediction::deliveries(run)).sum();
+        let cpu: Duration = simulated().map(|run| prediction::simulated(run)).sum();
         head += &format!(
             "; {:.1} million deliveries expected, about {:.0} s of CPU time",
             deliveries / 1e6,
@@ -104,27 +104,27 @@ impl<W: std::io::Write> Lines<W> {
 }
 
 impl<W: std::io::Write + Send> Observer for Lines<W> {
-    fn begin(&self, missing: &[&Point], found: usize) {
+    fn begin(&self, missing: &[&RunSpec], found: usize) {
         self.total.store(missing.len(), SeqCst);
         self.write(&head(missing, found));
     }
 
-    fn point(&self, point: &Point, result: &Result<Outcome, String>) {
+    fn ended(&self, run: &RunSpec, result: &Result<Outcome, String>) {
         let done = self.done.fetch_add(1, SeqCst) + 1;
         let total = self.total.load(SeqCst);
-        self.write(&format!("{done}/{total}  {}", line(point, result)));
+        self.write(&format!("{done}/{total}  {}", line(run, result)));
     }
 
     fn end(&self) {}
 }
 
-fn line(point: &Point, result: &Result<Outcome, String>) -> String {
-    let capacity = point.capacity_cps();
+fn line(run: &RunSpec, result: &Result<Outcome, String>) -> String {
+    let capacity = run.capacity_cps();
     let came = match result {
         Ok(outcome) => format!("goodput {:.2} of the capacity", outcome.goodput_cps() / capacity),
         Err(what) => format!("failed: {what}"),
     };
-    format!("{}, {}: {came}", point.variant.name(), point.place())
+    format!("{}, {}: {came}", run.variant.name(), run.place())
 }
 
 #[cfg(test)]
@@ -139,23 +139,23 @@ mod tests {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[schedule]\nwarm_up_s = 0\n\
                     measured_s = 600\n[[variant]]\noverload = {}\n";
         let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-        let point = crate::point::points(&scenario, Kind::Sim).remove(0);
+        let run = crate::run_spec::runs(&scenario, Kind::Sim).remove(0);
         let expected = "2 runs, of which 1 were made before; 1.2 million deliveries expected, \
                         about 5 s of CPU time";
-        assert_eq!(head(&[&point], 1), expected);
+        assert_eq!(head(&[&run], 1), expected);
     }
 
     #[test]
     fn lines_tell_what_came_of_each_point() {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[[variant]]\noverload = {}\n";
         let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
-        let point = crate::point::points(&scenario, Kind::Real).remove(0);
+        let run = crate::run_spec::runs(&scenario, Kind::Real).remove(0);
         let mut out = Vec::new();
         let lines = Lines::new(&mut out);
-        lines.begin(&[&point, &point], 3);
+        lines.begin(&[&run, &run], 3);
         let outcome = Outcome { good: 250, measured_s: 3.0, ..Outcome::default() };
-        lines.point(&point, &Ok(outcome));
-        lines.point(&point, &Err("no port".to_owned()));
+        lines.ended(&run, &Ok(outcome));
+        lines.ended(&run, &Err("no port".to_owned()));
         let expected = "5 runs, of which 3 were made before\n\
                         1/2  none (arrival, class), run 1: goodput 0.50 of the capacity\n\
                         2/2  none (arrival, class), run 1: failed: no port\n";

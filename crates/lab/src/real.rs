@@ -2,12 +2,12 @@
 //! one, all on loopback.
 
 mod agents;
-mod seat;
+mod core_thread;
 mod tidegate;
 mod watched;
 
 pub use agents::{Answerers, Callers, Gauges};
-pub use seat::Done;
-pub(crate) use seat::{Seat, Socket};
+pub use core_thread::Done;
+pub(crate) use core_thread::{CoreThread, Socket};
 pub use tidegate::{Status, Tidegate};
 pub use watched::Watched;

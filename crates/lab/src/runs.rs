@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use crate::outcome::Outcome;
-use crate::point::Point;
+use crate::run_spec::RunSpec;
 use crate::store::Store;
 use crate::worlds::World;
 
@@ -16,22 +16,22 @@ const ATTEMPTS_MAX: u32 = 3;
 /// Who is told how it goes. Called by several threads.
 pub trait Observer: Sync {
     /// These points are to be run; `found` others had been run before.
-    fn begin(&self, missing: &[&Point], found: usize);
+    fn begin(&self, missing: &[&RunSpec], found: usize);
 
     /// A point is over.
-    fn point(&self, point: &Point, result: &Result<Outcome, String>);
+    fn ended(&self, run: &RunSpec, result: &Result<Outcome, String>);
 
     /// All are.
     fn end(&self);
 }
 
 /// A point, and what came of it or why nothing did.
-pub type Run = (Point, Result<Outcome, String>);
+pub type Run = (RunSpec, Result<Outcome, String>);
 
-/// What came of `points`, in their order: what `store` has, and the rest run in `world`, `jobs`
+/// What came of `runs`, in their order: what `store` has, and the rest run in `world`, `jobs`
 /// at once. Those that were not begun when `cancelled` became true are left out.
 pub fn run(
-    points: Vec<Point>,
+    runs: Vec<RunSpec>,
     store: &Store,
     world: &dyn World,
     jobs: usize,
@@ -39,10 +39,10 @@ pub fn run(
     cancelled: &AtomicBool,
 ) -> Vec<Run> {
     let mut results: Vec<Option<Result<Outcome, String>>> =
-        points.iter().map(|point| store.find(point).map(Ok)).collect();
-    let missing: Vec<usize> = (0..points.len()).filter(|&i| results[i].is_none()).collect();
-    let begun: Vec<&Point> = missing.iter().map(|&index| &points[index]).collect();
-    observer.begin(&begun, points.len() - missing.len());
+        runs.iter().map(|run| store.find(run).map(Ok)).collect();
+    let missing: Vec<usize> = (0..runs.len()).filter(|&i| results[i].is_none()).collect();
+    let begun: Vec<&RunSpec> = missing.iter().map(|&index| &runs[index]).collect();
+    observer.begin(&begun, runs.len() - missing.len());
 
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());
@@ -51,9 +51,9 @@ pub fn run(
             if cancelled.load(SeqCst) {
                 break;
             }
-            let result = run_one(&points[index], store, world, cancelled);
+            let result = run_one(&runs[index], store, world, cancelled);
             if !cancelled.load(SeqCst) || result.is_ok() {
-                observer.point(&points[index], &result);
+                observer.ended(&runs[index], &result);
                 done.lock().expect("no thread panics while it holds it").push((index, result));
             }
         }
@@ -68,11 +68,11 @@ pub fn run(
     for (index, result) in done.into_inner().expect("no thread panicked") {
         results[index] = Some(result);
     }
-    points.into_iter().zip(results).filter_map(|(point, result)| Some((point, result?))).collect()
+    runs.into_iter().zip(results).filter_map(|(run, result)| Some((run, result?))).collect()
 }
 
 fn run_one(
-    point: &Point,
+    run: &RunSpec,
     store: &Store,
     world: &dyn World,
     cancelled: &AtomicBool,
@@ -82,9 +82,9 @@ fn run_one(
     loop {
         attempts += 1;
         let workshop = store.workshop().map_err(unwritten)?;
-        let outcome = Outcome { attempts, ..world.run(point, workshop.path(), cancelled)? };
+        let outcome = Outcome { attempts, ..world.run(run, workshop.path(), cancelled)? };
         if outcome.generator.kept_up() || attempts == ATTEMPTS_MAX {
-            store.keep(point, &outcome, workshop).map_err(unwritten)?;
+            store.keep(run, &outcome, workshop).map_err(unwritten)?;
             return Ok(outcome);
         }
     }
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
     use crate::outcome::Generator;
-    use crate::point::points;
+    use crate::run_spec::runs;
     use crate::scenario::Scenario;
     use crate::store::Programs;
     use crate::worlds::Kind;
@@ -115,17 +115,17 @@ mod tests {
             Kind::Real
         }
 
-        fn run(&self, point: &Point, _: &Path, cancelled: &AtomicBool) -> Result<Outcome, String> {
+        fn run(&self, run: &RunSpec, _: &Path, cancelled: &AtomicBool) -> Result<Outcome, String> {
             let runs = self.runs.fetch_add(1, SeqCst) + 1;
             if self.cancel_at == Some(runs) {
                 cancelled.store(true, SeqCst);
             }
-            if point.seed == 3 {
+            if run.seed == 3 {
                 return Err("three".to_owned());
             }
             let too_slow = (runs <= self.slow).then(|| "busy".to_owned());
             let generator = Generator { too_slow, ..Generator::default() };
-            Ok(Outcome { offered: point.seed, generator, ..Outcome::default() })
+            Ok(Outcome { offered: run.seed, generator, ..Outcome::default() })
         }
     }
 
@@ -133,21 +133,21 @@ mod tests {
     struct Heard(Mutex<Vec<String>>);
 
     impl Observer for Heard {
-        fn begin(&self, missing: &[&Point], found: usize) {
+        fn begin(&self, missing: &[&RunSpec], found: usize) {
             self.0.lock().unwrap().push(format!("{found} of {}", found + missing.len()));
         }
-        fn point(&self, point: &Point, result: &Result<Outcome, String>) {
-            self.0.lock().unwrap().push(format!("{} {}", point.seed, result.is_ok()));
+        fn ended(&self, run: &RunSpec, result: &Result<Outcome, String>) {
+            self.0.lock().unwrap().push(format!("{} {}", run.seed, result.is_ok()));
         }
         fn end(&self) {
             self.0.lock().unwrap().push("end".to_owned());
         }
     }
 
-    fn six() -> Vec<Point> {
+    fn six() -> Vec<RunSpec> {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1\n[[variant]]\noverload = {}\n\
                     [schedule]\nrepetitions = 6\n";
-        points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real)
+        runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real)
     }
 
     fn store(folder: &Path) -> Store {
@@ -202,7 +202,7 @@ mod tests {
         let cancelled = AtomicBool::new(false);
         let store = store(folder.path());
         let results = run(six(), &store, &world, 1, &Heard::default(), &cancelled);
-        let seeds: Vec<_> = results.iter().map(|(point, _)| point.seed).collect();
+        let seeds: Vec<_> = results.iter().map(|(run, _)| run.seed).collect();
         assert_eq!(seeds, [1, 2], "the third failed because it was cancelled");
         assert_eq!(world.runs.load(SeqCst), 3);
     }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::outcome::Outcome;
-use crate::point::{Point, fingerprint};
+use crate::run_spec::{RunSpec, fingerprint};
 
 /// The file that holds an outcome.
 const RESULT: &str = "result.json";
@@ -70,9 +70,9 @@ impl Store {
         &self.program
     }
 
-    /// What came of `point`, if it was run.
-    pub fn find(&self, point: &Point) -> Option<Outcome> {
-        let text = fs::read(self.place(point).join(RESULT)).ok()?;
+    /// What came of `run`, if it was run.
+    pub fn find(&self, run: &RunSpec) -> Option<Outcome> {
+        let text = fs::read(self.place(run).join(RESULT)).ok()?;
         let kept: Kept = serde_json::from_slice(&text).ok()?;
         Some(kept.outcome)
     }
@@ -85,15 +85,15 @@ impl Store {
         tempfile::Builder::new().prefix(".under-way-").tempdir_in(&self.folder)
     }
 
-    /// Keeps what came of `point` with the files in `workshop`: all of it or, if something
+    /// Keeps what came of `run` with the files in `workshop`: all of it or, if something
     /// fails, nothing.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn keep(&self, point: &Point, outcome: &Outcome, workshop: TempDir) -> io::Result<()> {
-        let kept = Kept { inputs: point.inputs(&self.program), outcome: outcome.clone() };
+    pub fn keep(&self, run: &RunSpec, outcome: &Outcome, workshop: TempDir) -> io::Result<()> {
+        let kept = Kept { inputs: run.inputs(&self.program), outcome: outcome.clone() };
         fs::write(workshop.path().join(RESULT), serde_json::to_vec_pretty(&kept)?)?;
-        let place = self.place(point);
+        let place = self.place(run);
         match fs::rename(workshop.path(), &place) {
             Ok(()) => {
                 // It has another name now.
@@ -101,7 +101,7 @@ impl Store {
                 Ok(())
             }
             // Somebody else ran the same point meanwhile.
-            Err(_) if self.find(point).is_some() => Ok(()),
+            Err(_) if self.find(run).is_some() => Ok(()),
             // What lies there is of no use.
             Err(_) if place.is_dir() => {
                 fs::remove_dir_all(&place)?;
@@ -111,8 +111,8 @@ impl Store {
         }
     }
 
-    fn place(&self, point: &Point) -> PathBuf {
-        self.folder.join(point.id(&self.program))
+    fn place(&self, run: &RunSpec) -> PathBuf {
+        self.folder.join(run.id(&self.program))
     }
 }
 
@@ -120,13 +120,13 @@ impl Store {
 mod tests {
     use super::*;
     use crate::outcome::Quantiles;
-    use crate::point::points;
+    use crate::run_spec::runs;
     use crate::scenario::Scenario;
     use crate::worlds::Kind;
 
-    fn point() -> Point {
+    fn run() -> RunSpec {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1\n[[variant]]\noverload = {}\n";
-        points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real).remove(0)
+        runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real).remove(0)
     }
 
     fn entries(folder: &Path) -> usize {
@@ -139,20 +139,20 @@ mod tests {
         let program = folder.path().join("program");
         let programs = || Programs::read(&[&program]).unwrap();
         fs::write(&program, "one").unwrap();
-        let points = folder.path().join("points");
-        let store = Store::open(&points, &programs()).unwrap();
-        assert_eq!(store.find(&point()), None);
+        let runs = folder.path().join("points");
+        let store = Store::open(&runs, &programs()).unwrap();
+        assert_eq!(store.find(&run()), None);
 
         let outcome = Outcome { offered: 5, ..Outcome::default() };
         let workshop = store.workshop().unwrap();
         fs::write(workshop.path().join("tidegate.toml"), "x").unwrap();
-        store.keep(&point(), &outcome, workshop).unwrap();
-        assert_eq!(store.find(&point()), Some(outcome));
-        assert!(points.join(point().id(store.program())).join("tidegate.toml").exists());
-        assert_eq!(entries(&points), 1);
+        store.keep(&run(), &outcome, workshop).unwrap();
+        assert_eq!(store.find(&run()), Some(outcome));
+        assert!(runs.join(run().id(store.program())).join("tidegate.toml").exists());
+        assert_eq!(entries(&runs), 1);
 
         fs::write(&program, "two").unwrap();
-        assert_eq!(Store::open(&points, &programs()).unwrap().find(&point()), None);
+        assert_eq!(Store::open(&runs, &programs()).unwrap().find(&run()), None);
     }
 
     #[test]
@@ -164,8 +164,8 @@ mod tests {
         let [p50_ms, p90_ms, p99_ms] = values;
         let delay = Quantiles { p50_ms, p90_ms, p99_ms, max_ms: 0.0 };
         let outcome = Outcome { set_up_delay: Some(delay), ..Outcome::default() };
-        store.keep(&point(), &outcome, store.workshop().unwrap()).unwrap();
-        assert_eq!(store.find(&point()), Some(outcome));
+        store.keep(&run(), &outcome, store.workshop().unwrap()).unwrap();
+        assert_eq!(store.find(&run()), Some(outcome));
     }
 
     #[test]
@@ -175,12 +175,12 @@ mod tests {
         let store = store.unwrap();
         let keep = |offered| {
             let outcome = Outcome { offered, ..Outcome::default() };
-            store.keep(&point(), &outcome, store.workshop().unwrap()).unwrap();
-            store.find(&point()).unwrap().offered
+            store.keep(&run(), &outcome, store.workshop().unwrap()).unwrap();
+            store.find(&run()).unwrap().offered
         };
         assert_eq!((keep(1), keep(2)), (1, 1));
-        fs::write(store.place(&point()).join(RESULT), "{").unwrap();
-        assert_eq!(store.find(&point()), None);
+        fs::write(store.place(&run()).join(RESULT), "{").unwrap();
+        assert_eq!(store.find(&run()), None);
         assert_eq!(keep(3), 3);
         assert_eq!(entries(&store.folder), 1);
     }

@@ -1,7 +1,7 @@
 //! The runs of a point together: what is shown in tables and figures.
 
 use crate::outcome::Outcome;
-use crate::point::Point;
+use crate::run_spec::RunSpec;
 use crate::scenario::{Axis, Variant};
 pub use crate::spread::Spread;
 
@@ -42,30 +42,30 @@ pub struct Row {
 }
 
 /// A row for each variant and set of conditions that was run, in the order of `results`.
-pub fn rows<'a>(results: impl IntoIterator<Item = (&'a Point, &'a Outcome)>) -> Vec<Row> {
-    let mut groups: Vec<Vec<(&Point, &Outcome)>> = Vec::new();
-    for (point, outcome) in results {
-        let alike = |group: &&mut Vec<(&Point, &Outcome)>| {
+pub fn rows<'a>(results: impl IntoIterator<Item = (&'a RunSpec, &'a Outcome)>) -> Vec<Row> {
+    let mut groups: Vec<Vec<(&RunSpec, &Outcome)>> = Vec::new();
+    for (run, outcome) in results {
+        let alike = |group: &&mut Vec<(&RunSpec, &Outcome)>| {
             let (other, _) = group[0];
-            other.variant == point.variant && other.swept == point.swept
+            other.variant == run.variant && other.swept == run.swept
         };
         match groups.iter_mut().find(alike) {
-            Some(group) => group.push((point, outcome)),
-            None => groups.push(vec![(point, outcome)]),
+            Some(group) => group.push((run, outcome)),
+            None => groups.push(vec![(run, outcome)]),
         }
     }
     groups.iter().map(|group| row(group)).collect()
 }
 
-fn row(runs: &[(&Point, &Outcome)]) -> Row {
-    let (point, _) = runs[0];
-    let capacity = point.capacity_cps();
+fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {
+    let (run, _) = runs[0];
+    let capacity = run.capacity_cps();
     let outcomes = || runs.iter().map(|(_, outcome)| *outcome);
     let spread = |value: fn(&Outcome) -> f64| {
         Spread::of(outcomes().map(value)).expect("a group has at least one run")
     };
     let of_bound = outcomes().map(|outcome| {
-        let bound = point.bound(outcome.offered_cps() / capacity);
+        let bound = run.bound(outcome.offered_cps() / capacity);
         (bound > 0.0).then(|| outcome.goodput_cps() / capacity / bound)
     });
     let delay = |value: fn(&crate::outcome::Quantiles) -> f64| {
@@ -74,10 +74,10 @@ fn row(runs: &[(&Point, &Outcome)]) -> Row {
     let busiest =
         |outcome: &Outcome| outcome.generator.caller_load.max(outcome.generator.answerer_load);
     Row {
-        variant: point.variant.clone(),
-        swept: point.swept.iter().copied().filter(|(axis, _)| *axis != Axis::LOAD).collect(),
-        load: point.conditions.load,
-        bound: point.bound(point.conditions.load),
+        variant: run.variant.clone(),
+        swept: run.swept.iter().copied().filter(|(axis, _)| *axis != Axis::LOAD).collect(),
+        load: run.conditions.load,
+        bound: run.bound(run.conditions.load),
         runs: runs.len(),
         goodput: spread(Outcome::goodput_cps).scaled(1.0 / capacity),
         of_bound: Spread::of(of_bound.collect::<Option<Vec<_>>>().into_iter().flatten()),

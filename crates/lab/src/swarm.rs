@@ -6,20 +6,20 @@
 //! [`run`](run::run) runs again. The proxies are those that `tidegate run` would start from the
 //! configuration that the world [writes](configuration) for them.
 
-mod absence;
+pub mod attacker;
+mod commands;
 pub mod configuration;
 pub mod draw;
 mod exchange;
 pub mod hunt;
 mod node;
-mod orders;
+mod out_of_service;
 pub mod run;
 pub mod shrink;
-pub mod stranger;
 pub mod world;
 
-pub use absence::{Absence, Means};
 pub use hunt::{Failed, Hunt, Progress, Tally, hunt};
+pub use out_of_service::{Means, OutOfService};
 pub use run::{Finding, Ran, run};
 pub use shrink::{Shrunk, shrink};
 pub use world::World;

@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
     use crate::outcome::{Generator, Outcome, Quantiles};
-    use crate::point::points;
+    use crate::run_spec::runs;
     use crate::scenario::Scenario;
     use crate::summary::rows;
     use crate::worlds::Kind;
@@ -105,13 +105,13 @@ mod tests {
                     [sweep]\nload = [1, 2]\n[schedule]\nrepetitions = 2\nmeasured_s = 100\n\
                     [[variant]]\noverload = { law = \"none\" }\n\
                     [[variant]]\noverload = { law = \"pi\" }\n";
-        let points = points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real);
-        let outcome = |point: &crate::point::Point| {
-            let pi = point.variant.label == "pi";
-            let late = point.conditions.load > 1.0 && !pi;
+        let runs = runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real);
+        let outcome = |run: &crate::run_spec::RunSpec| {
+            let pi = run.variant.label == "pi";
+            let late = run.conditions.load > 1.0 && !pi;
             Outcome {
-                offered: (point.conditions.load * 10_000.0) as u64,
-                good: if late { 0 } else { 9_000 + 500 * u64::from(point.repetition) },
+                offered: (run.conditions.load * 10_000.0) as u64,
+                good: if late { 0 } else { 9_000 + 500 * u64::from(run.repetition) },
                 refused: if pi { 1_000 } else { 0 },
                 repeated_invites: if late { 12_345 } else { 0 },
                 measured_s: 100.0,
@@ -130,8 +130,8 @@ mod tests {
                 ..Outcome::default()
             }
         };
-        let outcomes: Vec<_> = points.iter().map(outcome).collect();
-        let text = render(&rows(points.iter().zip(&outcomes)));
+        let outcomes: Vec<_> = runs.iter().map(outcome).collect();
+        let text = render(&rows(runs.iter().zip(&outcomes)));
         let expected = include_str!("table/expected.txt");
         assert_eq!(text, expected, "\n{text}");
     }
@@ -140,9 +140,9 @@ mod tests {
     fn loads_under_one_set_of_conditions_stand_together() {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [1, 2]\n\
                     queue_max = [300, 400]\n[[variant]]\noverload = { law = \"pi\" }\n";
-        let points = points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real);
+        let runs = runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real);
         let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
-        let text = render(&rows(points.iter().map(|point| (point, &outcome))));
+        let text = render(&rows(runs.iter().map(|run| (run, &outcome))));
         let lines: Vec<&str> = text.lines().skip(2).collect();
         assert_eq!(
             lines.iter().map(|line| line.is_empty()).collect::<Vec<_>>(),

@@ -48,7 +48,7 @@ pub enum Next {
 
 /// What keeps `nodes` from being a topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Impossible {
+pub enum TopologyError {
     /// A call would come back to the server at this place.
     Circle(usize),
     /// No call comes to the server at this place.
@@ -98,18 +98,18 @@ impl Topology {
     ///
     /// # Errors
     /// When they cannot be one.
-    pub fn new(mut nodes: Vec<Node>) -> Result<Self, Impossible> {
+    pub fn new(mut nodes: Vec<Node>) -> Result<Self, TopologyError> {
         let total: f64 = nodes.iter().map(|node| node.share).sum();
         nodes.iter_mut().for_each(|node| node.share /= total);
         let topology = Self { nodes };
         if let Some(circle) = topology.circle() {
-            return Err(Impossible::Circle(circle));
+            return Err(TopologyError::Circle(circle));
         }
         if let Some(idle) = topology.flows().iter().position(|&flow| flow == 0.0) {
-            return Err(Impossible::Idle(idle));
+            return Err(TopologyError::Idle(idle));
         }
         if !topology.nodes.iter().any(|node| node.under_test) {
-            return Err(Impossible::Untested);
+            return Err(TopologyError::Untested);
         }
         Ok(topology)
     }
@@ -268,13 +268,13 @@ mod tests {
     fn what_is_no_topology_is_refused() {
         let mut round = tree();
         round[3].to = vec![Next::Node(1)];
-        assert_eq!(Topology::new(round), Err(Impossible::Circle(1)));
+        assert_eq!(Topology::new(round), Err(TopologyError::Circle(1)));
         let mut alone = tree();
         alone[1].to.pop();
-        assert_eq!(Topology::new(alone), Err(Impossible::Idle(3)));
+        assert_eq!(Topology::new(alone), Err(TopologyError::Idle(3)));
         let mut untested = tree();
         untested.iter_mut().for_each(|node| node.under_test = false);
-        assert_eq!(Topology::new(untested), Err(Impossible::Untested));
+        assert_eq!(Topology::new(untested), Err(TopologyError::Untested));
     }
 
     #[test]

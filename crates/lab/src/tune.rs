@@ -14,7 +14,7 @@ use tidegate_control::Values;
 use tidegate_control::registry::{Entry, Param};
 
 use crate::outcome::Outcome;
-use crate::point::{Point, points};
+use crate::run_spec::{RunSpec, runs};
 use crate::runs::{self, Observer};
 use crate::scenario::{Scenario, Variant};
 use crate::store::Store;
@@ -49,16 +49,16 @@ impl Objective {
         }
     }
 
-    fn of(self, point: &Point, outcome: &Outcome) -> f64 {
+    fn of(self, run: &RunSpec, outcome: &Outcome) -> f64 {
         match self {
             Self::Goodput => {
-                let capacity = point.capacity_cps();
-                let bound = point.bound(outcome.offered_cps() / capacity);
+                let capacity = run.capacity_cps();
+                let bound = run.bound(outcome.offered_cps() / capacity);
                 if bound > 0.0 { outcome.goodput_cps() / capacity / bound } else { 0.0 }
             }
             Self::Delay => {
                 let delay = outcome.set_up_delay.as_ref();
-                let deadlines = delay.map(|delay| delay.p99_ms / point.conditions.deadline_ms);
+                let deadlines = delay.map(|delay| delay.p99_ms / run.conditions.deadline_ms);
                 deadlines.unwrap_or(HOPELESS).min(HOPELESS)
             }
         }
@@ -75,7 +75,7 @@ impl Objective {
 
 /// What is to be tuned.
 #[derive(Clone, Debug)]
-pub struct Order {
+pub struct Parameters {
     /// Where it is tuned: its sweep and its seeds. Of its variants the first that has the law
     /// counts, or else the first with the law in place of its own.
     pub scenario: Scenario,
@@ -91,7 +91,7 @@ pub struct Order {
     pub settings: Settings,
 }
 
-impl Order {
+impl Parameters {
     /// The parameters of `entry` that are sought when none is named: numbers above 0.
     pub fn tunable(start: &Values) -> Vec<&'static Param> {
         let is_number = |param: &Param| param.unit != "0 or 1";
@@ -103,7 +103,7 @@ impl Order {
 /// One step of the way.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Step {
-    /// The sought parameters as they were tried, in the order of [`Order::sought`].
+    /// The sought parameters as they were tried, in the order of [`Parameters::sought`].
     pub tried: Vec<f64>,
     /// Where they are thought to be best, before this step.
     pub estimate: Vec<f64>,
@@ -147,38 +147,43 @@ pub struct Bench<'a> {
 ///
 /// # Errors
 /// When a run failed or all were stopped, or parameters contradict each other.
-pub fn tune(order: &Order, bench: &Bench<'_>, watcher: &dyn Watcher) -> Result<Tuned, String> {
-    let logarithms = |values: &Values| order.sought.iter().map(|p| values.of(p).ln()).collect();
-    let bounds = order.sought.iter().map(|param| param.min.ln()..=param.max.ln()).collect();
-    let mut seeker = Seeker::new(logarithms(&order.start), bounds, order.settings);
+pub fn tune(
+    parameters: &Parameters,
+    bench: &Bench<'_>,
+    watcher: &dyn Watcher,
+) -> Result<Tuned, String> {
+    let logarithms =
+        |values: &Values| parameters.sought.iter().map(|p| values.of(p).ln()).collect();
+    let bounds = parameters.sought.iter().map(|param| param.min.ln()..=param.max.ln()).collect();
+    let mut seeker = Seeker::new(logarithms(&parameters.start), bounds, parameters.settings);
     let mut path = Vec::new();
-    for number in 1..=order.steps {
-        let (tried, values) = order.values(&seeker.probe())?;
-        let (estimate, _) = order.values(seeker.estimate())?;
-        let results = bench.run(order.points(values, 0, bench.world.kind()))?;
-        let value = mean(order, &results);
-        seeker.learn(order.objective.cost(value));
+    for number in 1..=parameters.steps {
+        let (tried, values) = parameters.values(&seeker.probe())?;
+        let (estimate, _) = parameters.values(seeker.estimate())?;
+        let results = bench.run(parameters.runs(values, 0, bench.world.kind()))?;
+        let value = mean(parameters, &results);
+        seeker.learn(parameters.objective.cost(value));
         let step = Step { tried, estimate, value };
         watcher.step(number, &step);
         path.push(step);
     }
-    let (_, found) = order.values(&settled(&path, &logarithms(&order.start)))?;
+    let (_, found) = parameters.values(&settled(&path, &logarithms(&parameters.start)))?;
     let judge = |values: Values| -> Result<Spread, String> {
-        let results = bench.run(order.points(values, JUDGED_BY, bench.world.kind()))?;
-        let mut by_seed: Vec<(u64, Vec<(Point, Outcome)>)> = Vec::new();
-        for (point, outcome) in results {
-            match by_seed.iter_mut().find(|(seed, _)| *seed == point.seed) {
-                Some((_, group)) => group.push((point, outcome)),
-                None => by_seed.push((point.seed, vec![(point, outcome)])),
+        let results = bench.run(parameters.runs(values, JUDGED_BY, bench.world.kind()))?;
+        let mut by_seed: Vec<(u64, Vec<(RunSpec, Outcome)>)> = Vec::new();
+        for (run, outcome) in results {
+            match by_seed.iter_mut().find(|(seed, _)| *seed == run.seed) {
+                Some((_, group)) => group.push((run, outcome)),
+                None => by_seed.push((run.seed, vec![(run, outcome)])),
             }
         }
-        let of_seed = by_seed.iter().map(|(_, group)| mean(order, group));
+        let of_seed = by_seed.iter().map(|(_, group)| mean(parameters, group));
         Spread::of(of_seed).ok_or_else(|| "nothing was run".to_owned())
     };
-    Ok(Tuned { path, found, before: judge(order.start)?, after: judge(found)? })
+    Ok(Tuned { path, found, before: judge(parameters.start)?, after: judge(found)? })
 }
 
-impl Order {
+impl Parameters {
     /// The parameters of these logarithms, within their bounds: the sought ones, and all.
     fn values(&self, logarithms: &[f64]) -> Result<(Vec<f64>, Values), String> {
         let bounded = |(param, ln): (&&Param, &f64)| ln.exp().clamp(param.min, param.max);
@@ -196,7 +201,7 @@ impl Order {
     }
 
     /// The scenario's points under these values, with seeds that lie `seeds` further.
-    fn points(&self, values: Values, seeds: u64, world: Kind) -> Vec<Point> {
+    fn runs(&self, values: Values, seeds: u64, world: Kind) -> Vec<RunSpec> {
         let mut scenario = self.scenario.clone();
         let law = |variant: &&Variant| variant.overload.gate.law.entry().name;
         let named = scenario.variants.iter().find(|v| law(v) == values.entry().name);
@@ -204,24 +209,23 @@ impl Order {
         variant.overload.gate.law = values;
         scenario.variants = vec![variant];
         scenario.schedule.seed = scenario.schedule.seed.wrapping_add(seeds);
-        points(&scenario, world)
+        runs(&scenario, world)
     }
 }
 
 impl Bench<'_> {
-    fn run(&self, points: Vec<Point>) -> Result<Vec<(Point, Outcome)>, String> {
-        let count = points.len();
-        let results =
-            runs::run(points, self.store, self.world, self.jobs, &Unheard, self.cancelled);
+    fn run(&self, runs: Vec<RunSpec>) -> Result<Vec<(RunSpec, Outcome)>, String> {
+        let count = runs.len();
+        let results = runs::run(runs, self.store, self.world, self.jobs, &Unheard, self.cancelled);
         if results.len() < count || self.cancelled.load(Ordering::SeqCst) {
             return Err("stopped".to_owned());
         }
-        results.into_iter().map(|(point, result)| Ok((point, result?))).collect()
+        results.into_iter().map(|(run, result)| Ok((run, result?))).collect()
     }
 }
 
-fn mean(order: &Order, results: &[(Point, Outcome)]) -> f64 {
-    let sum: f64 = results.iter().map(|(p, outcome)| order.objective.of(p, outcome)).sum();
+fn mean(parameters: &Parameters, results: &[(RunSpec, Outcome)]) -> f64 {
+    let sum: f64 = results.iter().map(|(p, outcome)| parameters.objective.of(p, outcome)).sum();
     sum / results.len().max(1) as f64
 }
 
@@ -240,8 +244,8 @@ fn settled(path: &[Step], start: &[f64]) -> Vec<f64> {
 struct Unheard;
 
 impl Observer for Unheard {
-    fn begin(&self, _: &[&Point], _: usize) {}
-    fn point(&self, _: &Point, _: &Result<Outcome, String>) {}
+    fn begin(&self, _: &[&RunSpec], _: usize) {}
+    fn ended(&self, _: &RunSpec, _: &Result<Outcome, String>) {}
     fn end(&self) {}
 }
 

@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
     use crate::outcome::Outcome;
-    use crate::point::points;
+    use crate::run_spec::runs;
     use crate::scenario::Scenario;
     use crate::summary;
     use crate::worlds::Kind;
@@ -64,16 +64,16 @@ mod tests {
         let text = "title = \"t\"\n[emulate]\nserve_us = { default = 2000, invite = 0 }\n\
                     [sweep]\nload = [1, 2]\n[schedule]\nrepetitions = 1\nmeasured_s = 1000\n\
                     [[variant]]\noverload = { law = \"pi\" }\n";
-        let points = points(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real);
-        let outcomes: Vec<Outcome> = std::iter::zip(&points, goodput)
-            .map(|(point, goodput)| Outcome {
-                offered: (point.conditions.load * 100_000.0) as u64,
+        let runs = runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Real);
+        let outcomes: Vec<Outcome> = std::iter::zip(&runs, goodput)
+            .map(|(run, goodput)| Outcome {
+                offered: (run.conditions.load * 100_000.0) as u64,
                 good: (goodput * 100_000.0) as u64,
                 measured_s: 1000.0,
                 ..Outcome::default()
             })
             .collect();
-        summary::rows(points.iter().zip(&outcomes))
+        summary::rows(runs.iter().zip(&outcomes))
     }
 
     fn expect(min: Option<f64>, max: Option<f64>, loads: &[f64]) -> Expectation {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use crate::outcome::Outcome;
-use crate::point::Point;
+use crate::run_spec::RunSpec;
 
 pub use crate::world_kind::Kind;
 pub(crate) use agents::{lasts, load};
@@ -22,10 +22,10 @@ pub trait World: Sync {
     /// Which kind it is.
     fn kind(&self) -> Kind;
 
-    /// Runs `point`, leaving files of interest in `folder`. Gives up soon after `cancelled`
+    /// Runs `run`, leaving files of interest in `folder`. Gives up soon after `cancelled`
     /// becomes true.
     ///
     /// # Errors
     /// With what went wrong, in a sentence.
-    fn run(&self, point: &Point, folder: &Path, cancelled: &AtomicBool) -> Result<Outcome, String>;
+    fn run(&self, run: &RunSpec, folder: &Path, cancelled: &AtomicBool) -> Result<Outcome, String>;
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use serde_json::Value;
 use tidegate_lab::experiment::{Experiment, Runner};
 use tidegate_lab::outcome::{Outcome, Quantiles};
-use tidegate_lab::point::Point;
 use tidegate_lab::progress::Lines;
+use tidegate_lab::run_spec::RunSpec;
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::store::Programs;
 use tidegate_lab::worlds::{Kind, World};
@@ -42,16 +42,16 @@ impl World for Reckoned {
         Kind::Real
     }
 
-    fn run(&self, point: &Point, folder: &Path, _: &AtomicBool) -> Result<Outcome, String> {
+    fn run(&self, run: &RunSpec, folder: &Path, _: &AtomicBool) -> Result<Outcome, String> {
         self.0.fetch_add(1, SeqCst);
         fs::write(folder.join("tidegate.toml"), "x").map_err(|error| error.to_string())?;
-        let load = point.conditions.load;
-        let collapses = point.variant.label == "none" && load > 1.0;
-        let kept = if collapses { 0.0 } else { 0.9 * point.bound(load) };
-        let capacity = point.rate_cps() / load;
+        let load = run.conditions.load;
+        let collapses = run.variant.label == "none" && load > 1.0;
+        let kept = if collapses { 0.0 } else { 0.9 * run.bound(load) };
+        let capacity = run.rate_cps() / load;
         Ok(Outcome {
-            offered: (point.rate_cps() * 100.0) as u64,
-            good: (kept * capacity * 100.0 * (1.0 + point.seed as f64 / 500.0)) as u64,
+            offered: (run.rate_cps() * 100.0) as u64,
+            good: (kept * capacity * 100.0 * (1.0 + run.seed as f64 / 500.0)) as u64,
             measured_s: 100.0,
             set_up_delay: (!collapses).then(Quantiles::default),
             ..Outcome::default()
@@ -91,8 +91,8 @@ fn results_are_written_and_what_was_run_is_not_run_again() {
     let json: Value = serde_json::from_slice(&read("results.json")).unwrap();
     assert_eq!(json["rows"].as_array().unwrap().len(), 8);
     assert_eq!(json["conditions"][0]["held"], true);
-    let point = json["points"][0]["folder"].as_str().unwrap();
-    assert!(folder.path().join(point).join("tidegate.toml").exists());
+    let run = json["points"][0]["folder"].as_str().unwrap();
+    assert!(folder.path().join(run).join("tidegate.toml").exists());
     for name in ["goodput", "set-up-delay", "retransmissions"] {
         assert!(read(&format!("{name}.svg")).starts_with(b"<svg "), "{name}");
         assert!(read(&format!("{name}.png")).starts_with(b"\x89PNG"), "{name}");

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use tidegate_lab::outcome::Outcome;
-use tidegate_lab::point::points;
+use tidegate_lab::run_spec::runs;
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::worlds::{Kind, Simulated, World};
 
@@ -22,8 +22,8 @@ fn run(load: f64, disposal: &str) -> (Outcome, f64) {
          [[variant]]\noverload = {{ law = \"pi\", disposal = \"{disposal}\" }}\n"
     );
     let scenario = Scenario::parse(&file, text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
-    let point = points(&scenario, Kind::Sim).remove(0);
-    let outcome = Simulated::new().run(&point, folder.path(), &AtomicBool::new(false)).unwrap();
+    let run = runs(&scenario, Kind::Sim).remove(0);
+    let outcome = Simulated::new().run(&run, folder.path(), &AtomicBool::new(false)).unwrap();
     let goodput = outcome.good as f64 / SECONDS / CAPACITY_CPS;
     (outcome, goodput)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use tidegate_lab::outcome::{NodeOutcome, Outcome};
-use tidegate_lab::point::points;
+use tidegate_lab::run_spec::runs;
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::worlds::{Kind, Simulated, World};
 
@@ -21,10 +21,10 @@ fn run(text: &str) -> (Outcome, String) {
     let file = folder.path().join("s.toml");
     let text = format!("title = \"t\"\n{text}\n{COSTS}{VARIANT}");
     let scenario = Scenario::parse(&file, text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
-    let mut points = points(&scenario, Kind::Sim);
-    let point = points.remove(0);
+    let mut runs = runs(&scenario, Kind::Sim);
+    let run = runs.remove(0);
     let go_on = AtomicBool::new(false);
-    let outcome = Simulated::new().run(&point, folder.path(), &go_on).unwrap();
+    let outcome = Simulated::new().run(&run, folder.path(), &go_on).unwrap();
     let csv = fs::read_to_string(folder.path().join("timeline.csv")).unwrap();
     (outcome, csv)
 }
@@ -167,8 +167,8 @@ fn configurations_lie_beside_the_result() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!("title = \"t\"\n{SHORT}{TREE}{COSTS}{VARIANT}");
     let scenario = Scenario::parse(Path::new("s.toml"), text.as_bytes()).unwrap();
-    let point = points(&scenario, Kind::Sim).remove(0);
-    Simulated::new().run(&point, folder.path(), &AtomicBool::new(false)).unwrap();
+    let run = runs(&scenario, Kind::Sim).remove(0);
+    Simulated::new().run(&run, folder.path(), &AtomicBool::new(false)).unwrap();
     let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
     assert!(read("core.toml").contains("law = \"pi\"") && read("core.toml").contains("[emulate]"));
     assert!(
@@ -180,9 +180,9 @@ fn configurations_lie_beside_the_result() {
 fn a_run_that_is_cancelled_ends() {
     let text = format!("title = \"t\"\n{COSTS}{VARIANT}");
     let scenario = Scenario::parse(Path::new("s.toml"), text.as_bytes()).unwrap();
-    let point = points(&scenario, Kind::Sim).remove(0);
+    let run = runs(&scenario, Kind::Sim).remove(0);
     let folder = tempfile::tempdir().unwrap();
-    let result = Simulated::new().run(&point, folder.path(), &AtomicBool::new(true));
+    let result = Simulated::new().run(&run, folder.path(), &AtomicBool::new(true));
     assert_eq!(result, Err("cancelled".to_owned()));
 }
 
@@ -198,9 +198,9 @@ fn farm(keys: &str, policy: &str) -> Outcome {
     );
     let text = format!("title = \"t\"\n{SHORT}{FARM}{keys}{variant}");
     let scenario = Scenario::parse(Path::new("s"), text.as_bytes());
-    let point = points(&scenario.unwrap_or_else(|e| panic!("{e}")), Kind::Sim).remove(0);
+    let run = runs(&scenario.unwrap_or_else(|e| panic!("{e}")), Kind::Sim).remove(0);
     let folder = tempfile::tempdir().unwrap();
-    Simulated::new().run(&point, folder.path(), &AtomicBool::new(false)).unwrap()
+    Simulated::new().run(&run, folder.path(), &AtomicBool::new(false)).unwrap()
 }
 
 #[test]

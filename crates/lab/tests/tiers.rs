@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::path::Path;
 
 use tidegate_lab::outcome::Outcome;
-use tidegate_lab::point::points;
+use tidegate_lab::run_spec::runs;
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::worlds::{Kind, Simulated, World};
 
@@ -27,9 +27,9 @@ fn run(mode: &str, law: &str, load: f64) -> Outcome {
     );
     let scenario = Scenario::parse(Path::new("s.toml"), text.as_bytes());
     let scenario = scenario.unwrap_or_else(|e| panic!("{e}"));
-    let point = points(&scenario, Kind::Sim).remove(0);
+    let run = runs(&scenario, Kind::Sim).remove(0);
     let folder = tempfile::tempdir().unwrap();
-    Simulated::new().run(&point, folder.path(), &AtomicBool::new(false)).unwrap()
+    Simulated::new().run(&run, folder.path(), &AtomicBool::new(false)).unwrap()
 }
 
 /// The share of the calls that went on with transactions: only these bring a 100.

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use call::Bench;
 use gungraun::{library_benchmark, library_benchmark_group, main};
-use tidegate_balance::{Fleet, Limits, Muster, Policy, Pool as Backends, Post, Site};
+use tidegate_balance::{
+    BackendRegistry, BackendSpec, EndpointAddress, Limits, Policy, Pool as Backends, PoolSpec,
+};
 use tidegate_control::registry::Entry;
 use tidegate_control::{Allowance, Control, Decide, Law, Per, Signals};
 use tidegate_proxy::{Excess, Mode, PoolSettings, Settings, SourceLimit};
@@ -86,8 +88,10 @@ fn timers(mut bench: Box<Bench>) -> Box<Bench> {
 #[bench::of_1000(1, 1_000)]
 #[bench::of_10000(1, 10_000)]
 #[bench::of_10000_in_100(100, 100)]
-fn reload((mut bench, fleet, musters): (Box<Bench>, Fleet, Vec<Muster>)) -> Box<Bench> {
-    let pools = fleet.enlist(bench.now, 1, &musters);
+fn reload(
+    (mut bench, registry, pool_specs): (Box<Bench>, BackendRegistry, Vec<PoolSpec>),
+) -> Box<Bench> {
+    let pools = registry.enlist(bench.now, 1, &pool_specs);
     assert!(bench.proxy.reload(bench.now, settings_of(&pools), Vec::new()));
     bench
 }
@@ -96,32 +100,32 @@ library_benchmark_group!(name = calls, benchmarks = [message, timers, reload]);
 main!(library_benchmark_groups = calls);
 
 /// Makes a proxy with `pools` pools of `backends` back ends each, and the pools after a reload.
-fn half_changed(pools: u16, backends: u16) -> (Box<Bench>, Fleet, Vec<Muster>) {
+fn half_changed(pools: u16, backends: u16) -> (Box<Bench>, BackendRegistry, Vec<PoolSpec>) {
     let post = |pool: u16, number: u16| {
         let address = ([10, pool as u8, (number >> 8) as u8, number as u8], 5060).into();
-        Post {
+        BackendSpec {
             name: format!("sip:{address}"),
-            site: Site::Address(address),
+            endpoint_address: EndpointAddress::Address(address),
             weight: 1,
             priority: 0,
             limits: Limits::default(),
         }
     };
-    let muster = |pool, numbers: &mut dyn Iterator<Item = u16>| Muster {
+    let pool_spec = |pool, numbers: &mut dyn Iterator<Item = u16>| PoolSpec {
         name: format!("app-{pool}"),
         slow_start: Duration::ZERO,
         backends: numbers.map(|number| post(pool, number)).collect(),
         services: Vec::new(),
     };
-    let before: Vec<_> = (0..pools).map(|pool| muster(pool, &mut (0..backends))).collect();
+    let before: Vec<_> = (0..pools).map(|pool| pool_spec(pool, &mut (0..backends))).collect();
     let half = backends / 2;
-    let after = (0..pools).map(|pool| muster(pool, &mut (half..half + backends).rev()));
-    let fleet = Fleet::new(&before);
+    let after = (0..pools).map(|pool| pool_spec(pool, &mut (half..half + backends).rev()));
+    let registry = BackendRegistry::new(&before);
     let mut bench = Bench::new(Mode::Transaction, |settings| {
-        settings.pools = settings_of(&fleet.pools());
+        settings.pools = settings_of(&registry.pools());
     });
     bench.call_up_to(6);
-    (Box::new(bench), fleet, after.collect())
+    (Box::new(bench), registry, after.collect())
 }
 
 fn settings_of(pools: &[Backends]) -> Vec<PoolSettings> {

@@ -2,6 +2,7 @@
 
 mod classify;
 pub(crate) mod decision;
+pub(crate) mod early_verification;
 mod headroom;
 pub(crate) mod ingress;
 mod invites;
@@ -9,7 +10,6 @@ pub(crate) mod kernel_shed;
 mod large;
 mod queue;
 mod reject;
-pub(crate) mod sifting;
 pub(crate) mod source_policy;
 pub(crate) mod view;
 mod waiting;

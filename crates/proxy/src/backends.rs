@@ -3,5 +3,5 @@
 pub(crate) mod health;
 pub(crate) mod names;
 pub(crate) mod probes;
-pub(crate) mod seats;
+pub(crate) mod slots;
 pub(crate) mod unavailable;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use tidegate_control::{Gate, Reason, Values};
 use tidegate_world::{
-    Core, Crossing, Failure, Load, Pool, Purpose, Query, QueryAnswer, QueryId, Received, Shedding,
+    Core, Failure, Handoff, Load, Pool, Purpose, Query, QueryAnswer, QueryId, Received, Shedding,
     Timestamp, Transmit, Work,
 };
 
-use crate::admission::decision::{Admitted, Decision, Judged};
+use crate::admission::decision::{Admitted, Decided, Decision};
 use crate::admission::ingress::Ingress;
 use crate::admission::kernel_shed::KernelShed;
 use crate::admission::source_policy::SourcePolicy;
@@ -31,7 +31,7 @@ use crate::parked::{Parked, RequestSource, Waiting};
 use crate::peers::Peers;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::reload::{Reloaded, reload};
-use crate::request::{Served, Stages, Standing, serve_request};
+use crate::request::{AdmissionFacts, Served, Stages, serve_request};
 use crate::resolution::{Families, Resolution, ResolutionSettings, Transports};
 use crate::response::{Awaiting, serve_response};
 use crate::settings::{Disposal, Listener, PoolSettings, Rule, Settings};
@@ -39,7 +39,7 @@ use crate::slack::Slack;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 use crate::stateless::lost::Lost;
-use crate::step::{Shown, Step};
+use crate::step::{SourceEvidence, Step};
 use crate::transaction::{Transactions, fire_expired};
 
 /// One shard of the proxy: the stages of the pipeline, each with what it owns.
@@ -170,7 +170,7 @@ impl Proxy {
 
     /// Goes on with these pools and rules: new calls by them, and calls that are held where they
     /// are. Users are looked up anew. A back end that stays has to be the same one, as
-    /// [`Fleet::enlist`](tidegate_balance::Fleet::enlist) gives it.
+    /// [`BackendRegistry::enlist`](tidegate_balance::BackendRegistry::enlist) gives it.
     ///
     /// `false` if calls of those that are configured no more hold so many places that there may
     /// be none for the new ones, 65,535 pools and as many back ends in each: then nothing has
@@ -199,10 +199,10 @@ impl Proxy {
         self.forget_looks();
         let Self { snapshot, routing, .. } = self;
         let fingerprint = snapshot.keys.call.fingerprint(call_id);
-        let entries = routing.calls.entries(now, fingerprint, |member, place| BackendOfCall {
-            pool: snapshot.pool(member.pool).pool.name().into(),
-            name: snapshot.backend(member).name().into(),
-            address: snapshot.backend(member).address_at(place),
+        let entries = routing.calls.entries(now, fingerprint, |backend_ref, place| BackendOfCall {
+            pool: snapshot.pool(backend_ref.pool).pool.name().into(),
+            name: snapshot.backend(backend_ref).name().into(),
+            address: snapshot.backend(backend_ref).address_at(place),
         });
         self.counters.call.put(call_id, entries);
     }
@@ -230,7 +230,7 @@ impl Proxy {
         }
     }
 
-    fn note_look(&mut self, now: Timestamp) {
+    fn record_look(&mut self, now: Timestamp) {
         self.looks.since.get_or_insert(now);
         self.looks.looked += 1;
         self.looks.refused += u32::from(self.work.refused.is_some());
@@ -238,16 +238,16 @@ impl Proxy {
 
     /// Does what is to be done with a message that was looked at, at the door or when its
     /// turn had come.
-    fn carry_out(&mut self, now: Timestamp, judged: Judged) {
+    fn carry_out(&mut self, now: Timestamp, decided: Decided) {
         self.output.begin();
-        let Judged { class, read, fate } = judged;
+        let Decided { class, read, decision } = decided;
         // What has no class was looked at all the same.
         let number = Some(class.unwrap_or(Class::Other) as u8);
         self.work = Work { offered: number.filter(|_| read), ..Work::default() };
         if let Some(class) = class.filter(|_| read) {
             self.counters.received(class).add(1);
         }
-        match fate {
+        match decision {
             Decision::Queued => {}
             Decision::Drop(why) => self.counters.dropped(why).add(1),
             Decision::Refuse(reason, reply) => {
@@ -285,9 +285,9 @@ impl Proxy {
                     _ => self.serve_request(now, received, class, admitted),
                 };
                 self.work.stateless = self.routing.tiering.on_served(class);
-                if shown != Shown::Nothing {
+                if shown != SourceEvidence::Nothing {
                     if let Some(in_service) = &mut self.in_service {
-                        in_service.is_stray |= shown == Shown::Stray;
+                        in_service.is_stray |= shown == SourceEvidence::Stray;
                     }
                     let (ingress, view) = self.view();
                     ingress.on_shown(now, &flow, shown, is_unverified, view);
@@ -303,14 +303,14 @@ impl Proxy {
         received: Received,
         class: Class,
         admitted: Admitted,
-    ) -> Shown {
+    ) -> SourceEvidence {
         let Admitted { fingerprint, has_priority, is_overdue, .. } = admitted;
         let Self { snapshot, routing, peers, output, transactions, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
         let Self { resolution, lookups, parked, .. } = self;
         let mut stages = Stages { transactions, lost, resolution, lookups, parked };
-        let standing = Standing { has_priority, is_overdue };
-        let served = serve_request(&mut step, &mut stages, &received, standing);
+        let admission = AdmissionFacts { has_priority, is_overdue };
+        let served = serve_request(&mut step, &mut stages, &received, admission);
         let Step { shown, pool, .. } = step;
         match served {
             Served::Here => {}
@@ -349,7 +349,7 @@ impl Proxy {
     }
 
     /// Takes a response through the pipeline. Returns what it shows of its sender.
-    fn serve_response(&mut self, now: Timestamp, received: Received) -> Shown {
+    fn serve_response(&mut self, now: Timestamp, received: Received) -> SourceEvidence {
         let Self { snapshot, routing, peers, output, transactions, probes, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
         serve_response(&mut step, Awaiting { transactions, probes, lost }, received);
@@ -364,8 +364,8 @@ impl Proxy {
 
     /// Has the back ends probed that the last input made suspect.
     fn probe_suspects(&mut self, now: Timestamp) {
-        while let Some(Suspect { member, since }) = self.output.next_suspect() {
-            self.probes.suspect(now, &self.snapshot, member, since);
+        while let Some(Suspect { backend_ref, since }) = self.output.next_suspect() {
+            self.probes.suspect(now, &self.snapshot, backend_ref, since);
         }
     }
 
@@ -405,9 +405,9 @@ impl Core for Proxy {
         self.tell_looks(now);
         self.follow_names();
         let (ingress, view) = self.view();
-        let judged = ingress.offer(now, received, view);
-        self.carry_out(now, judged);
-        self.note_look(now);
+        let decided = ingress.offer(now, received, view);
+        self.carry_out(now, decided);
+        self.record_look(now);
     }
 
     fn serve(&mut self, now: Timestamp) -> bool {
@@ -424,25 +424,25 @@ impl Core for Proxy {
             }
         }
         self.tell_looks(now);
-        let judged = match self.parked.next() {
+        let decided = match self.parked.next() {
             Some(waiting) => Some(resumed(waiting)),
             None => {
                 let (ingress, view) = self.view();
                 ingress.next(now, view)
             }
         };
-        let Some(judged) = judged else {
+        let Some(decided) = decided else {
             self.work = Work::default();
             self.counters.overload.publish_flows(self.ingress.gate());
             return false;
         };
-        if let (Decision::Serve(_, admitted), Some(class)) = (&judged.fate, judged.class) {
+        if let (Decision::Serve(_, admitted), Some(class)) = (&decided.decision, decided.class) {
             let is_stray = admitted.is_unverified;
             self.in_service = Some(InService { class, since: now, is_stray });
         }
-        self.carry_out(now, judged);
+        self.carry_out(now, decided);
         if self.work.refused.is_some() {
-            self.note_look(now);
+            self.record_look(now);
         }
         self.publish();
         true
@@ -515,7 +515,7 @@ impl Core for Proxy {
         self.output.poll_transmit()
     }
 
-    fn poll_crossing(&mut self) -> Option<Crossing> {
+    fn poll_handoff(&mut self) -> Option<Handoff> {
         self.output.poll_handoff()
     }
 
@@ -560,11 +560,11 @@ impl Core for Proxy {
 }
 
 /// Returns the decision on a parked request that may go on: it was admitted before.
-fn resumed(waiting: Waiting) -> Judged {
+fn resumed(waiting: Waiting) -> Decided {
     let Waiting { received, class, fingerprint, has_priority, is_overdue, .. } = waiting;
     let admitted = Admitted { fingerprint, has_priority, is_overdue, is_unverified: false };
-    let fate = Decision::Serve(received, admitted);
-    Judged { class: Some(class), read: false, fate }
+    let decision = Decision::Serve(received, admitted);
+    Decided { class: Some(class), read: false, decision }
 }
 
 /// Answers of the DNS that a shard remembers, and questions that wait for one at the same time.

@@ -26,7 +26,7 @@ use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
 use crate::output::Output;
 use crate::peers::Peers;
-use crate::settings::Member;
+use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;
 use crate::transaction::branches::branch_of;
@@ -65,26 +65,27 @@ pub(crate) fn on_failed(
         return;
     }
     let target = canonical(failure.flow.remote);
-    let member = snapshot.addresses.member(target);
-    let member = member.filter(|&member| snapshot.backend(member).is_present_at(target));
-    match (proof_in(snapshot, transactions, failure), member) {
-        (Some(proof), Some(member)) => {
+    let backend_ref = snapshot.addresses.backend_ref(target);
+    let backend_ref =
+        backend_ref.filter(|&backend_ref| snapshot.backend(backend_ref).is_present_at(target));
+    match (proof_in(snapshot, transactions, failure), backend_ref) {
+        (Some(proof), Some(backend_ref)) => {
             if let Proof::Probe(probe) = proof {
                 probes.on_unreachable(now, snapshot, probe);
             } else {
                 // Should a server behind it have made up the report, from our Via that it has
                 // read, the answer to a probe undoes it.
-                probes.suspect(now, snapshot, member, now);
+                probes.suspect(now, snapshot, backend_ref, now);
             }
-            snapshot.backend(member).on_failed(now, pause_of(snapshot, member.pool));
-            cap_exclusions(now, snapshot, member);
+            snapshot.backend(backend_ref).on_failed(now, pause_of(snapshot, backend_ref.pool));
+            cap_exclusions(now, snapshot, backend_ref);
             peers.record_unreachable(now, failure.flow.transport, target);
         }
         // Nothing is kept of it but in the transaction itself.
         (Some(Proof::Request(context, index)), None) => {
             transactions.record_unreachable(context, index, 503);
         }
-        (None, Some(member)) => probes.suspect(now, snapshot, member, now),
+        (None, Some(backend_ref)) => probes.suspect(now, snapshot, backend_ref, now),
         (Some(Proof::Probe(_)) | None, None) => {}
     }
     probes.fire(now, snapshot, output);
@@ -104,13 +105,13 @@ fn on_stream_failed(
 ) {
     let Learning { transactions, probes, peers, output } = learning;
     let target = canonical(failure.flow.remote);
-    let member = snapshot.addresses.member(target);
+    let backend_ref = snapshot.addresses.backend_ref(target);
     // Who listens for datagrams there need not listen for connections.
-    let is_back_end = |&member: &Member| {
-        snapshot.backend(member).is_present_at(target)
-            && snapshot.transport(member.pool) == failure.flow.transport
+    let is_back_end = |&backend_ref: &BackendRef| {
+        snapshot.backend(backend_ref).is_present_at(target)
+            && snapshot.transport(backend_ref.pool) == failure.flow.transport
     };
-    let member = member.filter(is_back_end);
+    let backend_ref = backend_ref.filter(is_back_end);
     match proof_in(snapshot, transactions, failure) {
         // For want of room with us it was never sent: its timer decides.
         Some(Proof::Probe(_)) if failure.cause == Cause::Full => {}
@@ -125,18 +126,18 @@ fn on_stream_failed(
         // It says nothing of the peer: connections end that nobody needs. What waits there for its
         // answer goes elsewhere.
         None if failure.quote.is_empty() => {
-            peers.record_ended(now, &failure.flow, member.is_some())
+            peers.record_ended(now, &failure.flow, backend_ref.is_some())
         }
         None => {}
     }
-    match (failure.cause, member) {
-        (Cause::Refused, Some(member)) => {
-            snapshot.backend(member).on_failed(now, pause_of(snapshot, member.pool));
-            cap_exclusions(now, snapshot, member);
+    match (failure.cause, backend_ref) {
+        (Cause::Refused, Some(backend_ref)) => {
+            snapshot.backend(backend_ref).on_failed(now, pause_of(snapshot, backend_ref.pool));
+            cap_exclusions(now, snapshot, backend_ref);
             peers.record_unreachable(now, failure.flow.transport, target);
         }
         // As if it were silent: the way there may be bad, and others may get through.
-        (Cause::Unreachable, Some(member)) => probes.suspect(now, snapshot, member, now),
+        (Cause::Unreachable, Some(backend_ref)) => probes.suspect(now, snapshot, backend_ref, now),
         _ => {}
     }
     probes.fire(now, snapshot, output);

@@ -67,7 +67,7 @@ pub use observe::call_entry::{BackendOfCall, CallAnswer, CallEntry, CallState};
 pub use observe::counters::{Counters, REPLIES};
 pub use observe::gauges::{FlowCounters, Gauges, SojournGauges};
 pub use observe::in_force::{ComparedCounters, InForce};
-pub use observe::rejections::{LoadThen, Refusal, Refusals};
+pub use observe::rejections::{LoadThen, Refusal, RejectionLog};
 pub use rejection::DropReason;
 pub use rejection::reply_reason::ReplyReason;
 pub use settings::health::{Accept, Health, Probe};

@@ -70,7 +70,7 @@ pub struct LookupCounters {
 
 /// The outcome of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum LookedUp {
+pub(crate) enum LookupOutcome {
     /// The store has this value.
     Found(Arc<[u8]>),
     /// The store does not have the key.
@@ -85,7 +85,7 @@ pub(crate) enum LookedUp {
 
 /// A request for which a key is looked up.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct LookupRequester {
     /// Whether a stranger sent it, and no back end or trusted source.
     pub(crate) is_stranger: bool,
     /// Whether it can be parked until the answer comes.
@@ -100,7 +100,7 @@ enum Entry {
     /// Asked for under this id.
     Open(u64),
     /// Answered.
-    Held(LookedUp),
+    Held(LookupOutcome),
 }
 
 /// A question without an answer.
@@ -156,11 +156,11 @@ impl Lookups {
         now: Timestamp,
         kind: LookupKind,
         key: &Arc<[u8]>,
-        asker: Asker,
-    ) -> LookedUp {
+        requester: LookupRequester,
+    ) -> LookupOutcome {
         // A store has no longer ones.
         if key.len() > KEY_MAX {
-            return LookedUp::NotFound;
+            return LookupOutcome::NotFound;
         }
         while self.held.front().is_some_and(|(until, _)| *until <= now) {
             self.forget_oldest();
@@ -169,19 +169,19 @@ impl Lookups {
         match self.entries.get(&subject) {
             Some(Entry::Held(answer)) => return answer.clone(),
             Some(&Entry::Open(id)) => {
-                if !asker.is_stranger {
+                if !requester.is_stranger {
                     self.promote(id);
                 }
-                return LookedUp::Pending(Ticket(QueryId(id)));
+                return LookupOutcome::Pending(Ticket(QueryId(id)));
             }
             None => {}
         }
-        let is_strangers = asker.is_stranger;
+        let is_strangers = requester.is_stranger;
         let has_room = self.outstanding.len() < OUTSTANDING_MAX
             && (!is_strangers || self.strangers.outstanding < STRANGERS_OUTSTANDING_MAX);
-        if !has_room || !asker.may_wait {
+        if !has_room || !requester.may_wait {
             self.counters.refused.add(1);
-            return LookedUp::Refused;
+            return LookupOutcome::Refused;
         }
         let id = self.next;
         self.next += 1;
@@ -192,7 +192,7 @@ impl Lookups {
         queue.outstanding += 1;
         queue.outgoing.push_back(id);
         self.gauge();
-        LookedUp::Pending(Ticket(QueryId(id)))
+        LookupOutcome::Pending(Ticket(QueryId(id)))
     }
 
     /// Takes the answer to a question; returns the ticket that may go on. Answers to other
@@ -211,9 +211,11 @@ impl Lookups {
             return None;
         };
         let (outcome, answer) = match answer {
-            QueryAnswer::Found(value) => (&self.counters.found, LookedUp::Found(Arc::clone(value))),
-            QueryAnswer::NotFound(_) => (&self.counters.not_found, LookedUp::NotFound),
-            _ => (&self.counters.failed, LookedUp::Failed),
+            QueryAnswer::Found(value) => {
+                (&self.counters.found, LookupOutcome::Found(Arc::clone(value)))
+            }
+            QueryAnswer::NotFound(_) => (&self.counters.not_found, LookupOutcome::NotFound),
+            _ => (&self.counters.failed, LookupOutcome::Failed),
         };
         outcome.add(1);
         self.settle(now, open, answer);
@@ -228,7 +230,7 @@ impl Lookups {
         {
             let (id, open) = first.remove_entry();
             self.counters.given_up.add(1);
-            self.settle(now, open, LookedUp::Failed);
+            self.settle(now, open, LookupOutcome::Failed);
             tickets.push(Ticket(QueryId(id)));
         }
         tickets
@@ -266,7 +268,7 @@ impl Lookups {
     }
 
     /// Holds the answer to a question that is not outstanding any more.
-    fn settle(&mut self, now: Timestamp, open: Open, answer: LookedUp) {
+    fn settle(&mut self, now: Timestamp, open: Open, answer: LookupOutcome) {
         let queue = self.queue_of(open.is_strangers);
         queue.outstanding -= 1;
         queue.asked -= usize::from(open.is_asked);

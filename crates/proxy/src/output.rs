@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_sip::{Malformed, Message};
-use tidegate_world::{Batching, Buffer, Crossing, Received, Timestamp, Transmit};
+use tidegate_world::{Batching, Buffer, Handoff, Received, Timestamp, Transmit};
 
 use crate::message::batching::{pad_at, sequence_of};
 use crate::message::reply::{rejection, reply};
@@ -13,7 +13,7 @@ use crate::observe::counters::Counters;
 use crate::observe::sampler::{Rejected, Sampler};
 use crate::rejection::reply_reason::ReplyReason;
 use crate::rejection::{DropReason, Hints, status_of};
-use crate::settings::{Member, TraceSettings};
+use crate::settings::{BackendRef, TraceSettings};
 use crate::snapshot::Snapshot;
 use crate::target::Target;
 
@@ -22,7 +22,7 @@ pub(crate) struct Output {
     transmits: VecDeque<Transmit>,
     /// Sequence of the message that is served; see [`Batching`].
     sequence: u32,
-    handoffs: VecDeque<Crossing>,
+    handoffs: VecDeque<Handoff>,
     suspects: VecDeque<Suspect>,
     rejections: Sampler,
     pub(crate) counters: Arc<Counters>,
@@ -31,7 +31,7 @@ pub(crate) struct Output {
 /// A back end that may be gone: something speaks against it since `since`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suspect {
-    pub(crate) member: Member,
+    pub(crate) backend_ref: BackendRef,
     pub(crate) since: Timestamp,
 }
 
@@ -101,18 +101,18 @@ impl Output {
 
     /// Hands a message to another shard.
     pub(crate) fn hand_off(&mut self, shard: u16, received: Received) {
-        self.counters.crossings.add(1);
-        self.handoffs.push_back(Crossing { shard, received });
+        self.counters.handoffs.add(1);
+        self.handoffs.push_back(Handoff { shard, received });
     }
 
     /// Returns the next message for another shard.
-    pub(crate) fn poll_handoff(&mut self) -> Option<Crossing> {
+    pub(crate) fn poll_handoff(&mut self) -> Option<Handoff> {
         self.handoffs.pop_front()
     }
 
     /// Has a back end probed out of turn, because something speaks against it since `since`.
-    pub(crate) fn suspect(&mut self, member: Member, since: Timestamp) {
-        self.suspects.push_back(Suspect { member, since });
+    pub(crate) fn suspect(&mut self, backend_ref: BackendRef, since: Timestamp) {
+        self.suspects.push_back(Suspect { backend_ref, since });
     }
 
     /// Returns the next back end to be probed out of turn.

@@ -1,6 +1,6 @@
 //! A reload: other pools and rules while calls go on.
 //!
-//! Calls and transactions know their back end by its seat ([`seats`](crate::backends::seats)): who
+//! Calls and transactions know their back end by its seat ([`slots`](crate::backends::slots)): who
 //! stays keeps it.
 
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use tidegate_world::Timestamp;
 use crate::backends::health::spare;
 use crate::backends::names::Names;
 use crate::backends::probes::Probes;
-use crate::backends::seats::{ANY, Seated, have_seats, seat_pools};
-use crate::settings::{Member, PoolSettings, Rule, RuleTarget};
+use crate::backends::slots::{ANY, SlottedPools, assign_pool_slots, have_slots};
+use crate::settings::{BackendRef, PoolSettings, Rule, RuleTarget};
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 use crate::state::pickers::{picker_of, policy_of};
@@ -37,13 +37,14 @@ pub(crate) fn reload(
     rules: Vec<Rule>,
 ) -> bool {
     let Reloaded { snapshot, routing, transactions, probes, names } = shard;
-    if !have_seats(&snapshot.pools, &pools) {
+    if !have_slots(&snapshot.pools, &pools) {
         return false;
     }
     let held = held(routing, transactions);
     let was_probed: Vec<Arc<Backend>> = probed(snapshot).cloned().collect();
     let before = std::mem::take(&mut snapshot.pools);
-    let Seated { pools, places } = seat_pools(before, pools, |seat| held.contains(&seat));
+    let SlottedPools { pools, places } =
+        assign_pool_slots(before, pools, |slot| held.contains(&slot));
     let mut pickers: Vec<_> = std::mem::take(&mut routing.pickers).into_iter().map(Some).collect();
     pickers.resize_with(pools.len(), || None);
     let pickers = (0..).zip(pools.iter().zip(pickers)).map(|(place, (settings, old))| {
@@ -69,16 +70,19 @@ pub(crate) fn reload(
 }
 
 fn probed(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Backend>> {
-    let is_probed = |(member, _): &(Member, _)| snapshot.pool(member.pool).health.probe.is_some();
-    snapshot.members().filter(is_probed).map(|(_, backend)| backend)
+    let is_probed =
+        |(backend_ref, _): &(BackendRef, _)| snapshot.pool(backend_ref.pool).health.probe.is_some();
+    snapshot.backend_refs().filter(is_probed).map(|(_, backend)| backend)
 }
 
 /// Returns the seats that something refers to.
 fn held(routing: &RoutingState, transactions: &Transactions) -> HashSet<(u16, u16)> {
-    let seat = |member: Member| [(member.pool, member.backend), (member.pool, ANY)];
-    let mut held: HashSet<_> = routing.calls.members().flat_map(seat).collect();
+    let slot = |backend_ref: BackendRef| {
+        [(backend_ref.pool, backend_ref.backend), (backend_ref.pool, ANY)]
+    };
+    let mut held: HashSet<_> = routing.calls.backend_refs().flat_map(slot).collect();
     for context in transactions.contexts() {
-        held.extend(context.branches.iter().filter_map(|branch| branch.member).flat_map(seat));
+        held.extend(context.branches.iter().filter_map(|branch| branch.backend_ref).flat_map(slot));
         let Some(live) = &context.live else { continue };
         let Some((pool, _)) = live.choice else { continue };
         held.insert((pool, ANY));

@@ -5,7 +5,7 @@ use tidegate_sip::{HeaderName, Message, Method, ScanStart, glance};
 use tidegate_transaction::Key;
 use tidegate_world::Received;
 
-use crate::lookup::{Asker, Lookups, Unknown, reach};
+use crate::lookup::{LookupRequester, Lookups, Unknown, reach};
 use crate::message::request::Request;
 use crate::output::Cause;
 use crate::parked::{Parked, RequestSource};
@@ -21,7 +21,7 @@ use crate::routing::plan::{Need, Plan, Planned, plan};
 use crate::state::Room;
 use crate::stateless::forward::forward;
 use crate::stateless::lost::{Lost, forward_lost};
-use crate::step::{Shown, Step};
+use crate::step::{SourceEvidence, Step};
 use crate::target::Target;
 use crate::transaction::Transactions;
 use crate::transaction::matching::{identity, try_match};
@@ -54,7 +54,7 @@ pub(crate) struct Stages<'a> {
 
 /// What admission has decided of a request.
 #[derive(Clone, Copy)]
-pub(crate) struct Standing {
+pub(crate) struct AdmissionFacts {
     /// It goes before others.
     pub(crate) has_priority: bool,
     /// It has waited as long as it may.
@@ -66,7 +66,7 @@ pub(crate) fn serve_request(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
     received: &Received,
-    standing: Standing,
+    admission: AdmissionFacts,
 ) -> Served {
     step.routing.tiering.begin();
     let snapshot = step.snapshot;
@@ -75,7 +75,7 @@ pub(crate) fn serve_request(
     let disbelieved = message.and_then(|message| disbelieve(snapshot, &received.flow, message));
     let reparsed = disbelieved.as_deref().map(Message::parse);
     match reparsed.as_ref().unwrap_or(&parsed) {
-        Ok(message) => serve_message(step, stages, received, message, standing),
+        Ok(message) => serve_message(step, stages, received, message, admission),
         Err(malformed) => {
             let method = match glance(&received.bytes) {
                 Ok(ScanStart::Request { method, .. }) => Some(method),
@@ -92,7 +92,7 @@ pub(crate) fn serve_request(
 /// start line; it counts other malformed requests itself.
 fn show_malformed(step: &mut Step<'_>, method: Option<Method>) {
     if matches!(method, Some(Method::Ack | Method::Bye)) {
-        step.shown = Shown::Stray;
+        step.shown = SourceEvidence::Stray;
     }
 }
 
@@ -102,7 +102,7 @@ fn serve_message(
     stages: &mut Stages<'_>,
     received: &Received,
     message: &Message<'_>,
-    standing: Standing,
+    admission: AdmissionFacts,
 ) -> Served {
     let mut request = match Request::read(message) {
         Ok(request) => request,
@@ -112,9 +112,9 @@ fn serve_message(
         }
     };
     step.output.send_for(request.essentials.call_id);
-    request.has_priority = standing.has_priority;
+    request.has_priority = admission.has_priority;
     request.identity = identity(step, stages.transactions, &request);
-    match process(step, stages, received, &mut request, standing) {
+    match process(step, stages, received, &mut request, admission) {
         Ok(()) => Served::Here,
         Err(Rejection::Park(ticket)) => {
             Served::Parked(ticket, Key::new(request.identity, request.method))
@@ -129,7 +129,7 @@ fn process<'a>(
     stages: &mut Stages<'_>,
     received: &Received,
     request: &mut Request<'a>,
-    standing: Standing,
+    admission: AdmissionFacts,
 ) -> Result<(), Rejection> {
     if try_match(step, stages.transactions, received, request)
         || try_match_parked(step, stages.parked, received, request)
@@ -140,7 +140,7 @@ fn process<'a>(
     check(step, received, request)?;
     let room = room(step, stages.transactions, received);
     let has_transaction = has_transaction(request.method);
-    let planned = plan_resolved(step, stages, received, request, standing);
+    let planned = plan_resolved(step, stages, received, request, admission);
     let committed = planned.and_then(|plan| commit(step, room, received, request, plan));
     let Stages { transactions, lost, .. } = stages;
     let hop = match committed {
@@ -150,13 +150,13 @@ fn process<'a>(
         hop => hop?,
     };
     if request.method == Method::Invite && request.essentials.to_tag.is_none() {
-        step.routing.calls.note_priority(hop.call, request.identity, request.has_priority);
+        step.routing.calls.record_priority(hop.call, request.identity, request.has_priority);
     }
     // What a call needs to go on or to end is not rejected because a table is full.
     let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.has_its_share);
     // The ACK to a 2xx belongs to a call that has got as far as that.
-    if request.method == Method::Ack && hop.member.is_some() {
-        step.shown = Shown::Receives;
+    if request.method == Method::Ack && hop.backend_ref.is_some() {
+        step.shown = SourceEvidence::Receives;
     }
     step.routing.tiering.note(hop.tier);
     // What comes on a stream is sent once: who sends it on as a datagram has to repeat it.
@@ -178,7 +178,7 @@ fn plan_resolved(
     stages: &mut Stages<'_>,
     received: &Received,
     request: &mut Request<'_>,
-    standing: Standing,
+    admission: AdmissionFacts,
 ) -> Result<Plan, Rejection> {
     let Step { now, snapshot, .. } = *step;
     let need = match plan(now, snapshot, step.routing, received, request)? {
@@ -187,10 +187,10 @@ fn plan_resolved(
     };
     let source = RequestSource::of(snapshot, &received.flow);
     let may_wait = stages.parked.has_room(source);
-    let asker = Asker { is_stranger: source.is_stranger, may_wait };
-    if let Err(unknown) = find_targets(step, stages, received, request, &need, asker) {
+    let requester = LookupRequester { is_stranger: source.is_stranger, may_wait };
+    if let Err(unknown) = find_targets(step, stages, received, request, &need, requester) {
         return Err(match unknown {
-            Unknown::Pending(_, late) if standing.is_overdue => late,
+            Unknown::Pending(_, late) if admission.is_overdue => late,
             Unknown::Pending(ticket, _) if stages.parked.may_wait(source, ticket) => {
                 Rejection::Park(ticket)
             }
@@ -204,14 +204,14 @@ fn plan_resolved(
     }
 }
 
-/// Finds the targets that the plan for a request needs, which is the `asker`.
+/// Finds the targets that the plan for a request needs, which is the `requester`.
 fn find_targets(
     step: &Step<'_>,
     stages: &mut Stages<'_>,
     received: &Received,
     request: &mut Request<'_>,
     need: &Need<'_>,
-    asker: Asker,
+    requester: LookupRequester,
 ) -> Result<(), Unknown> {
     let Step { now, snapshot, .. } = *step;
     let Stages { resolution, lookups, .. } = stages;
@@ -234,7 +234,7 @@ fn find_targets(
             let local = received.flow.local;
             let may_be = |at| may_be(at) && !addresses.is_own_socket(at, local);
             let (targets, contacts) =
-                reach(now, lookups, resolution, aor, asker, identity, may_be)?;
+                reach(now, lookups, resolution, aor, requester, identity, may_be)?;
             request.retarget(Some(&contacts), 0);
             request.targets = targets;
             request.contacts = Some(Box::new(contacts));
@@ -337,7 +337,7 @@ fn reject(
         Rejection::Drop(why) => step.output.drop_counted(why),
         // RFC 3261 §17.1.1.3: nothing answers an ACK.
         Rejection::Reply(481, _) if is_ack => {
-            step.shown = Shown::Stray;
+            step.shown = SourceEvidence::Stray;
             step.output.drop_counted(DropReason::UnknownAck);
         }
         Rejection::Reply(..) | Rejection::PoolDown(_) if is_ack => {
@@ -345,7 +345,7 @@ fn reject(
         }
         Rejection::Reply(status, why) => {
             if status == 481 {
-                step.shown = Shown::Stray;
+                step.shown = SourceEvidence::Stray;
             }
             // RFC 3261 §20.43: 399, a text for a person.
             let warning = ["399 tidegate \"", why, "\""].concat();

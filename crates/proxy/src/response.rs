@@ -16,10 +16,10 @@ use crate::message::transaction_branch::TransactionBranch;
 use crate::network::canonical;
 use crate::rejection::DropReason;
 use crate::rewrite::write_response;
-use crate::settings::Member;
+use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::stateless::lost::Lost;
-use crate::step::{Shown, Step};
+use crate::step::{SourceEvidence, Step};
 use crate::transaction::branches::is_branch_of;
 use crate::transaction::context::Context;
 use crate::transaction::teach::has_sent;
@@ -37,14 +37,14 @@ pub(crate) fn serve_response(step: &mut Step<'_>, awaiting: Awaiting<'_>, receiv
     step.routing.tiering.begin();
     match try_response(step, awaiting, &received) {
         Ok(()) => {}
-        Err(Astray::Drop(why)) => {
+        Err(NotReturned::Drop(why)) => {
             let is_ours = matches!(why, DropReason::StrayResponse | DropReason::RepeatedResponse);
             if !is_ours && why != DropReason::TooLong {
-                step.shown = Shown::Stray;
+                step.shown = SourceEvidence::Stray;
             }
             step.output.drop_counted(why);
         }
-        Err(Astray::Redirect(shard)) => step.output.hand_off(shard, received),
+        Err(NotReturned::Redirect(shard)) => step.output.hand_off(shard, received),
     }
 }
 
@@ -55,7 +55,7 @@ fn try_response(
     step: &mut Step<'_>,
     awaiting: Awaiting<'_>,
     received: &Received,
-) -> Result<(), Astray> {
+) -> Result<(), NotReturned> {
     let Step { now, snapshot, .. } = *step;
     let Awaiting { transactions, probes, lost } = awaiting;
     let passage = Passage::parse(&received.bytes).map_err(|_| DropReason::Malformed)?;
@@ -78,8 +78,9 @@ fn try_response(
         };
     }
     let next = passage.next.as_ref().ok_or(DropReason::LostResponse)?;
-    let asked_at =
-        |remote: SocketAddr| Some((who_asked(snapshot, transactions, &passage, remote)?, remote));
+    let asked_at = |remote: SocketAddr| {
+        Some((request_origin(snapshot, transactions, &passage, remote)?, remote))
+    };
     let target = response_target(next);
     let asked = target.and_then(asked_at);
     // Of a request that came on a stream the branch covers where that is opened.
@@ -91,11 +92,12 @@ fn try_response(
     };
     let (asked, remote) = asked.ok_or(none)?;
     check_shard(snapshot, asked.shard(), received)?;
-    let member = snapshot.addresses.member(received.flow.remote);
+    let backend_ref = snapshot.addresses.backend_ref(received.flow.remote);
     let source = canonical(received.flow.remote);
-    let present = member.filter(|&member| snapshot.backend(member).is_present_at(source));
+    let present =
+        backend_ref.filter(|&backend_ref| snapshot.backend(backend_ref).is_present_at(source));
     match asked {
-        Asked::Transaction(branch, handle) => {
+        RequestOrigin::Transaction(branch, handle) => {
             step.routing.tiering.note(Tier::Stateful);
             let method = passage.cseq.method;
             let sent = handle.and_then(|handle| transactions.get(handle));
@@ -104,14 +106,14 @@ fn try_response(
             // others; back ends need no proof.
             let is_success = method == Method::Invite && (200..300).contains(&passage.status);
             if is_success
-                && member.is_none()
+                && backend_ref.is_none()
                 && sent.is_some_and(|context| was_sent_to(snapshot, context, &branch, source))
             {
-                step.shown = Shown::Receives;
+                step.shown = SourceEvidence::Receives;
             }
             Ok(serve_answer(step, transactions, received, &passage, &branch, handle)?)
         }
-        Asked::Before { listener, .. } => {
+        RequestOrigin::Before { listener, .. } => {
             // Its MAC says that one of us has sent the request, and its source who answers.
             record_alive(now, snapshot, present);
             if !lost.learn(now, snapshot, received, &passage) {
@@ -120,9 +122,9 @@ fn try_response(
             let flow = flow_back(snapshot, listener, None, remote)?;
             pass_back(step, received, &passage, flow)
         }
-        Asked::Stateless(branch) => {
+        RequestOrigin::Stateless(branch) => {
             record_alive(now, snapshot, present);
-            let responder = Responder { member, present };
+            let responder = Responder { backend_ref, present };
             serve_stateless(step, lost, received, &passage, &branch, responder, remote)
         }
     }
@@ -131,9 +133,9 @@ fn try_response(
 /// The back end that has sent a response.
 struct Responder {
     /// The one whose address it came from.
-    member: Option<Member>,
+    backend_ref: Option<BackendRef>,
     /// The same, unless its name leads elsewhere now.
-    present: Option<Member>,
+    present: Option<BackendRef>,
 }
 
 /// Passes on a response to a request that was forwarded without a transaction.
@@ -143,9 +145,9 @@ fn serve_stateless(
     received: &Received,
     passage: &Passage<'_>,
     branch: &Branch,
-    Responder { member, present }: Responder,
+    Responder { backend_ref, present }: Responder,
     remote: SocketAddr,
-) -> Result<(), Astray> {
+) -> Result<(), NotReturned> {
     let Step { now, snapshot, .. } = *step;
     step.routing.tiering.note(Tier::Stateless);
     let (method, status) = (passage.cseq.method, passage.status);
@@ -154,21 +156,21 @@ fn serve_stateless(
     let calls = &mut step.routing.calls;
     let call = calls.find_of(fingerprint, transaction);
     if let Some(call) = call {
-        let answer = calls.read_answer(&snapshot.keys, call, passage, member.is_some());
+        let answer = calls.read_answer(&snapshot.keys, call, passage, backend_ref.is_some());
         if status == 503
-            && let Some(member) = present
+            && let Some(backend_ref) = present
             && let Some(sent) = calls.sent_at(call, transaction)
         {
             let parties = calls.parties(call, transaction);
-            let backend = snapshot.backend(member);
-            let sources = snapshot.pool(member.pool).pool.watch(now);
+            let backend = snapshot.backend(backend_ref);
+            let sources = snapshot.pool(backend_ref.pool).pool.watch(now);
             let is_proved = backend.on_refused(now, parties, sources, None);
             backend.on_not_taken(sent, is_proved);
         }
-        if let Some(member) = member.filter(|_| status >= 200)
+        if let Some(backend_ref) = backend_ref.filter(|_| status >= 200)
             && !calls.has_ended(call, transaction)
         {
-            snapshot.backend(member).on_final(method == Method::Invite, status);
+            snapshot.backend(backend_ref).on_final(method == Method::Invite, status);
         }
         calls.on_response(now, call, transaction, answer);
     } else if !lost.learn(now, snapshot, received, passage) {
@@ -180,7 +182,7 @@ fn serve_stateless(
         let (param, text) = (passage.own_param(FLOW_PARAM), passage.branch.unwrap_or_default());
         flow.connection = param.and_then(|param| decode_flow(&snapshot.keys, param, text));
     }
-    if let Some(call) = call.filter(|_| member.is_some())
+    if let Some(call) = call.filter(|_| backend_ref.is_some())
         && !may_send_back(step, call, &flow, passage.status, received.bytes.len())
     {
         return Ok(());
@@ -195,8 +197,8 @@ fn owner(
     context: Option<&Context>,
     branch: &TransactionBranch,
     remote: SocketAddr,
-    present: Option<Member>,
-) -> Option<Member> {
+    present: Option<BackendRef>,
+) -> Option<BackendRef> {
     let Some(context) = context else { return present };
     let Some(index) = context.branch_at(branch.tag) else { return present };
     present.filter(|_| has_sent(snapshot, &context.branches[index], remote))
@@ -214,9 +216,9 @@ fn was_sent_to(
 }
 
 /// Records that a back end has answered something that was ours.
-fn record_alive(now: Timestamp, snapshot: &Snapshot, member: Option<Member>) {
-    if let Some(member) = member {
-        snapshot.backend(member).on_answered(now);
+fn record_alive(now: Timestamp, snapshot: &Snapshot, backend_ref: Option<BackendRef>) {
+    if let Some(backend_ref) = backend_ref {
+        snapshot.backend(backend_ref).on_answered(now);
     }
 }
 
@@ -225,7 +227,7 @@ fn serve_answer_to_cancel(
     transactions: &mut Transactions,
     received: &Received,
     passage: &Passage<'_>,
-) -> Result<(), Astray> {
+) -> Result<(), NotReturned> {
     let snapshot = step.snapshot;
     let text = passage.branch.unwrap_or_default();
     let claimed = TransactionBranch::claimed(text).filter(|branch| branch.is_own(&snapshot.keys));
@@ -238,11 +240,11 @@ fn serve_answer_to_cancel(
 }
 
 /// Checks that a response that one shard can handle belongs to this one.
-fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<(), Astray> {
+fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<(), NotReturned> {
     let shard = u16::from(shard);
-    let may_cross = received.crossed == 0 && !received.flow.transport.is_reliable();
-    if shard != snapshot.shard && shard < snapshot.shards && may_cross {
-        return Err(Astray::Redirect(shard));
+    let may_hand_off = received.handoffs == 0 && !received.flow.transport.is_reliable();
+    if shard != snapshot.shard && shard < snapshot.shards && may_hand_off {
+        return Err(NotReturned::Redirect(shard));
     }
     Ok(())
 }
@@ -255,16 +257,16 @@ fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<()
 /// proxy sent the request, and for whom. So does the name of a branch that is waiting: a keyed
 /// hash of the received request, and another of that with the target. Its response goes where
 /// the transaction says.
-pub(crate) fn who_asked(
+pub(crate) fn request_origin(
     snapshot: &Snapshot,
     transactions: &Transactions,
     passage: &Passage<'_>,
     remote: SocketAddr,
-) -> Option<Asked> {
+) -> Option<RequestOrigin> {
     let keys = &snapshot.keys;
     let text = passage.branch.unwrap_or_default();
     let Some(claimed) = TransactionBranch::claimed(text) else {
-        return Branch::decode(text, keys, remote).map(Asked::Stateless);
+        return Branch::decode(text, keys, remote).map(RequestOrigin::Stateless);
     };
     let is_own = claimed.is_own(keys);
     let key = Key::new(claimed.identity, passage.cseq.method);
@@ -272,13 +274,13 @@ pub(crate) fn who_asked(
         && let Some(handle) = transactions.find(key)
         && transactions.get(handle).is_some_and(|context| context.branch_at(claimed.tag).is_some())
     {
-        return Some(Asked::Transaction(claimed, Some(handle)));
+        return Some(RequestOrigin::Transaction(claimed, Some(handle)));
     }
     let branch = TransactionBranch::decode(text, keys, remote)?;
     let TransactionBranch { shard, listener, .. } = branch;
     Some(match is_own {
-        true => Asked::Transaction(branch, None),
-        false => Asked::Before { shard, listener },
+        true => RequestOrigin::Transaction(branch, None),
+        false => RequestOrigin::Before { shard, listener },
     })
 }
 
@@ -306,7 +308,7 @@ fn pass_back(
     received: &Received,
     passage: &Passage<'_>,
     flow: Flow,
-) -> Result<(), Astray> {
+) -> Result<(), NotReturned> {
     let bytes = write_response(step.snapshot, received, passage, &flow)?;
     step.counters().responses_forwarded.add(1);
     step.output.send(Transmit::new(flow, bytes));
@@ -314,7 +316,7 @@ fn pass_back(
 }
 
 /// The sender of the request that a response is for.
-pub(crate) enum Asked {
+pub(crate) enum RequestOrigin {
     /// A transaction of this process, with the context that has the branch, if that lives.
     Transaction(TransactionBranch, Option<Handle>),
     /// A transaction of a process before this one, or of another instance. RFC 6026 §8.9 has a
@@ -325,7 +327,7 @@ pub(crate) enum Asked {
     Stateless(Branch),
 }
 
-impl Asked {
+impl RequestOrigin {
     /// The shard that knows of it.
     fn shard(&self) -> u8 {
         match self {
@@ -337,12 +339,12 @@ impl Asked {
 }
 
 /// A response that does not simply go back.
-enum Astray {
+enum NotReturned {
     Drop(DropReason),
     Redirect(u16),
 }
 
-impl From<DropReason> for Astray {
+impl From<DropReason> for NotReturned {
     fn from(reason: DropReason) -> Self {
         Self::Drop(reason)
     }

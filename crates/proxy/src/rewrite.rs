@@ -19,7 +19,7 @@ use crate::message::token::{Minutes, PeerFlow, RouteToken};
 use crate::message::way_back::way_back;
 use crate::network::canonical;
 use crate::rejection::{DropReason, Rejection};
-use crate::settings::Member;
+use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::target::Target;
 use crate::transport::addresses::Own;
@@ -40,7 +40,7 @@ const STRICT_LINES_MAX: usize = 6;
 pub(crate) struct ForwardPlan {
     pub(crate) target: Target,
     /// The back end whose dialog it may begin.
-    pub(crate) member: Option<Member>,
+    pub(crate) backend_ref: Option<BackendRef>,
     /// The request goes to that back end, or to a user, and not from it.
     pub(crate) toward_backend: bool,
     /// Whether the target is a contact of a user, whose dialog it may begin, and the sender no back
@@ -77,7 +77,7 @@ pub(crate) fn write_request(
 
     let mut splice = Splice::new(message);
     splice.insert(edit::top_of_headers(message), &head);
-    edit::note_source(&mut splice, message, &essentials.via, &source);
+    edit::record_source(&mut splice, message, &essentials.via, &source);
     edit::set_max_forwards(&mut splice, message, digits.format(max_forwards).as_bytes());
     if let Some(breadth) = plan.max_breadth {
         let breadth = breadth_digits.format(breadth).as_bytes();
@@ -127,7 +127,7 @@ fn write_head(
             transport,
             made: plan.made,
             peer: Some(peer_of(from, request, plan)),
-            is_user: plan.member.is_none(),
+            is_user: plan.backend_ref.is_none(),
         };
         let token = token.encode(&snapshot.keys, request.essentials.call_id);
         // Both sides see us by the listener on their own: the nearer one is on top. But an
@@ -151,16 +151,16 @@ fn backend_of(
     from: &Flow,
     plan: &ForwardPlan,
 ) -> Option<(SocketAddr, Transport)> {
-    let Some(member) = plan.member else {
+    let Some(backend_ref) = plan.backend_ref else {
         return plan.is_user.then(|| (canonical(plan.target.address), plan.target.transport));
     };
-    let address = match (snapshot.backend(member).named(), plan.toward_backend) {
+    let address = match (snapshot.backend(backend_ref).named(), plan.toward_backend) {
         // One that moves is where this request is or was.
         (Some(_), true) => plan.target.address,
         (Some(_), false) => canonical(from.remote),
-        (None, _) => snapshot.backend(member).address().unwrap_or(plan.target.address),
+        (None, _) => snapshot.backend(backend_ref).address().unwrap_or(plan.target.address),
     };
-    Some((address, snapshot.transport(member.pool)))
+    Some((address, snapshot.transport(backend_ref.pool)))
 }
 
 /// Returns the flow of the party of a dialog that is no back end, and no user of ours: the sender of

@@ -10,5 +10,5 @@ pub(crate) mod plan;
 pub(crate) mod route_set;
 mod rules;
 pub(crate) mod select;
+mod target_choice;
 pub(crate) mod tier;
-mod way;

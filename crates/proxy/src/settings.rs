@@ -22,7 +22,7 @@ use sources::{BANS_MAX, SourceLimit, Sources};
 
 /// Which back end of which pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Member {
+pub(crate) struct BackendRef {
     pub(crate) pool: u16,
     pub(crate) backend: u16,
 }
@@ -44,9 +44,9 @@ pub enum Queueing {
 /// How much of what is refused is kept, by each shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceSettings {
-    /// Refusals a second of each reason; 0: none.
+    /// RejectionLog a second of each reason; 0: none.
     pub per_second: u32,
-    /// Refusals kept, the latest.
+    /// RejectionLog kept, the latest.
     pub kept: usize,
 }
 

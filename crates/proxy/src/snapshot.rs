@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_balance::{Backend, Duty};
+use tidegate_balance::{AdminState, Backend};
 use tidegate_control::Tier;
 use tidegate_transaction::Timing;
 use tidegate_world::{Flow, Pool, Seed, Timestamp, Transport};
@@ -15,7 +15,7 @@ use crate::keys::Keys;
 use crate::message::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::message::token::{Minutes, PeerFlow, RouteToken};
 use crate::rejection::Rejection;
-use crate::settings::{Member, Mode, PoolSettings, Rule, RuleTarget, Senders, Settings};
+use crate::settings::{BackendRef, Mode, PoolSettings, Rule, RuleTarget, Senders, Settings};
 use crate::shares::Bucket;
 use crate::target::Target;
 use crate::transport::addresses::{Addresses, Origin};
@@ -111,15 +111,15 @@ impl Snapshot {
     }
 
     /// Returns a back end.
-    pub(crate) fn backend(&self, member: Member) -> &Backend {
-        &self.pool(member.pool).pool.backends()[usize::from(member.backend)]
+    pub(crate) fn backend(&self, backend_ref: BackendRef) -> &Backend {
+        &self.pool(backend_ref.pool).pool.backends()[usize::from(backend_ref.backend)]
     }
 
     /// Returns every back end of every pool.
-    pub(crate) fn members(&self) -> impl Iterator<Item = (Member, &Arc<Backend>)> {
+    pub(crate) fn backend_refs(&self) -> impl Iterator<Item = (BackendRef, &Arc<Backend>)> {
         (0..).zip(&self.pools).flat_map(|(pool, settings)| {
             let backends = (0..).zip(settings.pool.backends());
-            backends.map(move |(backend, b)| (Member { pool, backend }, b))
+            backends.map(move |(backend, b)| (BackendRef { pool, backend }, b))
         })
     }
 
@@ -153,12 +153,12 @@ impl Snapshot {
     /// Returns whether the name of a back end, or a domain with servers, has not been resolved yet.
     pub(crate) fn has_unresolved(&self) -> bool {
         let is_unresolved = |backend: &Backend| {
-            backend.duty() != Duty::Removed
+            backend.admin_state() != AdminState::Removed
                 && backend.named().is_some_and(|named| !named.is_known())
         };
         let mut services = self.pools.iter().flat_map(|pool| pool.pool.services().iter());
         services.any(|service| !service.is_in_force())
-            || self.members().any(|(_, backend)| is_unresolved(backend))
+            || self.backend_refs().any(|(_, backend)| is_unresolved(backend))
     }
 
     /// Selects the listener from which a request that came in at `ingress` leaves for `target`, in
@@ -177,7 +177,7 @@ impl Snapshot {
     /// sources speak for many users, and have no share.
     pub(crate) fn share_of(&self, flow: &Flow) -> Option<Bucket> {
         match self.addresses.origin(flow) {
-            Origin::Member(_) | Origin::Trusted => None,
+            Origin::Backend(_) | Origin::Trusted => None,
             Origin::Stranger => Some(Bucket::of(&self.keys.source, flow.remote.ip())),
         }
     }

@@ -16,7 +16,7 @@ pub(crate) struct Step<'a> {
     pub(crate) peers: &'a mut Peers,
     pub(crate) output: &'a mut Output,
     /// Evidence about the sender of the message.
-    pub(crate) shown: Shown,
+    pub(crate) shown: SourceEvidence,
     /// The pool to which the message was routed.
     pub(crate) pool: Option<u16>,
 }
@@ -31,7 +31,7 @@ impl<'a> Step<'a> {
         output: &'a mut Output,
     ) -> Self {
         output.begin();
-        Self { now, snapshot, routing, peers, output, shown: Shown::Nothing, pool: None }
+        Self { now, snapshot, routing, peers, output, shown: SourceEvidence::Nothing, pool: None }
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -41,7 +41,7 @@ impl<'a> Step<'a> {
 
 /// Evidence about the sender of a message, found while serving it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Shown {
+pub(crate) enum SourceEvidence {
     /// Nothing of interest.
     #[default]
     Nothing,

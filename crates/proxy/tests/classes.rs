@@ -72,10 +72,10 @@ fn each_message_is_judged_once() {
     for scheme in SCHEMES {
         let law = [("share", 0.5)];
         let mut script = adjusted(scheme, &law, classes(Classes::Single));
-        let judged = |script: &mut Script, i: u32| {
+        let decided = |script: &mut Script, i: u32| {
             is_503(&script.send(CALLER, &own("BYE", &format!("b{i}"), 1, "Totag\r\n")))
         };
-        let refused = (0..40).filter(|&i| judged(&mut script, i)).count();
+        let refused = (0..40).filter(|&i| decided(&mut script, i)).count();
         assert_eq!(refused, 20, "{scheme:?}");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use limited::*;
 use script::*;
-use tidegate_balance::{Duty, Limits, Policy};
+use tidegate_balance::{AdminState, Limits, Policy};
 use tidegate_proxy::{Class, DropReason, Mode};
 
 const MODES: [Mode; 2] = [Mode::Transaction, Mode::Stateless];
@@ -17,7 +17,7 @@ const STRANGER: &str = "198.51.100.66:5060";
 /// Makes a proxy with one back end with these limits; the other one is out of service.
 fn alone(mode: Mode, limits: Limits) -> Script {
     let s = limited(mode, [limits, Limits::default()]);
-    s.backends.backends()[1].set_duty(s.now, Duty::Draining);
+    s.backends.backends()[1].set_admin_state(s.now, AdminState::Draining);
     s
 }
 
@@ -36,7 +36,7 @@ fn under(branch: &str, text: &str) -> String {
     format!("{before}branch={branch}\r\n{after}")
 }
 
-fn judged_new(s: &Script) -> u64 {
+fn decided_new(s: &Script) -> u64 {
     [Class::Invite, Class::Other, Class::Register]
         .map(|c| s.counters.received(c).get())
         .iter()
@@ -49,17 +49,17 @@ fn judged_new(s: &Script) -> u64 {
 fn an_invented_to_tag_on_a_known_call_id_is_new_work_and_goes_nowhere() {
     for mode in MODES {
         let (mut s, _) = with_call(mode, "a");
-        let before = judged_new(&s);
+        let before = decided_new(&s);
         for i in 0..50 {
             let text = request("INVITE", "sip:bob@192.0.2.1", "a", 10 + i, "Totag\r\n");
             let text = text.replace(";tag=callee", &format!(";tag=invented{i}"));
             assert_eq!(s.status(STRANGER, &text), 481, "{mode:?}");
         }
-        assert_eq!((judged_new(&s) - before, s.held()), (50, vec![1, 0]));
+        assert_eq!((decided_new(&s) - before, s.held()), (50, vec![1, 0]));
         // With the tags of the dialog the request is in-dialog.
         let again = request("INVITE", "sip:bob@192.0.2.1", "a", 99, "Totag\r\n");
         assert!(forwarded(s.send(CALLER, &again)).is_some());
-        assert_eq!((judged_new(&s) - before, s.held()), (50, vec![1, 0]));
+        assert_eq!((decided_new(&s) - before, s.held()), (50, vec![1, 0]));
     }
 }
 
@@ -85,7 +85,7 @@ fn an_invented_to_tag_with_a_token_takes_a_lease() {
 fn the_same_call_id_without_to_tag_takes_a_lease_each_time() {
     for mode in MODES {
         let (mut s, _) = with_call(mode, "a");
-        let before = judged_new(&s);
+        let before = decided_new(&s);
         let mut passed = 0;
         for cseq in 2..50 {
             let text = request("INVITE", "sip:bob@192.0.2.1", "a", cseq, "");
@@ -96,7 +96,7 @@ fn the_same_call_id_without_to_tag_takes_a_lease_each_time() {
             }
         }
         assert_eq!((passed, s.held()), (4, vec![5, 0]), "{mode:?}");
-        assert_eq!(judged_new(&s) - before, 48);
+        assert_eq!(decided_new(&s) - before, 48);
     }
 }
 

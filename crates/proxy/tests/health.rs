@@ -5,7 +5,7 @@ mod script;
 use std::time::Duration;
 
 use script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, invite, request};
-use tidegate_balance::{Duty, Policy, Pool, State};
+use tidegate_balance::{AdminState, Policy, Pool, State};
 use tidegate_proxy::{Accept, Health, Mode, PoolSettings, Probe};
 use tidegate_world::Timestamp;
 
@@ -184,13 +184,13 @@ fn in_maintenance_nobody_is_asked_and_afterwards_all_is_forgotten() {
     let a = std::sync::Arc::clone(&s.backends.backends()[0]);
     pass(&mut s, ms(2000), |at| (at != BACKEND_A).then_some("200 OK"));
     assert_eq!(state(&s, 0), State::Down);
-    a.set_duty(s.now, Duty::Maintenance);
+    a.set_admin_state(s.now, AdminState::Maintenance);
     pass(&mut s, ms(600), |_| None);
     let (to_a, before) = (address(BACKEND_A), a.probes());
     let probes = pass(&mut s, ms(3000), |at| (at != BACKEND_A).then_some("200 OK"));
     assert!(probes.iter().all(|probe| probe.to != to_a));
     assert_eq!(a.probes(), before);
-    a.set_duty(s.now, Duty::InService);
+    a.set_admin_state(s.now, AdminState::InService);
     assert_eq!(state(&s, 0), State::Up);
     let probes = pass(&mut s, ms(2000), |_| Some("200 OK"));
     assert!(probes.iter().any(|probe| probe.to == to_a), "it is asked again");
@@ -220,13 +220,13 @@ fn of_several_shards_one_asks() {
     let mut all: Vec<_> = shards.iter().flat_map(|(asked, _)| asked.clone()).collect();
     all.sort_unstable();
     assert_eq!(all, [BACKEND_A, BACKEND_B, BACKEND_C].map(address));
-    let asker = shards.iter().position(|(asked, _)| !asked.is_empty()).unwrap();
-    let (from, answer) = shards[asker].1.clone().unwrap();
+    let requester = shards.iter().position(|(asked, _)| !asked.is_empty()).unwrap();
+    let (from, answer) = shards[requester].1.clone().unwrap();
     let mut other = Script::with(Policy::Rr, |settings| {
-        (settings.shard, settings.shards) = ((asker as u16 + 1) % 4, 4);
+        (settings.shard, settings.shards) = ((requester as u16 + 1) % 4, 4);
     });
     assert!(other.send(&from, &answer).is_empty());
-    assert_eq!(other.crossing(), Some(asker as u16));
+    assert_eq!(other.handoff(), Some(requester as u16));
 }
 
 /// Makes calls to different numbers, which the first back end rejects with `answer` and the other
@@ -307,7 +307,7 @@ fn who_is_drained_finishes_what_it_has_and_gets_nothing_new() {
         let sent = s.send(CALLER, &invite("held"));
         let held = sent.iter().find(|sent| sent.start().starts_with("INVITE")).unwrap().clone();
         assert_eq!(held.to, address(BACKEND_A));
-        s.backends.backends()[0].set_duty(s.now, Duty::Draining);
+        s.backends.backends()[0].set_admin_state(s.now, AdminState::Draining);
         // Its INVITE, retransmitted because the response is late, stays at the first back end.
         s.pass(ms(100));
         let again = s.send(CALLER, &invite("held"));

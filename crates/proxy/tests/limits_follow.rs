@@ -5,7 +5,7 @@ mod script;
 
 use limited::*;
 use script::{BACKEND_A, BACKEND_B, CALLER, Sent, address, invite, request};
-use tidegate_balance::{Duty, Limits};
+use tidegate_balance::{AdminState, Limits};
 use tidegate_proxy::Mode;
 
 const MODES: [Mode; 2] = [Mode::Transaction, Mode::Stateless];
@@ -109,14 +109,14 @@ fn a_repetition_of_what_is_over_stays_where_it_was_or_counts_anew() {
     assert_eq!(s.held(), [0, 1]);
 
     let mut s = refused();
-    s.backends.backends()[0].set_duty(s.now, Duty::Draining);
+    s.backends.backends()[0].set_admin_state(s.now, AdminState::Draining);
     assert_eq!(s.one(CALLER, &invite("1")).to, address(BACKEND_A));
     // With credentials it is a new call.
     assert_eq!(s.one(CALLER, &again("1", 2, "")).to, address(BACKEND_B));
     assert_eq!(s.held(), [0, 1]);
     // A retransmission of the first call does not move the second: they are different calls.
     s.gone(1);
-    s.backends.backends()[0].set_duty(s.now, Duty::InService);
+    s.backends.backends()[0].set_admin_state(s.now, AdminState::InService);
     let late = s.one(CALLER, &invite("1"));
     assert_eq!((late.to, s.held()), (address(BACKEND_A), vec![1, 1]));
     s.send(BACKEND_A, &late.answer("407 Proxy Authentication Required"));

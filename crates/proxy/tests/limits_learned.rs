@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use limited::*;
 use script::{BACKEND_A, BACKEND_B, CALLER, Script, address, invite, request};
-use tidegate_balance::{Duty, Learning, Limits};
+use tidegate_balance::{AdminState, Learning, Limits};
 use tidegate_proxy::Mode;
 
 fn learning() -> Limits {
@@ -82,7 +82,7 @@ fn a_retry_after_that_is_not_honoured_teaches_all_the_same() {
 /// Makes a proxy with transactions in front of `a` alone, which learns its rate.
 fn before_one() -> Script {
     let s = limited(Mode::Transaction, [learning(), learning()]);
-    s.backends.backends()[1].set_duty(s.now, Duty::Draining);
+    s.backends.backends()[1].set_admin_state(s.now, AdminState::Draining);
     s
 }
 

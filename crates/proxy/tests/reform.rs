@@ -5,26 +5,28 @@ mod script;
 use std::time::Duration;
 
 use script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, invite, request};
-use tidegate_balance::{Duty, Fleet, Limits, Muster, Policy, Pool, Post, Site};
+use tidegate_balance::{
+    AdminState, BackendRegistry, BackendSpec, EndpointAddress, Limits, Policy, Pool, PoolSpec,
+};
 use tidegate_proxy::{Choice, Health, Mode, PoolSettings, Probe, Rule, RuleTarget, Senders};
 
 /// A proxy, and its registry of back ends.
 struct Reformed {
     s: Script,
-    fleet: Fleet,
+    registry: BackendRegistry,
     orders: u64,
     mode: Mode,
 }
 
-fn muster(name: &str, backends: &[&str]) -> Muster {
+fn pool_spec(name: &str, backends: &[&str]) -> PoolSpec {
     let post = |at: &&str| {
-        let site = Site::Address(address(at));
+        let endpoint_address = EndpointAddress::Address(address(at));
         let limits = Limits::default();
-        Post { name: (*at).to_owned(), site, weight: 1, priority: 0, limits }
+        BackendSpec { name: (*at).to_owned(), endpoint_address, weight: 1, priority: 0, limits }
     };
     let backends = backends.iter().map(post).collect();
     let (name, services) = (name.to_owned(), Vec::new());
-    Muster { name, slow_start: Duration::ZERO, backends, services }
+    PoolSpec { name, slow_start: Duration::ZERO, backends, services }
 }
 
 fn rule(pool: usize) -> Vec<Rule> {
@@ -34,21 +36,21 @@ fn rule(pool: usize) -> Vec<Rule> {
 
 impl Reformed {
     fn new(mode: Mode, backends: &[&str]) -> Self {
-        let fleet = Fleet::new(&[muster("app", backends)]);
-        let pools = fleet.pools();
+        let registry = BackendRegistry::new(&[pool_spec("app", backends)]);
+        let pools = registry.pools();
         let s = Script::with(Policy::Rr, |settings| {
             settings.pools = vec![settings_of(&pools[0], mode)];
         });
-        Self { s, fleet, orders: 0, mode }
+        Self { s, registry, orders: 0, mode }
     }
 
-    fn enlist(&mut self, musters: &[Muster]) -> Vec<Pool> {
+    fn enlist(&mut self, pool_specs: &[PoolSpec]) -> Vec<Pool> {
         self.orders += 1;
-        self.fleet.enlist(self.s.now, self.orders, musters)
+        self.registry.enlist(self.s.now, self.orders, pool_specs)
     }
 
-    fn reload(&mut self, musters: &[Muster], to: usize) {
-        let pools = self.enlist(musters);
+    fn reload(&mut self, pool_specs: &[PoolSpec], to: usize) {
+        let pools = self.enlist(pool_specs);
         let pools = pools.iter().map(|pool| settings_of(pool, self.mode)).collect();
         assert!(self.s.proxy.reload(self.s.now, pools, rule(to)));
     }
@@ -77,7 +79,7 @@ impl Reformed {
     }
 
     fn calls(&self) -> Vec<(String, u64)> {
-        let pools = self.fleet.pools();
+        let pools = self.registry.pools();
         let all = pools.iter().flat_map(|pool| pool.backends());
         all.map(|b| (b.name().to_owned(), b.calls())).collect()
     }
@@ -99,7 +101,7 @@ fn calls_end_where_they_are_and_new_ones_go_to_who_is_there() {
         assert_eq!(r.set_up("2"), BACKEND_B);
         let ringing = r.invite("3");
         assert_eq!(ringing.to, address(BACKEND_A));
-        r.reload(&[muster("app", &[BACKEND_C, BACKEND_B])], 0);
+        r.reload(&[pool_spec("app", &[BACKEND_C, BACKEND_B])], 0);
         assert_eq!(
             r.calls(),
             [(BACKEND_C.into(), 0), (BACKEND_B.into(), 1), (BACKEND_A.into(), 2)]
@@ -131,7 +133,7 @@ fn the_calls_of_one_that_gets_another_name_are_given_back() {
         let invite = r.invite("1");
         r.s.send(BACKEND_A, &invite.answer("200 OK"));
         let route = format!("Totag\r\nRoute: {}\r\n", invite.header("Record-Route"));
-        let mut renamed = muster("app", &[BACKEND_A]);
+        let mut renamed = pool_spec("app", &[BACKEND_A]);
         renamed.backends[0].name = "renamed".to_owned();
         r.reload(&[renamed], 0);
         let bye = r.s.one(CALLER, &request("BYE", "sip:bob@192.0.2.1", "1", 2, &route));
@@ -145,13 +147,13 @@ fn the_calls_of_one_that_gets_another_name_are_given_back() {
 fn a_seat_is_given_on_when_its_calls_are_forgotten_and_not_before() {
     let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
     assert_eq!(r.set_up("1"), BACKEND_A);
-    r.reload(&[muster("app", &[BACKEND_B])], 0);
-    r.reload(&[muster("app", &[BACKEND_B, BACKEND_C])], 0);
+    r.reload(&[pool_spec("app", &[BACKEND_B])], 0);
+    r.reload(&[pool_spec("app", &[BACKEND_B, BACKEND_C])], 0);
     assert_eq!(r.hang_up("1"), BACKEND_A, "another would have its seat");
     r.s.pass(Duration::from_secs(40));
     r.s.sent();
     // No back end has taken the index of another.
-    r.reload(&[muster("app", &[BACKEND_B, BACKEND_C, "10.0.0.4:5070"])], 0);
+    r.reload(&[pool_spec("app", &[BACKEND_B, BACKEND_C, "10.0.0.4:5070"])], 0);
     let mut seen: Vec<_> = ["2", "3", "4"].iter().map(|call| r.set_up(call)).collect();
     seen.sort_unstable();
     assert_eq!(seen, [BACKEND_B, BACKEND_C, "10.0.0.4:5070"]);
@@ -167,19 +169,19 @@ fn who_was_taken_out_is_trusted_as_long_as_it_holds_something() {
     };
     let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
     assert_eq!(r.set_up("1"), BACKEND_A);
-    r.reload(&[muster("app", &[BACKEND_B])], 0);
+    r.reload(&[pool_spec("app", &[BACKEND_B])], 0);
     assert!(relayed(&mut r, "2"));
     r.hang_up("1");
-    r.reload(&[muster("app", &[BACKEND_B])], 0);
+    r.reload(&[pool_spec("app", &[BACKEND_B])], 0);
     assert!(!relayed(&mut r, "3"), "its seat may be empty still, but it holds nothing");
 }
 
 #[test]
 fn health_and_duty_stay_with_who_stays() {
     let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
-    r.fleet.find(BACKEND_A).unwrap().set_duty(r.s.now, Duty::Draining);
+    r.registry.find(BACKEND_A).unwrap().set_admin_state(r.s.now, AdminState::Draining);
     r.s.refused(BACKEND_B);
-    r.reload(&[muster("app", &[BACKEND_C, BACKEND_B, BACKEND_A])], 0);
+    r.reload(&[pool_spec("app", &[BACKEND_C, BACKEND_B, BACKEND_A])], 0);
     for call in ["1", "2", "3"] {
         assert_eq!(r.set_up(call), BACKEND_C);
     }
@@ -189,9 +191,9 @@ fn health_and_duty_stay_with_who_stays() {
 fn pools_come_and_go_and_rules_follow_them() {
     let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A]);
     assert_eq!(r.set_up("1"), BACKEND_A);
-    r.reload(&[muster("new", &[BACKEND_B]), muster("app", &[BACKEND_A])], 0);
+    r.reload(&[pool_spec("new", &[BACKEND_B]), pool_spec("app", &[BACKEND_A])], 0);
     assert_eq!(r.set_up("2"), BACKEND_B);
-    r.reload(&[muster("new", &[BACKEND_B])], 0);
+    r.reload(&[pool_spec("new", &[BACKEND_B])], 0);
     assert_eq!(r.set_up("3"), BACKEND_B);
     assert_eq!((r.hang_up("1"), r.hang_up("2")), (BACKEND_A.to_owned(), BACKEND_B.to_owned()));
 }
@@ -203,12 +205,12 @@ fn a_fork_rings_at_who_is_there_then() {
         let choice = Choice::All(qs.to_vec());
         vec![PoolSettings { choice, ..PoolSettings::new(pools[0].clone(), Policy::Rr) }]
     };
-    let pools = r.enlist(&[muster("app", &[BACKEND_A, BACKEND_B])]);
+    let pools = r.enlist(&[pool_spec("app", &[BACKEND_A, BACKEND_B])]);
     assert!(r.s.proxy.reload(r.s.now, fork(&pools, &[1000, 500]), rule(0)));
     let first = r.invite("1");
     assert_eq!(first.to, address(BACKEND_A));
     // The second group has been removed when its turn comes.
-    let pools = r.enlist(&[muster("app", &[BACKEND_A, BACKEND_C])]);
+    let pools = r.enlist(&[pool_spec("app", &[BACKEND_A, BACKEND_C])]);
     assert!(r.s.proxy.reload(r.s.now, fork(&pools, &[500, 1000]), rule(0)));
     let sent = r.s.send(BACKEND_A, &first.answer("404 Not Found"));
     assert!(sent.iter().all(|sent| !sent.start().starts_with("INVITE")), "{sent:#?}");
@@ -218,7 +220,7 @@ fn a_fork_rings_at_who_is_there_then() {
 #[test]
 fn who_is_probed_no_more_comes_back_by_itself() {
     let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A]);
-    let pools = r.enlist(&[muster("app", &[BACKEND_A])]);
+    let pools = r.enlist(&[pool_spec("app", &[BACKEND_A])]);
     let health = Health { probe: Some(Probe::default()), ..Health::default() };
     let probed = PoolSettings { health, ..settings_of(&pools[0], r.mode) };
     assert!(r.s.proxy.reload(r.s.now, vec![probed], rule(0)));
@@ -227,7 +229,7 @@ fn who_is_probed_no_more_comes_back_by_itself() {
     assert!(r.s.sent().is_empty() && !r.s.questions.is_empty());
     assert_eq!(r.s.status(CALLER, &invite("1")), 503);
     r.s.questions.clear();
-    r.reload(&[muster("app", &[BACKEND_A])], 0);
+    r.reload(&[pool_spec("app", &[BACKEND_A])], 0);
     assert_eq!(r.s.status(CALLER, &invite("2")), 503);
     r.s.pass(Duration::from_secs(6));
     assert!(r.s.sent().is_empty() && r.s.questions.is_empty());

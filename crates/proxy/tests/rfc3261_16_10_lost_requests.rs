@@ -326,13 +326,13 @@ fn a_cancel_comes_home_to_the_shard_where_its_invite_was() {
     let text = cancel("c1");
     home.offer_at(PROXY, CALLER, text.as_bytes(), 0);
     assert!(home.serve().is_empty());
-    assert_eq!(home.crossing(), Some(0));
+    assert_eq!(home.handoff(), Some(0));
     other.offer_at(PROXY, CALLER, text.as_bytes(), 1);
     assert!(other.serve().is_empty());
-    assert_eq!(other.crossing(), Some(1));
+    assert_eq!(other.handoff(), Some(1));
     home.offer_at(PROXY, CALLER, text.as_bytes(), 2);
     let sent = home.serve();
-    assert_eq!((sent.len(), home.crossing()), (1, None));
+    assert_eq!((sent.len(), home.handoff()), (1, None));
     assert!(is_of(&sent[0], &out));
 }
 

@@ -7,23 +7,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_balance as balance;
-use tidegate_balance::Fleet;
+use tidegate_balance::BackendRegistry;
 use tidegate_control::BanList;
 use tidegate_emulate::{Costs, Host, HostSettings};
-use tidegate_io::Orders;
+use tidegate_io::CommandSender;
 use tidegate_proxy as proxy;
 use tidegate_proxy::{Proxy, Secret};
 use tidegate_world::{Core, Pool, Seed, delegate};
 
 use crate::config::{Config, Emulate, Listen, Sharing};
 pub use crate::environment::{Environment, MESSAGE_MEMORY_MAX};
-use crate::pools::{musters, pool_settings};
+use crate::metrics::collect::ShardCounters;
+use crate::pools::{pool_settings, pool_specs};
 use crate::prepared::Prepared;
-use crate::refusals::Refusals;
-use crate::sources::ShardCounters;
+use crate::reconfigurable::Reconfigurable;
+use crate::rejections::Rejections;
+use crate::runtime_control::RuntimeControl;
 use crate::status::Instruments;
-use crate::steered::Steered;
-use crate::steering::Steering;
 
 /// What all shards of a process share.
 pub struct Assembly<'a> {
@@ -33,7 +33,7 @@ pub struct Assembly<'a> {
     keys: &'a Secret,
     locals: Vec<SocketAddr>,
     environment: Environment,
-    fleet: Fleet,
+    registry: BackendRegistry,
     pools: Vec<balance::Pool>,
     counters: Vec<ShardCounters>,
     bans: BanList,
@@ -48,8 +48,8 @@ impl<'a> Assembly<'a> {
     pub fn new(config: &'a Config, keys: &'a Secret, locals: Vec<SocketAddr>, seed: Seed) -> Self {
         let counters = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
         let bans = BanList::new(config.overload.sources.bans_max);
-        let fleet = Fleet::new(&musters(config));
-        let pools = fleet.pools();
+        let registry = BackendRegistry::new(&pool_specs(config));
+        let pools = registry.pools();
         let moves = proxy::Moves::default();
         let (environment, prepared) = (Environment::default(), Prepared::default());
         Self {
@@ -58,7 +58,7 @@ impl<'a> Assembly<'a> {
             keys,
             locals,
             environment,
-            fleet,
+            registry,
             pools,
             counters,
             bans,
@@ -75,8 +75,8 @@ impl<'a> Assembly<'a> {
     }
 
     /// Its back ends, also when the configuration is read again.
-    pub fn fleet(&self) -> &Fleet {
-        &self.fleet
+    pub fn registry(&self) -> &BackendRegistry {
+        &self.registry
     }
 
     /// Its pools, as they are at first.
@@ -97,18 +97,24 @@ impl<'a> Assembly<'a> {
     /// What it can say of itself while its cores run.
     pub fn instruments(&self) -> Instruments {
         let law = self.config.overload.gate.law.entry().name;
-        Instruments::new(law, self.fleet.clone(), self.counters.clone())
+        Instruments::new(law, self.registry.clone(), self.counters.clone())
     }
 
-    /// What changes the laws of its cores, by `orders`.
-    pub fn steering(&self, orders: Orders) -> Steering {
-        let (config, fleet) = (Arc::clone(&self.kept), self.fleet.clone());
-        Steering::new(config, fleet, orders, self.counters.clone(), self.prepared.clone())
+    /// What changes the laws of its cores, by `commands`.
+    pub fn runtime_control(&self, commands: CommandSender) -> RuntimeControl {
+        let (config, registry) = (Arc::clone(&self.kept), self.registry.clone());
+        RuntimeControl::new(
+            config,
+            registry,
+            commands,
+            self.counters.clone(),
+            self.prepared.clone(),
+        )
     }
 
     /// What its cores keep of what they refuse.
-    pub fn refusals(&self) -> Refusals {
-        Refusals::new(self.counters.clone())
+    pub fn refusals(&self) -> Rejections {
+        Rejections::new(self.counters.clone())
     }
 
     /// What makes the core of a shard.
@@ -116,7 +122,7 @@ impl<'a> Assembly<'a> {
         Part {
             settings: self.settings(shard),
             config: Arc::clone(&self.kept),
-            fleet: self.fleet.clone(),
+            registry: self.registry.clone(),
             prepared: self.prepared.clone(),
             host: host(self.config),
             counters: self.counters[usize::from(shard)].clone(),
@@ -182,7 +188,7 @@ impl<'a> Assembly<'a> {
 pub struct Part {
     settings: proxy::Settings,
     config: Arc<Config>,
-    fleet: Fleet,
+    registry: BackendRegistry,
     prepared: Prepared,
     host: Option<HostSettings>,
     counters: ShardCounters,
@@ -209,7 +215,7 @@ impl Part {
     pub fn core(self, pool: Pool) -> Server {
         let counters = Arc::clone(&self.counters.proxy);
         let proxy = Proxy::new(self.settings, self.counters.proxy, pool);
-        let proxy = Steered::new(proxy, self.config, self.fleet, counters, self.prepared);
+        let proxy = Reconfigurable::new(proxy, self.config, self.registry, counters, self.prepared);
         match self.host {
             None => Server::Plain(Box::new(proxy)),
             Some(host) => {
@@ -225,16 +231,16 @@ impl Part {
 /// The core of a shard.
 pub enum Server {
     /// As fast as the machine.
-    Plain(Box<Steered>),
+    Plain(Box<Reconfigurable>),
     /// On an emulated processor.
-    Emulated(Box<Host<Steered>>),
+    Emulated(Box<Host<Reconfigurable>>),
 }
 
 impl Server {
     /// The proxy in it.
     pub fn proxy(&self) -> &Proxy {
         match self {
-            Self::Plain(steered) => steered.proxy(),
+            Self::Plain(reconfigurable) => reconfigurable.proxy(),
             Self::Emulated(host) => host.core().proxy(),
         }
     }

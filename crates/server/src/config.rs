@@ -9,15 +9,15 @@ mod aor;
 mod backup;
 mod by_class;
 mod changes;
+pub mod command;
 mod diagnostic;
 mod document;
 mod domains;
+mod endpoint;
 mod health;
 mod knob;
 mod limit;
 mod listen;
-mod location;
-pub mod order;
 mod overload;
 mod params;
 mod pool;
@@ -46,8 +46,8 @@ pub use address::HostPort;
 pub use changes::needs_restart;
 pub use diagnostic::Diagnostics;
 pub use domains::Found;
+pub use endpoint::Endpoint;
 pub use listen::Listen;
-pub use location::Location;
 pub use overload::Emulate;
 pub use pool::{Backend, Pool, Selection};
 pub use reference::reference;
@@ -102,7 +102,7 @@ pub struct Admin {
     pub address: Option<SocketAddr>,
     /// Names by which it may be called, in lower case.
     pub hosts: Vec<String>,
-    /// Refusals kept in each second, of each reason and by each shard.
+    /// Rejections kept in each second, of each reason and by each shard.
     pub refusals_per_second: u32,
     /// The latest refusals kept, by all shards together.
     pub refusals_kept: usize,
@@ -152,7 +152,7 @@ pub struct Server {
 impl Config {
     /// Whether a back end is known by its name, which has to be resolved.
     pub fn has_names(&self) -> bool {
-        let is_name = |backend: &Backend| backend.location.address().is_none();
+        let is_name = |backend: &Backend| backend.endpoint.address().is_none();
         self.pool.iter().flat_map(|pool| &pool.backends).any(is_name)
     }
 
@@ -165,7 +165,7 @@ impl Config {
     /// The addresses of the back ends that are configured by address.
     pub fn backend_addresses(&self) -> impl Iterator<Item = SocketAddr> {
         let backends = self.pool.iter().flat_map(|pool| &pool.backends);
-        backends.filter_map(|backend| backend.location.address())
+        backends.filter_map(|backend| backend.endpoint.address())
     }
 
     /// Reads the configuration file at `path`.

@@ -5,8 +5,8 @@
 //! lie in `route.key` and are rotated: a [ring](KeyRing) says which is in use when. Instances on
 //! one machine may share the file; to others its operator copies it.
 
+pub mod command;
 mod keeper;
-pub mod order;
 mod ring;
 
 use std::ffi::OsString;

@@ -1,9 +1,9 @@
 //! The process around the cores: its configuration, its secret key, what it shows
 //! to operators and how it is asked to stop.
 
-pub mod acts;
 pub mod admin;
 pub mod assembly;
+pub mod audit;
 pub mod bans;
 pub mod config;
 mod environment;
@@ -17,23 +17,22 @@ pub mod policies;
 mod pools;
 mod predecessor;
 mod prepared;
+pub mod reconfigurable;
 pub mod recording;
-pub mod refusals;
+pub mod rejections;
 mod removed;
 pub mod replay;
 mod run;
+pub mod runtime_control;
 pub mod signal;
-mod sources;
 mod status;
-pub mod steered;
-pub mod steering;
 mod users;
 mod wall;
 mod watch;
 mod wiring;
 
 pub use error::StartError;
+pub use metrics::collect::ShardCounters;
 pub use run::{Ending, Event, Finish, RunError, Started, run};
-pub use sources::ShardCounters;
 pub use status::Instruments;
 pub use watch::Observation;

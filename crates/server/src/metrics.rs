@@ -5,6 +5,8 @@
 //! which [`Family`] each number belongs to. Names follow the conventions of
 //! Prometheus: `tidegate_NAME_UNIT`, and `_total` behind a counter.
 
+pub(crate) mod collect;
+
 use std::collections::HashSet;
 use std::fmt;
 

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_balance::{self as balance, Muster, Post};
+use tidegate_balance::{self as balance, BackendSpec, PoolSpec};
 use tidegate_proxy as proxy;
 
-use crate::config::{self, Config, HostPort, Location, Selection};
+use crate::config::{self, Config, Endpoint, HostPort, Selection};
 
 /// The back ends of a configuration.
-pub(crate) fn musters(config: &Config) -> Vec<Muster> {
+pub(crate) fn pool_specs(config: &Config) -> Vec<PoolSpec> {
     let post = |backend: &config::Backend, learning| {
-        Some(Post {
+        Some(BackendSpec {
             name: backend.name.clone(),
-            site: site(&backend.location)?,
+            endpoint_address: endpoint_address(&backend.endpoint)?,
             weight: backend.weight,
             priority: backend.priority,
             limits: balance::Limits {
@@ -22,23 +22,23 @@ pub(crate) fn musters(config: &Config) -> Vec<Muster> {
             },
         })
     };
-    let muster = |pool: &config::Pool| Muster {
+    let pool_spec = |pool: &config::Pool| PoolSpec {
         name: pool.name.clone(),
         slow_start: pool.health.slow_start,
         backends: pool.backends.iter().filter_map(|b| post(b, pool.learning)).collect(),
         services: pool.domains().map(|domain| (domain.into(), config.transport(pool))).collect(),
     };
-    config.pool.iter().map(muster).collect()
+    config.pool.iter().map(pool_spec).collect()
 }
 
 /// Returns the place of a back end; `None` of a domain, whose servers are back ends instead.
-fn site(location: &Location) -> Option<balance::Site> {
-    match location {
-        Location::Address(address) => Some(balance::Site::Address(*address)),
-        Location::Name(HostPort { host, port }) => {
-            Some(balance::Site::Name(host.as_str().into(), *port))
+fn endpoint_address(endpoint: &Endpoint) -> Option<balance::EndpointAddress> {
+    match endpoint {
+        Endpoint::Address(address) => Some(balance::EndpointAddress::Address(*address)),
+        Endpoint::Name(HostPort { host, port }) => {
+            Some(balance::EndpointAddress::Name(host.as_str().into(), *port))
         }
-        Location::Domain(_) => None,
+        Endpoint::Domain(_) => None,
     }
 }
 

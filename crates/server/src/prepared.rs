@@ -8,10 +8,10 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tidegate_balance::Muster;
+use tidegate_balance::PoolSpec;
 
 use crate::config::{Config, Found};
-use crate::pools::musters;
+use crate::pools::pool_specs;
 
 /// Configurations kept at the most: more than orders that may wait for a shard.
 const KEPT_MAX: usize = 24;
@@ -24,7 +24,7 @@ pub(crate) struct Prepared(Arc<Mutex<VecDeque<Entry>>>);
 #[derive(Debug)]
 struct Entry {
     /// The number of the order.
-    order: u64,
+    command: u64,
     reading: Arc<Reading>,
 }
 
@@ -38,27 +38,27 @@ pub(crate) struct Reading {
     /// The configuration with the servers in it.
     pub(crate) expanded: Config,
     /// Its back ends.
-    pub(crate) musters: Vec<Muster>,
+    pub(crate) pool_specs: Vec<PoolSpec>,
 }
 
 impl Reading {
     /// Makes a reading for the order with this text.
     pub(crate) fn new(text: &[u8], config: Arc<Config>, found: Arc<Found>) -> Self {
         let expanded = found.expand(&config);
-        Self { text: text.into(), musters: musters(&expanded), expanded, config, found }
+        Self { text: text.into(), pool_specs: pool_specs(&expanded), expanded, config, found }
     }
 }
 
 impl Prepared {
     /// Puts a configuration where the shards find it when they hear the order of that number, and
     /// forgets the configurations of orders that all shards have heard.
-    pub(crate) fn put(&self, order: u64, reading: Reading, was_heard: impl Fn(u64) -> bool) {
+    pub(crate) fn put(&self, command: u64, reading: Reading, was_heard: impl Fn(u64) -> bool) {
         let forgotten: Vec<_> = {
             let mut kept = self.lock();
-            let heard = kept.iter().take_while(|entry| was_heard(entry.order)).count();
+            let heard = kept.iter().take_while(|entry| was_heard(entry.command)).count();
             let excess = (kept.len() + 1).saturating_sub(KEPT_MAX);
             let forgotten = kept.drain(..heard.max(excess)).collect();
-            kept.push_back(Entry { order, reading: Arc::new(reading) });
+            kept.push_back(Entry { command, reading: Arc::new(reading) });
             forgotten
         };
         // Freeing 10,000 back ends takes a while, and a shard may wait for the lock.
@@ -68,9 +68,9 @@ impl Prepared {
     /// Returns the reading for the order of that number and text, if it is kept.
     ///
     /// What a text means depends on the orders before it.
-    pub(crate) fn get(&self, order: u64, text: &[u8]) -> Option<Arc<Reading>> {
+    pub(crate) fn get(&self, command: u64, text: &[u8]) -> Option<Arc<Reading>> {
         let kept = self.lock();
-        let is_it = |entry: &&Entry| entry.order == order && *entry.reading.text == *text;
+        let is_it = |entry: &&Entry| entry.command == command && *entry.reading.text == *text;
         let found = kept.iter().find(is_it)?;
         Some(Arc::clone(&found.reading))
     }
@@ -105,12 +105,12 @@ mod tests {
         assert!(prepared.get(1, one.as_bytes()).is_none(), "the shard reads it itself");
         prepared.put(1, reading(&one), |_| false);
         let found = prepared.get(1, one.as_bytes()).unwrap();
-        assert_eq!((found.config.pool.len(), found.musters.len()), (1, 1));
+        assert_eq!((found.config.pool.len(), found.pool_specs.len()), (1, 1));
         assert!(prepared.get(1, two.as_bytes()).is_none(), "as in a replay");
         assert!(prepared.get(2, one.as_bytes()).is_none(), "other servers may have been found");
         prepared.put(2, reading(&two), |_| false);
-        for (order, text) in [(1, one), (2, two)] {
-            assert_eq!(*prepared.get(order, text.as_bytes()).unwrap().text, *text.as_bytes());
+        for (command, text) in [(1, one), (2, two)] {
+            assert_eq!(*prepared.get(command, text.as_bytes()).unwrap().text, *text.as_bytes());
         }
     }
 
@@ -120,7 +120,7 @@ mod tests {
         let is_kept = |port: u16| prepared.get(port.into(), text(port).as_bytes()).is_some();
         prepared.put(1, reading(&text(1)), |_| false);
         prepared.put(2, reading(&text(2)), |_| false);
-        prepared.put(3, reading(&text(3)), |order| order <= 1);
+        prepared.put(3, reading(&text(3)), |command| command <= 1);
         assert_eq!([1, 2, 3].map(is_kept), [false, true, true]);
         for port in 4..=KEPT_MAX as u16 + 2 {
             prepared.put(port.into(), reading(&text(port)), |_| false);

@@ -38,7 +38,7 @@ mod writer;
 use std::fmt;
 use std::path::PathBuf;
 
-pub use block::ORDER_MAX;
+pub use block::COMMAND_MAX;
 pub use head::{Head, VERSION, VERSION_MIN};
 pub use layout::{SIZE_MIN, SLOTS};
 pub use reader::{Checked, Recording};

@@ -10,33 +10,33 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, bounded, select_biased, tick};
 use serde_json::{Value, json};
 use tidegate_io::{
-    Clock, Crossings, Drive, Ended, Group, Limits, Orders, Resolver, Shard, Stop, Stores, Summary,
-    egress_networks,
+    Clock, CommandSender, Drive, Ended, Group, Handoffs, Limits, Resolver, Shard, Stop, Stores,
+    Summary, egress_networks,
 };
 use tidegate_proxy::{EgressRoute, Secret};
 use tidegate_world::{Pool, Seed};
 
 use crate::StartError;
-use crate::acts::{Act, Acts, Asked, By, Outcome};
 use crate::admin::{Admin, Controls, Pages, Status};
 use crate::assembly::{Assembly, Environment, Part};
+use crate::audit::{AuditEntry, AuditLog, AuditedRequest, Outcome, Requester};
 use crate::bans;
 use crate::config::Config;
 use crate::key::{self, Keeper};
 use crate::memory;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, collect};
 use crate::phase::{Life, Phase};
 use crate::predecessor;
 use crate::recording::{Head, Journal, RecordTo, Recorded, Recorder};
 use crate::removed::RemovedBackends;
+use crate::runtime_control::{ControlError, RuntimeControl};
 use crate::signal::Signals;
 use crate::status::Instruments;
-use crate::steering::{NotSteered, Steering};
 use crate::watch::{LOOK_EVERY, Observation, Watch};
-use crate::{sources, users, wiring};
+use crate::{users, wiring};
 
 /// Messages that wait to cross to one shard at the most.
-const CROSSINGS_MAX: usize = 4096;
+const HANDOFFS_MAX: usize = 4096;
 
 /// Where a process can be reached, once it can.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub enum Event {
     /// It takes calls.
     Started(Started),
     /// An operator has asked for something.
-    Acted(Act),
+    Acted(AuditEntry),
     /// A signal of this name has come for the first time, and means nothing.
     Ignored(&'static str),
     /// A state has changed, or rejections have begun or ended.
@@ -141,31 +141,33 @@ pub fn run(
 
     let mut metrics = Metrics::new();
     let counters = assembly.counters();
-    sources::add(&mut metrics, counters.to_vec(), assembly.fleet().clone(), clock);
+    collect::add(&mut metrics, counters.to_vec(), assembly.registry().clone(), clock);
     bans::add(&mut metrics, assembly.bans().clone(), clock);
     let (recorder, mut journal) = record
         .map(|to| begin_recording(to, config, keys, &listeners, environment, seed))
         .transpose()?
         .unzip();
     if let Some(recorder) = &recorder {
-        sources::add_recording(&mut metrics, Arc::clone(recorder.tally()));
+        collect::add_recording(&mut metrics, Arc::clone(recorder.tally()));
     }
     let status = status(&groups, assembly.instruments(), clock);
-    let orders = Orders::to(config.server.shards);
+    let commands = CommandSender::to(config.server.shards);
     let stores = Stores::default();
     users::serve(&stores, config);
-    let steering = assembly.steering(orders.clone()).noting(removed).serving(stores.clone());
-    let steering = Arc::new(if record.is_some() { steering.recorded() } else { steering });
-    let (rotation, heard) = (config.server.rotation, orders.clone());
+    let runtime_control =
+        assembly.runtime_control(commands.clone()).noting(removed).serving(stores.clone());
+    let runtime_control =
+        Arc::new(if record.is_some() { runtime_control.recorded() } else { runtime_control });
+    let (rotation, heard) = (config.server.rotation, commands.clone());
     let keeper = Arc::new(Keeper::new(state_dir.to_owned(), ring, rotation, begun, heard));
-    let (acts, told) = Acts::channel();
-    acts.add(&mut metrics);
+    let (audit_log, told) = AuditLog::channel();
+    audit_log.add(&mut metrics);
     let controls = Controls {
-        steering: Arc::clone(&steering),
+        runtime_control: Arc::clone(&runtime_control),
         keeper: Some(Arc::clone(&keeper)),
         refusals: assembly.refusals(),
         bans: assembly.bans().clone(),
-        acts: acts.clone(),
+        audit_log: audit_log.clone(),
         clock,
     };
     let pages = Pages {
@@ -181,7 +183,7 @@ pub fn run(
         StartError::new(what, error.to_string(), "raise the limits of this process")
     };
     let _watch = keeper.watch().map_err(|error| failed("keys", error))?;
-    let mesh = Crossings::mesh(config.server.shards, CROSSINGS_MAX)
+    let mesh = Handoffs::mesh(config.server.shards, HANDOFFS_MAX)
         .map_err(|error| failed("shards", error))?;
     let resolver = match Resolver::start(&config.name_servers) {
         Ok(resolver) => Some(resolver),
@@ -192,20 +194,20 @@ pub fn run(
     let limits = Limits {
         coalesce: config.server.coalesce,
         drain: config.server.drain,
-        trains: config.server.gso,
+        gso: config.server.gso,
         padding: config.server.gso_padding,
         ..Limits::default()
     };
     let (done, ended) = bounded(counters.len());
-    for (shard, crossings) in (0..).zip(mesh) {
+    for (shard, handoffs) in (0..).zip(mesh) {
         let thread = Thread {
             part: assembly.part(shard),
             clock,
             limits,
             listeners: groups.iter().map(|group| group.listener(shard)).collect(),
-            crossings,
+            handoffs,
             stop: stop.clone(),
-            orders: orders.clone(),
+            commands: commands.clone(),
             resolver: resolver.clone(),
             stores: stores.clone(),
             journal: journal.take(),
@@ -224,7 +226,7 @@ pub fn run(
     let mut failure = None;
     let looks = tick(LOOK_EVERY);
     let mut watch =
-        Watch::new(assembly.fleet().clone(), counters.to_vec(), assembly.bans().clone());
+        Watch::new(assembly.registry().clone(), counters.to_vec(), assembly.bans().clone());
     loop {
         // In this order: a storm of reloads keeps nobody from stopping the process.
         select_biased! {
@@ -246,7 +248,7 @@ pub fn run(
             }
             recv(looks) -> _ => {
                 watch.look(clock.now(), |observation| tell(Event::Observed(observation)));
-                follow_domains(&steering, |observation| tell(Event::Observed(observation)));
+                follow_domains(&runtime_control, |observation| tell(Event::Observed(observation)));
             }
             recv(ended) -> summary => match summary {
                 Ok(Ok(summary)) => finish = finish.and(summary),
@@ -261,9 +263,9 @@ pub fn run(
             },
             recv(signals.reloads()) -> asked => {
                 if asked.is_ok() {
-                    let asked = Asked { by: By::Hangup, what: "reload".to_owned() };
-                    let outcome = Outcome::of(&steering.reload());
-                    tell(Event::Acted(Act { asked, outcome }));
+                    let asked = AuditedRequest { by: Requester::Hangup, what: "reload".to_owned() };
+                    let outcome = Outcome::of(&runtime_control.reload());
+                    tell(Event::Acted(AuditEntry { asked, outcome }));
                 }
             }
         }
@@ -274,11 +276,11 @@ pub fn run(
 }
 
 /// Gives the shards the servers of domains, if they have changed, and tells it.
-fn follow_domains(steering: &Steering, mut tell: impl FnMut(Observation)) {
-    match steering.follow_domains() {
+fn follow_domains(runtime_control: &RuntimeControl, mut tell: impl FnMut(Observation)) {
+    match runtime_control.follow_domains() {
         Ok(lines) => lines.into_iter().for_each(|what| tell(Observation::now(what))),
         // It is given at the next look.
-        Err(NotSteered::NotGiven(_)) => {}
+        Err(ControlError::CommandError(_)) => {}
         Err(why) => tell(Observation::now(format!("servers of domains: {why}"))),
     }
 }
@@ -368,9 +370,9 @@ struct Thread {
     clock: Clock,
     limits: Limits,
     listeners: Vec<tidegate_io::Listener>,
-    crossings: Crossings,
+    handoffs: Handoffs,
     stop: Stop,
-    orders: Orders,
+    commands: CommandSender,
     resolver: Option<Resolver>,
     stores: Stores,
     journal: Option<Journal>,
@@ -389,14 +391,14 @@ impl Thread {
     }
 
     fn drive(self) -> std::io::Result<Summary> {
-        let Self { part, clock, limits, listeners, crossings, stop, orders, stores, .. } = self;
+        let Self { part, clock, limits, listeners, handoffs, stop, commands, stores, .. } = self;
         let (resolver, journal) = (self.resolver, self.journal);
         let (pool, counters) = (Pool::new(), Arc::clone(&part.counters().io));
         let mut core = part.core(pool.clone());
-        let shard = Shard { clock, limits, listeners, crossings, counters, stop, pool };
-        let mut drive = Drive::new(shard)?.heeding(&orders).looking_up(&stores);
+        let shard = Shard { clock, limits, listeners, handoffs, counters, stop, pool };
+        let mut drive = Drive::new(shard)?.with_commands(&commands).with_stores(&stores);
         if let Some(resolver) = &resolver {
-            drive = drive.asking(resolver);
+            drive = drive.with_resolver(resolver);
         }
         match journal {
             None => drive.run(&mut core),

@@ -54,8 +54,8 @@ impl Signals {
     }
 
     fn catch_all(hangup_stops: bool) -> io::Result<Self> {
-        let asking = [SIGTERM, SIGINT, SIGQUIT, SIGHUP];
-        let all = asking.into_iter().chain(IGNORED.map(|(number, _)| number));
+        let with_resolver = [SIGTERM, SIGINT, SIGQUIT, SIGHUP];
+        let all = with_resolver.into_iter().chain(IGNORED.map(|(number, _)| number));
         let mut signals = iterator::Signals::new(all)?;
         let handle = signals.handle();
         let (stop, stops) = bounded(WAITING_MAX);

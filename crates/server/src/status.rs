@@ -10,7 +10,7 @@ use tidegate_proxy::{CallEntry, Class, Counters, DropReason, Gauges, REPLIES};
 use tidegate_world::{Counter, SrvRecord, Timestamp};
 
 use crate::laws::name_at;
-use crate::sources::{ShardCounters, sojourns};
+use crate::metrics::collect::{ShardCounters, sojourns};
 
 /// The members of the JSON object that `/status` shows; `version` and `phase` are
 /// added.
@@ -21,23 +21,23 @@ pub type Status = Map<String, Value>;
 pub struct Instruments {
     /// Until a shard has said which is in force.
     law: &'static str,
-    fleet: balance::Fleet,
+    registry: balance::BackendRegistry,
     shards: Vec<ShardCounters>,
 }
 
 impl Instruments {
     pub(crate) fn new(
         law: &'static str,
-        fleet: balance::Fleet,
+        registry: balance::BackendRegistry,
         shards: Vec<ShardCounters>,
     ) -> Self {
-        Self { law, fleet, shards }
+        Self { law, registry, shards }
     }
 
     /// All of it at `now`, as `/status` shows it.
     pub fn read(&self, now: Timestamp) -> Status {
         let mut status = Status::new();
-        status.insert("pools".to_owned(), pools(&self.fleet, now));
+        status.insert("pools".to_owned(), pools(&self.registry, now));
         let in_force = self.shards.first().and_then(|s| name_at(&s.proxy.in_force.law));
         status.insert("law".to_owned(), in_force.unwrap_or(self.law).into());
         status.insert("now_s".to_owned(), now.as_secs_f64().into());
@@ -90,8 +90,8 @@ fn some<'a, N: ToString>(counters: impl IntoIterator<Item = (N, &'a Counter)>) -
 }
 
 /// The back ends of a process, pool by pool.
-pub(crate) fn pools(fleet: &balance::Fleet, now: Timestamp) -> Value {
-    fleet.pools().iter().map(|p| pool(p, now)).collect()
+pub(crate) fn pools(registry: &balance::BackendRegistry, now: Timestamp) -> Value {
+    registry.pools().iter().map(|p| pool(p, now)).collect()
 }
 
 fn pool(pool: &balance::Pool, now: Timestamp) -> Value {

@@ -13,14 +13,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tidegate_balance::{Backend, Fleet, Pool, State};
+use tidegate_balance::{Backend, BackendRegistry, Pool, State};
 use tidegate_control::{BanList, BanView, Reason};
 use tidegate_proxy::{DropReason, ReplyReason};
 use tidegate_world::Timestamp;
 
 use crate::bans;
 use crate::laws::name_at;
-use crate::sources::ShardCounters;
+use crate::metrics::collect::ShardCounters;
 use crate::wall::{rfc3339, wall_now};
 use follow::{Edge, Episodes, Followed};
 use name::{NameSeen, News};
@@ -64,7 +64,7 @@ impl Observation {
 
 /// State at the last look.
 pub(crate) struct Watch {
-    fleet: Fleet,
+    registry: BackendRegistry,
     shards: Vec<ShardCounters>,
     backends: BTreeMap<(String, String), BackendSeen>,
     pools: BTreeMap<String, Followed<bool>>,
@@ -202,7 +202,7 @@ static COUNTED: [Counted; 13] = [
     Counted {
         begins: "the queue to another shard is full",
         of: "messages lost",
-        count: |shard| shard.io.crossings_lost.get(),
+        count: |shard| shard.io.handoffs_lost.get(),
     },
     Counted {
         begins: "the queue of DNS queries is full",
@@ -213,10 +213,10 @@ static COUNTED: [Counted; 13] = [
 
 impl Watch {
     /// A watch that takes back ends to be up, and reports what is otherwise at its first look.
-    pub fn new(fleet: Fleet, shards: Vec<ShardCounters>, bans: BanList) -> Self {
+    pub fn new(registry: BackendRegistry, shards: Vec<ShardCounters>, bans: BanList) -> Self {
         let total = |counted: &Counted| Episodes::new(shards.iter().map(counted.count).sum());
         Self {
-            fleet,
+            registry,
             episodes: COUNTED.iter().map(total).collect(),
             shards,
             backends: BTreeMap::new(),
@@ -243,7 +243,7 @@ impl Watch {
     }
 
     fn look_at_pools(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
-        let pools = self.fleet.pools();
+        let pools = self.registry.pools();
         let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for pool in &pools {
             let names = pool.backends().iter().map(|backend| backend.name());
@@ -316,7 +316,7 @@ impl Watch {
 
     /// Looks at the domains in pools. Their servers are reported when the shards are given them.
     fn look_at_services(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
-        let services = self.fleet.services();
+        let services = self.registry.services();
         self.services.retain(|domain, _| services.iter().any(|service| service.domain() == domain));
         for service in services {
             let seen = self.services.entry(Arc::clone(service.domain())).or_default();

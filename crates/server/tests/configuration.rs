@@ -230,7 +230,7 @@ fn the_smallest_configuration_means_what_the_reference_says() {
     assert_eq!(config.listen[0].advertise, None);
     let backends = &config.pool[0].backends;
     assert_eq!(backends[1].name, "127.0.0.1:5071");
-    assert_eq!(backends[1].location.address(), Some("127.0.0.1:5071".parse().unwrap()));
+    assert_eq!(backends[1].endpoint.address(), Some("127.0.0.1:5071".parse().unwrap()));
     assert_eq!(backends[1].weight, 1);
     let [route] = &config.route[..] else { panic!("{:?}", config.route) };
     assert_eq!((route.from, route.to), (Senders::Any, RuleTarget::Pool(0)));

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, CallerStats, Load};
-use tidegate_balance::Fleet;
+use tidegate_balance::BackendRegistry;
 use tidegate_proxy::Secret;
 use tidegate_server::assembly::Assembly;
 use tidegate_server::config::{Config, Found};
@@ -29,7 +29,7 @@ struct Stage<'c> {
     network: Network<&'c mut dyn Core>,
     proxy: NodeId,
     servers: [NodeId; 3],
-    fleet: Fleet,
+    registry: BackendRegistry,
     /// The servers that the proxy was told.
     told: Found,
 }
@@ -61,9 +61,9 @@ impl Stage<'_> {
     /// Runs on, and gives the orders that the thread of a process gives.
     fn run_until(&mut self, end: Timestamp) {
         while self.network.now() < end {
-            let found = Found::of(&self.fleet.services());
+            let found = Found::of(&self.registry.services());
             if found != self.told {
-                self.network.order(self.proxy, found.text().as_bytes());
+                self.network.command(self.proxy, found.text().as_bytes());
                 self.told = found;
             }
             let next = self.network.now() + Duration::from_millis(250);
@@ -112,15 +112,15 @@ fn run(mode: &str, hold_s: u64, act: impl FnOnce(&mut Stage<'_>)) -> Ended {
     for (host, place, ..) in SERVERS {
         network.zone_mut().set(host, &[address(place).ip()], Duration::from_secs(10));
     }
-    let fleet = assembly.fleet().clone();
-    let mut stage = Stage { network, proxy, servers, fleet, told: Found::default() };
+    let registry = assembly.registry().clone();
+    let mut stage = Stage { network, proxy, servers, registry, told: Found::default() };
     stage.list(&[0, 1, 2]);
     act(&mut stage);
     // The questions would go on for ever.
     stage.run_until(at(900));
     stage.network.drain(stage.proxy);
     stage.network.run_until(Timestamp::NEVER);
-    for pool in stage.fleet.pools() {
+    for pool in stage.registry.pools() {
         for backend in pool.backends() {
             assert_eq!((backend.calls(), backend.work()), (0, 0), "every count came back");
         }

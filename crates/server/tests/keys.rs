@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use tidegate_io::{Clock, Listen, Orders, Stop, open};
+use tidegate_io::{Clock, CommandSender, Listen, Stop, open};
 use tidegate_server::ShardCounters;
 use tidegate_server::assembly::Assembly;
 use tidegate_server::config::Config;
@@ -57,15 +57,15 @@ impl Running {
         backend.connect(group.local()).unwrap();
         let keys = ring.secret(began, SETTLE);
         let assembly = Assembly::new(&config, &keys, vec![group.local()], Seed(1));
-        let (stop, orders) = (Stop::new(), Orders::to(1));
+        let (stop, commands) = (Stop::new(), CommandSender::to(1));
         let rotation = Rotation { every, settle: SETTLE };
-        let keep = |orders: &Orders| {
-            Keeper::new(state.path().to_owned(), ring.clone(), rotation, began, orders.clone())
+        let keep = |commands: &CommandSender| {
+            Keeper::new(state.path().to_owned(), ring.clone(), rotation, began, commands.clone())
         };
-        let (keeper, elsewhere) = (keep(&orders), keep(&Orders::to(0)));
+        let (keeper, elsewhere) = (keep(&commands), keep(&CommandSender::to(0)));
         let counters = assembly.counters()[0].clone();
         let shard =
-            Some(shard::drive(assembly.part(0), group, Clock::start(), stop.clone(), orders));
+            Some(shard::drive(assembly.part(0), group, Clock::start(), stop.clone(), commands));
         let running =
             Self { caller, backend, counters, keeper, elsewhere, began, stop, shard, state };
         // Once a call has passed it hears orders.
@@ -205,8 +205,8 @@ fn a_file_that_is_wrong_changes_nothing_and_is_told() {
 fn keeper(state: &Path) -> Arc<Keeper> {
     let ring = key::load_or_create(state).unwrap();
     let rotation = Rotation { every: None, settle: SETTLE };
-    let orders = Orders::to(0);
-    Arc::new(Keeper::new(state.to_owned(), ring, rotation, key::unix_time(), orders))
+    let commands = CommandSender::to(0);
+    Arc::new(Keeper::new(state.to_owned(), ring, rotation, key::unix_time(), commands))
 }
 
 #[test]

@@ -291,8 +291,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         match input {
             Input::Packet(received) => return self.offer(id, received),
             Input::Failure(failure) => core.on_failed(self.now, failure),
-            Input::Order(order) => {
-                core.on_order(self.now, &order);
+            Input::Command(command) => {
+                core.on_command(self.now, &command);
                 // What it kept waiting may be free to go.
                 while core.serve(self.now) {}
             }
@@ -354,8 +354,8 @@ impl<N: Core, T: Tap> Network<N, T> {
         let node = &mut self.nodes[index];
         let Ok(core) = &mut node.core else { return };
         // There are no other shards.
-        while core.poll_crossing().is_some() {
-            self.summary.crossings += 1;
+        while core.poll_handoff().is_some() {
+            self.summary.handoffs += 1;
         }
         if let Some(at) = core.poll_timeout() {
             let at = at.max(self.now).max(node.stalled_until);

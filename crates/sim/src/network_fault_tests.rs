@@ -84,12 +84,12 @@ fn a_stalled_node_is_late_for_its_timers_and_hears_of_its_end_when_it_goes_on() 
 
     pair.apply(at(14, 0), Fault::Stall { node: pair.a, lasts: Duration::from_millis(100) });
     pair.apply(at(14, 50), Fault::Drain { node: pair.a });
-    pair.network.order(pair.a, b"faster");
+    pair.network.command(pair.a, b"faster");
     pair.run();
-    let seen = [(at(14, 100), What::Drain), (at(14, 100), What::Order)];
+    let seen = [(at(14, 100), What::Drain), (at(14, 100), What::Command)];
     assert!(pair.seen(pair.a).ends_with(&seen));
     pair.network.crash(pair.b, Silence::Silent);
-    pair.network.order(pair.b, b"nobody hears it");
+    pair.network.command(pair.b, b"nobody hears it");
 }
 
 #[test]

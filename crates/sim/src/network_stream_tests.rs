@@ -148,8 +148,8 @@ impl Core for Peer {
             self.hand_out();
         }
     }
-    fn on_order(&mut self, _: Timestamp, order: &[u8]) {
-        let text = std::str::from_utf8(order).unwrap();
+    fn on_command(&mut self, _: Timestamp, command: &[u8]) {
+        let text = std::str::from_utf8(command).unwrap();
         let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
         match word {
             "connect" => {
@@ -218,13 +218,13 @@ impl Scene {
     }
 
     fn wish(&mut self, node: NodeId, wish: Wish) {
-        let order = match wish {
+        let command = match wish {
             Wish::Connect(transport) => format!("connect {transport}"),
             Wish::Send(count, body) => format!("send {count} {body}"),
             Wish::Raw(text) => format!("raw {text}"),
             Wish::Close => "close".to_owned(),
         };
-        self.network.order(node, order.as_bytes());
+        self.network.command(node, command.as_bytes());
     }
 
     fn apply(&mut self, at_ms: u32, fault: Fault) {

@@ -39,7 +39,7 @@ enum What {
     Got(Timestamp),
     Failed,
     Rang,
-    Order,
+    Command,
     Drain,
 }
 
@@ -80,9 +80,9 @@ impl Core for Ping {
         assert!(failed.contains(&failure), "{failure:?}");
         self.see(now, What::Failed);
     }
-    fn on_order(&mut self, now: Timestamp, order: &[u8]) {
-        assert_eq!(order, b"faster");
-        self.see(now, What::Order);
+    fn on_command(&mut self, now: Timestamp, command: &[u8]) {
+        assert_eq!(command, b"faster");
+        self.see(now, What::Command);
     }
     fn on_drain(&mut self, now: Timestamp) {
         self.see(now, What::Drain);

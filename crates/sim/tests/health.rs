@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, CallerStats, Load};
-use tidegate_balance::{COUNT_MAX, Duty, Policy, Pool, State};
+use tidegate_balance::{AdminState, COUNT_MAX, Policy, Pool, State};
 use tidegate_proxy::{Counters, Health, PoolSettings, Probe, Proxy};
 use tidegate_sim::{Link, Network, NodeId, Silence, Trace};
 use tidegate_world::{Pool as Buffers, Seed, Timestamp};
@@ -151,10 +151,10 @@ fn who_is_drained_under_load_loses_no_call_and_gets_none() {
     world.until(5_000);
     let drained = Arc::clone(&world.pool.backends()[2]);
     assert!(drained.calls() > 150, "{} calls are up there", drained.calls());
-    drained.set_duty(at(5_000), Duty::Draining);
+    drained.set_admin_state(at(5_000), AdminState::Draining);
     assert_eq!(world.assigned_from(5_000, 8_000)[2], 0);
     assert_eq!((drained.calls(), drained.work()), (0, 0), "two seconds are the longest call");
-    drained.set_duty(at(8_000), Duty::InService);
+    drained.set_admin_state(at(8_000), AdminState::InService);
     assert!(world.assigned_from(8_000, 9_000)[2] > 90);
     world.until(60_000);
     let stats = world.stats();

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig, CallerStats, Load};
-use tidegate_balance::{self as balance, Location, Named, Policy};
+use tidegate_balance::{self as balance, Endpoint, Named, Policy};
 use tidegate_proxy::{Mode, PoolSettings, Proxy};
 use tidegate_sim::{Fault, Link, Network, NodeId, Resolution, Silence};
 use tidegate_world::{Core, Pool, Seed, Timestamp};
@@ -53,7 +53,7 @@ fn run(mode: Mode, hold_s: u64, act: impl FnOnce(&mut Stage<'_>)) -> Ended {
         ..CallerConfig::new(address(CALLER), address(PROXY))
     };
     let mut caller = Caller::new(config, seed, 0, Timestamp::ZERO, Pool::new()).unwrap();
-    let pool = balance::Pool::located("app", [(HOST, Location::Name(Named::new(HOST, 5070)), 1)]);
+    let pool = balance::Pool::located("app", [(HOST, Endpoint::Name(Named::new(HOST, 5070)), 1)]);
     let settings = settings(PoolSettings { mode, ..PoolSettings::new(pool.clone(), Policy::Rr) });
     let mut proxy = Proxy::new(settings, Arc::default(), Pool::new());
     let mut answerers = PLACES
@@ -207,7 +207,7 @@ fn a_back_end_that_is_gone_is_up_again_where_its_name_leads_next() {
 #[test]
 fn what_was_asked_before_a_crash_is_not_answered_to_the_next_life() {
     let pool =
-        || balance::Pool::located("app", [(HOST, Location::Name(Named::new(HOST, 5070)), 1)]);
+        || balance::Pool::located("app", [(HOST, Endpoint::Name(Named::new(HOST, 5070)), 1)]);
     let proxy = |pool: &balance::Pool| {
         let settings = settings(PoolSettings::new(pool.clone(), Policy::Rr));
         Proxy::new(settings, Arc::default(), Pool::new())

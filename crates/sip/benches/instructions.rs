@@ -133,7 +133,7 @@ fn parse_forward_invite(out: &mut Vec<u8>) {
     let source = forward::Source::new(SOURCE);
     let mut s = Splice::new(&m);
     s.insert(forward::top_of_headers(&m), b"Via: SIP/2.0/UDP 192.0.2.77;branch=z9hG4bK1\r\n");
-    forward::note_source(&mut s, &m, &m.top_via().expect("a Via"), &source);
+    forward::record_source(&mut s, &m, &m.top_via().expect("a Via"), &source);
     forward::set_max_forwards(&mut s, &m, b"69");
     forward::remove_first_route(&mut s, &m, 1);
     s.write_to(out).expect("a Vec takes everything");

@@ -140,7 +140,7 @@ impl Source {
 /// Records the source of the request in `via`, the message's first: `received` as RFC 3261 §18.2.1
 /// says, `rport` and `received` as RFC 3581 §4 says. It replaces values that the sender wrote there
 /// itself, so that the sender cannot direct responses elsewhere.
-pub fn note_source<'a>(
+pub fn record_source<'a>(
     splice: &mut Splice<'a>,
     message: &Message<'a>,
     via: &Via<'a>,
@@ -341,7 +341,9 @@ mod tests {
 
     fn noted(via: &str, source: &'static str) -> String {
         let source: &'static Source = Box::leak(Box::new(Source::new(source.parse().unwrap())));
-        edited(&format!("Via: {via}\r\n"), |s, m| note_source(s, m, &m.top_via().unwrap(), source))
+        edited(&format!("Via: {via}\r\n"), |s, m| {
+            record_source(s, m, &m.top_via().unwrap(), source)
+        })
     }
 
     /// RFC 3261 §18.2.1.

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 
-use crate::forward::{Source, note_source};
+use crate::forward::{Source, record_source};
 use crate::{HeaderName, Message, Splice, Via, reason};
 
 /// A response without a body.
@@ -60,7 +60,7 @@ pub fn write_reply_by_via(
     let source = reply.source.map(Source::new);
     let mut splice = Splice::new(request);
     if let (Some(source), Some(via)) = (&source, via) {
-        note_source(&mut splice, request, via, source);
+        record_source(&mut splice, request, via, source);
     }
     if let (Some(tag), Ok(to)) = (reply.to_tag, request.to())
         && to.tag().is_none()

@@ -301,7 +301,7 @@ proptest! {
         let message = Message::parse(&planted.bytes).unwrap();
         let asked = message.top_via().unwrap().params.get("rport").is_some();
         let mut splice = Splice::new(&message);
-        forward::note_source(&mut splice, &message, &message.top_via().unwrap(), &source);
+        forward::record_source(&mut splice, &message, &message.top_via().unwrap(), &source);
         let mut noted = Vec::new();
         splice.write_to(&mut noted).unwrap();
         let via = Message::parse(&noted).unwrap().top_via().unwrap();
@@ -319,7 +319,7 @@ proptest! {
         // Recording the source a second time changes nothing.
         let message = Message::parse(&noted).unwrap();
         let mut splice = Splice::new(&message);
-        forward::note_source(&mut splice, &message, &message.top_via().unwrap(), &source);
+        forward::record_source(&mut splice, &message, &message.top_via().unwrap(), &source);
         let mut again = Vec::new();
         splice.write_to(&mut again).unwrap();
         prop_assert_eq!(&again, &noted);

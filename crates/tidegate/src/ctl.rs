@@ -113,7 +113,7 @@ fn answer(args: &Args) -> Result<String, Trouble> {
         Command::Enable { name } => (client.assign(name, "enable")?, tables::backends),
         Command::Reload => (client.post("/reload")?, tables::backends),
         Command::Overload => (client.get("/overload")?, tables::overload),
-        Command::Law(law) => (client.put("/overload", &law.order())?, tables::in_force),
+        Command::Law(law) => (client.put("/overload", &law.command())?, tables::in_force),
         Command::Rejections => (client.get("/rejections")?, tables::rejections),
         Command::Call { call_id } => (client.get(&call_path(call_id))?, tables::call),
         Command::Bans => (client.get("/bans")?, tables::bans),
@@ -126,7 +126,7 @@ fn answer(args: &Args) -> Result<String, Trouble> {
 
 impl LawArgs {
     /// What the admin interface is asked for.
-    fn order(&self) -> Value {
+    fn command(&self) -> Value {
         let params = self.params.iter().map(|(name, value)| (name.clone(), Value::from(*value)));
         let mut law = json!({ "law": self.name });
         let params: Map<_, _> = params.collect();
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_law_is_asked_for_in_the_words_of_the_configuration() {
-        let law = |shadow, params| LawArgs { name: "pi".to_owned(), params, shadow }.order();
+        let law = |shadow, params| LawArgs { name: "pi".to_owned(), params, shadow }.command();
         let params = vec![("c_t".to_owned(), 0.8)];
         assert_eq!(law(false, Vec::new()), json!({ "overload": { "law": "pi" } }));
         let with_params = json!({ "law": "pi", "params": { "c_t": 0.8 } });

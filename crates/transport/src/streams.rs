@@ -185,8 +185,8 @@ impl<C: Core> Core for Streams<C> {
         self.settle(now);
     }
 
-    fn on_order(&mut self, now: Timestamp, order: &[u8]) {
-        self.core.on_order(now, order);
+    fn on_command(&mut self, now: Timestamp, command: &[u8]) {
+        self.core.on_command(now, command);
         self.settle(now);
     }
 
@@ -220,7 +220,7 @@ impl<C: Core> Core for Streams<C> {
         self.core.is_drained() && self.connections.waiting_bytes() == 0
     }
 
-    delegate!(self.core, only poll_crossing, poll_query, poll_shedding, last_work);
+    delegate!(self.core, only poll_handoff, poll_query, poll_shedding, last_work);
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// Bytes of an order at the most: a configuration of about 200,000 back ends.
-pub const ORDER_MAX: usize = 16 << 20;
+pub const COMMAND_MAX: usize = 16 << 20;
 
 /// Bytes that a core hands out on one connection at the most until it hears
 /// [`Core::on_writable`]; the message that reaches the bound goes beyond it.
@@ -14,7 +14,7 @@ pub const STREAM_WINDOW: usize = 64 * 1024;
 
 /// A message that belongs to another shard of the same process.
 #[derive(Debug)]
-pub struct Crossing {
+pub struct Handoff {
     /// The shard it belongs to.
     pub shard: u16,
     /// The message, to be offered there.
@@ -26,11 +26,11 @@ pub struct Crossing {
 /// # The contract
 ///
 /// 1. The driver calls one *input* function (`offer`, `serve`, `handle_timeout`,
-///    `on_failed`, `on_connected`, `on_closed`, `on_writable`, `on_load`, `on_order`, `on_answer`,
+///    `on_failed`, `on_connected`, `on_closed`, `on_writable`, `on_load`, `on_command`, `on_answer`,
 ///    `on_drain`) with a `now` that never goes back.
 /// 2. After it, and before the next input whose outcome could depend on what was
 ///    sent, the driver drains the *outputs*: [`poll_transmit`](Self::poll_transmit),
-///    [`poll_crossing`](Self::poll_crossing), [`poll_query`](Self::poll_query),
+///    [`poll_handoff`](Self::poll_handoff), [`poll_query`](Self::poll_query),
 ///    [`poll_connect`](Self::poll_connect) and [`poll_close`](Self::poll_close), in this order, until
 ///    they yield nothing. A driver may gather the outputs of several inputs into one batch; their order
 ///    is kept.
@@ -96,11 +96,11 @@ pub trait Core {
     /// milliseconds while there is anything to do.
     fn on_load(&mut self, _now: Timestamp, _load: Load) {}
 
-    /// An operator wants something changed. `order` is text, of at most
-    /// [`ORDER_MAX`](crate::ORDER_MAX) bytes, in the words of whoever built the core and gives
+    /// An operator wants something changed. `command` is text, of at most
+    /// [`COMMAND_MAX`](crate::COMMAND_MAX) bytes, in the words of whoever built the core and gives
     /// the order: it was checked by the same reader before. What is not understood all the same
     /// changes nothing.
-    fn on_order(&mut self, _now: Timestamp, _order: &[u8]) {}
+    fn on_command(&mut self, _now: Timestamp, _order: &[u8]) {}
 
     /// What became of a [query](Self::poll_query). One that is not waited for, or no more, changes
     /// nothing.
@@ -113,7 +113,7 @@ pub trait Core {
     fn poll_transmit(&mut self) -> Option<Transmit>;
 
     /// The next message that another shard must handle.
-    fn poll_crossing(&mut self) -> Option<Crossing> {
+    fn poll_handoff(&mut self) -> Option<Handoff> {
         None
     }
 

@@ -63,11 +63,11 @@ macro_rules! delegate {
         $crate::delegate! { @unless $own on_closed $to }
         $crate::delegate! { @unless $own on_writable $to }
         $crate::delegate! { @unless $own on_load $to }
-        $crate::delegate! { @unless $own on_order $to }
+        $crate::delegate! { @unless $own on_command $to }
         $crate::delegate! { @unless $own on_answer $to }
         $crate::delegate! { @unless $own on_drain $to }
         $crate::delegate! { @unless $own poll_transmit $to }
-        $crate::delegate! { @unless $own poll_crossing $to }
+        $crate::delegate! { @unless $own poll_handoff $to }
         $crate::delegate! { @unless $own poll_query $to }
         $crate::delegate! { @unless $own poll_connect $to }
         $crate::delegate! { @unless $own poll_close $to }
@@ -86,11 +86,11 @@ macro_rules! delegate {
     (@unless [on_closed $($own:ident)*] on_closed $to:tt) => {};
     (@unless [on_writable $($own:ident)*] on_writable $to:tt) => {};
     (@unless [on_load $($own:ident)*] on_load $to:tt) => {};
-    (@unless [on_order $($own:ident)*] on_order $to:tt) => {};
+    (@unless [on_command $($own:ident)*] on_command $to:tt) => {};
     (@unless [on_answer $($own:ident)*] on_answer $to:tt) => {};
     (@unless [on_drain $($own:ident)*] on_drain $to:tt) => {};
     (@unless [poll_transmit $($own:ident)*] poll_transmit $to:tt) => {};
-    (@unless [poll_crossing $($own:ident)*] poll_crossing $to:tt) => {};
+    (@unless [poll_handoff $($own:ident)*] poll_handoff $to:tt) => {};
     (@unless [poll_query $($own:ident)*] poll_query $to:tt) => {};
     (@unless [poll_connect $($own:ident)*] poll_connect $to:tt) => {};
     (@unless [poll_close $($own:ident)*] poll_close $to:tt) => {};
@@ -146,9 +146,9 @@ macro_rules! delegate {
             @write $to mut on_load(now: $crate::Timestamp, load: $crate::Load) (now, load)
         }
     };
-    (@name on_order $to:tt) => {
+    (@name on_command $to:tt) => {
         $crate::delegate! {
-            @write $to mut on_order(now: $crate::Timestamp, order: &[u8]) (now, order)
+            @write $to mut on_command(now: $crate::Timestamp, command: &[u8]) (now, command)
         }
     };
     (@name on_answer $to:tt) => {
@@ -164,8 +164,8 @@ macro_rules! delegate {
     (@name poll_transmit $to:tt) => {
         $crate::delegate! { @write $to mut poll_transmit() () -> Option<$crate::Transmit> }
     };
-    (@name poll_crossing $to:tt) => {
-        $crate::delegate! { @write $to mut poll_crossing() () -> Option<$crate::Crossing> }
+    (@name poll_handoff $to:tt) => {
+        $crate::delegate! { @write $to mut poll_handoff() () -> Option<$crate::Handoff> }
     };
     (@name poll_query $to:tt) => {
         $crate::delegate! { @write $to mut poll_query() () -> Option<$crate::Query> }

@@ -2,7 +2,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use crate::{
-    Buffer, Cause, CloseCause, Connect, ConnectionId, Core, Crossing, Failure, Flow, Load, Pool,
+    Buffer, Cause, CloseCause, Connect, ConnectionId, Core, Failure, Flow, Handoff, Load, Pool,
     Query, QueryAnswer, QueryId, Question, Received, RecordType, Shedding, Timestamp, Transmit,
     Transport, Work,
 };
@@ -58,8 +58,8 @@ impl Core for Noting {
     fn on_load(&mut self, _: Timestamp, _: Load) {
         self.note("on_load");
     }
-    fn on_order(&mut self, _: Timestamp, order: &[u8]) {
-        assert_eq!(order, b"faster");
+    fn on_command(&mut self, _: Timestamp, command: &[u8]) {
+        assert_eq!(command, b"faster");
         self.note("on_order");
     }
     fn on_answer(&mut self, _: Timestamp, id: QueryId, answer: QueryAnswer) {
@@ -73,10 +73,10 @@ impl Core for Noting {
         self.note("poll_transmit");
         Some(Transmit::new(flow(), self.bytes()))
     }
-    fn poll_crossing(&mut self) -> Option<Crossing> {
+    fn poll_handoff(&mut self) -> Option<Handoff> {
         self.note("poll_crossing");
         let received = Received::new(Timestamp::ZERO, flow(), self.bytes());
-        Some(Crossing { shard: 1, received })
+        Some(Handoff { shard: 1, received })
     }
     fn poll_query(&mut self) -> Option<Query> {
         self.note("poll_query");
@@ -124,10 +124,10 @@ fn call_all(core: &mut impl Core) {
     core.on_closed(now, ConnectionId::FIRST_OPENED, CloseCause::Reset);
     core.on_writable(now, ConnectionId::FIRST_ACCEPTED);
     core.on_load(now, Load::default());
-    core.on_order(now, b"faster");
+    core.on_command(now, b"faster");
     core.on_answer(now, QueryId(7), QueryAnswer::NotFound(None));
     core.on_drain(now);
-    assert!(core.poll_transmit().is_some() && core.poll_crossing().is_some());
+    assert!(core.poll_transmit().is_some() && core.poll_handoff().is_some());
     assert!(core.poll_query().is_some() && core.poll_connect().is_some());
     assert!(core.poll_close().is_some());
     assert_eq!(core.poll_shedding(), &Shedding::default());

@@ -13,13 +13,13 @@ pub struct Received {
     /// Its bytes.
     pub bytes: Buffer,
     /// How many times it was handed from one shard to another.
-    pub crossed: u8,
+    pub handoffs: u8,
 }
 
 impl Received {
     /// A packet that came straight from the outside.
     pub fn new(arrived: Timestamp, flow: Flow, bytes: Buffer) -> Self {
-        Self { arrived, flow, bytes, crossed: 0 }
+        Self { arrived, flow, bytes, handoffs: 0 }
     }
 }
 

@@ -27,8 +27,8 @@ pub enum Input<B = Vec<u8>> {
     Writable(ConnectionId),
     /// [`Core::on_load`].
     Load(Load),
-    /// [`Core::on_order`]: the text.
-    Order(B),
+    /// [`Core::on_command`]: the text.
+    Command(B),
     /// [`Core::on_answer`].
     Answer(QueryId, QueryAnswer),
     /// [`Core::on_drain`].
@@ -49,13 +49,13 @@ impl<B: AsRef<[u8]>> Entry<B> {
     pub fn give(&self, core: &mut impl Core, pool: &Pool) {
         let now = self.now;
         match &self.input {
-            Input::Offer(arrived, flow, bytes, crossed) => core.offer(
+            Input::Offer(arrived, flow, bytes, handoffs) => core.offer(
                 now,
                 Received {
                     arrived: *arrived,
                     flow: *flow,
                     bytes: pool.copy(bytes.as_ref()),
-                    crossed: *crossed,
+                    handoffs: *handoffs,
                 },
             ),
             Input::Serve => {
@@ -67,7 +67,7 @@ impl<B: AsRef<[u8]>> Entry<B> {
             Input::Closed(id, cause) => core.on_closed(now, *id, *cause),
             Input::Writable(id) => core.on_writable(now, *id),
             Input::Load(load) => core.on_load(now, *load),
-            Input::Order(order) => core.on_order(now, order.as_ref()),
+            Input::Command(command) => core.on_command(now, command.as_ref()),
             Input::Answer(id, answer) => core.on_answer(now, *id, answer.clone()),
             Input::Drain => core.on_drain(now),
         }
@@ -110,8 +110,8 @@ impl Log for Memory {
             return;
         }
         let input = match input {
-            Input::Offer(arrived, flow, bytes, crossed) => {
-                Input::Offer(arrived, flow, bytes.to_vec(), crossed)
+            Input::Offer(arrived, flow, bytes, handoffs) => {
+                Input::Offer(arrived, flow, bytes.to_vec(), handoffs)
             }
             Input::Serve => Input::Serve,
             Input::Timeout => Input::Timeout,
@@ -120,7 +120,7 @@ impl Log for Memory {
             Input::Closed(id, cause) => Input::Closed(id, cause),
             Input::Writable(id) => Input::Writable(id),
             Input::Load(load) => Input::Load(load),
-            Input::Order(order) => Input::Order(order.to_vec()),
+            Input::Command(command) => Input::Command(command.to_vec()),
             Input::Answer(id, answer) => Input::Answer(id, answer),
             Input::Drain => Input::Drain,
         };
@@ -164,8 +164,8 @@ impl<C: Core, L: Log> Recorder<C, L> {
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core, L: Log> Core for Recorder<C, L> {
     fn offer(&mut self, now: Timestamp, received: Received) {
-        let Received { arrived, flow, bytes, crossed } = &received;
-        self.note(now, Input::Offer(*arrived, *flow, bytes, *crossed));
+        let Received { arrived, flow, bytes, handoffs } = &received;
+        self.note(now, Input::Offer(*arrived, *flow, bytes, *handoffs));
         self.core.offer(now, received);
     }
 
@@ -212,9 +212,9 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
         self.core.on_load(now, load);
     }
 
-    fn on_order(&mut self, now: Timestamp, order: &[u8]) {
-        self.note(now, Input::Order(order));
-        self.core.on_order(now, order);
+    fn on_command(&mut self, now: Timestamp, command: &[u8]) {
+        self.note(now, Input::Command(command));
+        self.core.on_command(now, command);
     }
 
     fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {
@@ -233,7 +233,7 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
         Some(transmit)
     }
 
-    delegate!(self.core, only poll_crossing, poll_query, poll_connect, poll_close, poll_shedding,
+    delegate!(self.core, only poll_handoff, poll_query, poll_connect, poll_close, poll_shedding,
         last_work, poll_timeout, is_drained);
 }
 
@@ -249,7 +249,7 @@ pub fn replay<B: AsRef<[u8]>>(
         while let Some(transmit) = core.poll_transmit() {
             sent(entry.now, transmit);
         }
-        while core.poll_crossing().is_some() {}
+        while core.poll_handoff().is_some() {}
         // What was answered, opened and closed follows in the log.
         while core.poll_query().is_some() {}
         while core.poll_connect().is_some() {}

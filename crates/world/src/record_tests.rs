@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::{Cause, Crossing, Transport};
+use crate::{Cause, Handoff, Transport};
 
 /// Answers each packet with the number of inputs seen so far; one that another
 /// shard has had before goes on to the next.
@@ -9,7 +9,7 @@ struct Counting {
     pool: Pool,
     waiting: VecDeque<Received>,
     out: VecDeque<Transmit>,
-    crossings: VecDeque<Crossing>,
+    handoffs: VecDeque<Handoff>,
     seen: u32,
     draining: bool,
 }
@@ -20,7 +20,7 @@ impl Counting {
             pool: Pool::new(),
             waiting: VecDeque::new(),
             out: VecDeque::new(),
-            crossings: VecDeque::new(),
+            handoffs: VecDeque::new(),
             seen: 0,
             draining: false,
         }
@@ -34,8 +34,8 @@ impl Core for Counting {
     fn serve(&mut self, now: Timestamp) -> bool {
         self.seen += 1;
         let Some(received) = self.waiting.pop_front() else { return false };
-        if received.crossed > 0 {
-            self.crossings.push_back(Crossing { shard: received.crossed.into(), received });
+        if received.handoffs > 0 {
+            self.handoffs.push_back(Handoff { shard: received.handoffs.into(), received });
             return true;
         }
         let text = format!("{} {:?} {:?}", self.seen, now, received.bytes);
@@ -60,8 +60,8 @@ impl Core for Counting {
     fn on_load(&mut self, _: Timestamp, load: Load) {
         self.seen += load.busy.as_nanos() as u32;
     }
-    fn on_order(&mut self, _: Timestamp, order: &[u8]) {
-        self.seen += order.len() as u32;
+    fn on_command(&mut self, _: Timestamp, command: &[u8]) {
+        self.seen += command.len() as u32;
     }
     fn on_answer(&mut self, _: Timestamp, id: QueryId, answer: QueryAnswer) {
         if let QueryAnswer::Addresses(addresses, ttl) = answer {
@@ -75,8 +75,8 @@ impl Core for Counting {
     fn poll_transmit(&mut self) -> Option<Transmit> {
         self.out.pop_front()
     }
-    fn poll_crossing(&mut self) -> Option<Crossing> {
-        self.crossings.pop_front()
+    fn poll_handoff(&mut self) -> Option<Handoff> {
+        self.handoffs.pop_front()
     }
     fn poll_timeout(&self) -> Option<Timestamp> {
         self.waiting.front().map(|received| received.arrived)
@@ -102,7 +102,7 @@ fn run(core: &mut impl Core) -> Vec<Vec<u8>> {
             1 => core.on_failed(now, Failure::new(flow(), Cause::Refused, b"quote")),
             2 => core
                 .on_load(now, Load { busy: std::time::Duration::from_nanos(9), ..Load::default() }),
-            3 => core.on_order(now, b"faster"),
+            3 => core.on_command(now, b"faster"),
             4 => core.on_drain(now),
             6 => core.on_connected(now, stream),
             7 => core.on_writable(now, id),
@@ -225,15 +225,15 @@ fn a_driver_cannot_tell_a_recorder_from_its_core() {
     let mut recorder = Recorder::new(Counting::new(), Memory::new(1000));
     let arrived = Timestamp::from_nanos(7);
     let mut received = Received::new(arrived, flow(), Pool::new().copy(b"x"));
-    received.crossed = 2;
+    received.handoffs = 2;
     assert_eq!((recorder.poll_timeout(), recorder.is_drained()), (None, false));
     recorder.offer(arrived, received);
     recorder.on_drain(arrived);
     assert_eq!((recorder.poll_timeout(), recorder.is_drained()), (Some(arrived), false));
     assert!(recorder.serve(arrived) && !recorder.serve(arrived));
     assert!(recorder.is_drained());
-    assert_eq!(recorder.poll_crossing().map(|c| c.shard), Some(2));
-    assert!(recorder.poll_crossing().is_none() && recorder.poll_transmit().is_none());
+    assert_eq!(recorder.poll_handoff().map(|c| c.shard), Some(2));
+    assert!(recorder.poll_handoff().is_none() && recorder.poll_transmit().is_none());
 }
 
 #[test]

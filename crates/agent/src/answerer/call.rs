@@ -9,8 +9,8 @@ use std::time::Duration;
 use tidegate_transaction::{Backoff, Firing, InviteServer, OtherClient, Timing};
 use tidegate_world::{Flow, Timestamp};
 
-use super::farewell::{Answer, Farewell};
-use super::ringing::{Rang, Ringing};
+use super::bye_sender::{Answer, PendingBye};
+use super::ringing::{Ringing, RingingAction};
 
 /// What has become of a call.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(crate) enum Phase {
     /// answer, from which ours is made then, if we are to hang up.
     Talking(Timestamp, Option<Answer>),
     /// We have hung up: the BYE and its transaction.
-    Leaving(OtherClient, Farewell, Ending),
+    Leaving(OtherClient, PendingBye, Ending),
     /// Over; kept until a time. The BYE that ended it, if one did.
     Over(Timestamp, Option<Ended>),
 }
@@ -74,7 +74,7 @@ pub(crate) struct Call {
 
 /// What the answerer has to do for a call whose alarm fired.
 #[derive(Debug)]
-pub(crate) enum Act {
+pub(crate) enum Action {
     Wait,
     /// Send the provisional response that is due.
     Ring,
@@ -128,69 +128,69 @@ impl Call {
     }
 
     /// What [`due`](Self::due) was waiting for has not come.
-    pub fn on_timeout(&mut self, now: Timestamp, timing: &Timing) -> Act {
+    pub fn on_timeout(&mut self, now: Timestamp, timing: &Timing) -> Action {
         if now < self.due() {
-            return Act::Wait;
+            return Action::Wait;
         }
         match std::mem::replace(&mut self.phase, Phase::New) {
-            Phase::New => Act::Wait,
+            Phase::New => Action::Wait,
             Phase::Ringing(mut ringing) => match ringing.on_timeout(now) {
-                Rang::Provisional => {
+                RingingAction::Provisional => {
                     self.phase = Phase::Ringing(ringing);
-                    Act::Ring
+                    Action::Ring
                 }
-                Rang::Enough => Act::Decide(ringing),
+                RingingAction::Enough => Action::Decide(ringing),
             },
             // RFC 3261 §13.3.1.4: "If the server retransmits the 2xx response for 64*T1 seconds
             // without receiving an ACK, the dialog is confirmed, but the session SHOULD be
             // terminated. This is accomplished with a BYE".
             Phase::Answered(_, give_up, answer) if give_up <= now => {
-                Act::HangUp(answer, Ending::NotAcknowledged)
+                Action::HangUp(answer, Ending::NotAcknowledged)
             }
             // "an interval that starts at T1 seconds and doubles for each retransmission until
             // it reaches T2 seconds".
             Phase::Answered(resend, give_up, answer) => {
                 let resend = resend.map(|resend| resend.double(now, timing, timing.t2));
                 self.phase = Phase::Answered(resend, give_up, answer);
-                Act::Again
+                Action::Again
             }
             Phase::Refused(invite, response) => {
                 let (invite, firing) = invite.on_timer(now, timing);
                 self.phase = Phase::Refused(invite, response);
                 match firing {
-                    Firing::Resend => Act::Again,
+                    Firing::Resend => Action::Again,
                     // RFC 3261 §17.2.1: timer H fired, "the ACK was never received". A CANCEL
                     // that came late has its own time (§17.2.2, timer J).
                     Firing::TimedOut => match self.cancelled.filter(|&until| until > now) {
                         Some(until) => {
                             self.phase = Phase::Over(until, None);
-                            Act::Wait
+                            Action::Wait
                         }
-                        None => Act::Drop,
+                        None => Action::Drop,
                     },
-                    Firing::Silent => Act::Wait,
+                    Firing::Silent => Action::Wait,
                 }
             }
-            Phase::Talking(_, Some(answer)) => Act::HangUp(answer, Ending::HungUp),
+            Phase::Talking(_, Some(answer)) => Action::HangUp(answer, Ending::HungUp),
             Phase::Talking(_, None) => {
                 self.finish(now, timing, None);
-                Act::End(Ending::Forgotten)
+                Action::End(Ending::Forgotten)
             }
-            Phase::Leaving(bye, farewell, ending) => {
+            Phase::Leaving(bye, pending_bye, ending) => {
                 let (bye, firing) = bye.on_timer(now, timing);
-                self.phase = Phase::Leaving(bye, farewell, ending);
+                self.phase = Phase::Leaving(bye, pending_bye, ending);
                 match firing {
-                    Firing::Resend => Act::Again,
+                    Firing::Resend => Action::Again,
                     Firing::TimedOut => {
                         self.finish(now, timing, None);
-                        Act::EndUnanswered(ending)
+                        Action::EndUnanswered(ending)
                     }
-                    Firing::Silent => Act::Wait,
+                    Firing::Silent => Action::Wait,
                 }
             }
             over @ (Phase::Ignored(_) | Phase::Over(..)) => {
                 self.phase = over;
-                Act::Drop
+                Action::Drop
             }
         }
     }
@@ -200,7 +200,7 @@ impl Call {
         match &self.phase {
             Phase::Answered(.., answer) => Some((self.flow, answer.response())),
             Phase::Refused(_, response) => Some((self.flow, response)),
-            Phase::Leaving(_, farewell, _) => Some((farewell.flow, &farewell.bytes)),
+            Phase::Leaving(_, pending_bye, _) => Some((pending_bye.flow, &pending_bye.bytes)),
             _ => None,
         }
     }

@@ -38,9 +38,9 @@ impl Behaviour {
 
 /// `answer`, `busy` (486), `ring`, `silent`, or a status.
 impl FromStr for Behaviour {
-    type Err = NoMix;
+    type Err = MixError;
 
-    fn from_str(text: &str) -> Result<Self, NoMix> {
+    fn from_str(text: &str) -> Result<Self, MixError> {
         match text {
             "answer" => Ok(Self::Answer),
             "busy" => Ok(Self::Refuse(486)),
@@ -48,7 +48,7 @@ impl FromStr for Behaviour {
             "silent" => Ok(Self::Silent),
             _ => match text.parse() {
                 Ok(status @ 300..700) => Ok(Self::Refuse(status)),
-                _ => Err(NoMix::Behaviour(text.to_owned())),
+                _ => Err(MixError::Behaviour(text.to_owned())),
             },
         }
     }
@@ -63,12 +63,12 @@ impl Mix {
     ///
     /// # Errors
     /// When a weight is not a number from 0 up, or all are 0.
-    pub fn new(weights: &[(Behaviour, f64)]) -> Result<Self, NoMix> {
+    pub fn new(weights: &[(Behaviour, f64)]) -> Result<Self, MixError> {
         if let Some(&(_, weight)) = weights.iter().find(|(_, w)| !(w.is_finite() && *w >= 0.0)) {
-            return Err(NoMix::Weight(weight));
+            return Err(MixError::Weight(weight));
         }
         let some: Vec<_> = weights.iter().copied().filter(|(_, weight)| *weight > 0.0).collect();
-        if some.is_empty() { Err(NoMix::Empty) } else { Ok(Self(some)) }
+        if some.is_empty() { Err(MixError::Empty) } else { Ok(Self(some)) }
     }
 
     /// Whether nothing is ever sent.
@@ -102,14 +102,14 @@ impl From<Behaviour> for Mix {
 
 /// `answer=70,busy=15,ring=10,503=5`; a single behaviour needs no weight.
 impl FromStr for Mix {
-    type Err = NoMix;
+    type Err = MixError;
 
-    fn from_str(text: &str) -> Result<Self, NoMix> {
+    fn from_str(text: &str) -> Result<Self, MixError> {
         let weights = text.split(',').map(|part| match part.split_once('=') {
             None => Ok((part.parse()?, 1.0)),
             Some((behaviour, weight)) => match weight.parse() {
                 Ok(weight) => Ok((behaviour.parse()?, weight)),
-                Err(_) => Err(NoMix::Weight(f64::NAN)),
+                Err(_) => Err(MixError::Weight(f64::NAN)),
             },
         });
         Self::new(&weights.collect::<Result<Vec<_>, _>>()?)
@@ -118,7 +118,7 @@ impl FromStr for Mix {
 
 /// Why something is no [`Mix`].
 #[derive(Clone, Debug, PartialEq)]
-pub enum NoMix {
+pub enum MixError {
     /// It is no behaviour.
     Behaviour(String),
     /// A weight is not a number from 0 up.
@@ -127,7 +127,7 @@ pub enum NoMix {
     Empty,
 }
 
-impl fmt::Display for NoMix {
+impl fmt::Display for MixError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Behaviour(text) => {
@@ -139,7 +139,7 @@ impl fmt::Display for NoMix {
     }
 }
 
-impl std::error::Error for NoMix {}
+impl std::error::Error for MixError {}
 
 #[cfg(test)]
 mod tests {
@@ -164,12 +164,12 @@ mod tests {
     fn what_is_no_mix_is_refused() {
         let refused = |text: &str| text.parse::<Mix>().unwrap_err();
         for behaviour in ["", "200", "700", "bussy"] {
-            assert_eq!(refused(behaviour), NoMix::Behaviour(behaviour.to_owned()));
+            assert_eq!(refused(behaviour), MixError::Behaviour(behaviour.to_owned()));
         }
-        assert!(matches!(refused("busy=x"), NoMix::Weight(_)));
-        assert_eq!(refused("busy=-1"), NoMix::Weight(-1.0));
-        assert!(matches!(refused("busy=inf"), NoMix::Weight(_)));
-        assert_eq!(refused("busy=0,ring=0"), NoMix::Empty);
+        assert!(matches!(refused("busy=x"), MixError::Weight(_)));
+        assert_eq!(refused("busy=-1"), MixError::Weight(-1.0));
+        assert!(matches!(refused("busy=inf"), MixError::Weight(_)));
+        assert_eq!(refused("busy=0,ring=0"), MixError::Empty);
     }
 
     #[test]

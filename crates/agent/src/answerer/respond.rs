@@ -6,9 +6,9 @@ use tidegate_transaction::{Backoff, InviteServer, OtherClient, Timing};
 use tidegate_world::{Received, Timestamp, Transmit};
 
 use super::Answerer;
+use super::bye_sender::Answer;
 use super::call::{Ending, Phase};
-use super::farewell::Answer;
-use super::ringing::Said;
+use super::ringing::ProvisionalSent;
 use crate::dialog::HOPS_MAX;
 use crate::response;
 use crate::table::Id;
@@ -31,11 +31,11 @@ impl Answerer {
         }
     }
 
-    pub(super) fn say(&mut self, id: Id, invite: &Message<'_>, said: Said) {
+    pub(super) fn say(&mut self, id: Id, invite: &Message<'_>, said: ProvisionalSent) {
         let status = match said {
-            Said::Nothing => return,
-            Said::Trying => 100,
-            Said::Progress(number) => self.config.provisionals[number],
+            ProvisionalSent::Nothing => return,
+            ProvisionalSent::Trying => 100,
+            ProvisionalSent::Progress(number) => self.config.provisionals[number],
         };
         let provisional = self.response(id, invite, status);
         self.out.extend(provisional);
@@ -94,12 +94,12 @@ impl Answerer {
     pub(super) fn hang_up(&mut self, now: Timestamp, id: Id, answer: &Answer, ending: Ending) {
         let timing = self.config.timing;
         let Some(flow) = self.calls.get(id).map(|call| call.flow) else { return };
-        match self.farewells.write(answer, &self.namer.mark(id), flow, &self.pool) {
-            Some(farewell) => {
-                let bytes = self.pool.copy(&farewell.bytes);
-                self.out.push_back(Transmit::new(farewell.flow, bytes));
+        match self.bye_sender.write(answer, &self.namer.mark(id), flow, &self.pool) {
+            Some(pending_bye) => {
+                let bytes = self.pool.copy(&pending_bye.bytes);
+                self.out.push_back(Transmit::new(pending_bye.flow, bytes));
                 let bye = OtherClient::start(now, &timing);
-                self.calls.change(id, |call| call.phase = Phase::Leaving(bye, farewell, ending));
+                self.calls.change(id, |call| call.phase = Phase::Leaving(bye, pending_bye, ending));
             }
             None => {
                 self.calls.change(id, |call| call.finish(now, &timing, None));

@@ -37,7 +37,7 @@ pub(crate) struct Ringing {
 
 /// The provisional response that a call that rings has got last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum ProvisionalSent {
     /// None: the final one comes soon.
     Nothing,
     /// 100.
@@ -48,7 +48,7 @@ pub(crate) enum Said {
 
 /// What a call that rings wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rang {
+pub(crate) enum RingingAction {
     /// To send what it [says](Ringing::said) now: the next one, or the last again.
     Provisional,
     /// To be answered or refused: its time is over.
@@ -93,21 +93,21 @@ impl Ringing {
     }
 
     /// The provisional response sent last: what a copy of the INVITE gets again.
-    pub fn said(&self) -> Said {
+    pub fn said(&self) -> ProvisionalSent {
         match usize::from(self.sent).checked_sub(1) {
-            Some(number) => Said::Progress(number),
-            None if self.says_trying => Said::Trying,
-            None => Said::Nothing,
+            Some(number) => ProvisionalSent::Progress(number),
+            None if self.says_trying => ProvisionalSent::Trying,
+            None => ProvisionalSent::Nothing,
         }
     }
 
     /// What to do now that [`due`](Self::due) has passed.
-    pub fn on_timeout(&mut self, now: Timestamp) -> Rang {
+    pub fn on_timeout(&mut self, now: Timestamp) -> RingingAction {
         if now >= self.end {
-            return Rang::Enough;
+            return RingingAction::Enough;
         }
         self.advance(now);
-        Rang::Provisional
+        RingingAction::Provisional
     }
 
     /// One more is sent, or the last again.
@@ -134,11 +134,13 @@ mod tests {
         loop {
             let now = ringing.due();
             match ringing.on_timeout(now) {
-                Rang::Provisional => match ringing.said() {
-                    Said::Progress(number) => sent.push((now.as_secs_f64() as u64, number)),
+                RingingAction::Provisional => match ringing.said() {
+                    ProvisionalSent::Progress(number) => {
+                        sent.push((now.as_secs_f64() as u64, number))
+                    }
                     other => panic!("{other:?} was said at once"),
                 },
-                Rang::Enough => return (sent, now.as_secs_f64() as u64),
+                RingingAction::Enough => return (sent, now.as_secs_f64() as u64),
             }
         }
     }

@@ -41,18 +41,18 @@ impl Mmpp {
     /// # Errors
     /// When there are fewer than 2 states or more than 8, a factor is not a number from 0 up, all
     /// are 0, or a sojourn is shorter than 1 ms.
-    pub fn new(states: &[(f64, Duration)]) -> Result<Self, NoMmpp> {
+    pub fn new(states: &[(f64, Duration)]) -> Result<Self, MmppError> {
         if !(2..=STATES_MAX).contains(&states.len()) {
-            return Err(NoMmpp::States(states.len()));
+            return Err(MmppError::States(states.len()));
         }
         if !states.iter().all(|(factor, _)| factor.is_finite() && *factor >= 0.0) {
-            return Err(NoMmpp::Factor);
+            return Err(MmppError::Factor);
         }
         if states.iter().any(|(_, sojourn)| *sojourn < SOJOURN_MIN) {
-            return Err(NoMmpp::Sojourn);
+            return Err(MmppError::Sojourn);
         }
         if states.iter().all(|(factor, _)| *factor == 0.0) {
-            return Err(NoMmpp::Silent);
+            return Err(MmppError::Silent);
         }
         let state = |&(factor, sojourn)| State { factor, sojourn };
         Ok(Self { states: states.iter().map(state).collect() })
@@ -71,14 +71,14 @@ impl Mmpp {
 }
 
 impl FromStr for Mmpp {
-    type Err = NoMmpp;
+    type Err = MmppError;
 
-    fn from_str(text: &str) -> Result<Self, NoMmpp> {
+    fn from_str(text: &str) -> Result<Self, MmppError> {
         let state = |text: &str| {
-            let (factor, sojourn) = text.split_once('=').ok_or(NoMmpp::Form)?;
-            let sojourn = sojourn.parse().map_err(|_| NoMmpp::Sojourn)?;
-            let sojourn = Duration::try_from_secs_f64(sojourn).map_err(|_| NoMmpp::Sojourn)?;
-            Ok((factor.parse().map_err(|_| NoMmpp::Factor)?, sojourn))
+            let (factor, sojourn) = text.split_once('=').ok_or(MmppError::Form)?;
+            let sojourn = sojourn.parse().map_err(|_| MmppError::Sojourn)?;
+            let sojourn = Duration::try_from_secs_f64(sojourn).map_err(|_| MmppError::Sojourn)?;
+            Ok((factor.parse().map_err(|_| MmppError::Factor)?, sojourn))
         };
         Self::new(&text.split(',').map(state).collect::<Result<Vec<_>, _>>()?)
     }
@@ -97,7 +97,7 @@ impl fmt::Display for Mmpp {
 
 /// Why something is no [`Mmpp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoMmpp {
+pub enum MmppError {
     /// It is not written as it should be.
     Form,
     /// There are so many states.
@@ -110,7 +110,7 @@ pub enum NoMmpp {
     Silent,
 }
 
-impl fmt::Display for NoMmpp {
+impl fmt::Display for MmppError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Form => f.write_str("F=S,F=S,… is wanted: factor and mean sojourn of each state"),
@@ -122,7 +122,7 @@ impl fmt::Display for NoMmpp {
     }
 }
 
-impl std::error::Error for NoMmpp {}
+impl std::error::Error for MmppError {}
 
 /// The states of one run, one after the other.
 #[derive(Clone, Debug)]
@@ -192,21 +192,21 @@ mod tests {
     #[test]
     fn what_is_no_process_is_refused() {
         for (text, why) in [
-            ("", NoMmpp::Form),
-            ("1", NoMmpp::Form),
-            ("1=1", NoMmpp::States(1)),
-            ("1=1,1=1,1=1,1=1,1=1,1=1,1=1,1=1,1=1", NoMmpp::States(9)),
-            ("x=1,1=1", NoMmpp::Factor),
-            ("-1=1,1=1", NoMmpp::Factor),
-            ("inf=1,1=1", NoMmpp::Factor),
-            ("1=x,1=1", NoMmpp::Sojourn),
-            ("1=-1,1=1", NoMmpp::Sojourn),
-            ("1=0.0009,1=1", NoMmpp::Sojourn),
-            ("0=1,0=1", NoMmpp::Silent),
+            ("", MmppError::Form),
+            ("1", MmppError::Form),
+            ("1=1", MmppError::States(1)),
+            ("1=1,1=1,1=1,1=1,1=1,1=1,1=1,1=1,1=1", MmppError::States(9)),
+            ("x=1,1=1", MmppError::Factor),
+            ("-1=1,1=1", MmppError::Factor),
+            ("inf=1,1=1", MmppError::Factor),
+            ("1=x,1=1", MmppError::Sojourn),
+            ("1=-1,1=1", MmppError::Sojourn),
+            ("1=0.0009,1=1", MmppError::Sojourn),
+            ("0=1,0=1", MmppError::Silent),
         ] {
             assert_eq!(text.parse::<Mmpp>(), Err(why), "{text}");
         }
-        assert_eq!(NoMmpp::States(9).to_string(), "9 states: there must be 2 to 8");
+        assert_eq!(MmppError::States(9).to_string(), "9 states: there must be 2 to 8");
         assert!("1=0.001,0=1".parse::<Mmpp>().is_ok());
         assert!("1=1,1=1,1=1,1=1,1=1,1=1,1=1,1=1".parse::<Mmpp>().is_ok());
     }

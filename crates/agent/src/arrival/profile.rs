@@ -68,19 +68,25 @@ pub enum Profile {
 
 impl Profile {
     /// Checks the values that a profile needs.
-    pub(crate) fn check(&self) -> Result<(), NoProfile> {
+    pub(crate) fn check(&self) -> Result<(), ProfileError> {
         match self {
             Self::Constant | Self::Gradual { .. } | Self::Instant { .. } => Ok(()),
-            Self::Steps(steps) if steps.is_empty() => Err(NoProfile::Form(STEPS)),
-            Self::Steps(steps) if steps.len() > STEPS_MAX => Err(NoProfile::TooMany),
-            Self::Steps(steps) if !steps.is_sorted_by(|a, b| a.0 < b.0) => Err(NoProfile::Order),
+            Self::Steps(steps) if steps.is_empty() => Err(ProfileError::Form(STEPS)),
+            Self::Steps(steps) if steps.len() > STEPS_MAX => Err(ProfileError::TooMany),
+            Self::Steps(steps) if !steps.is_sorted_by(|a, b| a.0 < b.0) => Err(ProfileError::Order),
             Self::Steps(steps) => {
                 let good = |factor: f64| factor.is_finite() && factor >= 0.0;
-                if steps.iter().all(|step| good(step.1)) { Ok(()) } else { Err(NoProfile::Factor) }
+                if steps.iter().all(|step| good(step.1)) {
+                    Ok(())
+                } else {
+                    Err(ProfileError::Factor)
+                }
             }
-            Self::Flash { peak, .. } if !(peak.is_finite() && *peak >= 1.0) => Err(NoProfile::Peak),
+            Self::Flash { peak, .. } if !(peak.is_finite() && *peak >= 1.0) => {
+                Err(ProfileError::Peak)
+            }
             Self::Flash { decay: length, .. } | Self::Avalanche { within: length, .. } => {
-                if length.is_zero() { Err(NoProfile::Length) } else { Ok(()) }
+                if length.is_zero() { Err(ProfileError::Length) } else { Ok(()) }
             }
         }
     }
@@ -95,9 +101,9 @@ const FLASH: &str = "flash:AT,PEAK,RISE,DECAY";
 const AVALANCHE: &str = "avalanche:AT,N,WITHIN";
 
 impl FromStr for Profile {
-    type Err = NoProfile;
+    type Err = ProfileError;
 
-    fn from_str(text: &str) -> Result<Self, NoProfile> {
+    fn from_str(text: &str) -> Result<Self, ProfileError> {
         let (name, values) = text.split_once(':').unwrap_or((text, ""));
         let profile = match name {
             "constant" if text == name => Self::Constant,
@@ -111,16 +117,16 @@ impl FromStr for Profile {
             }
             "steps" => {
                 let step = |text: &str| {
-                    let (at, factor) = text.split_once('=').ok_or(NoProfile::Form(STEPS))?;
-                    Ok((seconds(at)?, factor.parse().map_err(|_| NoProfile::Factor)?))
+                    let (at, factor) = text.split_once('=').ok_or(ProfileError::Form(STEPS))?;
+                    Ok((seconds(at)?, factor.parse().map_err(|_| ProfileError::Factor)?))
                 };
-                Self::Steps(values.split(',').map(step).collect::<Result<_, NoProfile>>()?)
+                Self::Steps(values.split(',').map(step).collect::<Result<_, ProfileError>>()?)
             }
             "flash" => {
                 let [at, peak, rise, decay] = fields(values, FLASH)?;
                 Self::Flash {
                     at: seconds(at)?,
-                    peak: peak.parse().map_err(|_| NoProfile::Peak)?,
+                    peak: peak.parse().map_err(|_| ProfileError::Peak)?,
                     rise: seconds(rise)?,
                     decay: seconds(decay)?,
                 }
@@ -129,11 +135,11 @@ impl FromStr for Profile {
                 let [at, calls, within] = fields(values, AVALANCHE)?;
                 Self::Avalanche {
                     at: seconds(at)?,
-                    calls: calls.parse().map_err(|_| NoProfile::Calls)?,
+                    calls: calls.parse().map_err(|_| ProfileError::Calls)?,
                     within: seconds(within)?,
                 }
             }
-            _ => return Err(NoProfile::Form(FORMS)),
+            _ => return Err(ProfileError::Form(FORMS)),
         };
         profile.check()?;
         Ok(profile)
@@ -169,7 +175,7 @@ impl fmt::Display for Profile {
 
 /// Why something is no [`Profile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoProfile {
+pub enum ProfileError {
     /// It is not written as it should be: so.
     Form(&'static str),
     /// A time is not a number of seconds from 0 up.
@@ -188,7 +194,7 @@ pub enum NoProfile {
     TooMany,
 }
 
-impl fmt::Display for NoProfile {
+impl fmt::Display for ProfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Form(wanted) => write!(f, "{wanted} is wanted"),
@@ -203,19 +209,19 @@ impl fmt::Display for NoProfile {
     }
 }
 
-impl std::error::Error for NoProfile {}
+impl std::error::Error for ProfileError {}
 
 fn fields<'a, const N: usize>(
     values: &'a str,
     form: &'static str,
-) -> Result<[&'a str; N], NoProfile> {
+) -> Result<[&'a str; N], ProfileError> {
     let fields: Vec<&str> = values.split(',').collect();
-    fields.try_into().map_err(|_| NoProfile::Form(form))
+    fields.try_into().map_err(|_| ProfileError::Form(form))
 }
 
-fn seconds(text: &str) -> Result<Duration, NoProfile> {
-    let seconds = text.parse().map_err(|_| NoProfile::Time)?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| NoProfile::Time)
+fn seconds(text: &str) -> Result<Duration, ProfileError> {
+    let seconds = text.parse().map_err(|_| ProfileError::Time)?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| ProfileError::Time)
 }
 
 #[cfg(test)]
@@ -253,42 +259,42 @@ mod tests {
     fn what_is_no_profile_is_refused_with_what_is_wanted() {
         let many: Vec<_> = (0..=STEPS_MAX).map(|at| format!("{at}=1")).collect();
         let refused = [
-            ("", NoProfile::Form(FORMS)),
-            ("ramp:1", NoProfile::Form(FORMS)),
-            ("constant:1", NoProfile::Form(FORMS)),
-            ("gradual", NoProfile::Form(GRADUAL)),
-            ("gradual:1,2", NoProfile::Form(GRADUAL)),
-            ("gradual:1,2,3,4", NoProfile::Form(GRADUAL)),
-            ("gradual:1,2,x", NoProfile::Time),
-            ("instant:-1", NoProfile::Time),
-            ("instant:inf", NoProfile::Time),
-            ("instant:1,2", NoProfile::Form(INSTANT)),
-            ("steps:", NoProfile::Form(STEPS)),
-            ("steps:1=2,3", NoProfile::Form(STEPS)),
-            ("steps:1=2,1=3", NoProfile::Order),
-            ("steps:1=2,0=3", NoProfile::Order),
-            ("steps:1=-2", NoProfile::Factor),
-            ("steps:1=inf", NoProfile::Factor),
-            ("steps:1=x", NoProfile::Factor),
-            ("flash:1,2,3", NoProfile::Form(FLASH)),
-            ("flash:1,0.9,1,1", NoProfile::Peak),
-            ("flash:1,nan,1,1", NoProfile::Peak),
-            ("flash:1,inf,1,1", NoProfile::Peak),
-            ("flash:1,2,1,0", NoProfile::Length),
-            ("avalanche:1,2", NoProfile::Form(AVALANCHE)),
-            ("avalanche:1,-2,1", NoProfile::Calls),
-            ("avalanche:1,2,0", NoProfile::Length),
-            (&format!("steps:{}", many.join(",")), NoProfile::TooMany),
+            ("", ProfileError::Form(FORMS)),
+            ("ramp:1", ProfileError::Form(FORMS)),
+            ("constant:1", ProfileError::Form(FORMS)),
+            ("gradual", ProfileError::Form(GRADUAL)),
+            ("gradual:1,2", ProfileError::Form(GRADUAL)),
+            ("gradual:1,2,3,4", ProfileError::Form(GRADUAL)),
+            ("gradual:1,2,x", ProfileError::Time),
+            ("instant:-1", ProfileError::Time),
+            ("instant:inf", ProfileError::Time),
+            ("instant:1,2", ProfileError::Form(INSTANT)),
+            ("steps:", ProfileError::Form(STEPS)),
+            ("steps:1=2,3", ProfileError::Form(STEPS)),
+            ("steps:1=2,1=3", ProfileError::Order),
+            ("steps:1=2,0=3", ProfileError::Order),
+            ("steps:1=-2", ProfileError::Factor),
+            ("steps:1=inf", ProfileError::Factor),
+            ("steps:1=x", ProfileError::Factor),
+            ("flash:1,2,3", ProfileError::Form(FLASH)),
+            ("flash:1,0.9,1,1", ProfileError::Peak),
+            ("flash:1,nan,1,1", ProfileError::Peak),
+            ("flash:1,inf,1,1", ProfileError::Peak),
+            ("flash:1,2,1,0", ProfileError::Length),
+            ("avalanche:1,2", ProfileError::Form(AVALANCHE)),
+            ("avalanche:1,-2,1", ProfileError::Calls),
+            ("avalanche:1,2,0", ProfileError::Length),
+            (&format!("steps:{}", many.join(",")), ProfileError::TooMany),
         ];
         for (text, why) in refused {
             assert_eq!(text.parse::<Profile>(), Err(why), "{text}");
         }
-        assert_eq!(NoProfile::Form(GRADUAL).to_string(), "gradual:UP,HOLD,DOWN is wanted");
+        assert_eq!(ProfileError::Form(GRADUAL).to_string(), "gradual:UP,HOLD,DOWN is wanted");
         assert!(format!("steps:{}", many[..STEPS_MAX].join(",")).parse::<Profile>().is_ok());
     }
 
     #[test]
     fn steps_made_elsewhere_are_checked_too() {
-        assert_eq!(Profile::Steps([].into()).check(), Err(NoProfile::Form(STEPS)));
+        assert_eq!(Profile::Steps([].into()).check(), Err(ProfileError::Form(STEPS)));
     }
 }

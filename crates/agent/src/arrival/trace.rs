@@ -21,16 +21,16 @@ impl Trace {
     /// # Errors
     /// When there are none, too many, or one is earlier than the one before; its line is its place
     /// in the list, from 1 on.
-    pub fn new(moments: impl Into<Arc<[Duration]>>) -> Result<Self, NoTrace> {
+    pub fn new(moments: impl Into<Arc<[Duration]>>) -> Result<Self, TraceError> {
         let moments = moments.into();
         if moments.is_empty() {
-            return Err(NoTrace::Empty);
+            return Err(TraceError::Empty);
         }
         if moments.len() > MOMENTS_MAX {
-            return Err(NoTrace::TooLong);
+            return Err(TraceError::TooLong);
         }
         match moments.windows(2).position(|pair| pair[1] < pair[0]) {
-            Some(pair) => Err(NoTrace::Order { line: pair + 2 }),
+            Some(pair) => Err(TraceError::Order { line: pair + 2 }),
             None => Ok(Self(moments)),
         }
     }
@@ -52,9 +52,9 @@ impl Trace {
 }
 
 impl FromStr for Trace {
-    type Err = NoTrace;
+    type Err = TraceError;
 
-    fn from_str(text: &str) -> Result<Self, NoTrace> {
+    fn from_str(text: &str) -> Result<Self, TraceError> {
         let mut moments: Vec<Duration> = Vec::new();
         for (index, content) in text.lines().enumerate() {
             let line = index + 1;
@@ -62,14 +62,14 @@ impl FromStr for Trace {
             if content.is_empty() {
                 continue;
             }
-            let moment = content.parse().map_err(|_| NoTrace::Moment { line })?;
+            let moment = content.parse().map_err(|_| TraceError::Moment { line })?;
             let moment =
-                Duration::try_from_secs_f64(moment).map_err(|_| NoTrace::Moment { line })?;
+                Duration::try_from_secs_f64(moment).map_err(|_| TraceError::Moment { line })?;
             if moments.last().is_some_and(|&last| moment < last) {
-                return Err(NoTrace::Order { line });
+                return Err(TraceError::Order { line });
             }
             if moments.len() == MOMENTS_MAX {
-                return Err(NoTrace::TooLong);
+                return Err(TraceError::TooLong);
             }
             moments.push(moment);
         }
@@ -79,7 +79,7 @@ impl FromStr for Trace {
 
 /// Why something is no [`Trace`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoTrace {
+pub enum TraceError {
     /// It has no moments.
     Empty,
     /// It has too many.
@@ -96,7 +96,7 @@ pub enum NoTrace {
     },
 }
 
-impl fmt::Display for NoTrace {
+impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("a trace without a call"),
@@ -107,7 +107,7 @@ impl fmt::Display for NoTrace {
     }
 }
 
-impl std::error::Error for NoTrace {}
+impl std::error::Error for TraceError {}
 
 #[cfg(test)]
 mod tests {
@@ -126,24 +126,24 @@ mod tests {
     #[test]
     fn what_is_no_trace_is_refused_with_its_line() {
         let refused = |text: &str| text.parse::<Trace>().unwrap_err();
-        assert_eq!(refused(""), NoTrace::Empty);
-        assert_eq!(refused("# nothing\n"), NoTrace::Empty);
+        assert_eq!(refused(""), TraceError::Empty);
+        assert_eq!(refused("# nothing\n"), TraceError::Empty);
         for moment in ["x", "-1", "inf", "1 2"] {
             let text = format!("0\n#\n{moment}\n");
-            assert_eq!(refused(&text), NoTrace::Moment { line: 3 }, "{moment}");
+            assert_eq!(refused(&text), TraceError::Moment { line: 3 }, "{moment}");
         }
-        assert_eq!(refused("0\n#\n2\n1.5\n"), NoTrace::Order { line: 4 });
-        let said = NoTrace::Order { line: 4 }.to_string();
+        assert_eq!(refused("0\n#\n2\n1.5\n"), TraceError::Order { line: 4 });
+        let said = TraceError::Order { line: 4 }.to_string();
         assert_eq!(said, "line 4: earlier than the call before it");
         let s = Duration::from_secs;
-        assert_eq!(Trace::new([s(1), s(2), s(1)]), Err(NoTrace::Order { line: 3 }));
+        assert_eq!(Trace::new([s(1), s(2), s(1)]), Err(TraceError::Order { line: 3 }));
     }
 
     #[test]
     fn a_trace_is_bounded() {
         let moments = |n| vec![Duration::ZERO; n];
-        assert_eq!(Trace::new(moments(MOMENTS_MAX + 1)), Err(NoTrace::TooLong));
+        assert_eq!(Trace::new(moments(MOMENTS_MAX + 1)), Err(TraceError::TooLong));
         assert!(Trace::new(moments(MOMENTS_MAX)).is_ok());
-        assert_eq!("0\n".repeat(MOMENTS_MAX + 1).parse::<Trace>(), Err(NoTrace::TooLong));
+        assert_eq!("0\n".repeat(MOMENTS_MAX + 1).parse::<Trace>(), Err(TraceError::TooLong));
     }
 }

@@ -18,7 +18,7 @@ pub(crate) type Outcome = Result<(), Failure>;
 
 /// What the caller has to do for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum Action {
     Wait,
     Send(Method),
     SendAgain(Method),
@@ -131,7 +131,7 @@ impl Call {
     }
 
     /// What [`due`](Self::due) was waiting for has not come.
-    pub fn on_timeout(&mut self, now: Timestamp, timing: &Timing) -> Act {
+    pub fn on_timeout(&mut self, now: Timestamp, timing: &Timing) -> Action {
         match &mut self.phase {
             Phase::Inviting(InviteClient::Proceeding) if now >= self.hangs_up => {
                 self.cancel(now, timing)
@@ -143,14 +143,14 @@ impl Call {
             }
             // RFC 3261 §9.1: "If there is no final response for the original request in 64*T1
             // seconds [...], the client SHOULD then consider the original transaction cancelled".
-            Phase::Cancelling(_, end) if *end <= now => Act::End(Err(Failure::Abandoned)),
+            Phase::Cancelling(_, end) if *end <= now => Action::End(Err(Failure::Abandoned)),
             Phase::Cancelling(cancel, _) => {
                 let (next, firing) = cancel.on_timer(now, timing);
                 *cancel = next;
                 after(firing, Method::Cancel, Failure::Abandoned)
             }
             Phase::Held(until) if *until <= now => self.leave(now, Ok(()), timing),
-            Phase::Held(_) => Act::Wait,
+            Phase::Held(_) => Action::Wait,
             Phase::Leaving(bye, _) => {
                 let (next, firing) = bye.on_timer(now, timing);
                 *bye = next;
@@ -160,13 +160,13 @@ impl Call {
     }
 
     /// A provisional response to the INVITE.
-    pub fn on_provisional(&mut self, now: Timestamp, timing: &Timing, status: u16) -> Act {
-        let Phase::Inviting(invite) = &mut self.phase else { return Act::Wait };
+    pub fn on_provisional(&mut self, now: Timestamp, timing: &Timing, status: u16) -> Action {
+        let Phase::Inviting(invite) = &mut self.phase else { return Action::Wait };
         (*invite, _) = invite.on_response(now, timing, status);
         // RFC 3261 §9.1: "If no provisional response has been received, the CANCEL request
         // MUST NOT be sent; rather, the client MUST wait for the arrival of a provisional
         // response before sending the request."
-        if now >= self.hangs_up { self.cancel(now, timing) } else { Act::Wait }
+        if now >= self.hangs_up { self.cancel(now, timing) } else { Action::Wait }
     }
 
     /// A 2xx to the INVITE.
@@ -190,12 +190,12 @@ impl Call {
     }
 
     /// A final response to the INVITE that is no 2xx.
-    pub fn on_refusal(&mut self, status: u16) -> Act {
+    pub fn on_refusal(&mut self, status: u16) -> Action {
         match self.phase {
-            Phase::Inviting(_) => Act::End(Err(Failure::Status(status))),
-            Phase::Cancelling(..) => Act::End(Err(Failure::Abandoned)),
+            Phase::Inviting(_) => Action::End(Err(Failure::Status(status))),
+            Phase::Cancelling(..) => Action::End(Err(Failure::Abandoned)),
             // Another branch of a fork, after one has answered.
-            Phase::Held(_) | Phase::Leaving(..) => Act::Wait,
+            Phase::Held(_) | Phase::Leaving(..) => Action::Wait,
         }
     }
 
@@ -207,50 +207,50 @@ impl Call {
     }
 
     /// A response to the BYE.
-    pub fn on_bye_response(&mut self, now: Timestamp, timing: &Timing, status: u16) -> Act {
-        let Phase::Leaving(bye, outcome) = &mut self.phase else { return Act::Wait };
+    pub fn on_bye_response(&mut self, now: Timestamp, timing: &Timing, status: u16) -> Action {
+        let Phase::Leaving(bye, outcome) = &mut self.phase else { return Action::Wait };
         (*bye, _) = bye.on_response(now, timing, status);
         match status {
-            ..200 => Act::Wait,
-            200..300 => Act::End(*outcome),
-            _ => Act::End(outcome.and(Err(Failure::ByeStatus(status)))),
+            ..200 => Action::Wait,
+            200..300 => Action::End(*outcome),
+            _ => Action::End(outcome.and(Err(Failure::ByeStatus(status)))),
         }
     }
 
     /// A party with this tag has hung up.
-    pub fn on_bye(&self, tag: Option<&[u8]>) -> Act {
+    pub fn on_bye(&self, tag: Option<&[u8]>) -> Action {
         // RFC 3261 §12: a dialog is known by both tags. A fork may have answered as well whose
         // dialog the call does not keep.
         if self.dialog.as_ref().is_some_and(|dialog| dialog.remote_tag() != tag) {
-            return Act::Wait;
+            return Action::Wait;
         }
         match self.phase {
-            Phase::Held(_) => Act::HungUp,
+            Phase::Held(_) => Action::HungUp,
             // Both hung up at once: the dialog is over, whatever becomes of our BYE. Had it been
             // lost, its copy would find no dialog any more.
-            Phase::Leaving(_, outcome) => Act::End(outcome),
-            Phase::Inviting(_) | Phase::Cancelling(..) => Act::Wait,
+            Phase::Leaving(_, outcome) => Action::End(outcome),
+            Phase::Inviting(_) | Phase::Cancelling(..) => Action::Wait,
         }
     }
 
     /// Hangs up an established call.
-    fn leave(&mut self, now: Timestamp, outcome: Outcome, timing: &Timing) -> Act {
+    fn leave(&mut self, now: Timestamp, outcome: Outcome, timing: &Timing) -> Action {
         self.phase = Phase::Leaving(OtherClient::start(now, timing), outcome);
         self.left = Some(now);
-        Act::Send(Method::Bye)
+        Action::Send(Method::Bye)
     }
 
-    fn cancel(&mut self, now: Timestamp, timing: &Timing) -> Act {
+    fn cancel(&mut self, now: Timestamp, timing: &Timing) -> Action {
         self.phase = Phase::Cancelling(OtherClient::start(now, timing), now + timing.patience());
-        Act::Send(Method::Cancel)
+        Action::Send(Method::Cancel)
     }
 }
 
 /// What a client transaction's timer asks for.
-fn after(firing: Firing, method: Method, failure: Failure) -> Act {
+fn after(firing: Firing, method: Method, failure: Failure) -> Action {
     match firing {
-        Firing::Silent => Act::Wait,
-        Firing::Resend => Act::SendAgain(method),
-        Firing::TimedOut => Act::End(Err(failure)),
+        Firing::Silent => Action::Wait,
+        Firing::Resend => Action::SendAgain(method),
+        Firing::TimedOut => Action::End(Err(failure)),
     }
 }

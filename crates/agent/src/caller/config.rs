@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate_transaction::Timing;
 use tidegate_world::Transport;
 
-use crate::arrival::{Load, NoProfile, Process, Profile};
+use crate::arrival::{Load, Process, Profile, ProfileError};
 use crate::span::Span;
 
 /// Length of the Request-URI at the most, in bytes.
@@ -111,33 +111,33 @@ impl CallerConfig {
         }
     }
 
-    pub(crate) fn check(&self) -> Result<(), Impossible> {
+    pub(crate) fn check(&self) -> Result<(), CallerConfigError> {
         if !(self.load.rate_cps.is_finite() && self.load.rate_cps > 0.0) {
-            return Err(Impossible::Rate(self.load.rate_cps));
+            return Err(CallerConfigError::Rate(self.load.rate_cps));
         }
-        self.load.profile.check().map_err(Impossible::Profile)?;
+        self.load.profile.check().map_err(CallerConfigError::Profile)?;
         if matches!(self.load.process, Process::Trace(_)) && self.load.profile != Profile::Constant
         {
-            return Err(Impossible::TraceProfile);
+            return Err(CallerConfigError::TraceProfile);
         }
         let readable = self.uri.bytes().all(|b| b.is_ascii_graphic() && !b"<>\"".contains(&b));
         if self.uri.is_empty() || self.uri.len() > URI_MAX || !readable {
-            return Err(Impossible::Uri);
+            return Err(CallerConfigError::Uri);
         }
         if self.callers == 0 {
-            return Err(Impossible::Callers);
+            return Err(CallerConfigError::Callers);
         }
         if self.callees == 0 {
-            return Err(Impossible::Callees);
+            return Err(CallerConfigError::Callees);
         }
         if self.open_limit == Some(0) {
-            return Err(Impossible::OpenLimit);
+            return Err(CallerConfigError::OpenLimit);
         }
         if self.timing.t1.is_zero() {
-            return Err(Impossible::T1);
+            return Err(CallerConfigError::T1);
         }
         if self.slack > SLACK_MAX {
-            return Err(Impossible::Slack);
+            return Err(CallerConfigError::Slack);
         }
         Ok(())
     }
@@ -145,11 +145,11 @@ impl CallerConfig {
 
 /// A configuration that no caller can follow.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Impossible {
+pub enum CallerConfigError {
     /// The rate is not a positive number.
     Rate(f64),
     /// The profile has a value that none can have.
-    Profile(NoProfile),
+    Profile(ProfileError),
     /// A trace says all moments itself: it can have no profile.
     TraceProfile,
     /// The Request-URI is empty, too long, or holds characters that no URI holds.
@@ -166,7 +166,7 @@ pub enum Impossible {
     Slack,
 }
 
-impl fmt::Display for Impossible {
+impl fmt::Display for CallerConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rate(rate) => write!(f, "a rate of {rate} calls/s: it must be above zero"),
@@ -182,4 +182,4 @@ impl fmt::Display for Impossible {
     }
 }
 
-impl std::error::Error for Impossible {}
+impl std::error::Error for CallerConfigError {}

@@ -7,13 +7,13 @@ use crate::identity::Mark;
 
 impl Caller {
     /// Counts the BYE of a call that is sent for the first time.
-    pub(super) fn note_bye(&mut self, mark: Mark) {
+    pub(super) fn record_bye(&mut self, mark: Mark) {
         let measured = self.measured_bye(mark).is_some();
         self.stats.measured.byes += u64::from(measured);
     }
 
     /// Counts its 2xx. A second one finds no call any more.
-    pub(super) fn note_bye_answered(&mut self, mark: Mark, arrived: Timestamp) {
+    pub(super) fn record_bye_answered(&mut self, mark: Mark, arrived: Timestamp) {
         let Some(sent) = self.measured_bye(mark) else { return };
         let delay = arrived.since(sent);
         let measured = &mut self.stats.measured;

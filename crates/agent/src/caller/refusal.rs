@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tidegate_sip::{HeaderName, Message, Method};
 use tidegate_world::{Received, Timestamp};
 
-use super::call::Act;
+use super::call::Action;
 use super::{Caller, Failure};
 use crate::dialog;
 use crate::identity::Mark;
@@ -31,10 +31,10 @@ impl Caller {
         self.send(None, self.server_at(received.flow.remote), ack);
         match self.calls.get(mark.id) {
             Some(call) => {
-                let act = call.on_refusal(status);
-                let is_overload = act == Act::End(Err(Failure::Status(503)));
+                let action = call.on_refusal(status);
+                let is_overload = action == Action::End(Err(Failure::Status(503)));
                 if !is_overload || !self.offer_elsewhere(now, mark.id) {
-                    self.act(mark, act);
+                    self.action(mark, action);
                 }
             }
             None => self.stats.repeated.ack += 1,
@@ -56,7 +56,7 @@ impl Caller {
         self.calls.remove(id);
         let id = self.calls.insert(next.due(), next);
         self.stats.offered_elsewhere += 1;
-        self.act(self.namer.mark(id), Act::Send(Method::Invite));
+        self.action(self.namer.mark(id), Action::Send(Method::Invite));
         true
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_world::{Purpose, Seed, Timestamp};
 
 use super::*;
-use crate::{Duty, Learning, Picker, Policy, Pool, Unassigned};
+use crate::{AdminState, Learning, NoBackend, Picker, Policy, Pool};
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
 
@@ -43,7 +43,7 @@ fn fill(picker: &mut Picker, now: Timestamp, demand: Demand) -> (Vec<u64>, Vec<C
                 held.extend(assigned.call);
             }
             Err(why) => {
-                assert_eq!(why, Unassigned::Full);
+                assert_eq!(why, NoBackend::Full);
                 return (given, held);
             }
         }
@@ -112,7 +112,7 @@ fn who_is_down_adds_nothing_and_who_is_not_limited_takes_the_rest() {
     assert_eq!(given, [5, 0]);
     pool.backends()[0].on_failed(NOW, Duration::from_secs(5));
     let nobody = picker.assign(NOW, 0, Demand::Call, |_, _| true);
-    assert_eq!(nobody.unwrap_err(), Unassigned::Down);
+    assert_eq!(nobody.unwrap_err(), NoBackend::Down);
     pool.backends()[1].set_limits(&calls(7));
     pool.backends()[1].on_answered(NOW);
     assert_eq!(pool.free_calls(NOW), Some(7));
@@ -166,11 +166,11 @@ fn what_was_learned_is_kept_by_a_reload_and_lost_by_maintenance() {
     assert_eq!((backend.cps_max(), backend.rate_max_cps()), (Some(300.0), Some(learned)));
     backend.set_limits(&Limits { cps_max: Some(200.0), ..limits });
     assert_eq!(backend.rate_max_cps(), Some(learned));
-    backend.set_duty(NOW, Duty::Draining);
-    backend.set_duty(NOW, Duty::InService);
+    backend.set_admin_state(NOW, AdminState::Draining);
+    backend.set_admin_state(NOW, AdminState::InService);
     assert_eq!(backend.rate_max_cps(), Some(learned));
-    backend.set_duty(NOW, Duty::Maintenance);
-    backend.set_duty(NOW, Duty::InService);
+    backend.set_admin_state(NOW, AdminState::Maintenance);
+    backend.set_admin_state(NOW, AdminState::InService);
     assert_eq!(backend.rate_max_cps(), Some(200.0));
     backend.set_limits(&Limits::default());
     assert!(!backend.learns() && backend.rate_max_cps().is_none() && backend.cps_max().is_none());

@@ -110,40 +110,40 @@ fn every_kind_of_return_begins_slowly() {
     assert_eq!((share(&health, 10), share(&health, 110)), (100, 200));
     // By an operator's word.
     let health = slow();
-    health.set_duty(at(0), Duty::Draining);
-    health.set_duty(at(10), Duty::InService);
+    health.set_admin_state(at(0), AdminState::Draining);
+    health.set_admin_state(at(10), AdminState::InService);
     assert_eq!((share(&health, 10), share(&health, 110)), (100, 200));
 }
 
 #[test]
 fn who_is_drained_takes_no_calls_and_is_as_alive_as_before() {
     let health = Health::default();
-    for (duty, state) in [
-        (Duty::Draining, State::Draining),
-        (Duty::Removed, State::Removed),
-        (Duty::Maintenance, State::Maintenance),
+    for (admin_state, state) in [
+        (AdminState::Draining, State::Draining),
+        (AdminState::Removed, State::Removed),
+        (AdminState::Maintenance, State::Maintenance),
     ] {
-        health.set_duty(at(0), Duty::InService);
-        health.set_duty(at(1), duty);
-        health.set_duty(at(2), duty);
+        health.set_admin_state(at(0), AdminState::InService);
+        health.set_admin_state(at(1), admin_state);
+        health.set_admin_state(at(2), admin_state);
         assert_eq!(health.state(at(3)), (state, at(1)), "said twice, it holds since the first");
         assert!(health.is_alive(at(3)) && !health.takes_calls(at(3)));
     }
     // What it does in maintenance says nothing, and what it did before is forgotten.
     health.change(at(4), |l| l.on_failed(at(4), UNTIL_PROBED));
     assert!(health.is_alive(at(4)));
-    health.set_duty(at(5), Duty::InService);
+    health.set_admin_state(at(5), AdminState::InService);
     health.change(at(6), |l| l.on_failed(at(6), UNTIL_PROBED));
     assert!(!health.takes_calls(at(6)));
-    health.set_duty(at(7), Duty::Maintenance);
-    health.set_duty(at(8), Duty::InService);
+    health.set_admin_state(at(7), AdminState::Maintenance);
+    health.set_admin_state(at(8), AdminState::InService);
     assert!(health.takes_calls(at(8)));
     assert_eq!(health.transitions(), (1, 0));
     // Of one that is drained all stays known.
     health.change(at(9), |l| l.on_failed(at(9), UNTIL_PROBED));
-    health.set_duty(at(10), Duty::Draining);
+    health.set_admin_state(at(10), AdminState::Draining);
     assert!(!health.is_alive(at(10)));
-    health.set_duty(at(11), Duty::InService);
+    health.set_admin_state(at(11), AdminState::InService);
     assert!(!health.takes_calls(at(11)));
 }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tidegate_world::Timestamp;
 
-use super::Real;
+use super::AtomicF64;
 
 /// So many seconds' worth of requests may come at once.
 pub const BURST_S: f64 = 0.1;
@@ -27,7 +27,7 @@ pub const RESERVE_S: f64 = 1.0;
 #[derive(Debug)]
 pub(crate) struct Gcra {
     /// Requests a second; infinite for any number.
-    rate: Real,
+    rate: AtomicF64,
     /// The theoretical arrival time of the next, in nanoseconds.
     next_at: AtomicU64,
 }
@@ -45,7 +45,7 @@ struct Times {
 
 impl Default for Gcra {
     fn default() -> Self {
-        Self { rate: Real::new(f64::INFINITY), next_at: AtomicU64::new(0) }
+        Self { rate: AtomicF64::new(f64::INFINITY), next_at: AtomicU64::new(0) }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tidegate_world::Timestamp;
 
-use super::Real;
+use super::AtomicF64;
 use super::aimd::{Aimd, Interval, Learning};
 
 /// An interval in which something was refused goes on for so many, until it is known why.
@@ -24,7 +24,7 @@ pub(crate) struct Learned {
     /// When the interval is over at the earliest.
     ends_at: AtomicU64,
     /// Set whenever the record's changes.
-    rate: Real,
+    rate: AtomicF64,
     given: AtomicU64,
     /// When the last of them was.
     given_at: AtomicU64,
@@ -49,7 +49,7 @@ impl Default for Learned {
     fn default() -> Self {
         Self {
             ends_at: AtomicU64::new(OFF),
-            rate: Real::default(),
+            rate: AtomicF64::default(),
             given: AtomicU64::new(0),
             given_at: AtomicU64::new(0),
             refused: AtomicU64::new(0),

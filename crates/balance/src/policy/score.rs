@@ -21,7 +21,7 @@ pub(super) struct Scores {
 impl Scores {
     pub(super) fn new(backends: &[Arc<Backend>]) -> Self {
         Self {
-            salts: backends.iter().map(|b| fnv1a(b.location().to_string().as_bytes())).collect(),
+            salts: backends.iter().map(|b| fnv1a(b.endpoint().to_string().as_bytes())).collect(),
         }
     }
 

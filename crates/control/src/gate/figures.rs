@@ -42,7 +42,7 @@ impl Gate {
     pub fn bound(&self) -> Option<f64> {
         let session_s = self.signals.sessions.cost()?.as_secs_f64();
         let refusal_s = self.refusal_cost()?.as_secs_f64();
-        let offered = self.judged[Bucket::Session as usize].rate();
+        let offered = self.decided[Bucket::Session as usize].rate();
         Some(bound::goodput(offered * session_s, (refusal_s / session_s).min(1.0)))
     }
 
@@ -86,7 +86,7 @@ impl Gate {
             }
             other => other,
         };
-        left.fraction(self.judged[bucket as usize].rate()).clamp(0.0, 1.0)
+        left.fraction(self.decided[bucket as usize].rate()).clamp(0.0, 1.0)
     }
 
     /// Returns the pieces that count for a window. If they are judged at service, unread messages

@@ -190,8 +190,8 @@ fn a_repetition_that_outlives_the_memory_is_not_counted_as_new() {
 
 #[test]
 fn judged_at_service_work_enters_first() {
-    let judged = Settings { decide: Decide::Service, ..settings(&[("share", 0.5)]) };
-    let mut gate = Gate::new(judged, Seed(1), 0);
+    let decided = Settings { decide: Decide::Service, ..settings(&[("share", 0.5)]) };
+    let mut gate = Gate::new(decided, Seed(1), 0);
     assert_eq!(gate.decide(), Decide::Service);
     let tickets = [1, 2].map(|call| enters(&mut gate, at(0), Some(call)));
     let entered = Flow { arrived: 2, offered: 2, entered: 2, ..Flow::default() };
@@ -483,11 +483,11 @@ fn what_waited_too_long_is_refused_when_its_turn_comes_and_so_are_its_repetition
         assert_eq!(gate.signals().messages_refused, 2);
         let once =
             Flow { arrived: 3, offered: 2, entered: 2, taken: 1, repeated: 1, ..flow(&gate) };
-        let judged = match decide {
+        let decided = match decide {
             Decide::Arrival => Flow { admitted: 2, refused: 0, stale: 1, ..once },
             Decide::Service => Flow { admitted: 1, refused: 1, stale: 0, ..once },
         };
-        assert_eq!(flow(&gate), judged, "{decide:?}");
+        assert_eq!(flow(&gate), decided, "{decide:?}");
         assert_eq!(gate.signals().in_progress(Bucket::Session), 0);
     }
 }

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Control, Entry, Law, Order, Param, Signals, Values};
+use crate::{Control, Entry, Law, Param, QueueOrder, Signals, Values};
 
 static TARGET: Param = Param {
     name: "target",
@@ -122,7 +122,7 @@ impl Law for Codel {
                 let newest_first = self.overloaded && self.newest_first;
                 let queue = &mut control.queue;
                 queue.wait_max = self.overloaded.then_some(2 * self.target);
-                queue.order = if newest_first { Order::Lifo } else { Order::Fifo };
+                queue.order = if newest_first { QueueOrder::Lifo } else { QueueOrder::Fifo };
             }
         }
         let sojourn = self.sojourn(signals);
@@ -154,7 +154,7 @@ mod tests {
         assert!(!services(&mut bench, 100, &[5.1], 9));
         assert!(services(&mut bench, 1, &[5.1], 9));
         let queue = bench.control.queue;
-        assert_eq!((queue.order, queue.wait_max), (Order::Lifo, Some(10 * MS)));
+        assert_eq!((queue.order, queue.wait_max), (QueueOrder::Lifo, Some(10 * MS)));
         let allowance = bench.allowance();
         assert_eq!(allowance, crate::Allowance::Open);
     }
@@ -184,7 +184,7 @@ mod tests {
     fn oldest_first_it_goes_by_the_least_wait_throughout() {
         let mut bench = Bench::of(&ENTRY, &[("newest_first", 0.0)]);
         assert!(services(&mut bench, 300, &[8.0], 9));
-        assert_eq!(bench.control.queue.order, Order::Fifo);
+        assert_eq!(bench.control.queue.order, QueueOrder::Fifo);
         assert!(services(&mut bench, 300, &[5.1], 0));
         assert!(!services(&mut bench, 201, &[5.0], 9));
     }

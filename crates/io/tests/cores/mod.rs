@@ -17,7 +17,7 @@ use tidegate_world::*;
 /// What a core was given, as the test sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Seen {
-    Offered { bytes: Vec<u8>, flow: Flow, sojourn: Duration, crossed: u8 },
+    Offered { bytes: Vec<u8>, flow: Flow, sojourn: Duration, handoffs: u8 },
     Served,
     Timeout(Timestamp),
     Failed(Failure),
@@ -56,13 +56,13 @@ struct EchoCore {
     echo: Echo,
     waiting: VecDeque<Received>,
     out: VecDeque<Transmit>,
-    crossing: VecDeque<Crossing>,
+    handoff: VecDeque<Handoff>,
 }
 
 impl EchoCore {
     fn new(echo: Echo) -> Self {
-        let (waiting, out, crossing) = Default::default();
-        Self { echo, waiting, out, crossing }
+        let (waiting, out, handoff) = Default::default();
+        Self { echo, waiting, out, handoff }
     }
 
     fn tell(&self, seen: Seen) {
@@ -77,15 +77,15 @@ impl Core for EchoCore {
             bytes: received.bytes.to_vec(),
             flow: received.flow,
             sojourn: now.since(received.arrived),
-            crossed: received.crossed,
+            handoffs: received.handoffs,
         });
         assert!(received.arrived <= now);
         if self.echo.stall > Duration::ZERO {
             thread::sleep(self.echo.stall);
         }
         match self.echo.pass_to {
-            Some(shard) if received.crossed == 0 => {
-                self.crossing.push_back(Crossing { shard, received });
+            Some(shard) if received.handoffs == 0 => {
+                self.handoff.push_back(Handoff { shard, received });
             }
             _ => self.waiting.push_back(received),
         }
@@ -115,8 +115,8 @@ impl Core for EchoCore {
         self.tell(Seen::Failed(failure));
     }
 
-    fn on_order(&mut self, _: Timestamp, order: &[u8]) {
-        self.tell(Seen::Order(order.to_vec()));
+    fn on_command(&mut self, _: Timestamp, command: &[u8]) {
+        self.tell(Seen::Order(command.to_vec()));
     }
 
     fn on_drain(&mut self, _: Timestamp) {
@@ -127,8 +127,8 @@ impl Core for EchoCore {
         self.out.pop_front()
     }
 
-    fn poll_crossing(&mut self) -> Option<Crossing> {
-        self.crossing.pop_front()
+    fn poll_handoff(&mut self) -> Option<Handoff> {
+        self.handoff.pop_front()
     }
 
     fn poll_shedding(&self) -> &Shedding {
@@ -148,7 +148,7 @@ impl Core for EchoCore {
 pub struct Running {
     pub counters: Arc<Counters>,
     pub stop: Stop,
-    pub orders: Orders,
+    pub commands: CommandSender,
     thread: JoinHandle<Summary>,
 }
 
@@ -171,9 +171,9 @@ pub fn start(
     clock: Clock,
     limits: Limits,
     listeners: Vec<Listener>,
-    crossings: Crossings,
+    handoffs: Handoffs,
 ) -> Running {
-    start_with(echo, clock, limits, listeners, crossings, Stop::new())
+    start_with(echo, clock, limits, listeners, handoffs, Stop::new())
 }
 
 /// The same, to stop together with others.
@@ -182,20 +182,20 @@ pub fn start_with(
     clock: Clock,
     limits: Limits,
     listeners: Vec<Listener>,
-    crossings: Crossings,
+    handoffs: Handoffs,
     stop: Stop,
 ) -> Running {
     let counters = Arc::new(Counters::default());
     let running = (Arc::clone(&counters), stop.clone());
-    let orders = Orders::to(1);
-    let heeded = orders.clone();
+    let commands = CommandSender::to(1);
+    let requests_seen = commands.clone();
     let thread = thread::spawn(move || {
         let mut core = EchoCore::new(echo);
         let pool = Pool::new();
-        let shard = Shard { clock, limits, listeners, crossings, counters, stop, pool };
-        Drive::new(shard).unwrap().heeding(&heeded).run(&mut core).unwrap()
+        let shard = Shard { clock, limits, listeners, handoffs, counters, stop, pool };
+        Drive::new(shard).unwrap().with_commands(&requests_seen).run(&mut core).unwrap()
     });
-    Running { counters: running.0, stop: running.1, orders, thread }
+    Running { counters: running.0, stop: running.1, commands, thread }
 }
 
 /// A group on a free port of the loopback interface.

@@ -212,8 +212,8 @@ impl<C: Core> Core for Metered<C> {
         self.rest(|core| core.on_load(now, load));
     }
 
-    fn on_order(&mut self, now: Timestamp, order: &[u8]) {
-        self.rest(|core| core.on_order(now, order));
+    fn on_command(&mut self, now: Timestamp, command: &[u8]) {
+        self.rest(|core| core.on_command(now, command));
     }
 
     fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {
@@ -231,7 +231,7 @@ impl<C: Core> Core for Metered<C> {
         }
     }
 
-    delegate!(self.core, only poll_crossing, poll_query, poll_connect, poll_close, poll_shedding,
+    delegate!(self.core, only poll_handoff, poll_query, poll_connect, poll_close, poll_shedding,
         last_work, poll_timeout, is_drained);
 }
 

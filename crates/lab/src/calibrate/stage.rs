@@ -14,8 +14,8 @@ use tidegate_world::{Pool, Seed};
 
 use super::fit::Outside;
 use super::metered::{Metered, Metering, Tally};
-use super::{OPEN_MAX, Order, slices};
-use crate::real::{Answerers, Callers, Seat, Socket};
+use super::{OPEN_MAX, Parameters, slices};
+use crate::real::{Answerers, Callers, CoreThread, Socket};
 
 /// Wakes are coalesced as long as `tidegate run` does by default.
 const COALESCE: Duration = Duration::from_micros(200);
@@ -25,7 +25,7 @@ const TAIL: Duration = Duration::from_millis(200);
 
 /// What a run is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum Action {
     /// Calls that are set up and ended.
     Calls,
     /// Calls that ring until their callers give up.
@@ -36,7 +36,7 @@ pub(super) enum Act {
     Dropped,
 }
 
-impl Act {
+impl Action {
     /// All of them, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Calls, Self::GivenUp, Self::Refused, Self::Dropped];
 
@@ -118,24 +118,24 @@ impl Played {
     }
 }
 
-/// Runs `act` for `seconds`.
+/// Runs `action` for `seconds`.
 pub(super) fn play(
-    act: Act,
+    action: Action,
     metering: Metering,
-    order: &Order,
+    parameters: &Parameters,
     rate_cps: f64,
     seconds: f64,
     seed: u64,
 ) -> io::Result<Played> {
     let seed = Seed(seed);
     // Who gives up does so before the answer.
-    let ring = if act == Act::GivenUp { Duration::from_secs(60) } else { Duration::ZERO };
+    let ring = if action == Action::GivenUp { Duration::from_secs(60) } else { Duration::ZERO };
     let answerer = |_, local| AnswererConfig { ring: ring.into(), ..AnswererConfig::new(local) };
     let answerers = Answerers::start(1, answerer, seed)?;
     let backend = answerers.addresses().next().expect("one was started");
     let socket = Socket::open(true)?;
-    let text = configuration(act, order.mode, socket.local(), backend);
-    let server = Seat::start(
+    let text = configuration(action, parameters.mode, socket.local(), backend);
+    let server = CoreThread::start(
         "server",
         socket,
         COALESCE,
@@ -153,8 +153,8 @@ pub(super) fn play(
     let load = Load { rate_cps, calls: u32::MAX, duration: lasts, ..Load::default() };
     let target = server.local();
     let configure = |local| {
-        let patience = Duration::from_millis(if act == Act::GivenUp { 50 } else { 60_000 });
-        let open_max = act.open_max();
+        let patience = Duration::from_millis(if action == Action::GivenUp { 50 } else { 60_000 });
+        let open_max = action.open_max();
         CallerConfig {
             load,
             open_max,
@@ -170,8 +170,8 @@ pub(super) fn play(
     let use_of = |cpu: Duration, wall: Duration| cpu.as_secs_f64() / wall.as_secs_f64();
     let answerer = answered.iter().map(|done| use_of(done.cpu, done.wall)).fold(0.0, f64::max);
     Ok(Played {
-        units: match act {
-            Act::Dropped => served.stats.received,
+        units: match action {
+            Action::Dropped => served.stats.received,
             _ => calls.stats.begun,
         },
         cpu_ns: served.cpu.as_nanos() as f64 - served.stats.metering_ns as f64,
@@ -181,18 +181,18 @@ pub(super) fn play(
         // Callers that nobody answers send more than any server takes: what its socket loses then
         // costs it nothing, and is in no sum.
         drops: calls.drops
-            + if act == Act::Dropped { 0 } else { served.drops }
+            + if action == Action::Dropped { 0 } else { served.drops }
             + answered.iter().map(|done| done.drops).sum::<u64>(),
     })
 }
 
-fn configuration(act: Act, mode: Mode, local: SocketAddr, backend: SocketAddr) -> String {
+fn configuration(action: Action, mode: Mode, local: SocketAddr, backend: SocketAddr) -> String {
     let mode = mode.name();
     format!(
         "[[listen]]\ntransport = \"udp\"\naddress = \"{local}\"\n\
          [[pool]]\nname = \"app\"\nmode = \"{mode}\"\n\
          [[pool.backend]]\nuri = \"sip:{backend}\"\n\
          [overload]\n{}",
-        act.overload()
+        action.overload()
     )
 }

@@ -15,7 +15,7 @@ use tidegate_world::{Core, Received, Timestamp, delegate};
 use super::messages::Parties;
 use super::script::{Passed, Side, Way};
 use super::subject::{State, Subject};
-use crate::real::{Seat, Socket};
+use crate::real::{CoreThread, Socket};
 use crate::spread::Spread;
 use crate::thread_clock::thread_ns;
 
@@ -32,7 +32,7 @@ const BATCH_MAX: Duration = Duration::from_secs(5);
 const EMPTY: usize = 21;
 
 /// What a held server is to do.
-enum Order {
+enum Command {
     /// Let a minute pass.
     Rest,
     /// Take so many messages.
@@ -50,7 +50,7 @@ enum Told {
 /// A server that can be held.
 struct Held {
     core: Subject,
-    orders: Receiver<Order>,
+    commands: Receiver<Command>,
     told: Sender<Told>,
     begun_ns: u64,
     /// Messages that are still to come; `None` once it was told that it is done.
@@ -62,10 +62,10 @@ impl Held {
         let ns = (thread_ns() - self.begun_ns) as f64;
         // Nobody listens any more if the measuring has ended.
         let _ = self.told.send(Told::Held { ns, refused: self.core.take_refused() });
-        while let Ok(order) = self.orders.recv() {
-            match order {
-                Order::Rest => self.core.rest(),
-                Order::Go(messages) => {
+        while let Ok(command) = self.commands.recv() {
+            match command {
+                Command::Rest => self.core.rest(),
+                Command::Go(messages) => {
                     self.expected = Some(messages);
                     self.begun_ns = thread_ns();
                     return;
@@ -124,14 +124,14 @@ impl Peer {
 /// A server on sockets of loopback.
 pub(super) struct Loopback {
     /// Dropped before the thread, which waits for them.
-    orders: Sender<Order>,
+    commands: Sender<Command>,
     told: Receiver<Told>,
     caller: Peer,
     backend: Peer,
     pub parties: Parties,
     empty_ns: f64,
     buffer: Vec<u8>,
-    _server: Seat<()>,
+    _server: CoreThread<()>,
 }
 
 impl Loopback {
@@ -145,19 +145,27 @@ impl Loopback {
             backend: backend.group.local(),
         };
         // One order at a time, and its answer.
-        let ((orders, ordered), (telling, told)) = (bounded(4), bounded(4));
+        let ((commands, received), (telling, told)) = (bounded(4), bounded(4));
         let state = state.clone();
         let make = move |pool| Held {
             core: Subject::new(&state, &parties, &pool).expect("a socket was to be had just now"),
-            orders: ordered,
+            commands: received,
             told: telling,
             begun_ns: 0,
             expected: None,
         };
-        let server = Seat::start("server", socket, COALESCE, make, drop).map_err(failed)?;
+        let server = CoreThread::start("server", socket, COALESCE, make, drop).map_err(failed)?;
         let buffer = vec![0; 65_536];
-        let mut loopback =
-            Self { orders, told, caller, backend, parties, empty_ns: 0.0, buffer, _server: server };
+        let mut loopback = Self {
+            commands,
+            told,
+            caller,
+            backend,
+            parties,
+            empty_ns: 0.0,
+            buffer,
+            _server: server,
+        };
         loopback.hold()?;
         let empty: Result<Vec<f64>, String> =
             (0..EMPTY).map(|_| loopback.turn(Side::Caller, &[]).map(|(ns, _)| ns)).collect();
@@ -182,15 +190,15 @@ impl Loopback {
         for message in batch {
             peer.send(self.parties.server, message).map_err(|error| error.to_string())?;
         }
-        self.order(Order::Go(batch.len()))?;
+        self.command(Command::Go(batch.len()))?;
         match self.hear()? {
             Told::Done => self.hold(),
             Told::Held { .. } => Err("the server was held twice".to_owned()),
         }
     }
 
-    fn order(&self, order: Order) -> Result<(), String> {
-        self.orders.send(order).map_err(|_| "the server has ended".to_owned())
+    fn command(&self, command: Command) -> Result<(), String> {
+        self.commands.send(command).map_err(|_| "the server has ended".to_owned())
     }
 
     fn hear(&self) -> Result<Told, String> {
@@ -220,6 +228,6 @@ impl Way for Loopback {
     }
 
     fn rest(&mut self) -> Result<(), String> {
-        self.order(Order::Rest)
+        self.command(Command::Rest)
     }
 }

@@ -226,9 +226,9 @@ impl Core for Subject {
         self.tell(now);
     }
 
-    fn on_order(&mut self, now: Timestamp, order: &[u8]) {
+    fn on_command(&mut self, now: Timestamp, command: &[u8]) {
         let now = self.at(now);
-        self.core.on_order(now, order);
+        self.core.on_command(now, command);
     }
 
     fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {
@@ -253,6 +253,6 @@ impl Core for Subject {
         self.core.last_work()
     }
 
-    delegate!(self.core, only poll_crossing, poll_query, poll_connect, poll_close, poll_shedding,
+    delegate!(self.core, only poll_handoff, poll_query, poll_connect, poll_close, poll_shedding,
         is_drained);
 }

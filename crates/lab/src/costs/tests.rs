@@ -3,15 +3,15 @@ use super::*;
 struct Silent;
 
 impl Observer for Silent {
-    fn measured(&self, _: u32, _: Control, _: Fate) {}
+    fn measured(&self, _: u32, _: Control, _: Decision) {}
 }
 
 fn few(mode: Mode) -> Costs {
-    let order = Order { mode, rounds: 2, messages: 20, batch: 10 };
-    measure(&order, &Silent).unwrap()
+    let parameters = Parameters { mode, rounds: 2, messages: 20, batch: 10 };
+    measure(&parameters, &Silent).unwrap()
 }
 
-fn states(costs: &Costs, kind: Kind, good: bool) -> Vec<(Control, Fate)> {
+fn states(costs: &Costs, kind: Kind, good: bool) -> Vec<(Control, Decision)> {
     let rows = costs.rows.iter().filter(|row| (row.kind, row.good) == (kind, good));
     rows.map(|row| (row.control, row.fate)).collect()
 }
@@ -27,7 +27,7 @@ fn every_kind_is_measured_in_every_state() {
             assert_eq!(states(&costs, kind, false), bad, "{kind:?}");
         }
         // Only what is refused by 503 brings its ACK.
-        let acked = [(Control::Idle, Fate::Rejected), (Control::Measuring, Fate::Rejected)];
+        let acked = [(Control::Idle, Decision::Rejected), (Control::Measuring, Decision::Rejected)];
         assert_eq!(states(&costs, Kind::AckOfRefusal, true), acked);
         for row in &costs.rows {
             for cost in [&row.cycle, &row.processing] {
@@ -71,10 +71,10 @@ fn what_follows_is_of_the_messages_of_a_call() {
     };
     let mut rows = Vec::new();
     for (kind, us) in Kind::CALL.into_iter().zip([20.0, 5.0, 7.0, 6.0, 12.0, 10.0]) {
-        rows.push(row(kind, false, Fate::Accepted, 1000.0));
-        rows.push(row(kind, true, Fate::Accepted, us));
-        rows.push(row(kind, true, Fate::Dropped, us / 5.0));
-        rows.push(row(kind, true, Fate::Rejected, us / 2.0));
+        rows.push(row(kind, false, Decision::Accepted, 1000.0));
+        rows.push(row(kind, true, Decision::Accepted, us));
+        rows.push(row(kind, true, Decision::Dropped, us / 5.0));
+        rows.push(row(kind, true, Decision::Rejected, us / 2.0));
     }
     let mut costs = Costs {
         machine: Machine::this(),
@@ -86,7 +86,7 @@ fn what_follows_is_of_the_messages_of_a_call() {
         gate: Gate::default(),
     };
     assert!(costs.derived(Row::cycle).is_none(), "there is no ACK of a 503");
-    costs.rows.push(row(Kind::AckOfRefusal, true, Fate::Rejected, 2.0));
+    costs.rows.push(row(Kind::AckOfRefusal, true, Decision::Rejected, 2.0));
     let derived = costs.derived(Row::cycle).unwrap();
     assert_eq!((derived.call_us, derived.refusal_us, derived.drop_us), (60.0, 12.0, 4.0));
     assert_eq!(derived.dropping, Model { accepted_us: 10.0, dropped_us: 2.0 });

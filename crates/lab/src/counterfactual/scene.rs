@@ -59,7 +59,7 @@ impl Scene {
         end: Timestamp,
     ) -> Option<Self> {
         let backends =
-            config.pool.iter().flat_map(|pool| &pool.backends).filter_map(|b| b.location.address());
+            config.pool.iter().flat_map(|pool| &pool.backends).filter_map(|b| b.endpoint.address());
         let calls = observer.calls();
         let proxy: BTreeSet<_> =
             listeners.iter().copied().chain(calls.iter().map(|call| call.local)).collect();

@@ -21,7 +21,7 @@ pub const WINDOW: u32 = 100;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct Parameters {
     /// Pieces of work for each share.
     pub pieces: u32,
     /// Seed of the draws.
@@ -55,17 +55,17 @@ pub struct Pair {
 }
 
 /// Measures both throttles at each share.
-pub fn measure(order: &Order) -> Vec<Row> {
+pub fn measure(parameters: &Parameters) -> Vec<Row> {
     let kinds = [ThrottleKind::Deterministic, ThrottleKind::Random];
     let rows = kinds.iter().flat_map(|kind| FRACTIONS.map(|fraction| (*kind, fraction)));
-    rows.map(|(kind, fraction)| row(order, kind, fraction)).collect()
+    rows.map(|(kind, fraction)| row(parameters, kind, fraction)).collect()
 }
 
-fn row(order: &Order, kind: ThrottleKind, fraction: f64) -> Row {
-    let stream = Seed(order.seed).stream(Purpose::Throttle, 0);
+fn row(parameters: &Parameters, kind: ThrottleKind, fraction: f64) -> Row {
+    let stream = Seed(parameters.seed).stream(Purpose::Throttle, 0);
     let mut throttle = Throttle::new(kind, 1, stream);
     let mut seen = Seen::default();
-    for _ in 0..order.pieces {
+    for _ in 0..parameters.pieces {
         seen.note(throttle.passes(Timestamp::ZERO, Allowance::Fraction(fraction), 0));
     }
     let [deviation, mean, longest] = exact(kind, fraction, seen.runs.len());
@@ -73,7 +73,7 @@ fn row(order: &Order, kind: ThrottleKind, fraction: f64) -> Row {
     Row {
         dropper: kind.name(),
         fraction,
-        admitted: f64::from(seen.admitted) / f64::from(order.pieces.max(1)),
+        admitted: f64::from(seen.admitted) / f64::from(parameters.pieces.max(1)),
         deviation: pair(deviation_of(&seen.windows), deviation),
         run_mean: pair(mean_of(&seen.runs), mean),
         run_longest: pair(f64::from(seen.runs.iter().copied().max().unwrap_or(0)), longest),
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     fn rows() -> Vec<Row> {
-        measure(&Order { pieces: 200_000, seed: 1 })
+        measure(&Parameters { pieces: 200_000, seed: 1 })
     }
 
     #[test]

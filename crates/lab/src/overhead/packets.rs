@@ -29,7 +29,7 @@ const LAWS: [(&str, &str); 3] = [("occupancy", ""), ("aro", ", alpha_targ = 1"),
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct Parameters {
     /// How the server keeps its calls.
     pub mode: Mode,
     /// Pairs of batches for each law and number of messages.
@@ -90,11 +90,11 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(order: &Order, law: Option<Law>, reads_every: u32) -> Result<Self, String> {
+    fn new(parameters: &Parameters, law: Option<Law>, reads_every: u32) -> Result<Self, String> {
         let at = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
         let parties = Parties { server: at(5060), caller: at(5080), backend: at(5070) };
-        let state = State { mode: order.mode, law, reads_every, refuses: None };
-        let script = Script::new(parties, order.calls as usize);
+        let state = State { mode: parameters.mode, law, reads_every, refuses: None };
+        let script = Script::new(parties, parameters.calls as usize);
         Ok(Self { server: Alone::new(&state, parties)?, script })
     }
 
@@ -114,25 +114,28 @@ impl Bench {
 ///
 /// # Errors
 /// When a server does not pass the calls.
-pub fn measure(order: &Order) -> Result<Vec<Row>, String> {
+pub fn measure(parameters: &Parameters) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
     for reading in Reading::ALL {
         let reads_every = |measure| match reading {
             Reading::AtMeasurement => measure,
             Reading::ByDriver => READ_EVERY,
         };
-        let mut none =
-            Bench::new(order, None, if reading == Reading::ByDriver { READ_EVERY } else { 0 })?;
+        let mut none = Bench::new(
+            parameters,
+            None,
+            if reading == Reading::ByDriver { READ_EVERY } else { 0 },
+        )?;
         let settings = LAWS.iter().flat_map(|law| EVERY.map(|measure| (*law, measure)));
         let settings: Vec<_> = settings.collect();
         let under = settings.iter().map(|&((name, params), measure)| {
             let law = Law { name, measure, params };
-            Bench::new(order, Some(law), reads_every(measure))
+            Bench::new(parameters, Some(law), reads_every(measure))
         });
         let mut under = under.collect::<Result<Vec<_>, String>>()?;
         let mut pairs = vec![Vec::new(); settings.len()];
         // The first pair of each is not counted: nothing is warm.
-        for round in 0..=order.rounds {
+        for round in 0..=parameters.rounds {
             for (bench, pairs) in under.iter_mut().zip(&mut pairs) {
                 // Who goes first has the colder caches.
                 let (without, with) = if round % 2 == 0 {
@@ -162,8 +165,8 @@ mod tests {
 
     #[test]
     fn each_law_is_compared_with_none_in_both_ways() {
-        let order = Order { mode: Mode::Transaction, rounds: 2, calls: 5 };
-        let rows = measure(&order).unwrap();
+        let parameters = Parameters { mode: Mode::Transaction, rounds: 2, calls: 5 };
+        let rows = measure(&parameters).unwrap();
         let settings: Vec<_> = rows.iter().map(|row| (row.reading, row.law, row.measure)).collect();
         let mut expected = Vec::new();
         for reading in Reading::ALL {

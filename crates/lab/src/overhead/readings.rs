@@ -27,7 +27,7 @@ const WINDOWS: [(usize, usize); 6] = [(2, 1), (2, 10), (2, 125), (25, 1), (25, 1
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct Parameters {
     /// Packets.
     pub packets: u32,
     /// Seed of their arrivals.
@@ -86,21 +86,22 @@ struct Moment {
 ///
 /// # Errors
 /// When there is no thread.
-pub fn measure(order: &Order) -> Result<Readings, String> {
-    let order = *order;
-    let thread = thread::Builder::new().name("packets".to_owned()).spawn(move || serve(&order));
+pub fn measure(parameters: &Parameters) -> Result<Readings, String> {
+    let parameters = *parameters;
+    let thread =
+        thread::Builder::new().name("packets".to_owned()).spawn(move || serve(&parameters));
     let moments = thread.map_err(|error| error.to_string())?.join();
     let moments = moments.map_err(|_| "the thread of packets panicked".to_owned())?;
     Ok(of(&moments))
 }
 
-fn serve(order: &Order) -> Vec<Moment> {
-    let mut arrivals = Seed(order.seed).stream(Purpose::Arrivals, 0);
-    let mut moments = Vec::with_capacity(order.packets as usize + 1);
+fn serve(parameters: &Parameters) -> Vec<Moment> {
+    let mut arrivals = Seed(parameters.seed).stream(Purpose::Arrivals, 0);
+    let mut moments = Vec::with_capacity(parameters.packets as usize + 1);
     let (began, from) = (Instant::now(), thread_ns());
     let mut due = Duration::ZERO;
     moments.push(Moment::default());
-    for _ in 0..order.packets {
+    for _ in 0..parameters.packets {
         due += INTERVAL.mul_f64(arrivals.exponential(1.0));
         if let Some(wait) = due.checked_sub(began.elapsed()) {
             thread::sleep(wait);
@@ -222,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_thread_is_occupied_about_as_it_is_to_be() {
-        let of = measure(&Order { packets: 300, seed: 1 }).unwrap();
+        let of = measure(&Parameters { packets: 300, seed: 1 }).unwrap();
         assert_eq!(of.packets, 300);
         // Who else runs can only make it less; by the process of arrivals it may be more.
         assert!(of.occupancy > 0.0 && of.occupancy <= 1.0, "{}", of.occupancy);

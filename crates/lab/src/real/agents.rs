@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_agent::{Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats};
 use tidegate_world::{Counter, Pool, Seed};
 
-use super::seat::{Done, Seat, Socket};
+use super::core_thread::{CoreThread, Done, Socket};
 use super::watched::Watched;
 use crate::timeline::CallersReading;
 
@@ -62,7 +62,7 @@ impl From<&Gauges> for CallersReading {
 
 /// A crowd of callers behind one address of loopback.
 pub struct Callers {
-    thread: Seat<CallerStats>,
+    thread: CoreThread<CallerStats>,
     gauges: Arc<Gauges>,
 }
 
@@ -91,7 +91,7 @@ impl Callers {
             Watched::new(caller, move |caller: &Caller| shown.show(caller.stats()))
         };
         let stats = |watched: Watched<Caller, _>| watched.into_inner().stats().clone();
-        let thread = Seat::start("caller", socket, SLACK, make, stats)?;
+        let thread = CoreThread::start("caller", socket, SLACK, make, stats)?;
         Ok(Self { thread, gauges })
     }
 
@@ -110,7 +110,7 @@ impl Callers {
 }
 
 /// Servers that answer calls, each at an address of its own.
-pub struct Answerers(Vec<Seat<AnswererStats>>);
+pub struct Answerers(Vec<CoreThread<AnswererStats>>);
 
 impl Answerers {
     /// Starts `count` of them. `configure` is given the number of each, from 0, and its address.
@@ -127,14 +127,16 @@ impl Answerers {
             let config = configure(element, socket.local());
             let element = 1 + element as u32;
             let make = move |pool| Answerer::new(config, seed, element, pool);
-            Seat::start("answerer", socket, SLACK, make, |answerer: Answerer| answerer.stats())
+            CoreThread::start("answerer", socket, SLACK, make, |answerer: Answerer| {
+                answerer.stats()
+            })
         };
         (0..count).map(start).collect::<io::Result<_>>().map(Self)
     }
 
     /// Where each is.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.0.iter().map(Seat::local)
+        self.0.iter().map(CoreThread::local)
     }
 
     /// Ends them at once.
@@ -142,6 +144,6 @@ impl Answerers {
     /// # Errors
     /// Those of the sockets, while they were answering.
     pub fn finish(self) -> io::Result<Vec<Done<AnswererStats>>> {
-        self.0.into_iter().map(Seat::finish).collect()
+        self.0.into_iter().map(CoreThread::finish).collect()
     }
 }

@@ -6,8 +6,8 @@ use tidegate_proxy::{Class, Mode};
 use tidegate_sim::Silence;
 
 use super::*;
-use crate::network::{Party, Trouble};
-use crate::point::points;
+use crate::network::{Endpoint, Trouble};
+use crate::run_spec::runs;
 use crate::worlds::Kind;
 
 const RIGHT: &str = r#"
@@ -153,12 +153,12 @@ fn servers_links_and_faults_are_read() {
     assert_eq!(edge.overload.gate.law.entry().name, "ohta");
     assert_eq!((core.share, core.mode, core.under_test), (0.0, Mode::Transaction, true));
     assert_eq!((links[0].from, links[0].to, links[0].link.loss), (None, None, 0.1));
-    assert_eq!((links[1].from, links[1].to), (Some(Party::Node(0)), Some(Party::Node(1))));
+    assert_eq!((links[1].from, links[1].to), (Some(Endpoint::Node(0)), Some(Endpoint::Node(1))));
     assert_eq!(links[1].link.delay.as_micros(), 2500);
     assert_eq!(links[1].link.bandwidth.unwrap().bits_per_s, 1_000_000);
     assert_eq!(faults[0].what, Trouble::Crash { node: 1, silence: Silence::Silent });
     assert_eq!(faults[0].end().as_secs(), 3);
-    assert_eq!(faults[1].what, Trouble::Partition { a: Party::Callers, b: Party::Node(0) });
+    assert_eq!(faults[1].what, Trouble::Partition { a: Endpoint::Callers, b: Endpoint::Node(0) });
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_farm_is_a_balancer_before_so_many_servers() {
     let us = |class: Class| emulate.serve[class as usize].as_micros();
     assert_eq!((us(Class::Invite), us(Class::Bye)), (2666, 1333));
 
-    let swept = points(&scenario, Kind::Sim);
+    let swept = runs(&scenario, Kind::Sim);
     let last = &swept[3];
     let speeds: Vec<f64> = last.conditions.topology.nodes().iter().map(|n| n.speed).collect();
     assert_eq!(speeds, [1.0, 1.0, 0.5, 1.0, 0.5]);

@@ -17,7 +17,7 @@ use tidegate_sim::fault::{Episode, Plan, Shape, Trouble};
 use tidegate_sim::{Bandwidth, Link, NodeId, Resolution};
 use tidegate_world::{Purpose, Seed, Stream, Timestamp};
 
-use super::absence::{Absence, Means};
+use super::out_of_service::{Means, OutOfService};
 use super::world::{Crowd, Names, Place, Proxy, Server, Setting, Streams, World};
 
 /// Calls of a world, over all crowds.
@@ -175,7 +175,7 @@ fn look_after(dice: &mut Dice, world: &mut World) {
             matches!(episode.trouble, Trouble::Crash { node: crashed, .. } if crashed == node)
         });
         let by = dice.one(&[Means::Drain, Means::Disable, Means::Remove, Means::Remove]);
-        world.absences.push(Absence {
+        world.absences.push(OutOfService {
             proxy,
             behind,
             // Calls from before a crash are not counted: they are cut off with who is taken out, and

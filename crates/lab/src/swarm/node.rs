@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_agent::{
     Answerer, AnswererConfig, AnswererStats, Caller, CallerConfig, CallerStats, Load, Routing, Span,
 };
-use tidegate_balance::{Backend, Fleet, State};
+use tidegate_balance::{Backend, BackendRegistry, State};
 use tidegate_emulate::HostSettings;
 use tidegate_proxy::{Class, DropReason, Mode, Queueing, REPLIES, Secret};
 use tidegate_server::ShardCounters;
@@ -21,10 +21,10 @@ use tidegate_sim::check::leases::Balancer;
 use tidegate_transport::{ConnectionCounters, ConnectionLimits, Streams};
 use tidegate_world::{Core, Pool, Purpose, Seed, Timestamp, Transport, delegate};
 
-use super::absence::{Absence, Means};
+use super::attacker::{Hostile, Source, Wiretap};
 use super::configuration;
 use super::exchange::Exchange;
-use super::stranger::{Hostile, Source, Wiretap};
+use super::out_of_service::{Means, OutOfService};
 use super::world::{Place, World, address};
 
 /// Calls that a crowd may have open at once.
@@ -46,7 +46,7 @@ const LANES: usize = 7;
 pub(super) enum Node {
     Caller(Box<Streams<Caller>>, Transport),
     Answerer(Box<Streams<Exchange>>, usize),
-    Stranger(Box<Hostile>),
+    Attacker(Box<Hostile>),
     Proxy(Box<dyn Core>, Box<Instruments>),
 }
 
@@ -54,7 +54,7 @@ pub(super) enum Node {
 pub(super) struct Instruments {
     counters: ShardCounters,
     connections: Arc<ConnectionCounters>,
-    fleet: Fleet,
+    registry: BackendRegistry,
     /// The names of the back ends that it began with.
     backends: Vec<String>,
     limits: Limits,
@@ -105,7 +105,7 @@ impl Node {
                 let exchange = Exchange::new(answerer, Pool::new());
                 Ok(Self::Answerer(Box::new(connected(exchange)), held_max))
             }
-            Place::Stranger(index) => {
+            Place::Attacker(index) => {
                 let stranger = world.strangers[index].clone();
                 let target = address(Place::Proxy(world.layer(0)[stranger.to]));
                 let innocent = match stranger.source {
@@ -116,7 +116,7 @@ impl Node {
                 // By its own number, so that another crowd or server changes nothing for it.
                 let draws = (Seed(world.seed), index as u32);
                 let hostile = Hostile::new(stranger, ends, innocent, wiretap.clone(), draws);
-                Ok(Self::Stranger(Box::new(hostile)))
+                Ok(Self::Attacker(Box::new(hostile)))
             }
             Place::Proxy(index) => {
                 let config = configuration::config(world, index)?;
@@ -131,7 +131,7 @@ impl Node {
                 let instruments = Instruments {
                     counters: assembly.counters()[0].clone(),
                     connections: Arc::default(),
-                    fleet: assembly.fleet().clone(),
+                    registry: assembly.registry().clone(),
                     backends: backends.map(|backend| backend.name().to_owned()).collect(),
                     limits: Limits::of(&config),
                     // Else one that was silent may answer a call that went on to another.
@@ -166,7 +166,7 @@ impl Node {
                 Book::Answerer(AnswererBook { held, held_max: *held_max as u64, ..book })
             }
             Self::Proxy(_, instruments) => Book::Proxy(instruments.book(now)),
-            Self::Stranger(_) => return None,
+            Self::Attacker(_) => return None,
         })
     }
 }
@@ -175,7 +175,7 @@ impl Node {
 pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> {
     Ok(Some(match place {
         Place::Caller(_) => Role::Caller,
-        Place::Stranger(_) => return Ok(None),
+        Place::Attacker(_) => return Ok(None),
         Place::Answerer(index) => {
             Role::Answerer { roomy: world.answerers[index].calls_max.is_none() }
         }
@@ -215,7 +215,7 @@ pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String
     let (this, pool) = (&world.proxies[index], &config.pool[0]);
     let limit = |key: &str| this.limits.get(key).copied();
     let gives_each = pool.mode == Mode::Stateless || pool.tries_max == 1;
-    let is_removed = |absence: &Absence| absence.proxy == index && absence.by == Means::Remove;
+    let is_removed = |absence: &OutOfService| absence.proxy == index && absence.by == Means::Remove;
     let keeps_all = !world.absences.iter().any(is_removed);
     // What waits for its connection is given later than it is counted.
     let at_once = world.transports(index) == [Transport::Udp; 2];
@@ -339,13 +339,13 @@ impl Limits {
 
 impl Instruments {
     fn book(&self, now: Timestamp) -> ProxyBook {
-        let Self { counters, connections, fleet, backends, limits, gives_each } = self;
+        let Self { counters, connections, registry, backends, limits, gives_each } = self;
         let proxy = &counters.proxy;
         let fill = |used: u64, max: usize| Fill { used, max: max as u64 };
         let replied: u64 = REPLIES.iter().map(|&status| proxy.replied(status).get()).sum();
         let banned = proxy.dropped(DropReason::Banned).get();
         let lost_unread = proxy.dropped(DropReason::QueueFull).get();
-        let pools = fleet.pools();
+        let pools = registry.pools();
         let held = |name: &String| {
             // Who is configured no more and holds nothing is there no more.
             let there = pools.iter().flat_map(|pool| pool.backends()).find(|b| b.name() == name);
@@ -398,7 +398,7 @@ impl Core for Node {
     delegate!(match self {
         Self::Caller(core, _) => core,
         Self::Answerer(core, _) => core,
-        Self::Stranger(core) => core,
+        Self::Attacker(core) => core,
         Self::Proxy(core, _) => core,
     });
 }

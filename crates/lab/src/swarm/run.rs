@@ -10,10 +10,10 @@ use tidegate_sim::fault::Plan;
 use tidegate_sim::{Fault, Network, NodeId, StreamSettings, Summary, Trace};
 use tidegate_world::{Cause, Failure, Flow, Seed, Timestamp, Transport};
 
+use super::attacker::{Attack, Wiretap};
+use super::commands::commands;
 use super::configuration::text;
 use super::node::{Node, Wrap, balancer, front, role};
-use super::orders::orders;
-use super::stranger::{Attack, Wiretap};
 use super::world::{Names, Place, Streams, World, address, host};
 
 /// How often tables are looked at while calls are offered, and afterwards.
@@ -137,7 +137,7 @@ struct Run<'a> {
 /// An external input of a proxy.
 enum Told {
     /// A command of an operator.
-    Order(String),
+    Command(String),
     /// A forged ICMP error.
     Failure(Failure),
 }
@@ -215,15 +215,15 @@ impl<'a> Run<'a> {
     fn tell(&mut self, at: Timestamp, proxy: usize, told: Told) {
         self.watch_until(at);
         match told {
-            Told::Order(text) => self.order(proxy, &text),
+            Told::Command(text) => self.command(proxy, &text),
             Told::Failure(failure) => {
                 self.network.fail(self.world.node(Place::Proxy(proxy)), failure);
             }
         }
     }
 
-    fn order(&mut self, proxy: usize, text: &str) {
-        self.network.order(self.world.node(Place::Proxy(proxy)), text.as_bytes());
+    fn command(&mut self, proxy: usize, text: &str) {
+        self.network.command(self.world.node(Place::Proxy(proxy)), text.as_bytes());
     }
 
     /// Who asks others how they are does so for ever; one that is configured so asks no more.
@@ -232,7 +232,7 @@ impl<'a> Run<'a> {
         for index in 0..self.world.proxies.len() {
             if self.world.proxies[index].health.contains_key("probe") {
                 unprobed.proxies[index].health.clear();
-                self.order(index, &text(&unprobed, index));
+                self.command(index, &text(&unprobed, index));
             }
         }
     }
@@ -329,8 +329,8 @@ impl<'a> Run<'a> {
 
 /// All that proxies are told, in the order of time: when, and which one.
 fn told(world: &World) -> Vec<(Timestamp, usize, Told)> {
-    let orders = orders(world).into_iter();
-    let orders = orders.map(|order| (order.at, order.proxy, Told::Order(order.text)));
+    let commands = commands(world).into_iter();
+    let commands = commands.map(|command| (command.at, command.proxy, Told::Command(command.text)));
     let forgers = world.strangers.iter().filter(|stranger| stranger.attack == Attack::Icmp);
     let forged = forgers.flat_map(|stranger| {
         let door = world.layer(0)[stranger.to];
@@ -343,7 +343,7 @@ fn told(world: &World) -> Vec<(Timestamp, usize, Told)> {
             (stranger.due(n), door, Told::Failure(failure))
         })
     });
-    let mut told: Vec<_> = orders.chain(forged).collect();
+    let mut told: Vec<_> = commands.chain(forged).collect();
     told.sort_by_key(|(at, ..)| *at);
     told
 }

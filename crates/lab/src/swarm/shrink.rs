@@ -4,8 +4,8 @@
 //! (faults, crowds, proxies, answerers), then numbers (calls by halves), then everything that can
 //! be left at its default. What is left is what the failure needs.
 
+use super::attacker::Source;
 use super::run::Finding;
-use super::stranger::Source;
 use super::world::{Place, World};
 use tidegate_sim::fault::Trouble;
 use tidegate_sim::{Link, NodeId};
@@ -208,7 +208,7 @@ fn without(world: &World, place: Place) -> World {
                 }
             }
         }
-        Place::Stranger(index) => {
+        Place::Attacker(index) => {
             small.strangers.remove(index);
         }
         Place::Answerer(index) => {

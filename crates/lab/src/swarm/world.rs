@@ -10,8 +10,8 @@ use tidegate_sim::fault::{Episode, Trouble};
 use tidegate_sim::{Link, NodeId, Resolution};
 use tidegate_world::Transport;
 
-use super::absence::Absence;
-use super::stranger::{Attack, Source, Stranger};
+use super::attacker::{Attack, Attacker, Source};
+use super::out_of_service::OutOfService;
 
 /// Everything that decides a run. Nodes are numbered in this order: crowds, proxies from the outer
 /// layer to the inner one, answerers, strangers.
@@ -33,7 +33,7 @@ pub struct World {
     pub answerers: Vec<Server>,
     /// Hostile strangers.
     #[serde(rename = "stranger", default, skip_serializing_if = "Vec::is_empty")]
-    pub strangers: Vec<Stranger>,
+    pub strangers: Vec<Attacker>,
     /// Where messages travel on streams; without it they are datagrams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<Streams>,
@@ -42,7 +42,7 @@ pub struct World {
     pub names: Option<Names>,
     /// Whom operators take out of service, and when.
     #[serde(rename = "absence", default, skip_serializing_if = "Vec::is_empty")]
-    pub absences: Vec<Absence>,
+    pub absences: Vec<OutOfService>,
     /// What goes wrong, in the order of time.
     #[serde(rename = "fault", default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Episode>,
@@ -177,7 +177,7 @@ pub enum Place {
     /// An answerer.
     Answerer(usize),
     /// A stranger.
-    Stranger(usize),
+    Attacker(usize),
 }
 
 impl fmt::Display for Setting {
@@ -214,7 +214,7 @@ impl World {
             _ if index < callers => Some(Place::Caller(index)),
             _ if index < callers + proxies => Some(Place::Proxy(index - callers)),
             _ if index < parties => Some(Place::Answerer(index - callers - proxies)),
-            _ if index < self.nodes() => Some(Place::Stranger(index - parties)),
+            _ if index < self.nodes() => Some(Place::Attacker(index - parties)),
             _ => None,
         }
     }
@@ -226,7 +226,7 @@ impl World {
             Place::Caller(index) => index,
             Place::Proxy(index) => callers + index,
             Place::Answerer(index) => callers + proxies + index,
-            Place::Stranger(index) => self.parties() + index,
+            Place::Attacker(index) => self.parties() + index,
         })
     }
 
@@ -318,8 +318,8 @@ impl World {
     }
 
     /// Whether there is somebody whom the proxy can lack; a day is the longest time.
-    pub(super) fn can_lack(&self, absence: &Absence) -> bool {
-        let Absence { proxy, behind, begins_ms, lasts_ms, .. } = *absence;
+    pub(super) fn can_lack(&self, absence: &OutOfService) -> bool {
+        let OutOfService { proxy, behind, begins_ms, lasts_ms, .. } = *absence;
         let is_there = proxy < self.proxies.len() && behind < self.behind(proxy).len();
         is_there && begins_ms.max(lasts_ms) <= 86_400_000
     }
@@ -340,7 +340,7 @@ impl World {
         only_noise && !self.strangers.is_empty() && self.proxies.iter().all(is_bearable)
     }
 
-    fn can_have_stranger(&self, stranger: &Stranger) -> bool {
+    fn can_have_stranger(&self, stranger: &Attacker) -> bool {
         let has_crowd = |source| match source {
             Source::Crowd(index) => index < self.callers.len(),
             Source::Own | Source::Nobody => true,
@@ -392,7 +392,7 @@ pub fn host(place: Place) -> String {
         Place::Caller(index) => format!("crowd-{index}.example"),
         Place::Proxy(index) => format!("proxy-{index}.example"),
         Place::Answerer(index) => format!("answerer-{index}.example"),
-        Place::Stranger(index) => format!("stranger-{index}.example"),
+        Place::Attacker(index) => format!("stranger-{index}.example"),
     }
 }
 
@@ -402,7 +402,7 @@ pub fn address(place: Place) -> SocketAddr {
         Place::Caller(index) => (0, index),
         Place::Proxy(index) => (1, index),
         Place::Answerer(index) => (2, index),
-        Place::Stranger(index) => (3, index),
+        Place::Attacker(index) => (3, index),
     };
     SocketAddr::from((Ipv4Addr::new(10, 0, net, host as u8 + 1), 5060))
 }

@@ -1,22 +1,22 @@
 //! The way of a search, drawn.
 
-use super::{Objective, Order, Step};
+use super::{Objective, Parameters, Step};
 use crate::figure::{Axis, Figure, Line, Panel, Point, Scale, Stroke};
 
 /// The parameters over the steps, as multiples of what they were at the start; and what came of
 /// each step.
-pub fn picture(order: &Order, path: &[Step]) -> Figure {
-    let law = order.start.entry().name;
-    let names: Vec<&str> = order.sought.iter().map(|param| param.name).collect();
+pub fn picture(parameters: &Parameters, path: &[Step]) -> Figure {
+    let law = parameters.start.entry().name;
+    let names: Vec<&str> = parameters.sought.iter().map(|param| param.name).collect();
     Figure {
-        title: format!("Tuning {law} for {}", word(order.objective)),
+        title: format!("Tuning {law} for {}", word(parameters.objective)),
         note: format!(
             "Extremum seeking of {} over {} steps · {}",
             names.join(", "),
             path.len(),
-            order.scenario.title
+            parameters.scenario.title
         ),
-        panels: vec![parameters(order, path), values(order.objective, path)],
+        panels: vec![multiples(parameters, path), values(parameters.objective, path)],
     }
 }
 
@@ -38,19 +38,19 @@ fn steps(path: &[Step]) -> Axis {
     }
 }
 
-fn parameters(order: &Order, path: &[Step]) -> Panel {
+fn multiples(parameters: &Parameters, path: &[Step]) -> Panel {
     let line = |(index, param): (usize, &&tidegate_control::registry::Param)| Line {
         name: param.name.to_owned(),
         stroke: Stroke::Measured,
         points: (1..)
             .zip(path)
             .map(|(number, step)| {
-                let multiple = step.estimate[index] / order.start.of(param);
+                let multiple = step.estimate[index] / parameters.start.of(param);
                 Point::exact(f64::from(number), multiple)
             })
             .collect(),
     };
-    let lines: Vec<Line> = order.sought.iter().enumerate().map(line).collect();
+    let lines: Vec<Line> = parameters.sought.iter().enumerate().map(line).collect();
     let all = || lines.iter().flat_map(|line| &line.points).map(|point| point.max);
     let least = all().fold(1.0, f64::min).log2().floor().min(-1.0) as i32;
     let most = all().fold(1.0, f64::max).log2().ceil().max(1.0) as i32;

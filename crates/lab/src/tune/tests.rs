@@ -20,17 +20,17 @@ impl World for Hill {
         Kind::Sim
     }
 
-    fn run(&self, point: &Point, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
+    fn run(&self, run: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
         let value = |name: &str| {
-            let law = point.variant.overload.gate.law;
+            let law = run.variant.overload.gate.law;
             law.each().find(|(param, _)| param.name == name).unwrap().1
         };
-        assert_eq!(point.variant.decide(), "service", "of the variant with the law");
-        self.0.lock().unwrap().push((point.seed, value("k_pc")));
+        assert_eq!(run.variant.decide(), "service", "of the variant with the law");
+        self.0.lock().unwrap().push((run.seed, value("k_pc")));
         let far = (value("k_pc") / 20.0).ln().powi(2) + (value("k_ic") / 1.0).ln().powi(2);
         let goodput = 0.9 * (-far / 8.0).exp();
-        let offered = point.rate_cps() * 100.0;
-        let kept = goodput * point.bound(point.conditions.load) * 100.0 * point.capacity_cps();
+        let offered = run.rate_cps() * 100.0;
+        let kept = goodput * run.bound(run.conditions.load) * 100.0 * run.capacity_cps();
         Ok(Outcome {
             offered: offered as u64,
             good: kept as u64,
@@ -46,10 +46,10 @@ impl Watcher for Silent {
     fn step(&self, _: u32, _: &Step) {}
 }
 
-fn order(steps: u32) -> Order {
+fn parameters(steps: u32) -> Parameters {
     let start = registry::find("pi").unwrap().defaults();
     let named = ["k_pc", "k_ic"];
-    Order {
+    Parameters {
         scenario: Scenario::parse(Path::new("s"), SCENARIO.as_bytes()).unwrap(),
         start,
         sought: start.each().map(|(p, _)| p).filter(|p| named.contains(&p.name)).collect(),
@@ -59,18 +59,18 @@ fn order(steps: u32) -> Order {
     }
 }
 
-fn tuned(order: &Order, world: &Hill) -> Result<Tuned, String> {
+fn tuned(parameters: &Parameters, world: &Hill) -> Result<Tuned, String> {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), &Programs::running().unwrap()).unwrap();
     let cancelled = AtomicBool::new(false);
-    tune(order, &Bench { world, store: &store, jobs: 2, cancelled: &cancelled }, &Silent)
+    tune(parameters, &Bench { world, store: &store, jobs: 2, cancelled: &cancelled }, &Silent)
 }
 
 #[test]
 fn the_top_is_found_and_judged_by_other_seeds() {
-    let (order, world) = (order(300), Hill::default());
-    let tuned = tuned(&order, &world).unwrap();
-    let found: Vec<f64> = order.sought.iter().map(|param| tuned.found.of(param)).collect();
+    let (parameters, world) = (parameters(300), Hill::default());
+    let tuned = tuned(&parameters, &world).unwrap();
+    let found: Vec<f64> = parameters.sought.iter().map(|param| tuned.found.of(param)).collect();
     assert!((14.0..28.0).contains(&found[0]) && (0.7..1.5).contains(&found[1]), "{found:?}");
     assert!(tuned.before.median < 0.65, "{:?}", tuned.before);
     assert!(tuned.after.median > 0.87, "{:?}", tuned.after);
@@ -82,37 +82,37 @@ fn the_top_is_found_and_judged_by_other_seeds() {
 
 #[test]
 fn parameters_stay_within_their_bounds() {
-    let mut order = order(1);
-    order.settings.amplitude = 50.0;
-    let tuned = tuned(&order, &Hill::default()).unwrap();
-    let most: Vec<f64> = order.sought.iter().map(|param| param.max).collect();
+    let mut parameters = parameters(1);
+    parameters.settings.amplitude = 50.0;
+    let tuned = tuned(&parameters, &Hill::default()).unwrap();
+    let most: Vec<f64> = parameters.sought.iter().map(|param| param.max).collect();
     assert_eq!(tuned.path[0].tried, most);
 }
 
 #[test]
 fn numbers_above_zero_are_sought_unless_others_are_named() {
     let start = registry::find("pi").unwrap().defaults();
-    let names: Vec<&str> = Order::tunable(&start).iter().map(|param| param.name).collect();
+    let names: Vec<&str> = Parameters::tunable(&start).iter().map(|param| param.name).collect();
     assert!(names.contains(&"k_pq") && names.contains(&"c_t"), "{names:?}");
     assert!(!names.contains(&"t_q") && !names.contains(&"adaptive"), "{names:?}");
 }
 
 #[test]
 fn delay_counts_in_deadlines_and_silence_most() {
-    let scenario = order(1).scenario;
-    let point = points(&scenario, Kind::Sim).remove(0);
+    let scenario = parameters(1).scenario;
+    let run = runs(&scenario, Kind::Sim).remove(0);
     let mut outcome = Outcome::default();
-    assert_eq!(Objective::Delay.of(&point, &outcome), 10.0);
-    let p99_ms = point.conditions.deadline_ms / 2.0;
+    assert_eq!(Objective::Delay.of(&run, &outcome), 10.0);
+    let p99_ms = run.conditions.deadline_ms / 2.0;
     outcome.set_up_delay = Some(crate::outcome::Quantiles { p99_ms, ..Default::default() });
-    assert_eq!(Objective::Delay.of(&point, &outcome), 0.5);
+    assert_eq!(Objective::Delay.of(&run, &outcome), 0.5);
 }
 
 #[test]
 fn the_picture_has_a_line_for_each_parameter() {
-    let order = order(12);
-    let tuned = tuned(&order, &Hill::default()).unwrap();
-    let figure = picture(&order, &tuned.path);
+    let parameters = parameters(12);
+    let tuned = tuned(&parameters, &Hill::default()).unwrap();
+    let figure = picture(&parameters, &tuned.path);
     let names: Vec<&str> = figure.panels[0].lines.iter().map(|line| &*line.name).collect();
     assert_eq!(names, ["k_pc", "k_ic"]);
     assert_eq!(figure.panels[1].lines[0].points.len(), 12);

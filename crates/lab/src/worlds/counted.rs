@@ -7,8 +7,8 @@ use tidegate_agent::{AnswererStats, CallerStats, Delays, Measured};
 
 use super::agents;
 use crate::outcome::{CallersOutcome, Outcome, Quantiles};
-use crate::point::Point;
 use crate::recovery::{overload_ends, recovery};
+use crate::run_spec::RunSpec;
 use crate::timeline::{CallersReading, Timeline};
 use crate::topology::Topology;
 
@@ -23,10 +23,10 @@ pub(super) fn configuration_name(topology: &Topology, place: usize) -> String {
     }
 }
 
-/// What the agents of a run of `point` say, those at each entry and all answerers together. What
+/// What the agents of a run of `run` say, those at each entry and all answerers together. What
 /// servers say is not in it.
 pub(super) fn outcome(
-    point: &Point,
+    run: &RunSpec,
     callers: &[CallerStats],
     answerers: &AnswererStats,
     timeline: &Timeline,
@@ -36,7 +36,7 @@ pub(super) fn outcome(
         all
     });
     let measured: &Measured = &all.measured;
-    let topology = &point.conditions.topology;
+    let topology = &run.conditions.topology;
     let crowd = |((place, _), stats): ((usize, f64), &CallerStats)| CallersOutcome {
         to: topology.nodes()[place].name.clone(),
         stats: value(stats),
@@ -48,12 +48,12 @@ pub(super) fn outcome(
         good: measured.set_up_in_time,
         refused: measured.refused,
         repeated_invites: measured.repeated_invites,
-        measured_s: point.measured.as_secs_f64(),
+        measured_s: run.measured.as_secs_f64(),
         set_up_delay: quantiles(&measured.set_up_delay),
         requests: measured.requests(),
         requests_handled: measured.requests_handled(),
         bye_delay: quantiles(&measured.bye_delay),
-        recovery_s: recovered_after_s(point, timeline),
+        recovery_s: recovered_after_s(run, timeline),
         callers: topology.entries().zip(callers).map(crowd).collect(),
         answerers: value(answerers),
         ..Outcome::default()
@@ -83,9 +83,9 @@ pub(super) fn reading(stats: &CallerStats) -> CallersReading {
     }
 }
 
-fn recovered_after_s(point: &Point, timeline: &Timeline) -> Option<f64> {
-    let capacity_cps = point.capacity_cps();
-    let end = overload_ends(&agents::load(point, 1.0), capacity_cps)?;
+fn recovered_after_s(run: &RunSpec, timeline: &Timeline) -> Option<f64> {
+    let capacity_cps = run.capacity_cps();
+    let end = overload_ends(&agents::load(run, 1.0), capacity_cps)?;
     let time = recovery(&timeline.offered(), &timeline.in_time(), capacity_cps, end)?;
     Some(time.as_secs_f64())
 }

@@ -17,8 +17,8 @@ use tidegate_world::Seed;
 use super::{Kind, World, agents, counted};
 use crate::network::Trouble;
 use crate::outcome::{Generator, Outcome};
-use crate::point::Point;
 use crate::real::{Answerers, Callers, Done};
+use crate::run_spec::RunSpec;
 use crate::scenario::Goodput;
 use crate::timeline::Timeline;
 use server::{Servers, Step};
@@ -44,21 +44,21 @@ impl World for Loopback {
         Kind::Real
     }
 
-    fn run(&self, point: &Point, folder: &Path, cancelled: &AtomicBool) -> Result<Outcome, String> {
-        check(point)?;
+    fn run(&self, run: &RunSpec, folder: &Path, cancelled: &AtomicBool) -> Result<Outcome, String> {
+        check(run)?;
         let generator = |error: io::Error| format!("the generator: {error}");
-        let seed = Seed(point.seed);
-        let count = point.conditions.answerers as usize;
-        let answerer = |index, at| agents::answerer(point, index, at);
+        let seed = Seed(run.seed);
+        let count = run.conditions.answerers as usize;
+        let answerer = |index, at| agents::answerer(run, index, at);
         let answerers = Answerers::start(count, answerer, seed).map_err(generator)?;
         let addresses: Vec<_> = answerers.addresses().collect();
 
-        let topology = &point.conditions.topology;
-        let mut servers = Servers::start(&self.program, folder, point, &addresses)?;
+        let topology = &run.conditions.topology;
+        let mut servers = Servers::start(&self.program, folder, run, &addresses)?;
         let entries: Vec<(usize, f64)> = topology.entries().collect();
         let entered: Vec<_> = entries.iter().map(|&(place, _)| servers.address(place)).collect();
         let callers = entries.iter().enumerate().map(|(index, &(_, share))| {
-            let configure = |local| agents::caller(point, share, local, &entered, index);
+            let configure = |local| agents::caller(run, share, local, &entered, index);
             Callers::start(configure, seed, agents::caller_element(index)).map_err(generator)
         });
         let callers = callers.collect::<Result<Vec<_>, _>>()?;
@@ -67,7 +67,7 @@ impl World for Loopback {
         let entered = entries.iter().map(|&(place, _)| names[place]);
         let mut timeline = Timeline::new(names.iter().copied(), entered);
         let began = Instant::now();
-        for (at, step) in agenda(point) {
+        for (at, step) in agenda(run) {
             wait(began + at, cancelled)?;
             // What is read late is told by its true time.
             let at = began.elapsed();
@@ -95,14 +95,14 @@ impl World for Loopback {
             generator: used(&calls, &answers),
             tidegate_cpu_s: cpu.as_secs_f64(),
             nodes,
-            ..counted::outcome(point, &stats, &answered, &timeline)
+            ..counted::outcome(run, &stats, &answered, &timeline)
         })
     }
 }
 
-/// Whether real sockets can show what `point` asks for.
-fn check(point: &Point) -> Result<(), String> {
-    let conditions = &point.conditions;
+/// Whether real sockets can show what `run` asks for.
+fn check(run: &RunSpec) -> Result<(), String> {
+    let conditions = &run.conditions;
     let only = |what: &str| Err(format!("{what} is for simulated time only: `--world sim`"));
     if conditions.links.iter().any(|way| way.link != Link::default()) {
         return only("a `[[link]]`");
@@ -111,28 +111,28 @@ fn check(point: &Point) -> Result<(), String> {
         return only("`goodput = \"acknowledged\"`");
     }
     let can = |what| matches!(what, Trouble::Crash { .. } | Trouble::Stall { .. });
-    if point.faults().iter().any(|fault| !can(fault.what)) {
+    if run.faults().iter().any(|fault| !can(fault.what)) {
         return only("a `[[fault]]` of the network or of the resolver");
     }
     Ok(())
 }
 
 /// When to do what, in order; `None`: look at everybody.
-fn agenda(point: &Point) -> Vec<(Duration, Option<Step>)> {
-    let (every, end) = (point.sample(), agents::lasts(point));
+fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
+    let (every, end) = (run.sample(), agents::lasts(run));
     let looks = (1..).map(|count| every * count).take_while(|&at| at < end).chain([end]);
-    let mut acts: Vec<_> = looks.map(|at| (at, None)).collect();
-    for fault in point.faults() {
+    let mut actions: Vec<_> = looks.map(|at| (at, None)).collect();
+    for fault in run.faults() {
         let (wrong, right) = match fault.what {
             Trouble::Crash { node, .. } => (Step::Kill(node), Step::Start(node)),
             Trouble::Stall { node } => (Step::Stop(node), Step::Continue(node)),
             Trouble::Partition { .. } | Trouble::Link(_) | Trouble::Resolver(_) => continue,
         };
-        acts.extend([(fault.at, Some(wrong)), (fault.end(), Some(right))]);
+        actions.extend([(fault.at, Some(wrong)), (fault.end(), Some(right))]);
     }
-    acts.retain(|(at, _)| *at <= end);
-    acts.sort_by_key(|(at, _)| *at);
-    acts
+    actions.retain(|(at, _)| *at <= end);
+    actions.sort_by_key(|(at, _)| *at);
+    actions
 }
 
 /// How the generator did.

@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::{Kind, World};
 use crate::outcome::Outcome;
-use crate::point::Point;
+use crate::run_spec::RunSpec;
 use stage::Stage;
 
 /// Simulated time.
@@ -63,9 +63,9 @@ impl World for Simulated {
         Kind::Sim
     }
 
-    fn run(&self, point: &Point, folder: &Path, cancelled: &AtomicBool) -> Result<Outcome, String> {
+    fn run(&self, run: &RunSpec, folder: &Path, cancelled: &AtomicBool) -> Result<Outcome, String> {
         let began = thread_cpu();
-        let mut stage = Stage::new(point, folder)?;
+        let mut stage = Stage::new(run, folder)?;
         stage.play(cancelled)?;
         self.deliveries.fetch_add(stage.deliveries(), SeqCst);
         let outcome = stage.finish(folder)?;

@@ -6,14 +6,14 @@ use tidegate_sip::{Malformed, Method, Outline, Scan, ScanStart, glance, scan};
 use tidegate_world::{Received, Timestamp};
 
 use super::view::View;
-use super::waiting::Lane;
+use super::waiting::QueueClass;
 use crate::message::class::Class;
 use crate::rejection::DropReason;
 
 /// What was read of a message.
 pub(crate) struct Reading {
     pub(crate) class: Class,
-    pub(crate) lane: Lane,
+    pub(crate) queue_class: QueueClass,
     /// Which new work it asks for; `None` if it belongs to work that was begun.
     pub(crate) bucket: Option<Bucket>,
     /// What its repetitions have in common with it, if it is new work.
@@ -25,12 +25,12 @@ pub(crate) struct Reading {
 }
 
 /// Why a message was not read.
-pub(crate) enum Unread {
+pub(crate) enum Unclassified {
     Dropped(Option<Class>, DropReason),
     Malformed(Malformed),
 }
 
-impl From<Malformed> for Unread {
+impl From<Malformed> for Unclassified {
     fn from(malformed: Malformed) -> Self {
         match malformed {
             Malformed::Keepalive => Self::Dropped(None, DropReason::Keepalive),
@@ -59,12 +59,12 @@ pub(crate) fn read<'a>(
     view: View<'_>,
     wanted: Wanted,
     outline: &mut Option<Outline<'a>>,
-) -> Result<Reading, Unread> {
+) -> Result<Reading, Unclassified> {
     let start = glance(&received.bytes)?;
     let by_start = Class::of_start(&start);
-    let reading = |class, lane| Reading {
+    let reading = |class, queue_class| Reading {
         class,
-        lane,
+        queue_class,
         bucket: None,
         fingerprint: None,
         cancels: None,
@@ -72,14 +72,14 @@ pub(crate) fn read<'a>(
     };
     match by_start {
         Some(class @ (Class::Final | Class::Provisional | Class::Bye)) => {
-            return Ok(reading(class, Lane::of(class)));
+            return Ok(reading(class, QueueClass::of(class)));
         }
         Some(Class::Ack) if view.is_ack_of_reply(&received.bytes) => {
-            return Err(Unread::Dropped(Some(Class::Ack), DropReason::OwnAck));
+            return Err(Unclassified::Dropped(Some(Class::Ack), DropReason::OwnAck));
         }
         // Nothing answers an ACK, and no law refuses one: whether it is well-formed shows where it is
         // parsed.
-        Some(class @ Class::Ack) => return Ok(reading(class, Lane::of(class))),
+        Some(class @ Class::Ack) => return Ok(reading(class, QueueClass::of(class))),
         _ => {}
     }
     // One pass finds what it takes to refuse an INVITE as well, for half as much again.
@@ -101,21 +101,21 @@ pub(crate) fn read<'a>(
         // RFC 3261 §9.1: it has Call-ID, topmost Via and the number in CSeq of its INVITE.
         Class::Cancel if !view.has_served(&scan) => {
             let cancels = Some(view.fingerprint(&scan, &received.bytes));
-            Ok(Reading { cancels, ..reading(class, Lane::of(class)) })
+            Ok(Reading { cancels, ..reading(class, QueueClass::of(class)) })
         }
         // Without a To-tag it repeats what began a call of ours.
         Class::InDialog if wanted.reinvites && is_invite && scan.to_tag.is_some() => {
             let (bucket, fingerprint) =
                 (Some(Bucket::Session), Some(view.fingerprint(&scan, &received.bytes)));
-            Ok(Reading { bucket, fingerprint, ..reading(class, Lane::of(class)) })
+            Ok(Reading { bucket, fingerprint, ..reading(class, QueueClass::of(class)) })
         }
         _ if class.is_new_work() => {
             let (bucket, fingerprint) =
                 (class.bucket(), Some(view.fingerprint(&scan, &received.bytes)));
             let begins_call = is_invite && scan.to_tag.is_none();
-            let read = reading(class, Lane::of(class));
+            let read = reading(class, QueueClass::of(class));
             Ok(Reading { bucket, fingerprint, begins_call, ..read })
         }
-        _ => Ok(reading(class, Lane::of(class))),
+        _ => Ok(reading(class, QueueClass::of(class))),
     }
 }

@@ -39,10 +39,10 @@ pub(crate) struct Admitted {
 }
 
 /// A message's fate.
-pub(crate) struct Judged {
+pub(crate) struct Decided {
     /// Its class, if that is known.
     pub(crate) class: Option<Class>,
     /// It was read now, and not before.
     pub(crate) read: bool,
-    pub(crate) fate: Decision,
+    pub(crate) decision: Decision,
 }

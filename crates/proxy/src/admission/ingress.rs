@@ -15,34 +15,34 @@ use std::time::Duration;
 use tidegate_control::{Backlog, Ban, Bucket, Decide, Gate, Reason, Release, Ticket, Values};
 use tidegate_world::{Flow, Load, Received, Stream, Timestamp, Transmit};
 
-use super::decision::{Admitted, Decision, Judged};
+use super::decision::{Admitted, Decided, Decision};
+use super::early_verification::{EarlyVerification, Spare};
 use super::invites::Cancelled;
 use super::large::{LargeBuffers, bytes_of};
-use super::queue::Lanes;
-use super::reject::{Disposing, Refused};
-use super::sifting::{Sifting, Spare};
+use super::queue::ClassQueues;
+use super::reject::{Refused, ShedPolicy};
 use super::source_policy::SourcePolicy;
 use super::view::View;
-use super::waiting::{Lane, Waiting};
+use super::waiting::{QueueClass, Waiting};
 use crate::message::class::Class;
 use crate::observe::sampler::Trace;
 use crate::rejection::DropReason;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::{Overload, Queueing};
 use crate::snapshot::Snapshot;
-use crate::step::Shown;
+use crate::step::SourceEvidence;
 
 /// What waits, and the gate before it.
 pub(crate) struct Ingress {
     gate: Gate,
     queueing: Queueing,
-    disposing: Disposing,
+    shed_policy: ShedPolicy,
     reinvites: bool,
     watchman: SourcePolicy,
-    sifting: Sifting,
+    early_verification: EarlyVerification,
     spare: Spare,
     trace: Trace,
-    lanes: Lanes,
+    queues: ClassQueues,
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
     large: LargeBuffers,
@@ -52,7 +52,7 @@ pub(crate) struct Ingress {
 
 /// A message in the one queue of all.
 enum Unsorted {
-    Unread(Received),
+    Unclassified(Received),
     Read(Waiting),
 }
 
@@ -68,18 +68,18 @@ impl Ingress {
         watchman: SourcePolicy,
         mut trace: Trace,
     ) -> Self {
-        let disposing = Disposing::new(overload, waits);
-        trace.status = disposing.answers().then_some(503);
+        let shed_policy = ShedPolicy::new(overload, waits);
+        trace.status = shed_policy.answers().then_some(503);
         Self {
             gate: gate.with_room(queue_max),
             queueing: overload.queueing,
-            disposing,
+            shed_policy,
             reinvites: overload.reinvites,
             watchman,
-            sifting: Sifting::default(),
+            early_verification: EarlyVerification::default(),
             spare: Spare::default(),
             trace,
-            lanes: Lanes::new(queue_max),
+            queues: ClassQueues::new(queue_max),
             fifo: VecDeque::new(),
             fifo_max: queue_max,
             large: LargeBuffers::new(queue_bytes_max),
@@ -103,7 +103,7 @@ impl Ingress {
 
     /// Messages that wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.lanes.waiting() + self.fifo.len()
+        self.queues.waiting() + self.fifo.len()
     }
 
     /// Puts another law in force, and in the shadow of that.
@@ -128,7 +128,7 @@ impl Ingress {
     /// It has taken so long, if that is known, to serve a message that nothing proves.
     pub(crate) fn on_stray_served(&mut self, now: Timestamp, cost: Option<Duration>) {
         let cost = self.spare.add(cost);
-        self.sifting.on_served(now, cost);
+        self.early_verification.on_served(now, cost);
     }
 
     /// Heeds what the service of a message has shown of its sender; of one that `is_unverified` it
@@ -137,15 +137,15 @@ impl Ingress {
         &mut self,
         now: Timestamp,
         flow: &Flow,
-        shown: Shown,
+        shown: SourceEvidence,
         is_unverified: bool,
         view: View<'_>,
     ) {
         match shown {
-            Shown::Nothing => {}
-            Shown::Receives => self.watchman.prove(now, flow.remote.ip()),
-            Shown::Stray if is_unverified => {}
-            Shown::Stray => {
+            SourceEvidence::Nothing => {}
+            SourceEvidence::Receives => self.watchman.prove(now, flow.remote.ip()),
+            SourceEvidence::Stray if is_unverified => {}
+            SourceEvidence::Stray => {
                 self.on_stray(now, flow, view);
             }
         }
@@ -155,7 +155,7 @@ impl Ingress {
     /// it.
     fn on_stray(&mut self, now: Timestamp, flow: &Flow, view: View<'_>) -> bool {
         view.counters.strays.add(1);
-        self.sifting.on_stray(now);
+        self.early_verification.on_stray(now);
         self.watchman.on_message(now, flow, &view.snapshot.addresses)
     }
 
@@ -191,14 +191,14 @@ impl Ingress {
             self.gate.on_full(now, fingerprint);
         }
         let reason = Reason::PoolFull;
-        self.trace.note_routed(now, received, class, reason, &self.gate, pool);
+        self.trace.record_routed(now, received, class, reason, &self.gate, pool);
         let refused = Refused { received, class, fingerprint, reason: Some(reason) };
-        self.disposing.reply(&refused, None, snapshot)
+        self.shed_policy.reply(&refused, None, snapshot)
     }
 
     /// What waits in the queue that the law controls.
     fn new_sessions(&self) -> usize {
-        let paced = self.lanes.invites();
+        let paced = self.queues.invites();
         match (self.queueing, self.gate.control().queue.release) {
             (Queueing::Fifo, Release::Open) => paced + self.fifo.len(),
             _ => paced,
@@ -207,35 +207,35 @@ impl Ingress {
 
     /// Messages that wait, by what is known of them.
     fn backlog(&self) -> Backlog {
-        let sessions = self.lanes.invites();
+        let sessions = self.queues.invites();
         // What nothing is known of has nobody wait.
-        let others = self.lanes.waiting() - sessions - self.lanes.unverified();
+        let others = self.queues.waiting() - sessions - self.queues.unverified();
         Backlog { sessions, others, unread: self.fifo.len() }
     }
 
     /// A message has arrived: it is queued, or something else is to be done with it.
-    pub(crate) fn offer(&mut self, now: Timestamp, received: Received, view: View<'_>) -> Judged {
+    pub(crate) fn offer(&mut self, now: Timestamp, received: Received, view: View<'_>) -> Decided {
         self.gate.on_backlog(self.backlog());
         if let Some(ban) = self.watchman.ban_of(now, &received.flow, &view.snapshot.addresses)
             && !(may_go_on(&ban, &received) && view.verifies(now, &received))
         {
             self.watchman.on_banned(now, &received.flow, &view.snapshot.addresses, &ban);
-            let fate = Decision::Drop(DropReason::Banned);
-            return Judged { class: None, read: false, fate };
+            let decision = Decision::Drop(DropReason::Banned);
+            return Decided { class: None, read: false, decision };
         }
         self.gate.on_arrival(now, self.new_sessions());
         let lag = now.since(received.arrived);
         let large = bytes_of(&received);
-        let judged = match (self.queueing, self.gate.decide()) {
+        let decided = match (self.queueing, self.gate.decide()) {
             (Queueing::Fifo, Decide::Service) => {
                 let has_room = self.large.has_room(&received, true);
-                let fate = if self.fifo.len() < self.fifo_max && has_room {
-                    self.fifo.push_back(Unsorted::Unread(received));
+                let decision = if self.fifo.len() < self.fifo_max && has_room {
+                    self.fifo.push_back(Unsorted::Unclassified(received));
                     Decision::Queued
                 } else {
                     Decision::Drop(DropReason::QueueFull)
                 };
-                Judged { class: None, read: false, fate }
+                Decided { class: None, read: false, decision }
             }
             (Queueing::Fifo, Decide::Arrival) => {
                 let push = |ingress: &mut Self, waiting| {
@@ -248,24 +248,24 @@ impl Ingress {
                 self.admit(now, received, view, Self::fifo_has_room, push)
             }
             (Queueing::Class, _) => {
-                let room = |ingress: &Self, lane| ingress.lanes.has_room(lane);
-                self.admit(now, received, view, room, Self::push_to_lane)
+                let room = |ingress: &Self, queue_class| ingress.queues.has_room(queue_class);
+                self.admit(now, received, view, room, Self::push_to_queue)
             }
         };
-        if judged.class == Some(Class::Invite) {
+        if decided.class == Some(Class::Invite) {
             self.gate.on_lag(lag);
         }
-        if matches!(judged.fate, Decision::Queued) {
+        if matches!(decided.decision, Decision::Queued) {
             self.large.add(large);
         }
-        judged
+        decided
     }
 
     /// Whether the one queue has room for a message, and the lane to which a paced one moves
     /// from there will have.
-    fn fifo_has_room(&self, lane: Lane) -> bool {
-        let is_paced = matches!(lane, Lane::Invites | Lane::Priority);
-        let beside = if is_paced { self.lanes.waiting() } else { 0 };
+    fn fifo_has_room(&self, queue_class: QueueClass) -> bool {
+        let is_paced = matches!(queue_class, QueueClass::Invites | QueueClass::Priority);
+        let beside = if is_paced { self.queues.waiting() } else { 0 };
         self.fifo.len() + beside < self.fifo_max
     }
 
@@ -274,17 +274,17 @@ impl Ingress {
         self.large.has_room(&waiting.received, waiting.ticket.is_some())
     }
 
-    fn push_to_lane(&mut self, waiting: Waiting) -> Decision {
+    fn push_to_queue(&mut self, waiting: Waiting) -> Decision {
         if !self.may_wait(&waiting) {
             return Decision::Drop(DropReason::QueueFull);
         }
         match self.keep_with_invite(waiting) {
-            ControlFlow::Break(fate) => fate,
-            ControlFlow::Continue(waiting) if self.lanes.has_room(waiting.lane) => {
-                self.lanes.push(waiting);
+            ControlFlow::Break(decision) => decision,
+            ControlFlow::Continue(waiting) if self.queues.has_room(waiting.queue_class) => {
+                self.queues.push(waiting);
                 Decision::Queued
             }
-            ControlFlow::Continue(Waiting { lane: Lane::Unverified, .. }) => {
+            ControlFlow::Continue(Waiting { queue_class: QueueClass::Unverified, .. }) => {
                 Decision::Drop(DropReason::Unverified)
             }
             ControlFlow::Continue(_) => Decision::Drop(DropReason::QueueFull),
@@ -294,7 +294,7 @@ impl Ingress {
     /// Has a CANCEL wait with its INVITE, if that waits in its lane; gives back all else.
     fn keep_with_invite(&mut self, waiting: Waiting) -> ControlFlow<Decision, Waiting> {
         let Some(fingerprint) = waiting.cancels else { return ControlFlow::Continue(waiting) };
-        match self.lanes.push_cancel(fingerprint, waiting) {
+        match self.queues.push_cancel(fingerprint, waiting) {
             Cancelled::Waits => ControlFlow::Break(Decision::Queued),
             Cancelled::Repeated => ControlFlow::Break(Decision::Drop(DropReason::Absorbed)),
             Cancelled::Elsewhere(cancel) => ControlFlow::Continue(cancel),
@@ -302,12 +302,12 @@ impl Ingress {
     }
 
     /// The next message whose turn it is; `None` if none is to be served now.
-    pub(crate) fn next(&mut self, now: Timestamp, view: View<'_>) -> Option<Judged> {
+    pub(crate) fn next(&mut self, now: Timestamp, view: View<'_>) -> Option<Decided> {
         let may_release = self.gate.may_release();
         let order = self.gate.control().queue.order;
         let next = match self.queueing {
-            Queueing::Class => self.lanes.next(order, may_release),
-            Queueing::Fifo => self.lanes.next_invite(order, may_release),
+            Queueing::Class => self.queues.next(order, may_release),
+            Queueing::Fifo => self.queues.next_invite(order, may_release),
         };
         match next {
             Some(waiting) => {
@@ -318,59 +318,59 @@ impl Ingress {
         }
     }
 
-    fn next_unsorted(&mut self, now: Timestamp, view: View<'_>) -> Option<Judged> {
+    fn next_unsorted(&mut self, now: Timestamp, view: View<'_>) -> Option<Decided> {
         let (waiting, read) = match self.fifo.pop_front()? {
             Unsorted::Read(waiting) => {
                 self.large.remove(&waiting.received);
                 (waiting, false)
             }
-            Unsorted::Unread(received) => {
+            Unsorted::Unclassified(received) => {
                 self.large.remove(&received);
                 let mut read = None;
-                let room = |ingress: &Self, lane| ingress.lanes.has_room(lane);
-                let judged = self.admit(now, received, view, room, |_, waiting| {
+                let room = |ingress: &Self, queue_class| ingress.queues.has_room(queue_class);
+                let decided = self.admit(now, received, view, room, |_, waiting| {
                     read = Some(waiting);
                     Decision::Queued
                 });
                 match read {
                     Some(waiting) => (waiting, true),
-                    None => return Some(judged),
+                    None => return Some(decided),
                 }
             }
         };
         // A law that paces new sessions has them wait apart from all else, each with its CANCEL.
         let class = Some(waiting.class);
         let paced = self.gate.control().queue.release != Release::Open;
-        if paced && waiting.lane == Lane::Invites {
+        if paced && waiting.queue_class == QueueClass::Invites {
             self.large.add(bytes_of(&waiting.received));
-            self.lanes.push(waiting);
-            return Some(Judged { class, read, fate: Decision::Queued });
+            self.queues.push(waiting);
+            return Some(Decided { class, read, decision: Decision::Queued });
         }
         let large = bytes_of(&waiting.received);
         let waiting = match self.keep_with_invite(waiting) {
             ControlFlow::Continue(waiting) => waiting,
-            ControlFlow::Break(fate) => {
-                self.large.add(if matches!(fate, Decision::Queued) { large } else { 0 });
-                return Some(Judged { class, read, fate });
+            ControlFlow::Break(decision) => {
+                self.large.add(if matches!(decision, Decision::Queued) { large } else { 0 });
+                return Some(Decided { class, read, decision });
             }
         };
-        Some(Judged { read, ..self.take(now, waiting, view) })
+        Some(Decided { read, ..self.take(now, waiting, view) })
     }
 
     /// Serves a message, unless it is judged only now and not admitted.
-    fn take(&mut self, now: Timestamp, waiting: Waiting, view: View<'_>) -> Judged {
-        let Waiting { received, class, ticket, lane, .. } = waiting;
-        if lane == Lane::Unverified {
+    fn take(&mut self, now: Timestamp, waiting: Waiting, view: View<'_>) -> Decided {
+        let Waiting { received, class, ticket, queue_class, .. } = waiting;
+        if queue_class == QueueClass::Unverified {
             let admitted = Admitted { is_unverified: true, ..Admitted::default() };
-            let fate = Decision::Serve(received, admitted);
-            return Judged { class: Some(class), read: false, fate };
+            let decision = Decision::Serve(received, admitted);
+            return Decided { class: Some(class), read: false, decision };
         }
         let sojourn = now.since(received.arrived);
         self.gate.on_backlog(self.backlog());
         self.gate.on_service(now, ticket.is_some(), sojourn, self.new_sessions());
         let fingerprint = ticket.as_ref().and_then(Ticket::fingerprint);
         let has_priority = ticket.as_ref().map(Ticket::bucket) == Some(Bucket::Priority);
-        let fate = match ticket {
+        let decision = match ticket {
             Some(ticket) => match self.gate.on_taken(now, ticket) {
                 None => Decision::Serve(
                     received,
@@ -380,7 +380,7 @@ impl Ingress {
                     let refused =
                         Refused { received: &received, class, fingerprint, reason: Some(reason) };
                     self.trace.note(now, &received, class, reason, &self.gate);
-                    Decision::Refuse(reason, self.disposing.reply(&refused, None, view.snapshot))
+                    Decision::Refuse(reason, self.shed_policy.reply(&refused, None, view.snapshot))
                 }
             },
             None if self.gate.decide() == Decide::Service
@@ -388,11 +388,11 @@ impl Ingress {
             {
                 let refused = Refused { received: &received, class, fingerprint, reason: None };
                 self.trace.note(now, &received, class, ReplyReason::Shed, &self.gate);
-                Decision::Shed(self.disposing.reply(&refused, None, view.snapshot))
+                Decision::Shed(self.shed_policy.reply(&refused, None, view.snapshot))
             }
             None => Decision::Serve(received, Admitted::default()),
         };
-        Judged { class: Some(class), read: false, fate }
+        Decided { class: Some(class), read: false, decision }
     }
 }
 

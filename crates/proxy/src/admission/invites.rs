@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use tidegate_control::{Order, Ticket};
+use tidegate_control::{QueueOrder, Ticket};
 
 use super::waiting::Waiting;
 
@@ -70,7 +70,7 @@ impl Invites {
     }
 
     /// The next message; an INVITE only if one may be released.
-    pub(crate) fn pop(&mut self, order: Order, may_release: bool) -> Option<Waiting> {
+    pub(crate) fn pop(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         if let Some(cancel) = self.due.take() {
             return Some(*cancel);
         }
@@ -78,8 +78,8 @@ impl Invites {
             return None;
         }
         let invite = match order {
-            Order::Fifo => self.queue.pop_front(),
-            Order::Lifo => self.queue.pop_back(),
+            QueueOrder::Fifo => self.queue.pop_front(),
+            QueueOrder::Lifo => self.queue.pop_back(),
         }?;
         if let Some(fingerprint) = fingerprint(&invite)
             && let Entry::Occupied(mut entry) = self.awaited.entry(fingerprint)

@@ -2,15 +2,15 @@
 
 use std::collections::VecDeque;
 
-use tidegate_control::Order;
+use tidegate_control::QueueOrder;
 
 use super::invites::{Cancelled, Invites};
-use super::waiting::{Lane, Waiting};
+use super::waiting::{QueueClass, Waiting};
 
 /// Bounded queues, one for each lane.
-pub(crate) struct Lanes {
+pub(crate) struct ClassQueues {
     /// All but those of INVITEs, which stand apart.
-    queues: [VecDeque<Waiting>; Lane::ALL.len()],
+    queues: [VecDeque<Waiting>; QueueClass::ALL.len()],
     priority: Invites,
     invites: Invites,
     length_max: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Lanes {
 /// Messages that finish work served before one that begins it, while such wait.
 const AHEAD_MAX: usize = 15;
 
-impl Lanes {
+impl ClassQueues {
     /// Lanes of up to `length_max` messages each.
     pub(crate) fn new(length_max: usize) -> Self {
         Self {
@@ -47,12 +47,12 @@ impl Lanes {
 
     /// Messages that wait where nothing proves that they belong to a call.
     pub(crate) fn unverified(&self) -> usize {
-        self.queues[Lane::Unverified as usize].len()
+        self.queues[QueueClass::Unverified as usize].len()
     }
 
     /// Messages that wait in a lane of what finishes work.
-    pub(crate) fn finishing(&self, lane: Lane) -> usize {
-        self.queues[lane as usize].len()
+    pub(crate) fn finishing(&self, queue_class: QueueClass) -> usize {
+        self.queues[queue_class as usize].len()
     }
 
     /// New INVITEs that wait their turn.
@@ -60,22 +60,22 @@ impl Lanes {
         self.invites.len()
     }
 
-    pub(crate) fn has_room(&self, lane: Lane) -> bool {
-        let length = match lane {
-            Lane::Priority => self.priority.len(),
-            Lane::Invites => self.invites.len(),
-            _ => self.queues[lane as usize].len(),
+    pub(crate) fn has_room(&self, queue_class: QueueClass) -> bool {
+        let length = match queue_class {
+            QueueClass::Priority => self.priority.len(),
+            QueueClass::Invites => self.invites.len(),
+            _ => self.queues[queue_class as usize].len(),
         };
         length < self.length_max
     }
 
     /// Puts a message at the end of its lane, which must have room.
     pub(crate) fn push(&mut self, waiting: Waiting) {
-        debug_assert!(self.has_room(waiting.lane), "whoever queues looks first");
-        match waiting.lane {
-            Lane::Priority => self.priority.push(waiting),
-            Lane::Invites => self.invites.push(waiting),
-            lane => self.queues[lane as usize].push_back(waiting),
+        debug_assert!(self.has_room(waiting.queue_class), "whoever queues looks first");
+        match waiting.queue_class {
+            QueueClass::Priority => self.priority.push(waiting),
+            QueueClass::Invites => self.invites.push(waiting),
+            queue_class => self.queues[queue_class as usize].push_back(waiting),
         }
         self.waiting += 1;
     }
@@ -97,8 +97,8 @@ impl Lanes {
 
     /// The next new INVITE, or the CANCEL of the last: those of priority first, the others in this
     /// order and only if one may be released.
-    pub(crate) fn next_invite(&mut self, order: Order, may_release: bool) -> Option<Waiting> {
-        let next = self.priority.pop(Order::Fifo, true);
+    pub(crate) fn next_invite(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
+        let next = self.priority.pop(QueueOrder::Fifo, true);
         let next = next.or_else(|| self.invites.pop(order, may_release))?;
         self.waiting -= 1;
         Some(next)
@@ -106,7 +106,7 @@ impl Lanes {
 
     /// The next message: what finishes work before what begins it, and at last what is not known
     /// to do either. New INVITEs in this order, and only if one may be released.
-    pub(crate) fn next(&mut self, order: Order, may_release: bool) -> Option<Waiting> {
+    pub(crate) fn next(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         if self.waiting == 0 {
             return None;
         }
@@ -119,30 +119,33 @@ impl Lanes {
             self.next_finishing().or_else(|| self.next_new(order, may_release))
         };
         // Strictly behind: who sends it may be anybody, and as many as he likes.
-        let found = found.or_else(|| self.queues[Lane::Unverified as usize].pop_front())?;
+        let found = found.or_else(|| self.queues[QueueClass::Unverified as usize].pop_front())?;
         self.waiting -= 1;
         Some(found)
     }
 
     fn next_finishing(&mut self) -> Option<Waiting> {
-        let finishing = 0..Lane::Priority as usize;
-        let found = finishing.into_iter().find_map(|lane| self.queues[lane].pop_front())?;
+        let finishing = 0..QueueClass::Priority as usize;
+        let found =
+            finishing.into_iter().find_map(|queue_class| self.queues[queue_class].pop_front())?;
         self.ahead += 1;
         Some(found)
     }
 
-    fn next_new(&mut self, order: Order, may_release: bool) -> Option<Waiting> {
+    fn next_new(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         // What has priority takes no turn from others: it is no more than its cap.
-        if let Some(found) = self.priority.pop(Order::Fifo, true) {
+        if let Some(found) = self.priority.pop(QueueOrder::Fifo, true) {
             self.ahead += 1;
             return Some(found);
         }
-        for k in 0..Lane::NEW_WORK_LANES {
-            let turn = (self.turn + k) % Lane::NEW_WORK_LANES;
-            let lane = Lane::NEW_WORK + turn;
-            let found = match lane {
-                lane if lane == Lane::Invites as usize => self.invites.pop(order, may_release),
-                lane => self.queues[lane].pop_front(),
+        for k in 0..QueueClass::NEW_WORK_QUEUES {
+            let turn = (self.turn + k) % QueueClass::NEW_WORK_QUEUES;
+            let queue_class = QueueClass::NEW_WORK + turn;
+            let found = match queue_class {
+                queue_class if queue_class == QueueClass::Invites as usize => {
+                    self.invites.pop(order, may_release)
+                }
+                queue_class => self.queues[queue_class].pop_front(),
             };
             if found.is_some() {
                 (self.turn, self.ahead) = (turn + 1, 0);

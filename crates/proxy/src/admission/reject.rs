@@ -14,7 +14,7 @@ use crate::snapshot::Snapshot;
 const FULL: &str = "399 tidegate \"every back end is at its limits\"";
 
 /// How what is not admitted is disposed of.
-pub(crate) struct Disposing {
+pub(crate) struct ShedPolicy {
     disposal: Disposal,
     /// Bounds of Retry-After, in seconds.
     retry_after: Option<(u32, u32)>,
@@ -34,7 +34,7 @@ pub(crate) struct Refused<'a> {
     pub(crate) reason: Option<Reason>,
 }
 
-impl Disposing {
+impl ShedPolicy {
     /// As `overload` wants it. `waits` draws the Retry-After of what has no fingerprint.
     pub(crate) fn new(overload: &Overload, waits: Stream) -> Self {
         Self {

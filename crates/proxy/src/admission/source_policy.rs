@@ -222,7 +222,7 @@ impl SourcePolicy {
     /// Returns whether a source is exempt from limits and bans.
     fn is_spared(&self, flow: &Flow, addresses: &Addresses) -> bool {
         let address = flow.remote.ip().to_canonical();
-        matches!(addresses.origin(flow), Origin::Member(_))
+        matches!(addresses.origin(flow), Origin::Backend(_))
             || self.sources.never_ban.iter().any(|net| net.contains(&address))
     }
 

@@ -10,7 +10,7 @@ use crate::message::reply::is_own_ack;
 use crate::message::transaction_branch::TransactionBranch;
 use crate::observe::counters::Counters;
 use crate::parked::Parked;
-use crate::response::who_asked;
+use crate::response::request_origin;
 use crate::routing::route_set::has_route_token;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;
@@ -146,7 +146,7 @@ impl View<'_> {
                 ProbeBranch::decode(text, &self.snapshot.keys, received.flow.remote).is_some()
             }
             (next, _) => next.as_ref().and_then(response_target).is_some_and(|remote| {
-                who_asked(self.snapshot, self.transactions, &passage, remote).is_some()
+                request_origin(self.snapshot, self.transactions, &passage, remote).is_some()
             }),
         }
     }

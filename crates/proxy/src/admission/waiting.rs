@@ -10,7 +10,7 @@ use crate::message::class::Class;
 /// Several classes share one where their order among each other matters: a 180 must
 /// not be overtaken by the 200 behind it, nor an ACK by the BYE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(crate) enum QueueClass {
     /// Responses.
     Responses,
     /// Requests that belong to a call.
@@ -27,7 +27,7 @@ pub(crate) enum Lane {
     Unverified,
 }
 
-impl Lane {
+impl QueueClass {
     pub(super) const ALL: [Self; 7] = [
         Self::Responses,
         Self::InProgress,
@@ -40,7 +40,7 @@ impl Lane {
 
     /// Where the lanes of new work begin that take turns, and how many they are.
     pub(super) const NEW_WORK: usize = Self::Invites as usize;
-    pub(super) const NEW_WORK_LANES: usize = Self::Unverified as usize - Self::NEW_WORK;
+    pub(super) const NEW_WORK_QUEUES: usize = Self::Unverified as usize - Self::NEW_WORK;
 
     pub(crate) fn of(class: Class) -> Self {
         match class {
@@ -62,5 +62,5 @@ pub(crate) struct Waiting {
     /// What it has in common with the INVITE that it cancels, if that has not been served.
     pub(crate) cancels: Option<u64>,
     /// Where it waits for its service.
-    pub(crate) lane: Lane,
+    pub(crate) queue_class: QueueClass,
 }

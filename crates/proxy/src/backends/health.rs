@@ -12,7 +12,7 @@ use tidegate_sip::{Host, Uri};
 use tidegate_world::Timestamp;
 
 use crate::message::request::Request;
-use crate::settings::Member;
+use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 
 /// Returns how long a back end of this pool gets no new calls when it has failed, unless it answers.
@@ -45,11 +45,11 @@ pub(crate) fn parties(snapshot: &Snapshot, source: IpAddr, request: &Request<'_>
 pub(crate) fn record_given(
     now: Timestamp,
     snapshot: &Snapshot,
-    member: Member,
+    backend_ref: BackendRef,
     source: IpAddr,
     request: &Request<'_>,
 ) -> Option<Parties> {
-    let backend = snapshot.backend(member);
+    let backend = snapshot.backend(backend_ref);
     if !backend.is_watched(now) {
         return None;
     }
@@ -59,10 +59,10 @@ pub(crate) fn record_given(
 }
 
 /// Spares some back ends of a pool if requests have just excluded too many.
-pub(crate) fn cap_exclusions(now: Timestamp, snapshot: &Snapshot, member: Member) {
-    let backend = snapshot.backend(member);
+pub(crate) fn cap_exclusions(now: Timestamp, snapshot: &Snapshot, backend_ref: BackendRef) {
+    let backend = snapshot.backend(backend_ref);
     if !backend.is_clear(now) {
-        backend.note_excluded(now);
+        backend.record_excluded(now);
         spare(now, snapshot);
     }
 }

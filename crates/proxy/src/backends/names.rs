@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
-use tidegate_balance::Duty;
+use tidegate_balance::AdminState;
 use tidegate_world::{Query, QueryAnswer, QueryId, RecordType, Timestamp};
 
 use crate::settings::{Moves, PoolSettings, Settings};
@@ -102,7 +102,8 @@ impl Names {
         let mut before: HashMap<_, _> =
             before.into_iter().map(|entry| (entry.subject.identity(), entry)).collect();
         let backends = pools.iter().flat_map(|pool| pool.pool.backends());
-        let hosts = backends.filter(|b| b.named().is_some() && b.duty() != Duty::Removed);
+        let hosts =
+            backends.filter(|b| b.named().is_some() && b.admin_state() != AdminState::Removed);
         let subjects = hosts.cloned().map(Subject::Host);
         let services = pools.iter().flat_map(|pool| pool.pool.services().iter());
         let subjects = subjects.chain(services.cloned().map(Subject::Service));

@@ -1,7 +1,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use tidegate_balance::{Location, Lookups, Named, Policy, Pool, Service};
+use tidegate_balance::{Endpoint, Lookups, Named, Policy, Pool, Service};
 use tidegate_world::{Question, SrvRecord, Transport};
 
 use super::*;
@@ -9,7 +9,7 @@ use crate::keys::Secret;
 use crate::settings::{Listener, PoolSettings};
 
 fn names_of(hosts: &[&str]) -> (Names, Pool) {
-    let named = hosts.iter().map(|&host| (host, Location::Name(Named::new(host, 5070)), 1));
+    let named = hosts.iter().map(|&host| (host, Endpoint::Name(Named::new(host, 5070)), 1));
     let pool = Pool::located("app", named);
     (Names::new(&settings(&pool)), pool)
 }
@@ -224,7 +224,7 @@ fn who_stays_when_the_pools_change_is_not_asked_for_anew_and_who_goes_is_asked_f
     let hosts = |asked: &[(QueryId, String)]| {
         asked.iter().map(|(_, host)| host.clone()).collect::<Vec<_>>()
     };
-    let c = Location::Name(Named::new("c.example", 5070));
+    let c = Endpoint::Name(Named::new("c.example", 5070));
     let added = Pool::located("app", [("c", c, 1)]);
     let kept = &before.backends()[1];
     let after = Pool::of("app", vec![Arc::clone(&added.backends()[0]), Arc::clone(kept)]);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
-use tidegate_balance::{Backend, Duty, Site};
+use tidegate_balance::{AdminState, Backend, EndpointAddress};
 use tidegate_sip::Passage;
 use tidegate_transaction::{Firing, OtherClient, Timing};
 use tidegate_world::{Buffer, Received, Stream, Timers, Timestamp};
@@ -22,7 +22,7 @@ use crate::backends::health::{cap_exclusions, pause_of, spare};
 use crate::message::probe_branch::ProbeBranch;
 use crate::output::Output;
 use crate::rejection::DropReason;
-use crate::settings::Member;
+use crate::settings::BackendRef;
 use crate::settings::health::Probe;
 use crate::snapshot::Snapshot;
 use crate::target::Target;
@@ -55,8 +55,8 @@ pub(crate) struct Probes {
 
 /// A back end that is probed, or may be out of turn.
 struct Probed {
-    member: Member,
-    site: Site,
+    backend_ref: BackendRef,
+    endpoint_address: EndpointAddress,
     /// Time of its next regular probe; never if another shard probes it, or none.
     next: Timestamp,
     armed: Timestamp,
@@ -106,21 +106,32 @@ impl Probes {
     /// From now on these are probed, by the interval beside each, those without one out of turn
     /// only. Who was is asked when it would have been; who is new, within its first interval: not
     /// all at once.
-    pub(crate) fn enlist(&mut self, now: Timestamp, who: Vec<(Member, Site, Option<Duration>)>) {
+    pub(crate) fn enlist(
+        &mut self,
+        now: Timestamp,
+        who: Vec<(BackendRef, EndpointAddress, Option<Duration>)>,
+    ) {
         let before = std::mem::take(&mut self.targets).into_iter();
         let before = before.filter(|target| target.next != Timestamp::NEVER);
-        let before: HashMap<_, _> = before.map(|t| (t.site, t.next)).collect();
+        let before: HashMap<_, _> = before.map(|t| (t.endpoint_address, t.next)).collect();
         self.due = Timers::new();
-        for (member, site, interval) in who {
+        for (backend_ref, endpoint_address, interval) in who {
             let next = interval.map_or(Timestamp::NEVER, |interval| {
                 let first = now + interval.mul_f64(self.stream.unit());
-                before.get(&site).map_or(first, |&next| next.min(now + interval))
+                before.get(&endpoint_address).map_or(first, |&next| next.min(now + interval))
             });
             if next != Timestamp::NEVER {
                 self.due.push(next, self.targets.len() as u32);
             }
             let (question, flight) = (None, None);
-            self.targets.push(Probed { member, site, next, armed: next, question, flight });
+            self.targets.push(Probed {
+                backend_ref,
+                endpoint_address,
+                next,
+                armed: next,
+                question,
+                flight,
+            });
         }
     }
 
@@ -129,12 +140,14 @@ impl Probes {
     pub(crate) fn question(
         &mut self,
         now: Timestamp,
-        member: Member,
+        backend_ref: BackendRef,
         since: Timestamp,
         wait: Duration,
     ) {
         // A removed one is not there, and it is given nothing new anyway.
-        let Ok(place) = self.targets.binary_search_by_key(&member, |target| target.member) else {
+        let Ok(place) =
+            self.targets.binary_search_by_key(&backend_ref, |target| target.backend_ref)
+        else {
             return;
         };
         let target = &mut self.targets[place];
@@ -187,14 +200,18 @@ impl Probes {
     /// Chooses anew which back ends of the snapshot are probed.
     pub(crate) fn enlist_backends(&mut self, now: Timestamp, snapshot: &Snapshot) {
         let (mut who, mut seen) = (Vec::new(), HashSet::new());
-        for (member, backend) in snapshot.members() {
+        for (backend_ref, backend) in snapshot.backend_refs() {
             // A server in several pools is asked once, as the first of them says.
-            if backend.duty() == Duty::Removed || !seen.insert(Arc::as_ptr(backend)) {
+            if backend.admin_state() == AdminState::Removed || !seen.insert(Arc::as_ptr(backend)) {
                 continue;
             }
-            let probe = snapshot.pool(member.pool).health.probe.as_ref();
+            let probe = snapshot.pool(backend_ref.pool).health.probe.as_ref();
             let probe = probe.filter(|_| is_ours_to_probe(snapshot, backend));
-            who.push((member, backend.location().site(), probe.map(|probe| probe.interval)));
+            who.push((
+                backend_ref,
+                backend.endpoint().endpoint_address(),
+                probe.map(|probe| probe.interval),
+            ));
         }
         self.enlist(now, who);
     }
@@ -224,14 +241,14 @@ impl Probes {
         }
         let place = branch.place as usize;
         let target = self.targets.get_mut(place).ok_or(DropReason::StrayResponse)?;
-        let timing = timing_of(snapshot, target.member);
+        let timing = timing_of(snapshot, target.backend_ref);
         let flight = target.flight.as_mut().filter(|flight| flight.number == branch.number);
         let flight = flight.ok_or(DropReason::StrayResponse)?;
         (flight.client, _) = flight.client.on_response(now, &timing, passage.status);
         if passage.status >= 200 {
-            let (member, flight) = (target.member, *flight);
+            let (backend_ref, flight) = (target.backend_ref, *flight);
             target.flight = None;
-            end_probe(snapshot, now, member, &flight, Some(passage.status));
+            end_probe(snapshot, now, backend_ref, &flight, Some(passage.status));
         }
         self.arm(place);
         Ok(ProbeAnswer::Taken)
@@ -249,9 +266,9 @@ impl Probes {
             return;
         }
         let Some(target) = self.targets.get_mut(branch.place as usize) else { return };
-        let member = target.member;
+        let backend_ref = target.backend_ref;
         if let Some(flight) = target.flight.take_if(|flight| flight.number == branch.number) {
-            end_probe(snapshot, now, member, &flight, None);
+            end_probe(snapshot, now, backend_ref, &flight, None);
             self.arm(branch.place as usize);
         }
     }
@@ -263,9 +280,9 @@ impl Probes {
         output: &mut Output,
         place: usize,
     ) {
-        let Probed { member, flight, .. } = &self.targets[place];
-        let (member, flight) = (*member, *flight);
-        let timing = timing_of(snapshot, member);
+        let Probed { backend_ref, flight, .. } = &self.targets[place];
+        let (backend_ref, flight) = (*backend_ref, *flight);
+        let timing = timing_of(snapshot, backend_ref);
         let Some(mut flight) = flight else {
             return self.start_probe(now, snapshot, output, place);
         };
@@ -274,7 +291,7 @@ impl Probes {
         let is_over = flight.until <= now || firing == Firing::TimedOut;
         self.targets[place].flight = (!is_over).then_some(flight);
         if is_over {
-            end_probe(snapshot, now, member, &flight, None);
+            end_probe(snapshot, now, backend_ref, &flight, None);
             self.start_probe(now, snapshot, output, place);
         } else if firing == Firing::Resend {
             output.counters.requests_resent.add(1);
@@ -290,9 +307,9 @@ impl Probes {
         output: &mut Output,
         place: usize,
     ) {
-        let Probed { member, next, question, .. } = &self.targets[place];
-        let (member, next, question) = (*member, *next, *question);
-        let timing = timing_of(snapshot, member);
+        let Probed { backend_ref, next, question, .. } = &self.targets[place];
+        let (backend_ref, next, question) = (*backend_ref, *next, *question);
+        let timing = timing_of(snapshot, backend_ref);
         if question.is_some_and(|question| question.due <= now) {
             let since = self.may_question(now, snapshot, place);
             let until = now + question_wait(&timing);
@@ -304,7 +321,7 @@ impl Probes {
         if next > now {
             return;
         }
-        let pools = snapshot.pool(member.pool);
+        let pools = snapshot.pool(backend_ref.pool);
         let Some(probe) = pools.health.probe.clone() else { return };
         self.send_new_probe(now, snapshot, output, place, now + probe.timeout, None);
         let probes = self;
@@ -319,9 +336,9 @@ impl Probes {
         snapshot: &Snapshot,
         place: usize,
     ) -> Option<Timestamp> {
-        let Probed { member, question, .. } = &mut self.targets[place];
-        let (member, Question { since, .. }) = (*member, question.take()?);
-        let backend = snapshot.backend(member);
+        let Probed { backend_ref, question, .. } = &mut self.targets[place];
+        let (backend_ref, Question { since, .. }) = (*backend_ref, question.take()?);
+        let backend = snapshot.backend(backend_ref);
         if backend.has_answered(since) {
             return None;
         }
@@ -343,10 +360,11 @@ impl Probes {
         until: Timestamp,
         suspect_since: Option<Timestamp>,
     ) {
-        let member = self.targets[place].member;
-        let (backend, timing) = (snapshot.backend(member), timing_of(snapshot, member));
+        let backend_ref = self.targets[place].backend_ref;
+        let (backend, timing) = (snapshot.backend(backend_ref), timing_of(snapshot, backend_ref));
         // A name that leads nowhere is not asked.
-        let address = backend.address().filter(|_| backend.duty() != Duty::Maintenance);
+        let address =
+            backend.address().filter(|_| backend.admin_state() != AdminState::Maintenance);
         self.number = self.number.wrapping_add(1);
         let (number, drawn) = (self.number, [self.stream.next_u64(), self.stream.next_u64()]);
         let Some(address) = address else { return };
@@ -359,15 +377,15 @@ impl Probes {
     }
 
     fn send_probe(&self, snapshot: &Snapshot, output: &mut Output, place: usize) {
-        let Probed { member, flight: Some(flight), .. } = &self.targets[place] else {
+        let Probed { backend_ref, flight: Some(flight), .. } = &self.targets[place] else {
             return;
         };
-        let (member, flight) = (*member, *flight);
-        let target = Target::new(snapshot.transport(member.pool), flight.address);
+        let (backend_ref, flight) = (*backend_ref, *flight);
+        let target = Target::new(snapshot.transport(backend_ref.pool), flight.address);
         // A back end that no listener reaches is refused with its configuration or its name.
         let Some(egress) = snapshot.addresses.egress(0, None, &target) else { return };
         let mut bytes = snapshot.buffers.take();
-        if write_probe(snapshot, place, member, &flight, egress, &mut bytes).is_ok() {
+        if write_probe(snapshot, place, backend_ref, &flight, egress, &mut bytes).is_ok() {
             output.send_from(snapshot, egress as u8, &target, bytes);
         }
     }
@@ -378,30 +396,35 @@ impl Probes {
         &mut self,
         now: Timestamp,
         snapshot: &Snapshot,
-        member: Member,
+        backend_ref: BackendRef,
         since: Timestamp,
     ) {
-        if snapshot.backend(member).is_alive(now) {
-            self.question(now, member, since, question_wait(&timing_of(snapshot, member)));
+        if snapshot.backend(backend_ref).is_alive(now) {
+            self.question(
+                now,
+                backend_ref,
+                since,
+                question_wait(&timing_of(snapshot, backend_ref)),
+            );
         }
     }
 }
 
 /// Returns the timers of the probes of a back end.
-fn timing_of(snapshot: &Snapshot, member: Member) -> Timing {
-    snapshot.timing(snapshot.transport(member.pool))
+fn timing_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Timing {
+    snapshot.timing(snapshot.transport(backend_ref.pool))
 }
 
 /// Tells a back end what became of a probe.
 fn end_probe(
     snapshot: &Snapshot,
     now: Timestamp,
-    member: Member,
+    backend_ref: BackendRef,
     flight: &Flight,
     answer: Option<u16>,
 ) {
-    let probe = snapshot.pool(member.pool).health.probe.as_ref();
-    let backend = snapshot.backend(member);
+    let probe = snapshot.pool(backend_ref.pool).health.probe.as_ref();
+    let backend = snapshot.backend(backend_ref);
     // Of one that has moved meanwhile it says nothing.
     if !backend.is_present_at(flight.address) {
         return;
@@ -411,9 +434,9 @@ fn end_probe(
         // Whatever it answers, it is there, which was the question.
         (Some(_), Some(_), _) => backend.on_probe_answered(now, 1),
         (None, Some(since), _) if !backend.has_answered(since) => {
-            let pause = pause_of(snapshot, member.pool);
+            let pause = pause_of(snapshot, backend_ref.pool);
             backend.on_question_unanswered(now, pause, probe.is_some());
-            cap_exclusions(now, snapshot, member);
+            cap_exclusions(now, snapshot, backend_ref);
         }
         (Some(status), None, Some(probe)) if probe.accept.holds(status) => {
             backend.on_probe_answered(now, probe.rise);
@@ -431,7 +454,7 @@ fn end_probe(
 fn write_probe(
     snapshot: &Snapshot,
     place: usize,
-    member: Member,
+    backend_ref: BackendRef,
     flight: &Flight,
     egress: usize,
     bytes: &mut Buffer,
@@ -445,7 +468,7 @@ fn write_probe(
     let host = &own.advertised;
     write!(bytes, "OPTIONS sip:{address} SIP/2.0\r\n{}", own.via)?;
     bytes.write_all(branch.as_bytes())?;
-    let probe = snapshot.pool(member.pool).health.probe.as_ref();
+    let probe = snapshot.pool(backend_ref.pool).health.probe.as_ref();
     match probe.and_then(|probe| probe.from.as_deref()) {
         Some(from) => write!(bytes, "\r\nMax-Forwards: 70\r\nFrom: <{from}>;tag={tag:016x}"),
         None => {
@@ -465,8 +488,8 @@ fn write_probe(
 
 /// Of the shards of a process exactly one says yes.
 fn is_ours_to_probe(snapshot: &Snapshot, backend: &Backend) -> bool {
-    let site = backend.location().to_string();
-    let hash = snapshot.keys.identity.hash(&[b"probe", site.as_bytes()]);
+    let endpoint_address = backend.endpoint().to_string();
+    let hash = snapshot.keys.identity.hash(&[b"probe", endpoint_address.as_bytes()]);
     hash % u64::from(snapshot.shards) == u64::from(snapshot.shard)
 }
 

@@ -1,10 +1,10 @@
 //! Builds the 503 for a request whose pools have no available back end.
 
-use tidegate_balance::{State, Unassigned};
+use tidegate_balance::{NoBackend, State};
 use tidegate_world::Timestamp;
 
 use crate::rejection::{Hints, Rejection};
-use crate::settings::Member;
+use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 
 /// Rejects a new request of `pool` for which no back end was selected.
@@ -12,11 +12,11 @@ pub(crate) fn unassigned(
     now: Timestamp,
     snapshot: &Snapshot,
     pool: u16,
-    why: Unassigned,
+    why: NoBackend,
 ) -> Rejection {
     match why {
-        Unassigned::Down => unavailable(now, snapshot, pool, None),
-        Unassigned::Full => Rejection::PoolFull,
+        NoBackend::Down => unavailable(now, snapshot, pool, None),
+        NoBackend::Full => Rejection::PoolFull,
     }
 }
 
@@ -26,15 +26,15 @@ pub(crate) fn unavailable(
     now: Timestamp,
     snapshot: &Snapshot,
     pool: u16,
-    from: Option<Member>,
+    from: Option<BackendRef>,
 ) -> Rejection {
     let pools = || snapshot.and_backups(pool);
     let others = pools().flat_map(|pool| {
         let backends = snapshot.pool(pool).pool.backends();
-        (0..).zip(backends).map(move |(backend, b)| (Member { pool, backend }, b))
+        (0..).zip(backends).map(move |(backend, b)| (BackendRef { pool, backend }, b))
     });
     let states = others
-        .filter(|(member, _)| Some(*member) != from)
+        .filter(|(backend_ref, _)| Some(*backend_ref) != from)
         .map(|(_, backend)| (backend.state(now).0, backend.address().is_some()));
     let soonest = pools().filter_map(|pool| snapshot.pool(pool).pool.returns_at()).min();
     // RFC 3261 §21.5.4: "A client (proxy or UAC) receiving a 503 (Service Unavailable) SHOULD

@@ -19,12 +19,12 @@ mod transaction;
 
 use std::time::Duration;
 
-use tidegate_balance::{CallLease, Parties, Picker, Place};
+use tidegate_balance::{AddressGeneration, CallLease, Parties, Picker};
 use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::{Hashed, SlotRef, SlotTable, Timers, Timestamp};
 
-use crate::settings::Member;
+use crate::settings::BackendRef;
 use crate::shares::{Amount, Bucket, Shares, is_scarce};
 use crate::transport::budget::Budget;
 pub(crate) use call::{Call, Phase};
@@ -146,8 +146,8 @@ impl Calls {
     }
 
     /// The back end of each entry.
-    pub(crate) fn members(&self) -> impl Iterator<Item = Member> {
-        self.entries.values().map(|entry| entry.call.member)
+    pub(crate) fn backend_refs(&self) -> impl Iterator<Item = BackendRef> {
+        self.entries.values().map(|entry| entry.call.backend_ref)
     }
 
     /// Answered calls that nobody has ended: given up when their session expired, or after
@@ -182,7 +182,7 @@ impl Calls {
             .or_else(|| self.find_where(fingerprint, |call| call.has_transaction(transaction)))
     }
 
-    /// A new entry for a call that goes to `member`, beside any others with that fingerprint.
+    /// A new entry for a call that goes to `backend_ref`, beside any others with that fingerprint.
     ///
     /// # Errors
     /// When the table is full of calls that are not over, or there are [`SAME_MAX`] of them.
@@ -190,7 +190,7 @@ impl Calls {
         &mut self,
         now: Timestamp,
         fingerprint: u128,
-        member: Member,
+        backend_ref: BackendRef,
     ) -> Result<CallRef, Full> {
         let alike = self.entries.with_hash(fingerprint as u64);
         if alike.filter(|entry| entry.call.has_fingerprint(fingerprint)).count() >= SAME_MAX {
@@ -199,7 +199,7 @@ impl Calls {
         if self.len() >= self.calls_max && !self.evict() {
             return Err(Full);
         }
-        let call = Call::new(now, fingerprint, member);
+        let call = Call::new(now, fingerprint, backend_ref);
         let deadline = call.deadline;
         let reference = self.entries.insert(Entry { call, links: None });
         self.timers.push(deadline, reference.into());
@@ -212,8 +212,13 @@ impl Calls {
     /// have what one does not serve. What that counted there is given back; what other
     /// transactions count stays where they are. `false` if it stays: it is there already, or it is
     /// established and not what another request with its Call-ID is about.
-    pub(crate) fn move_to(&mut self, call: CallRef, identity: u64, member: Member) -> bool {
-        self.change(call, |entry| entry.move_to(identity, member)).unwrap_or(false)
+    pub(crate) fn move_to(
+        &mut self,
+        call: CallRef,
+        identity: u64,
+        backend_ref: BackendRef,
+    ) -> bool {
+        self.change(call, |entry| entry.move_to(identity, backend_ref)).unwrap_or(false)
     }
 
     /// Whether the call is counted for another INVITE than the one of this identity.
@@ -227,15 +232,19 @@ impl Calls {
     }
 
     /// The call is at this place of its back end.
-    pub(crate) fn set_place(&mut self, call: CallRef, place: Place) {
+    pub(crate) fn set_address_generation(
+        &mut self,
+        call: CallRef,
+        address_generation: AddressGeneration,
+    ) {
         if let Some(entry) = self.get_mut(call) {
-            entry.place = place;
+            entry.address_generation = address_generation;
         }
     }
 
     /// An INVITE of this identity, which begins something, goes before others or does not. Of one
     /// that is known already it is not known any more: its repetitions are not judged again.
-    pub(crate) fn note_priority(&mut self, call: CallRef, identity: u64, has_priority: bool) {
+    pub(crate) fn record_priority(&mut self, call: CallRef, identity: u64, has_priority: bool) {
         let invite = Transaction { identity, method: Method::Invite };
         if let Some(entry) = self.get_mut(call).filter(|entry| !entry.is_repeated(invite)) {
             entry.has_priority = has_priority;
@@ -331,7 +340,7 @@ impl Calls {
         }
     }
 
-    /// A request goes to `member`, which `picker` is for. A call that it begins is counted there as
+    /// A request goes to `backend_ref`, which `picker` is for. A call that it begins is counted there as
     /// what is `held`, if anything is.
     #[allow(clippy::too_many_arguments, reason = "a request and where it goes")]
     pub(crate) fn on_request(
@@ -340,14 +349,14 @@ impl Calls {
         call: CallRef,
         transaction: Transaction,
         evidence: Evidence,
-        member: Member,
+        backend_ref: BackendRef,
         picker: &Picker,
         held: Option<CallLease>,
     ) {
         let idle_max = self.idle_max;
         self.change(call, |entry| {
             // A token may lead elsewhere than the entry: such a request is no part of it.
-            if entry.member == member {
+            if entry.backend_ref == backend_ref {
                 entry.on_request(now, transaction, evidence, picker, held, idle_max);
             }
         });

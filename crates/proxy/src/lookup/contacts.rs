@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_sip::{NameAddr, Uri};
 use tidegate_world::{LookupKind, Timestamp};
 
-use super::{Asker, LookedUp, Lookups};
+use super::{LookupOutcome, LookupRequester, Lookups};
 use crate::message::contacts::Contacts;
 use crate::message::request_uri::cleaned;
 use crate::rejection::Rejection;
@@ -34,20 +34,20 @@ pub(crate) fn reach(
     lookups: &mut Lookups,
     resolution: &mut Resolution,
     aor: &Arc<[u8]>,
-    asker: Asker,
+    requester: LookupRequester,
     identity: u64,
     may_be: impl Fn(SocketAddr) -> bool,
 ) -> Result<(Vec<Target>, Contacts), Unknown> {
-    let value = match lookups.find(now, LookupKind::User, aor, asker) {
-        LookedUp::Found(value) => value,
-        LookedUp::Pending(ticket) => {
+    let value = match lookups.find(now, LookupKind::User, aor, requester) {
+        LookupOutcome::Found(value) => value,
+        LookupOutcome::Pending(ticket) => {
             return Err(Unknown::Pending(ticket, Rejection::LOOKUP_FAILED));
         }
         // RFC 3261 §16.5: "If the Request-URI indicates a resource at this proxy that does not
         // exist, the proxy MUST return a 404 (Not Found) response."
-        LookedUp::NotFound => return Err(Unknown::Rejected(Rejection::NO_USER)),
-        LookedUp::Failed => return Err(Unknown::Rejected(Rejection::LOOKUP_FAILED)),
-        LookedUp::Refused => return Err(Unknown::Rejected(Rejection::PARKED_FULL)),
+        LookupOutcome::NotFound => return Err(Unknown::Rejected(Rejection::NO_USER)),
+        LookupOutcome::Failed => return Err(Unknown::Rejected(Rejection::LOOKUP_FAILED)),
+        LookupOutcome::Refused => return Err(Unknown::Rejected(Rejection::PARKED_FULL)),
     };
     let (mut targets, mut contacts) = (Vec::new(), Contacts::default());
     let (mut waits, mut is_unresolved) = (None, false);

@@ -12,21 +12,26 @@ fn lookups() -> Lookups {
     Lookups::new(Arc::default())
 }
 
-fn find(lookups: &mut Lookups, ms: u64, name: &str) -> LookedUp {
+fn find(lookups: &mut Lookups, ms: u64, name: &str) -> LookupOutcome {
     find_as(lookups, OTHER, ms, name)
 }
 
-const OTHER: Asker = Asker { is_stranger: false, may_wait: true };
-const STRANGER: Asker = Asker { is_stranger: true, may_wait: true };
+const OTHER: LookupRequester = LookupRequester { is_stranger: false, may_wait: true };
+const STRANGER: LookupRequester = LookupRequester { is_stranger: true, may_wait: true };
 
-fn find_as(lookups: &mut Lookups, asker: Asker, ms: u64, name: &str) -> LookedUp {
-    lookups.find(at(ms), LookupKind::User, &key(name), asker)
+fn find_as(
+    lookups: &mut Lookups,
+    requester: LookupRequester,
+    ms: u64,
+    name: &str,
+) -> LookupOutcome {
+    lookups.find(at(ms), LookupKind::User, &key(name), requester)
 }
 
 /// The ticket that a request for a key has to wait for.
 fn pending(lookups: &mut Lookups, ms: u64, name: &str) -> Ticket {
     match find(lookups, ms, name) {
-        LookedUp::Pending(ticket) => ticket,
+        LookupOutcome::Pending(ticket) => ticket,
         other => panic!("{other:?}"),
     }
 }
@@ -47,11 +52,11 @@ fn a_key_is_asked_for_once_and_its_answer_is_held_for_a_second() {
 
     assert_eq!(lookups.on_answer(at(10), query.id, &value("v")), Some(ticket));
     assert_eq!(lookups.on_answer(at(11), query.id, &value("w")), None, "it is answered once");
-    assert_eq!(find(&mut lookups, 1009, "a"), LookedUp::Found(key("v")));
+    assert_eq!(find(&mut lookups, 1009, "a"), LookupOutcome::Found(key("v")));
     let again = pending(&mut lookups, 1010, "a");
     assert_ne!(again, ticket);
     lookups.on_answer(at(1011), again.0, &QueryAnswer::NotFound(None));
-    assert_eq!(find(&mut lookups, 1012, "a"), LookedUp::NotFound);
+    assert_eq!(find(&mut lookups, 1012, "a"), LookupOutcome::NotFound);
     lookups.forget();
     assert_ne!(pending(&mut lookups, 1013, "a"), again, "a reload makes it ask again");
     assert_eq!((lookups.counters.found.get(), lookups.counters.late.get()), (1, 1));
@@ -62,7 +67,7 @@ fn a_failure_and_silence_are_outcomes_too() {
     let mut lookups = lookups();
     let failing = pending(&mut lookups, 0, "a");
     assert_eq!(lookups.on_answer(at(1), failing.0, &QueryAnswer::NoAnswer), Some(failing));
-    assert_eq!(find(&mut lookups, 2, "a"), LookedUp::Failed);
+    assert_eq!(find(&mut lookups, 2, "a"), LookupOutcome::Failed);
 
     let silent = pending(&mut lookups, 100, "b");
     assert!(lookups.poll_query().is_some());
@@ -70,7 +75,7 @@ fn a_failure_and_silence_are_outcomes_too() {
     assert_eq!(lookups.handle_timeout(at(4099)), []);
     assert_eq!(lookups.handle_timeout(at(4100)), [silent]);
     assert_eq!((lookups.poll_timeout(), lookups.others.asked), (None, 0));
-    assert_eq!(find(&mut lookups, 4101, "b"), LookedUp::Failed);
+    assert_eq!(find(&mut lookups, 4101, "b"), LookupOutcome::Failed);
     assert_eq!(lookups.on_answer(at(4200), silent.0, &value("v")), None);
     let LookupCounters { failed, given_up, late, .. } = &*lookups.counters;
     assert_eq!((failed.get(), given_up.get(), late.get()), (1, 1, 1));
@@ -85,7 +90,7 @@ fn answers_to_others_and_keys_of_no_store_change_nothing() {
     }
     assert_eq!(lookups.counters.late.get(), 0);
     let long = Arc::from(vec![b'a'; KEY_MAX + 1]);
-    assert_eq!(lookups.find(at(0), LookupKind::User, &long, OTHER), LookedUp::NotFound);
+    assert_eq!(lookups.find(at(0), LookupKind::User, &long, OTHER), LookupOutcome::NotFound);
     assert_eq!(lookups.poll_query(), None);
 }
 
@@ -94,7 +99,7 @@ fn questions_and_answers_are_bounded() {
     let mut lookups = lookups();
     let names: Vec<_> = (0..3000).map(|i| i.to_string()).collect();
     let found: Vec<_> = names.iter().map(|name| find(&mut lookups, 0, name)).collect();
-    let refused = found.iter().filter(|found| **found == LookedUp::Refused).count();
+    let refused = found.iter().filter(|found| **found == LookupOutcome::Refused).count();
     assert_eq!(refused, names.len() - OUTSTANDING_MAX);
     assert_eq!(lookups.counters.refused.get(), refused as u64);
 
@@ -151,7 +156,9 @@ fn strangers_have_half_of_the_questions_and_others_go_first() {
 fn a_strangers_question_that_another_has_as_well_counts_as_the_others() {
     for is_asked in [false, true] {
         let mut lookups = lookups();
-        let LookedUp::Pending(ticket) = find_as(&mut lookups, STRANGER, 0, "a") else { panic!() };
+        let LookupOutcome::Pending(ticket) = find_as(&mut lookups, STRANGER, 0, "a") else {
+            panic!()
+        };
         assert_eq!(if is_asked { asked(&mut lookups) } else { 1 }, 1);
         assert_eq!(pending(&mut lookups, 1, "a"), ticket);
         assert_eq!(pending(&mut lookups, 1, "a"), ticket);
@@ -166,11 +173,11 @@ fn a_strangers_question_that_another_has_as_well_counts_as_the_others() {
 #[test]
 fn nothing_is_asked_for_a_request_that_cannot_wait() {
     let mut lookups = lookups();
-    let hurried = Asker { may_wait: false, ..STRANGER };
-    assert_eq!(find_as(&mut lookups, hurried, 0, "a"), LookedUp::Refused);
+    let hurried = LookupRequester { may_wait: false, ..STRANGER };
+    assert_eq!(find_as(&mut lookups, hurried, 0, "a"), LookupOutcome::Refused);
     assert_eq!((asked(&mut lookups), lookups.counters.refused.get()), (0, 1));
     let ticket = pending(&mut lookups, 0, "a");
-    assert_eq!(find_as(&mut lookups, hurried, 0, "a"), LookedUp::Pending(ticket));
+    assert_eq!(find_as(&mut lookups, hurried, 0, "a"), LookupOutcome::Pending(ticket));
     lookups.on_answer(at(1), ticket.0, &value("v"));
-    assert_eq!(find_as(&mut lookups, hurried, 1, "a"), LookedUp::Found(key("v")));
+    assert_eq!(find_as(&mut lookups, hurried, 1, "a"), LookupOutcome::Found(key("v")));
 }

@@ -10,7 +10,7 @@ use crate::message::class::Class;
 use crate::observe::call_entry::CallAnswer;
 use crate::observe::gauges::Gauges;
 use crate::observe::in_force::InForce;
-use crate::observe::rejections::Refusals;
+use crate::observe::rejections::RejectionLog;
 use crate::rejection::DropReason;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::resolution::ResolutionCounters;
@@ -36,7 +36,7 @@ pub struct Counters {
     /// The values in force of the settings that operators can change.
     pub in_force: InForce,
     /// A sample of the rejections.
-    pub refusals: Refusals,
+    pub refusals: RejectionLog,
     /// The entries of the call that an operator queried last.
     pub call: CallAnswer,
     /// Messages that claim to belong to a call or a transaction, but do not.
@@ -74,7 +74,7 @@ pub struct Counters {
     /// New calls and single requests that were routed, by tier of service.
     served: [Counter; Tier::ALL.len()],
     /// Messages handed off to another shard.
-    pub crossings: Counter,
+    pub handoffs: Counter,
     /// Calls moved to another back end because their own is down.
     pub moved: Counter,
     /// Current entries in the call table.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tidegate_control::{Bucket, Flow, Gate, Ladder, Order, Release, SojournWindow, Tier, Tiers};
+use tidegate_control::{
+    Bucket, Flow, Gate, Ladder, QueueOrder, Release, SojournWindow, Tier, Tiers,
+};
 use tidegate_world::{Counter, Timestamp};
 
 use crate::message::class::Class;
@@ -118,7 +120,7 @@ impl Gauges {
             Release::Open => 0,
             Release::Rate(rate) => (rate * 1e3) as u64,
         });
-        self.newest_first.set(u64::from(control.queue.order == Order::Lifo));
+        self.newest_first.set(u64::from(control.queue.order == QueueOrder::Lifo));
         self.wait_max.set(nanos(control.queue.wait_max.unwrap_or_default()));
         self.rank_floor.set(millionths(control.rank_floor));
         for bucket in Bucket::ALL {

@@ -12,9 +12,9 @@ const WINDOW: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub struct InForce {
     /// Commands carried out.
-    pub orders: Counter,
+    pub commands: Counter,
     /// Commands not carried out: not understood, or for more back ends than there is room for.
-    pub not_heeded: Counter,
+    pub commands_rejected: Counter,
     /// The version of the key that signs new route tokens.
     pub key_version: Counter,
     /// The law: its index in the [registry](registry::LAWS), from 1; 0 before it is known.

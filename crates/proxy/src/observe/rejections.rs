@@ -72,13 +72,13 @@ pub struct LoadThen {
 /// The latest sampled rejections. The shard writes and any thread reads; a reader never delays the
 /// shard.
 #[derive(Debug, Default)]
-pub struct Refusals {
+pub struct RejectionLog {
     pub(super) kept: Mutex<VecDeque<Refusal>>,
     /// Rejections lost because a reader held the lock.
     pub missed: Counter,
 }
 
-impl Refusals {
+impl RejectionLog {
     /// Returns all kept rejections, oldest first.
     pub fn list(&self) -> Vec<Refusal> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);

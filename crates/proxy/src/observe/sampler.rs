@@ -124,11 +124,11 @@ impl Trace {
         reason: impl Into<ReplyReason>,
         gate: &Gate,
     ) {
-        self.note_routed(now, received, class, reason, gate, None);
+        self.record_routed(now, received, class, reason, gate, None);
     }
 
     /// Records a rejected message that was routed to the pool of this name.
-    pub(crate) fn note_routed(
+    pub(crate) fn record_routed(
         &mut self,
         now: Timestamp,
         received: &Received,

@@ -4,7 +4,7 @@
 //! and counts. It may fail where planning succeeded, because a pool or a table may have filled
 //! meanwhile.
 
-use tidegate_balance::{Assigned, CallLease, Demand};
+use tidegate_balance::{Assignment, CallLease, Demand};
 use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::{Flow, Received};
@@ -19,9 +19,9 @@ use crate::rejection::{DropReason, Rejection};
 use crate::routing::next_hop::{NextHop, toward};
 use crate::routing::plan::Plan;
 use crate::routing::select::{Selected, check_room, check_transaction_room, demand_of, select};
+use crate::routing::target_choice::TargetChoice;
 use crate::routing::tier::{choose_tier, tier};
-use crate::routing::way::Way;
-use crate::settings::Member;
+use crate::settings::BackendRef;
 use crate::state::{Room, RoutingState};
 use crate::step::Step;
 use crate::target::Target;
@@ -44,7 +44,7 @@ pub(crate) fn commit(
     request: &Request<'_>,
     plan: Plan,
 ) -> Result<NextHop, Rejection> {
-    let Plan { way, known, own_routes, egress, is_rated, proves_receipt } = plan;
+    let Plan { target_choice, known, own_routes, egress, is_rated, proves_receipt } = plan;
     if proves_receipt {
         step.peers.verify(step.now, &step.snapshot.keys, &received.flow);
     }
@@ -53,34 +53,36 @@ pub(crate) fn commit(
     }
     let Known { call, evidence, .. } = known;
     let input = CommitInput { room, received, request, known: &known };
-    let hop = match way {
-        Way::Reject(rejection) => return Err(rejection),
-        Way::Stay { member, target, key } => {
-            let stays = toward(step, member, call.unwrap_or(CallRef::NONE));
-            let choice = key.map(|key| (member.pool, key));
+    let hop = match target_choice {
+        TargetChoice::Reject(rejection) => return Err(rejection),
+        TargetChoice::Stay { backend_ref, target, key } => {
+            let stays = toward(step, backend_ref, call.unwrap_or(CallRef::NONE));
+            let choice = key.map(|key| (backend_ref.pool, key));
             NextHop { choice, ..stays.at(target) }
         }
-        Way::BeginAt { member, target } => {
-            let (call, held) = begin_at(step, input, member)?;
-            let begun = toward(step, member, call);
+        TargetChoice::BeginAt { backend_ref, target } => {
+            let (call, held) = begin_at(step, input, backend_ref)?;
+            let begun = toward(step, backend_ref, call);
             NextHop { held, ..begun.at(target) }
         }
-        Way::BeginWithin { member, key, demand, goes_on } => {
-            begin_within(step, input, member, key, demand, goes_on)?
+        TargetChoice::BeginWithin { backend_ref, key, demand, goes_on } => {
+            begin_within(step, input, backend_ref, key, demand, goes_on)?
         }
-        Way::Move { pool, demand } => move_elsewhere(step, input, pool, demand)?,
-        Way::Removed(target) => NextHop::to(target, step.snapshot.tier_elsewhere()),
-        Way::Between(to) => {
+        TargetChoice::Move { pool, demand } => move_elsewhere(step, input, pool, demand)?,
+        TargetChoice::Removed(target) => NextHop::to(target, step.snapshot.tier_elsewhere()),
+        TargetChoice::Between(to) => {
             step.pool = Some(to.pool);
             let address = step.snapshot.backend(to).address().ok_or(Rejection::NO_ADDRESS)?;
             let target = Target::new(step.snapshot.transport(to.pool), address);
             NextHop::to(target, tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE))
         }
-        Way::Select { pool, demand } => begin_at_any(step, input, pool, demand)?,
-        Way::Outside { target, is_strict, from, is_named, to_caller } => {
+        TargetChoice::Select { pool, demand } => begin_at_any(step, input, pool, demand)?,
+        TargetChoice::Outside { target, is_strict, from, is_named, to_caller } => {
             let call = enter_outward_call(step, input, from)?;
             let tier = match from {
-                Some(member) => tier(step.snapshot, &step.routing.calls, member.pool, call),
+                Some(backend_ref) => {
+                    tier(step.snapshot, &step.routing.calls, backend_ref.pool, call)
+                }
                 // Without a transaction nothing recognises its retransmissions, which may be too
                 // many.
                 None if to_caller => Tier::Stateful,
@@ -89,9 +91,9 @@ pub(crate) fn commit(
             let named = if is_named { &request.targets[..] } else { &[] };
             let others = named.iter().skip(1).copied().collect();
             let hop = NextHop::to(target, tier);
-            NextHop { member: from, call, is_strict, others, to_caller, ..hop }
+            NextHop { backend_ref: from, call, is_strict, others, to_caller, ..hop }
         }
-        Way::User { target, from } => send_to_user(step, input, target, from)?,
+        TargetChoice::User { target, from } => send_to_user(step, input, target, from)?,
     };
     Ok(NextHop { own_routes, egress, evidence, ..hop })
 }
@@ -114,22 +116,22 @@ fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool 
 fn begin_within(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
-    member: Member,
+    backend_ref: BackendRef,
     key: u64,
     demand: Demand,
     goes_on: bool,
 ) -> Result<NextHop, Rejection> {
     let CommitInput { room, known, .. } = input;
-    check_room(step, room, member.pool, known.call)?;
-    let picker = step.routing.picker(member.pool);
-    match picker.assign_to(step.now, member.backend.into(), demand) {
-        Ok(Assigned { call: held, .. }) => {
-            let choice = (!goes_on).then_some((member.pool, key));
+    check_room(step, room, backend_ref.pool, known.call)?;
+    let picker = step.routing.picker(backend_ref.pool);
+    match picker.assign_to(step.now, backend_ref.backend.into(), demand) {
+        Ok(Assignment { call: held, .. }) => {
+            let choice = (!goes_on).then_some((backend_ref.pool, key));
             let call = known.call.unwrap_or(CallRef::NONE);
-            Ok(NextHop { choice, held, ..toward(step, member, call) })
+            Ok(NextHop { choice, held, ..toward(step, backend_ref, call) })
         }
-        Err(why) if goes_on => Err(unassigned(step.now, step.snapshot, member.pool, why)),
-        Err(_) => move_elsewhere(step, input, member.pool, demand),
+        Err(why) if goes_on => Err(unassigned(step.now, step.snapshot, backend_ref.pool, why)),
+        Err(_) => move_elsewhere(step, input, backend_ref.pool, demand),
     }
 }
 
@@ -148,18 +150,18 @@ fn begin_at_any(
         check_room_for_call(step, &received.flow)?;
     }
     let selected = select(step, room, pool, call, request, fingerprint, demand)?;
-    let Selected { member, key, call: held } = selected;
-    let entry = hold(step, call, fingerprint, request.identity, member)?;
+    let Selected { backend_ref, key, call: held } = selected;
+    let entry = hold(step, call, fingerprint, request.identity, backend_ref)?;
     if call.is_none() {
         let caller = caller_of(received.flow.remote.ip());
         step.routing.calls.set_caller(entry, caller);
         count_in_share(step, entry, &received.flow);
         if is_new {
-            choose_tier(step, room, member.pool, entry);
+            choose_tier(step, room, backend_ref.pool, entry);
         }
     }
-    let choice = is_new.then_some((member.pool, key));
-    Ok(NextHop { choice, held, ..toward(step, member, entry) })
+    let choice = is_new.then_some((backend_ref.pool, key));
+    Ok(NextHop { choice, held, ..toward(step, backend_ref, entry) })
 }
 
 /// Starts a call at the back end that its Route names, without failover to another. Returns the
@@ -167,25 +169,26 @@ fn begin_at_any(
 fn begin_at(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
-    member: Member,
+    backend_ref: BackendRef,
 ) -> Result<(CallRef, Option<CallLease>), Rejection> {
     let CommitInput { room, request, known, .. } = input;
     let Known { call, fingerprint, .. } = *known;
     if call.is_none() && !step.routing.calls.has_room() {
         return Err(call_table_full(step));
     }
-    check_room(step, room, member.pool, call)?;
+    check_room(step, room, backend_ref.pool, call)?;
     let demand = demand_of(request.method, request.has_priority);
-    let picker = step.routing.picker(member.pool);
-    let assigned = picker.assign_to(step.now, member.backend.into(), demand);
-    let held = assigned.map_err(|why| unassigned(step.now, step.snapshot, member.pool, why))?.call;
+    let picker = step.routing.picker(backend_ref.pool);
+    let assigned = picker.assign_to(step.now, backend_ref.backend.into(), demand);
+    let held =
+        assigned.map_err(|why| unassigned(step.now, step.snapshot, backend_ref.pool, why))?.call;
     let entry = call.and_then(|call| step.routing.calls.get(call));
     let call = match call.filter(|_| entry.is_some_and(|entry| entry.phase.goes_on())) {
         Some(call) => call,
         None => {
-            let entry = hold(step, call, fingerprint, request.identity, member)?;
+            let entry = hold(step, call, fingerprint, request.identity, backend_ref)?;
             if call.is_none() {
-                choose_tier(step, room, member.pool, entry);
+                choose_tier(step, room, backend_ref.pool, entry);
             }
             entry
         }
@@ -205,10 +208,10 @@ fn move_elsewhere(
     let entry = call.unwrap_or(CallRef::NONE);
     let Request { identity, method, .. } = *request;
     match select(step, room, pool, call, request, fingerprint, Some(demand)) {
-        Ok(Selected { member, key, call: held }) => {
-            move_call(step, entry, identity, member);
-            let choice = Some((member.pool, key));
-            Ok(NextHop { choice, held, ..toward(step, member, entry) })
+        Ok(Selected { backend_ref, key, call: held }) => {
+            move_call(step, entry, identity, backend_ref);
+            let choice = Some((backend_ref.pool, key));
+            Ok(NextHop { choice, held, ..toward(step, backend_ref, entry) })
         }
         Err(rejection) => {
             // A request that gets a reply from us is over, wherever it was sent before.
@@ -225,7 +228,7 @@ fn send_to_user(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
     target: Target,
-    from: Option<Member>,
+    from: Option<BackendRef>,
 ) -> Result<NextHop, Rejection> {
     // Calls from back ends have entries and count in shares there.
     if from.is_none() {
@@ -236,7 +239,7 @@ fn send_to_user(
     let is_user = from.is_none();
     // Without transactions a CANCEL would need the same look-up again.
     let hop = NextHop::to(target, Tier::Stateful);
-    Ok(NextHop { member: from, call, others, is_user, toward_backend: is_user, ..hop })
+    Ok(NextHop { backend_ref: from, call, others, is_user, toward_backend: is_user, ..hop })
 }
 
 /// Returns the entry of a request that leaves toward the outside. The dialog of a call that a back
@@ -244,14 +247,14 @@ fn send_to_user(
 fn enter_outward_call(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
-    from: Option<Member>,
+    from: Option<BackendRef>,
 ) -> Result<CallRef, Rejection> {
     let CommitInput { room, request, known, .. } = input;
     match (known.call, from) {
         (Some(call), _) => Ok(call),
-        (None, Some(member)) if request.method == Method::Invite => {
-            let call = hold(step, None, known.fingerprint, request.identity, member)?;
-            choose_tier(step, room, member.pool, call);
+        (None, Some(backend_ref)) if request.method == Method::Invite => {
+            let call = hold(step, None, known.fingerprint, request.identity, backend_ref)?;
+            choose_tier(step, room, backend_ref.pool, call);
             Ok(call)
         }
         (None, _) => Ok(CallRef::NONE),
@@ -264,36 +267,45 @@ fn hold(
     call: Option<CallRef>,
     fingerprint: u128,
     identity: u64,
-    member: Member,
+    backend_ref: BackendRef,
 ) -> Result<CallRef, Rejection> {
     match call {
         Some(call) => {
-            move_call(step, call, identity, member);
+            move_call(step, call, identity, backend_ref);
             Ok(call)
         }
         None => {
-            let inserted = step.routing.calls.insert(step.now, fingerprint, member);
+            let inserted = step.routing.calls.insert(step.now, fingerprint, backend_ref);
             let call = inserted.map_err(|_| call_table_full(step))?;
-            record_place(step, call, member);
+            record_address_generation(step, call, backend_ref);
             Ok(call)
         }
     }
 }
 
 /// Moves a call to another back end.
-pub(crate) fn move_call(step: &mut Step<'_>, call: CallRef, identity: u64, member: Member) {
-    let has_moved = step.routing.calls.move_to(call, identity, member);
+pub(crate) fn move_call(
+    step: &mut Step<'_>,
+    call: CallRef,
+    identity: u64,
+    backend_ref: BackendRef,
+) {
+    let has_moved = step.routing.calls.move_to(call, identity, backend_ref);
     step.counters().moved.add(has_moved.into());
     if has_moved {
-        record_place(step, call, member);
+        record_address_generation(step, call, backend_ref);
     }
 }
 
 /// Records the present location of a call's back end; later requests of the call go there.
-pub(crate) fn record_place(step: &mut Step<'_>, call: CallRef, member: Member) {
-    let backend = step.snapshot.backend(member);
+pub(crate) fn record_address_generation(
+    step: &mut Step<'_>,
+    call: CallRef,
+    backend_ref: BackendRef,
+) {
+    let backend = step.snapshot.backend(backend_ref);
     if backend.named().is_some() {
-        step.routing.calls.set_place(call, backend.place());
+        step.routing.calls.set_address_generation(call, backend.generation());
     }
 }
 
@@ -329,9 +341,9 @@ fn call_table_full(step: &Step<'_>) -> Rejection {
 
 /// Records in the call table a request that is about to be forwarded.
 pub(crate) fn record_request(step: &mut Step<'_>, hop: NextHop, transaction: Transaction) {
-    let NextHop { call, evidence, held, member, .. } = hop;
-    match member.filter(|_| hop.toward_backend) {
-        Some(member) => count_request(step, call, member, transaction, evidence, held),
+    let NextHop { call, evidence, held, backend_ref, .. } = hop;
+    match backend_ref.filter(|_| hop.toward_backend) {
+        Some(backend_ref) => count_request(step, call, backend_ref, transaction, evidence, held),
         None => {
             let calls = &mut step.routing.calls;
             calls.on_request_from_backend(step.now, call, transaction, evidence);
@@ -344,12 +356,12 @@ pub(crate) fn record_request(step: &mut Step<'_>, hop: NextHop, transaction: Tra
 pub(crate) fn count_request(
     step: &mut Step<'_>,
     call: CallRef,
-    member: Member,
+    backend_ref: BackendRef,
     transaction: Transaction,
     evidence: Evidence,
     held: Option<CallLease>,
 ) {
     let RoutingState { calls, pickers, .. } = &mut *step.routing;
-    let picker = &pickers[usize::from(member.pool)];
-    calls.on_request(step.now, call, transaction, evidence, member, picker, held);
+    let picker = &pickers[usize::from(backend_ref.pool)];
+    calls.on_request(step.now, call, transaction, evidence, backend_ref, picker, held);
 }

@@ -8,7 +8,7 @@ use tidegate_world::Timestamp;
 use crate::message::request::Request;
 use crate::rejection::Rejection;
 use crate::routing::next_hop::NextHop;
-use crate::settings::{Choice, Member};
+use crate::settings::{BackendRef, Choice};
 use crate::snapshot::Snapshot;
 
 /// The most branches of one context: our branch has one byte for their index.
@@ -54,7 +54,7 @@ pub(crate) fn fork_groups(
 pub(crate) fn groups(now: Timestamp, snapshot: &Snapshot, pool: u16) -> VecDeque<Vec<u16>> {
     let mut groups = VecDeque::<Vec<u16>>::new();
     let Choice::All(qs) = &snapshot.pool(pool).choice else { return groups };
-    let is_up = |&i: &u16| snapshot.backend(Member { pool, backend: i }).is_up(now);
+    let is_up = |&i: &u16| snapshot.backend(BackendRef { pool, backend: i }).is_up(now);
     let mut backends: Vec<u16> = (0..qs.len() as u16).filter(is_up).collect();
     backends.sort_by_key(|&i| Reverse(qs[usize::from(i)]));
     for backend in backends.into_iter().take(BRANCHES_MAX) {

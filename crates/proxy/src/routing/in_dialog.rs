@@ -15,8 +15,8 @@ use crate::network::canonical;
 use crate::rejection::{DropReason, Rejection};
 use crate::routing::route_set::RouteSet;
 use crate::routing::select::{choice_key, demand_of};
-use crate::routing::way::Way;
-use crate::settings::Member;
+use crate::routing::target_choice::TargetChoice;
+use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 use crate::target::Target;
@@ -34,40 +34,40 @@ pub(super) fn in_dialog(
     request: &Request<'_>,
     routes: &RouteSet<'_>,
     known: &Known,
-) -> Option<Way> {
+) -> Option<TargetChoice> {
     if let Some(token) = routes.token
-        && let Some(way) = by_token(snapshot, state, received, request, token, known)
+        && let Some(target_choice) = by_token(snapshot, state, received, request, token, known)
     {
-        return Some(way);
+        return Some(target_choice);
     }
     let call = known.call?;
     let entry = state.calls.get(call)?;
-    let Call { member, answered, phase, has_priority: had_priority, .. } = *entry;
+    let Call { backend_ref, answered, phase, has_priority: had_priority, .. } = *entry;
     if !known.is_new {
-        return Some(Way::Stay { member, target: None, key: None });
+        return Some(TargetChoice::Stay { backend_ref, target: None, key: None });
     }
     let goes_on = phase.goes_on();
     // A request that starts something may go to another back end, like the first one.
-    let key = choice_key(snapshot, state, member.pool, request, known.fingerprint);
+    let key = choice_key(snapshot, state, backend_ref.pool, request, known.fingerprint);
     let Request { method, identity, .. } = *request;
-    let begins = begins(state, Some(call), request, known.evidence, member);
+    let begins = begins(state, Some(call), request, known.evidence, backend_ref);
     // A retransmission is not subject to admission, and gets no priority there.
     let demand = demand_of(method, request.has_priority || !begins && had_priority);
     if begins {
-        return Some(Way::BeginWithin { member, key, demand, goes_on });
+        return Some(TargetChoice::BeginWithin { backend_ref, key, demand, goes_on });
     }
     // A back end that is drained or has sent Retry-After finishes its calls.
     let is_kept = goes_on && (answered || method != Method::Invite);
-    if is_kept || snapshot.backend(member).is_alive(now) {
-        return Some(Way::Stay { member, target: None, key: Some(key) });
+    if is_kept || snapshot.backend(backend_ref).is_alive(now) {
+        return Some(TargetChoice::Stay { backend_ref, target: None, key: Some(key) });
     }
     // A request that is over does not move an ongoing call.
     if goes_on && state.calls.has_ended(call, Transaction { identity, method }) {
-        return Some(Way::Reject(unavailable(now, snapshot, member.pool, None)));
+        return Some(TargetChoice::Reject(unavailable(now, snapshot, backend_ref.pool, None)));
     }
     // Either the client repeats its request because no response comes, or it starts anew: nothing
     // ties the request to a back end that is down.
-    Some(Way::Move { pool: member.pool, demand })
+    Some(TargetChoice::Move { pool: backend_ref.pool, demand })
 }
 
 /// Plans a request with a route token; `None` if the token's back end is not known.
@@ -78,28 +78,29 @@ fn by_token(
     request: &Request<'_>,
     token: RouteToken,
     known: &Known,
-) -> Option<Way> {
+) -> Option<TargetChoice> {
     let Known { call, evidence, is_new, is_invented, .. } = *known;
     // Only back ends are honoured that are configured now, or were recently.
-    if let Some(owner) = snapshot.addresses.member(token.backend) {
+    if let Some(owner) = snapshot.addresses.backend_ref(token.backend) {
         // After a reload another back end may have that address; the call stays counted where it
         // began.
         let is_there = |entry: &&Call| {
-            snapshot.backend(entry.member).address_at(entry.place) == Some(token.backend)
+            snapshot.backend(entry.backend_ref).address_at(entry.address_generation)
+                == Some(token.backend)
         };
         let entry = call.and_then(|call| state.calls.get(call)).filter(is_there);
-        let member = entry.map_or(owner, |entry| entry.member);
+        let backend_ref = entry.map_or(owner, |entry| entry.backend_ref);
         let is_invite = is_invented || is_new && request.method == Method::Invite;
-        let begins = is_invite && begins(state, call, request, evidence, member);
+        let begins = is_invite && begins(state, call, request, evidence, backend_ref);
         // The name may now resolve to another address; the dialog stays at the old one.
-        let at = |member| snapshot.backend(member).named().map(|_| token.backend);
+        let at = |backend_ref| snapshot.backend(backend_ref).named().map(|_| token.backend);
         return Some(match begins {
-            true => Way::BeginAt { member: owner, target: at(owner) },
-            false => Way::Stay { member, target: at(member), key: None },
+            true => TargetChoice::BeginAt { backend_ref: owner, target: at(owner) },
+            false => TargetChoice::Stay { backend_ref, target: at(backend_ref), key: None },
         });
     }
     if snapshot.addresses.was_removed(token.backend) {
-        return Some(Way::Removed(Target::new(token.transport, token.backend)));
+        return Some(TargetChoice::Removed(Target::new(token.transport, token.backend)));
     }
     if token.is_user {
         // A request that starts something is for the user, wherever the user is reached now.
@@ -108,14 +109,14 @@ fn by_token(
     // A process that has just started has resolved no names yet. A 481 would end the dialog (RFC
     // 3261 §12.2.1.2). Any other rejection could contradict the outcome of the retransmission,
     // which comes if there is no response.
-    let unresolved = Way::Reject(Rejection::Drop(DropReason::Unresolved));
+    let unresolved = TargetChoice::Reject(Rejection::Drop(DropReason::Unresolved));
     snapshot.has_unresolved().then_some(unresolved)
 }
 
 /// Plans an in-dialog request of a user that came on `flow`: to the user, or from the user to the
 /// other party. Its target is the flow in the token, whatever further Routes say, because the
 /// source may be a stranger.
-fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<Way> {
+fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<TargetChoice> {
     let peer = token.peer_at(snapshot.shard)?;
     let (remote, user) = (canonical(flow.remote), token.backend);
     // A phone may send from a port other than that of its contact. On a connection it always does,
@@ -130,10 +131,10 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
         false => Target::new(token.transport, user),
     };
     let to_caller = is_users;
-    Some(Way::Outside { target, is_strict: false, from: None, is_named: false, to_caller })
+    Some(TargetChoice::Outside { target, is_strict: false, from: None, is_named: false, to_caller })
 }
 
-/// Returns whether a request to `member` that belongs to no dialog is new for the limits there, so
+/// Returns whether a request to `backend_ref` that belongs to no dialog is new for the limits there, so
 /// that it needs headroom.
 ///
 /// It is not new if it is recorded in the entry of its `call`. Nor is another copy of the INVITE
@@ -145,7 +146,7 @@ fn begins(
     call: Option<CallRef>,
     request: &Request<'_>,
     evidence: Evidence,
-    member: Member,
+    backend_ref: BackendRef,
 ) -> bool {
     let Some(entry) = call.and_then(|call| state.calls.get(call)) else {
         return true;
@@ -153,5 +154,5 @@ fn begins(
     let Request { identity, method, .. } = *request;
     let is_copy = || entry.is_counted() && entry.is_copied_by(evidence.copy);
     !entry.is_repetition(Transaction { identity, method }, evidence.copy)
-        && (entry.member != member || !is_copy())
+        && (entry.backend_ref != backend_ref || !is_copy())
 }

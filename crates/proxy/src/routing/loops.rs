@@ -8,7 +8,7 @@ use crate::message::branch::Branch;
 use crate::message::request::Request;
 use crate::message::transaction_branch::TransactionBranch;
 use crate::rejection::Rejection;
-use crate::settings::Member;
+use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
@@ -76,7 +76,7 @@ pub(crate) fn loop_hash(snapshot: &Snapshot, received: &Received, request: &Requ
     let origin = match snapshot.addresses.origin(&received.flow) {
         Origin::Stranger => [0; 5],
         Origin::Trusted => [1; 5],
-        Origin::Member(Member { pool, backend }) => {
+        Origin::Backend(BackendRef { pool, backend }) => {
             let ([p0, p1], [b0, b1]) = (pool.to_be_bytes(), backend.to_be_bytes());
             [2, p0, p1, b0, b1]
         }

@@ -10,7 +10,7 @@ use crate::dialog::{CallRef, Evidence};
 use crate::rejection::Rejection;
 use crate::rewrite::ForwardPlan;
 use crate::routing::tier::tier;
-use crate::settings::Member;
+use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
 use crate::target::Target;
@@ -19,7 +19,7 @@ use crate::target::Target;
 pub(crate) struct NextHop {
     pub(crate) target: Target,
     /// The back end of its call, if it belongs to one.
-    pub(crate) member: Option<Member>,
+    pub(crate) backend_ref: Option<BackendRef>,
     pub(crate) call: CallRef,
     /// True if the request goes to that back end or to a user, false if it comes from there.
     pub(crate) toward_backend: bool,
@@ -50,7 +50,7 @@ impl NextHop {
     pub(crate) fn to(target: Target, tier: Tier) -> Self {
         Self {
             target,
-            member: None,
+            backend_ref: None,
             call: CallRef::NONE,
             toward_backend: false,
             is_user: false,
@@ -81,7 +81,7 @@ impl NextHop {
     ) -> Result<ForwardPlan, Rejection> {
         Ok(ForwardPlan {
             target: self.target,
-            member: self.member,
+            backend_ref: self.backend_ref,
             toward_backend: self.toward_backend,
             is_user: self.is_user,
             ingress: ingress as u8,
@@ -95,18 +95,25 @@ impl NextHop {
 }
 
 /// Returns the hop to the back end of a call.
-pub(crate) fn toward(step: &Step<'_>, member: Member, call: CallRef) -> NextHop {
+pub(crate) fn toward(step: &Step<'_>, backend_ref: BackendRef, call: CallRef) -> NextHop {
     let Step { snapshot, routing, .. } = step;
-    let backend = snapshot.backend(member);
+    let backend = snapshot.backend(backend_ref);
     let target = match backend.named() {
         None => backend.address(),
         Some(_) => {
-            let held = routing.calls.get(call).filter(|entry| entry.member == member);
-            backend.address_at(held.map_or_else(|| backend.place(), |entry| entry.place))
+            let held = routing.calls.get(call).filter(|entry| entry.backend_ref == backend_ref);
+            backend.address_at(
+                held.map_or_else(|| backend.generation(), |entry| entry.address_generation),
+            )
         }
     };
     let address = target.expect("who was chosen was up, and has an address ever since");
-    let target = Target::new(snapshot.transport(member.pool), address);
-    let tier = tier(snapshot, &routing.calls, member.pool, call);
-    NextHop { member: Some(member), call, toward_backend: true, ..NextHop::to(target, tier) }
+    let target = Target::new(snapshot.transport(backend_ref.pool), address);
+    let tier = tier(snapshot, &routing.calls, backend_ref.pool, call);
+    NextHop {
+        backend_ref: Some(backend_ref),
+        call,
+        toward_backend: true,
+        ..NextHop::to(target, tier)
+    }
 }

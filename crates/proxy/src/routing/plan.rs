@@ -26,7 +26,7 @@ use crate::routing::in_dialog::in_dialog;
 use crate::routing::route_set::{Next, RouteSet};
 use crate::routing::rules::{Destination, destination};
 use crate::routing::select::{demand_of, select_by_call};
-use crate::routing::way::Way;
+use crate::routing::target_choice::TargetChoice;
 use crate::settings::Choice;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
@@ -34,7 +34,7 @@ use crate::transport::addresses::Origin;
 
 /// The routing decision for a request, as far as it can be made without changing state.
 pub(crate) struct Plan {
-    pub(crate) way: Way,
+    pub(crate) target_choice: TargetChoice,
     pub(crate) known: Known,
     /// The number of leading Route values that name us; they are removed.
     pub(crate) own_routes: usize,
@@ -90,7 +90,7 @@ pub(crate) fn plan<'a>(
     // A strict router before us has returned the token in the Request-URI.
     routes.token = routes.token.or(request.token);
     let mut plan = Plan {
-        way: Way::Reject(Rejection::NO_HOST),
+        target_choice: TargetChoice::Reject(Rejection::NO_HOST),
         known: Known::default(),
         own_routes: routes.own,
         // Only a token of ours shows that we recorded the Routes.
@@ -99,7 +99,7 @@ pub(crate) fn plan<'a>(
         proves_receipt: false,
     };
     let (origin, is_removed) = sender(snapshot, received, &routes);
-    plan.known = state.calls.look_up(&snapshot.keys, request, origin.member().is_some());
+    plan.known = state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some());
     let Known { call, is_new, .. } = plan.known;
     // A token that is too old proves nothing without a call entry.
     let is_fresh = |token: &_| call.is_some() || snapshot.is_fresh(now, token);
@@ -114,17 +114,19 @@ pub(crate) fn plan<'a>(
     let input =
         PlanInput { now, snapshot, state, received, request, routes, origin, is_removed, is_ours };
     if !input.is_outward(call) && !forks_anew(snapshot, state, &input.routes, &plan.known) {
-        let is_judged = is_new && (call.is_none() || *method != Method::Invite);
-        plan.is_rated = (call.is_some() || input.routes.token.is_some()) && !is_judged;
+        let is_decided = is_new && (call.is_none() || *method != Method::Invite);
+        plan.is_rated = (call.is_some() || input.routes.token.is_some()) && !is_decided;
         let routes = &input.routes;
-        if let Some(way) = in_dialog(now, snapshot, state, received, request, routes, &plan.known) {
-            return Ok(Planned::Plan(Plan { way, ..plan }));
+        if let Some(target_choice) =
+            in_dialog(now, snapshot, state, received, request, routes, &plan.known)
+        {
+            return Ok(Planned::Plan(Plan { target_choice, ..plan }));
         }
         if !is_new && (origin == Origin::Stranger || is_ours) {
             let rejection = unknown(snapshot, received, *method);
             // A request with a token counts in the rate of its call even if it is rejected.
             return if plan.is_rated {
-                Ok(Planned::Plan(Plan { way: Way::Reject(rejection), ..plan }))
+                Ok(Planned::Plan(Plan { target_choice: TargetChoice::Reject(rejection), ..plan }))
             } else {
                 Err(rejection)
             };
@@ -143,7 +145,7 @@ impl PlanInput<'_, '_> {
     /// sends it to a target of its own choice. `call` is the call that it belongs to.
     fn is_outward(&self, call: Option<CallRef>) -> bool {
         match self.origin {
-            Origin::Member(_) => true,
+            Origin::Backend(_) => true,
             Origin::Trusted => {
                 self.is_removed
                     || self.routes.token.is_none() && call.is_none() && !self.routes.is_end()
@@ -199,44 +201,45 @@ fn lead_to<'a>(
         },
         other => other,
     };
-    let way = match (destination, origin) {
-        (Destination::Pool(pool), Origin::Member(from)) => {
-            Way::Between(select_by_call(now, snapshot, state, pool, known.fingerprint, from)?)
-        }
-        // RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as
-        // their associated INVITE": a new selection could differ.
-        (Destination::Pool(_) | Destination::User, _)
-            if matches!(request.method, Method::Ack | Method::Cancel) =>
-        {
-            return Err(unknown(snapshot, received, request.method));
-        }
-        (Destination::Pool(pool), _) => {
-            let demand = known.is_new.then(|| demand_of(request.method, request.has_priority));
-            Way::Select { pool, demand }
-        }
-        (Destination::Target(target, _), _)
-            if snapshot.addresses.is_own_socket(target.address, received.flow.local) =>
-        {
-            return Err(Rejection::Reply(404, "leads back here"));
-        }
-        (Destination::Target(target, is_strict), origin) => {
-            let (from, to_caller) = (origin.member(), false);
-            Way::Outside { target, is_strict, from, is_named, to_caller }
-        }
-        (Destination::Name(..), _) => return Err(Rejection::NO_HOST),
-        // An in-dialog request names a contact; only a request that starts something names a user.
-        (Destination::User, _) if !known.is_new => {
-            return Err(unknown(snapshot, received, request.method));
-        }
-        (Destination::User, origin) => match request.targets.first() {
-            Some(&target) => Way::User { target, from: origin.member() },
-            None => {
-                let aor = address_of_record(&request.uri).ok_or(Rejection::NO_USER)?;
-                return Ok(Planned::Pending(Need::User(aor)));
+    let target_choice =
+        match (destination, origin) {
+            (Destination::Pool(pool), Origin::Backend(from)) => TargetChoice::Between(
+                select_by_call(now, snapshot, state, pool, known.fingerprint, from)?,
+            ),
+            // RFC 3261 §16.11: "CANCEL and non-Routed ACK requests MUST generate the same choice as
+            // their associated INVITE": a new selection could differ.
+            (Destination::Pool(_) | Destination::User, _)
+                if matches!(request.method, Method::Ack | Method::Cancel) =>
+            {
+                return Err(unknown(snapshot, received, request.method));
             }
-        },
-    };
-    Ok(Planned::Plan(Plan { way, ..plan }))
+            (Destination::Pool(pool), _) => {
+                let demand = known.is_new.then(|| demand_of(request.method, request.has_priority));
+                TargetChoice::Select { pool, demand }
+            }
+            (Destination::Target(target, _), _)
+                if snapshot.addresses.is_own_socket(target.address, received.flow.local) =>
+            {
+                return Err(Rejection::Reply(404, "leads back here"));
+            }
+            (Destination::Target(target, is_strict), origin) => {
+                let (from, to_caller) = (origin.backend_ref(), false);
+                TargetChoice::Outside { target, is_strict, from, is_named, to_caller }
+            }
+            (Destination::Name(..), _) => return Err(Rejection::NO_HOST),
+            // An in-dialog request names a contact; only a request that starts something names a user.
+            (Destination::User, _) if !known.is_new => {
+                return Err(unknown(snapshot, received, request.method));
+            }
+            (Destination::User, origin) => match request.targets.first() {
+                Some(&target) => TargetChoice::User { target, from: origin.backend_ref() },
+                None => {
+                    let aor = address_of_record(&request.uri).ok_or(Rejection::NO_USER)?;
+                    return Ok(Planned::Pending(Need::User(aor)));
+                }
+            },
+        };
+    Ok(Planned::Plan(Plan { target_choice, ..plan }))
 }
 
 /// Returns the origin of a request; `true` if it is a back end that has been removed, which uses
@@ -292,8 +295,9 @@ fn forks_anew(
     let entry = || known.call.and_then(|call| state.calls.get(call));
     known.is_new
         && routes.token.is_none()
-        && entry()
-            .is_some_and(|entry| matches!(snapshot.pool(entry.member.pool).choice, Choice::All(_)))
+        && entry().is_some_and(|entry| {
+            matches!(snapshot.pool(entry.backend_ref.pool).choice, Choice::All(_))
+        })
 }
 
 /// Returns the flow of the other party of the dialog in which a back end sends a request; `None` if
@@ -304,9 +308,9 @@ fn peer_of_sender(input: &PlanInput<'_, '_>) -> Option<PeerFlow> {
     let token = routes.token?;
     let remote = canonical(received.flow.remote);
     let is_own = match origin {
-        Origin::Member(member) => {
+        Origin::Backend(backend_ref) => {
             token.backend == remote
-                || snapshot.addresses.member(token.backend) == Some(member)
+                || snapshot.addresses.backend_ref(token.backend) == Some(backend_ref)
                 || received.flow.transport.is_reliable() && token.backend.ip() == remote.ip()
         }
         Origin::Trusted => is_removed,
@@ -338,12 +342,12 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
 fn shard_of(snapshot: &Snapshot, received: &Received, routes: &RouteSet<'_>) -> Option<u16> {
     let shard = u16::from(routes.token?.shard);
     let is_elsewhere = shard != snapshot.shard && shard < snapshot.shards;
-    (is_elsewhere && received.crossed == 0 && may_cross(&received.flow)).then_some(shard)
+    (is_elsewhere && received.handoffs == 0 && may_hand_off(&received.flow)).then_some(shard)
 }
 
 /// Returns whether another shard may serve a message from a flow: only this shard has its
 /// connection.
-fn may_cross(flow: &Flow) -> bool {
+fn may_hand_off(flow: &Flow) -> bool {
     !flow.transport.is_reliable()
 }
 
@@ -359,7 +363,7 @@ pub(crate) fn pool_by_rules(
     let routes = RouteSet::read(snapshot, flow, message, essentials.call_id, *restored).ok()?;
     let origin = snapshot.addresses.origin(&received.flow);
     let ours = snapshot.addresses.is_own_target(&request.uri, flow);
-    let is_for_us = routes.is_end() && !matches!(origin, Origin::Member(_));
+    let is_for_us = routes.is_end() && !matches!(origin, Origin::Backend(_));
     match destination(snapshot, origin, received, request, ours).ok()? {
         Destination::Pool(pool) if is_for_us => Some((pool, routes.own as u8)),
         _ => None,
@@ -376,7 +380,7 @@ fn unknown(snapshot: &Snapshot, received: &Received, method: Method) -> Rejectio
     let comes_home =
         matches!(method, Method::Ack | Method::Cancel) && (2..u16::from(u8::MAX)).contains(&shards);
     let turns = shards + u16::from(comes_home);
-    if u16::from(received.crossed) + 1 < turns && may_cross(&received.flow) {
+    if u16::from(received.handoffs) + 1 < turns && may_hand_off(&received.flow) {
         return Rejection::Redirect((snapshot.shard + 1) % shards);
     }
     Rejection::UNKNOWN_CALL

@@ -67,9 +67,9 @@ impl Rule {
     ) -> bool {
         let Request { method_name: name, uri, .. } = request;
         let from = match self.from {
-            Senders::Any => !matches!(origin, Origin::Member(_)),
+            Senders::Any => !matches!(origin, Origin::Backend(_)),
             Senders::Trusted => origin != Origin::Stranger,
-            Senders::Pool => matches!(origin, Origin::Member(_)),
+            Senders::Pool => matches!(origin, Origin::Backend(_)),
             Senders::Net(net) => net.contains(&received.flow.remote.ip().to_canonical()),
         };
         let has = |name: &[u8]| self.methods.iter().any(|m| m.as_bytes() == name);

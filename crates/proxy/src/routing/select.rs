@@ -1,7 +1,7 @@
 //! Selects the back end for a new request, falling back to backup pools.
 
 use smallvec::SmallVec;
-use tidegate_balance::{Assigned, Backend, CallLease, Demand, Key, Pool, Unassigned, fnv1a};
+use tidegate_balance::{Assignment, Backend, CallLease, Demand, Key, NoBackend, Pool, fnv1a};
 use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
@@ -14,14 +14,14 @@ use crate::rejection::Rejection;
 use crate::routing::callee::callee;
 use crate::routing::fork::groups;
 use crate::routing::tier::tier;
-use crate::settings::{Member, Mode};
+use crate::settings::{BackendRef, Mode};
 use crate::snapshot::Snapshot;
 use crate::state::{Room, RoutingState};
 use crate::step::Step;
 
 /// The back end selected for a new request.
 pub(crate) struct Selected {
-    pub(crate) member: Member,
+    pub(crate) backend_ref: BackendRef,
     /// The key by which the policy selected it.
     pub(crate) key: u64,
     /// The call's lease at the back end.
@@ -96,17 +96,17 @@ fn try_select(
         }
         let key = choice_key(snapshot, step.routing, pool, request, fingerprint);
         if let Some(group) = groups(now, snapshot, pool).front() {
-            let member = Member { pool, backend: group[0] };
-            return Ok(Selected { member, key, call: None });
+            let backend_ref = BackendRef { pool, backend: group[0] };
+            return Ok(Selected { backend_ref, key, call: None });
         }
         match select_in(step, pool, key, demand, |_, _| true) {
             Ok(selected) => return Ok(selected),
             // Another shard may have just taken the remaining capacity.
-            Err(Unassigned::Full) => is_any_up = true,
-            Err(Unassigned::Down) => {}
+            Err(NoBackend::Full) => is_any_up = true,
+            Err(NoBackend::Down) => {}
         }
     }
-    let why = if is_any_up { Unassigned::Full } else { Unassigned::Down };
+    let why = if is_any_up { NoBackend::Full } else { NoBackend::Down };
     Err(unassigned(now, snapshot, pool, why))
 }
 
@@ -147,16 +147,16 @@ pub(crate) fn select_in(
     key: u64,
     demand: Option<Demand>,
     may_have: impl Fn(usize, &Backend) -> bool,
-) -> Result<Selected, Unassigned> {
+) -> Result<Selected, NoBackend> {
     let picker = step.routing.picker_mut(pool);
     let (index, call) = match demand {
         Some(demand) => {
-            let Assigned { index, call } = picker.assign(step.now, key, demand, may_have)?;
+            let Assignment { index, call } = picker.assign(step.now, key, demand, may_have)?;
             (index, call)
         }
-        None => (picker.pick_where(step.now, key, may_have).ok_or(Unassigned::Down)?, None),
+        None => (picker.pick_where(step.now, key, may_have).ok_or(NoBackend::Down)?, None),
     };
-    Ok(Selected { member: Member { pool, backend: index as u16 }, key, call })
+    Ok(Selected { backend_ref: BackendRef { pool, backend: index as u16 }, key, call })
 }
 
 /// Selects a back end for a request that another back end sends to a pool or to one of its backups.
@@ -168,14 +168,14 @@ pub(crate) fn select_by_call(
     state: &RoutingState,
     pool: u16,
     fingerprint: u128,
-    from: Member,
-) -> Result<Member, Rejection> {
+    from: BackendRef,
+) -> Result<BackendRef, Rejection> {
     let is_up = |&pool: &u16| snapshot.pool(pool).pool.is_up(now);
     let pool = snapshot.and_backups(pool).find(is_up).unwrap_or(pool);
     let not = (from.pool == pool).then(|| usize::from(from.backend));
     let selected = state.picker(pool).pick_by_call(now, fingerprint as u64, not);
-    let member = selected.map(|backend| Member { pool, backend: backend as u16 });
-    member.ok_or_else(|| unavailable(now, snapshot, pool, Some(from)))
+    let backend_ref = selected.map(|backend| BackendRef { pool, backend: backend as u16 });
+    backend_ref.ok_or_else(|| unavailable(now, snapshot, pool, Some(from)))
 }
 
 /// Returns the demand on a back end of a new request with this method.

@@ -65,8 +65,9 @@ pub(crate) fn forward(
         budget.on_request(received.bytes.len(), is_repeated || !alone);
         calls.set_budget(hop.call, budget);
     }
-    let new = hop.member.filter(|_| alone && hop.choice.is_some() && !is_repeated);
-    let given = |member| record_given(now, snapshot, member, received.flow.remote.ip(), request);
+    let new = hop.backend_ref.filter(|_| alone && hop.choice.is_some() && !is_repeated);
+    let given =
+        |backend_ref| record_given(now, snapshot, backend_ref, received.flow.remote.ip(), request);
     let parties = new.and_then(given);
     let call = hop.call;
     record_request(step, hop, transaction);

@@ -49,7 +49,7 @@ use crate::settings::{Choice, Mode, PoolSettings};
 use crate::snapshot::Snapshot;
 use crate::stateless::branch::stateless_branch;
 use crate::stateless::recent::Recent;
-use crate::step::{Shown, Step};
+use crate::step::{SourceEvidence, Step};
 use crate::target::Target;
 use crate::transaction::branches::TIMER_C;
 
@@ -125,7 +125,7 @@ pub(crate) fn forward_lost(
     request: &Request<'_>,
 ) -> Result<(), Rejection> {
     let Step { now, snapshot, .. } = *step;
-    step.shown = Shown::Stray;
+    step.shown = SourceEvidence::Stray;
     let Some(LostTargets { targets, pool, own_routes }) =
         lost_targets(step, lost, received, request)
     else {
@@ -139,7 +139,7 @@ pub(crate) fn forward_lost(
         let target = Target::new(snapshot.transport(pool), address);
         let plan = ForwardPlan {
             target,
-            member: None,
+            backend_ref: None,
             toward_backend: true,
             is_user: false,
             ingress: ingress as u8,
@@ -202,7 +202,7 @@ fn lost_targets(
     let PoolSettings { choice, mode, .. } = snapshot.pool(pool);
     let is_fork = matches!(choice, Choice::All(_));
     if request.method == Method::Cancel && (targets.is_empty() || is_fork) {
-        for target in lost_members(step, pool, request)? {
+        for target in lost_backend_refs(step, pool, request)? {
             let (derived, plain) = match mode {
                 Mode::Transaction => (true, false),
                 Mode::Stateless => (false, true),
@@ -226,7 +226,7 @@ fn lost_targets(
 
 /// Returns the back ends of a pool that may have the INVITE of a CANCEL; `None` if they are too
 /// many, or if this process would know of it.
-fn lost_members(
+fn lost_backend_refs(
     step: &mut Step<'_>,
     pool: u16,
     request: &Request<'_>,
@@ -236,19 +236,19 @@ fn lost_members(
     let key = choice_key(snapshot, step.routing, pool, request, fingerprint);
     let is_fork = matches!(snapshot.pool(pool).choice, Choice::All(_));
     let picker = step.routing.picker_mut(pool);
-    let mut members = ArrayVec::new();
+    let mut backend_refs = ArrayVec::new();
     if !is_fork && let Some(index) = picker.pick_by_key(now, key) {
-        members.extend(picker.backend(index).address().map(canonical));
-        return Some(members);
+        backend_refs.extend(picker.backend(index).address().map(canonical));
+        return Some(backend_refs);
     }
     process_before(now, snapshot)?;
     // A back end that takes no new calls may have this one.
     for backend in picker.pool().backends().iter().filter(|backend| backend.is_alive(now)) {
         if let Some(address) = backend.address() {
-            members.try_push(canonical(address)).ok()?;
+            backend_refs.try_push(canonical(address)).ok()?;
         }
     }
-    Some(members)
+    Some(backend_refs)
 }
 
 /// Returns the previous process, if its requests may still wait for a response.
@@ -328,7 +328,7 @@ impl Lost {
             let asked = self.asked.get_mut(now, identity);
             return asked.is_none_or(|asked| asked.passes(passage.status, (target, text_hash)));
         }
-        if snapshot.addresses.member(target).is_some()
+        if snapshot.addresses.backend_ref(target).is_some()
             && let Some(text) = BranchText::copied(text)
             && let Some(all) = self.heard.entry(now, identity)
         {

@@ -76,8 +76,10 @@ fn take(step: &mut Step<'_>, answer: &Answer<'_>, context: &mut Context) -> Resu
     let is_first = branch.client.is_pending() && passage.status >= 200;
     let (client, arrival) = branch.client.on_response(step.now, &timing, passage.status);
     branch.client = client;
-    if let Some(member) = branch.member.filter(|_| is_first && context.toward_backend) {
-        step.snapshot.backend(member).on_final(context.method == Method::Invite, passage.status);
+    if let Some(backend_ref) = branch.backend_ref.filter(|_| is_first && context.toward_backend) {
+        step.snapshot
+            .backend(backend_ref)
+            .on_final(context.method == Method::Invite, passage.status);
     }
     match arrival {
         Arrival::Absorb => return Err(DropReason::RepeatedResponse),

@@ -18,7 +18,7 @@ use crate::rewrite::{ForwardPlan, write_request};
 use crate::routing::commit::record_request;
 use crate::routing::fork::BREADTH_MAX;
 use crate::routing::next_hop::{NextHop, toward};
-use crate::settings::{Choice, Member};
+use crate::settings::{BackendRef, Choice};
 use crate::snapshot::Snapshot;
 use crate::step::Step;
 use crate::transaction::Transactions;
@@ -51,7 +51,7 @@ pub(super) fn start(
             _ => Client::other(step.now, &timing),
         },
         target: hop.target,
-        member: hop.member,
+        backend_ref: hop.backend_ref,
         egress,
         hop: None,
     });
@@ -80,8 +80,8 @@ pub(super) fn start(
     };
     let transaction = Transaction { identity: context.identity, method: request.method };
     let target = hop.target;
-    if let Some(member) = hop.member.filter(|_| hop.choice.is_some()) {
-        record_given(step.now, step.snapshot, member, live.source.ip(), request);
+    if let Some(backend_ref) = hop.backend_ref.filter(|_| hop.choice.is_some()) {
+        record_given(step.now, step.snapshot, backend_ref, live.source.ip(), request);
     }
     record_request(step, hop, transaction);
     step.counters().requests_forwarded.add(1);
@@ -107,12 +107,12 @@ pub(super) fn start_group(
     let count = group.len() as u32;
     let mut outcome = Err(unavailable(step.now, step.snapshot, pool, None));
     for (i, &backend) in (0u32..).zip(group) {
-        let member = Member { pool, backend };
+        let backend_ref = BackendRef { pool, backend };
         // The group may have waited for a long time since the groups were made.
-        if !step.snapshot.backend(member).is_up(step.now) {
+        if !step.snapshot.backend(backend_ref).is_up(step.now) {
             continue;
         }
-        let hop = NextHop { choice: None, ..toward(step, member, context.call) };
+        let hop = NextHop { choice: None, ..toward(step, backend_ref, context.call) };
         let share = incoming / count + u32::from(i < incoming % count);
         let started = start(step, context, live, request, hop, share);
         outcome = outcome.or(started);
@@ -172,7 +172,7 @@ fn write_branch(
     let branch = &context.branches[index];
     let plan = ForwardPlan {
         target: branch.target,
-        member: branch.member,
+        backend_ref: branch.backend_ref,
         egress: branch.egress,
         max_breadth: Some(live.pending[index].breadth),
         ..live.plan

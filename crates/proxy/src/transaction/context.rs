@@ -12,7 +12,7 @@ use crate::dialog::CallRef;
 use crate::message::contacts::Contacts;
 use crate::message::transaction_branch::TargetTag;
 use crate::rewrite::ForwardPlan;
-use crate::settings::Member;
+use crate::settings::BackendRef;
 use crate::shares::Bucket;
 use crate::target::Target;
 use crate::transaction::best::Best;
@@ -68,7 +68,7 @@ pub(crate) struct Branch {
     pub(crate) tag: TargetTag,
     pub(crate) target: Target,
     /// The back end at the target, if it is one of ours.
-    pub(crate) member: Option<Member>,
+    pub(crate) backend_ref: Option<BackendRef>,
     pub(crate) egress: u8,
     /// Request-URI and Route of the sent request, for the ACK to a repeated final response.
     pub(crate) hop: Option<Box<[u8]>>,

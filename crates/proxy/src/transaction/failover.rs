@@ -9,7 +9,7 @@ use tidegate_sip::Message;
 use crate::routing::commit::move_call;
 use crate::routing::next_hop::{NextHop, toward};
 use crate::routing::select::{Selected, choice_key, demand_of, select_in};
-use crate::settings::{Choice, Member, Mode};
+use crate::settings::{BackendRef, Choice, Mode};
 use crate::snapshot::Snapshot;
 use crate::step::Step;
 use crate::transaction::branches::{read_again, start_again};
@@ -81,8 +81,8 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
 fn try_named(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> bool {
     while is_undecided(context, live) && !live.others.is_empty() {
         let target = live.others.remove(0);
-        let (member, call) = (live.plan.member, context.call);
-        let hop = NextHop { member, call, ..NextHop::to(target, Tier::Stateful) };
+        let (backend_ref, call) = (live.plan.backend_ref, context.call);
+        let hop = NextHop { backend_ref, call, ..NextHop::to(target, Tier::Stateful) };
         if start_again(step, context, live, hop) {
             return true;
         }
@@ -99,8 +99,8 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
         return false;
     }
     let had = |pool: u16, i: usize| {
-        let member = Some(Member { pool, backend: i as u16 });
-        context.branches.iter().any(|branch| branch.member == member)
+        let backend_ref = Some(BackendRef { pool, backend: i as u16 });
+        context.branches.iter().any(|branch| branch.backend_ref == backend_ref)
     };
     let pools = step.snapshot.and_backups(pool).filter(|&pool| stands_in(step.snapshot, pool));
     let pools: SmallVec<[u16; 4]> = pools.collect();
@@ -118,12 +118,12 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
         });
         chosen.ok()
     });
-    let Some(Selected { member, call: held, .. }) = other else { return false };
+    let Some(Selected { backend_ref, call: held, .. }) = other else { return false };
     // A copy of the call's INVITE does not move the call.
     if !step.routing.calls.is_counted_for_another(context.call, context.identity) {
-        move_call(step, context.call, context.identity, member);
+        move_call(step, context.call, context.identity, backend_ref);
     }
-    let hop = NextHop { choice: live.choice, held, ..toward(step, member, context.call) };
+    let hop = NextHop { choice: live.choice, held, ..toward(step, backend_ref, context.call) };
     start_again(step, context, live, hop)
 }
 

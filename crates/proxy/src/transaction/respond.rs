@@ -9,8 +9,8 @@ use crate::dialog::{Answer, Evidence, Transaction};
 use crate::message::reply::{server, transaction_tag};
 use crate::output::Cause;
 use crate::rejection::reply_reason::ReplyReason;
-use crate::routing::commit::{count_request, record_place};
-use crate::settings::Member;
+use crate::routing::commit::{count_request, record_address_generation};
+use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
 use crate::transaction::best::Best;
@@ -93,12 +93,12 @@ pub(crate) fn pass_success(
     let is_first = context.server.is_pending();
     (context.server, _) = context.server.on_sending(step.now, &timing, status);
     if is_first {
-        settle_call(step, context, context.branches[index].member);
+        settle_call(step, context, context.branches[index].backend_ref);
         let answer =
             step.routing.calls.read_answer(&step.snapshot.keys, context.call, passage, true);
         record_answer(step, context, answer);
-    } else if step.routing.calls.get(context.call).map(|call| call.member)
-        == context.branches[index].member
+    } else if step.routing.calls.get(context.call).map(|call| call.backend_ref)
+        == context.branches[index].backend_ref
     {
         // An element behind the target has forked the INVITE, and several callees have accepted it.
         let answer =
@@ -182,8 +182,8 @@ fn respond(step: &mut Step<'_>, context: &mut Context, live: &Live, status: u16)
         Some(bytes) => {
             let reason = ReplyReason::usual(status);
             step.counters().count_reply(status, reason);
-            let member = context.branches.last().and_then(|branch| branch.member);
-            let pool = member.map(|member| member.pool);
+            let backend_ref = context.branches.last().and_then(|branch| branch.backend_ref);
+            let pool = backend_ref.map(|backend_ref| backend_ref.pool);
             let (source, request) = (context.back.remote, &live.request);
             let cause = Cause { reason, text: reason.doc(), pool };
             let Step { now, snapshot, .. } = *step;
@@ -227,16 +227,16 @@ pub(crate) fn write_own(
 }
 
 /// Moves the call to the back end that has answered.
-fn settle_call(step: &mut Step<'_>, context: &Context, member: Option<Member>) {
-    let Some(member) = member else { return };
+fn settle_call(step: &mut Step<'_>, context: &Context, backend_ref: Option<BackendRef>) {
+    let Some(backend_ref) = backend_ref else { return };
     let Some(call) = step.routing.calls.get(context.call) else { return };
-    if call.member != member {
+    if call.backend_ref != backend_ref {
         let Context { identity, method, .. } = *context;
-        if step.routing.calls.move_to(context.call, identity, member) {
-            record_place(step, context.call, member);
+        if step.routing.calls.move_to(context.call, identity, backend_ref) {
+            record_address_generation(step, context.call, backend_ref);
         }
         let (transaction, evidence) = (Transaction { identity, method }, Evidence::default());
-        count_request(step, context.call, member, transaction, evidence, None);
+        count_request(step, context.call, backend_ref, transaction, evidence, None);
     }
 }
 

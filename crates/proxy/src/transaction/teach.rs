@@ -12,7 +12,7 @@ use super::branches::read_again;
 use super::context::{Branch, Context, Live, Pending};
 use crate::backends::health::{cap_exclusions, parties};
 use crate::network::canonical;
-use crate::settings::Member;
+use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
 
@@ -21,7 +21,8 @@ use crate::step::Step;
 /// says nothing about the target.
 pub(crate) fn has_sent(snapshot: &Snapshot, branch: &Branch, remote: SocketAddr) -> bool {
     branch.target.address == canonical(remote)
-        || branch.member.is_some() && branch.member == snapshot.addresses.member(remote)
+        || branch.backend_ref.is_some()
+            && branch.backend_ref == snapshot.addresses.backend_ref(remote)
 }
 
 /// Records that the target of a branch has rejected its request because of overload, with the 503
@@ -34,8 +35,8 @@ pub(super) fn record_refused(
     parties: Option<Parties>,
     answer: &[u8],
 ) {
-    let Some(member) = target_of(snapshot, branch) else { return };
-    let max = snapshot.pool(member.pool).health.retry_after_max;
+    let Some(backend_ref) = target_of(snapshot, branch) else { return };
+    let max = snapshot.pool(backend_ref.pool).health.retry_after_max;
     // RFC 3261 §21.5.4: "It SHOULD NOT forward any other requests to that server for the duration
     // specified in the Retry-After header field, if present." The server that sends it may be any
     // server behind this one, such as the phone of one callee. So it is honoured once several
@@ -43,10 +44,10 @@ pub(super) fn record_refused(
     let asked = || Message::parse(answer).ok()?.retry_after().ok()?;
     let wait = if max.is_zero() { None } else { asked() };
     let wait = wait.map(|seconds| Duration::from_secs(seconds.into()).min(max));
-    let backend = snapshot.backend(member);
-    let sources = snapshot.pool(member.pool).pool.watch(now);
+    let backend = snapshot.backend(backend_ref);
+    let sources = snapshot.pool(backend_ref.pool).pool.watch(now);
     let teaches = backend.on_refused(now, parties, sources, wait);
-    cap_exclusions(now, snapshot, member);
+    cap_exclusions(now, snapshot, backend_ref);
     if mem::take(&mut pending.may_teach) {
         backend.on_not_taken(pending.since, teaches);
     }
@@ -62,19 +63,19 @@ pub(super) fn record_silent(
     parties: Option<Parties>,
 ) {
     let Step { now, snapshot, .. } = *step;
-    let Some(member) = target_of(snapshot, branch) else { return };
-    let (backend, since) = (snapshot.backend(member), pending.since);
+    let Some(backend_ref) = target_of(snapshot, branch) else { return };
+    let (backend, since) = (snapshot.backend(backend_ref), pending.since);
     let silences = backend.on_silent(now, since);
     if silences == 0 {
         return;
     }
     if mem::take(&mut pending.may_teach) {
-        let sources = snapshot.pool(member.pool).pool.watch(now);
+        let sources = snapshot.pool(backend_ref.pool).pool.watch(now);
         let is_proved = backend.on_unserved(now, parties, sources);
         backend.on_not_taken(since, is_proved);
     }
-    if silences >= snapshot.pool(member.pool).health.error_limit {
-        step.output.suspect(member, since);
+    if silences >= snapshot.pool(backend_ref.pool).health.error_limit {
+        step.output.suspect(backend_ref, since);
     }
 }
 
@@ -86,8 +87,8 @@ pub(super) fn parties_of(snapshot: &Snapshot, context: &Context, live: &Live) ->
 
 /// Returns the back end to which a branch goes; `None` if the request comes from a back end and
 /// goes elsewhere.
-fn target_of(snapshot: &Snapshot, branch: &Branch) -> Option<Member> {
-    branch
-        .member
-        .filter(|&member| snapshot.backend(member).address() == Some(branch.target.address))
+fn target_of(snapshot: &Snapshot, branch: &Branch) -> Option<BackendRef> {
+    branch.backend_ref.filter(|&backend_ref| {
+        snapshot.backend(backend_ref).address() == Some(branch.target.address)
+    })
 }

@@ -5,14 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use hashbrown::HashMap;
 use ipnet::IpNet;
-use tidegate_balance::{Duty, Named};
+use tidegate_balance::{AdminState, Named};
 use tidegate_sip::{Host, Uri};
 use tidegate_world::{Flow, Transport};
 
 use crate::message::request_uri::PORT;
 use crate::network::canonical;
 use crate::resolution::of_param;
-use crate::settings::{EgressRoute, Listener, Member, PoolSettings, Settings};
+use crate::settings::{BackendRef, EgressRoute, Listener, PoolSettings, Settings};
 use crate::target::Target;
 
 /// The most addresses of removed back ends that are remembered.
@@ -22,7 +22,7 @@ const REMOVED_MAX: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// A back end: may reach Route sets and other addresses.
-    Member(Member),
+    Backend(BackendRef),
     /// A source configured as trusted: may reach Route sets and other addresses.
     Trusted,
     /// Any other source: reaches pools only.
@@ -31,9 +31,9 @@ pub(crate) enum Origin {
 
 impl Origin {
     /// Returns the back end if the origin is one.
-    pub(crate) fn member(self) -> Option<Member> {
+    pub(crate) fn backend_ref(self) -> Option<BackendRef> {
         match self {
-            Self::Member(member) => Some(member),
+            Self::Backend(backend_ref) => Some(backend_ref),
             Self::Trusted | Self::Stranger => None,
         }
     }
@@ -42,11 +42,11 @@ impl Origin {
 /// The addresses a proxy knows.
 pub(crate) struct Addresses {
     listeners: Vec<Own>,
-    members: HashMap<SocketAddr, Member>,
+    backend_refs: HashMap<SocketAddr, BackendRef>,
     /// Hosts of back ends behind streams: the connections that they open have their own ports.
-    hosts: HashMap<IpAddr, Member>,
+    hosts: HashMap<IpAddr, BackendRef>,
     /// Networks from which back ends send, besides their addresses.
-    networks: Vec<(IpNet, Member)>,
+    networks: Vec<(IpNet, BackendRef)>,
     /// Routes, longest prefix first.
     routes: Vec<EgressRoute>,
     /// Addresses of back ends that were removed from the configuration, latest last.
@@ -140,7 +140,7 @@ impl Addresses {
     pub(crate) fn new(settings: &Settings) -> Self {
         let mut addresses = Self {
             listeners: settings.listeners.iter().map(Own::new).collect(),
-            members: HashMap::new(),
+            backend_refs: HashMap::new(),
             hosts: HashMap::new(),
             networks: Vec::new(),
             routes: settings.egress_routes.clone(),
@@ -155,53 +155,54 @@ impl Addresses {
     /// address precedes a former one, a configured back end precedes a removed one, and otherwise
     /// the first wins. A removed back end stays known while it has leases.
     pub(crate) fn locate(&mut self, pools: &[PoolSettings]) {
-        let before = std::mem::take(&mut self.members);
+        let before = std::mem::take(&mut self.backend_refs);
         self.networks.clear();
         for (pool, settings) in (0..).zip(pools) {
             for (backend, networks) in (0..).zip(&settings.sources) {
-                let member = Member { pool, backend };
-                self.networks.extend(networks.iter().map(|net| (*net, member)));
+                let backend_ref = BackendRef { pool, backend };
+                self.networks.extend(networks.iter().map(|net| (*net, backend_ref)));
             }
         }
         self.pool_listeners = pools.iter().map(|pool| pool.listener).collect();
-        let members = || {
+        let backend_refs = || {
             pools.iter().enumerate().flat_map(|(p, pool)| {
                 let backends = pool.pool.backends().iter().enumerate();
                 backends.map(move |(b, backend)| {
-                    (Member { pool: p as u16, backend: b as u16 }, backend)
+                    (BackendRef { pool: p as u16, backend: b as u16 }, backend)
                 })
             })
         };
         let of = |is_removed: bool| {
-            let all = members().filter(move |(_, b)| (b.duty() == Duty::Removed) == is_removed);
+            let all = backend_refs()
+                .filter(move |(_, b)| (b.admin_state() == AdminState::Removed) == is_removed);
             all.filter(move |(_, b)| !is_removed || !b.is_idle())
         };
-        for (member, backend) in of(false).chain(of(true)) {
+        for (backend_ref, backend) in of(false).chain(of(true)) {
             if let Some(address) = backend.address() {
-                self.members.entry(canonical(address)).or_insert(member);
+                self.backend_refs.entry(canonical(address)).or_insert(backend_ref);
             }
         }
-        for (member, backend) in of(false).chain(of(true)) {
+        for (backend_ref, backend) in of(false).chain(of(true)) {
             let addresses = backend.named().map(Named::addresses).unwrap_or_default();
             for address in addresses.into_iter().skip(1) {
-                self.members.entry(canonical(address)).or_insert(member);
+                self.backend_refs.entry(canonical(address)).or_insert(backend_ref);
             }
         }
         self.hosts.clear();
-        for (address, &member) in &self.members {
-            let listener = pools[usize::from(member.pool)].listener.unwrap_or_default();
+        for (address, &backend_ref) in &self.backend_refs {
+            let listener = pools[usize::from(backend_ref.pool)].listener.unwrap_or_default();
             if self.transport(listener).is_reliable() {
-                let first = self.hosts.entry(address.ip()).or_insert(member);
-                *first = member.min(*first);
+                let first = self.hosts.entry(address.ip()).or_insert(backend_ref);
+                *first = backend_ref.min(*first);
             }
         }
         self.remember_removed(before);
     }
 
     /// Remembers addresses that had a back end before and have none now.
-    fn remember_removed(&mut self, before: HashMap<SocketAddr, Member>) {
+    fn remember_removed(&mut self, before: HashMap<SocketAddr, BackendRef>) {
         let mut gone: Vec<_> =
-            before.into_keys().filter(|address| !self.members.contains_key(address)).collect();
+            before.into_keys().filter(|address| !self.backend_refs.contains_key(address)).collect();
         gone.sort_unstable();
         self.removed.retain(|address| gone.binary_search(address).is_err());
         self.removed.extend(gone);
@@ -230,23 +231,23 @@ impl Addresses {
     }
 
     /// Returns the back end at `address`.
-    pub(crate) fn member(&self, address: SocketAddr) -> Option<Member> {
-        self.members.get(&canonical(address)).copied()
+    pub(crate) fn backend_ref(&self, address: SocketAddr) -> Option<BackendRef> {
+        self.backend_refs.get(&canonical(address)).copied()
     }
 
     /// Returns the origin of messages from the other end of `flow`.
     pub(crate) fn origin(&self, flow: &Flow) -> Origin {
-        if let Some(member) = self.member(flow.remote) {
-            return Origin::Member(member);
+        if let Some(backend_ref) = self.backend_ref(flow.remote) {
+            return Origin::Backend(backend_ref);
         }
         let ip = canonical(flow.remote).ip();
         if flow.transport.is_reliable()
-            && let Some(&member) = self.hosts.get(&ip)
+            && let Some(&backend_ref) = self.hosts.get(&ip)
         {
-            return Origin::Member(member);
+            return Origin::Backend(backend_ref);
         }
-        if let Some((_, member)) = self.networks.iter().find(|(net, _)| net.contains(&ip)) {
-            return Origin::Member(*member);
+        if let Some((_, backend_ref)) = self.networks.iter().find(|(net, _)| net.contains(&ip)) {
+            return Origin::Backend(*backend_ref);
         }
         let listener = &self.listeners[self.listener_at(flow)].listener;
         if listener.trust.iter().any(|net| net.contains(&ip)) {
@@ -350,9 +351,9 @@ impl Addresses {
         if let [only] = &*self.listeners {
             return only.reaches(target).then_some(0);
         }
-        let member = self.member(target.address);
-        let configured =
-            member.and_then(|member| *self.pool_listeners.get(usize::from(member.pool))?);
+        let backend_ref = self.backend_ref(target.address);
+        let configured = backend_ref
+            .and_then(|backend_ref| *self.pool_listeners.get(usize::from(backend_ref.pool))?);
         if let Some(configured) = configured.filter(reaches) {
             return Some(configured);
         }
@@ -360,7 +361,7 @@ impl Addresses {
         let wanted = [recorded, self.routed(ingress, target.address), Some(ingress)];
         let mut ranked =
             wanted.into_iter().flatten().chain(0..self.listeners.len()).filter(reaches);
-        if member.is_some() && self.listeners[ingress].is_shared() {
+        if backend_ref.is_some() && self.listeners[ingress].is_shared() {
             let own = ranked.clone().find(|&i| !self.listeners[i].is_shared());
             return own.or_else(|| ranked.next());
         }

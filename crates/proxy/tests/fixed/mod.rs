@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_balance::Policy;
 use tidegate_control::registry::{Entry, Param};
-use tidegate_control::{Allowance, Control, Decide, Law, Order, Release, Signals, Values};
+use tidegate_control::{Allowance, Control, Decide, Law, QueueOrder, Release, Signals, Values};
 use tidegate_proxy::{Queueing, Settings};
 use tidegate_world::Timestamp;
 
@@ -51,7 +51,8 @@ impl Law for Fixed {
         if self.0.of(&RATE) > 0.0 {
             control.queue.release = Release::Rate(self.0.of(&RATE));
         }
-        control.queue.order = if self.0.of(&LIFO) == 1.0 { Order::Lifo } else { Order::Fifo };
+        control.queue.order =
+            if self.0.of(&LIFO) == 1.0 { QueueOrder::Lifo } else { QueueOrder::Fifo };
         let wait_max = Duration::from_secs_f64(self.0.of(&WAIT_MAX) / 1e3);
         control.queue.wait_max = (!wait_max.is_zero()).then_some(wait_max);
         control.rank_floor = self.0.of(&FLOOR);

@@ -343,7 +343,7 @@ impl Context {
     fn begin_branch(&mut self, around: &mut Surroundings, target: SocketAddr, breadth: u32) {
         let same = self.branches.iter().filter(|branch| branch.client.to == target).count();
         let name = around.new_branch(&forward::identity(&self.server.request), target, same);
-        around.note_branch(&name, &self.server.request, self.source);
+        around.record_branch(&name, &self.server.request, self.source);
         let mut copy = forward::copy(around, &self.server.request, &self.way, target, &name);
         copy.set("Max-Breadth", &breadth.to_string());
         let mut branch = Branch::new(around, copy, target);

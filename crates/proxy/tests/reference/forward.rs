@@ -85,7 +85,7 @@ impl Way {
 /// that differs from the packet source address". RFC 3581 §4: "it MUST set the value of the
 /// parameter to the source port of the request", and "received" is added then "even if it is
 /// identical".
-pub fn note_source(request: &mut Message, source: SocketAddr) {
+pub fn record_source(request: &mut Message, source: SocketAddr) {
     let via = request.first("Via").to_owned();
     let asks_port = parameter(&via, "rport") == Some("");
     let host = sent_by(&via).rsplit_once(':').map_or(sent_by(&via), |(host, _)| host);

@@ -77,7 +77,7 @@ impl Proxy {
     }
 
     fn on_request(&mut self, source: SocketAddr, mut request: Message) {
-        forward::note_source(&mut request, source);
+        forward::record_source(&mut request, source);
         let context = self.contexts.iter_mut().find(|c| c.server.matches(&request));
         match (request.method(), context) {
             ("ACK", context) => {
@@ -193,7 +193,7 @@ impl Proxy {
         let branch = forward::stateless_branch(request);
         let copy = forward::copy(&self.around, request, &way, target, &branch);
         self.around.send(target, &copy);
-        self.around.note_branch(&branch, request, source);
+        self.around.record_branch(&branch, request, source);
         self.stateless.push(branch);
     }
 
@@ -244,13 +244,13 @@ impl Proxy {
     }
 
     fn is_stateless(&self, way: Way) -> bool {
-        let member = |at| {
+        let backend_ref = |at| {
             let of = |pool: &&Pool| pool.backends.iter().any(|b| b.address == at);
             self.around.pools.iter().find(of).is_some_and(|pool| pool.kind == Kind::Stateless)
         };
         match way {
             Way::Pool { pool, .. } => self.around.pools[pool].kind == Kind::Stateless,
-            Way::Inward(backend) | Way::Outward { from: backend, .. } => member(backend),
+            Way::Inward(backend) | Way::Outward { from: backend, .. } => backend_ref(backend),
         }
     }
 

@@ -143,7 +143,7 @@ impl Surroundings {
     }
 
     /// Records the decisive parts of the request of a branch.
-    pub fn note_branch(&mut self, branch: &str, received: &Message, source: SocketAddr) {
+    pub fn record_branch(&mut self, branch: &str, received: &Message, source: SocketAddr) {
         self.passed.push((branch.to_owned(), Self::decisive(received, source)));
     }
 

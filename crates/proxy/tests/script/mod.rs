@@ -181,10 +181,10 @@ impl Script {
         self.offer_at(PROXY, from, bytes, 0);
     }
 
-    pub fn offer_at(&mut self, local: &str, from: &str, bytes: &[u8], crossed: u8) {
+    pub fn offer_at(&mut self, local: &str, from: &str, bytes: &[u8], handoffs: u8) {
         let flow = Flow::udp(address(local), address(from));
         let mut received = Received::new(self.now, flow, self.pool.copy(bytes));
-        received.crossed = crossed;
+        received.handoffs = handoffs;
         self.proxy.offer(self.now, received);
     }
 
@@ -217,8 +217,8 @@ impl Script {
     }
 
     /// Returns the shard of the next handoff.
-    pub fn crossing(&mut self) -> Option<u16> {
-        self.proxy.poll_crossing().map(|crossing| crossing.shard)
+    pub fn handoff(&mut self) -> Option<u16> {
+        self.proxy.poll_handoff().map(|handoff| handoff.shard)
     }
 
     /// Delivers a packet and serves it.

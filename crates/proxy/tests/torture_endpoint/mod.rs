@@ -256,7 +256,7 @@ impl World {
             self.ledger.sent(self.now, to, &bytes);
             remember(&mut self.sent, (to, bytes));
         }
-        assert!(self.proxy.poll_crossing().is_none(), "there is one shard");
+        assert!(self.proxy.poll_handoff().is_none(), "there is one shard");
         self.ledger.check_count(step, count);
     }
 

@@ -10,40 +10,40 @@ use axum::{Extension, Router};
 use tokio::task::spawn_blocking;
 
 use super::connection::Peer;
-use super::controls::{Controls, heeded};
+use super::controls::{Controls, await_applied};
 use super::page::json;
-use crate::acts::Asked;
-use crate::steering::NotSteered;
+use crate::audit::AuditedRequest;
+use crate::runtime_control::ControlError;
 
 /// The pages.
 pub(super) fn router(controls: Arc<Controls>) -> Router {
     let (shown, assigned) = (Arc::clone(&controls), Arc::clone(&controls));
     let show = move || async move { listed(&shown, StatusCode::OK).await };
     let assign = move |Extension(Peer(peer)): Extension<Peer>,
-                       Path((backend, duty)): Path<(String, String)>| async move {
-        let order = assigned.steering.assign(&backend, &duty);
-        let asked = Asked::by_admin(peer, format!("{duty} {backend}"));
-        answer(&assigned, asked, order).await
+                       Path((backend, admin_state)): Path<(String, String)>| async move {
+        let command = assigned.runtime_control.assign(&backend, &admin_state);
+        let asked = AuditedRequest::by_admin(peer, format!("{admin_state} {backend}"));
+        answer(&assigned, asked, command).await
     };
     let reload = move |Extension(Peer(peer)): Extension<Peer>| async move {
         // A large configuration takes a while to read, and other pages are asked for meanwhile.
-        let steering = Arc::clone(&controls.steering);
-        let order = spawn_blocking(move || steering.reload()).await;
-        let order = order.expect("a reload does not panic");
-        answer(&controls, Asked::by_admin(peer, "reload"), order).await
+        let runtime_control = Arc::clone(&controls.runtime_control);
+        let command = spawn_blocking(move || runtime_control.reload()).await;
+        let command = command.expect("a reload does not panic");
+        answer(&controls, AuditedRequest::by_admin(peer, "reload"), command).await
     };
     Router::new()
         .route("/backends", get(show))
-        .route("/backends/{name}/{duty}", put(assign))
+        .route("/backends/{name}/{admin_state}", put(assign))
         .route("/reload", post(reload))
 }
 
 async fn answer(
     controls: &Arc<Controls>,
-    asked: Asked,
-    order: Result<u64, NotSteered>,
+    asked: AuditedRequest,
+    command: Result<u64, ControlError>,
 ) -> Response {
-    match heeded(controls, asked, order).await {
+    match await_applied(controls, asked, command).await {
         Ok(status) => listed(controls, status).await,
         Err(refused) => refused,
     }
@@ -53,6 +53,6 @@ async fn answer(
 /// while.
 async fn listed(controls: &Arc<Controls>, status: StatusCode) -> Response {
     let controls = Arc::clone(controls);
-    let list = move || json(status, &controls.steering.pools(controls.clock.now()));
+    let list = move || json(status, &controls.runtime_control.pools(controls.clock.now()));
     spawn_blocking(list).await.expect("writing a list does not panic")
 }

@@ -24,11 +24,11 @@ pub(super) fn router(controls: Arc<Controls>) -> Router {
 }
 
 async fn call(controls: &Controls, call_id: &str) -> Response {
-    let is_heard = match controls.steering.look_up(call_id) {
+    let is_heard = match controls.runtime_control.look_up(call_id) {
         Ok(number) => is_heard(controls, number).await,
         Err(_) => false,
     };
-    let (calls, is_complete) = controls.steering.calls(call_id);
+    let (calls, is_complete) = controls.runtime_control.calls(call_id);
     let mut page = controls.refusals.of_call(controls.clock.now(), call_id);
     page["calls"] = calls;
     // What is there may be the answer to a question before this one.

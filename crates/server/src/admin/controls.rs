@@ -10,72 +10,74 @@ use tidegate_io::Clock;
 use tokio::time::{Instant, sleep};
 
 use super::page::text;
-use crate::acts::{Acts, Asked, Outcome};
-use crate::config::order::Refused;
+use crate::audit::{AuditLog, AuditedRequest, Outcome};
+use crate::config::command::Refused;
 use crate::key::Keeper;
-use crate::refusals::Refusals;
-use crate::steering::{NotSteered, Steering};
+use crate::rejections::Rejections;
+use crate::runtime_control::{ControlError, RuntimeControl};
 
 /// How long an answer waits for the shards to heed an order, and how often it looks.
-const HEED_WAIT: Duration = Duration::from_secs(2);
+const APPLY_WAIT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// What operators see and change of a running process.
 pub struct Controls {
     /// For `/overload`, `/backends`, `/calls` and `/reload`.
-    pub steering: Arc<Steering>,
+    pub runtime_control: Arc<RuntimeControl>,
     /// For `/rejections` and `/calls`.
-    pub refusals: Refusals,
+    pub refusals: Rejections,
     /// For `/bans`.
     pub bans: BanList,
     /// For `/keys`, if there is a file that holds them.
     pub keeper: Option<Arc<Keeper>>,
     /// Where it is told what was changed, and by whom.
-    pub acts: Acts,
+    pub audit_log: AuditLog,
     /// The clock of the shards.
     pub clock: Clock,
 }
 
 /// Waits for the shards to heed an order that was given, and says whether all have; or why none was
 /// given. Either is told.
-pub(super) async fn heeded(
+pub(super) async fn await_applied(
     controls: &Controls,
-    asked: Asked,
-    order: Result<u64, NotSteered>,
+    asked: AuditedRequest,
+    command: Result<u64, ControlError>,
 ) -> Result<StatusCode, Response> {
-    let number = match order {
+    let number = match command {
         Ok(number) => number,
         Err(why) => {
-            controls.acts.tell(asked, Outcome::Not(why.to_string()));
+            controls.audit_log.tell(asked, Outcome::Not(why.to_string()));
             return Err(refused(why));
         }
     };
     let (outcome, status) = match is_heard(controls, number).await {
         true => (Outcome::Done, StatusCode::OK),
-        false => (Outcome::Ordered, StatusCode::ACCEPTED),
+        false => (Outcome::Pending, StatusCode::ACCEPTED),
     };
-    controls.acts.tell(asked, outcome);
+    controls.audit_log.tell(asked, outcome);
     Ok(status)
 }
 
 /// Waits until every shard has heard the order of this number; `false` if one has not in time.
 pub(super) async fn is_heard(controls: &Controls, number: u64) -> bool {
-    let deadline = Instant::now() + HEED_WAIT;
-    let mut heard = controls.steering.was_heard(number);
+    let deadline = Instant::now() + APPLY_WAIT;
+    let mut heard = controls.runtime_control.was_heard(number);
     while !heard && Instant::now() < deadline {
         sleep(LOOK).await;
-        heard = controls.steering.was_heard(number);
+        heard = controls.runtime_control.was_heard(number);
     }
     heard
 }
 
-fn refused(why: NotSteered) -> Response {
+fn refused(why: ControlError) -> Response {
     let status = match why {
-        NotSteered::Refused(Refused::Wrong(_)) | NotSteered::Unknown(_) => StatusCode::BAD_REQUEST,
-        NotSteered::Refused(Refused::Restart(_)) | NotSteered::TooLong { .. } => {
+        ControlError::Refused(Refused::Wrong(_)) | ControlError::Unknown(_) => {
+            StatusCode::BAD_REQUEST
+        }
+        ControlError::Refused(Refused::Restart(_)) | ControlError::TooLong { .. } => {
             StatusCode::CONFLICT
         }
-        NotSteered::NotGiven(_) | NotSteered::State(..) => StatusCode::SERVICE_UNAVAILABLE,
+        ControlError::CommandError(_) | ControlError::State(..) => StatusCode::SERVICE_UNAVAILABLE,
     };
     text(status, format!("{}\n", why.to_string().trim_end()))
 }

@@ -9,24 +9,24 @@ use axum::{Extension, Router};
 
 use super::connection::Peer;
 use super::page::{json, text};
-use crate::acts::{Acts, Asked, Outcome};
+use crate::audit::{AuditLog, AuditedRequest, Outcome};
 use crate::key::{Keeper, NotKept, unix_time};
 
 /// The page, and how keys are rotated.
-pub(super) fn router(keeper: Arc<Keeper>, acts: Acts) -> Router {
+pub(super) fn router(keeper: Arc<Keeper>, audit_log: AuditLog) -> Router {
     let shown = Arc::clone(&keeper);
     let show = move || async move { json(StatusCode::OK, &shown.shown(unix_time())) };
     let rotate = move |Extension(Peer(peer)): Extension<Peer>| async move {
-        rotate(&keeper, &acts, Asked::by_admin(peer, "rotate"))
+        rotate(&keeper, &audit_log, AuditedRequest::by_admin(peer, "rotate"))
     };
     Router::new().route("/keys", get(show)).route("/keys/next", post(rotate))
 }
 
 /// Makes the next key, and shows all. It takes some milliseconds, until the file is on disk.
-fn rotate(keeper: &Keeper, acts: &Acts, asked: Asked) -> Response {
+fn rotate(keeper: &Keeper, audit_log: &AuditLog, asked: AuditedRequest) -> Response {
     let now = unix_time();
     let rotated = keeper.rotate(now);
-    acts.tell(asked, Outcome::of(&rotated));
+    audit_log.tell(asked, Outcome::of(&rotated));
     match rotated {
         Ok(()) => json(StatusCode::OK, &keeper.shown(now)),
         Err(why @ (NotKept::NotRotated(_) | NotKept::Busy)) => {

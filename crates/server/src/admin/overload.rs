@@ -15,10 +15,10 @@ use tidegate_proxy::Overload;
 use tokio::time::timeout;
 
 use super::connection::Peer;
-use super::controls::{Controls, heeded};
+use super::controls::{Controls, await_applied};
 use super::page::{json, text};
 use super::{backends, calls, keys};
-use crate::acts::{Asked, Outcome};
+use crate::audit::{AuditedRequest, Outcome};
 use crate::{bans, laws};
 
 /// Bytes of a body that asks for other laws.
@@ -27,13 +27,14 @@ const BODY_MAX: usize = 16 * 1024;
 const BODY_WAIT: Duration = Duration::from_secs(5);
 /// The pages.
 pub(super) fn router(controls: Controls) -> Router {
-    let keys = |keeper| keys::router(keeper, controls.acts.clone());
+    let keys = |keeper| keys::router(keeper, controls.audit_log.clone());
     let keys = controls.keeper.clone().map(keys).unwrap_or_default();
     let controls = Arc::new(controls);
     let backends = backends::router(Arc::clone(&controls));
     let (shown, changed) = (Arc::clone(&controls), Arc::clone(&controls));
     let (banned, lifted) = (Arc::clone(&controls), Arc::clone(&controls));
-    let show = move || async move { json(StatusCode::OK, &shown.steering.read(shown.clock.now())) };
+    let show =
+        move || async move { json(StatusCode::OK, &shown.runtime_control.read(shown.clock.now())) };
     let change = move |Extension(Peer(peer)): Extension<Peer>, body: Body| async move {
         change(&changed, peer, body).await
     };
@@ -67,14 +68,14 @@ async fn change(controls: &Controls, peer: SocketAddr, body: Body) -> Response {
             return text(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end\n");
         }
     };
-    let order = controls.steering.steer(&body);
-    let what = match &order {
+    let command = controls.runtime_control.steer(&body);
+    let what = match &command {
         Ok((_, overload)) => in_words(overload),
         Err(_) => "another law".to_owned(),
     };
-    let order = order.map(|(number, _)| number);
-    match heeded(controls, Asked::by_admin(peer, what), order).await {
-        Ok(status) => json(status, &controls.steering.read(controls.clock.now())),
+    let command = command.map(|(number, _)| number);
+    match await_applied(controls, AuditedRequest::by_admin(peer, what), command).await {
+        Ok(status) => json(status, &controls.runtime_control.read(controls.clock.now())),
         Err(refused) => refused,
     }
 }
@@ -99,7 +100,9 @@ fn lift(controls: &Controls, peer: SocketAddr, address: &str) -> Response {
         Ok(_) => Err((StatusCode::NOT_FOUND, format!("{address} is not banned"))),
     };
     let why = lifted.as_ref().map_err(|(_, why)| why);
-    controls.acts.tell(Asked::by_admin(peer, format!("unban {address}")), Outcome::of(&why));
+    controls
+        .audit_log
+        .tell(AuditedRequest::by_admin(peer, format!("unban {address}")), Outcome::of(&why));
     match lifted {
         Ok(()) => json(StatusCode::OK, &bans::to_json(&controls.bans, now)),
         Err((status, why)) => text(status, format!("{why}\n")),

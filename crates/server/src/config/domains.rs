@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tidegate_balance::Service;
 use tidegate_world::{SrvRecord, Transport};
 
-use super::{Backend, Config, HostPort, Location, Pool};
+use super::{Backend, Config, Endpoint, HostPort, Pool};
 
 /// The largest weight that a server has against others of its domain; larger ones in SRV records
 /// are scaled to it.
@@ -124,7 +124,7 @@ impl Found {
             pool.backends.iter().filter_map(|backend| place(backend).cloned()).collect();
         let mut backends = Vec::with_capacity(pool.backends.len());
         for backend in std::mem::take(&mut pool.backends) {
-            if let Location::Domain(domain) = &backend.location
+            if let Endpoint::Domain(domain) = &backend.endpoint
                 && let Some(found) = self.find(domain, transport)
             {
                 let servers = found.backends(&backend, domain, names);
@@ -163,7 +163,7 @@ impl Domain {
                 let weight = weight.checked_div(heaviest).unwrap_or(1).max(1);
                 all.push(Backend {
                     name: names.of_server(server, backend, domain),
-                    location: Location::Name(server.place()),
+                    endpoint: Endpoint::Name(server.place()),
                     weight: backend.weight * weight,
                     priority: backend.priority + rank,
                     ..backend.clone()
@@ -198,9 +198,9 @@ impl Names {
 
 /// Returns host and port of a back end that is known by name.
 fn place(backend: &Backend) -> Option<&HostPort> {
-    match &backend.location {
-        Location::Name(name) => Some(name),
-        Location::Address(_) | Location::Domain(_) => None,
+    match &backend.endpoint {
+        Endpoint::Name(name) => Some(name),
+        Endpoint::Address(_) | Endpoint::Domain(_) => None,
     }
 }
 

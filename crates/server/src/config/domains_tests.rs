@@ -30,8 +30,8 @@ fn found(domains: &[(&str, &[SrvRecord])]) -> Found {
 /// Name, place, weight and priority of each server of a pool.
 fn servers(config: &Config, pool: usize) -> Vec<(String, String, u32, u32)> {
     let server = |backend: &Backend| {
-        let Backend { name, location, weight, priority, .. } = backend;
-        (name.clone(), location.to_string(), *weight, *priority)
+        let Backend { name, endpoint, weight, priority, .. } = backend;
+        (name.clone(), endpoint.to_string(), *weight, *priority)
     };
     config.pool[pool].servers().map(server).collect()
 }

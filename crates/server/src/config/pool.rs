@@ -11,9 +11,9 @@ use toml::Spanned;
 
 use super::address::SIP_PORT;
 use super::diagnostic::{Report, quoted};
+use super::endpoint::Endpoint;
 use super::health;
 use super::limit;
-use super::location::Location;
 use super::params;
 use super::section::Section;
 use super::tables::{
@@ -51,15 +51,15 @@ pub struct Pool {
 impl Pool {
     /// Returns the domains whose servers are found by the DNS.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
-        self.backends.iter().filter_map(|backend| match &backend.location {
-            Location::Domain(domain) => Some(domain.as_str()),
-            Location::Address(_) | Location::Name(_) => None,
+        self.backends.iter().filter_map(|backend| match &backend.endpoint {
+            Endpoint::Domain(domain) => Some(domain.as_str()),
+            Endpoint::Address(_) | Endpoint::Name(_) => None,
         })
     }
 
     /// Returns the servers, without those of domains.
     pub fn servers(&self) -> impl Iterator<Item = &Backend> {
-        self.backends.iter().filter(|backend| !matches!(backend.location, Location::Domain(_)))
+        self.backends.iter().filter(|backend| !matches!(backend.endpoint, Endpoint::Domain(_)))
     }
 }
 
@@ -69,7 +69,7 @@ pub struct Backend {
     /// Its name, different from every other back end's in any pool.
     pub name: String,
     /// Where it is; no other back end in any pool is there.
-    pub location: Location,
+    pub endpoint: Endpoint,
     /// Its share of the calls in proportion to the others' weights, at least 1.
     pub weight: u32,
     /// Which come before it: those of a lower number.
@@ -121,7 +121,7 @@ pub(super) struct Draft {
 
 /// A `[[pool.backend]]` as far as it could be read.
 pub(super) struct BackendDraft {
-    pub location: Option<Spanned<Location>>,
+    pub endpoint: Option<Spanned<Endpoint>>,
     pub calls_max: Option<Spanned<u64>>,
     pub cps_max: Option<Spanned<f64>>,
     name: Option<Spanned<String>>,
@@ -200,11 +200,11 @@ impl Draft {
 
 impl BackendDraft {
     fn read(section: &Section<'_, '_>, report: &mut Report) -> Self {
-        let location = section.value(&URI, report);
+        let endpoint = section.value(&URI, report);
         let name = if section.has(&BACKEND_NAME) {
             section.given(&BACKEND_NAME, report)
         } else {
-            location.as_ref().map(|at| Spanned::new(at.span(), at.get_ref().to_string()))
+            endpoint.as_ref().map(|at| Spanned::new(at.span(), at.get_ref().to_string()))
         };
         let described =
             [WEIGHT.name, BACKEND_PRIORITY.name, BACKEND_CALLS_MAX.name, BACKEND_CPS_MAX.name];
@@ -222,12 +222,12 @@ impl BackendDraft {
             .map(|nets| nets.into_inner().into_iter().map(Spanned::into_inner).collect());
         let q = section.value(&Q, report);
         let has_q = section.has(&Q);
-        Self { location, calls_max, cps_max, name, weight, priority, own_keys, sources, q, has_q }
+        Self { endpoint, calls_max, cps_max, name, weight, priority, own_keys, sources, q, has_q }
     }
 
     /// Reports what keeps this from being the server that an earlier pool names at the same place.
     fn check_same(&self, is_one_pool: bool, first: &Self, report: &mut Report) {
-        let (Some(here), Some(there)) = (&self.location, &first.location) else { return };
+        let (Some(here), Some(there)) = (&self.endpoint, &first.endpoint) else { return };
         if is_one_pool {
             return report.clash(
                 format!("two back ends at {}", here.get_ref()),
@@ -259,7 +259,7 @@ impl BackendDraft {
     fn finish(self) -> Option<Backend> {
         Some(Backend {
             name: self.name?.into_inner(),
-            location: self.location?.into_inner(),
+            endpoint: self.endpoint?.into_inner(),
             weight: self.weight?,
             priority: self.priority?,
             calls_max: self.calls_max.map(Spanned::into_inner),
@@ -323,11 +323,11 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
                 "remove `mode`, or choose another policy".to_owned(),
             );
         }
-        for location in draft.backends.iter().filter_map(|backend| backend.location.as_ref()) {
-            if let Location::Domain(domain) = location.get_ref() {
+        for endpoint in draft.backends.iter().filter_map(|backend| backend.endpoint.as_ref()) {
+            if let Endpoint::Domain(domain) = endpoint.get_ref() {
                 // RFC 3263 §4: the servers of a domain are tried one after another.
                 report.error(
-                    location.span(),
+                    endpoint.span(),
                     "a domain in a pool that forks".to_owned(),
                     "its servers are alternatives, not branches",
                     format!("write a port: `\"sip:{domain}:{SIP_PORT}\"`"),
@@ -397,19 +397,19 @@ pub(super) fn check_distinct(drafts: &[Draft], report: &mut Report) {
     }
 
     let mut names: HashMap<&str, Range<usize>> = HashMap::new();
-    let mut locations: HashMap<&Location, (usize, &BackendDraft)> = HashMap::new();
+    let mut endpoints: HashMap<&Endpoint, (usize, &BackendDraft)> = HashMap::new();
     let backends = drafts
         .iter()
         .enumerate()
         .flat_map(|(i, pool)| pool.backends.iter().map(move |backend| (i, backend)));
     for (pool, backend) in backends {
-        if let Some(location) = &backend.location {
-            match locations.get(location.get_ref()) {
+        if let Some(endpoint) = &backend.endpoint {
+            match endpoints.get(endpoint.get_ref()) {
                 Some((other, first)) => {
                     backend.check_same(pool == *other, first, report);
                     continue;
                 }
-                None => drop(locations.insert(location.get_ref(), (pool, backend))),
+                None => drop(endpoints.insert(endpoint.get_ref(), (pool, backend))),
             }
         }
         let Some(name) = &backend.name else { continue };

@@ -7,7 +7,7 @@ use toml::Spanned;
 
 use super::address::{HostPort, SIP_PORT};
 use super::diagnostic::{Report, alternatives, nearest, quoted};
-use super::location::Location;
+use super::endpoint::Endpoint;
 use super::{listen, pool};
 
 /// Reports back ends that are ourselves, and those no listener can send to.
@@ -18,15 +18,15 @@ pub(super) fn check(listeners: &[listen::Draft], pools: &[pool::Draft], report: 
 
     pools.iter().for_each(|pool| check_listener(pool, listeners, report));
     for backend in pools.iter().flat_map(|pool| &pool.backends) {
-        let Some(location) = &backend.location else { continue };
-        let advertised = |own: &listen::Draft| advertises(own, location.get_ref());
+        let Some(endpoint) = &backend.endpoint else { continue };
+        let advertised = |own: &listen::Draft| advertises(own, endpoint.get_ref());
         if let Some(own) = listeners.iter().find_map(advertised) {
-            report_loop(location.span(), own, report);
+            report_loop(endpoint.span(), own, report);
             continue;
         }
         // The address of a name is checked when it is resolved.
-        let Location::Address(address) = *location.get_ref() else { continue };
-        let address = Spanned::new(location.span(), address);
+        let Endpoint::Address(address) = *endpoint.get_ref() else { continue };
+        let address = Spanned::new(endpoint.span(), address);
         if let Some(own) = listeners.iter().find_map(|own| is_own(own, *address.get_ref())) {
             report_loop(address.span(), own, report);
         } else if all_known
@@ -53,7 +53,7 @@ fn check_listener(pool: &pool::Draft, listeners: &[listen::Draft], report: &mut 
         return report.error(wanted.span(), title, "no listener of this name", help);
     };
     let Some(from) = &listener.address else { return };
-    let addresses = pool.backends.iter().filter_map(|b| b.location.as_ref()?.get_ref().address());
+    let addresses = pool.backends.iter().filter_map(|b| b.endpoint.as_ref()?.get_ref().address());
     for to in addresses {
         if !reaches(*from.get_ref(), to) {
             report.clash(
@@ -76,15 +76,15 @@ fn report_loop(backend: Range<usize>, own: Range<usize>, report: &mut Report) {
     );
 }
 
-/// Where `listener` says that others find it at `location`.
-fn advertises(listener: &listen::Draft, location: &Location) -> Option<Range<usize>> {
+/// Where `listener` says that others find it at `endpoint`.
+fn advertises(listener: &listen::Draft, endpoint: &Endpoint) -> Option<Range<usize>> {
     let advertised = listener.advertise.as_ref()?;
-    let is_own = match location {
-        Location::Domain(domain) => {
+    let is_own = match endpoint {
+        Endpoint::Domain(domain) => {
             let HostPort { host, port } = advertised.get_ref();
             domain == host && *port == SIP_PORT
         }
-        _ => advertised.get_ref().to_string() == location.to_string(),
+        _ => advertised.get_ref().to_string() == endpoint.to_string(),
     };
     is_own.then(|| advertised.span())
 }

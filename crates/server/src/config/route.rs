@@ -8,8 +8,8 @@ use tidegate_proxy::{Rule, RuleTarget, Senders};
 use toml::Spanned;
 
 use super::diagnostic::{Report, alternatives, nearest, quoted};
+use super::endpoint::Endpoint;
 use super::knob::Knob;
-use super::location::Location;
 use super::section::Section;
 use super::shape::{List, Text};
 use super::tables::{DOMAIN, FROM, METHOD, TO};
@@ -137,8 +137,8 @@ fn shadow<'d>(earlier: &'d [Draft], later: &Draft, pools: &[pool::Draft]) -> Opt
         Senders::Net(net) => {
             let strangers = kind::TRUSTED | kind::STRANGER;
             let may_be_in = |backend: &pool::BackendDraft| {
-                let location = backend.location.as_ref().map(Spanned::get_ref);
-                let address = location.and_then(Location::address);
+                let endpoint = backend.endpoint.as_ref().map(Spanned::get_ref);
+                let address = endpoint.and_then(Endpoint::address);
                 address.is_none_or(|address| net.contains(&address.ip()))
             };
             let has_members = pools.iter().flat_map(|pool| &pool.backends).any(may_be_in);

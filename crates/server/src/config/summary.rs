@@ -30,8 +30,8 @@ impl fmt::Display for Config {
                 writeln!(f, "             {}", learned(learning))?;
             }
             for backend in backends {
-                write!(f, "             {}", backend.location)?;
-                if backend.name != backend.location.to_string() {
+                write!(f, "             {}", backend.endpoint)?;
+                if backend.name != backend.endpoint.to_string() {
                     write!(f, " ({})", backend.name)?;
                 }
                 write!(f, ", weight {}", backend.weight)?;

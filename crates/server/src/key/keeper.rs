@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use serde_json::{Value, json};
-use tidegate_io::Orders;
+use tidegate_io::CommandSender;
 use tidegate_proxy::Secret;
 
 use super::ring::{KEPT, KEYS_MAX, KeyRing, NotRotated, UnixTime};
-use super::{FILE_NAME, change, order, random, read, unix_time};
+use super::{FILE_NAME, change, command, random, read, unix_time};
 use crate::StartError;
 
 /// How often the file is read. A key settles longer than this.
@@ -42,7 +42,7 @@ impl Rotation {
 pub struct Keeper {
     state_dir: PathBuf,
     rotation: Rotation,
-    orders: Orders,
+    commands: CommandSender,
     state: Mutex<State>,
 }
 
@@ -69,18 +69,18 @@ pub enum NotKept {
 }
 
 impl Keeper {
-    /// Keeps the keys in `state_dir`, of which the shards that hear `orders` were given those of
+    /// Keeps the keys in `state_dir`, of which the shards that hear `commands` were given those of
     /// `ring` at `started`.
     pub fn new(
         state_dir: PathBuf,
         ring: KeyRing,
         rotation: Rotation,
         started: UnixTime,
-        orders: Orders,
+        commands: CommandSender,
     ) -> Self {
         let told = ring.secret(started, rotation.settle);
         let state = Mutex::new(State { ring, told, trouble: None });
-        Self { state_dir, rotation, orders, state }
+        Self { state_dir, rotation, commands, state }
     }
 
     /// Looks at the file, on a thread of its own, until the watch is dropped.
@@ -150,7 +150,7 @@ impl Keeper {
             return;
         }
         // A shard that is not there, or has no room for it, is told at the next look.
-        if self.orders.give(order::text(&tokens).as_bytes()).is_ok() {
+        if self.commands.give(command::text(&tokens).as_bytes()).is_ok() {
             state.told.tokens = tokens;
         }
     }

@@ -16,10 +16,10 @@ pub(super) const INPUTS_MAX: u32 = 1000;
 pub(super) const FULL: usize = 192 * 1024;
 
 /// Bytes of inputs that a block may have: the last one may be an order.
-pub(super) const PAYLOAD_MAX: usize = FULL + ORDER_MAX + 32 * 1024;
+pub(super) const PAYLOAD_MAX: usize = FULL + COMMAND_MAX + 32 * 1024;
 
 /// Bytes of an order that a block can hold: a configuration of about 10,000 back ends.
-pub const ORDER_MAX: usize = 768 * 1024;
+pub const COMMAND_MAX: usize = 768 * 1024;
 
 /// How every header begins. No datagram can be made to look like a block: its place is given by
 /// the blocks before it.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::block::ORDER_MAX;
+use super::block::COMMAND_MAX;
 use tidegate_world::{
     Cause, CloseCause, ConnectionId, Entry, Failure, Flow, Input, LARGE, Load, NAME_MAX,
     NaptrRecord, QUOTE_MAX, QueryAnswer, QueryId, RECORDS_MAX, SrvRecord, Timestamp, Transmit,
@@ -17,7 +17,7 @@ const TIMEOUT: u8 = 2;
 const FAILED: u8 = 3;
 const LOAD: u8 = 4;
 const DRAIN: u8 = 5;
-const ORDER: u8 = 6;
+const COMMAND: u8 = 6;
 const ANSWER: u8 = 7;
 const CONNECTED: u8 = 8;
 const CLOSED: u8 = 9;
@@ -30,10 +30,10 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
         put_time(out, *now);
     };
     match input {
-        Input::Offer(arrived, flow, bytes, crossed) => {
+        Input::Offer(arrived, flow, bytes, handoffs) => {
             begin(OFFER);
             put_time(out, *arrived);
-            out.push(*crossed);
+            out.push(*handoffs);
             put_flow(out, *flow);
             put_bytes(out, bytes);
         }
@@ -64,9 +64,9 @@ pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
             }
         }
         Input::Drain => begin(DRAIN),
-        Input::Order(order) => {
-            begin(ORDER);
-            put_bytes(out, order);
+        Input::Command(command) => {
+            begin(COMMAND);
+            put_bytes(out, command);
         }
         Input::Answer(QueryId(id), answer) => {
             begin(ANSWER);
@@ -103,8 +103,8 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
     let input = match kind {
         OFFER => {
             let arrived = take_time(rest)?;
-            let crossed = take_u8(rest)?;
-            Input::Offer(arrived, take_flow(rest)?, take_bytes(rest, LARGE)?, crossed)
+            let handoffs = take_u8(rest)?;
+            Input::Offer(arrived, take_flow(rest)?, take_bytes(rest, LARGE)?, handoffs)
         }
         SERVE => Input::Serve,
         TIMEOUT => Input::Timeout,
@@ -132,7 +132,7 @@ pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
             Input::Load(Load { busy, cpu, socket_fill, filtered, overflow })
         }
         DRAIN => Input::Drain,
-        ORDER => Input::Order(take_bytes(rest, ORDER_MAX)?),
+        COMMAND => Input::Command(take_bytes(rest, COMMAND_MAX)?),
         ANSWER => {
             let id = take_array(rest).map(u64::from_le_bytes)?;
             Input::Answer(QueryId(id), take_answer(rest)?)
@@ -282,7 +282,7 @@ fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    // A datagram has at most 65,535 of them, an order `ORDER_MAX`.
+    // A datagram has at most 65,535 of them, an order `COMMAND_MAX`.
     out.extend((bytes.len() as u32).to_le_bytes());
     out.extend(bytes);
 }
@@ -498,8 +498,8 @@ mod tests {
     }
 
     fn input() -> impl Strategy<Value = Input> {
-        let offer = |(at, flow, bytes, crossed)| {
-            Input::Offer(Timestamp::from_nanos(at), flow, bytes, crossed)
+        let offer = |(at, flow, bytes, handoffs)| {
+            Input::Offer(Timestamp::from_nanos(at), flow, bytes, handoffs)
         };
         let load = |(busy, cpu, socket_fill, filtered, overflow): (u64, u64, u16, u64, u64)| {
             let [busy, cpu] = [busy, cpu].map(Duration::from_nanos);
@@ -514,7 +514,7 @@ mod tests {
             (flow(), cause(), prop::collection::vec(any::<u8>(), 0..=QUOTE_MAX))
                 .prop_map(|(flow, cause, quote)| Input::Failed(Failure::new(flow, cause, &quote))),
             any::<(u64, u64, u16, u64, u64)>().prop_map(load),
-            prop::collection::vec(any::<u8>(), 0..300).prop_map(Input::Order),
+            prop::collection::vec(any::<u8>(), 0..300).prop_map(Input::Command),
             (any::<u64>(), answer()).prop_map(|(id, answer)| Input::Answer(QueryId(id), answer)),
             flow().prop_map(Input::Connected),
             (connection(), prop::sample::select(&CloseCause::ALL[..]))
@@ -526,8 +526,8 @@ mod tests {
 
     fn borrowed(Entry { now, input }: &Entry) -> Entry<&[u8]> {
         let input = match input {
-            Input::Offer(arrived, flow, bytes, crossed) => {
-                Input::Offer(*arrived, *flow, &bytes[..], *crossed)
+            Input::Offer(arrived, flow, bytes, handoffs) => {
+                Input::Offer(*arrived, *flow, &bytes[..], *handoffs)
             }
             Input::Serve => Input::Serve,
             Input::Timeout => Input::Timeout,
@@ -536,7 +536,7 @@ mod tests {
             Input::Closed(id, cause) => Input::Closed(*id, *cause),
             Input::Writable(id) => Input::Writable(*id),
             Input::Load(load) => Input::Load(*load),
-            Input::Order(order) => Input::Order(&order[..]),
+            Input::Command(command) => Input::Command(&command[..]),
             Input::Answer(id, answer) => Input::Answer(*id, answer.clone()),
             Input::Drain => Input::Drain,
         };

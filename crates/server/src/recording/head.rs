@@ -67,7 +67,7 @@ impl Head {
             "seed": seed.0,
             "before": before.map(|seed| seed.0),
             "base": to_hex(&keys.base.0),
-            "keys": key::order::text(&keys.tokens),
+            "keys": key::command::text(&keys.tokens),
             "start": start.as_nanos() as u64,
             "slot": layout.slot,
         })
@@ -139,7 +139,7 @@ impl Head {
             removed: list("removed").iter().map(listener).collect::<Option<_>>()?,
         };
         let base = Base(from_hex(value["base"].as_str()?.as_bytes())?);
-        let tokens = key::order::given(value["keys"].as_str()?.as_bytes())?;
+        let tokens = key::command::given(value["keys"].as_str()?.as_bytes())?;
         Some(Self {
             program: text("program")?,
             configuration: text("configuration")?,

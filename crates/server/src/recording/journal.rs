@@ -37,7 +37,7 @@ impl Draft {
     }
 
     /// Adds a packet sent for the last of them.
-    pub fn note_sent(&mut self, now: Timestamp, transmit: &Transmit) {
+    pub fn record_sent(&mut self, now: Timestamp, transmit: &Transmit) {
         entry::put_sent(&mut self.sent, now, transmit);
         self.sent_count += 1;
     }
@@ -101,7 +101,7 @@ impl Log for Journal {
         // Blocks are handed on before an input, so this one has the input it was sent for.
         // What a core sends before its first input belongs to no block.
         if self.draft.count > 0 {
-            self.draft.note_sent(now, transmit);
+            self.draft.record_sent(now, transmit);
         }
     }
 }

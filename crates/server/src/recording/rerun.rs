@@ -24,7 +24,7 @@ pub struct Inputs {
     /// Readings of the load.
     pub loads: u64,
     /// Orders.
-    pub orders: u64,
+    pub commands: u64,
     /// Answers to queries.
     pub answers: u64,
     /// Requests to drain.
@@ -35,8 +35,8 @@ impl Inputs {
     /// All of them.
     pub fn total(&self) -> u64 {
         let Self { datagrams, serves, timeouts, failures, connections, .. } = *self;
-        let Self { loads, orders, answers, drains, .. } = *self;
-        datagrams + serves + timeouts + failures + connections + loads + orders + answers + drains
+        let Self { loads, commands, answers, drains, .. } = *self;
+        datagrams + serves + timeouts + failures + connections + loads + commands + answers + drains
     }
 
     fn count<B>(&mut self, input: &Input<B>) {
@@ -47,7 +47,7 @@ impl Inputs {
             Input::Failed(_) => &mut self.failures,
             Input::Connected(_) | Input::Closed(..) | Input::Writable(_) => &mut self.connections,
             Input::Load(_) => &mut self.loads,
-            Input::Order(_) => &mut self.orders,
+            Input::Command(_) => &mut self.commands,
             Input::Answer(..) => &mut self.answers,
             Input::Drain => &mut self.drains,
         } += 1;
@@ -122,10 +122,10 @@ impl Recording {
                 entry.give(core, pool);
                 while let Some(transmit) = core.poll_transmit() {
                     see(Passing::Out(now, transmit.flow, &transmit.bytes));
-                    draft.note_sent(now, &transmit);
+                    draft.record_sent(now, &transmit);
                 }
                 // There are no other shards.
-                while core.poll_crossing().is_some() {}
+                while core.poll_handoff().is_some() {}
                 // Answers and what becomes of connections are inputs, which follow.
                 while core.poll_query().is_some() {}
                 while core.poll_connect().is_some() {}

@@ -1,6 +1,6 @@
 use std::sync::atomic::Ordering::Relaxed;
 
-use tidegate_balance::{Duty, Limits, Muster, Post, Site};
+use tidegate_balance::{AdminState, BackendSpec, EndpointAddress, Limits, PoolSpec};
 use tidegate_control::{Ban, BanCause};
 use tidegate_proxy::source_of;
 use tidegate_world::Transport;
@@ -9,16 +9,16 @@ use super::*;
 
 struct Watched {
     watch: Watch,
-    fleet: Fleet,
+    registry: BackendRegistry,
     shards: Vec<ShardCounters>,
     bans: BanList,
 }
 
 impl Watched {
     fn new() -> Self {
-        let post = |(port, name): (u16, &str)| Post {
+        let post = |(port, name): (u16, &str)| BackendSpec {
             name: name.to_owned(),
-            site: Site::Address(([127, 0, 0, 1], port).into()),
+            endpoint_address: EndpointAddress::Address(([127, 0, 0, 1], port).into()),
             weight: 1,
             priority: 0,
             limits: Limits::default(),
@@ -26,13 +26,16 @@ impl Watched {
         let backends: Vec<_> = [(1, "a"), (2, "b")].map(post).into();
         let slow_start = Duration::ZERO;
         let services = Vec::new();
-        let app = Muster { name: "app".to_owned(), slow_start, backends, services };
-        let other = Muster { name: "other".to_owned(), ..app.clone() };
-        let fleet = Fleet::new(&[app, Muster { backends: other.backends[..1].to_vec(), ..other }]);
+        let app = PoolSpec { name: "app".to_owned(), slow_start, backends, services };
+        let other = PoolSpec { name: "other".to_owned(), ..app.clone() };
+        let registry = BackendRegistry::new(&[
+            app,
+            PoolSpec { backends: other.backends[..1].to_vec(), ..other },
+        ]);
         let shards = vec![ShardCounters::default(), ShardCounters::default()];
         let bans = BanList::new(64);
-        let watch = Watch::new(fleet.clone(), shards.clone(), bans.clone());
-        Self { watch, fleet, shards, bans }
+        let watch = Watch::new(registry.clone(), shards.clone(), bans.clone());
+        Self { watch, registry, shards, bans }
     }
 
     fn look(&mut self, ms: u64) -> Vec<String> {
@@ -50,9 +53,9 @@ fn at(ms: u64) -> Timestamp {
 fn an_outage_is_told_once_with_its_cause_and_so_is_its_end() {
     let mut watched = Watched::new();
     assert_eq!(watched.look(0), [""; 0]);
-    let [a, b] = ["a", "b"].map(|name| watched.fleet.find(name).unwrap());
+    let [a, b] = ["a", "b"].map(|name| watched.registry.find(name).unwrap());
     a.on_failed(at(100), Duration::from_secs(2));
-    b.set_duty(at(100), Duty::Draining);
+    b.set_admin_state(at(100), AdminState::Draining);
     // `a` is in both pools and is told once.
     assert_eq!(
         watched.look(250),
@@ -77,7 +80,7 @@ fn an_outage_is_told_once_with_its_cause_and_so_is_its_end() {
 fn a_fall_that_no_look_has_seen_is_told() {
     let mut watched = Watched::new();
     watched.look(0);
-    let a = watched.fleet.find("a").unwrap();
+    let a = watched.registry.find("a").unwrap();
     a.on_failed(at(10), Duration::from_secs(2));
     a.on_probe_answered(at(20), 1);
     a.on_answered(at(20));
@@ -88,7 +91,7 @@ fn a_fall_that_no_look_has_seen_is_told() {
 #[test]
 fn a_fall_before_the_first_look_is_not_told() {
     let mut watched = Watched::new();
-    let a = watched.fleet.find("a").unwrap();
+    let a = watched.registry.find("a").unwrap();
     a.on_failed(at(10), Duration::from_secs(2));
     a.on_probe_answered(at(20), 1);
     a.on_answered(at(20));
@@ -100,7 +103,7 @@ fn a_fall_before_the_first_look_is_not_told() {
 fn a_silent_back_end_is_not_told_as_one_where_nobody_listens() {
     let mut watched = Watched::new();
     watched.look(0);
-    let [a, b] = ["a", "b"].map(|name| watched.fleet.find(name).unwrap());
+    let [a, b] = ["a", "b"].map(|name| watched.registry.find(name).unwrap());
     for backend in [&a, &b] {
         backend.on_silent(at(50), at(20));
         backend.on_question_unanswered(at(100), Duration::from_secs(5), false);
@@ -216,23 +219,23 @@ fn a_ban_is_told_once_and_of_many_only_some() {
 
 #[test]
 fn a_name_that_is_not_resolved_is_told() {
-    let muster = Muster {
+    let pool_spec = PoolSpec {
         name: "app".to_owned(),
         slow_start: Duration::ZERO,
         services: Vec::new(),
-        backends: vec![Post {
+        backends: vec![BackendSpec {
             name: "a".to_owned(),
-            site: Site::Name("sip.example.com".into(), 5060),
+            endpoint_address: EndpointAddress::Name("sip.example.com".into(), 5060),
             weight: 1,
             priority: 0,
             limits: Limits::default(),
         }],
     };
     let mut watched = Watched::new();
-    watched.fleet.enlist(at(0), 1, &[muster]);
+    watched.registry.enlist(at(0), 1, &[pool_spec]);
     let first = watched.look(0);
     assert_eq!(first[0], "back end a of pool app is down: its name has no address");
-    let a = watched.fleet.find("a").unwrap();
+    let a = watched.registry.find("a").unwrap();
     let named = a.named().unwrap();
     named.lookups.unanswered.fetch_add(1, Relaxed);
     let silent = "back end a of pool app: no name server answers for sip.example.com";
@@ -246,16 +249,16 @@ fn a_name_that_is_not_resolved_is_told() {
 
 #[test]
 fn a_domain_that_is_not_resolved_is_told() {
-    let muster = Muster {
+    let pool_spec = PoolSpec {
         name: "app".to_owned(),
         slow_start: Duration::ZERO,
         services: vec![("example.com".into(), Transport::Udp)],
         backends: Vec::new(),
     };
     let mut watched = Watched::new();
-    watched.fleet.enlist(at(0), 1, &[muster]);
+    watched.registry.enlist(at(0), 1, &[pool_spec]);
     watched.look(0);
-    let service = watched.fleet.services().pop().unwrap();
+    let service = watched.registry.services().pop().unwrap();
     for (s, count, line) in [
         (4, &service.lookups.unanswered, "no name server answers for domain example.com"),
         (8, &service.lookups.found, "domain example.com is resolved again"),

@@ -7,7 +7,7 @@ use std::thread;
 use tidegate_agent::{Answerer, AnswererConfig, Caller, CallerConfig};
 use tidegate_balance::{Policy, Pool as Backends};
 use tidegate_control::registry;
-use tidegate_io::{Clock, Crossings, Drive, Group, Limits, Listen, Shard, Stop, open};
+use tidegate_io::{Clock, Drive, Group, Handoffs, Limits, Listen, Shard, Stop, open};
 use tidegate_proxy::{Listener, PoolSettings, Proxy, Secret, Settings};
 use tidegate_world::{Core, Entry, Flow, Memory, Pool, Recorder, Seed, Transmit, delegate};
 
@@ -49,9 +49,9 @@ fn drive<C: Core + 'static, R: Send + 'static>(
     thread::spawn(move || {
         let pool = Pool::new();
         let mut core = core(pool.clone());
-        let crossings = Crossings::alone().unwrap();
+        let handoffs = Handoffs::alone().unwrap();
         let (limits, counters) = (Limits::default(), Arc::default());
-        let shard = Shard { clock, limits, listeners, crossings, counters, stop, pool };
+        let shard = Shard { clock, limits, listeners, handoffs, counters, stop, pool };
         Drive::new(shard).unwrap().run(&mut core).unwrap();
         finish(core)
     })

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_io::{Crossings, Drive, Kind, Limits, Machine, Outlet, Ready, Stop, Waker};
+use tidegate_io::{Drive, Handoffs, Kind, Limits, Machine, Outlet, Ready, Stop, Waker};
 use tidegate_world::{Core, Failure, Pool, Received, Shedding, Timestamp, Transmit};
 
 use super::{Arrival, Timed};
@@ -25,7 +25,7 @@ pub fn run(mut core: impl Core, arrivals: &[Arrival], end: Timestamp) -> Timed {
     let mut drive = Drive::on(
         script,
         Limits { coalesce: Duration::ZERO, ..Limits::default() },
-        Crossings::alone().unwrap(),
+        Handoffs::alone().unwrap(),
         Arc::default(),
         &stop,
         pool,
@@ -123,7 +123,7 @@ impl Machine for Script {
         None
     }
 
-    fn survey(&mut self) -> f32 {
+    fn read_drop_counters(&mut self) -> f32 {
         0.0
     }
 

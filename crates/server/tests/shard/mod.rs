@@ -4,12 +4,18 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use tidegate_io::{Clock, Crossings, Drive, Group, Limits, Orders, Shard, Stop};
+use tidegate_io::{Clock, CommandSender, Drive, Group, Handoffs, Limits, Shard, Stop};
 use tidegate_server::assembly::Part;
 use tidegate_world::Pool;
 
 /// Drives this part at `group` until it is asked to stop.
-pub fn drive(part: Part, group: Group, clock: Clock, stop: Stop, orders: Orders) -> JoinHandle<()> {
+pub fn drive(
+    part: Part,
+    group: Group,
+    clock: Clock,
+    stop: Stop,
+    commands: CommandSender,
+) -> JoinHandle<()> {
     thread::spawn(move || {
         let pool = Pool::new();
         let mut core = part.core(pool.clone());
@@ -17,11 +23,11 @@ pub fn drive(part: Part, group: Group, clock: Clock, stop: Stop, orders: Orders)
             clock,
             limits: Limits { drain: Duration::ZERO, ..Limits::default() },
             listeners: vec![group.listener(0)],
-            crossings: Crossings::alone().unwrap(),
+            handoffs: Handoffs::alone().unwrap(),
             counters: Arc::default(),
             stop,
             pool,
         };
-        Drive::new(shard).unwrap().heeding(&orders).run(&mut core).unwrap();
+        Drive::new(shard).unwrap().with_commands(&commands).run(&mut core).unwrap();
     })
 }

@@ -52,10 +52,10 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Gives a node an [order](Core::on_order). A stalled one hears of it when it goes on, one that
+    /// Gives a node an [command](Core::on_command). A stalled one hears of it when it goes on, one that
     /// has crashed does not.
-    pub fn order(&mut self, node: NodeId, order: &[u8]) {
-        self.give(node, Input::Order(order.into()));
+    pub fn command(&mut self, node: NodeId, command: &[u8]) {
+        self.give(node, Input::Command(command.into()));
     }
 
     /// Tells a node to admit no new work and finish what it holds. A stalled one hears of it

@@ -30,7 +30,7 @@ pub(super) struct Node<N> {
 pub(super) enum Input {
     Packet(Received),
     Failure(Failure),
-    Order(Box<[u8]>),
+    Command(Box<[u8]>),
     Answer(QueryId, QueryAnswer),
     Connected(Flow),
     Closed(ConnectionId, CloseCause),

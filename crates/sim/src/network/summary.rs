@@ -35,7 +35,7 @@ pub struct Summary {
     /// Packets and copies that are yet to arrive.
     pub under_way: u64,
     /// Messages for other shards. There are none, so they are dropped.
-    pub crossings: u64,
+    pub handoffs: u64,
 }
 
 impl Summary {

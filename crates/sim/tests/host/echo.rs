@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use tidegate_world::{
-    Core, Crossing, Failure, Flow, Load, Pool, Received, Shedding, Timestamp, Transmit, Work,
+    Core, Failure, Flow, Handoff, Load, Pool, Received, Shedding, Timestamp, Transmit, Work,
 };
 
 /// An input, as the core saw it.
@@ -15,7 +15,7 @@ pub enum Seen {
     Timeout,
     Failed,
     Load(Load),
-    Order(String),
+    Command(String),
     Drain,
 }
 
@@ -31,16 +31,16 @@ pub struct Echo {
     pub shedding: Shedding,
     waiting: VecDeque<Received>,
     out: VecDeque<Transmit>,
-    crossings: VecDeque<Crossing>,
+    handoffs: VecDeque<Handoff>,
     work: Work,
     pool: Pool,
 }
 
 impl Echo {
     pub fn new() -> Self {
-        let (seen, timers, waiting, out, crossings) = Default::default();
+        let (seen, timers, waiting, out, handoffs) = Default::default();
         let (work, pool, shedding) = Default::default();
-        Self { seen, timers, stuck: false, shedding, waiting, out, crossings, work, pool }
+        Self { seen, timers, stuck: false, shedding, waiting, out, handoffs, work, pool }
     }
 
     /// What it saw but for the load.
@@ -104,7 +104,7 @@ impl Core for Echo {
         let text = text(&received.bytes);
         self.work = Work { served: class(&text), ..Work::default() };
         match text.split(' ').next() {
-            Some("OVER") => self.crossings.push_back(Crossing { shard: 1, received }),
+            Some("OVER") => self.handoffs.push_back(Handoff { shard: 1, received }),
             Some("HUSH") => {}
             _ => self.send(&text),
         }
@@ -128,8 +128,8 @@ impl Core for Echo {
         self.note(now, Seen::Load(load));
     }
 
-    fn on_order(&mut self, now: Timestamp, order: &[u8]) {
-        self.note(now, Seen::Order(text(order)));
+    fn on_command(&mut self, now: Timestamp, command: &[u8]) {
+        self.note(now, Seen::Command(text(command)));
         self.send("order");
     }
 
@@ -142,8 +142,8 @@ impl Core for Echo {
         self.out.pop_front()
     }
 
-    fn poll_crossing(&mut self) -> Option<Crossing> {
-        self.crossings.pop_front()
+    fn poll_handoff(&mut self) -> Option<Handoff> {
+        self.handoffs.pop_front()
     }
 
     fn poll_shedding(&self) -> &Shedding {

@@ -134,7 +134,7 @@ fn what_a_stalled_host_has_not_begun_it_begins_when_it_goes_on() {
 #[test]
 fn what_is_for_another_shard_reaches_nobody_and_is_counted() {
     let (summary, back, _) = through(&mut Host::new(Echo::new(), &fifo(0, 2_500, 0)), "OVER 0");
-    assert_eq!((summary.crossings, back.len()), (100, 0));
+    assert_eq!((summary.handoffs, back.len()), (100, 0));
 }
 
 #[test]

@@ -126,17 +126,17 @@ fn what_crosses_leaves_at_its_completion_and_arrives_when_handed_over() {
     let mut host = Host::new(Echo::new(), &fifo(0, 10, 0));
     host.offer(at(0), received(0, "OVER 0"));
     host.serve(at(0));
-    assert!(host.poll_crossing().is_none() && !host.is_drained());
+    assert!(host.poll_handoff().is_none() && !host.is_drained());
     assert_eq!(host.poll_timeout(), Some(at(10)));
     host.handle_timeout(at(10));
-    let mut crossing = host.poll_crossing().unwrap();
-    assert_eq!(crossing.shard, 1);
+    let mut handoff = host.poll_handoff().unwrap();
+    assert_eq!(handoff.shard, 1);
     assert!(host.is_drained());
 
     // It arrived at 0, but comes here at 90.
-    crossing.received.crossed = 1;
+    handoff.received.handoffs = 1;
     let mut other = Host::new(Echo::new(), &fifo(0, 10, 0));
-    other.offer(at(90), crossing.received);
+    other.offer(at(90), handoff.received);
     assert_eq!(inputs(other.core().seen.clone())[0], (at(90), offer("OVER 0")));
     assert_eq!(other.poll_timeout(), Some(at(100)));
 }
@@ -148,10 +148,10 @@ fn failures_orders_and_the_end_reach_the_core_at_once_and_what_it_holds_is_not_l
     host.offer(at(0), received(0, "A 0"));
     host.offer(at(1), received(1, "B 0"));
     host.on_failed(at(2), Failure::new(flow(), Cause::Refused, b""));
-    host.on_order(at(3), b"faster");
+    host.on_command(at(3), b"faster");
     host.on_drain(at(3));
     drain(&mut host, at(3), &mut sent);
-    let order = Seen::Order("faster".into());
+    let order = Seen::Command("faster".into());
     let held = [(at(2), Seen::Failed), (at(3), order), (at(3), Seen::Drain)];
     assert_eq!(host.core().inputs()[2..], held, "B still waits");
     assert!(sent.is_empty() && !host.is_drained());

@@ -24,9 +24,9 @@ fn failure() -> tidegate_world::Failure {
     tidegate_world::Failure::new(flow(), tidegate_world::Cause::Other, b"")
 }
 
-fn offer(host: &mut Host<Echo>, now: Timestamp, text: &str, crossed: u8) {
+fn offer(host: &mut Host<Echo>, now: Timestamp, text: &str, handoffs: u8) {
     let bytes = Pool::new().copy(text.as_bytes());
-    host.offer(now, Received { crossed, ..Received::new(now, flow(), bytes) });
+    host.offer(now, Received { handoffs, ..Received::new(now, flow(), bytes) });
 }
 
 /// Texts that the core was offered.

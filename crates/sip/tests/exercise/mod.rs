@@ -174,7 +174,7 @@ fn edit(message: &Message<'_>) {
     let mut splice = Splice::new(message);
     splice.insert(forward::top_of_headers(message), b"Via: SIP/2.0/UDP a\r\n");
     if let Ok(via) = message.top_via() {
-        forward::note_source(&mut splice, message, &via, &source);
+        forward::record_source(&mut splice, message, &via, &source);
     }
     forward::set_max_forwards(&mut splice, message, b"1");
     forward::remove_first_route(&mut splice, message, 2);
@@ -212,7 +212,7 @@ fn hop(message: &Message<'_>) {
     let mut splice = Splice::new(message);
     let own = b"Via: SIP/2.0/UDP us.example:5070;branch=z9hG4bKours\r\n";
     splice.insert(forward::top_of_headers(message), own);
-    forward::note_source(&mut splice, message, &vias[0], &noted);
+    forward::record_source(&mut splice, message, &vias[0], &noted);
     forward::set_max_forwards(&mut splice, message, b"41");
     forward::set_max_breadth(&mut splice, message, b"7");
     forward::set_request_uri(&mut splice, message, b"sip:next@example.net");

@@ -45,7 +45,7 @@ impl<'r> Report<'r> {
         let Verdict { inputs, packets, blocks, differing, difference, span } =
             self.replayed.verdict;
         let Inputs { datagrams, serves, timeouts, failures, connections, .. } = inputs;
-        let Inputs { loads, orders, answers, drains, .. } = inputs;
+        let Inputs { loads, commands, answers, drains, .. } = inputs;
         let recording = self.recording;
         json!({
             "recorded_by": recording.head().program,
@@ -59,7 +59,7 @@ impl<'r> Report<'r> {
                 "failures": failures,
                 "connections": connections,
                 "loads": loads,
-                "orders": orders,
+                "orders": commands,
                 "answers": answers,
                 "drains": drains,
             },
@@ -151,7 +151,7 @@ impl fmt::Display for Report<'_> {
             inputs.timeouts,
             inputs.loads,
             inputs.failures,
-            inputs.orders,
+            inputs.commands,
             inputs.answers,
             inputs.connections,
             inputs.drains

@@ -214,7 +214,7 @@ impl Machine {
             }
             _ => vec![],
         };
-        self.note_state(before, &mut effects);
+        self.record_state(before, &mut effects);
         effects
     }
 
@@ -237,7 +237,7 @@ impl Machine {
             (Firing::Resend, false) => vec![Effect::ResponseResent],
             (Firing::TimedOut, _) => vec![Effect::TimedOut],
         };
-        self.note_state(before, &mut effects);
+        self.record_state(before, &mut effects);
         effects
     }
 
@@ -245,7 +245,7 @@ impl Machine {
         matches!(self, Self::Client(_))
     }
 
-    fn note_state(&self, before: State, effects: &mut Vec<Effect>) {
+    fn record_state(&self, before: State, effects: &mut Vec<Effect>) {
         assert_eq!(self.is_terminated(), self.state() == State::Terminated);
         if self.state() != before {
             effects.push(Effect::Enters(self.state()));

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use tidegate_control::{Bucket, Decide, Gate, Order, Release, Settings, Ticket, Verdict};
+use tidegate_control::{Bucket, Decide, Gate, QueueOrder, Release, Settings, Ticket, Verdict};
 use tidegate_world::{Load, Purpose, Stream, Timestamp};
 
 use super::{Costs, Note, Outcome, Setup};
@@ -35,7 +35,7 @@ pub(super) struct Server<'a> {
     read: Timestamp,
     busy: Duration,
     busy_since: Timestamp,
-    noted_busy: Duration,
+    recorded_busy: Duration,
     /// Time spent on reading less that on service, while both were wanted, in seconds.
     reading_lead_s: f64,
     pub(super) outcome: Outcome,
@@ -93,7 +93,7 @@ impl<'a> Server<'a> {
             read: Timestamp::ZERO,
             busy: Duration::ZERO,
             busy_since: Timestamp::ZERO,
-            noted_busy: Duration::ZERO,
+            recorded_busy: Duration::ZERO,
             reading_lead_s: 0.0,
             outcome: Outcome::default(),
         };
@@ -174,8 +174,8 @@ impl<'a> Server<'a> {
             Event::Completion => self.complete(),
             Event::Note => {
                 let busy = self.busy_until_now();
-                let occupied = busy - self.noted_busy;
-                self.noted_busy = busy;
+                let occupied = busy - self.recorded_busy;
+                self.recorded_busy = busy;
                 self.outcome.notes.push(Note {
                     at: self.now,
                     waiting: self.waiting(),
@@ -228,8 +228,8 @@ impl<'a> Server<'a> {
                 (job, cost)
             } else if serves {
                 let next = match self.gate.control().queue.order {
-                    Order::Fifo => self.queue.pop_front(),
-                    Order::Lifo => self.queue.pop_back(),
+                    QueueOrder::Fifo => self.queue.pop_front(),
+                    QueueOrder::Lifo => self.queue.pop_back(),
                 };
                 let (job, cost) = self.serve(next.expect("it is not empty"));
                 self.reading_lead_s -= if reads { cost.as_secs_f64() } else { 0.0 };

@@ -7,7 +7,7 @@ use tidegate_sim::{Bandwidth, Link, Resolution, Silence};
 use toml::Spanned;
 
 use super::servers::report_unknown;
-use crate::network::{Fault, Party, Trouble, Way};
+use crate::network::{Endpoint, Fault, Trouble, Way};
 use crate::scenario::tables::{
     AT_S, BANDWIDTH_MBPS, DELAY_MS, DUPLICATE, FAILS, FOR_S, FROM, JITTER_MS, KIND, Kind, LINK_TO,
     LOSS, OF_NODE, QUEUE_BYTES, REORDER, SILENT,
@@ -46,7 +46,7 @@ impl WayDraft {
     pub fn finish(&self, topology: &Topology, report: &mut Report) -> Option<Way> {
         let mut end = |name: &Option<Spanned<String>>| match name {
             None => Some(None),
-            Some(name) => party(name, topology, report).map(Some),
+            Some(name) => endpoint(name, topology, report).map(Some),
         };
         let (from, to) = (end(&self.from), end(&self.to));
         Some(Way { from: from?, to: to?, link: self.link })
@@ -154,11 +154,11 @@ fn check_keys(kind: Kind, section: &Section<'_, '_>, report: &mut Report) -> Opt
     right
 }
 
-fn party(name: &Spanned<String>, topology: &Topology, report: &mut Report) -> Option<Party> {
+fn endpoint(name: &Spanned<String>, topology: &Topology, report: &mut Report) -> Option<Endpoint> {
     match &**name.get_ref() {
-        "callers" => Some(Party::Callers),
-        "answerers" => Some(Party::Answerers),
-        _ => place(name, topology, &["callers", "answerers"], report).map(Party::Node),
+        "callers" => Some(Endpoint::Callers),
+        "answerers" => Some(Endpoint::Answerers),
+        _ => place(name, topology, &["callers", "answerers"], report).map(Endpoint::Node),
     }
 }
 

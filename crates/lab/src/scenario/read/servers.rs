@@ -12,7 +12,7 @@ use toml::Spanned;
 use super::pool;
 use crate::balancing::Balancing;
 use crate::scenario::tables::{NAME, NODE, NODE_MODE, SHARE, SPEED, TO, UNDER_TEST};
-use crate::topology::{Impossible, Next, Node, Topology};
+use crate::topology::{Next, Node, Topology, TopologyError};
 
 /// The name of those who are called.
 const ANSWERERS: &str = "answerers";
@@ -157,21 +157,21 @@ fn shares(drafts: &[Draft], targets: &[Vec<Next>]) -> Vec<f64> {
     (0..drafts.len()).map(|place| if is_sent_to(place) { 0.0 } else { 1.0 }).collect()
 }
 
-fn refuse(why: Impossible, spans: &[Range<usize>], report: &mut Report) {
+fn refuse(why: TopologyError, spans: &[Range<usize>], report: &mut Report) {
     match why {
-        Impossible::Circle(place) => report.error(
+        TopologyError::Circle(place) => report.error(
             spans[place].clone(),
             "a call would go round in a circle",
             "comes back to this node",
             "remove a node from one of the lists `to`",
         ),
-        Impossible::Idle(place) => report.error(
+        TopologyError::Idle(place) => report.error(
             spans[place].clone(),
             "no call comes to a node",
             "this one",
             "give it a `share`, or name it in a list `to`",
         ),
-        Impossible::Untested => {
+        TopologyError::Untested => {
             report.missing("no node is under test", "add `under_test = true` to one");
         }
     }

@@ -4,7 +4,7 @@
 use tidegate_world::{Purpose, Seed};
 
 use super::{Dice, ELEMENT, MESSAGES};
-use crate::swarm::stranger::{Attack, Source, Stranger};
+use crate::swarm::attacker::{Attack, Attacker, Source};
 use crate::swarm::world::{NOISE_LOAD_MAX, Proxy, Setting, World};
 
 /// Packets of one stranger at the most.
@@ -37,7 +37,7 @@ pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
 }
 
 /// As much noise as can be dropped, for as long as calls are offered.
-fn noise(dice: &mut Dice, world: &World, capacity_cps: f64) -> Stranger {
+fn noise(dice: &mut Dice, world: &World, capacity_cps: f64) -> Attacker {
     let offer_us = |proxy: &Proxy| proxy.emulate.get("offer_us").copied().unwrap_or_default();
     let dearest_us = world.proxies.iter().map(offer_us).max().unwrap_or_default().max(1);
     let bearable_pps = NOISE_LOAD_MAX * 1e6 / dearest_us as f64;
@@ -47,10 +47,10 @@ fn noise(dice: &mut Dice, world: &World, capacity_cps: f64) -> Stranger {
     let count = (rate_pps * lasts_s).clamp(1.0, 2.0 * PACKETS_MAX) as u32;
     let source = dice.one(&[Source::Own, Source::Nobody, Source::Crowd(0)]);
     let to = world.callers[0].to;
-    Stranger { to, attack: Attack::Noise, rate_pps, count, begins_ms: 0, sees: 0.0, source }
+    Attacker { to, attack: Attack::Noise, rate_pps, count, begins_ms: 0, sees: 0.0, source }
 }
 
-fn stranger(dice: &mut Dice, world: &World, capacity_cps: f64) -> Stranger {
+fn stranger(dice: &mut Dice, world: &World, capacity_cps: f64) -> Attacker {
     let attack = dice.one(&Attack::ALL);
     let to = dice.between([0, world.layer(0).len() as u64 - 1]) as usize;
     let crowd = dice.between([0, world.callers.len() as u64 - 1]) as usize;
@@ -71,11 +71,11 @@ fn stranger(dice: &mut Dice, world: &World, capacity_cps: f64) -> Stranger {
         _ => Source::Own,
     };
     let rate_pps = (rate_pps * 100.0).round() / 100.0;
-    Stranger { to, attack, rate_pps, count, begins_ms, sees, source }
+    Attacker { to, attack, rate_pps, count, begins_ms, sees, source }
 }
 
 /// Gives the proxy that is attacked what the attack is against, where it has none.
-fn prepare(dice: &mut Dice, world: &mut World, stranger: &Stranger, capacity_cps: f64) {
+fn prepare(dice: &mut Dice, world: &mut World, stranger: &Attacker, capacity_cps: f64) {
     let door = world.layer(0)[stranger.to];
     let behind = world.behind(door).len() as f64;
     let crowds: f64 = world.callers.iter().map(|crowd| crowd.rate_cps).sum();

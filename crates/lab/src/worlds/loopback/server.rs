@@ -8,8 +8,8 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::outcome::NodeOutcome;
-use crate::point::Point;
 use crate::real::Tidegate;
+use crate::run_spec::RunSpec;
 use crate::timeline::{ServerReading, Timeline};
 use crate::topology::Next;
 use crate::worlds::counted;
@@ -18,12 +18,12 @@ use crate::worlds::counted;
 pub(super) struct Servers<'p> {
     program: &'p Path,
     folder: &'p Path,
-    point: &'p Point,
-    seats: Vec<Seat>,
+    run: &'p RunSpec,
+    seats: Vec<CoreThread>,
 }
 
 /// Where a server is.
-struct Seat {
+struct CoreThread {
     process: Option<Tidegate>,
     is_stopped: bool,
     address: SocketAddr,
@@ -48,23 +48,23 @@ pub(super) enum Step {
 }
 
 impl<'p> Servers<'p> {
-    /// Starts all servers of `point`, each after those it sends to. Their files go into `folder`.
+    /// Starts all servers of `run`, each after those it sends to. Their files go into `folder`.
     pub fn start(
         program: &'p Path,
         folder: &'p Path,
-        point: &'p Point,
+        run: &'p RunSpec,
         answerers: &[SocketAddr],
     ) -> Result<Self, String> {
-        let topology = &point.conditions.topology;
-        let mut servers = Self { program, folder, point, seats: Vec::new() };
-        let mut seats: Vec<Option<Seat>> = topology.nodes().iter().map(|_| None).collect();
+        let topology = &run.conditions.topology;
+        let mut servers = Self { program, folder, run, seats: Vec::new() };
+        let mut seats: Vec<Option<CoreThread>> = topology.nodes().iter().map(|_| None).collect();
         for place in topology.downstream_first() {
             let node = &topology.nodes()[place];
             let targets = node.to.iter().flat_map(|next| match *next {
                 Next::Answerers => answerers.to_vec(),
                 Next::Node(next) => seats[next].iter().map(|seat| seat.address).collect(),
             });
-            let mut seat = Seat {
+            let mut seat = CoreThread {
                 process: None,
                 is_stopped: false,
                 // Any port that is free.
@@ -132,10 +132,10 @@ impl<'p> Servers<'p> {
     }
 
     /// Starts the process of a seat.
-    fn run(&self, place: usize, seat: &mut Seat) -> Result<(), String> {
+    fn run(&self, place: usize, seat: &mut CoreThread) -> Result<(), String> {
         let state_dir = Some(seat.state_dir.path());
-        let text = self.point.configuration(place, state_dir, seat.address, &seat.targets);
-        let name = counted::configuration_name(&self.point.conditions.topology, place);
+        let text = self.run.configuration(place, state_dir, seat.address, &seat.targets);
+        let name = counted::configuration_name(&self.run.conditions.topology, place);
         let file: PathBuf = self.folder.join(name);
         let process = Tidegate::start(self.program, &file, &text).map_err(|e| e.to_string())?;
         seat.address = process.address();
@@ -144,7 +144,7 @@ impl<'p> Servers<'p> {
     }
 }
 
-impl Seat {
+impl CoreThread {
     /// Keeps what the process has measured, and ends it.
     fn end(&mut self, how: impl FnOnce(Tidegate) -> io::Result<()>) -> Result<(), String> {
         let Some(process) = self.process.take() else { return Ok(()) };

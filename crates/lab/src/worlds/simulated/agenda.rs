@@ -5,11 +5,11 @@ use std::time::Duration;
 use tidegate_sim::{Fault, NodeId};
 
 use crate::network;
-use crate::network::{Party, Trouble, Way};
+use crate::network::{Endpoint, Trouble, Way};
 
 /// Something to be done.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Act {
+pub(super) enum Action {
     /// Look at everybody.
     Look,
     /// Let something go wrong, or be right again.
@@ -22,24 +22,27 @@ pub(super) fn agenda(
     faults: &[network::Fault],
     every: Duration,
     end: Duration,
-    who: impl Fn(Party) -> Vec<NodeId>,
-) -> Vec<(Duration, Act)> {
-    let mut acts = Vec::new();
+    who: impl Fn(Endpoint) -> Vec<NodeId>,
+) -> Vec<(Duration, Action)> {
+    let mut actions = Vec::new();
     for fault in faults {
         let (wrong, right) = pair(fault, &who);
-        acts.extend(right.into_iter().map(|right| (fault.end(), 0, Act::Fault(right))));
-        acts.extend(wrong.into_iter().map(|wrong| (fault.at, 1, Act::Fault(wrong))));
+        actions.extend(right.into_iter().map(|right| (fault.end(), 0, Action::Fault(right))));
+        actions.extend(wrong.into_iter().map(|wrong| (fault.at, 1, Action::Fault(wrong))));
     }
     let looks = (1..).map(|count| every * count).take_while(|&at| at < end).chain([end]);
-    acts.extend(looks.map(|at| (at, 2, Act::Look)));
-    acts.retain(|(at, ..)| *at <= end);
-    acts.sort_by_key(|&(at, order, _)| (at, order));
-    acts.into_iter().map(|(at, _, act)| (at, act)).collect()
+    actions.extend(looks.map(|at| (at, 2, Action::Look)));
+    actions.retain(|(at, ..)| *at <= end);
+    actions.sort_by_key(|&(at, order, _)| (at, order));
+    actions.into_iter().map(|(at, _, action)| (at, action)).collect()
 }
 
 /// What goes wrong with the nodes of a fault, and what makes it right again.
-fn pair(fault: &network::Fault, who: &impl Fn(Party) -> Vec<NodeId>) -> (Vec<Fault>, Vec<Fault>) {
-    let node = |place| who(Party::Node(place))[0];
+fn pair(
+    fault: &network::Fault,
+    who: &impl Fn(Endpoint) -> Vec<NodeId>,
+) -> (Vec<Fault>, Vec<Fault>) {
+    let node = |place| who(Endpoint::Node(place))[0];
     match fault.what {
         Trouble::Crash { node: place, silence } => {
             let node = node(place);
@@ -66,17 +69,22 @@ fn pair(fault: &network::Fault, who: &impl Fn(Party) -> Vec<NodeId>) -> (Vec<Fau
 }
 
 /// Every pair of nodes whose packets travel this way.
-pub(super) fn pairs(way: Way, who: &impl Fn(Party) -> Vec<NodeId>) -> Vec<(NodeId, NodeId)> {
-    let nodes = |party: Option<Party>| match party {
-        Some(party) => who(party),
+pub(super) fn pairs(way: Way, who: &impl Fn(Endpoint) -> Vec<NodeId>) -> Vec<(NodeId, NodeId)> {
+    let nodes = |endpoint: Option<Endpoint>| match endpoint {
+        Some(endpoint) => who(endpoint),
         None => everybody(who),
     };
     product(&nodes(way.from), &nodes(way.to))
 }
 
-fn everybody(who: &impl Fn(Party) -> Vec<NodeId>) -> Vec<NodeId> {
-    let servers = (0..).map(|place| who(Party::Node(place))).take_while(|nodes| !nodes.is_empty());
-    [who(Party::Callers), who(Party::Answerers)].into_iter().chain(servers).flatten().collect()
+fn everybody(who: &impl Fn(Endpoint) -> Vec<NodeId>) -> Vec<NodeId> {
+    let servers =
+        (0..).map(|place| who(Endpoint::Node(place))).take_while(|nodes| !nodes.is_empty());
+    [who(Endpoint::Callers), who(Endpoint::Answerers)]
+        .into_iter()
+        .chain(servers)
+        .flatten()
+        .collect()
 }
 
 fn product(from: &[NodeId], to: &[NodeId]) -> Vec<(NodeId, NodeId)> {
@@ -91,13 +99,13 @@ mod tests {
     use super::*;
 
     /// Two crowds of callers, two servers, one answerer.
-    fn who(party: Party) -> Vec<NodeId> {
-        let nodes: &[usize] = match party {
-            Party::Callers => &[0, 1],
-            Party::Node(0) => &[2],
-            Party::Node(1) => &[3],
-            Party::Node(_) => &[],
-            Party::Answerers => &[4],
+    fn who(endpoint: Endpoint) -> Vec<NodeId> {
+        let nodes: &[usize] = match endpoint {
+            Endpoint::Callers => &[0, 1],
+            Endpoint::Node(0) => &[2],
+            Endpoint::Node(1) => &[3],
+            Endpoint::Node(_) => &[],
+            Endpoint::Answerers => &[4],
         };
         nodes.iter().map(|&index| NodeId::new(index)).collect()
     }
@@ -111,14 +119,14 @@ mod tests {
         let what = Trouble::Crash { node: 1, silence: Silence::Refused };
         let fault = network::Fault { at: s(2), lasts: s(2), what };
         let node = NodeId::new(3);
-        let crash = Act::Fault(Fault::Crash { node, silence: Silence::Refused });
-        let restart = Act::Fault(Fault::Restart { node });
+        let crash = Action::Fault(Fault::Crash { node, silence: Silence::Refused });
+        let restart = Action::Fault(Fault::Restart { node });
         let expected = [
             (s(2), crash),
-            (s(2), Act::Look),
+            (s(2), Action::Look),
             (s(4), restart),
-            (s(4), Act::Look),
-            (s(5), Act::Look),
+            (s(4), Action::Look),
+            (s(5), Action::Look),
         ];
         assert_eq!(agenda(&[fault], s(2), s(5), who), expected);
         let never_over = network::Fault { lasts: s(9), ..fault };
@@ -129,8 +137,8 @@ mod tests {
     fn a_way_is_that_of_every_pair_it_names() {
         let way = |from, to| Way { from, to, link: Link::default() };
         let count = |from, to| pairs(way(from, to), &who).len();
-        assert_eq!(count(Some(Party::Callers), Some(Party::Node(0))), 2);
-        assert_eq!(count(None, Some(Party::Answerers)), 4);
+        assert_eq!(count(Some(Endpoint::Callers), Some(Endpoint::Node(0))), 2);
+        assert_eq!(count(None, Some(Endpoint::Answerers)), 4);
         assert_eq!(count(None, None), 5 * 4);
         assert!(!pairs(way(None, None), &who).iter().any(|(from, to)| from == to));
     }

@@ -16,12 +16,12 @@ use tidegate_sim::{Fault, Link, Network, NodeId};
 use tidegate_world::{Pool, Seed, Timestamp};
 
 use super::actor::Actor;
-use super::agenda::{self, Act};
+use super::agenda::{self, Action};
 use super::occupancy::Occupancy;
 use super::traffic::{Limits, SetUp, Traffic};
-use crate::network::{self, Party, Trouble};
+use crate::network::{self, Endpoint, Trouble};
 use crate::outcome::{NodeOutcome, Outcome};
-use crate::point::Point;
+use crate::run_spec::RunSpec;
 use crate::scenario::Goodput;
 use crate::timeline::{ServerReading, Timeline};
 use crate::topology::Next;
@@ -32,10 +32,10 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// Everybody in the network of a point.
 pub(super) struct Stage<'p> {
-    point: &'p Point,
+    run: &'p RunSpec,
     network: Network<Actor, Traffic>,
     /// By their places in the topology.
-    servers: Vec<Seat>,
+    servers: Vec<CoreThread>,
     /// By the entries of the topology.
     callers: Vec<NodeId>,
     answerers: Vec<NodeId>,
@@ -43,7 +43,7 @@ pub(super) struct Stage<'p> {
 }
 
 /// Where a server is.
-struct Seat {
+struct CoreThread {
     node: NodeId,
     place: usize,
     address: SocketAddr,
@@ -59,14 +59,14 @@ struct Seat {
 
 impl<'p> Stage<'p> {
     /// Builds it. The configurations of its servers go into `folder`.
-    pub fn new(point: &'p Point, folder: &Path) -> Result<Self, String> {
-        let seed = Seed(point.seed);
-        let conditions = &point.conditions;
+    pub fn new(run: &'p RunSpec, folder: &Path) -> Result<Self, String> {
+        let seed = Seed(run.seed);
+        let conditions = &run.conditions;
         let topology = &conditions.topology;
         let names: Vec<&str> = topology.nodes().iter().map(|node| &*node.name).collect();
         let entries: Vec<(usize, f64)> = topology.entries().collect();
         let link = Link::default();
-        let mut network = Network::new(seed, link, traffic(point));
+        let mut network = Network::new(seed, link, traffic(run));
         // One for all: who needs a buffer gets the one that was given back last.
         let pool = Pool::new();
 
@@ -79,19 +79,19 @@ impl<'p> Stage<'p> {
         let mut answerers = Vec::new();
         for (index, at) in addresses(ANSWERERS).take(conditions.answerers as usize).enumerate() {
             let element = agents::answerer_element(index);
-            let config = agents::answerer(point, index, at);
+            let config = agents::answerer(run, index, at);
             let answerer = Answerer::new(config, seed, element, pool.clone());
             answerers.push(network.add(&[at], Actor::Answerer(Box::new(answerer))));
             network.tap_mut().name(at, names.len() + 1);
         }
         let mut servers = Vec::new();
         for (place, address) in addresses(SERVERS).take(names.len()).enumerate() {
-            let mut seat = Seat {
+            let mut seat = CoreThread {
                 // Set below.
                 node: NodeId::new(0),
                 place,
                 address,
-                config: configuration(point, place, folder)?,
+                config: configuration(run, place, folder)?,
                 pool: pool.clone(),
                 instruments: None,
                 past: NodeOutcome::new(names[place]),
@@ -104,7 +104,7 @@ impl<'p> Stage<'p> {
         let mut callers = Vec::new();
         let entered: Vec<_> = entries.iter().map(|&(place, _)| servers[place].address).collect();
         for (index, (&(_, share), at)) in entries.iter().zip(addresses(CALLERS)).enumerate() {
-            let config = agents::caller(point, share, at, &entered, index);
+            let config = agents::caller(run, share, at, &entered, index);
             let element = agents::caller_element(index);
             let caller = Caller::new(config, seed, element, Timestamp::ZERO, pool.clone())
                 .map_err(|impossible| impossible.to_string())?;
@@ -113,9 +113,9 @@ impl<'p> Stage<'p> {
         }
         let timeline =
             Timeline::new(names.iter().copied(), entries.iter().map(|&(place, _)| names[place]));
-        let mut stage = Self { point, network, servers, callers, answerers, timeline };
+        let mut stage = Self { run, network, servers, callers, answerers, timeline };
         for way in conditions.links.iter() {
-            for (from, to) in agenda::pairs(*way, &|party| stage.who(party)) {
+            for (from, to) in agenda::pairs(*way, &|endpoint| stage.who(endpoint)) {
                 stage.network.connect(from, to, way.link);
             }
         }
@@ -124,11 +124,12 @@ impl<'p> Stage<'p> {
 
     /// Lets it run to its end.
     pub fn play(&mut self, cancelled: &AtomicBool) -> Result<(), String> {
-        let point = self.point;
-        let end = agents::lasts(point);
-        let acts = agenda::agenda(&point.faults(), point.sample(), end, |party| self.who(party));
+        let run = self.run;
+        let end = agents::lasts(run);
+        let actions =
+            agenda::agenda(&run.faults(), run.sample(), end, |endpoint| self.who(endpoint));
         let mut at = Duration::ZERO;
-        for (when, act) in acts {
+        for (when, action) in actions {
             while at < when {
                 if cancelled.load(SeqCst) {
                     return Err("cancelled".to_owned());
@@ -136,9 +137,9 @@ impl<'p> Stage<'p> {
                 at = (at + LOOK).min(when);
                 self.network.run_until(Timestamp::ZERO + at);
             }
-            match act {
-                Act::Look => self.look(when),
-                Act::Fault(fault) => self.suffer(when, &fault),
+            match action {
+                Action::Look => self.look(when),
+                Action::Fault(fault) => self.suffer(when, &fault),
             }
         }
         Ok(())
@@ -151,7 +152,7 @@ impl<'p> Stage<'p> {
 
     /// What came of it; its course goes into `folder`.
     pub fn finish(self, folder: &Path) -> Result<Outcome, String> {
-        let end = Timestamp::ZERO + agents::lasts(self.point);
+        let end = Timestamp::ZERO + agents::lasts(self.run);
         let callers: Vec<CallerStats> =
             self.callers.iter().map(|&node| self.caller(node).stats().clone()).collect();
         let mut answered = AnswererStats::default();
@@ -160,7 +161,7 @@ impl<'p> Stage<'p> {
                 answered.merge(&answerer.stats());
             }
         }
-        let life = |seat: Seat| {
+        let life = |seat: CoreThread| {
             let mut outcome = seat.past;
             if let Some(instruments) = seat.instruments {
                 outcome.add(&Value::Object(instruments.read(end)));
@@ -170,7 +171,7 @@ impl<'p> Stage<'p> {
         let tap = self.network.tap();
         let (good, flows, occupancy) = (tap.good(), tap.flows(), tap.occupancy().to_vec());
         let nodes = self.servers.into_iter().map(life).collect();
-        let outcome = counted::outcome(self.point, &callers, &answered, &self.timeline);
+        let outcome = counted::outcome(self.run, &callers, &answered, &self.timeline);
         let csv = self.timeline.csv().map_err(|error| error.to_string())?;
         fs::write(folder.join(counted::TIMELINE), csv).map_err(|error| error.to_string())?;
         let good = good.unwrap_or(outcome.good);
@@ -178,11 +179,11 @@ impl<'p> Stage<'p> {
     }
 
     /// The nodes of a party; none of a place that there is not.
-    fn who(&self, party: Party) -> Vec<NodeId> {
-        match party {
-            Party::Callers => self.callers.clone(),
-            Party::Answerers => self.answerers.clone(),
-            Party::Node(place) => {
+    fn who(&self, endpoint: Endpoint) -> Vec<NodeId> {
+        match endpoint {
+            Endpoint::Callers => self.callers.clone(),
+            Endpoint::Answerers => self.answerers.clone(),
+            Endpoint::Node(place) => {
                 self.servers.get(place).map(|seat| seat.node).into_iter().collect()
             }
         }
@@ -211,9 +212,9 @@ impl<'p> Stage<'p> {
 
     fn suffer(&mut self, at: Duration, fault: &Fault) {
         let now = Timestamp::ZERO + at;
-        let seed = Seed(self.point.seed);
+        let seed = Seed(self.run.seed);
         let servers = &mut self.servers;
-        let seat_of = |node| servers.iter().position(|seat: &Seat| seat.node == node);
+        let seat_of = |node| servers.iter().position(|seat: &CoreThread| seat.node == node);
         let restarted = match *fault {
             Fault::Restart { node } if !self.network.is_up(node) => seat_of(node),
             _ => None,
@@ -228,7 +229,7 @@ impl<'p> Stage<'p> {
     }
 }
 
-impl Seat {
+impl CoreThread {
     /// A server that begins without anything.
     fn start(&mut self, seed: Seed) -> Actor {
         // Each draws numbers of its own, in each of its lives: a process that starts again does
@@ -270,46 +271,46 @@ fn addresses(kind: u8) -> impl Iterator<Item = SocketAddr> {
 }
 
 /// The configuration of the server at `place`, read as its process would, and kept in `folder`.
-fn configuration(point: &Point, place: usize, folder: &Path) -> Result<Config, String> {
-    let topology = &point.conditions.topology;
+fn configuration(run: &RunSpec, place: usize, folder: &Path) -> Result<Config, String> {
+    let topology = &run.conditions.topology;
     let at = |kind, index| addresses(kind).nth(index).expect("there are not so many");
     let is_resolver = |fault: &network::Fault| matches!(fault.what, Trouble::Resolver(_));
-    let by_name = point.conditions.faults.iter().any(is_resolver);
+    let by_name = run.conditions.faults.iter().any(is_resolver);
     let known_as = |kind, index| match by_name {
         true => format!("{}:{SIP_PORT}", host(kind, index)),
         false => at(kind, index).to_string(),
     };
-    let answerers = 0..point.conditions.answerers as usize;
+    let answerers = 0..run.conditions.answerers as usize;
     let targets = topology.nodes()[place].to.iter().flat_map(|next| match *next {
         Next::Node(next) => vec![known_as(SERVERS, next)],
         Next::Answerers => answerers.clone().map(|index| known_as(ANSWERERS, index)).collect(),
     });
     let targets: Vec<String> = targets.collect();
-    let text = point.configuration(place, None, at(SERVERS, place), &targets);
+    let text = run.configuration(place, None, at(SERVERS, place), &targets);
     let file = counted::configuration_name(topology, place);
     fs::write(folder.join(&file), &text).map_err(|error| error.to_string())?;
     Config::parse(Path::new(&file), text.as_bytes()).map_err(|wrong| wrong.to_string())
 }
 
-/// What watches the messages of `point`. Callers come first, then the servers, then the answerers.
-fn traffic(point: &Point) -> Traffic {
-    let topology = &point.conditions.topology;
+/// What watches the messages of `run`. Callers come first, then the servers, then the answerers.
+fn traffic(run: &RunSpec) -> Traffic {
+    let topology = &run.conditions.topology;
     let servers = topology.nodes().iter().map(|node| node.name.clone());
-    let parties: Vec<String> =
+    let endpoints: Vec<String> =
         ["callers".to_owned()].into_iter().chain(servers).chain(["answerers".to_owned()]).collect();
-    let answerers = parties.len() - 1;
+    let answerers = endpoints.len() - 1;
     let limits = Limits {
-        from: Timestamp::ZERO + point.warm_up,
-        to: Timestamp::ZERO + point.warm_up + point.measured,
-        deadline: agents::deadline(point),
-        repeats: agents::timing(point).patience(),
+        from: Timestamp::ZERO + run.warm_up,
+        to: Timestamp::ZERO + run.warm_up + run.measured,
+        deadline: agents::deadline(run),
+        repeats: agents::timing(run).patience(),
     };
-    let asked = point.conditions.goodput == Goodput::Acknowledged;
+    let asked = run.conditions.goodput == Goodput::Acknowledged;
     let chosen = |place| {
         let choosers = (0..topology.nodes().len()).filter(|&place| topology.balances(place));
         choosers.flat_map(|place| &topology.nodes()[place].to).any(|to| *to == Next::Node(place))
     };
     let servers = (0..topology.nodes().len()).map(chosen);
     let occupancy = Occupancy::new([false].into_iter().chain(servers), limits.from..limits.to);
-    Traffic::new(parties, asked.then(|| SetUp::new(0, answerers, limits)), occupancy)
+    Traffic::new(endpoints, asked.then(|| SetUp::new(0, answerers, limits)), occupancy)
 }

@@ -15,7 +15,7 @@ use crate::outcome::MessageCount;
 /// Counts all messages.
 pub(super) struct Traffic {
     /// Names of parties.
-    parties: Vec<String>,
+    endpoints: Vec<String>,
     addresses: BTreeMap<SocketAddr, usize>,
     flows: BTreeMap<(usize, usize, Kind), Counted>,
     set_up: Option<SetUp>,
@@ -96,13 +96,13 @@ impl SetUp {
 
 impl Traffic {
     /// Between parties of these names, of which each address belongs to one.
-    pub fn new(parties: Vec<String>, set_up: Option<SetUp>, occupancy: Occupancy) -> Self {
-        Self { parties, addresses: BTreeMap::new(), flows: BTreeMap::new(), set_up, occupancy }
+    pub fn new(endpoints: Vec<String>, set_up: Option<SetUp>, occupancy: Occupancy) -> Self {
+        Self { endpoints, addresses: BTreeMap::new(), flows: BTreeMap::new(), set_up, occupancy }
     }
 
     /// Takes `address` as one of the party at this place.
-    pub fn name(&mut self, address: SocketAddr, party: usize) {
-        self.addresses.insert(address, party);
+    pub fn name(&mut self, address: SocketAddr, endpoint: usize) {
+        self.addresses.insert(address, endpoint);
     }
 
     /// Calls set up in time, to their last message; `None` if that was not asked for.
@@ -118,8 +118,8 @@ impl Traffic {
     /// All that was counted.
     pub fn flows(&self) -> Vec<MessageCount> {
         let flow = |(&(from, to, kind), counted): (&(usize, usize, Kind), &Counted)| MessageCount {
-            from: self.parties[from].clone(),
-            to: self.parties[to].clone(),
+            from: self.endpoints[from].clone(),
+            to: self.endpoints[to].clone(),
             message: kind.to_string(),
             sent: counted.sent,
             lost: counted.lost,
@@ -213,8 +213,8 @@ mod tests {
         let names = ["callers", "re", "answerers"].map(str::to_owned).to_vec();
         let nobody = Occupancy::new([], s(0)..s(0));
         let mut traffic = Traffic::new(names, Some(set_up), nobody);
-        for (party, address) in AT.into_iter().enumerate() {
-            traffic.name(address.parse().unwrap(), party);
+        for (endpoint, address) in AT.into_iter().enumerate() {
+            traffic.name(address.parse().unwrap(), endpoint);
         }
         traffic
     }

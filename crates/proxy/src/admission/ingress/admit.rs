@@ -8,12 +8,12 @@ use tidegate_sip::Outline;
 use tidegate_world::{Received, Timestamp};
 
 use super::Ingress;
-use crate::admission::classify::{Reading, Unread, Wanted, read};
-use crate::admission::decision::{Decision, Judged};
+use crate::admission::classify::{Reading, Unclassified, Wanted, read};
+use crate::admission::decision::{Decided, Decision};
 use crate::admission::headroom::headroom;
 use crate::admission::reject::Refused;
 use crate::admission::view::View;
-use crate::admission::waiting::{Lane, Waiting};
+use crate::admission::waiting::{QueueClass, Waiting};
 use crate::message::class::Class;
 use crate::message::priority::Claim;
 use crate::rejection::DropReason;
@@ -62,35 +62,35 @@ impl Ingress {
         now: Timestamp,
         received: Received,
         view: View<'_>,
-        has_room: impl Fn(&Self, Lane) -> bool,
+        has_room: impl Fn(&Self, QueueClass) -> bool,
         push: impl FnOnce(&mut Self, Waiting) -> Decision,
-    ) -> Judged {
+    ) -> Decided {
         // What is dropped in silence needs no outline.
         let is_refusing = self.is_full_behind || self.gate.is_refusing();
-        let wants_outline = is_refusing && self.disposing.answers();
+        let wants_outline = is_refusing && self.shed_policy.answers();
         let wanted = Wanted { outline: wants_outline, reinvites: self.reinvites };
         let mut outline = None;
         let reading = match read(now, &received, view, wanted, &mut outline) {
             Ok(reading) => reading,
-            Err(Unread::Dropped(class, why)) => {
-                return Judged { class, read: true, fate: Decision::Drop(why) };
+            Err(Unclassified::Dropped(class, why)) => {
+                return Decided { class, read: true, decision: Decision::Drop(why) };
             }
-            Err(Unread::Malformed(malformed)) => {
+            Err(Unclassified::Malformed(malformed)) => {
                 if self.watchman.on_message(now, &received.flow, &view.snapshot.addresses) {
-                    let fate = Decision::Drop(DropReason::Banned);
-                    return Judged { class: None, read: true, fate };
+                    let decision = Decision::Drop(DropReason::Banned);
+                    return Decided { class: None, read: true, decision };
                 }
-                let fate = Decision::Malformed(received, malformed);
-                return Judged { class: None, read: true, fate };
+                let decision = Decision::Malformed(received, malformed);
+                return Decided { class: None, read: true, decision };
             }
         };
-        let Reading { class, lane, bucket, cancels, .. } = reading;
-        let judged = |fate| Judged { class: Some(class), read: true, fate };
+        let Reading { class, queue_class, bucket, cancels, .. } = reading;
+        let decided = |decision| Decided { class: Some(class), read: true, decision };
         let outline = outline.as_ref();
         let arrival = Arrival { now, received: &received, reading: &reading, outline, view };
         let is_unverified = bucket.is_none() && self.is_unverified(&arrival);
         if is_unverified && self.on_stray(now, &received.flow, view) {
-            return judged(Decision::Drop(DropReason::Banned));
+            return decided(Decision::Drop(DropReason::Banned));
         }
         let admitted = match bucket {
             // It is no part of what the law sees or decides.
@@ -100,15 +100,15 @@ impl Ingress {
         };
         let ticket = match admitted {
             Ok(ticket) => ticket,
-            Err(Unadmitted::NotUnderstood) => return judged(Decision::NotUnderstood(received)),
-            Err(Unadmitted::Because(cause)) => return judged(self.turn_away(&arrival, cause)),
+            Err(Unadmitted::NotUnderstood) => return decided(Decision::NotUnderstood(received)),
+            Err(Unadmitted::Because(cause)) => return decided(self.turn_away(&arrival, cause)),
         };
-        let lane = match &ticket {
-            Some(ticket) if ticket.bucket() == Bucket::Priority => Lane::Priority,
-            _ if is_unverified => Lane::Unverified,
-            _ => lane,
+        let queue_class = match &ticket {
+            Some(ticket) if ticket.bucket() == Bucket::Priority => QueueClass::Priority,
+            _ if is_unverified => QueueClass::Unverified,
+            _ => queue_class,
         };
-        judged(push(self, Waiting { received, class, ticket, cancels, lane }))
+        decided(push(self, Waiting { received, class, ticket, cancels, queue_class }))
     }
 
     /// Admits a message that belongs to work that was begun, unless the law sheds that too.
@@ -125,10 +125,10 @@ impl Ingress {
         &mut self,
         arrival: &Arrival<'_>,
         bucket: Bucket,
-        has_room: impl Fn(&Self, Lane) -> bool,
+        has_room: impl Fn(&Self, QueueClass) -> bool,
     ) -> Result<Ticket, Unadmitted> {
         let Arrival { now, received, reading, view, .. } = *arrival;
-        let Reading { class, lane, fingerprint, begins_call, .. } = *reading;
+        let Reading { class, queue_class, fingerprint, begins_call, .. } = *reading;
         let addresses = &view.snapshot.addresses;
         if self.watchman.on_message(now, &received.flow, addresses) {
             return Err(Unadmitted::Because(RefusalCause::Banned));
@@ -138,12 +138,12 @@ impl Ingress {
             return Err(Unadmitted::NotUnderstood);
         }
         sender.has_priority &=
-            has_room(self, Lane::Priority) && self.large.has_room(received, true);
+            has_room(self, QueueClass::Priority) && self.large.has_room(received, true);
         if begins_call {
             sender.headroom = headroom(now, view.snapshot, &received.flow);
             self.is_full_behind = sender.headroom != Headroom::Any;
         }
-        let has_room = has_room(self, lane) && self.large.has_room(received, true);
+        let has_room = has_room(self, queue_class) && self.large.has_room(received, true);
         let number = class as u8;
         match self.gate.on_new_from(now, &sender, bucket, number, fingerprint, has_room) {
             Verdict::Admit(ticket) => Ok(ticket),
@@ -171,12 +171,12 @@ impl Ingress {
             RefusalCause::Refused(reason) => {
                 let refused = Refused { received, class, fingerprint, reason: Some(reason) };
                 self.trace.note(now, received, class, reason, &self.gate);
-                Decision::Refuse(reason, self.disposing.reply(&refused, outline, view.snapshot))
+                Decision::Refuse(reason, self.shed_policy.reply(&refused, outline, view.snapshot))
             }
             RefusalCause::Shed => {
                 let refused = Refused { received, class, fingerprint, reason: None };
                 self.trace.note(now, received, class, ReplyReason::Shed, &self.gate);
-                Decision::Shed(self.disposing.reply(&refused, None, view.snapshot))
+                Decision::Shed(self.shed_policy.reply(&refused, None, view.snapshot))
             }
         }
     }
@@ -186,14 +186,14 @@ impl Ingress {
     #[inline(always)]
     fn is_unverified(&self, arrival: &Arrival<'_>) -> bool {
         let Arrival { now, received, reading, view, .. } = *arrival;
-        let waiting = self.lanes.finishing(reading.lane);
+        let waiting = self.queues.finishing(reading.queue_class);
         if reading.class == Class::InDialog
             || self.queueing == Queueing::Fifo
-            || !self.sifting.is_on(now, waiting)
+            || !self.early_verification.is_on(now, waiting)
         {
             return false;
         }
-        let waits_with_invite = |invite| self.lanes.has_invite(invite);
+        let waits_with_invite = |invite| self.queues.has_invite(invite);
         !reading.cancels.is_some_and(waits_with_invite) && !view.verifies(now, received)
     }
 }

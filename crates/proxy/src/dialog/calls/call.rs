@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use tidegate_balance::{CallLease, Parties, Picker, Place, TransactionLease};
+use tidegate_balance::{AddressGeneration, CallLease, Parties, Picker, TransactionLease};
 use tidegate_control::Tier;
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
@@ -16,7 +16,7 @@ use super::rate::Rate;
 use super::transaction::{
     Answer, Evidence, Open, TRANSACTION_MAX, Transaction, sets_session, work_of,
 };
-use crate::settings::Member;
+use crate::settings::BackendRef;
 use crate::shares::Bucket;
 use crate::transport::budget::Budget;
 
@@ -80,9 +80,9 @@ impl Phase {
 pub(crate) struct Call {
     /// Low and high half: together they would be aligned to 16 bytes.
     fingerprint: [u64; 2],
-    pub(crate) member: Member,
+    pub(crate) backend_ref: BackendRef,
     /// Where that back end was when the call came to it.
-    pub(crate) place: Place,
+    pub(crate) address_generation: AddressGeneration,
     pub(crate) phase: Phase,
     /// The back end has answered something in this call.
     pub(crate) answered: bool,
@@ -120,12 +120,12 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// A call that goes to `member`, of which nothing has passed yet.
-    pub(super) fn new(now: Timestamp, fingerprint: u128, member: Member) -> Self {
+    /// A call that goes to `backend_ref`, of which nothing has passed yet.
+    pub(super) fn new(now: Timestamp, fingerprint: u128, backend_ref: BackendRef) -> Self {
         Self {
             fingerprint: halves(fingerprint),
-            member,
-            place: Place::default(),
+            backend_ref,
+            address_generation: AddressGeneration::default(),
             phase: Phase::Single,
             answered: false,
             tier: Tier::default(),
@@ -268,11 +268,11 @@ impl Call {
 
     /// Goes elsewhere with one transaction, and gives back what it and the call counted. `false`
     /// if it is there, or established, and stays.
-    pub(super) fn move_to(&mut self, identity: u64, member: Member) -> bool {
-        if self.phase == Phase::Established || self.member == member {
+    pub(super) fn move_to(&mut self, identity: u64, backend_ref: BackendRef) -> bool {
+        if self.phase == Phase::Established || self.backend_ref == backend_ref {
             return false;
         }
-        self.member = member;
+        self.backend_ref = backend_ref;
         self.counted = None;
         self.open.retain(|open| open.transaction.identity != identity);
         self.free_open();
@@ -313,7 +313,7 @@ impl Call {
         idle_max: Duration,
     ) {
         if transaction.stands_alone() && !self.is_repeated(transaction) {
-            let backend = self.member.backend.into();
+            let backend = self.backend_ref.backend.into();
             let begins = self.begins(transaction, evidence);
             if begins {
                 self.try_anew(evidence);

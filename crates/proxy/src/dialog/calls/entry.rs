@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use ipnet::IpNet;
-use tidegate_balance::Place;
+use tidegate_balance::AddressGeneration;
 use tidegate_world::Timestamp;
 
 use super::call::{Call, Phase, second};
 use super::{Calls, SAME_MAX};
 use crate::network::network_of;
 use crate::observe::call_entry::{BackendOfCall, CallEntry, CallState};
-use crate::settings::Member;
+use crate::settings::BackendRef;
 
 impl Calls {
     /// Returns the entries with a fingerprint, whose back ends `backend_of` names.
@@ -18,11 +18,11 @@ impl Calls {
         &self,
         now: Timestamp,
         fingerprint: u128,
-        backend_of: impl Fn(Member, Place) -> BackendOfCall,
+        backend_of: impl Fn(BackendRef, AddressGeneration) -> BackendOfCall,
     ) -> Vec<CallEntry> {
         let calls = self.entries.with_hash(fingerprint as u64).map(|entry| &entry.call);
         let entry = |call: &Call| CallEntry {
-            backend: backend_of(call.member, call.place),
+            backend: backend_of(call.backend_ref, call.address_generation),
             state: state_of(call),
             age: Duration::from_secs(second(now).saturating_sub(call.began_s).into()),
             left: call.deadline.since(now),

@@ -83,7 +83,7 @@ mod tests {
 
     use super::super::Call;
     use super::*;
-    use crate::settings::Member;
+    use crate::settings::BackendRef;
 
     fn order(list: &Expired, entries: &SlotTable<Entry>) -> Vec<u32> {
         let links = |slot: u32| entries.at(slot).and_then(|(_, entry)| entry.links);
@@ -97,7 +97,8 @@ mod tests {
         for left in 0..4 {
             let mut entries = SlotTable::new();
             for fingerprint in 0..4 {
-                let call = Call::new(Timestamp::ZERO, fingerprint, Member { pool: 0, backend: 0 });
+                let call =
+                    Call::new(Timestamp::ZERO, fingerprint, BackendRef { pool: 0, backend: 0 });
                 entries.insert(Entry { call, links: None });
             }
             let mut list = Expired::new();

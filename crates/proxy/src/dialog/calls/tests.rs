@@ -12,10 +12,10 @@ use super::*;
 
 const T0: Timestamp = Timestamp::from_nanos(1_000_000_000);
 const IDLE: Duration = Duration::from_secs(3600);
-const MEMBER: Member = Member { pool: 0, backend: 0 };
+const BACKEND_REF: BackendRef = BackendRef { pool: 0, backend: 0 };
 /// The hash of the dialog of every call.
 const DIALOG: u32 = 77;
-const OTHER: Member = Member { pool: 0, backend: 1 };
+const OTHER: BackendRef = BackendRef { pool: 0, backend: 1 };
 
 /// A branch of its own for each CSeq, as a client makes it.
 fn transaction(method: Method, cseq: u32) -> Transaction {
@@ -40,17 +40,25 @@ impl Table {
     }
 
     fn insert(&mut self, fingerprint: u128) -> CallRef {
-        self.calls.insert(self.now, fingerprint, MEMBER).unwrap()
+        self.calls.insert(self.now, fingerprint, BACKEND_REF).unwrap()
     }
 
     fn request(&mut self, call: CallRef, method: Method, cseq: u32) {
-        self.request_at(MEMBER, call, method, cseq);
+        self.request_at(BACKEND_REF, call, method, cseq);
     }
 
-    fn request_at(&mut self, member: Member, call: CallRef, method: Method, cseq: u32) {
+    fn request_at(&mut self, backend_ref: BackendRef, call: CallRef, method: Method, cseq: u32) {
         let transaction = transaction(method, cseq);
         let evidence = self.evidence(call, method, cseq);
-        self.calls.on_request(self.now, call, transaction, evidence, member, &self.picker, None);
+        self.calls.on_request(
+            self.now,
+            call,
+            transaction,
+            evidence,
+            backend_ref,
+            &self.picker,
+            None,
+        );
     }
 
     /// Returns the evidence of an honest user agent: an INVITE begins something unless it is in the
@@ -65,8 +73,8 @@ impl Table {
     }
 
     /// Calls and work on a back end.
-    fn load(&self, member: Member) -> (u64, u64) {
-        let backend = self.picker.backend(member.backend.into());
+    fn load(&self, backend_ref: BackendRef) -> (u64, u64) {
+        let backend = self.picker.backend(backend_ref.backend.into());
         (backend.calls(), backend.work())
     }
 
@@ -92,7 +100,7 @@ impl Table {
 
     /// Calls and work on the back end, and transactions open in the table.
     fn counts(&self) -> (u64, u64, usize) {
-        let (calls, work) = self.load(MEMBER);
+        let (calls, work) = self.load(BACKEND_REF);
         (calls, work, self.calls.open())
     }
 

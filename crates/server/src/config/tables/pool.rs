@@ -6,8 +6,8 @@ use tidegate_balance::registry::POLICIES;
 use tidegate_proxy::{Mode, TRIES_MAX as PROXY_TRIES_MAX};
 
 use crate::config::address;
+use crate::config::endpoint::{self, Endpoint};
 use crate::config::knob::{Absent, Knob, Table};
-use crate::config::location::{self, Location};
 use crate::config::shape::{Choice, List, Positive, Real, Text, Whole};
 use crate::config::tables::health::HEALTH;
 use crate::config::tables::limit::POOL_LIMIT;
@@ -143,11 +143,11 @@ pub static BACKEND: Table = Table {
     reserved: &[],
 };
 
-pub static URI: Knob<Text<Location>> = Knob {
+pub static URI: Knob<Text<Endpoint>> = Knob {
     name: "uri",
     shape: Text {
         what: "a SIP URI of an IP address or a host name, such as `\"sip:192.0.2.10:5060\"`",
-        parse: location::server,
+        parse: endpoint::server,
     },
     absent: Absent::Required,
     doc: "Its address, or a host name with a port. An address without a port has port 5060. A name \

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use tidegate_lab::calibrate::{self, Calibration, Observer, Order};
+use tidegate_lab::calibrate::{self, Calibration, Observer, Parameters};
 use tidegate_proxy::{Class, Mode};
 
 use tidegate::json;
@@ -67,7 +67,7 @@ impl From<Kept> for Mode {
 
 /// Measures, prints and writes.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
-    let order = Order {
+    let parameters = Parameters {
         mode: args.mode.into(),
         seconds: args.seconds,
         rounds: args.rounds,
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let unwritten = |error| format!("{}: {error}", args.out.display());
     let touched = fs::OpenOptions::new().append(true).create(true).open(&args.out);
     touched.map_err(|error| Trouble::usage(unwritten(error)))?;
-    let calibration = calibrate::measure(&order, &Teller).map_err(Trouble::failure)?;
+    let calibration = calibrate::measure(&parameters, &Teller).map_err(Trouble::failure)?;
     let _ = write!(anstream::stdout(), "{}", show(&calibration));
     fs::write(&args.out, calibration.file()).map_err(|error| Trouble::failure(unwritten(error)))?;
     if let Some(file) = &args.json {

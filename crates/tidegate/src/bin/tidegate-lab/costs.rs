@@ -9,7 +9,7 @@ use serde_json::json;
 use tidegate_lab::costs::gate::{Gate, Halves};
 use tidegate_lab::costs::model::Model;
 use tidegate_lab::costs::{
-    self, Control, Cost, Costs, Derived, Fate, Observer, Order, Row, picture,
+    self, Control, Cost, Costs, Decision, Derived, Observer, Parameters, Row, picture,
 };
 
 use crate::calibrate::Kept;
@@ -52,13 +52,13 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let unmade = |error| Trouble::usage(format!("{}: {error}", args.out.display()));
     fs::create_dir_all(&args.out).map_err(unmade)?;
-    let order = Order {
+    let parameters = Parameters {
         mode: args.mode.into(),
         rounds: args.rounds,
         messages: args.messages,
         batch: args.batch,
     };
-    let costs = costs::measure(&order, &Teller).map_err(Trouble::failure)?;
+    let costs = costs::measure(&parameters, &Teller).map_err(Trouble::failure)?;
     let (Some(cycle), Some(processing)) =
         (costs.derived(Row::cycle), costs.derived(Row::processing))
     else {
@@ -227,11 +227,11 @@ fn control(control: Control) -> &'static str {
     }
 }
 
-fn fate(fate: Fate) -> &'static str {
+fn fate(fate: Decision) -> &'static str {
     match fate {
-        Fate::Accepted => "accepted",
-        Fate::Rejected => "503",
-        Fate::Dropped => "dropped",
+        Decision::Accepted => "accepted",
+        Decision::Rejected => "503",
+        Decision::Dropped => "dropped",
     }
 }
 
@@ -239,7 +239,7 @@ fn fate(fate: Fate) -> &'static str {
 struct Teller;
 
 impl Observer for Teller {
-    fn measured(&self, round: u32, of: Control, with: Fate) {
+    fn measured(&self, round: u32, of: Control, with: Decision) {
         let (control, fate) = (control(of), fate(with));
         let _ = writeln!(anstream::stderr(), "round {round}: control {control}, {fate}");
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tidegate_lab::overhead::packets::{self, EVERY, Reading};
-use tidegate_lab::overhead::{self, Order, Overhead, droppers, picture, readings};
+use tidegate_lab::overhead::{self, Overhead, Parameters, droppers, picture, readings};
 
 use crate::calibrate::Kept;
 use tidegate::json;
@@ -55,12 +55,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let unmade = |error| Trouble::usage(format!("{}: {error}", args.out.display()));
     fs::create_dir_all(&args.out).map_err(unmade)?;
     let Args { rounds, calls, packets, pieces, seed, .. } = *args;
-    let order = Order {
-        packets: packets::Order { mode: args.mode.into(), rounds, calls },
-        readings: readings::Order { packets, seed },
-        droppers: droppers::Order { pieces, seed },
+    let parameters = Parameters {
+        packets: packets::Parameters { mode: args.mode.into(), rounds, calls },
+        readings: readings::Parameters { packets, seed },
+        droppers: droppers::Parameters { pieces, seed },
     };
-    let overhead = overhead::measure(&order).map_err(Trouble::failure)?;
+    let overhead = overhead::measure(&parameters).map_err(Trouble::failure)?;
     write(&args.out, &overhead)?;
     let text = of_packets(&overhead.packets, rounds)
         + &of_readings(&overhead.readings)

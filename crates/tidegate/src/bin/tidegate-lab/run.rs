@@ -12,8 +12,8 @@ use tidegate_lab::cost::{self, Capacity};
 use tidegate_lab::costs_file;
 use tidegate_lab::experiment::{Experiment, Runner};
 use tidegate_lab::machine::Machine;
-use tidegate_lab::point::Shard;
 use tidegate_lab::progress::{Bar, Lines};
+use tidegate_lab::run_spec::Shard;
 use tidegate_lab::runs::Observer;
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::store::Programs;
@@ -191,8 +191,8 @@ fn print(experiment: &Experiment) {
         None => "simulated time".to_owned(),
     };
     let mut text = format!("program {program}, {place}\n\n{}\n", table::render(rows));
-    for (point, what) in failed {
-        text += &format!("failed  {}, {}: {what}\n", point.variant.name(), point.place());
+    for (run, what) in failed {
+        text += &format!("failed  {}, {}: {what}\n", run.variant.name(), run.place());
     }
     for verdict in verdicts {
         text += &format!("{}  {}\n", if verdict.held { "ok  " } else { "FAIL" }, verdict.condition);

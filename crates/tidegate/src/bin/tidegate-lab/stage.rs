@@ -10,7 +10,7 @@ use crossbeam_channel::RecvTimeoutError;
 use rustix::time::{ClockId, clock_gettime};
 use tidegate_agent::Usage;
 use tidegate_io::{
-    Clock, Counters, Crossings, Drive, Ended, Group, Limits, Listen, Shard, Stop, Summary, open,
+    Clock, Counters, Drive, Ended, Group, Handoffs, Limits, Listen, Shard, Stop, Summary, open,
 };
 use tidegate_server::signal::Signals;
 use tidegate_world::{Core, Pool, Timestamp};
@@ -123,11 +123,11 @@ fn drive(stage: &Stage, agent: &mut impl Core) -> io::Result<Summary> {
         limits: Limits {
             drain: DRAIN,
             coalesce: stage.slack.min(PAUSE_MAX),
-            trains: false,
+            gso: false,
             ..Limits::default()
         },
         listeners: stage.groups.iter().map(|group| group.listener(0)).collect(),
-        crossings: Crossings::alone()?,
+        handoffs: Handoffs::alone()?,
         counters: Arc::clone(&stage.counters),
         stop: stage.stop.clone(),
         pool: stage.pool.clone(),

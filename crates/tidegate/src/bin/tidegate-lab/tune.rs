@@ -13,7 +13,7 @@ use tidegate_control::Values;
 use tidegate_control::registry::{self, Param};
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::store::Store;
-use tidegate_lab::tune::{self, Bench, Objective, Order, Settings, Step, Tuned, Watcher};
+use tidegate_lab::tune::{self, Bench, Objective, Parameters, Settings, Step, Tuned, Watcher};
 
 use crate::run::{World, Worlds, cores};
 use crate::signals::cancelled_by_signal;
@@ -81,7 +81,7 @@ enum Wanted {
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let scenario = Scenario::load(&args.scenario)?;
     let name = format!("{}-{}", scenario.name, args.law);
-    let order = order(args, scenario).map_err(Trouble::usage)?;
+    let parameters = parameters(args, scenario).map_err(Trouble::usage)?;
     let out = args.out.clone().unwrap_or_else(|| ["out", "tune", &name].iter().collect());
     let worlds = Worlds::new(args.world)?;
     let unmade = |error| Trouble::usage(format!("{}: {error}", out.display()));
@@ -93,15 +93,19 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         jobs: args.jobs.unwrap_or_else(cores).get(),
         cancelled: &cancelled,
     };
-    print_head(&order, bench.world.kind().name());
-    let teller = Teller { names: order.sought.iter().map(|param| param.name).collect() };
-    let tuned = tune::tune(&order, &bench, &teller).map_err(Trouble::failure)?;
-    write(&order, &tuned, &out)?;
-    print(&order, &tuned, &out);
-    Ok(if is_no_worse(order.objective, &tuned) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    print_head(&parameters, bench.world.kind().name());
+    let teller = Teller { names: parameters.sought.iter().map(|param| param.name).collect() };
+    let tuned = tune::tune(&parameters, &bench, &teller).map_err(Trouble::failure)?;
+    write(&parameters, &tuned, &out)?;
+    print(&parameters, &tuned, &out);
+    Ok(if is_no_worse(parameters.objective, &tuned) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
-fn order(args: &Args, scenario: Scenario) -> Result<Order, String> {
+fn parameters(args: &Args, scenario: Scenario) -> Result<Parameters, String> {
     let entry = registry::find(&args.law)
         .ok_or_else(|| format!("there is no law `{}`; see `tidegate-lab list laws`", args.law))?;
     let from: Vec<(&str, f64)> = args.from.iter().map(|(name, v)| (name.as_str(), *v)).collect();
@@ -114,7 +118,7 @@ fn order(args: &Args, scenario: Scenario) -> Result<Order, String> {
         if value > 0.0 { Ok(param) } else { Err(from_zero) }
     };
     let sought = match args.params.is_empty() {
-        true => Order::tunable(&start),
+        true => Parameters::tunable(&start),
         false => args.params.iter().map(named).collect::<Result<_, _>>()?,
     };
     if let Some((_, name)) =
@@ -130,7 +134,7 @@ fn order(args: &Args, scenario: Scenario) -> Result<Order, String> {
         Wanted::Delay => Objective::Delay,
     };
     let settings = Settings { amplitude: args.amplitude, gain: args.gain, ..Settings::default() };
-    Ok(Order { scenario, start, sought, objective, steps: args.steps, settings })
+    Ok(Parameters { scenario, start, sought, objective, steps: args.steps, settings })
 }
 
 fn is_no_worse(objective: Objective, tuned: &Tuned) -> bool {
@@ -140,16 +144,16 @@ fn is_no_worse(objective: Objective, tuned: &Tuned) -> bool {
     }
 }
 
-fn print_head(order: &Order, world: &str) {
-    let names: Vec<&str> = order.sought.iter().map(|param| param.name).collect();
+fn print_head(parameters: &Parameters, world: &str) {
+    let names: Vec<&str> = parameters.sought.iter().map(|param| param.name).collect();
     let _ = writeln!(
         anstream::stdout(),
         "{}, {world}: {} of `{}` are sought for {} in {} steps",
-        order.scenario.title,
+        parameters.scenario.title,
         names.join(", "),
-        order.start.entry().name,
-        order.objective.title(),
-        order.steps,
+        parameters.start.entry().name,
+        parameters.objective.title(),
+        parameters.steps,
     );
 }
 
@@ -166,13 +170,13 @@ impl Watcher for Teller {
     }
 }
 
-fn print(order: &Order, tuned: &Tuned, out: &Path) {
+fn print(parameters: &Parameters, tuned: &Tuned, out: &Path) {
     let mut text = "\n             start      found\n".to_owned();
-    for param in &order.sought {
-        let [start, found] = [&order.start, &tuned.found].map(|values| values.of(param));
+    for param in &parameters.sought {
+        let [start, found] = [&parameters.start, &tuned.found].map(|values| values.of(param));
         text += &format!("{:<10}{start:>8.4} {found:>10.4}  {}\n", param.name, param.unit);
     }
-    text += &format!("{}, by other seeds: min / median / max\n", order.objective.title());
+    text += &format!("{}, by other seeds: min / median / max\n", parameters.objective.title());
     for (name, spread) in [("start", tuned.before), ("found", tuned.after)] {
         let (min, median, max) = (spread.min, spread.median, spread.max);
         text += &format!("  {name}  {min:.4} / {median:.4} / {max:.4}\n");
@@ -181,9 +185,9 @@ fn print(order: &Order, tuned: &Tuned, out: &Path) {
     let _ = write!(anstream::stdout(), "{text}");
 }
 
-fn write(order: &Order, tuned: &Tuned, out: &Path) -> Result<(), Trouble> {
+fn write(parameters: &Parameters, tuned: &Tuned, out: &Path) -> Result<(), Trouble> {
     let unwritten = |error| Trouble::failure(format!("{}: {error}", out.display()));
-    let names: Vec<&str> = order.sought.iter().map(|param| param.name).collect();
+    let names: Vec<&str> = parameters.sought.iter().map(|param| param.name).collect();
     let mut csv = format!("step,value,{}", names.join(","));
     csv.extend(names.iter().map(|name| format!(",estimate_{name}")));
     csv.push('\n');
@@ -196,18 +200,18 @@ fn write(order: &Order, tuned: &Tuned, out: &Path) -> Result<(), Trouble> {
         values.each().map(|(param, value)| (param.name.to_owned(), json!(value))).collect()
     };
     let result = json!({
-        "scenario": order.scenario.name,
-        "law": order.start.entry().name,
+        "scenario": parameters.scenario.name,
+        "law": parameters.start.entry().name,
         "sought": names,
-        "objective": order.objective,
-        "start": values(&order.start),
+        "objective": parameters.objective,
+        "start": values(&parameters.start),
         "found": values(&tuned.found),
         "before": tuned.before,
         "after": tuned.after,
         "path": tuned.path,
     });
     json::write(&out.join("tuned.json"), &result)?;
-    let figure = tune::picture(order, &tuned.path);
+    let figure = tune::picture(parameters, &tuned.path);
     fs::write(out.join("tuning.svg"), figure.svg()).map_err(unwritten)?;
     fs::write(out.join("tuning.png"), figure.png()).map_err(unwritten)
 }

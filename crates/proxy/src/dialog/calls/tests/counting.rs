@@ -175,11 +175,11 @@ fn a_call_that_moves_leaves_its_other_transactions_where_they_are() {
     t.request(call, Method::Invite, 2);
     assert!(t.calls.move_to(call, 2, OTHER));
     t.request_at(OTHER, call, Method::Invite, 2);
-    assert_eq!((t.load(MEMBER), t.load(OTHER)), ((0, 175), (1, 175)));
+    assert_eq!((t.load(BACKEND_REF), t.load(OTHER)), ((0, 175), (1, 175)));
     t.response(call, Method::Invite, 1, 486);
-    assert_eq!((t.load(MEMBER), t.load(OTHER)), ((0, 0), (1, 175)));
+    assert_eq!((t.load(BACKEND_REF), t.load(OTHER)), ((0, 0), (1, 175)));
     t.response(call, Method::Invite, 2, 200);
-    assert_eq!((t.load(MEMBER), t.load(OTHER)), ((0, 0), (1, 0)));
+    assert_eq!((t.load(BACKEND_REF), t.load(OTHER)), ((0, 0), (1, 0)));
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_call_that_is_where_it_is_to_go_does_not_move() {
     let mut t = Table::new(10);
     let call = t.insert(1);
     t.request(call, Method::Invite, 1);
-    assert!(!t.calls.move_to(call, 2, MEMBER));
+    assert!(!t.calls.move_to(call, 2, BACKEND_REF));
     assert_eq!(t.counts(), (1, 175, 1));
 }
 
@@ -199,7 +199,7 @@ fn a_fork_that_is_refused_does_not_end_the_one_that_rings() {
     let fork = |identity| Transaction { identity, method: Method::Invite };
     for identity in [7, 8] {
         let evidence = Evidence { dialog: 0, copy: 1 };
-        t.calls.on_request(t.now, call, fork(identity), evidence, MEMBER, &t.picker, None);
+        t.calls.on_request(t.now, call, fork(identity), evidence, BACKEND_REF, &t.picker, None);
     }
     assert_eq!(t.counts(), (1, 350, 2), "one call, two transactions");
     t.calls.on_response(t.now, call, fork(7), Answer::new(486, true));
@@ -212,7 +212,7 @@ fn a_fork_that_is_refused_does_not_end_the_one_that_rings() {
 fn a_request_to_another_back_end_is_no_part_of_the_call() {
     let mut t = Table::new(10);
     let call = t.established(1);
-    let other = Member { pool: 0, backend: 7 };
+    let other = BackendRef { pool: 0, backend: 7 };
     t.request_at(other, call, Method::Info, 2);
     assert_eq!(t.counts(), (1, 0, 0));
 }

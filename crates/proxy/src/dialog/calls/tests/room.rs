@@ -18,7 +18,7 @@ fn an_old_reference_does_not_name_the_next_call_in_its_slot() {
 fn a_full_table_gives_up_what_is_over_and_refuses_the_rest() {
     let mut t = Table::new(3);
     let calls: Vec<_> = (0..3).map(|f| t.established(f)).collect();
-    assert_eq!(t.calls.insert(t.now, 9, MEMBER), Err(Full));
+    assert_eq!(t.calls.insert(t.now, 9, BACKEND_REF), Err(Full));
     assert_eq!(t.calls.evicted(), 0);
     t.request(calls[1], Method::Bye, 2);
     t.response(calls[1], Method::Bye, 2, 200);
@@ -48,7 +48,7 @@ fn what_stays_after_an_eviction_still_ends_in_its_time() {
     t.response(calls[1], Method::Bye, 2, 200);
     t.established(9);
     for f in 10..40 {
-        assert_eq!(t.calls.insert(t.now, f, MEMBER), Err(Full), "none of the others is over");
+        assert_eq!(t.calls.insert(t.now, f, BACKEND_REF), Err(Full), "none of the others is over");
     }
     t.pass(IDLE + TRANSACTION_MAX);
     assert_eq!((t.calls.len(), t.counts()), (0, (0, 0, 0)));
@@ -93,7 +93,7 @@ fn a_call_that_begins_anew_leaves_the_expired_table() {
     assert!(t.calls.has_room());
     t.request(call, Method::Invite, 2);
     assert!(!t.calls.has_room());
-    assert_eq!(t.calls.insert(t.now, 9, MEMBER), Err(Full));
+    assert_eq!(t.calls.insert(t.now, 9, BACKEND_REF), Err(Full));
 }
 
 // RFC 3261 §10.2: a client's REGISTERs have one Call-ID, so that one entry is over many times.
@@ -113,7 +113,7 @@ fn an_entry_that_is_over_again_and_again_does_not_push_others_out_of_the_expired
         t.established(fingerprint);
     }
     assert_eq!((t.calls.evicted(), t.counts().0), (2, 3));
-    assert_eq!(t.calls.insert(t.now, 9, MEMBER), Err(Full));
+    assert_eq!(t.calls.insert(t.now, 9, BACKEND_REF), Err(Full));
 }
 
 #[test]

@@ -1,0 +1,118 @@
+//! The BYE of a called party that hangs up.
+
+use std::net::SocketAddr;
+
+use tidegate_sip::{HeaderName, Message};
+use tidegate_transaction::COOKIE;
+use tidegate_world::{Flow, Pool, Transport};
+
+use crate::dialog::{Dialog, TEXT_MAX};
+use crate::identity::{MARK, Mark};
+use crate::template::{Template, Values};
+
+// RFC 3261 §12.2.1.1: within a dialog the From is our end, as the To of our responses was; the
+// numbers of our requests are our own.
+const BYE: &str = "BYE {uri} SIP/2.0
+Via: SIP/2.0/{transport} {local};rport;branch={branch}
+{routes}Max-Forwards: 70
+From: {from}
+To: {to}
+Call-ID: {call_id}
+CSeq: 1 BYE
+Content-Length: 0
+
+";
+
+/// A 2xx and what of its INVITE is needed to send requests in its dialog.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The response, then the URI of the caller's Contact; empty if it has none.
+    bytes: Box<[u8]>,
+    response_end: usize,
+}
+
+impl Answer {
+    /// `response` to `invite`.
+    pub fn new(response: &[u8], invite: &Message<'_>) -> Self {
+        let contact = invite.contacts().next().and_then(Result::ok);
+        let target = contact.map(|contact| contact.uri).unwrap_or_default();
+        let bytes = [response, target].concat().into_boxed_slice();
+        Self { bytes, response_end: response.len() }
+    }
+
+    /// The 2xx as it was sent.
+    pub fn response(&self) -> &[u8] {
+        &self.bytes[..self.response_end]
+    }
+
+    fn target(&self) -> &[u8] {
+        &self.bytes[self.response_end..]
+    }
+}
+
+/// A BYE that was sent, to be sent again.
+#[derive(Debug)]
+pub(crate) struct PendingBye {
+    pub flow: Flow,
+    pub bytes: Box<[u8]>,
+}
+
+/// Writes the BYEs of one answerer.
+pub(crate) struct ByeSender(Template);
+
+impl ByeSender {
+    /// BYEs from `local` over `transport`.
+    pub fn new(transport: Transport, local: SocketAddr) -> Self {
+        let local = local.to_string();
+        Self(Template::new(BYE, &[("transport", transport.name()), ("local", &local)]))
+    }
+
+    /// The BYE of a call that came over `flow`. `None` if its caller gave no address to send
+    /// requests to, or one that does not fit into a datagram.
+    pub fn write(
+        &self,
+        answer: &Answer,
+        mark: &Mark,
+        flow: Flow,
+        pool: &Pool,
+    ) -> Option<PendingBye> {
+        if answer.target().is_empty() {
+            return None;
+        }
+        let response = Message::parse(answer.response()).ok()?;
+        let dialog = Dialog::of_callee(answer.target(), &response)?;
+        let from = response.field(HeaderName::To)?.value;
+        let call_id = response.call_id().ok()?;
+        if from.len() + call_id.len() > TEXT_MAX {
+            return None;
+        }
+        let mut branch = [0; COOKIE.len() + MARK];
+        branch[..COOKIE.len()].copy_from_slice(COOKIE);
+        branch[COOKIE.len()..].copy_from_slice(&mark.text);
+        let values = Values {
+            uri: dialog.uri(),
+            branch: &branch,
+            routes: dialog.routes(),
+            from,
+            to: dialog.remote(),
+            call_id,
+            ..Values::default()
+        };
+        let mut bytes = pool.take();
+        if !self.0.fill(&values, &mut bytes) {
+            return None;
+        }
+        let hop = dialog.hop().filter(|hop| hop.is_ipv4() == flow.local.is_ipv4());
+        // Without a Route it goes back where the call came from.
+        let flow = match hop {
+            Some(hop) => Flow { remote: hop, connection: None, ..flow },
+            None => flow,
+        };
+        Some(PendingBye { flow, bytes: bytes[..].into() })
+    }
+}
+
+/// The text of the mark in a branch of ours.
+pub(crate) fn mark_of(branch: &[u8]) -> Option<&[u8]> {
+    branch.strip_prefix(COOKIE)
+}

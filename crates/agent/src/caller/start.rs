@@ -1,0 +1,105 @@
+//! Calls begin: at their moments, or when another ends.
+
+use std::time::Duration;
+
+use tidegate_sip::Method;
+use tidegate_world::Timestamp;
+
+use super::call::{Action, Call, Intent};
+use super::{BURST, Caller};
+
+/// Calls held back at the most. Whatever more comes is not begun.
+const HELD_BACK_MAX: usize = 1_000_000;
+
+/// A call that waits for another to end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DelayedCall {
+    intended: Timestamp,
+    intent: Intent,
+}
+
+impl Caller {
+    /// Offers the calls whose moment has come.
+    pub(super) fn start_due(&mut self, now: Timestamp) {
+        for _ in 0..BURST {
+            let Some(intended) = self.next_arrival.filter(|&at| at <= now) else { return };
+            self.next_arrival = self.arrivals.as_mut().and_then(Iterator::next);
+            self.arrive(now, intended);
+        }
+    }
+
+    /// Begins calls that were held back, as far as there is room now.
+    pub(super) fn start_delayed(&mut self, now: Timestamp) {
+        if now > self.last_begin() {
+            self.give_up_held_back();
+        }
+        while !self.is_at_limit()
+            && let Some(DelayedCall { intended, intent }) = self.held_back.pop_front()
+        {
+            self.stats.waiting = self.held_back.len() as u64;
+            self.start_call(now, intended, intent);
+        }
+    }
+
+    /// Begins no call any more that was held back.
+    pub(super) fn give_up_held_back(&mut self) {
+        self.stats.expired += self.held_back.len() as u64;
+        self.stats.waiting = 0;
+        self.held_back.clear();
+    }
+
+    /// When those that are held back are given up; `None` if there are none, or never.
+    pub(super) fn gives_up_at(&self) -> Option<Timestamp> {
+        let at = self.last_begin() + Duration::from_nanos(1);
+        (!self.held_back.is_empty() && at < Timestamp::NEVER).then_some(at)
+    }
+
+    /// Whether a call of this intended moment lies behind the warm-up.
+    pub(super) fn is_measured(&self, intended: Timestamp) -> bool {
+        intended >= self.stats.start + self.config.warm_up
+    }
+
+    fn arrive(&mut self, now: Timestamp, intended: Timestamp) {
+        self.stats.offered += 1;
+        self.stats.last_intended = intended;
+        let behind_warm_up = self.is_measured(intended);
+        self.stats.measured.offered += u64::from(behind_warm_up);
+        let intent = Intent {
+            patience: self.config.patience.draw(&mut self.patience),
+            hold: self.config.hold.draw(&mut self.hold),
+        };
+        if !self.is_at_limit() && self.held_back.is_empty() {
+            self.stats.lateness.record(now.since(intended));
+            return self.start_call(now, intended, intent);
+        }
+        if self.held_back.len() == HELD_BACK_MAX {
+            self.stats.not_begun += 1;
+            return;
+        }
+        self.held_back.push_back(DelayedCall { intended, intent });
+        self.stats.held_back += 1;
+        self.stats.waiting = self.held_back.len() as u64;
+    }
+
+    fn start_call(&mut self, now: Timestamp, intended: Timestamp, intent: Intent) {
+        if self.calls.is_full() {
+            self.stats.not_begun += 1;
+            return;
+        }
+        self.stats.begun += 1;
+        self.stats.last_begun = now;
+        let call = Call::new(intended, now, intent, &self.config.timing);
+        let id = self.calls.insert(call.due(), call);
+        self.stats.open = self.calls.len() as u64;
+        self.action(self.namer.mark(id), Action::Send(Method::Invite));
+    }
+
+    fn is_at_limit(&self) -> bool {
+        self.config.open_limit.is_some_and(|limit| self.calls.len() >= limit)
+    }
+
+    /// The end of the load.
+    pub(super) fn last_begin(&self) -> Timestamp {
+        self.stats.start + self.config.load.duration
+    }
+}

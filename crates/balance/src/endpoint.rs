@@ -1,0 +1,290 @@
+//! Where a back end is: at an address, or where its host name leads.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrayvec::ArrayVec;
+
+/// Addresses of a named back end that are remembered: the present one, and those before it,
+/// where calls may still be.
+pub const GENERATIONS_MAX: usize = 5;
+
+/// Where a back end is.
+#[derive(Debug)]
+pub enum Endpoint {
+    /// At an address that was configured.
+    Address(SocketAddr),
+    /// Where a host name leads.
+    Name(Named),
+}
+
+/// What a configuration says of where a back end is: two that say the same are one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EndpointAddress {
+    /// At an address.
+    Address(SocketAddr),
+    /// Where a host name leads, at a port.
+    Name(Arc<str>, u16),
+}
+
+impl From<SocketAddr> for Endpoint {
+    fn from(address: SocketAddr) -> Self {
+        Self::Address(address)
+    }
+}
+
+impl From<&EndpointAddress> for Endpoint {
+    /// A name has no address yet.
+    fn from(endpoint_address: &EndpointAddress) -> Self {
+        match endpoint_address {
+            EndpointAddress::Address(address) => Self::Address(*address),
+            EndpointAddress::Name(host, port) => Self::Name(Named::new(host, *port)),
+        }
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Name(named) => write!(f, "{}:{}", named.host, named.port),
+        }
+    }
+}
+
+/// A host name and a port, and the addresses that the name had, shared by all shards.
+#[derive(Debug)]
+pub struct Named {
+    host: Arc<str>,
+    port: u16,
+    /// Whether there is an address. Once there is one there always is.
+    is_known: AtomicBool,
+    is_stale: AtomicBool,
+    generations: Mutex<Generations>,
+    /// What became of the questions for it.
+    pub lookups: Lookups,
+}
+
+/// What became of the questions for a name.
+#[derive(Debug, Default)]
+pub struct Lookups {
+    /// An address was found that can be used.
+    pub found: AtomicU64,
+    /// There was none.
+    pub not_found: AtomicU64,
+    /// Nobody could say, or not in time.
+    pub unanswered: AtomicU64,
+    /// None of the addresses can be used: it is one of our own, or no listener reaches it.
+    pub unusable: AtomicU64,
+    /// The address found is not the one before it.
+    pub moved: AtomicU64,
+}
+
+/// Which of the addresses that a back end had is meant.
+///
+/// Those of one that was configured by its address are all the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AddressGeneration(u8);
+
+/// The present address stands last.
+type Generations = ArrayVec<(AddressGeneration, IpAddr), GENERATIONS_MAX>;
+
+impl Named {
+    /// A host that has no address yet.
+    pub fn new(host: &str, port: u16) -> Self {
+        Self {
+            host: host.into(),
+            port,
+            is_known: AtomicBool::new(false),
+            is_stale: AtomicBool::new(false),
+            generations: Mutex::default(),
+            lookups: Lookups::default(),
+        }
+    }
+
+    /// The name.
+    pub fn host(&self) -> &Arc<str> {
+        &self.host
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether it has an address.
+    pub fn is_known(&self) -> bool {
+        self.is_known.load(Relaxed)
+    }
+
+    /// Whether the address is older than it should be, because asking again has failed.
+    pub fn is_stale(&self) -> bool {
+        self.is_stale.load(Relaxed)
+    }
+
+    /// Says whether the address is older than it should be.
+    pub fn set_stale(&self, is_stale: bool) {
+        self.is_stale.store(is_stale, Relaxed);
+    }
+
+    /// The present address.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.generations().last().map(|&(_, ip)| SocketAddr::new(ip, self.port))
+    }
+
+    /// The addresses that are remembered, the present one first.
+    pub fn addresses(&self) -> ArrayVec<SocketAddr, GENERATIONS_MAX> {
+        self.generations().iter().rev().map(|&(_, ip)| SocketAddr::new(ip, self.port)).collect()
+    }
+
+    /// The present place.
+    fn generation(&self) -> AddressGeneration {
+        self.generations().last().map(|&(generation, _)| generation).unwrap_or_default()
+    }
+
+    /// The address at a place; the present one if that place is forgotten.
+    fn at(&self, generation: AddressGeneration) -> Option<SocketAddr> {
+        let generations = self.generations();
+        let found =
+            generations.iter().find(|(known, _)| *known == generation).or(generations.last());
+        found.map(|&(_, ip)| SocketAddr::new(ip, self.port))
+    }
+
+    /// Makes `ip` the present address. Returns whether it was another before. What has been the
+    /// present one least recently is forgotten when there is no room.
+    pub(crate) fn move_to(&self, ip: IpAddr) -> bool {
+        let mut generations = self.generations();
+        if generations.last().is_some_and(|&(_, present)| present == ip) {
+            return false;
+        }
+        let known = generations.iter().position(|&(_, known)| known == ip);
+        let generation = match known {
+            // Calls that are there stay there.
+            Some(at) => generations.remove(at).0,
+            None => {
+                if generations.is_full() {
+                    generations.remove(0);
+                }
+                free(&generations)
+            }
+        };
+        generations.push((generation, ip));
+        self.is_known.store(true, Relaxed);
+        true
+    }
+
+    fn generations(&self) -> MutexGuard<'_, Generations> {
+        // Nothing panics while it is held.
+        self.generations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place that none of `generations` has, and that was not taken lately.
+fn free(generations: &Generations) -> AddressGeneration {
+    let latest = generations.iter().map(|(AddressGeneration(number), _)| *number).max();
+    let next = latest.map_or(0, |number| number.wrapping_add(1));
+    let is_taken =
+        |number: &u8| generations.iter().any(|(AddressGeneration(taken), _)| taken == number);
+    let numbers = (0..=u8::MAX).map(|further| next.wrapping_add(further));
+    AddressGeneration(numbers.into_iter().find(|number| !is_taken(number)).unwrap_or_default())
+}
+
+impl Endpoint {
+    /// What was configured.
+    pub fn endpoint_address(&self) -> EndpointAddress {
+        match self {
+            Self::Address(address) => EndpointAddress::Address(*address),
+            Self::Name(named) => EndpointAddress::Name(Arc::clone(&named.host), named.port),
+        }
+    }
+
+    /// The present address; `None` of a name that has none yet.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Address(address) => Some(*address),
+            Self::Name(named) => named.address(),
+        }
+    }
+
+    /// The present place.
+    pub(crate) fn generation(&self) -> AddressGeneration {
+        match self {
+            Self::Address(_) => AddressGeneration::default(),
+            Self::Name(named) => named.generation(),
+        }
+    }
+
+    /// The address at a place.
+    pub(crate) fn at(&self, generation: AddressGeneration) -> Option<SocketAddr> {
+        match self {
+            Self::Address(address) => Some(*address),
+            Self::Name(named) => named.at(generation),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
+    fn at(last: u8) -> Option<SocketAddr> {
+        Some(SocketAddr::new(ip(last), 5070))
+    }
+
+    #[test]
+    fn a_name_is_nowhere_until_it_has_an_address() {
+        let named = Named::new("a.example", 5070);
+        assert!(!named.is_known() && named.address().is_none() && named.addresses().is_empty());
+        assert!(named.at(named.generation()).is_none());
+        assert!(named.move_to(ip(1)));
+        assert!(named.is_known() && !named.move_to(ip(1)));
+        assert_eq!((named.address(), named.at(named.generation())), (at(1), at(1)));
+        assert_eq!(Endpoint::Name(named).to_string(), "a.example:5070");
+    }
+
+    #[test]
+    fn a_place_keeps_its_address_when_the_name_moves_away_and_comes_back() {
+        let named = Named::new("a.example", 5070);
+        named.move_to(ip(1));
+        let first = named.generation();
+        named.move_to(ip(2));
+        let second = named.generation();
+        assert_eq!((named.address(), named.at(first), named.at(second)), (at(2), at(1), at(2)));
+        named.move_to(ip(1));
+        assert_eq!((named.generation(), named.at(first), named.at(second)), (first, at(1), at(2)));
+        assert_eq!(named.addresses().first().copied(), at(1));
+    }
+
+    #[test]
+    fn what_was_left_longest_ago_is_forgotten_and_its_place_leads_to_the_present_address() {
+        let named = Named::new("a.example", 5070);
+        named.move_to(ip(1));
+        let first = named.generation();
+        for last in 2..=5 {
+            named.move_to(ip(last));
+            assert_eq!(named.at(first), at(1), "{last}");
+        }
+        named.move_to(ip(6));
+        assert_eq!(named.addresses().len(), GENERATIONS_MAX);
+        assert!(!named.addresses().contains(&at(1).unwrap()));
+        assert_eq!(named.at(first), at(6));
+    }
+
+    #[test]
+    fn places_stay_apart_however_often_a_name_moves() {
+        let named = Named::new("a.example", 5070);
+        for round in 0..600_u16 {
+            named.move_to(IpAddr::from([10, 0, (round >> 8) as u8, round as u8]));
+            let generations = named.generations();
+            for (index, (generation, _)) in generations.iter().enumerate() {
+                assert!(generations.iter().skip(index + 1).all(|(other, _)| other != generation));
+            }
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The decision on a message that asks for new work or belongs to existing work: at its arrival,
+//! and when its turn has come.
+
+use tidegate_world::Timestamp;
+
+use super::Gate;
+use crate::rank::rank;
+use crate::{
+    Allowance, Bucket, Decide, Decision, FairnessDecision, Headroom, Reason, Sender, Shadow,
+    Source, Ticket, Verdict,
+};
+
+impl Gate {
+    /// Judges new work with [`on_new_from`](Self::on_new_from), from an unknown sender.
+    pub fn on_new(
+        &mut self,
+        now: Timestamp,
+        bucket: Bucket,
+        class: u8,
+        fingerprint: Option<u64>,
+        has_room: bool,
+    ) -> Verdict {
+        self.on_new_from(now, &Sender::default(), bucket, class, fingerprint, has_room)
+    }
+
+    /// Judges the message that has just arrived from `sender` and asks for new work, unless that
+    /// happens [at its service](Decide::Service). `has_room`: there is room to queue it.
+    ///
+    /// `class` is its number, below [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX).
+    /// `fingerprint` is a keyed hash that a repetition shares with the original; a message without
+    /// one counts as new.
+    pub fn on_new_from(
+        &mut self,
+        now: Timestamp,
+        sender: &Sender,
+        bucket: Bucket,
+        class: u8,
+        fingerprint: Option<u64>,
+        has_room: bool,
+    ) -> Verdict {
+        self.signals.mix.record(now, class, true);
+        let exempt = std::mem::take(&mut self.control.admit_next);
+        let decision = self.recall(now, fingerprint);
+        let limit = decision.is_none().then(|| self.sources.exceeded(now, sender)).flatten();
+        let goes_ahead = sender.has_priority
+            && limit.is_none()
+            && (decision.is_some() || self.sources.may_go_ahead(now));
+        let (bucket, has_room) =
+            if goes_ahead { (Bucket::Priority, true) } else { (bucket, has_room) };
+        let flow = self.signals.flow_mut(bucket);
+        flow.arrived += 1;
+        if decision.is_some() {
+            flow.repeated += 1;
+        } else {
+            flow.offered += 1;
+        }
+        match decision {
+            None if let Some(limit) = limit => {
+                let fingerprint = fingerprint.filter(|_| limit.sticky);
+                self.refuse(now, bucket, fingerprint, Reason::SourceLimit)
+            }
+            None => {
+                let source = self.sources.on_arrival(now, bucket, sender);
+                let ticket = Ticket { bucket, class, fingerprint, again: false, exempt, source };
+                self.decide_new(now, ticket, sender.headroom, has_room)
+            }
+            // Its original has been served: without room nothing is lost.
+            Some(Decision::Served) if has_room => {
+                let source = None;
+                Verdict::Admit(Ticket { bucket, class, fingerprint, again: true, exempt, source })
+            }
+            Some(Decision::Served | Decision::Waits) => Verdict::Absorb,
+            Some(decision @ (Decision::Refused | Decision::Full)) => {
+                self.signals.messages_refused += 1;
+                self.signals.messages_full += u64::from(decision == Decision::Full);
+                Verdict::Refuse(Reason::Again)
+            }
+        }
+    }
+
+    /// Judges a message of `class` that is not new work, at its arrival or when its service begins,
+    /// depending on [`decide`](Self::decide). Returns whether it is admitted.
+    pub fn on_ongoing(&mut self, now: Timestamp, class: u8) -> bool {
+        self.signals.mix.record(now, class, false);
+        let exempt = std::mem::take(&mut self.control.admit_next);
+        let passes = self.stopping || self.passes(now, None, class) || exempt;
+        if passes {
+            self.on_session_message(now, class, false);
+        } else {
+            self.signals.messages_refused += 1;
+        }
+        passes
+    }
+
+    /// Records that new work is taken from the queue, after its [service begins](Self::on_service).
+    /// Judges it, unless that was done [at its arrival](Decide::Arrival); `Some` is the reason for
+    /// which it must be rejected after all.
+    pub fn on_taken(&mut self, now: Timestamp, ticket: Ticket) -> Option<Reason> {
+        let Ticket { bucket, class, fingerprint, again, .. } = ticket;
+        if bucket == Bucket::Session {
+            self.pacer.on_released(self.control.queue.release);
+        }
+        if again {
+            self.on_session_message(now, class, false);
+            return None;
+        }
+        let in_progress = &mut self.signals.in_progress[bucket as usize];
+        *in_progress = in_progress.saturating_sub(1);
+        if let Some((fair, source)) = self.sources.fair_mut(bucket).zip(ticket.source) {
+            fair.release(source);
+        }
+        let is_stale = self.is_stale(bucket);
+        match self.settings.decide {
+            Decide::Arrival if is_stale => {
+                self.signals.flow_mut(bucket).stale += 1;
+                self.signals.messages_refused += 1;
+                self.remember(now, fingerprint, Decision::Refused);
+                return Some(Reason::Stale);
+            }
+            Decide::Arrival => {}
+            Decide::Service => {
+                // Stale work must not consume the throttle's allowance, which other work can use.
+                let reason =
+                    if is_stale { Some(Reason::Stale) } else { self.decide_waiting(now, &ticket) };
+                self.compare(now, &ticket, true, reason.is_none());
+                if let Some(reason) = reason {
+                    self.refuse(now, bucket, fingerprint, reason);
+                    return Some(reason);
+                }
+                self.signals.flow_mut(bucket).admitted += 1;
+            }
+        }
+        self.signals.flow_mut(bucket).taken += 1;
+        if bucket != Bucket::Single {
+            self.on_session_message(now, class, true);
+        }
+        self.remember(now, fingerprint, Decision::Served);
+        None
+    }
+
+    /// Records that admitted new work was rejected later, by the code that was to serve it: it has
+    /// no room for the work, or no back end is available. Repetitions are rejected as well.
+    pub fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
+        self.remember(now, Some(fingerprint), Decision::Refused);
+    }
+
+    /// Records a rejection like [`on_refused`](Self::on_refused), because no pool behind has
+    /// [headroom](Sender::headroom).
+    pub fn on_full(&mut self, now: Timestamp, fingerprint: u64) {
+        self.remember(now, Some(fingerprint), Decision::Full);
+    }
+
+    fn decide_new(
+        &mut self,
+        now: Timestamp,
+        ticket: Ticket,
+        headroom: Headroom,
+        has_room: bool,
+    ) -> Verdict {
+        let Ticket { bucket, fingerprint, .. } = ticket;
+        let waiting_max = match bucket {
+            Bucket::Session => self.control.queue.waiting_max,
+            Bucket::Single | Bucket::Priority => usize::MAX,
+        };
+        if self.stopping {
+            return self.refuse(now, bucket, fingerprint, Reason::Stopping);
+        }
+        if !headroom.holds(bucket) {
+            self.compare(now, &ticket, false, false);
+            return self.refuse(now, bucket, fingerprint, Reason::PoolFull);
+        }
+        if !has_room || self.signals.queue.waiting >= waiting_max {
+            self.compare(now, &ticket, has_room, false);
+            return self.refuse(now, bucket, fingerprint, Reason::QueueFull);
+        }
+        if !self.may_queue(&ticket, waiting_max) {
+            return self.refuse(now, bucket, fingerprint, Reason::SourceShare);
+        }
+        if self.settings.decide == Decide::Arrival {
+            let reason = self.decide_waiting(now, &ticket);
+            self.compare(now, &ticket, has_room, reason.is_none());
+            if let Some(reason) = reason {
+                return self.refuse(now, bucket, fingerprint, reason);
+            }
+            self.signals.flow_mut(bucket).admitted += 1;
+        }
+        self.signals.flow_mut(bucket).entered += 1;
+        self.signals.in_progress[bucket as usize] += 1;
+        if let Some((fair, source)) = self.sources.fair_mut(bucket).zip(ticket.source) {
+            fair.hold(source);
+        }
+        self.remember(now, fingerprint, Decision::Waits);
+        Verdict::Admit(ticket)
+    }
+
+    /// Returns whether work that is taken from the queue has waited too long in it.
+    fn is_stale(&self, bucket: Bucket) -> bool {
+        !self.stopping && self.control.makes_stale(bucket, self.signals.service.sojourn)
+    }
+
+    /// Returns whether the source of a new session may have one more waiting in the queue.
+    fn may_queue(&self, ticket: &Ticket, waiting_max: usize) -> bool {
+        let Some((fair, source)) = self.sources.fair(ticket.bucket).zip(ticket.source) else {
+            return true;
+        };
+        let queue = &self.signals.queue;
+        let room = if queue.room > 0 { queue.room.min(waiting_max) } else { waiting_max };
+        ticket.bucket != Bucket::Session || fair.may_hold(source, room, queue.waiting)
+    }
+
+    /// Returns the reason for which new work is not admitted; `None` if it is admitted.
+    fn decide_waiting(&mut self, now: Timestamp, ticket: &Ticket) -> Option<Reason> {
+        let Ticket { bucket, class, fingerprint, exempt, source, .. } = *ticket;
+        if bucket == Bucket::Priority {
+            return None;
+        }
+        self.decided[bucket as usize].on_arrival(now);
+        let floor = match bucket {
+            Bucket::Session => self.control.rank_floor.clamp(0.0, 1.0),
+            _ => 0.0,
+        };
+        let reason = if floor > 0.0 && rank(fingerprint, &mut self.ranks) < floor {
+            Some(Reason::Rank)
+        } else {
+            (!self.passes(now, Some(bucket), class) && !exempt).then_some(Reason::Law)
+        };
+        match source {
+            Some(source) if !exempt => self.decide_fairly(now, ticket, source, floor, reason),
+            _ => reason,
+        }
+    }
+
+    /// Applies fairness to a piece of new work of `source`. The law gave `reason` against it, or
+    /// admits one piece; fairness decides which source's piece that is. Returns the reason for
+    /// which this piece is not admitted.
+    fn decide_fairly(
+        &mut self,
+        now: Timestamp,
+        ticket: &Ticket,
+        source: Source,
+        floor: f64,
+        reason: Option<Reason>,
+    ) -> Option<Reason> {
+        let Ticket { bucket, class, .. } = *ticket;
+        let in_progress = self.in_progress(bucket);
+        let allowance = self.allowance_of(&self.control, Some(bucket), class);
+        let share = match allowance {
+            Allowance::Fraction(fraction) => fraction.clamp(0.0, 1.0),
+            _ => self.allowed(&self.control, bucket),
+        };
+        let Some(fair) = self.sources.fair_mut(bucket) else { return reason };
+        if let Allowance::Window(size) = allowance {
+            let (size, held) = (size.max(0.0).ceil() as usize, in_progress as usize);
+            let may_hold = fair.may_hold(source, size, held);
+            return reason.or((!may_hold).then_some(Reason::SourceShare));
+        }
+        match fair.decide_waiting(now, source, share * (1.0 - floor), reason.is_none()) {
+            FairnessDecision::Yes => None,
+            FairnessDecision::OverShare => Some(Reason::SourceShare),
+            FairnessDecision::No => reason.or(Some(Reason::Law)),
+        }
+    }
+
+    /// Lets the shadow judge a piece of work that was `admitted` or not. Work that found no room
+    /// would find none under another law either.
+    fn compare(&mut self, now: Timestamp, ticket: &Ticket, has_room: bool, admitted: bool) {
+        let Ticket { bucket, class, fingerprint, .. } = *ticket;
+        let Some(mut shadow) = self.shadow.take() else { return };
+        let throttle = self.settings.scheme.throttle_of(Some(bucket), class);
+        let allowance = self.allowance_of(shadow.control(), Some(bucket), class);
+        let in_progress = self.in_progress(bucket);
+        let waiting = self.signals.queue.waiting;
+        let exempt = shadow.take_exemption();
+        let passes = |shadow: &mut Shadow| {
+            throttle.is_none_or(|index| shadow.passes(index, now, allowance, in_progress))
+        };
+        let is_stale = self.settings.decide == Decide::Service
+            && shadow.control().makes_stale(bucket, self.signals.service.sojourn);
+        let admits = has_room
+            && !is_stale
+            && shadow.has_place(bucket, waiting, fingerprint)
+            && (passes(&mut shadow) || exempt);
+        shadow.compare(bucket, admitted, admits);
+        self.shadow = Some(shadow);
+    }
+
+    fn passes(&mut self, now: Timestamp, bucket: Option<Bucket>, class: u8) -> bool {
+        let Some(throttle) = self.settings.scheme.throttle_of(bucket, class) else { return true };
+        let allowance = self.allowance_of(&self.control, bucket, class);
+        let in_progress = bucket.map_or(0, |bucket| self.in_progress(bucket));
+        self.throttles[throttle].passes(now, allowance, in_progress)
+    }
+
+    /// Records that a message of a session is to be served; `begins` if it begins the session.
+    fn on_session_message(&mut self, now: Timestamp, class: u8, begins: bool) {
+        let cost = self.signals.costs.of(class);
+        self.signals.sessions.on_message(now, begins, cost);
+        self.signals.sessions.on_class(class);
+    }
+
+    fn refuse(
+        &mut self,
+        now: Timestamp,
+        bucket: Bucket,
+        fingerprint: Option<u64>,
+        reason: Reason,
+    ) -> Verdict {
+        self.signals.flow_mut(bucket).refused += 1;
+        self.signals.messages_refused += 1;
+        let is_full = reason == Reason::PoolFull;
+        self.signals.messages_full += u64::from(is_full);
+        let decision = if is_full { Decision::Full } else { Decision::Refused };
+        self.remember(now, fingerprint, decision);
+        Verdict::Refuse(reason)
+    }
+
+    fn recall(&mut self, now: Timestamp, fingerprint: Option<u64>) -> Option<Decision> {
+        let fingerprint = fingerprint.filter(|_| self.settings.sticky)?;
+        self.memory.recall(now, fingerprint)
+    }
+
+    fn remember(&mut self, now: Timestamp, fingerprint: Option<u64>, decision: Decision) {
+        if let Some(fingerprint) = fingerprint.filter(|_| self.settings.sticky) {
+            self.memory.remember(now, fingerprint, decision);
+        }
+    }
+}

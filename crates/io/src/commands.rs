@@ -1,0 +1,154 @@
+//! Orders of operators to the shards of a process.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use tidegate_world::COMMAND_MAX;
+
+use crate::Waker;
+
+/// Orders that wait for one shard at the most. A shard takes one in each turn.
+const WAITING_MAX: usize = 16;
+
+/// A handle by which any thread gives an order to all shards, each of which hears all orders in
+/// the same sequence ([`Core::on_command`](tidegate_world::Core::on_command)).
+#[derive(Clone, Debug)]
+pub struct CommandSender(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    shards: usize,
+    queues: Mutex<Vec<CommandQueue>>,
+}
+
+/// Where orders are left for one shard.
+#[derive(Debug)]
+struct CommandQueue {
+    commands: Sender<Arc<[u8]>>,
+    waker: Waker,
+}
+
+/// Why an order was not given, to any shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandError {
+    /// It has more than [`COMMAND_MAX`] bytes.
+    TooLong,
+    /// A shard has not begun, has not taken those given before, or has ended.
+    Busy,
+}
+
+impl fmt::Display for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong => write!(f, "an order of more than {COMMAND_MAX} bytes"),
+            Self::Busy => f.write_str("a shard is not there, or has not taken the orders before"),
+        }
+    }
+}
+
+impl std::error::Error for CommandError {}
+
+impl CommandSender {
+    /// A handle to `shards` shards, each of which is to [heed](crate::Drive::with_commands) it.
+    pub fn to(shards: u16) -> Self {
+        Self(Arc::new(State { shards: shards.into(), queues: Mutex::default() }))
+    }
+
+    /// Gives an order to every shard, or to none.
+    ///
+    /// # Errors
+    /// When it is too long, or a shard has no room for it.
+    pub fn give(&self, command: &[u8]) -> Result<(), CommandError> {
+        if command.len() > COMMAND_MAX {
+            return Err(CommandError::TooLong);
+        }
+        // Whoever gives holds the lock, and shards only take: what has room keeps it.
+        let queues = self.0.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        if queues.len() < self.0.shards || queues.iter().any(|queue| queue.commands.is_full()) {
+            return Err(CommandError::Busy);
+        }
+        let command: Arc<[u8]> = command.into();
+        let mut heard = Ok(());
+        for CommandQueue { commands, waker } in queues.iter() {
+            match commands.try_send(Arc::clone(&command)) {
+                Ok(()) => waker.wake(),
+                // It has ended, and the process is about to.
+                Err(_) => heard = Err(CommandError::Busy),
+            }
+        }
+        heard
+    }
+
+    /// Adds a shard, which an order wakes.
+    pub(crate) fn join(&self, waker: Waker) -> CommandReceiver {
+        let (commands, receiver) = bounded(WAITING_MAX);
+        let queue = CommandQueue { commands, waker };
+        self.0.queues.lock().unwrap_or_else(PoisonError::into_inner).push(queue);
+        CommandReceiver(receiver)
+    }
+}
+
+/// A shard's end.
+#[derive(Debug)]
+pub(crate) struct CommandReceiver(Receiver<Arc<[u8]>>);
+
+impl CommandReceiver {
+    /// Of a shard that nobody gives orders.
+    pub(crate) fn closed() -> Self {
+        Self(bounded(1).1)
+    }
+
+    /// The next order.
+    pub(crate) fn take(&self) -> Option<Arc<[u8]>> {
+        self.0.try_recv().ok()
+    }
+
+    /// Whether none waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shard_hears_all_orders_in_their_sequence() {
+        let commands = CommandSender::to(2);
+        let shards = [(); 2].map(|()| commands.join(Waker::new().unwrap()));
+        for command in [&b"one"[..], b"two"] {
+            commands.clone().give(command).unwrap();
+        }
+        for shard in shards {
+            assert!(!shard.is_empty());
+            assert_eq!([shard.take(), shard.take()].map(|o| o.unwrap().to_vec()), [b"one", b"two"]);
+            assert!(shard.is_empty() && shard.take().is_none());
+        }
+    }
+
+    #[test]
+    fn an_order_that_one_shard_has_no_room_for_is_given_to_none() {
+        let commands = CommandSender::to(2);
+        let slow = commands.join(Waker::new().unwrap());
+        assert_eq!(commands.give(b"more"), Err(CommandError::Busy), "one is not there yet");
+        let quick = commands.join(Waker::new().unwrap());
+        assert!(slow.is_empty());
+        for _ in 0..WAITING_MAX {
+            commands.give(b"more").unwrap();
+            assert!(quick.take().is_some());
+        }
+        assert_eq!(commands.give(b"more"), Err(CommandError::Busy));
+        assert!(quick.is_empty());
+        assert!(slow.take().is_some());
+        commands.give(b"more").unwrap();
+        assert!(!quick.is_empty());
+        assert_eq!(commands.give(&[b'x'; COMMAND_MAX + 1]), Err(CommandError::TooLong));
+    }
+
+    #[test]
+    fn a_shard_that_nobody_gives_orders_hears_none() {
+        assert!(CommandReceiver::closed().is_empty() && CommandReceiver::closed().take().is_none());
+    }
+}

@@ -1,0 +1,398 @@
+//! Trains: datagrams that the kernel takes as one and sends one by one (`UDP_SEGMENT`).
+//!
+//! The way down to the device is paid once for a train: most of what sending costs. All its
+//! datagrams go from one address to one other, and have one length; the last may be shorter. One
+//! that may be padded becomes as long as the others.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+
+use arrayvec::ArrayVec;
+use tidegate_world::Batching;
+
+use crate::BATCH;
+
+/// The longest datagram that joins a train, in bytes: what an Ethernet frame carries over
+/// IPv6. The kernel cuts a train up but does not fragment what it cuts off.
+const SEGMENT_MAX: usize = 1452;
+
+/// The bytes of a train at the most: those of a datagram over IPv4.
+const GSO_MAX: usize = 65_507;
+
+/// Trains among which a datagram looks for its own. What is due to more destinations at once
+/// makes short trains anyway.
+const LOOK_BACK: usize = 16;
+
+// linux/udp.h, UDP_MAX_SEGMENTS: 64 until Linux 6.9, then 128.
+const _: () = assert!(BATCH <= 64, "a train may be a whole batch");
+
+/// Datagrams that leave together: one, or a train of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GsoBatch {
+    first: u8,
+    count: u8,
+    /// Bytes of each of its datagrams, padded; the last one may have fewer.
+    segment: usize,
+    /// Bytes of the shortest before it was padded.
+    shortest: usize,
+    /// Whether another one may join.
+    is_open: bool,
+    /// Whether all of them may be padded.
+    may_grow: bool,
+}
+
+impl GsoBatch {
+    fn of(datagram: &Segment) -> Self {
+        Self {
+            first: 0,
+            count: 1,
+            segment: datagram.len,
+            shortest: datagram.len,
+            is_open: datagram.may_join && datagram.len <= SEGMENT_MAX,
+            may_grow: datagram.may_pad(),
+        }
+    }
+
+    /// How many datagrams there are in it.
+    pub(crate) fn count(&self) -> usize {
+        usize::from(self.count)
+    }
+
+    /// The bytes of each, if there are several to be cut apart.
+    pub(crate) fn segment(&self) -> Option<u16> {
+        (self.count > 1).then_some(self.segment as u16)
+    }
+
+    /// Where they stand in the order of all.
+    pub(crate) fn range(&self) -> Range<usize> {
+        usize::from(self.first)..usize::from(self.first) + self.count()
+    }
+
+    /// Returns how a datagram would join, if it may: no more than `pad_max` bytes are added to any.
+    fn fit(&self, datagram: &Segment, pad_max: usize) -> Option<Fit> {
+        let Segment { len, batching, .. } = *datagram;
+        let segment = self.segment.max(len);
+        if !self.is_open || len == 0 || len > SEGMENT_MAX {
+            return None;
+        }
+        let fit = match len {
+            _ if len == self.segment => Fit::Equal,
+            _ if len < self.segment && datagram.may_pad() && self.segment - len <= pad_max => {
+                Fit::Padded
+            }
+            // What may be sent out of turn waits for its like rather than end a train.
+            _ if len < self.segment && batching.sequence == 0 => Fit::Last,
+            _ if len > self.segment && self.may_grow && len - self.shortest <= pad_max => {
+                Fit::Longest
+            }
+            _ => return None,
+        };
+        (segment * (self.count() + 1) <= GSO_MAX).then_some(fit)
+    }
+
+    fn add(&mut self, datagram: &Segment, fit: Fit) {
+        self.count += 1;
+        self.segment = self.segment.max(datagram.len);
+        self.shortest = self.shortest.min(datagram.len);
+        self.may_grow &= datagram.may_pad();
+        self.is_open = fit != Fit::Last;
+    }
+}
+
+/// How a datagram joins a train.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    /// It has the length of the others.
+    Equal,
+    /// It is padded.
+    Padded,
+    /// The others are padded.
+    Longest,
+    /// It is shorter, and the last.
+    Last,
+}
+
+/// A datagram that is to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Segment {
+    /// What its sender calls it.
+    pub(crate) entry: u8,
+    pub(crate) to: SocketAddr,
+    pub(crate) source: Option<IpAddr>,
+    /// Its bytes.
+    pub(crate) len: usize,
+    /// Whether it may be part of a train.
+    pub(crate) may_join: bool,
+    pub(crate) batching: Batching,
+}
+
+impl Segment {
+    fn may_pad(&self) -> bool {
+        self.batching.pad_at != 0
+    }
+}
+
+/// Datagrams of one socket, made up into trains. Those to one destination keep their order, but for
+/// those of different [sequences](Batching::sequence).
+#[derive(Debug, Default)]
+pub(crate) struct GsoPlan {
+    gso_batches: ArrayVec<GsoBatch, BATCH>,
+    order: ArrayVec<u8, BATCH>,
+}
+
+impl GsoPlan {
+    /// Makes trains of at most [`BATCH`] datagrams, to none of which more than `pad_max` bytes are
+    /// added.
+    pub(crate) fn of(datagrams: impl Iterator<Item = Segment>, pad_max: usize) -> Self {
+        let mut gso_batches = ArrayVec::<GsoBatch, BATCH>::new();
+        let mut heads = ArrayVec::<Segment, BATCH>::new();
+        let mut joined = ArrayVec::<Joined, BATCH>::new();
+        for datagram in datagrams {
+            let is_beside =
+                |head: &Segment| (head.to, head.source) == (datagram.to, datagram.source);
+            let near = gso_batches.len().saturating_sub(LOOK_BACK);
+            let Segment { entry, batching: Batching { sequence, .. }, .. } = datagram;
+            // What joined a train before these would overtake.
+            let first = if sequence == 0 {
+                heads[near..].iter().rposition(is_beside).map_or(gso_batches.len(), |k| near + k)
+            } else {
+                let is_before = |other: &&Joined| {
+                    (other.sequence == sequence || other.sequence == 0)
+                        && is_beside(&heads[usize::from(other.gso_batch)])
+                };
+                let last = joined.iter().filter(is_before).map(|other| other.gso_batch).max();
+                last.map_or(near, |k| near.max(k.into()))
+            };
+            let fit =
+                |k: usize| is_beside(&heads[k]).then(|| gso_batches[k].fit(&datagram, pad_max))?;
+            let candidates = (first..gso_batches.len()).filter(|_| datagram.may_join);
+            let best = candidates.filter_map(|k| Some((fit(k)?, k))).min();
+            let k = match best {
+                Some((fit, k)) => {
+                    gso_batches[k].add(&datagram, fit);
+                    k
+                }
+                None => {
+                    gso_batches.push(GsoBatch::of(&datagram));
+                    heads.push(datagram);
+                    gso_batches.len() - 1
+                }
+            };
+            joined.push(Joined { entry, gso_batch: k as u8, sequence });
+        }
+        let mut next = 0;
+        let mut places = ArrayVec::<u8, BATCH>::new();
+        for gso_batch in &mut gso_batches {
+            gso_batch.first = next;
+            places.push(next);
+            next += gso_batch.count;
+        }
+        let mut order = ArrayVec::from([0; BATCH]);
+        order.truncate(joined.len());
+        for Joined { entry, gso_batch, .. } in joined {
+            let place = &mut places[usize::from(gso_batch)];
+            order[usize::from(*place)] = entry;
+            *place += 1;
+        }
+        Self { gso_batches, order }
+    }
+
+    /// The trains, in the order in which they are to leave.
+    pub(crate) fn gso_batches(&self) -> &[GsoBatch] {
+        &self.gso_batches
+    }
+
+    /// The datagrams of the train with this number.
+    pub(crate) fn members(&self, gso_batch: usize) -> &[u8] {
+        &self.order[self.gso_batches[gso_batch].range()]
+    }
+
+    /// Returns how many bytes are to be added to the datagram at this place of
+    /// [`members`](Self::members), which has `len` of its own.
+    pub(crate) fn padding(&self, gso_batch: usize, place: usize, len: usize) -> usize {
+        let GsoBatch { segment, is_open, .. } = self.gso_batches[gso_batch];
+        let is_short_last = !is_open && place + 1 == self.gso_batches[gso_batch].count();
+        if is_short_last { 0 } else { segment - len }
+    }
+}
+
+/// Where a datagram has its place.
+struct Joined {
+    entry: u8,
+    gso_batch: u8,
+    sequence: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PAD_MAX: usize = 32;
+
+    fn datagram(entry: usize, host: u8, len: usize) -> Segment {
+        let to = SocketAddr::from(([192, 0, 2, host], 5060));
+        let batching = Batching::default();
+        Segment { entry: entry as u8, to, source: None, len, may_join: true, batching }
+    }
+
+    /// As [`datagram`], of this sequence; it may be padded.
+    fn free(entry: usize, sequence: u32, len: usize) -> Segment {
+        Segment { batching: Batching { sequence, pad_at: 1 }, ..datagram(entry, 1, len) }
+    }
+
+    fn formed(datagrams: &[Segment]) -> Vec<Vec<u8>> {
+        let plan = GsoPlan::of(datagrams.iter().copied(), PAD_MAX);
+        (0..plan.gso_batches().len()).map(|k| plan.members(k).to_vec()).collect()
+    }
+
+    /// Trains of datagrams of these lengths, all to one destination.
+    fn of_lengths(lengths: &[usize]) -> Vec<Vec<u8>> {
+        let datagrams: Vec<_> =
+            lengths.iter().enumerate().map(|(i, &l)| datagram(i, 1, l)).collect();
+        formed(&datagrams)
+    }
+
+    #[test]
+    fn a_train_has_one_length_and_ends_with_a_shorter_one() {
+        assert_eq!(of_lengths(&[9, 9, 9]), [[0, 1, 2]]);
+        assert_eq!(of_lengths(&[9, 9, 8, 9, 9]), [vec![0, 1, 2], vec![3, 4]]);
+        assert_eq!(of_lengths(&[9, 10, 10]), [vec![0], vec![1, 2]]);
+        assert_eq!(of_lengths(&[9, 8, 8]), [vec![0, 1], vec![2]]);
+        // The kernel would take the last for none.
+        assert_eq!(of_lengths(&[9, 0, 0]), [[0], [1], [2]]);
+    }
+
+    #[test]
+    fn a_train_has_limits() {
+        assert_eq!(of_lengths(&[SEGMENT_MAX; 3]), [[0, 1, 2]]);
+        assert_eq!(of_lengths(&[SEGMENT_MAX + 1; 2]), [[0], [1]]);
+        let lengths: Vec<_> = of_lengths(&[SEGMENT_MAX; BATCH]).iter().map(Vec::len).collect();
+        assert_eq!(lengths, [45, 19]);
+        assert_eq!(of_lengths(&[1000; BATCH]).len(), 1);
+    }
+
+    #[test]
+    fn trains_to_several_destinations_form_side_by_side() {
+        let datagrams: Vec<_> = (0..6).map(|i| datagram(i, (i % 2) as u8, 9)).collect();
+        assert_eq!(formed(&datagrams), [[0, 2, 4], [1, 3, 5]]);
+        let far = LOOK_BACK + 1;
+        let datagrams: Vec<_> = (0..2 * far).map(|i| datagram(i, (i % far) as u8, 9)).collect();
+        assert_eq!(formed(&datagrams).len(), 2 * far);
+    }
+
+    #[test]
+    fn what_leaves_from_another_address_or_may_not_join_is_apart() {
+        let mut datagrams = [datagram(0, 1, 9), datagram(1, 1, 9), datagram(2, 1, 9)];
+        datagrams[1].source = "192.0.2.9".parse().ok();
+        assert_eq!(formed(&datagrams), [vec![0, 2], vec![1]]);
+        datagrams[1] = Segment { may_join: false, ..datagram(1, 1, 9) };
+        assert_eq!(formed(&datagrams), [[0], [1], [2]]);
+    }
+
+    #[test]
+    fn what_may_be_padded_is_as_long_as_the_longest() {
+        let plan = |datagrams: &[Segment]| {
+            let plan = GsoPlan::of(datagrams.iter().copied(), PAD_MAX);
+            let padded = |k: usize| {
+                let members = plan.members(k).iter().enumerate();
+                let length = |(place, &entry): (usize, &u8)| {
+                    let len = datagrams[usize::from(entry)].len;
+                    len + plan.padding(k, place, len)
+                };
+                members.map(length).collect::<Vec<_>>()
+            };
+            (0..plan.gso_batches().len()).map(padded).collect::<Vec<_>>()
+        };
+        let free = |lengths: &[usize]| -> Vec<Segment> {
+            (0..).zip(lengths).map(|(i, &len)| free(i as usize, i + 1, len)).collect()
+        };
+        assert_eq!(plan(&free(&[100, 90, 132])), [vec![100, 100], vec![132]]);
+        assert_eq!(plan(&free(&[100, 110, 101])), [[110, 110, 110]]);
+        assert_eq!(plan(&free(&[100, 140, 110, 99])), [[100, 100], [140, 140]]);
+    }
+
+    #[test]
+    fn only_what_belongs_together_keeps_its_order() {
+        let (invite, ack) = (700, 400);
+        // Two calls, the INVITE and then the ACK of each.
+        let calls = [free(0, 1, invite), free(1, 1, ack), free(2, 2, invite), free(3, 2, ack)];
+        assert_eq!(formed(&calls), [[0, 2], [1, 3]]);
+        // The second ACK of a call must not overtake what stands between them.
+        let one = [free(0, 1, ack), free(1, 1, invite), free(2, 1, ack)];
+        assert_eq!(formed(&one), [[0], [1], [2]]);
+        // What has no sequence keeps its place among all.
+        let mixed = [free(0, 1, ack), datagram(1, 1, invite), free(2, 2, ack), free(3, 3, ack)];
+        assert_eq!(formed(&mixed), [vec![0], vec![1], vec![2, 3]]);
+    }
+
+    proptest! {
+        /// Datagrams of one sequence keep their order, and one without keeps its place among all.
+        #[test]
+        fn order_within_a_sequence_is_kept(
+            drawn in prop::collection::vec((0..3u8, 0..4u32, 0..80usize, any::<bool>()), 0..=BATCH),
+        ) {
+            let datagrams: Vec<_> = drawn
+                .into_iter()
+                .enumerate()
+                .map(|(i, (host, sequence, len, may_pad))| {
+                    let batching = Batching { sequence, pad_at: may_pad.into() };
+                    Segment { batching, ..datagram(i, host, 1400 + len) }
+                })
+                .collect();
+            let plan = GsoPlan::of(datagrams.iter().copied(), PAD_MAX);
+            let order: Vec<_> = plan.order.iter().map(|&e| usize::from(e)).collect();
+            prop_assert!((0..datagrams.len()).all(|e| order.contains(&e)));
+            for (place, &later) in order.iter().enumerate() {
+                for &sooner in &order[..place] {
+                    let (a, b) = (datagrams[sooner], datagrams[later]);
+                    let sequences = (a.batching.sequence, b.batching.sequence);
+                    let are_tied = sequences.0 == sequences.1 || sequences.0 == 0 || sequences.1 == 0;
+                    prop_assert!(a.to != b.to || !are_tied || sooner < later);
+                }
+            }
+            for (k, gso_batch) in plan.gso_batches().iter().enumerate() {
+                for (place, &entry) in plan.members(k).iter().enumerate() {
+                    let datagram = datagrams[usize::from(entry)];
+                    let padding = plan.padding(k, place, datagram.len);
+                    prop_assert!(padding <= PAD_MAX && (padding == 0 || datagram.may_pad()));
+                    let is_last = place + 1 == gso_batch.count();
+                    let segment = gso_batch.segment.min(datagram.len + padding);
+                    prop_assert!(is_last || segment == gso_batch.segment);
+                }
+            }
+        }
+
+        /// Each datagram is in one train, all of a train fit it, and what goes to one
+        /// destination keeps its order.
+        #[test]
+        fn order_to_a_destination_is_kept(
+            datagrams in prop::collection::vec((0..12u8, 0..4usize, prop::bool::weighted(0.9)), 0..=BATCH),
+        ) {
+            let datagrams: Vec<_> = datagrams
+                .into_iter()
+                .enumerate()
+                .map(|(i, (host, len, may_join))| Segment { may_join, ..datagram(i, host, 500 * len) })
+                .collect();
+            let plan = GsoPlan::of(datagrams.iter().copied(), PAD_MAX);
+            for host in 0..12 {
+                let to = datagram(0, host, 0).to;
+                let order = plan.order.iter().filter(|&&e| datagrams[usize::from(e)].to == to);
+                let given = datagrams.iter().filter(|datagram| datagram.to == to).map(|datagram| &datagram.entry);
+                prop_assert!(order.eq(given));
+            }
+            for (k, gso_batch) in plan.gso_batches().iter().enumerate() {
+                let lens = plan.members(k).iter().map(|&e| datagrams[usize::from(e)].len);
+                let lens: Vec<_> = lens.collect();
+                prop_assert_eq!(lens.len(), gso_batch.count());
+                if let Some(segment) = gso_batch.segment() {
+                    let (last, others) = lens.split_last().unwrap();
+                    prop_assert!(others.iter().all(|&len| len == usize::from(segment)));
+                    prop_assert!((1..=usize::from(segment)).contains(last));
+                    prop_assert!(lens.iter().sum::<usize>() <= GSO_MAX);
+                }
+            }
+        }
+    }
+}

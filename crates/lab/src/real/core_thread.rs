@@ -1,0 +1,118 @@
+//! A core on a socket and a thread of its own.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tidegate_io::{Clock, Counters, Drive, Group, Handoffs, Limits, Listen, Shard, Stop, open};
+use tidegate_world::{Core, Pool, Timestamp};
+
+/// A bound socket of loopback, and the clock of whoever sits on it.
+pub(crate) struct Socket {
+    group: Group,
+    clock: Clock,
+}
+
+impl Socket {
+    /// On a free port. If `split`, INVITEs wait apart from everything else.
+    pub(crate) fn open(split: bool) -> io::Result<Self> {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let group = open(&Listen { split, ..Listen::new(any) }).map_err(io::Error::other)?;
+        Ok(Self { group, clock: Clock::start() })
+    }
+
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.group.local()
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+/// What a core did, and what that cost.
+#[derive(Clone, Debug)]
+pub struct Done<S> {
+    /// What it counted.
+    pub stats: S,
+    /// CPU time of its thread.
+    pub cpu: Duration,
+    /// From its start to its end.
+    pub wall: Duration,
+    /// Datagrams lost at its socket, or that could not be sent.
+    pub drops: u64,
+}
+
+/// A thread that drives a core. Dropped, it is asked to stop.
+pub(crate) struct CoreThread<S> {
+    local: SocketAddr,
+    stop: Stop,
+    thread: Option<JoinHandle<io::Result<Done<S>>>>,
+}
+
+impl<S: Send + 'static> CoreThread<S> {
+    /// Drives the core that `make` makes, on a thread of its own, until it is stopped. Wakes
+    /// are coalesced for up to `coalesce`.
+    pub(crate) fn start<C: Core>(
+        name: &str,
+        socket: Socket,
+        coalesce: Duration,
+        make: impl FnOnce(Pool) -> C + Send + 'static,
+        stats: impl FnOnce(C) -> S + Send + 'static,
+    ) -> io::Result<Self> {
+        let local = socket.local();
+        let stop = Stop::new();
+        let asked = stop.clone();
+        let run = move || {
+            let began = socket.clock.now();
+            let counters = Arc::new(Counters::default());
+            // What is made for a thread is made on it.
+            let pool = Pool::new();
+            let mut drive = Drive::new(Shard {
+                clock: socket.clock,
+                limits: Limits { drain: Duration::ZERO, coalesce, gso: false, ..Limits::default() },
+                listeners: vec![socket.group.listener(0)],
+                handoffs: Handoffs::alone()?,
+                counters: Arc::clone(&counters),
+                stop: asked,
+                pool: pool.clone(),
+            })?;
+            let mut core = make(pool);
+            drive.run(&mut core)?;
+            let cpu = clock_gettime(ClockId::ThreadCPUTime);
+            Ok(Done {
+                stats: stats(core),
+                // The clock counts from zero: neither field is negative.
+                cpu: Duration::new(cpu.tv_sec as u64, cpu.tv_nsec as u32),
+                wall: socket.clock.now().since(began),
+                drops: counters.overflow.get() + counters.send_dropped(),
+            })
+        };
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        Ok(Self { local, stop, thread: Some(thread) })
+    }
+
+    /// Where it is.
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Ends it at once.
+    ///
+    /// # Errors
+    /// Those of its socket.
+    pub(crate) fn finish(mut self) -> io::Result<Done<S>> {
+        self.stop.request();
+        let thread = self.thread.take().expect("it is taken only here");
+        thread.join().map_err(|_| io::Error::other("a node panicked"))?
+    }
+}
+
+impl<S> Drop for CoreThread<S> {
+    fn drop(&mut self) {
+        self.stop.request();
+    }
+}

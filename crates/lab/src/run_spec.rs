@@ -1,0 +1,395 @@
+//! A point: one variant under one set of conditions, run once. What a scenario asks for is a
+//! list of points.
+
+use std::fmt;
+use std::hash::Hasher;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use siphasher::sip128::{Hasher128, SipHasher13};
+use tidegate_agent::Process;
+use tidegate_server::config::{Emulate, emulate_toml, overload_toml};
+use tidegate_world::{Seed, Work};
+
+use crate::balancing::Balancing;
+use crate::cost::Capacity;
+use crate::network::Fault;
+use crate::scenario::{Axis, Conditions, Scenario, Variant};
+use crate::topology::Node;
+use crate::world_kind::Kind;
+
+/// Changed when results of older versions do not compare any more.
+const FORMAT: u32 = 2;
+
+/// Moments at which a run is looked at, at the most.
+const SAMPLES_MAX: u32 = 10_000;
+
+/// One variant under one set of conditions, run once.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunSpec {
+    /// Where it is run.
+    pub world: Kind,
+    /// How overload is met.
+    pub variant: Variant,
+    /// What holds during the run.
+    pub conditions: Conditions,
+    /// What was swept to come here.
+    pub swept: Vec<(Axis, f64)>,
+    /// Time before measuring, under the same load.
+    pub warm_up: Duration,
+    /// Time of which all calls are measured.
+    pub measured: Duration,
+    /// How often servers and callers are to be looked at, if it is said.
+    pub sample_asked: Option<Duration>,
+    /// Which of the runs that differ in their seed only, from 0.
+    pub repetition: u32,
+    /// Seed of the run. Variants are run under the same ones, so that they are offered the
+    /// same calls.
+    pub seed: u64,
+}
+
+/// Every point of `scenario` in `world`. Repetitions come last, so that whoever stops half way has some
+/// of everything.
+pub fn runs(scenario: &Scenario, world: Kind) -> Vec<RunSpec> {
+    let schedule = scenario.schedule;
+    let mut runs = Vec::new();
+    for repetition in 0..schedule.repetitions {
+        for variant in &scenario.variants {
+            for swept in combinations(&scenario.sweep) {
+                let mut conditions = scenario.conditions.clone();
+                for &(axis, value) in &swept {
+                    axis.set(&mut conditions, value);
+                }
+                runs.push(RunSpec {
+                    world,
+                    variant: variant.clone(),
+                    conditions,
+                    swept,
+                    warm_up: schedule.warm_up,
+                    measured: schedule.measured,
+                    sample_asked: schedule.sample,
+                    repetition,
+                    seed: schedule.seed.wrapping_add(u64::from(repetition)),
+                });
+            }
+        }
+    }
+    runs
+}
+
+/// Every so many-th of a list of points, for several processes that share them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shard {
+    number: usize,
+    of: usize,
+}
+
+impl Shard {
+    /// Those of `runs` that are its own.
+    pub fn of(self, runs: Vec<RunSpec>) -> Vec<RunSpec> {
+        runs.into_iter().skip(self.number - 1).step_by(self.of).collect()
+    }
+}
+
+/// `K/N`, K from 1 to N.
+impl FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once('/').and_then(|(number, of)| {
+            Some(Self { number: number.parse().ok()?, of: of.parse().ok()? })
+        });
+        let possible = |shard: &Self| (1..=shard.of).contains(&shard.number);
+        numbers.filter(possible).ok_or_else(|| "K/N is wanted, K from 1 to N".to_owned())
+    }
+}
+
+/// Every combination of values, the last axis varying fastest.
+fn combinations(sweep: &[(Axis, Vec<f64>)]) -> Vec<Vec<(Axis, f64)>> {
+    let mut all = vec![Vec::new()];
+    for (axis, values) in sweep {
+        let longer = |begun: &Vec<(Axis, f64)>| -> Vec<Vec<(Axis, f64)>> {
+            let with = |value: &f64| begun.iter().copied().chain([(*axis, *value)]).collect();
+            values.iter().map(with).collect()
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all
+}
+
+impl RunSpec {
+    /// Calls/s that are its capacity.
+    pub fn capacity_cps(&self) -> f64 {
+        Capacity::under(&self.conditions).cps
+    }
+
+    /// Calls offered a second, where the profile is 1.
+    pub fn rate_cps(&self) -> f64 {
+        self.conditions.load * self.capacity_cps()
+    }
+
+    /// The most goodput there can be at `load`, as a part of the capacity.
+    pub fn bound(&self, load: f64) -> f64 {
+        let capacity = Capacity::under(&self.conditions);
+        capacity.bound(&self.conditions.emulate, self.variant.overload.disposal, load)
+    }
+
+    /// What tells it from other runs of its variant, for people: `load 2, run 1`.
+    pub fn place(&self) -> String {
+        let swept = self.swept.iter().map(|(axis, value)| format!("{} {value}, ", axis.title()));
+        format!("{}run {}", swept.collect::<String>(), self.repetition + 1)
+    }
+
+    /// Everything that its outcome may depend on. `program` names the code that runs.
+    pub fn inputs(&self, program: &str) -> Value {
+        let Conditions {
+            load,
+            arrivals,
+            profile,
+            hold_s,
+            hold,
+            patience_s,
+            deadline_ms,
+            goodput,
+            retransmissions,
+            open_max,
+            open_limit,
+            failover,
+            t1_ms,
+            answerers,
+            trying,
+            queue_max,
+            emulate,
+            topology,
+            farm,
+            links,
+            faults,
+        } = &self.conditions;
+        json!({
+            "format": FORMAT,
+            "program": program,
+            "world": self.world,
+            "overload": overload_toml(&self.variant.overload),
+            "pool": self.variant.pool.as_ref().map(Balancing::inputs),
+            "emulate": emulate_toml(emulate),
+            "workload": {
+                "load": load,
+                "arrivals": arrivals.to_string(),
+                "trace": trace(arrivals),
+                "profile": profile.to_string(),
+                "hold_s": hold_s,
+                "hold": hold,
+                "patience_s": patience_s,
+                "deadline_ms": deadline_ms,
+                "goodput": goodput,
+                "retransmissions": retransmissions,
+                "open_max": open_max,
+                "open_limit": open_limit,
+                "failover": failover,
+                "t1_ms": t1_ms,
+                "answerers": answerers,
+                "trying": trying,
+            },
+            "server": { "queue_max": queue_max },
+            "farm": farm,
+            "nodes": topology.nodes().iter().map(node).collect::<Value>(),
+            "links": **links,
+            "faults": **faults,
+            "warm_up_s": self.warm_up.as_secs_f64(),
+            "measured_s": self.measured.as_secs_f64(),
+            "sample_s": self.sample().as_secs_f64(),
+            "seed": self.seed,
+        })
+    }
+
+    /// A name made of its inputs: 32 hexadecimal digits.
+    pub fn id(&self, program: &str) -> String {
+        fingerprint(self.inputs(program).to_string().as_bytes())
+    }
+
+    /// What goes wrong: what the scenario names, and the pauses of a farm.
+    pub fn faults(&self) -> Vec<Fault> {
+        let mut faults = self.conditions.faults.to_vec();
+        if let Some(farm) = &self.conditions.farm {
+            faults.extend(farm.pauses(Seed(self.seed), self.warm_up + self.measured));
+        }
+        faults
+    }
+
+    /// How often servers and callers are looked at.
+    pub fn sample(&self) -> Duration {
+        let asked = self.sample_asked.unwrap_or(match self.world {
+            Kind::Sim => Duration::from_millis(100),
+            Kind::Real => Duration::from_millis(250),
+        });
+        asked.max((self.warm_up + self.measured) / SAMPLES_MAX)
+    }
+
+    /// The configuration of the server at `place` of the topology, which listens at `listen` and
+    /// sends to `targets`.
+    pub fn configuration(
+        &self,
+        place: usize,
+        state_dir: Option<&Path>,
+        listen: SocketAddr,
+        targets: &[impl fmt::Display],
+    ) -> String {
+        let Conditions { queue_max, topology, emulate, .. } = &self.conditions;
+        let node = &topology.nodes()[place];
+        let (overload, emulate) = match node.under_test {
+            true => (&self.variant.overload, Some(emulate)),
+            false => (&node.overload, node.emulate.as_ref()),
+        };
+        let emulate = emulate.map(|costs| at_speed(costs, node.speed));
+        let pool = node.balancing.as_ref().or(self.variant.pool.as_ref());
+        let pool = pool.filter(|_| topology.balances(place)).cloned().unwrap_or_default();
+        // TOML escapes what Rust does, in the same way.
+        let state_dir = state_dir.map_or_else(String::new, |folder| {
+            format!("state_dir = {:?}\n", folder.display().to_string())
+        });
+        let targets = targets.iter().enumerate().map(|(place, target)| {
+            let limits = pool.backend_toml(place);
+            format!("[[pool.backend]]\nuri = \"sip:{target}\"\n{limits}")
+        });
+        format!(
+            "[server]\n{state_dir}queue_max = {queue_max}\ndrain_seconds = 0\n\n\
+             [admin]\naddress = \"127.0.0.1:0\"\n\n\
+             [[listen]]\ntransport = \"udp\"\naddress = \"{listen}\"\n\n\
+             [[pool]]\nname = \"app\"\nmode = \"{}\"\n{}{}\n{}\n{}",
+            node.mode.name(),
+            pool.pool_toml(),
+            targets.collect::<String>(),
+            overload_toml(overload),
+            emulate.map_or_else(String::new, |costs| emulate_toml(&costs)),
+        )
+    }
+}
+
+/// What is different from other servers.
+fn node(node: &Node) -> Value {
+    let Node { name, to, share, mode, under_test, overload, emulate, balancing, speed } = node;
+    json!({
+        "name": name,
+        "to": to,
+        "share": share,
+        "mode": mode.name(),
+        "under_test": under_test,
+        "overload": (!under_test).then(|| overload_toml(overload)),
+        "emulate": emulate.as_ref().filter(|_| !under_test).map(emulate_toml),
+        "pool": balancing.as_ref().map(Balancing::inputs),
+        "speed": speed,
+    })
+}
+
+/// What these costs are at this speed.
+fn at_speed(costs: &Emulate, speed: f64) -> Emulate {
+    let each = |costs: [Duration; Work::CLASSES_MAX]| costs.map(|cost| cost.div_f64(speed));
+    Emulate {
+        receive: costs.receive.div_f64(speed),
+        offer: each(costs.offer),
+        serve: each(costs.serve),
+        serve_stateless: costs.serve_stateless.map(each),
+        refuse: each(costs.refuse),
+        socket_max: costs.socket_max,
+    }
+}
+
+/// A name of the trace, if it is one.
+fn trace(arrivals: &Process) -> Option<String> {
+    let Process::Trace(trace) = arrivals else { return None };
+    let bytes: Vec<u8> =
+        trace.moments().iter().flat_map(|moment| moment.as_nanos().to_le_bytes()).collect();
+    Some(fingerprint(&bytes))
+}
+
+/// A name made of `bytes`: 32 hexadecimal digits.
+pub fn fingerprint(bytes: &[u8]) -> String {
+    let mut hasher = SipHasher13::new();
+    hasher.write(bytes);
+    format!("{:032x}", hasher.finish128().as_u128())
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_server::config::Config;
+
+    use super::*;
+
+    const SCENARIO: &str = "title = \"t\"\n[emulate]\nserve_us = 1000\n\
+        [sweep]\nload = [1, 2]\nqueue_max = [300, 400]\n\
+        [[variant]]\noverload = { law = \"none\" }\n\
+        [[variant]]\noverload = { law = \"pi\" }\n\
+        [schedule]\nseed = 7\nrepetitions = 3\n";
+
+    fn all() -> Vec<RunSpec> {
+        runs(&Scenario::parse(Path::new("s.toml"), SCENARIO.as_bytes()).unwrap(), Kind::Sim)
+    }
+
+    #[test]
+    fn every_variant_meets_every_combination_as_often_as_asked() {
+        let runs = all();
+        assert_eq!(runs.len(), 3 * 2 * 4);
+        let first: Vec<_> =
+            runs[..4].iter().map(|p| (p.conditions.load, p.conditions.queue_max, p.seed)).collect();
+        assert_eq!(first, [(1.0, 300, 7), (2.0, 300, 7), (1.0, 400, 7), (2.0, 400, 7)]);
+        assert_eq!((runs[23].repetition, runs[23].seed), (2, 9));
+        assert_eq!(runs[23].place(), "queue 400, load 2, run 3");
+        // Six messages of 1 ms.
+        assert!((runs[1].rate_cps() - 2.0 / 0.006).abs() < 1e-9);
+    }
+
+    #[test]
+    fn shards_share_all_points_and_none_twice() {
+        let shards = ["1/3", "2/3", "3/3"].map(|text| text.parse::<Shard>().unwrap());
+        let mut shared: Vec<String> =
+            shards.iter().flat_map(|shard| shard.of(all())).map(|run| run.id("p")).collect();
+        let mut expected: Vec<String> = all().iter().map(|run| run.id("p")).collect();
+        shared.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(shared, expected);
+        for wrong in ["", "1", "0/3", "4/3", "1/0", "a/b"] {
+            assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_two_points_have_one_name() {
+        let mut names: Vec<String> = all().iter().map(|run| run.id("p")).collect();
+        names.push(all()[0].id("another program"));
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), 25);
+        assert!(names.iter().all(|name| name.len() == 32));
+    }
+
+    #[test]
+    fn what_a_variant_is_called_does_not_change_what_it_is() {
+        let mut run = all().remove(0);
+        let before = run.id("p");
+        run.variant.label = "another".to_owned();
+        assert_eq!(run.id("p"), before);
+    }
+
+    #[test]
+    fn its_configuration_is_right() {
+        for run in all() {
+            let backends =
+                ["127.0.0.1:5070", "127.0.0.1:5071"].map(|at| at.parse::<SocketAddr>().unwrap());
+            let text = run.configuration(
+                0,
+                Some(Path::new("/tmp/a \"b\"")),
+                "127.0.0.1:5060".parse().unwrap(),
+                &backends,
+            );
+            let config = Config::parse(Path::new("c"), text.as_bytes());
+            let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
+            assert_eq!(config.overload, run.variant.overload);
+            assert_eq!(config.server.queue_max, run.conditions.queue_max as usize);
+            assert_eq!(config.pool[0].backends.len(), 2);
+            assert_eq!(config.server.state_dir.as_deref(), Some(Path::new("/tmp/a \"b\"")));
+        }
+    }
+}

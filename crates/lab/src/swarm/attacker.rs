@@ -1,0 +1,303 @@
+//! Hostile strangers: senders that want something other than calls.
+//!
+//! A stranger makes one [`Attack`], at a fixed rate and for a bounded number of packets. It sends
+//! from an address of its own, or forges that of a crowd or of nobody. It is blind, or it sees a
+//! share of the packets of others as an on-path observer does ([`Wiretap`]). Whatever it chooses,
+//! it draws from a stream of its own.
+
+mod forgery;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tidegate_sim::{NodeId, Tap};
+use tidegate_world::{
+    Core, Failure, Flow, Pool, Purpose, Received, Seed, Stream, Timestamp, Transmit,
+};
+
+use forgery::{Request, Text};
+
+/// Calls that one Call-ID stands for, with [`Attack::Tags`] and [`Attack::Copies`].
+const PER_CALL: u32 = 40;
+
+/// Bytes of the body of [`Attack::Hoard`]'s requests at the most.
+pub(super) const BODY_MAX: usize = 60_000;
+
+/// Packets of others that an observer chooses from.
+const SEEN_MAX: usize = 64;
+
+/// Responses of one burst that a stranger reacts to at the most.
+const REACTIONS_MAX: usize = 64;
+
+/// A hostile stranger.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attacker {
+    /// The proxy of the outer layer that it sends to.
+    pub to: usize,
+    /// Its attack.
+    pub attack: Attack,
+    /// Packets a second.
+    pub rate_pps: f64,
+    /// Packets.
+    pub count: u32,
+    /// Start, in milliseconds.
+    pub begins_ms: u64,
+    /// Share of the recent packets of others that it can read, 0..1.
+    #[serde(default)]
+    pub sees: f64,
+    /// The source address of what it sends.
+    #[serde(default)]
+    pub source: Source,
+}
+
+/// The source address of a stranger's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Its own: it gets the responses.
+    #[default]
+    Own,
+    /// A forged one, where nobody is: another one for each packet.
+    Nobody,
+    /// That of a crowd.
+    Crowd(usize),
+}
+
+/// The attack of a stranger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Attack {
+    /// INVITEs with an invented To-tag and the Call-ID of a call that was admitted.
+    Tags,
+    /// INVITEs with the Call-ID and CSeq of a call that was admitted: with another From-tag, some
+    /// without magic cookie.
+    Copies,
+    /// Calls that are answered, and BYEs for them with a wrong To-tag.
+    Byes,
+    /// BYEs and CANCELs for the calls of others.
+    Hangups,
+    /// Responses to the requests of others.
+    Responses,
+    /// INVITEs to a number that answers 503 with a Retry-After of an hour.
+    Closed,
+    /// INVITEs to a number that never answers.
+    Void,
+    /// INVITEs with a Via below their own that breaks the grammar; no back end answers them.
+    Vias,
+    /// ICMP port unreachable in the name of back ends.
+    Icmp,
+    /// INVITEs to the number that everybody calls.
+    Flood,
+    /// BYEs, ACKs, INFOs and responses that belong to nothing.
+    Noise,
+    /// Large INVITEs to a number that rings for ever.
+    Hoard,
+}
+
+impl Attack {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Tags,
+        Self::Copies,
+        Self::Byes,
+        Self::Hangups,
+        Self::Responses,
+        Self::Closed,
+        Self::Void,
+        Self::Vias,
+        Self::Icmp,
+        Self::Flood,
+        Self::Noise,
+        Self::Hoard,
+    ];
+}
+
+impl Attacker {
+    /// Returns when it sends its packet numbered `n` from 0.
+    pub(super) fn due(&self, n: u32) -> Timestamp {
+        let after = Duration::from_secs_f64(f64::from(n) / self.rate_pps);
+        Timestamp::ZERO + Duration::from_millis(self.begins_ms) + after
+    }
+
+    /// Returns whether it sends in a bounded way: a day is the longest time.
+    pub(super) fn is_possible(&self) -> bool {
+        (0.01..=1e6).contains(&self.rate_pps)
+            && (0.0..=1.0).contains(&self.sees)
+            && self.begins_ms <= 86_400_000
+            && f64::from(self.count) / self.rate_pps <= 86_400.0
+    }
+}
+
+/// The recent packets of a network, for those who listen to it.
+#[derive(Clone, Debug)]
+pub(super) struct Wiretap {
+    seen: Rc<RefCell<VecDeque<Box<[u8]>>>>,
+    /// Bound of the nodes whose packets are kept.
+    below: usize,
+    listens: bool,
+}
+
+impl Wiretap {
+    /// Keeps the packets of the first `below` nodes, if anybody `listens`.
+    pub(super) fn new(below: usize, listens: bool) -> Self {
+        Self { seen: Rc::default(), below, listens }
+    }
+
+    fn choose(&self, stream: &mut Stream) -> Option<String> {
+        let seen = self.seen.borrow();
+        let chosen = seen.get(stream.below(seen.len() as u64) as usize)?;
+        String::from_utf8(chosen.to_vec()).ok()
+    }
+}
+
+impl Tap for Wiretap {
+    fn sent(&mut self, _: Timestamp, from: NodeId, _: Flow, bytes: &[u8]) {
+        if !self.listens || from.index() >= self.below {
+            return;
+        }
+        let mut seen = self.seen.borrow_mut();
+        if seen.len() == SEEN_MAX {
+            seen.pop_front();
+        }
+        seen.push_back(bytes.into());
+    }
+}
+
+/// A stranger as a core.
+pub(super) struct Hostile {
+    stranger: Attacker,
+    local: SocketAddr,
+    target: SocketAddr,
+    /// The address of the crowd whose source it forges.
+    innocent: Option<SocketAddr>,
+    wiretap: Wiretap,
+    stream: Stream,
+    sent: u32,
+    pool: Pool,
+    out: VecDeque<Transmit>,
+}
+
+impl Hostile {
+    /// The stranger with the number `element`, at the address `local`, that sends to `target`.
+    pub(super) fn new(
+        stranger: Attacker,
+        [local, target]: [SocketAddr; 2],
+        innocent: Option<SocketAddr>,
+        wiretap: Wiretap,
+        (seed, element): (Seed, u32),
+    ) -> Self {
+        let stream = seed.stream(Purpose::Strangers, element);
+        let (pool, out) = (Pool::new(), VecDeque::new());
+        Self { stranger, local, target, innocent, wiretap, stream, sent: 0, pool, out }
+    }
+
+    /// The next packet, with its source.
+    fn forge(&mut self) -> Option<(SocketAddr, Text)> {
+        let source = self.source();
+        let seen = (self.stream.unit() < self.stranger.sees)
+            .then(|| self.wiretap.choose(&mut self.stream))
+            .flatten();
+        let (n, target) = (self.sent, self.target);
+        let nonce = self.stream.next_u64();
+        // Several requests have one Call-ID, the first of which is an ordinary one.
+        let of_call = n % PER_CALL;
+        let known = format!("call-{}@{}", n / PER_CALL, self.local);
+        let new = Request::new("INVITE", "service", source, nonce);
+        let text = match self.stranger.attack {
+            Attack::Icmp => return None,
+            Attack::Flood | Attack::Byes => new.text(),
+            Attack::Closed => Request { number: "closed", ..new }.text(),
+            Attack::Void => Request { number: "void", ..new }.text(),
+            Attack::Hoard => {
+                let body = self.stream.below(BODY_MAX as u64) as usize;
+                Request { number: "endless", body, ..new }.text()
+            }
+            Attack::Vias => {
+                let lower = forgery::BROKEN_VIAS[(nonce % 3) as usize];
+                Request { lower, ..new }.text()
+            }
+            Attack::Tags if of_call == 0 => Request { call: known, ..new }.text(),
+            Attack::Tags => {
+                let call = match seen.as_deref().and_then(forgery::call_id) {
+                    Some(call) => call.to_owned(),
+                    None => known,
+                };
+                let to_tag = Some(format!("{nonce:x}"));
+                Request { call, to_tag, cseq: 1 + of_call, ..new }.text()
+            }
+            Attack::Copies if of_call == 0 => Request { call: known, ..new }.text(),
+            Attack::Copies => {
+                let cookie = if nonce.is_multiple_of(2) { "" } else { new.cookie };
+                Request { call: known, cookie, ..new }.text()
+            }
+            Attack::Hangups => forgery::hang_up(seen.as_deref(), source, nonce),
+            Attack::Responses => forgery::response(seen.as_deref(), target, nonce),
+            Attack::Noise => forgery::noise(source, target, nonce),
+        };
+        Some((source, text))
+    }
+
+    fn source(&mut self) -> SocketAddr {
+        match self.stranger.source {
+            Source::Own => self.local,
+            Source::Crowd(_) => self.innocent.unwrap_or(self.local),
+            Source::Nobody => {
+                let [_, a, b, c] = (self.stream.next_u64() as u32).to_be_bytes();
+                SocketAddr::from((Ipv4Addr::new(10, a | 128, b, c), 5060))
+            }
+        }
+    }
+
+    fn send(&mut self, source: SocketAddr, text: &[u8]) {
+        let flow = Flow::udp(source, self.target);
+        self.out.push_back(Transmit::new(flow, self.pool.copy(text)));
+    }
+}
+
+impl Core for Hostile {
+    /// With [`Attack::Byes`] it acknowledges what is answered, and ends another dialog. Otherwise
+    /// it acknowledges nothing, as whoever forges its source cannot.
+    fn offer(&mut self, _: Timestamp, received: Received) {
+        let acts = self.stranger.attack == Attack::Byes && self.out.len() < REACTIONS_MAX;
+        let Some(text) = std::str::from_utf8(&received.bytes).ok().filter(|_| acts) else { return };
+        let nonce = self.stream.next_u64();
+        for text in forgery::bye_to_another_dialog(text, self.local, nonce) {
+            self.send(self.local, &text);
+        }
+    }
+
+    fn serve(&mut self, _: Timestamp) -> bool {
+        false
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        while self.poll_timeout().is_some_and(|due| due <= now) {
+            if let Some((source, text)) = self.forge() {
+                self.send(source, &text);
+            }
+            self.sent += 1;
+        }
+    }
+
+    fn on_failed(&mut self, _: Timestamp, _: Failure) {}
+
+    fn on_drain(&mut self, _: Timestamp) {}
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.out.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        let sends = self.stranger.attack != Attack::Icmp && self.sent < self.stranger.count;
+        sends.then(|| self.stranger.due(self.sent))
+    }
+
+    fn is_drained(&self) -> bool {
+        true
+    }
+}

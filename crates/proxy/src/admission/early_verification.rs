@@ -1,0 +1,149 @@
+//! Whether a message that claims to finish work belongs to work that was begun, and when that is
+//! looked at before its turn has come.
+//!
+//! Anybody can write a BYE, an ACK, a CANCEL or a response. What proves one is something that only
+//! this proxy gives out, or that only those in the call know: what is keyed in our branch, a route
+//! token, a Call-ID in the call table, a branch in the transaction table. Service finds that out
+//! anyway, so that it costs nothing more while all is well. But what is not proven must not keep
+//! waiting what is: once there is much of it, each message is verified as it arrives, and what does
+//! not pass waits behind everything else.
+
+use std::time::Duration;
+
+use tidegate_world::{Load, Timestamp};
+
+/// So many messages that nothing proves, in a second, are much.
+const MUCH: u32 = 64;
+
+/// So is what takes so long to serve: a hundredth of the processor.
+const LONG: Duration = Duration::from_millis(10);
+
+/// Time for which messages are verified on arrival after a flood.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Decides when messages are verified as they arrive.
+#[derive(Debug, Default)]
+pub(crate) struct EarlyVerification {
+    since: Timestamp,
+    strays: u32,
+    spent: Duration,
+    until: Timestamp,
+}
+
+impl EarlyVerification {
+    /// A message was found that nothing proves.
+    pub(crate) fn on_stray(&mut self, now: Timestamp) {
+        self.count(now, 1, Duration::ZERO);
+    }
+
+    /// It has taken so long to serve such a message.
+    pub(crate) fn on_served(&mut self, now: Timestamp, cost: Duration) {
+        self.count(now, 0, cost);
+    }
+
+    fn count(&mut self, now: Timestamp, strays: u32, cost: Duration) {
+        if now.since(self.since) >= PERIOD {
+            (self.since, self.strays, self.spent) = (now, 0, Duration::ZERO);
+        }
+        self.strays = self.strays.saturating_add(strays);
+        self.spent += cost;
+        if self.strays >= MUCH || self.spent >= LONG {
+            self.until = now + PERIOD;
+        }
+    }
+
+    /// Returns whether messages are verified as they arrive, where `waiting` others wait in their
+    /// lane.
+    #[inline]
+    pub(crate) fn is_on(&self, now: Timestamp, waiting: usize) -> bool {
+        waiting >= MUCH as usize || now < self.until
+    }
+}
+
+/// The time that was spent on messages that nothing proves.
+///
+/// They are served when nothing else waits, so to all others that time is idle: a law that took it
+/// for load would have callers pay for what strangers send.
+#[derive(Debug, Default)]
+pub(crate) struct Spare {
+    spent: Duration,
+    /// Of one message, as those took lately whose end was seen.
+    each: Option<Duration>,
+}
+
+impl Spare {
+    /// A message was served, which took so long, if that is known. Returns what it is taken to have
+    /// taken.
+    pub(crate) fn add(&mut self, cost: Option<Duration>) -> Duration {
+        if let Some(cost) = cost {
+            self.each = Some(self.each.map_or(cost, |each| (each * 7 + cost) / 8));
+        }
+        let cost = cost.or(self.each).unwrap_or_default();
+        self.spent += cost;
+        cost
+    }
+
+    /// The load without it.
+    pub(crate) fn deduct(&self, load: &Load) -> Load {
+        let less = |time: Duration| time.saturating_sub(self.spent);
+        Load { busy: less(load.busy), cpu: less(load.cpu), ..*load }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_ms(ms: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_few_strays_change_nothing_and_many_have_all_verified_until_they_cease() {
+        let mut early_verification = EarlyVerification::default();
+        for i in 0..10 * u64::from(MUCH) {
+            // 60 a second.
+            early_verification.on_stray(at_ms(10_000 + i * 1_000 / 60));
+        }
+        assert!(
+            !early_verification.is_on(at_ms(20_700), 0)
+                && early_verification.is_on(at_ms(20_700), 64)
+        );
+        for i in 0..u64::from(MUCH) {
+            assert!(!early_verification.is_on(at_ms(30_000 + i), 63));
+            early_verification.on_stray(at_ms(30_000 + i));
+        }
+        assert!(
+            early_verification.is_on(at_ms(30_064), 0)
+                && early_verification.is_on(at_ms(31_062), 0)
+        );
+        assert!(!early_verification.is_on(at_ms(31_063), 0));
+    }
+
+    #[test]
+    fn a_few_that_take_long_are_much_too() {
+        let mut early_verification = EarlyVerification::default();
+        for i in 0..4 {
+            assert!(!early_verification.is_on(at_ms(10_000 + i), 0));
+            early_verification.on_served(at_ms(10_000 + i), Duration::from_micros(2_500));
+        }
+        assert!(
+            early_verification.is_on(at_ms(10_004), 0)
+                && !early_verification.is_on(at_ms(11_004), 0)
+        );
+    }
+
+    #[test]
+    fn what_is_spent_on_strays_is_no_load() {
+        let mut spare = Spare::default();
+        assert_eq!(spare.add(None), Duration::ZERO, "nothing was measured yet");
+        // The last has not been seen to end, and is taken to be as the others.
+        for cost in [Some(Duration::from_millis(10)), Some(Duration::from_millis(10)), None] {
+            assert_eq!(spare.add(cost), Duration::from_millis(10));
+        }
+        let [busy, cpu] = [100, 20].map(Duration::from_millis);
+        let left = spare.deduct(&Load { busy, cpu, filtered: 7, ..Load::default() });
+        assert_eq!((left.busy, left.cpu), (Duration::from_millis(70), Duration::ZERO));
+        assert_eq!(left.filtered, 7);
+    }
+}

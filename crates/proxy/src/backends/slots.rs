@@ -1,0 +1,214 @@
+//! Seats: the places of pools and back ends, by which calls and transactions know them.
+//!
+//! Who stays keeps its seat. The seat of one that is configured no more is kept as long
+//! as anything refers to it, and given to another then. It gets no new calls, because its
+//! [`AdminState`](tidegate_balance::AdminState) is `Removed`.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+use tidegate_balance::{Backend, EndpointAddress, Pool};
+
+use crate::settings::{Choice, PoolSettings};
+
+/// Stands for the pool as a whole.
+pub(crate) const ANY: u16 = u16::MAX;
+
+/// Pools, and back ends of a pool, at the most, with those whose seats are still taken.
+const SLOTS_MAX: usize = ANY as usize;
+
+/// Returns whether there are seats for all, even if nobody of before leaves one.
+pub(crate) fn have_slots(old: &[PoolSettings], new: &[PoolSettings]) -> bool {
+    let named = places_by(old.iter().map(|settings| settings.pool.name()));
+    let slots = |settings: &PoolSettings| settings.pool.backends().len();
+    let before =
+        |settings: &PoolSettings| named.get(settings.pool.name()).map_or(0, |&at| slots(&old[at]));
+    old.len() + new.len() <= SLOTS_MAX
+        && new.iter().all(|pool| before(pool) + slots(pool) <= SLOTS_MAX)
+}
+
+/// Pools in their seats.
+pub(crate) struct SlottedPools {
+    pub(crate) pools: Vec<PoolSettings>,
+    /// Where each of the new ones is.
+    pub(crate) places: Vec<u16>,
+}
+
+/// Seats the new pools among the old ones.
+pub(crate) fn assign_pool_slots(
+    old: Vec<PoolSettings>,
+    new: Vec<PoolSettings>,
+    is_held: impl Fn((u16, u16)) -> bool,
+) -> SlottedPools {
+    let mut places: Vec<Option<usize>> = {
+        let named = places_by(old.iter().map(|settings| settings.pool.name()));
+        new.iter().map(|settings| named.get(settings.pool.name()).copied()).collect()
+    };
+    let taken: HashSet<_> = places.iter().flatten().copied().collect();
+    let is_free = |&place: &usize| !taken.contains(&place) && !is_held((place as u16, ANY));
+    let mut free = (0..old.len()).filter(is_free).chain(old.len()..);
+    for place in &mut places {
+        if place.is_none() {
+            *place = free.next();
+        }
+    }
+    let places: Vec<usize> = places.into_iter().flatten().collect();
+    // The domains of a pool that goes are asked for no more.
+    let mut pools: Vec<_> = old
+        .into_iter()
+        .map(|old| Some(PoolSettings { pool: old.pool.with_services(Arc::default()), ..old }))
+        .collect();
+    let length = places.iter().map(|place| place + 1).max().unwrap_or_default();
+    pools.resize_with(pools.len().max(length), || None);
+    for (settings, &place) in new.into_iter().zip(&places) {
+        let before = pools[place].take().filter(|old| old.pool.name() == settings.pool.name());
+        let backends = before.iter().flat_map(|old| old.pool.backends());
+        let backends: Vec<_> = backends.cloned().collect();
+        let is_held = |backend: usize| is_held((place as u16, backend as u16));
+        let backup = settings.backup.map(|pool| places[usize::from(pool)] as u16);
+        pools[place] =
+            Some(PoolSettings { backup, ..assign_backend_slots(&backends, settings, is_held) });
+    }
+    // Every place up to the last has one: those that went, and those that came.
+    let pools = pools.into_iter().flatten().collect();
+    SlottedPools { pools, places: places.into_iter().map(|place| place as u16).collect() }
+}
+
+fn assign_backend_slots(
+    old: &[Arc<Backend>],
+    settings: PoolSettings,
+    is_held: impl Fn(usize) -> bool,
+) -> PoolSettings {
+    let new = settings.pool.backends();
+    let named = places_by(new.iter().map(|backend| identity(backend)));
+    let mut slots: Vec<Option<usize>> =
+        old.iter().map(|backend| named.get(&identity(backend)).copied()).collect();
+    let stays: HashSet<_> = slots.iter().flatten().copied().collect();
+    let mut newcomers = (0..new.len()).filter(|i| !stays.contains(i));
+    for (i, slot) in slots.iter_mut().enumerate() {
+        if slot.is_none() && !is_held(i) {
+            *slot = newcomers.next();
+        }
+    }
+    slots.extend(newcomers.map(Some));
+    while slots.last().is_some_and(|last| last.is_none() && !is_held(slots.len() - 1)) {
+        slots.pop();
+    }
+    let backends: Vec<_> = (slots.iter().enumerate())
+        .map(|(i, slot)| Arc::clone(slot.map_or_else(|| &old[i], |new_place| &new[new_place])))
+        .collect();
+    let choice = match settings.choice {
+        Choice::All(qs) => {
+            Choice::All(slots.iter().map(|slot| slot.map_or(0, |i| qs[i])).collect())
+        }
+        one => one,
+    };
+    let mut networks = settings.sources;
+    networks.resize_with(new.len(), Vec::new);
+    let sources = slots.iter().map(|slot| slot.map_or_else(Vec::new, |i| networks[i].clone()));
+    let sources = sources.collect();
+    let services = Arc::clone(settings.pool.services());
+    let pool = Pool::of(settings.pool.name(), backends).with_services(services);
+    PoolSettings { pool, choice, sources, ..settings }
+}
+
+/// Returns the place of each of these; of equal ones, that of the first.
+fn places_by<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> HashMap<K, usize> {
+    let mut places = HashMap::with_capacity(keys.size_hint().0);
+    for (place, key) in keys.enumerate() {
+        places.entry(key).or_insert(place);
+    }
+    places
+}
+
+/// Returns what a back end of a pool is known by: another name or another site makes it another.
+fn identity(backend: &Backend) -> (&str, EndpointAddress) {
+    (backend.name(), backend.endpoint().endpoint_address())
+}
+
+#[cfg(test)]
+mod tests {
+    use ipnet::IpNet;
+    use tidegate_balance::Policy;
+
+    use super::*;
+
+    fn pool(name: &str, backends: &[&str]) -> PoolSettings {
+        let port = |name: &str| u16::from(name.as_bytes()[0]);
+        let address = |name| ([127, 0, 0, 1], port(name)).into();
+        let backends: Vec<_> = backends.iter().map(|&b| (b, address(b), 1)).collect();
+        PoolSettings::new(Pool::new(name, &backends), Policy::Rr)
+    }
+
+    fn names(settings: &PoolSettings) -> Vec<&str> {
+        settings.pool.backends().iter().map(|backend| backend.name()).collect()
+    }
+
+    fn reassigned(old: &[&str], new: &[&str], held: &[usize]) -> Vec<String> {
+        let old = pool("app", old);
+        let slotted = assign_backend_slots(old.pool.backends(), pool("app", new), |slot| {
+            held.contains(&slot)
+        });
+        names(&slotted).into_iter().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn who_stays_keeps_its_seat_and_a_seat_is_given_on_when_nothing_refers_to_it() {
+        assert_eq!(reassigned(&["a", "b", "c"], &["c", "a"], &[1]), ["a", "b", "c"]);
+        assert_eq!(reassigned(&["a", "b", "c"], &["c", "a"], &[]), ["a", "b", "c"]);
+        assert_eq!(reassigned(&["a", "b", "c"], &["a"], &[]), ["a"]);
+        assert_eq!(reassigned(&["a", "b", "c"], &["a"], &[2]), ["a", "b", "c"]);
+        assert_eq!(reassigned(&["a", "b"], &["x", "b", "y"], &[]), ["x", "b", "y"]);
+        assert_eq!(reassigned(&["a", "b"], &["x", "b", "y"], &[0]), ["a", "b", "x", "y"]);
+        assert_eq!(reassigned(&[], &["x"], &[]), ["x"]);
+        // The one that was removed and the one that came back are the same to a seat.
+        assert_eq!(reassigned(&["a", "a"], &["a", "b"], &[0]), ["a", "a", "b"]);
+        assert_eq!(reassigned(&["a"], &["a", "a"], &[]), ["a", "a"]);
+    }
+
+    #[test]
+    fn there_are_so_many_seats() {
+        let full = |backends: usize| {
+            let backend = Arc::clone(&pool("app", &["a"]).pool.backends()[0]);
+            let pool = Pool::of("app", vec![backend; backends]);
+            vec![PoolSettings::new(pool, Policy::Rr)]
+        };
+        let other = || vec![pool("other", &["a"])];
+        assert!(have_slots(&full(SLOTS_MAX - 1), &full(1)));
+        assert!(!have_slots(&full(SLOTS_MAX), &full(1)) && have_slots(&full(SLOTS_MAX), &other()));
+        assert!(have_slots(&vec![other().remove(0); SLOTS_MAX - 1], &full(1)));
+        assert!(!have_slots(&vec![other().remove(0); SLOTS_MAX], &full(1)));
+    }
+
+    #[test]
+    fn a_fork_keeps_the_q_of_each_and_the_networks_it_sends_from() {
+        let old = pool("app", &["a", "b"]);
+        let choice = Choice::All(vec![300, 700]);
+        let net: IpNet = "192.0.2.0/24".parse().unwrap();
+        let new = PoolSettings { choice, sources: vec![vec![net]], ..pool("app", &["c", "b"]) };
+        let slotted = assign_backend_slots(old.pool.backends(), new, |slot| slot == 0);
+        assert_eq!(names(&slotted), ["a", "b", "c"]);
+        assert_eq!(slotted.choice, Choice::All(vec![0, 700, 300]));
+        assert_eq!(slotted.sources, [vec![], vec![], vec![net]]);
+    }
+
+    #[test]
+    fn pools_have_seats_too_and_are_referred_to_by_them() {
+        let old = || ["p", "q", "r"].map(|name| pool(name, &["a"])).to_vec();
+        let new = || {
+            let r = PoolSettings { backup: Some(1), ..pool("r", &["b", "a"]) };
+            vec![r, pool("s", &["c"]), pool("t", &["d"])]
+        };
+        let places = |held: &'static [(u16, u16)]| {
+            let SlottedPools { pools, places } =
+                assign_pool_slots(old(), new(), |slot| held.contains(&slot));
+            assert_eq!(pools[2].backup, Some(places[1]));
+            let names: Vec<_> = pools.iter().map(|p| p.pool.name().to_owned()).collect();
+            (names, places)
+        };
+        let owned = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
+        assert_eq!(places(&[]), (owned(&["s", "t", "r"]), vec![2, 0, 1]));
+        assert_eq!(places(&[(0, ANY), (0, 0)]), (owned(&["p", "s", "r", "t"]), vec![2, 1, 3]));
+    }
+}

@@ -1,0 +1,190 @@
+//! What an operator asks for of the laws, put over what holds.
+
+use std::path::Path;
+
+use tidegate_proxy::Overload;
+
+use super::json::toml_of_json;
+use super::{COMMAND, Refused};
+use crate::config::diagnostic::{Diagnostics, Report};
+use crate::config::document::Document;
+use crate::config::overload;
+use crate::config::resolved::overload_toml;
+use crate::config::section::Section;
+use crate::config::tables::{LAW, OVERLOAD, PARAMS, SHADOW};
+
+/// What shall hold where `running` does, after an operator has asked for `text`: TOML, or if it
+/// begins with a brace the same as JSON.
+///
+/// # Errors
+/// When it is wrong, or asks for what needs a restart.
+pub fn asked(text: &[u8], running: &Overload) -> Result<Overload, Refused> {
+    let path = Path::new("request");
+    let from_json = match text.trim_ascii_start().first() {
+        Some(b'{') => Some(toml_of_json(text).map_err(|what| {
+            let help = "write TOML, or a JSON object such as {\"overload\": {\"law\": \"pi\"}}";
+            Diagnostics::without_text(path, what, help.to_owned())
+        })?),
+        _ => None,
+    };
+    let document = Document::parse(path, from_json.as_deref().map_or(text, str::as_bytes))?;
+    let mut report = Report::default();
+    let root = Section::root(&COMMAND, document.table(), &mut report);
+    let read = root.read_all(&OVERLOAD, read_asked, &mut report).pop();
+    if report.is_empty() && read.is_none() {
+        let help = "write `[overload]` and `law = …` below it";
+        report.missing("nothing is asked for: there is no `[overload]`", help);
+    }
+    let (Some(Some(asked)), true) = (read, report.is_empty()) else {
+        return Err(document.refuse(report).into());
+    };
+    asked.over(running)
+}
+
+/// What was asked for, and which keys were given for it.
+struct Asked {
+    overload: Overload,
+    law: bool,
+    shadow: bool,
+    /// Keys of `[overload]` that cannot be changed.
+    others: Vec<String>,
+}
+
+fn read_asked(section: &Section<'_, '_>, report: &mut Report) -> Option<Asked> {
+    let law = section.has(&LAW);
+    let mut names = section.names();
+    if !law && names.any(|name| name == PARAMS.name) {
+        let help = "add `law = …` to `[overload]`";
+        report.error(section.span(), "parameters of no law", "it is not said of which law", help);
+        return None;
+    }
+    let tables = [LAW.name, PARAMS.name, SHADOW.name];
+    Some(Asked {
+        overload: overload::read(section, report)?,
+        law,
+        shadow: section.names().any(|name| name == SHADOW.name),
+        others: section.names().filter(|name| !tables.contains(name)).map(str::to_owned).collect(),
+    })
+}
+
+impl Asked {
+    fn over(self, running: &Overload) -> Result<Overload, Refused> {
+        let (asked, runs) = (overload_toml(&self.overload), overload_toml(running));
+        let differs = |key: &String| value_of(&asked, key) != value_of(&runs, key);
+        let restart: Vec<_> = self.others.into_iter().filter(differs).collect();
+        if !restart.is_empty() {
+            return Err(Refused::Restart(restart));
+        }
+        let mut wanted = running.clone();
+        if self.law {
+            wanted.gate.law = self.overload.gate.law;
+        }
+        if self.shadow {
+            wanted.gate.shadow = self.overload.gate.shadow;
+        }
+        Ok(wanted)
+    }
+}
+
+/// The value of a key of `[overload]`, or the content of a table in it, in what [`overload_toml`]
+/// writes.
+fn value_of<'a>(toml: &'a str, key: &str) -> Option<&'a str> {
+    let header = format!("[overload.{key}]\n");
+    if let Some((_, inner)) = toml.split_once(&header) {
+        return Some(inner.split("\n[").next().unwrap_or(inner).trim_end());
+    }
+    // The tables within come after a blank line.
+    let lines = toml.lines().skip(1).take_while(|line| !line.is_empty());
+    lines.filter_map(|line| line.split_once(" = ")).find(|(name, _)| *name == key).map(|(_, v)| v)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_control::registry::find;
+
+    use super::*;
+    use crate::config::command::{self, Command, Laws, given};
+
+    fn running() -> Overload {
+        let mut overload = Overload::default();
+        overload.gate.law = find("pi").unwrap().values(&[("c_t", 0.8)]).unwrap();
+        overload.gate.shadow = Some(find("ohta").unwrap().defaults());
+        overload
+    }
+
+    fn laws(overload: &Overload) -> Laws {
+        Laws { law: overload.gate.law, shadow: overload.gate.shadow }
+    }
+
+    fn changed(text: &str) -> Laws {
+        let wanted = asked(text.as_bytes(), &running()).unwrap_or_else(|e| panic!("{text}: {e:?}"));
+        let Overload { gate, .. } = wanted.clone();
+        let mut alike = running();
+        (alike.gate.law, alike.gate.shadow) = (gate.law, gate.shadow);
+        assert_eq!(wanted, alike, "nothing else is changed");
+        let Ok(Command::Laws(told)) = given(command::text(&wanted).as_bytes()) else { panic!() };
+        assert_eq!(*told, laws(&wanted), "the shards are told the same");
+        *told
+    }
+
+    fn wrong(text: &str) -> String {
+        match asked(text.as_bytes(), &running()) {
+            Err(Refused::Wrong(diagnostics)) => diagnostics.to_string(),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_stays_as_it_is() {
+        let before = laws(&running());
+        let ohta = |given: &[(&str, f64)]| find("ohta").unwrap().values(given).unwrap();
+        let law = changed("[overload]\nlaw = \"ohta\"\n[overload.params]\nhi_wm = 500\n");
+        assert_eq!(law, Laws { law: ohta(&[("hi_wm", 500.0)]), ..before });
+        let shadow = changed("[overload.shadow]\nlaw = \"ohta\"\nparams = { lo_wm = 1 }");
+        assert_eq!(shadow, Laws { shadow: Some(ohta(&[("lo_wm", 1.0)])), ..before });
+        assert_eq!(changed("overload.shadow.law = \"off\""), Laws { shadow: None, ..before });
+        let none = Laws { law: find("none").unwrap().defaults(), ..before };
+        assert_eq!(changed("[overload]\nlaw = \"none\""), none);
+        // Parameters that are not given have their defaults, and not what they had before.
+        assert_eq!(changed("[overload]\nlaw = \"pi\"").law, find("pi").unwrap().defaults());
+    }
+
+    #[test]
+    fn json_says_the_same() {
+        let json = r#" {"overload": {"law": "pi", "params": {"c_t": 0.75, "k_pc": 3}}}"#;
+        let toml = "[overload]\nlaw = \"pi\"\nparams = { c_t = 0.75, k_pc = 3 }";
+        assert_eq!(changed(json), changed(toml));
+        assert!(wrong("{").contains("not JSON"));
+        assert!(wrong(r#"{"overload": {"law": null}}"#).contains("`null` is no value"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_wrong_as_in_a_configuration() {
+        assert!(wrong("[overload]\nlaw = \"pie\"").contains("did you mean `\"pi\"`?"));
+        let param = wrong("[overload]\nlaw = \"pi\"\n[overload.params]\nc_t = 7\n");
+        assert!(param.contains("request:4") && param.contains("more than 1"), "{param}");
+        assert!(wrong("[overload.params]\nc_t = 0.8").contains("not said of which law"));
+        assert!(wrong("[overload.shadow]\nparams = { c_t = 1 }").contains("the shadow is off"));
+        assert!(wrong("").contains("nothing is asked for"));
+        assert!(wrong("[server]\nshards = 2").contains("unknown key `server`"));
+        assert!(wrong("[overload]\nlaws = 1").contains("did you mean `law`?"));
+        assert!(given(b"[overload]\nlaw = \"of a later version\"").is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_changed_may_be_said_as_it_is() {
+        let same = "[overload]\nlaw = \"pi\"\nthrottle = \"deterministic\"\nmemory_max = 1_048_576";
+        changed(same);
+        let other = "[overload]\nlaw = \"pi\"\nthrottle = \"random\"\nretry_after = [1, 2]\n\
+                     sticky = true";
+        match asked(other.as_bytes(), &running()) {
+            Err(Refused::Restart(keys)) => assert_eq!(keys, ["retry_after", "throttle"]),
+            other => panic!("{other:?}"),
+        }
+        changed("[overload.shadow]\nlaw = \"off\"\n[overload.sessions]\nrate_cps = 100\n");
+        match asked(b"[overload.sessions]\nrate_cps = 101", &running()) {
+            Err(Refused::Restart(keys)) => assert_eq!(keys, ["sessions"]),
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Which numbers of the shards, the sockets and the back ends operators see.
+
+mod backends;
+mod in_force;
+mod messages;
+mod names;
+mod overload;
+mod process;
+mod resolution;
+mod sockets;
+mod tiers;
+
+use std::sync::Arc;
+
+use tidegate_balance as balance;
+use tidegate_io as io;
+use tidegate_proxy as proxy;
+use tidegate_world::Counter;
+
+use crate::metrics::{Family, Metrics, Number};
+use crate::recording::Tally;
+
+pub(crate) use overload::sojourns;
+
+/// What one shard counts in.
+#[derive(Clone, Default)]
+pub struct ShardCounters {
+    /// What its sockets did.
+    pub io: Arc<io::Counters>,
+    /// What its core did.
+    pub proxy: Arc<proxy::Counters>,
+    /// Datagrams dropped at full emulated receive buffers.
+    pub emulated_overflow: Arc<Counter>,
+    /// Datagrams dropped before the emulated receive buffers, because the core wanted it.
+    pub emulated_filtered: Arc<Counter>,
+}
+
+/// Adds everything there is to see of these shards and pools.
+pub(crate) fn add(
+    metrics: &mut Metrics,
+    shards: Vec<ShardCounters>,
+    registry: balance::BackendRegistry,
+    clock: io::Clock,
+) {
+    metrics.add(move |samples| {
+        for (index, shard) in shards.iter().enumerate() {
+            let index = index.to_string();
+            messages::add(samples, &index, &shard.proxy);
+            overload::add(samples, &index, &shard.proxy, clock.now().as_nanos());
+            in_force::add(samples, &index, &shard.proxy);
+            tiers::add(samples, &index, &shard.proxy);
+            resolution::add(samples, &index, &shard.proxy);
+            sockets::add(samples, &index, &shard.io);
+            samples.push_each(&EMULATED, &[("shard", &index)], shard);
+        }
+    });
+    metrics.add_process(process::add);
+    metrics.add(move |samples| {
+        for pool in registry.pools() {
+            backends::add(samples, &pool, clock.now());
+        }
+        for service in registry.services() {
+            names::add_domain(samples, &service);
+        }
+    });
+}
+
+/// Adds what becomes of a recording.
+pub(crate) fn add_recording(metrics: &mut Metrics, tally: Arc<Tally>) {
+    metrics.add(move |samples| samples.push_each(&RECORDING, &[], &*tally));
+}
+
+static EMULATED: [Number<ShardCounters>; 2] = [
+    (
+        Family::counter(
+            "emulated_overflow",
+            "Datagrams dropped at full receive buffers of the emulated processor",
+        ),
+        |shard| shard.emulated_overflow.get().into(),
+    ),
+    (
+        Family::counter(
+            "emulated_filtered",
+            "Datagrams dropped before the receive buffers of the emulated processor, on purpose",
+        ),
+        |shard| shard.emulated_filtered.get().into(),
+    ),
+];
+
+static RECORDING: [Number<Tally>; 2] = [
+    (Family::counter("recorded_inputs", "Inputs of the core recorded"), |tally| {
+        tally.written.get().into()
+    }),
+    (
+        Family::counter("unrecorded_inputs", "Inputs of the core that a recording has lost"),
+        |tally| (tally.unwritten.get() + tally.overrun.get()).into(),
+    ),
+];
+
+fn seconds(ns: &Counter) -> f64 {
+    ns.get() as f64 / 1e9
+}
+
+fn thousandths(count: &Counter) -> f64 {
+    count.get() as f64 / 1e3
+}
+
+fn millionths(count: &Counter) -> f64 {
+    count.get() as f64 / 1e6
+}

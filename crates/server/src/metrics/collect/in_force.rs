@@ -1,0 +1,75 @@
+//! What is in force of what operators can change, and what a shadow would do.
+
+use tidegate_control::{Bucket, Compared};
+use tidegate_proxy::Counters;
+
+use super::millionths;
+use crate::laws::name_at;
+use crate::metrics::{Family, Number, Samples, Unit};
+
+static LAW: Family = Family::gauge("overload_law", "Always 1; the law in force is in the label");
+static SHADOW: Family =
+    Family::gauge("shadow_law", "Always 1; the law that looks on is in the label");
+static COMMANDS: Family =
+    Family::counter("orders", "Orders of operators, by whether they were heeded");
+static ALLOWANCE: Family =
+    Family::gauge("shadow_allowance", "Share of new work that the shadow would admit, by bucket")
+        .in_unit(Unit::Ratio);
+static COMPARED: Family = Family::gauge(
+    "shadow_work",
+    "New work since the shadow began, by what was done and what the shadow would have done",
+);
+static ALONE: [Number<Counters>; 4] = [
+    (
+        Family::gauge("occupancy", "Occupancy of the processor in the last tenth of a second")
+            .in_unit(Unit::Ratio),
+        |c| millionths(&c.in_force.occupancy).into(),
+    ),
+    (Family::gauge("calls_waiting", "New calls that wait"), |c| c.in_force.waiting.get().into()),
+    (Family::gauge("route_key_version", "Version of the key that makes route tokens"), |c| {
+        c.in_force.key_version.get().into()
+    }),
+    (
+        Family::counter(
+            "refusals_missed",
+            "Refusals not kept because somebody read those that are",
+        ),
+        |c| c.refusals.missed.get().into(),
+    ),
+];
+
+/// Adds what one shard says.
+pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
+    let in_force = &counters.in_force;
+    if let Some(law) = name_at(&in_force.law) {
+        samples.push(&LAW, &[("shard", shard), ("law", law)], 1);
+    }
+    samples.push_each(&ALONE, &[("shard", shard)], counters);
+    for (outcome, counter) in
+        [("heeded", &in_force.commands), ("not_heeded", &in_force.commands_rejected)]
+    {
+        samples.push(&COMMANDS, &[("shard", shard), ("outcome", outcome)], counter.get());
+    }
+    let Some(law) = name_at(&in_force.shadow) else { return };
+    samples.push(&SHADOW, &[("shard", shard), ("law", law)], 1);
+    for bucket in Bucket::ALL {
+        let refusing = millionths(&in_force.refusing_of_shadow[bucket as usize]);
+        let labels = [("shard", shard), ("bucket", bucket.name())];
+        samples.push(&ALLOWANCE, &labels, 1.0 - refusing);
+        compared(samples, shard, bucket, in_force.compared[bucket as usize].get());
+    }
+}
+
+fn compared(samples: &mut Samples, shard: &str, bucket: Bucket, compared: Compared) {
+    let Compared { both, only_real, only_shadow, neither } = compared;
+    for (law, shadow, count) in [
+        ("admitted", "admitted", both),
+        ("admitted", "refused", only_real),
+        ("refused", "admitted", only_shadow),
+        ("refused", "refused", neither),
+    ] {
+        let labels =
+            [("shard", shard), ("bucket", bucket.name()), ("law", law), ("shadow", shadow)];
+        samples.push(&COMPARED, &labels, count);
+    }
+}

@@ -1,0 +1,157 @@
+//! Messages, calls and transactions: what the proxy counts.
+
+use tidegate_proxy::{Class, Counters, DropReason, REPLIES, ReplyReason};
+
+use crate::metrics::{Family, Number, Samples, Unit};
+
+/// Adds what one shard says.
+pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
+    for class in Class::ALL {
+        let labels = [("shard", shard), ("class", class.name())];
+        samples.push(&RECEIVED, &labels, counters.received(class).get());
+    }
+    for why in DropReason::ALL {
+        let labels = [("shard", shard), ("reason", why.name())];
+        samples.push(&DROPPED, &labels, counters.dropped(why).get());
+    }
+    for status in REPLIES {
+        let status_text = status.to_string();
+        for reason in ReplyReason::ALL {
+            let count = counters.replied_for(status, reason).get();
+            // Of the others only those that there were: most go with one status alone.
+            if count > 0 || reason == ReplyReason::usual(status) {
+                let labels =
+                    [("shard", shard), ("status", &*status_text), ("reason", reason.name())];
+                samples.push(&REPLIED, &labels, count);
+            }
+        }
+    }
+    let kinds =
+        [("request", &counters.requests_forwarded), ("response", &counters.responses_forwarded)];
+    for (kind, counter) in kinds {
+        samples.push(&FORWARDED, &[("shard", shard), ("kind", kind)], counter.get());
+    }
+    for (table, reason, counter) in [
+        ("calls", "full", &counters.calls_refused),
+        ("calls", "source_share", &counters.calls_over_share),
+        ("transactions", "full", &counters.transactions_refused),
+        ("transactions", "source_share", &counters.transactions_over_share),
+    ] {
+        let labels = [("shard", shard), ("table", table), ("reason", reason)];
+        samples.push(&NO_ROOM, &labels, counter.get());
+    }
+    let labels = [("shard", shard)];
+    samples.push(&TRANSACTION_BYTES, &labels, counters.transaction_bytes.get());
+    samples.push(&TRANSACTION_BYTES_MAX, &labels, counters.transaction_bytes_max.get());
+    samples.push_each(&ALONE, &labels, counters);
+}
+
+static RECEIVED: Family = Family::counter(
+    "messages_received",
+    "SIP messages by class, counted when they are read and before any is refused",
+);
+static DROPPED: Family = Family::counter("messages_dropped", "SIP messages dropped, by reason");
+static REPLIED: Family =
+    Family::counter("replies", "Responses that the proxy itself generates, by status and reason");
+static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages forwarded, by kind");
+
+static NO_ROOM: Family = Family::counter(
+    "table_refusals",
+    "New requests rejected with 503 because a table is full, or because their source has used its \
+     share of it",
+);
+static TRANSACTION_BYTES: Family =
+    Family::gauge("transactions_held", "Memory that transactions and their messages take")
+        .in_unit(Unit::Bytes);
+static TRANSACTION_BYTES_MAX: Family =
+    Family::gauge("transactions_held_max", "Memory that transactions and their messages may take")
+        .in_unit(Unit::Bytes);
+
+static ALONE: [Number<Counters>; 21] = [
+    (Family::counter("retransmissions", "Requests that repeat an earlier one"), |c| {
+        c.retransmissions.get().into()
+    }),
+    (
+        Family::counter(
+            "messages_unverified",
+            "Messages that claim to belong to a call or a transaction and do not",
+        ),
+        |c| c.strays.get().into(),
+    ),
+    (Family::counter("crossings", "Messages that belonged to another shard"), |c| {
+        c.handoffs.get().into()
+    }),
+    (Family::counter("calls_moved", "Calls moved because their back end was down"), |c| {
+        c.moved.get().into()
+    }),
+    (Family::counter("calls_evicted", "Finished calls forgotten early to make room"), |c| {
+        c.calls_evicted.get().into()
+    }),
+    (
+        Family::counter(
+            "calls_abandoned",
+            "Answered calls that nobody ended: given up when their session expired, or idle",
+        ),
+        |c| c.calls_abandoned.get().into(),
+    ),
+    (Family::counter("calls_refused", "Calls refused because the call table was full"), |c| {
+        c.calls_refused.get().into()
+    }),
+    (Family::gauge("calls", "Entries in the call table"), |c| c.calls.get().into()),
+    (Family::gauge("transactions_open", "Transactions without a final response yet"), |c| {
+        c.transactions_open.get().into()
+    }),
+    (Family::counter("requests_resent", "Requests sent again because no answer came"), |c| {
+        c.requests_resent.get().into()
+    }),
+    (Family::counter("probes", "Probes of back ends sent"), |c| c.probes.get().into()),
+    (
+        Family::counter(
+            "probes_out_of_turn",
+            "Probes sent out of turn, because of a silence or an ICMP error without proof",
+        ),
+        |c| c.questions.get().into(),
+    ),
+    (
+        Family::counter(
+            "responses_resent",
+            "Responses sent again: for a repeated request, or no ACK",
+        ),
+        |c| c.responses_resent.get().into(),
+    ),
+    (
+        Family::counter(
+            "failovers_denied",
+            "Requests answered with 503 by several back ends that were not tried at another one, \
+             because the budget for that was spent",
+        ),
+        |c| c.failovers_denied.get().into(),
+    ),
+    (
+        Family::counter(
+            "responses_withheld",
+            "Responses withheld from an address that has never acknowledged one and whose request was \
+             much shorter",
+        ),
+        |c| c.responses_withheld.get().into(),
+    ),
+    (
+        Family::counter(
+            "requests_withheld",
+            "Repetitions of requests of back ends and users, such as BYEs, withheld from a caller that \
+             has never shown that it receives anything",
+        ),
+        |c| c.requests_withheld.get().into(),
+    ),
+    (Family::counter("cancels", "Branches of a request cancelled by the proxy"), |c| {
+        c.cancels.get().into()
+    }),
+    (Family::counter("timeouts", "Transactions that ended in vain"), |c| c.timeouts.get().into()),
+    (Family::gauge("server_transactions", "Server transactions that live"), |c| {
+        c.server_transactions.get().into()
+    }),
+    (Family::gauge("client_transactions", "Client transactions that live"), |c| {
+        c.client_transactions.get().into()
+    }),
+    (Family::gauge("messages_queued", "Messages that wait for service"), |c| c.queued.get().into()),
+];

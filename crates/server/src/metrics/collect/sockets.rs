@@ -1,0 +1,106 @@
+//! Datagrams and time: what the driver of the sockets counts.
+
+use tidegate_io::Counters;
+use tidegate_world::Counter;
+
+use super::seconds;
+use crate::metrics::{Family, Number, Samples, Unit};
+
+/// Adds what one shard says.
+pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
+    let mut labelled = |family, label, rows: &[(&str, &Counter)]| {
+        for (value, counter) in rows {
+            samples.push(family, &[("shard", shard), (label, value)], counter.get());
+        }
+    };
+    labelled(
+        &UDP_RECEIVED,
+        "socket",
+        &[
+            ("invite", &counters.received_invite),
+            ("ordinary", &counters.received_ordinary),
+            ("response", &counters.received_response),
+        ],
+    );
+    labelled(
+        &UDP_LOST,
+        "cause",
+        &[
+            ("full", &counters.send_full),
+            ("too_large", &counters.send_too_large),
+            ("unreachable", &counters.send_unreachable),
+            ("refused", &counters.send_refused),
+            ("no_listener", &counters.send_homeless),
+        ],
+    );
+    labelled(
+        &LIMITED,
+        "limit",
+        &[
+            ("ordinary", &counters.limited_ordinary),
+            ("responses", &counters.limited_responses),
+            ("invites", &counters.limited_invites),
+            ("crossings", &counters.limited_handoffs),
+            ("service", &counters.limited_service),
+        ],
+    );
+    for (state, ns) in [("busy", &counters.busy_ns), ("idle", &counters.idle_ns)] {
+        samples.push(&TIME, &[("shard", shard), ("state", state)], seconds(ns));
+    }
+    samples.push_each(&ALONE, &[("shard", shard)], counters);
+}
+
+static UDP_RECEIVED: Family = Family::counter("udp_received", "Datagrams received, by socket");
+static UDP_LOST: Family =
+    Family::counter("udp_unsent", "Datagrams that could not be sent, by cause");
+static LIMITED: Family =
+    Family::counter("turns_limited", "Turns that reached a limit, by what was limited");
+static TIME: Family =
+    Family::counter("shard_time", "Wall time of a shard, by whether it worked or waited")
+        .in_unit(Unit::Seconds);
+
+static ALONE: [Number<Counters>; 17] = [
+    (Family::counter("udp_sent", "Datagrams sent"), |c| c.sent.get().into()),
+    (Family::counter("udp_trains", "Trains: datagrams handed to the kernel as one"), |c| {
+        c.sent_gso_batches.get().into()
+    }),
+    (Family::counter("udp_sent_in_trains", "Datagrams sent in trains"), |c| {
+        c.sent_in_gso_batches.get().into()
+    }),
+    (
+        Family::counter("udp_sent_padding", "White space added to datagrams in trains")
+            .in_unit(Unit::Bytes),
+        |c| c.sent_padding.get().into(),
+    ),
+    (Family::counter("udp_overflow", "Datagrams the kernel dropped at full sockets"), |c| {
+        c.overflow.get().into()
+    }),
+    (Family::counter("udp_filtered", "Datagrams the kernel dropped on purpose"), |c| {
+        c.filtered.get().into()
+    }),
+    (Family::counter("udp_shed_errors", "Times the kernel would not be told what to drop"), |c| {
+        c.shed_errors.get().into()
+    }),
+    (Family::counter("udp_leave_errors", "Shared addresses that could not be left"), |c| {
+        c.leave_errors.get().into()
+    }),
+    (Family::counter("udp_received_large", "Datagrams longer than an ordinary buffer"), |c| {
+        c.received_large.get().into()
+    }),
+    (Family::counter("icmp_reports", "Deliveries that the network reported as failed"), |c| {
+        c.icmp_reports.get().into()
+    }),
+    (Family::counter("crossings_lost", "Messages to another shard whose queue was full"), |c| {
+        c.handoffs_lost.get().into()
+    }),
+    (Family::counter("queries", "Questions asked beside the shard, such as for names"), |c| {
+        c.queries.get().into()
+    }),
+    (Family::counter("queries_lost", "Questions for which there was no room"), |c| {
+        c.queries_lost.get().into()
+    }),
+    (Family::counter("messages_served", "Messages served"), |c| c.served.get().into()),
+    (Family::counter("turns", "Turns taken"), |c| c.turns.get().into()),
+    (Family::counter("wakes", "Wakes from waiting"), |c| c.wakes.get().into()),
+    (Family::counter("pauses", "Pauses taken to coalesce wakes"), |c| c.pauses.get().into()),
+];

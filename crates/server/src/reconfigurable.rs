@@ -1,0 +1,113 @@
+//! A proxy that heeds the orders of operators.
+
+use std::sync::Arc;
+
+use tidegate_balance::BackendRegistry;
+use tidegate_proxy::{Counters, Proxy};
+use tidegate_world::{Core, Timestamp, delegate};
+
+use crate::config::command::{Command, Laws, given};
+use crate::config::{Config, Found};
+use crate::key;
+use crate::pools::pool_settings;
+use crate::prepared::{Prepared, Reading};
+
+/// A proxy that is given orders in the words of a configuration.
+pub struct Reconfigurable {
+    proxy: Proxy,
+    /// The configuration in force.
+    config: Arc<Config>,
+    /// The servers of its domains.
+    found: Arc<Found>,
+    registry: BackendRegistry,
+    counters: Arc<Counters>,
+    prepared: Prepared,
+    /// Orders heard: the number of the last one.
+    heard: u64,
+}
+
+impl Reconfigurable {
+    /// Steers `proxy`, which has `config`, whose back ends are of `registry` and which counts in
+    /// `counters`. Reloads may be found in `prepared`.
+    pub(crate) fn new(
+        proxy: Proxy,
+        config: Arc<Config>,
+        registry: BackendRegistry,
+        counters: Arc<Counters>,
+        prepared: Prepared,
+    ) -> Self {
+        let found = Arc::default();
+        Self { proxy, config, found, registry, counters, prepared, heard: 0 }
+    }
+
+    /// The proxy.
+    pub fn proxy(&self) -> &Proxy {
+        &self.proxy
+    }
+
+    /// Does what an order says; `false` if it cannot.
+    fn apply(&mut self, now: Timestamp, command: Command) -> bool {
+        match command {
+            Command::Laws(laws) => {
+                let Laws { law, shadow } = *laws;
+                self.proxy.switch(now, law, shadow);
+                true
+            }
+            Command::AdminState(backend, admin_state) => {
+                self.registry.assign(now, self.heard, &backend, admin_state);
+                true
+            }
+            Command::Reload(config) => {
+                let (config, found) = (Arc::new(*config), Arc::clone(&self.found));
+                self.reload(now, &Reading::new(b"", config, found))
+            }
+            Command::Found(found) => {
+                let (config, found) = (Arc::clone(&self.config), Arc::new(found));
+                self.reload(now, &Reading::new(b"", config, found))
+            }
+            Command::Call(call_id) => {
+                self.proxy.look_up(now, call_id.as_bytes());
+                true
+            }
+        }
+    }
+}
+
+impl Reconfigurable {
+    fn reload(&mut self, now: Timestamp, reading: &Reading) -> bool {
+        let Reading { config, found, expanded, pool_specs, .. } = reading;
+        let pools = self.registry.enlist(now, self.heard, pool_specs);
+        let routes = expanded.route.clone();
+        let is_done = self.proxy.reload(now, pool_settings(&pools, expanded), routes);
+        if is_done {
+            (self.config, self.found) = (Arc::clone(config), Arc::clone(found));
+        }
+        is_done
+    }
+}
+
+impl Core for Reconfigurable {
+    /// An order as [`crate::config::command`] has it, or of [keys](key::command).
+    fn on_command(&mut self, now: Timestamp, command: &[u8]) {
+        self.heard += 1;
+        let in_force = &self.counters.in_force;
+        if key::command::is_about_keys(command) {
+            match key::command::given(command) {
+                Some(keys) => self.proxy.rekey(&keys),
+                None => in_force.commands_rejected.add(1),
+            }
+            return;
+        }
+        // One that is not understood was recorded by another version: whoever gives orders has them
+        // checked.
+        let number = in_force.commands.get() + in_force.commands_rejected.get() + 1;
+        let is_applied = match self.prepared.get(number, command) {
+            Some(reading) => self.reload(now, &reading),
+            None => given(command).is_ok_and(|command| self.apply(now, command)),
+        };
+        let in_force = &self.counters.in_force;
+        if is_applied { &in_force.commands } else { &in_force.commands_rejected }.add(1);
+    }
+
+    delegate!(self.proxy, but on_command);
+}

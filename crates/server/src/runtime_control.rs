@@ -1,0 +1,416 @@
+//! What operators change in a running process: laws, duties of back ends, and its configuration.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Map, Value, json};
+use tidegate_balance::BackendRegistry;
+use tidegate_control::{Bucket, Compared, Tier};
+use tidegate_io::{CommandError, CommandSender, Stores};
+use tidegate_proxy::{Class, Counters, Overload};
+use tidegate_world::{COMMAND_MAX, Counter, Timestamp};
+
+use crate::config::command::{self, Refused};
+use crate::config::{self, Config, Diagnostics, Found, needs_restart, overload_toml};
+use crate::laws::name_at;
+use crate::metrics::collect::{ShardCounters, sojourns};
+use crate::prepared::{Prepared, Reading};
+use crate::removed::RemovedBackends;
+use crate::{key, laws, recording, status, users};
+
+/// Changes what all shards do, and says what is in force.
+pub struct RuntimeControl {
+    registry: BackendRegistry,
+    /// What shall hold: the last order, or the configuration.
+    wanted: Mutex<Wanted>,
+    /// Held during a reload, so that of two the later one has read the later file.
+    reloading: Mutex<()>,
+    commands: CommandSender,
+    shards: Vec<ShardCounters>,
+    removed: Option<RemovedBackends>,
+    prepared: Prepared,
+    /// What look-ups find.
+    stores: Stores,
+    /// Bytes of a configuration at the most.
+    order_max: usize,
+}
+
+struct Wanted {
+    /// As it was last read.
+    config: Arc<Config>,
+    /// The servers of its domains, as they were given to the shards.
+    found: Arc<Found>,
+    /// Servers that no order could hold.
+    too_long: Option<Found>,
+    overload: Overload,
+    /// Orders given.
+    given: u64,
+}
+
+/// Why an order was not given.
+#[derive(Debug)]
+pub enum ControlError {
+    /// It was refused.
+    Refused(Refused),
+    /// There is no back end of that name; these are there.
+    Unknown(Vec<String>),
+    /// The configuration has more bytes than an order may have.
+    TooLong {
+        /// Bytes of the configuration.
+        bytes: usize,
+        /// Bytes that it may have.
+        limit: usize,
+    },
+    /// The state directory could not be written.
+    State(std::path::PathBuf, std::io::Error),
+    /// A shard could not be told.
+    CommandError(CommandError),
+}
+
+impl fmt::Display for ControlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(Refused::Wrong(diagnostics)) => diagnostics.fmt(f),
+            Self::Refused(Refused::Restart(keys)) => {
+                let keys: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
+                let what = "cannot be changed in a running process: change the configuration and \
+                            restart";
+                write!(f, "{} {what}", keys.join(", "))
+            }
+            Self::Unknown(names) => write!(f, "no back end of that name: {}", names.join(", ")),
+            Self::TooLong { bytes, limit } => {
+                let [bytes, limit] = [*bytes, *limit].map(grouped);
+                write!(
+                    f,
+                    "cannot reload: the configuration is {bytes} bytes, the limit is {limit}; \
+                     restart to apply it"
+                )
+            }
+            Self::State(path, error) => write!(f, "cannot write {}: {error}", path.display()),
+            Self::CommandError(why) => write!(f, "{why}; try again"),
+        }
+    }
+}
+
+impl std::error::Error for ControlError {}
+
+impl RuntimeControl {
+    pub(crate) fn new(
+        config: Arc<Config>,
+        registry: BackendRegistry,
+        commands: CommandSender,
+        shards: Vec<ShardCounters>,
+        prepared: Prepared,
+    ) -> Self {
+        let overload = config.overload.clone();
+        let wanted = Mutex::new(Wanted {
+            config,
+            found: Arc::default(),
+            too_long: None,
+            overload,
+            given: 0,
+        });
+        let order_max = COMMAND_MAX;
+        let (reloading, stores) = (Mutex::default(), Stores::default());
+        Self {
+            registry,
+            wanted,
+            reloading,
+            commands,
+            shards,
+            removed: None,
+            prepared,
+            stores,
+            order_max,
+        }
+    }
+
+    /// Makes look-ups in `stores` find the users of a reload.
+    #[must_use]
+    pub(crate) fn serving(self, stores: Stores) -> Self {
+        Self { stores, ..self }
+    }
+
+    /// Notes which back ends a reload takes out of the configuration.
+    #[must_use]
+    pub(crate) fn noting(self, removed: RemovedBackends) -> Self {
+        Self { removed: Some(removed), ..self }
+    }
+
+    /// Gives only orders that a recording can hold.
+    #[must_use]
+    pub(crate) fn recorded(self) -> Self {
+        Self { order_max: recording::COMMAND_MAX, ..self }
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, Wanted> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the shards the order that an operator has asked for by `text`. Returns its number, by
+    /// which one can see whether it [was heard](Self::was_heard), and what is to hold.
+    ///
+    /// # Errors
+    /// When it is refused, or cannot be given.
+    pub fn steer(&self, text: &[u8]) -> Result<(u64, Overload), ControlError> {
+        // Held until the order is given: orders that come at once have one sequence.
+        let mut wanted = self.wanted();
+        let overload = command::asked(text, &wanted.overload).map_err(ControlError::Refused)?;
+        self.give(&mut wanted, command::text(&overload).as_bytes())?;
+        wanted.overload = overload.clone();
+        Ok((wanted.given, overload))
+    }
+
+    /// Gives a back end the duty that an operator has asked for by a word: `enable`, `drain` or
+    /// `disable`. Returns the number of the order.
+    ///
+    /// # Errors
+    /// When there is no such back end or duty, or the order cannot be given.
+    pub fn assign(&self, backend: &str, admin_state: &str) -> Result<u64, ControlError> {
+        let mut wanted = self.wanted();
+        let command = command::admin_state_text(backend, admin_state);
+        command::given(command.as_bytes()).map_err(|wrong| ControlError::Refused(wrong.into()))?;
+        if self.registry.find(backend).is_none() {
+            let config = wanted.found.expand(&wanted.config);
+            let backends = config.pool.iter().flat_map(config::Pool::servers);
+            return Err(ControlError::Unknown(backends.map(|b| b.name.clone()).collect()));
+        }
+        self.give(&mut wanted, command.as_bytes())?;
+        Ok(wanted.given)
+    }
+
+    /// Reads the configuration again, from the file that it came from. Pools, routes and users become what
+    /// it says; so do the laws, if it says something else of them than before. Returns the number
+    /// of the last order.
+    ///
+    /// # Errors
+    /// When it is wrong, needs a restart, or an order cannot be given. Pools and routes are as they
+    /// were then; of two orders the first, of the laws, may have been given.
+    pub fn reload(&self) -> Result<u64, ControlError> {
+        let _reloading = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
+        let wrong = |wrong: Diagnostics| ControlError::Refused(wrong.into());
+        // Read here, so that no shard does, and while other orders can be given.
+        let path = self.wanted().config.path.clone();
+        let source = Config::source(&path).map_err(wrong)?;
+        let config = Config::parse(&path, &source).map_err(wrong)?;
+        let config = Arc::new(config);
+        let found = Arc::clone(&self.wanted().found);
+        let mut reading = Reading::new(&source, Arc::clone(&config), Arc::clone(&found));
+        let mut wanted = self.wanted();
+        if !Arc::ptr_eq(&found, &wanted.found) {
+            let found = Arc::clone(&wanted.found);
+            reading = Reading::new(&source, Arc::clone(&config), found);
+        }
+        let restart = needs_restart(&wanted.config, &config);
+        if !restart.is_empty() {
+            return Err(ControlError::Refused(Refused::Restart(restart)));
+        }
+        if source.len() > self.order_max {
+            return Err(ControlError::TooLong { bytes: source.len(), limit: self.order_max });
+        }
+        if let Some(removed) = &self.removed {
+            // Before anything is changed: without it a restart would lose calls.
+            let noted = removed.update(key::unix_time().as_secs(), config.backend_addresses());
+            noted.map_err(|error| ControlError::State(removed.path().to_owned(), error))?;
+        }
+        let had = &wanted.config.overload.gate;
+        let law = (config.overload.gate.law != had.law).then_some(config.overload.gate.law);
+        let shadow = &config.overload.gate.shadow;
+        let shadow = (*shadow != had.shadow).then_some(*shadow);
+        if law.is_some() || shadow.is_some() {
+            let mut overload = wanted.overload.clone();
+            overload.gate.law = law.unwrap_or(overload.gate.law);
+            overload.gate.shadow = shadow.unwrap_or(overload.gate.shadow);
+            self.give(&mut wanted, command::text(&overload).as_bytes())?;
+            wanted.overload = overload;
+            // In case that the second order cannot be given: it is not asked for twice.
+            Arc::make_mut(&mut wanted.config).overload = config.overload.clone();
+        }
+        self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));
+        // Before the order, on which shards forget the answers that they hold.
+        users::serve(&self.stores, &config);
+        if let Err(not_given) = self.give(&mut wanted, &source) {
+            users::serve(&self.stores, &wanted.config);
+            return Err(not_given);
+        }
+        wanted.config = config;
+        Ok(wanted.given)
+    }
+
+    /// Gives the shards the servers of domains, if they have changed since. Returns a line for each
+    /// domain that has others.
+    ///
+    /// # Errors
+    /// When the order cannot be given. Unless it is too long, it is given at the next call.
+    pub(crate) fn follow_domains(&self) -> Result<Vec<String>, ControlError> {
+        let mut wanted = self.wanted();
+        let found = Found::of(&self.registry.services());
+        if found == *wanted.found || wanted.too_long.as_ref() == Some(&found) {
+            return Ok(Vec::new());
+        }
+        let (text, found) = (found.text(), Arc::new(found));
+        let lines = found.changes_since(&wanted.found).collect();
+        if text.len() > self.order_max {
+            wanted.too_long = Arc::into_inner(found);
+            return Err(ControlError::TooLong { bytes: text.len(), limit: self.order_max });
+        }
+        let config = Arc::clone(&wanted.config);
+        let reading = Reading::new(text.as_bytes(), config, Arc::clone(&found));
+        self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));
+        self.give(&mut wanted, text.as_bytes())?;
+        wanted.found = found;
+        Ok(lines)
+    }
+
+    /// Asks the shards what their call tables hold of a call. Returns the number of the order: when
+    /// it [was heard](Self::was_heard), [`calls`](Self::calls) has the answers.
+    ///
+    /// # Errors
+    /// When the order cannot be given.
+    pub fn look_up(&self, call_id: &str) -> Result<u64, ControlError> {
+        let mut wanted = self.wanted();
+        self.give(&mut wanted, command::call_text(call_id).as_bytes())?;
+        Ok(wanted.given)
+    }
+
+    /// Takes the answers of the shards to the last [`look_up`](Self::look_up): the entries, and
+    /// whether all shards have answered.
+    pub fn calls(&self, call_id: &str) -> (Value, bool) {
+        let answers = self.shards.iter().map(|shard| shard.proxy.call.take(call_id.as_bytes()));
+        let answers: Vec<_> = answers.collect();
+        let is_complete = answers.iter().all(Option::is_some);
+        let entries = answers.into_iter().enumerate().flat_map(|(shard, entries)| {
+            entries.into_iter().flatten().map(move |entry| status::call(shard, &entry))
+        });
+        (entries.collect(), is_complete)
+    }
+
+    /// The back ends at `now`, pool by pool.
+    pub fn pools(&self, now: Timestamp) -> Value {
+        status::pools(&self.registry, now)
+    }
+
+    fn give(&self, wanted: &mut Wanted, command: &[u8]) -> Result<(), ControlError> {
+        self.commands.give(command).map_err(ControlError::CommandError)?;
+        wanted.given += 1;
+        Ok(())
+    }
+
+    /// Whether every shard has heard the order of this number.
+    pub fn was_heard(&self, number: u64) -> bool {
+        let heard = |shard: &ShardCounters| {
+            let in_force = &shard.proxy.in_force;
+            in_force.commands.get() + in_force.commands_rejected.get() >= number
+        };
+        self.shards.iter().all(heard)
+    }
+
+    /// What is in force at `now`.
+    pub fn read(&self, now: Timestamp) -> Value {
+        let (overload, given) = {
+            let wanted = self.wanted();
+            (wanted.overload.clone(), wanted.given)
+        };
+        let shards = self.shards.iter().map(|counters| shard(&counters.proxy, now));
+        json!({
+            "law": laws::with_values(&overload.gate.law),
+            "shadow": overload.gate.shadow.as_ref().map(laws::with_values),
+            "configuration": overload_toml(&overload),
+            "orders": given,
+            "shards": shards.collect::<Value>(),
+        })
+    }
+}
+
+/// A number in groups of three digits.
+fn grouped(number: usize) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+fn shard(counters: &Counters, now: Timestamp) -> Value {
+    let (gauges, in_force) = (&counters.overload, &counters.in_force);
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let sojourn = |(kind, [count, min, mean, p99]): (&str, [u64; 4])| {
+        let of = json!({ "count": count, "min": ms(min), "mean": ms(mean), "p99": ms(p99) });
+        (kind.to_owned(), of)
+    };
+    let share_of_class = |class: Class| {
+        let refusing = &gauges.refusing_of_class[class as usize];
+        (class.name().to_owned(), Value::from(1.0 - millionths(refusing)))
+    };
+    json!({
+        "law": name_at(&in_force.law),
+        "orders": in_force.commands.get(),
+        "orders_not_heeded": in_force.commands_rejected.get(),
+        "occupancy": millionths(&in_force.occupancy),
+        "socket_fill": millionths(&gauges.socket_fill),
+        "waiting": in_force.waiting.get(),
+        "sojourn_ms": sojourns(gauges, now.as_nanos()).map(sojourn).into_iter()
+            .collect::<Map<_, _>>(),
+        "allowance": by_bucket(|bucket| (1.0 - millionths(&gauges.refusing[bucket])).into()),
+        "allowance_by_class": Class::ALL.map(share_of_class).into_iter().collect::<Map<_, _>>(),
+        "release_cps": gauges.release.get() as f64 / 1e3,
+        "newest_first": gauges.newest_first.get() == 1,
+        "wait_max_ms": ms(gauges.wait_max.get()),
+        "rank_floor": millionths(&gauges.rank_floor),
+        "call_cost_ms": known(&gauges.call_cost, 1e6),
+        "refusal_cost_ms": known(&gauges.refusal_cost, 1e6),
+        "tiers": (gauges.stateful_occupancy.get() > 0).then(|| tiers(counters)),
+        "bound": known(&gauges.bound, 1e6),
+        "shadow": (in_force.shadow.get() > 0).then(|| shadow(counters)),
+    })
+}
+
+/// How calls are divided among the tiers of service.
+fn tiers(counters: &Counters) -> Value {
+    let gauges = &counters.overload;
+    let of = |tier: Tier| {
+        let cost = known(&gauges.tier_costs[tier as usize], 1e6);
+        let one = json!({ "routed": counters.served(tier).get(), "call_cost_ms": cost });
+        (tier.name().to_owned(), one)
+    };
+    let mut tiers = Tier::ALL.map(of).into_iter().collect::<Map<_, _>>();
+    tiers.insert("share_stateful".to_owned(), (1.0 - millionths(&gauges.stateless)).into());
+    tiers.insert("occupancy".to_owned(), millionths(&gauges.stateful_occupancy).into());
+    Value::Object(tiers)
+}
+
+fn shadow(counters: &Counters) -> Value {
+    let in_force = &counters.in_force;
+    let compared = |bucket: usize| {
+        let Compared { both, only_real, only_shadow, neither } = in_force.compared[bucket].get();
+        json!({
+            "both_admit": both,
+            "only_the_law_admits": only_real,
+            "only_the_shadow_admits": only_shadow,
+            "neither_admits": neither,
+        })
+    };
+    let allowance = |bucket: usize| (1.0 - millionths(&in_force.refusing_of_shadow[bucket])).into();
+    json!({
+        "law": name_at(&in_force.shadow),
+        "allowance": by_bucket(allowance),
+        "compared": by_bucket(compared),
+    })
+}
+
+fn by_bucket(of: impl Fn(usize) -> Value) -> Map<String, Value> {
+    Bucket::ALL.into_iter().map(|bucket| (bucket.name().to_owned(), of(bucket as usize))).collect()
+}
+
+/// A gauge in a larger unit; `None` while it is zero, which means that it is not known.
+fn known(gauge: &Counter, unit: f64) -> Option<f64> {
+    (gauge.get() > 0).then(|| gauge.get() as f64 / unit)
+}
+
+fn millionths(gauge: &Counter) -> f64 {
+    gauge.get() as f64 / 1e6
+}

@@ -1,0 +1,132 @@
+//! A running Tidegate is asked and steered by `tidegate ctl`.
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::stage::{Configuration, Load, Sipp, Stage, Tidegate, run_to_end};
+
+struct Reconfigurable {
+    stage: Stage,
+    tidegate: Tidegate,
+    callee: Sipp,
+}
+
+impl Reconfigurable {
+    /// A server slowed down to 50 calls/s, before SIPp.
+    fn set_up() -> Self {
+        let stage = Stage::new();
+        let callee = Sipp::callee(&stage, "uas");
+        let mut configuration = Configuration::new(&stage, &[callee.address()]);
+        configuration.more = "[overload]\nlaw = \"pi\"\n[emulate]\nserve_us = 3_300\n".to_owned();
+        let tidegate = Tidegate::start(&stage, &configuration);
+        Self { stage, tidegate, callee }
+    }
+
+    fn ctl(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let admin = self.tidegate.admin().to_string();
+        run_to_end(&self.stage, &[&["ctl", "--admin", &admin], arguments].concat())
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let (status, said) = self.ctl(&[&["--json"], arguments].concat());
+        assert_eq!(status, Some(0), "{said}");
+        serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+    }
+}
+
+/// Four times what it carries, and ten switches meanwhile: each call of SIPp's is set up and ended,
+/// or refused at once.
+#[test]
+fn laws_are_switched_under_a_flood_of_sipp_calls_and_none_is_lost() {
+    const CALLS: u32 = 300;
+    const LAWS: [&str; 5] = ["codel", "occ", "gradient2", "sired", "pi"];
+    let steered = Reconfigurable::set_up();
+    let load = Load { scenario: "uac-overload", calls: CALLS, rate_cps: 200, ..Load::default() };
+    let caller = Sipp::caller(&steered.stage, steered.tidegate.address(), &load);
+    for law in LAWS.iter().chain(&LAWS) {
+        let await_applied = steered.json(&["law", law]);
+        assert_eq!(await_applied["shards"][0]["law"], *law);
+        let shadow = steered.json(&["law", "--shadow", "ohta", "--param", "hi_wm=700"]);
+        assert_eq!(shadow["shards"][0]["shadow"]["law"], "ohta");
+    }
+    caller.wait().assert_all_well(CALLS);
+    let metrics = steered.tidegate.metrics();
+    assert_eq!(metrics.sum("orders_total", &[("outcome", "heeded")]), 20);
+    let sessions = |name| metrics.sum(name, &[("bucket", "session")]);
+    assert_eq!(sessions("work_offered_total"), u64::from(CALLS));
+    assert!(sessions("shadow_work") > 0);
+    metrics.assert_nothing_held();
+    steered.callee.finish();
+}
+
+#[test]
+fn what_is_asked_is_answered_in_tables_and_json() {
+    let steered = Reconfigurable::set_up();
+    let (status, said) = steered.ctl(&["status"]);
+    assert_eq!(status, Some(0));
+    assert!(said.contains("admitting, law pi") && said.contains("socket drops"), "{said}");
+    let (_, said) = steered.ctl(&["backends"]);
+    assert!(
+        said.contains(&steered.callee.address().to_string()) && said.contains(" up "),
+        "{said}"
+    );
+    let (_, said) = steered.ctl(&["overload"]);
+    assert!(said.starts_with("law pi: ") && said.contains("c_t "), "{said}");
+    assert_eq!(steered.ctl(&["rejections"]).1, "nothing was rejected\n");
+    assert_eq!(steered.ctl(&["refusals"]).1, "nothing was rejected\n", "its name before");
+    assert_eq!(steered.json(&["backends"])[0]["name"], "app");
+    assert_eq!(steered.json(&["overload"])["law"]["name"], "pi");
+    steered.callee.kill();
+}
+
+#[test]
+fn what_is_wrong_is_told_and_changes_nothing() {
+    let steered = Reconfigurable::set_up();
+    let (status, said) = steered.ctl(&["law", "pie"]);
+    assert_eq!(status, Some(2));
+    assert!(said.contains("did you mean `\"pi\"`?"), "{said}");
+    let (status, said) = steered.ctl(&["law", "pi", "--param", "c_t=7"]);
+    assert_eq!(status, Some(2));
+    assert!(said.contains("more than 1"), "{said}");
+    assert_eq!(steered.ctl(&["law", "pi", "--param", "c_t"]).0, Some(2));
+    assert_eq!(steered.json(&["overload"])["orders"], 0);
+    let nobody = steered.stage.free_address().to_string();
+    let (status, said) = run_to_end(&steered.stage, &["ctl", "--admin", &nobody, "status"]);
+    assert_eq!(status, Some(1));
+    assert!(said.contains("nobody answers at"), "{said}");
+    steered.callee.kill();
+}
+
+/// Who sends more than is allowed is dropped unread, until an operator says otherwise.
+#[test]
+fn a_flood_is_banned_and_an_operator_lifts_the_ban() {
+    let stage = Stage::new();
+    let callee = Sipp::callee(&stage, "uas");
+    let mut configuration = Configuration::new(&stage, &[callee.address()]);
+    configuration.more = "[overload]\nlaw = \"none\"\n[overload.sources]\nban_above_cps = 100\n\
+                          ban_s = 3600\n"
+        .to_owned();
+    let tidegate = Tidegate::start(&stage, &configuration);
+    let admin = tidegate.admin().to_string();
+    let ctl =
+        |arguments: &[&str]| run_to_end(&stage, &[&["ctl", "--admin", &admin], arguments].concat());
+    assert_eq!(ctl(&["bans"]), (Some(0), "nobody is banned\n".to_owned()));
+
+    // Not the address of the back end, which is never banned.
+    let flood = UdpSocket::bind("127.0.0.9:0").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !ctl(&["bans"]).1.contains("127.0.0.9") {
+        assert!(Instant::now() < deadline, "it was not banned");
+        for _ in 0..200 {
+            flood.send_to(b"INVITE nonsense\r\n\r\n", tidegate.address()).unwrap();
+        }
+    }
+    let (status, said) = ctl(&["unban", "192.0.2.1"]);
+    assert!(status == Some(1) && said.contains("is not banned"), "{said}");
+    assert_eq!(ctl(&["unban", "127.0.0.9"]), (Some(0), "nobody is banned\n".to_owned()));
+    let (status, said) = ctl(&["unban", "nobody"]);
+    assert!(status == Some(2), "{said}");
+    callee.finish();
+}
