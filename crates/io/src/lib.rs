@@ -20,7 +20,7 @@
 //!     clock: Clock::start(),
 //!     limits: Limits::default(),
 //!     listeners: vec![group.listener(0)],
-//!     crossings: Handoffs::alone()?,
+//!     handoffs: Handoffs::alone()?,
 //!     counters: Arc::new(Counters::default()),
 //!     stop: Stop::new(),
 //!     pool: tidegate_world::Pool::new(),
