@@ -1,7 +1,6 @@
-//! The instructions of one choice by each policy, among 2 to 1,000 back ends.
+//! Counts the instructions of one choice by each policy, among 2 to 1,000 back ends.
 //!
-//! `bench/instructions` runs this. The back ends hold some load, unequal, so that nothing is decided
-//! by ties.
+//! `bench/instructions` runs this. The back ends hold unequal loads, so that no choice is a tie.
 #![allow(missing_docs)] // The macros make public items.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -36,7 +35,7 @@ fn loaded(policy: Policy, backends: usize) -> Bench {
         }
     }
     let mut bench = Bench { picker, _held: held };
-    // What happens at a first choice only is left out.
+    // Excludes the work that only the first choice does.
     pick_one(&mut bench);
     bench
 }

@@ -1,8 +1,8 @@
-//! Balances jobs over worker threads; nothing here is SIP.
+//! Balances jobs over worker threads, without SIP.
 //!
-//! Four workers do jobs of 2 ms, and one of them takes five times as long, which nobody has said.
-//! 1,200 jobs/s are handed in, of which the slow one can do 100. In turn it gets 300, and its queue
-//! grows without end; by the least work that is open, or by who of two would answer sooner, it gets
+//! Four workers do jobs of 2 ms. One of them takes five times as long, and the balancer is not
+//! told. 1,200 jobs/s arrive; the slow worker can do 100 of them. Round robin gives it 300, and its
+//! queue grows without end. The least open work, or the shorter expected answer of two, gives it
 //! what it can do.
 //!
 //! `cargo run -p tidegate-balance --example workers` takes six seconds.
@@ -20,7 +20,7 @@ const JOBS_MS: [u64; 4] = [2, 2, 2, 10];
 const RATE: f64 = 1200.0;
 const LASTS: Duration = Duration::from_secs(2);
 
-/// A job: when it was handed in, and what it weighs on its worker until it is done.
+/// A job: the time of its arrival, and its lease on the worker.
 type Job = (Instant, TransactionLease);
 
 fn main() {
@@ -32,9 +32,9 @@ fn main() {
     }
 }
 
-/// How long each job took from being handed in to being done.
+/// Returns the time of each job from its arrival to its end.
 fn run(policy: Policy) -> Vec<Duration> {
-    // A back end has an address; a worker is known by its place, and the address is not used.
+    // A back end has an address. Workers are known by index, so the address is not used.
     let names = ["a", "b", "c", "d"];
     let nowhere = "0.0.0.0:0".parse().expect("an address");
     let pool = Pool::new("workers", &names.map(|name| (name, nowhere, 1)));

@@ -1,4 +1,4 @@
-//! One server behind the balancer, and what is known of it.
+//! One server behind the balancer, with its configuration, health and counts.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -16,10 +16,10 @@ use crate::{AddressGeneration, Endpoint, Named};
 /// A pause that only answered probes end.
 pub const UNTIL_PROBED: Duration = Duration::MAX;
 
-/// A back end: its configuration, its health, and the counts all shards share.
+/// A back end: its configuration, its health, and the counts that all shards share.
 ///
-/// Relaxed atomics suffice: each count stands alone, and a policy that reads one
-/// a few nanoseconds old merely picks as if the other call had come later.
+/// Relaxed atomics suffice. Each count stands alone, and a policy that reads a count a few
+/// nanoseconds old merely selects as if the other call had come later.
 #[derive(Debug)]
 pub struct Backend {
     name: Box<str>,
@@ -31,11 +31,11 @@ pub struct Backend {
     finals: Finals,
 }
 
-/// On cache lines of their own, so that shards counting on different back ends
-/// do not disturb each other. 128 bytes: x86 prefetches lines in pairs.
+/// Counts on cache lines of their own, so that shards that count on different back ends do not
+/// disturb each other. 128 bytes, because x86 prefetches lines in pairs.
 ///
-/// In the order of their declaration: what a policy asks of each back end at each choice is in
-/// the first 64 bytes, so that a choice among many touches one line of each.
+/// The fields are in order of use: what a policy reads of each back end at each choice is in the
+/// first 64 bytes, so that a choice among many touches one line of each.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 struct Load {
@@ -44,7 +44,7 @@ struct Load {
     work: AtomicU64,
     weight: AtomicU32,
     priority: AtomicU16,
-    /// Whether there is anything to ask its allowance for, which lies elsewhere.
+    /// Whether the allowance, which lies elsewhere, limits anything.
     is_limited: AtomicBool,
     health: Health,
     assigned: AtomicU64,
@@ -52,30 +52,30 @@ struct Load {
     refusals: AtomicU64,
     probes: AtomicU64,
     probe_failures: AtomicU64,
-    /// When it last answered, rounded; zero if it never did.
+    /// Time of the last answer, rounded; zero if there was none.
     answered_at: AtomicU64,
     /// Times of the last rejected request, and of the last one rejected for overload.
     refused_at: AtomicU64,
     overloaded_at: AtomicU64,
-    /// Requests given to it while it was spared.
+    /// Requests assigned while it was spared.
     spared: AtomicU64,
-    /// Requests that it left unanswered in a row, by the time of the last of them.
+    /// Consecutive unanswered requests, counted by the time of the last of them.
     silences: AtomicU32,
     silent_at: AtomicU64,
     /// Time of the last probe out of turn; zero if there was none.
     questioned_at: AtomicU64,
-    /// Deliveries that were refused.
+    /// Deliveries that the network refused.
     unreachable: AtomicU64,
 }
 
 const _: () = assert!(std::mem::offset_of!(Load, health) == 32, "half of them are its");
 
-/// Answers are noted no more often than this: a store on every one would make the cache line
-/// go back and forth between the shards.
+/// The least time between two updates of `answered_at`. A store for each answer would move the
+/// cache line back and forth between the shards.
 const ANSWERED_STEP_NS: u64 = 10_000_000;
 
 impl Backend {
-    /// A back end of which nothing is known: it is up, if it has an address.
+    /// Creates a back end in its initial state: up, if it has an address.
     pub fn new(name: &str, endpoint: impl Into<Endpoint>, weight: u32) -> Self {
         let backend = Self {
             name: name.into(),
@@ -90,17 +90,17 @@ impl Backend {
         backend
     }
 
-    /// Its name, for metrics and logs.
+    /// Returns its name, for metrics and logs.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it is, as it was configured.
+    /// Returns its configured endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Its host name, if it was configured by that.
+    /// Returns its host name, if it was configured by one.
     pub fn named(&self) -> Option<&Named> {
         match &self.endpoint {
             Endpoint::Address(_) => None,
@@ -108,24 +108,24 @@ impl Backend {
         }
     }
 
-    /// Where its new requests are sent; `None` while its host name has no address. Whoever is
-    /// [up](Self::is_up) has one, and who has one keeps one.
+    /// Returns the address for its new requests; `None` while its host name has no address. A back
+    /// end that is [up](Self::is_up) has an address, and never loses it.
     pub fn address(&self) -> Option<SocketAddr> {
         self.endpoint.address()
     }
 
-    /// Which of its addresses that is.
+    /// Returns the generation of its current address.
     pub fn generation(&self) -> AddressGeneration {
         self.endpoint.generation()
     }
 
-    /// The address at a place; the present one if that place is forgotten.
+    /// Returns the address of a generation; the current one if that generation is forgotten.
     pub fn address_at(&self, generation: AddressGeneration) -> Option<SocketAddr> {
         self.endpoint.at(generation)
     }
 
-    /// Whether what is known of `address` is known of it: of one that has moved, what comes from
-    /// an address before says nothing of the present one.
+    /// Returns whether evidence about `address` applies to its current address. A packet from an
+    /// earlier address says nothing about the current one.
     pub fn is_present_at(&self, address: SocketAddr) -> bool {
         match &self.endpoint {
             Endpoint::Address(_) => true,
@@ -133,8 +133,8 @@ impl Backend {
         }
     }
 
-    /// Its host name leads to `ip`: new requests are sent there. Returns whether it led elsewhere
-    /// before. Nothing is known against it there.
+    /// Records that its host name resolves to `ip`, for new requests. Returns whether the address
+    /// changed. A new address starts without evidence against it.
     pub fn move_to(&self, ip: IpAddr) -> bool {
         let has_moved = self.named().is_some_and(|named| named.move_to(ip));
         if has_moved {
@@ -145,117 +145,119 @@ impl Backend {
         has_moved
     }
 
-    /// Its share of the load against its fellows'; at least 1.
+    /// Returns its share of the load, relative to the other back ends; at least 1.
     pub fn weight(&self) -> u32 {
         self.load.weight.load(Relaxed)
     }
 
-    /// Gives it another weight.
+    /// Sets its weight.
     pub fn set_weight(&self, weight: u32) {
         // A weight of zero would make every comparison of ratios a tie.
         self.load.weight.store(weight.max(1), Relaxed);
     }
 
-    /// Its weight as it counts at `now`, in thousandths of [`weight`](Self::weight): what a policy
-    /// divides calls by. At least 100. It grows evenly for a while after a return.
+    /// Returns its effective weight at `now`, in thousandths of [`weight`](Self::weight), at least
+    /// 100. Policies divide calls by it. It grows linearly for a while after a return.
     pub fn effective_weight(&self, now: Timestamp) -> u64 {
         u64::from(self.weight()) * self.load.health.share(now)
     }
 
-    /// Which back ends come before it: calls go to those of the lowest number that may have them.
+    /// Returns its priority. Calls go to the available back ends with the lowest number.
     pub fn priority(&self) -> u32 {
         self.load.priority.load(Relaxed).into()
     }
 
-    /// Gives it another priority, at most 65,535.
+    /// Sets its priority, at most 65,535.
     pub fn set_priority(&self, priority: u32) {
         self.load.priority.store(priority.try_into().unwrap_or(u16::MAX), Relaxed);
     }
 
-    /// It is known since `now`, and was not there before.
+    /// Records that it exists since `now`.
     pub(crate) fn set_known_since(&self, now: Timestamp) {
         self.load.health.set_known_since(now);
     }
 
-    /// For how long its weight grows after a return; zero: it is whole at once.
+    /// Sets the time for which its weight grows after a return; zero for full weight at once.
     pub fn set_slow_start(&self, slow_start: Duration) {
         self.load.health.set_slow_start(slow_start);
     }
 
-    /// Whether it holds nothing: neither a call nor a transaction.
+    /// Returns whether it has neither a call nor a transaction.
     pub fn is_idle(&self) -> bool {
         self.calls() == 0 && self.work() == 0
     }
 
-    /// Calls held now.
+    /// Returns the number of its calls.
     pub fn calls(&self) -> u64 {
         self.load.calls.load(Relaxed)
     }
 
-    /// Transactions open now.
+    /// Returns the number of its open transactions.
     pub fn transactions(&self) -> u64 {
         self.load.transactions.load(Relaxed)
     }
 
-    /// Weighted transactions open now, in hundredths of a BYE's.
+    /// Returns the weighted sum of its open transactions, in hundredths of a BYE.
     pub fn work(&self) -> u64 {
         self.load.work.load(Relaxed)
     }
 
-    /// Mean of its last 20 response times to requests that begin calls, the newest weighing most;
-    /// zero if there is none.
+    /// Returns the mean of its last 20 response times to requests that start calls, the newest
+    /// weighing most; zero if there is none.
     pub fn start_response_time(&self) -> Duration {
         self.response_times.start()
     }
 
-    /// The same of requests that end calls.
+    /// Returns the same mean for requests that end calls.
     pub fn end_response_time(&self) -> Duration {
         self.response_times.end()
     }
 
-    /// What the beginning of a call costs it, as a multiple (1 to 4) of its end; `None` before that
-    /// is learned, and if the policy of its pool does not learn it.
+    /// Returns the cost of starting a call as a multiple (1 to 4) of the cost of ending one; `None`
+    /// before it is learned, or if the policy of its pool does not learn it.
     pub fn cost_ratio(&self) -> Option<f64> {
         self.response_times.cost_ratio()
     }
 
-    /// Calls and stand-alone requests assigned since the start.
+    /// Returns the calls and stand-alone requests assigned since the start.
     pub fn assigned(&self) -> u64 {
         self.load.assigned.load(Relaxed)
     }
 
-    /// Deliveries that failed since the start: those that were refused, and those not answered.
+    /// Returns the deliveries that failed since the start: refused or unanswered.
     pub fn failures(&self) -> u64 {
         self.load.failures.load(Relaxed)
     }
 
-    /// Deliveries that its host refused since the start, because nobody listens there.
+    /// Returns the deliveries that its host refused since the start because nothing listens there.
     pub fn unreachable(&self) -> u64 {
         self.load.unreachable.load(Relaxed)
     }
 
-    /// Whether it may be given new calls: it answers, has not asked for a pause, and is in service.
+    /// Returns whether it may get new calls: it answers, has not asked for a pause, and is in
+    /// service.
     pub fn is_up(&self, now: Timestamp) -> bool {
         self.load.health.takes_calls(now) && self.is_somewhere()
     }
 
-    /// When that is so again, or was, if nothing else happens; `None` if nobody knows.
+    /// Returns the time at which it becomes or became available without further events; `None` if
+    /// that is unknown.
     pub fn returns_at(&self) -> Option<Timestamp> {
         self.load.health.returns_at().filter(|_| self.is_somewhere())
     }
 
-    /// Whether it has an address.
+    /// Returns whether it has an address.
     fn is_somewhere(&self) -> bool {
         self.named().is_none_or(Named::is_known)
     }
 
-    /// Whether it answers, as far as is known. If it does, requests of calls that it holds go to
-    /// it, whatever its duty.
+    /// Returns whether it answers, as far as is known. If so, it gets in-dialog requests of its
+    /// calls in any administrative state.
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.load.health.is_alive(now)
     }
 
-    /// Its state, and since when. While its name has no address it is down.
+    /// Returns its state, and since when. It is down while its name has no address.
     pub fn state(&self, now: Timestamp) -> (State, Timestamp) {
         if self.admin_state() == AdminState::InService && !self.is_somewhere() {
             return (State::Down, Timestamp::ZERO);
@@ -266,12 +268,12 @@ impl Backend {
         }
     }
 
-    /// What it is there for.
+    /// Returns its administrative state.
     pub fn admin_state(&self) -> AdminState {
         self.load.health.admin_state().0
     }
 
-    /// Gives it a duty.
+    /// Sets its administrative state.
     pub fn set_admin_state(&self, now: Timestamp, admin_state: AdminState) {
         if self.load.health.set_admin_state(now, admin_state) == AdminState::Maintenance
             && admin_state != AdminState::Maintenance
@@ -280,30 +282,30 @@ impl Backend {
         }
     }
 
-    /// How often it was taken down, and how often it came back by an answer.
+    /// Returns how often it went down, and how often an answer brought it back.
     pub fn transitions(&self) -> (u64, u64) {
         self.load.health.transitions()
     }
 
-    /// A delivery to it failed: it gets no new calls for `pause`, unless it
-    /// answers before. [`UNTIL_PROBED`]: until it has answered probes.
+    /// Records a failed delivery. It gets no new calls for `pause` unless it answers earlier. With
+    /// [`UNTIL_PROBED`], it gets none until it has answered probes.
     pub fn on_failed(&self, now: Timestamp, pause: Duration) {
         self.load.failures.fetch_add(1, Relaxed);
         self.load.unreachable.fetch_add(1, Relaxed);
         self.load.health.change(now, |liveness| liveness.on_failed(now, pause));
     }
 
-    /// Records that a request has had no answer since `since`, and returns how many requests in a
-    /// row that makes: 0 if something else was answered meanwhile.
+    /// Records that a request has had no answer since `since`. Returns the number of such requests
+    /// in a row: 0 if another request was answered meanwhile.
     ///
-    /// Silence takes no back end down, for a request that it does not like brings it about as well
-    /// as its death. A probe tells the two apart.
+    /// Silence takes no back end down, because a request that the server dislikes causes it as well
+    /// as a crash does. A probe tells which it is.
     pub fn on_silent(&self, now: Timestamp, since: Timestamp) -> u32 {
         if self.has_answered(since) {
             return 0;
         }
         self.load.failures.fetch_add(1, Relaxed);
-        // Of two shards that come at once one may not be counted, which delays a probe by a
+        // If two shards come here at once, one may not be counted. That delays a probe by one
         // request.
         let silences = self.silences() + 1;
         self.load.silences.store(silences, Relaxed);
@@ -311,16 +313,16 @@ impl Backend {
         silences
     }
 
-    /// Requests in a row that it has left unanswered since it last answered anything.
+    /// Returns the number of requests in a row that it left unanswered since its last answer.
     fn silences(&self) -> u32 {
         let silent_at = Timestamp::from_nanos(self.load.silent_at.load(Relaxed));
         if self.has_answered(silent_at) { 0 } else { self.load.silences.load(Relaxed) }
     }
 
-    /// Returns whether it may be asked out of turn now; then nobody else may for `interval`.
+    /// Returns whether an extra probe may be sent now. If so, no other may for `interval`.
     ///
     /// # Errors
-    /// When it may be asked next.
+    /// The time of the next allowed probe.
     pub fn question(&self, now: Timestamp, interval: Duration) -> Result<(), Timestamp> {
         let at = now.as_nanos().max(1);
         let next = |last: u64| match last {
@@ -331,9 +333,9 @@ impl Backend {
         asked.map(drop).map_err(|last| Timestamp::from_nanos(last) + interval)
     }
 
-    /// Records that it was asked out of turn, for what makes it suspect, and has not answered: it
-    /// gets no new calls for `pause`. If it `is_probed`, an answer ends that soon, so that the pool
-    /// need not [spare](crate::Pool::spare) it.
+    /// Records that it left an extra probe unanswered. It gets no new calls for `pause`. If it
+    /// `is_probed`, an answer ends the pause soon, so the pool need not [spare](crate::Pool::spare)
+    /// it.
     pub fn on_question_unanswered(&self, now: Timestamp, pause: Duration, is_probed: bool) {
         self.load.probes.fetch_add(1, Relaxed);
         self.load.probe_failures.fetch_add(1, Relaxed);
@@ -341,13 +343,13 @@ impl Backend {
         self.load.health.set_failing_probes(is_probed);
     }
 
-    /// It has answered, so it is there.
+    /// Records an answer: the back end is reachable.
     pub fn on_answered(&self, now: Timestamp) {
         self.load.health.change(now, |liveness| liveness.on_answered(now));
         self.record_answered(now);
     }
 
-    /// It has answered a probe; `rise` in a row bring it back.
+    /// Records an answered probe; `rise` in a row bring it back.
     pub fn on_probe_answered(&self, now: Timestamp, rise: u32) {
         self.load.probes.fetch_add(1, Relaxed);
         self.load.health.set_failing_probes(false);
@@ -356,8 +358,8 @@ impl Backend {
         self.record_answered(now);
     }
 
-    /// It has not answered a probe, or not as it should; `fall` in a row take it down until it
-    /// answers them.
+    /// Records a probe that was unanswered or failed; `fall` in a row take it down until it answers
+    /// probes.
     pub fn on_probe_failed(&self, now: Timestamp, fall: u32) {
         self.load.probes.fetch_add(1, Relaxed);
         self.load.probe_failures.fetch_add(1, Relaxed);
@@ -365,13 +367,12 @@ impl Backend {
         self.load.health.set_failing_probes(true);
     }
 
-    /// Nothing probes it from now on: what would bring it back comes by itself after `pause`.
+    /// Records that its probes end. If it was down, it returns by itself after `pause`.
     pub fn on_unprobed(&self, now: Timestamp, pause: Duration) {
         self.load.health.change(now, |liveness| liveness.on_unprobed(now, pause));
     }
 
-    /// Probes it was sent that came to an end, and those of them that it did not answer as it
-    /// should.
+    /// Returns the number of finished probes, and how many of them failed.
     pub fn probes(&self) -> (u64, u64) {
         (self.load.probes.load(Relaxed), self.load.probe_failures.load(Relaxed))
     }
@@ -383,36 +384,37 @@ impl Backend {
         }
     }
 
-    /// Whether it has answered anything after `since`.
+    /// Returns whether it has answered anything after `since`.
     pub fn has_answered(&self, since: Timestamp) -> bool {
         self.load.answered_at.load(Relaxed) > since.as_nanos()
     }
 
-    /// Returns whether it matters who the requests are from and for that it is given: it has
-    /// refused something a moment ago.
+    /// Returns whether the source and destination of its requests are recorded, because it has
+    /// rejected something recently.
     pub fn is_watched(&self, now: Timestamp) -> bool {
         self.evidence.is_watched(now)
     }
 
-    /// It is given a new request of these parties, while it is [watched](Self::is_watched).
+    /// Records that it gets a new request of these parties, while it is
+    /// [watched](Self::is_watched).
     pub fn on_given(&self, now: Timestamp, parties: Parties) {
         self.evidence.on_given(now, parties);
     }
 
-    /// It is watched from now on. The sources of what it was given of late.
+    /// Starts a watch. Returns the sources of its recent requests.
     pub(crate) fn watch(&self, now: Timestamp) -> Sources {
         self.evidence.watch(now)
     }
 
-    /// It has left a new request of these parties unserved, in a pool that
-    /// [`watch`](crate::Pool::watch) has seen these sources of. Whether that is a sign of its load,
-    /// by all that it was given and did not serve of late.
+    /// Records that it left a new request of these parties unserved, in a pool whose sources
+    /// [`watch`](crate::Pool::watch) returned. Returns whether its recent requests and rejections
+    /// make that a sign of load.
     pub fn on_unserved(&self, now: Timestamp, parties: Option<Parties>, of: Sources) -> bool {
         self.evidence.on_refused(now, parties, of).teaches
     }
 
-    /// The same of one that it has answered with 503. If that is a sign of its load, and most of
-    /// what it was given is refused, it gets no new calls for `wait`.
+    /// Records a 503 likewise. If it is a sign of load and most of its requests are rejected, it
+    /// gets no new calls for `wait`.
     pub fn on_refused(
         &self,
         now: Timestamp,
@@ -437,13 +439,13 @@ impl Backend {
         self.load.health.is_clear(now)
     }
 
-    /// Requests have shown what excludes it: the last time counts when its pool decides who is
-    /// [spared](crate::Pool::spare).
+    /// Records that requests show a reason to exclude it. Its pool uses the time of the last such
+    /// record to select which back ends to [spare](crate::Pool::spare).
     pub fn record_excluded(&self, now: Timestamp) {
         self.load.health.record_excluded(now);
     }
 
-    /// Returns whether it can have calls: it is in service and has an address.
+    /// Returns whether it can take calls: it is in service and has an address.
     pub(crate) fn is_in_service(&self) -> bool {
         self.admin_state() == AdminState::InService && self.is_somewhere()
     }
@@ -452,44 +454,45 @@ impl Backend {
         &self.load.health
     }
 
-    /// Returns whether it is given calls although it is busy or down.
+    /// Returns whether it gets calls although it is busy or down.
     pub fn is_spared(&self) -> bool {
         self.load.health.is_spared()
     }
 
-    /// Requests that it was given although it was busy or down, because too many of its pool were.
+    /// Returns the requests assigned although it was busy or down, because too many of its pool
+    /// were.
     pub fn spared(&self) -> u64 {
         self.load.spared.load(Relaxed)
     }
 
-    /// Returns whether it refused anything within the last `within`, for whatever reason.
+    /// Returns whether it rejected anything within the last `within`, for any reason.
     pub fn has_refused(&self, now: Timestamp, within: Duration) -> bool {
         is_within(&self.load.refused_at, now, within)
     }
 
-    /// Returns whether it refused for overload within the last `within`.
+    /// Returns whether it rejected for overload within the last `within`.
     pub fn was_overloaded(&self, now: Timestamp, within: Duration) -> bool {
         is_within(&self.load.overloaded_at, now, within)
     }
 
-    /// It has answered a request with a final response, for the first time.
+    /// Counts the first final response of a request.
     #[inline]
     pub fn on_final(&self, is_invite: bool, status: u16) {
         self.finals.add(is_invite, status);
     }
 
-    /// The final responses that it has sent to requests, each counted once: `invite` or `other`,
-    /// the status or its class, and how many.
+    /// Returns the counts of its final responses: `invite` or `other`, the status or its class, and
+    /// the number. Each response counts once.
     pub fn finals(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         self.finals.each()
     }
 
-    /// The response times to requests that begin calls.
+    /// Returns the response times to requests that start calls.
     pub fn start_response_times(&self) -> &Histogram {
         self.response_times.starts()
     }
 
-    /// Requests it answered with 503 since the start.
+    /// Returns the requests that it answered with 503 since the start.
     pub fn refusals(&self) -> u64 {
         self.load.refusals.load(Relaxed)
     }
@@ -502,7 +505,7 @@ impl Backend {
         self.load.is_limited.load(Relaxed)
     }
 
-    /// Nothing that was learned holds any more.
+    /// Forgets everything that was learned about its rate and costs.
     fn forget_learned(&self) {
         if self.is_limited() {
             self.allowance.forget_learned();
@@ -530,7 +533,7 @@ impl Backend {
         self.load.work.fetch_add(weighs.work.into(), Relaxed);
     }
 
-    /// Takes one call, unless `calls_max` are held; whether it did.
+    /// Takes one call unless the back end has `calls_max`. Returns whether it did.
     pub(crate) fn take_call(&self, calls_max: u64) -> bool {
         let next = |calls: u64| (calls < calls_max).then(|| calls + 1);
         self.load.calls.fetch_update(Relaxed, Relaxed, next).is_ok()
@@ -546,7 +549,7 @@ impl Backend {
     }
 }
 
-/// Returns whether something that was at that time, if ever, was within the last `within`.
+/// Returns whether the time in `at`, if any, is within the last `within`.
 fn is_within(at: &AtomicU64, now: Timestamp, within: Duration) -> bool {
     let at = at.load(Relaxed);
     at != 0 && now.since(Timestamp::from_nanos(at)) < within

@@ -1,16 +1,17 @@
-//! The back ends of a process, by which its shards share them.
+//! The registry through which the shards of a process share back ends.
 //!
-//! When the configuration is read again each shard is told so in its turn, and each makes its pools
-//! anew. What they count in has to be the same: whoever enlists a back end gets the one that is
-//! there, if there is one of that pool, name and site. So what is known of it stays, and so does what
-//! is counted on those that are configured no more, as long as any shard may have something there.
+//! On a reload, each shard gets the new configuration in its turn and rebuilds its pools. All
+//! shards must count on the same objects, so enlisting a back end returns the existing one with the
+//! same pool, name and address. Its health and counts thus survive a reload. The same holds for
+//! back ends that are no longer configured, as long as any shard may have calls there.
 //!
-//! A server may be in several pools, such as one for calls and one for registrations: in each it is
-//! the same back end, with one health, one count of calls and one limit. Its weight, its priority and
-//! its limits are those of the first pool that names it.
+//! A server may be in several pools, for example one for calls and one for registrations. In each
+//! it is the same back end, with one health, one count of calls and one limit. Its weight, priority
+//! and limits are those of the first pool that names it.
 //!
-//! Orders have numbers, the same in every shard. The first shard that hears one has it done. For
-//! those that hear it later it is done already, and what a later order has changed it leaves alone.
+//! Commands are numbered, with the same numbers in every shard. The first shard that receives a
+//! command executes it. For later shards it is already done, and they do not undo the changes of
+//! later commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -21,60 +22,60 @@ use tidegate_world::{Timestamp, Transport};
 
 use crate::{AdminState, Backend, EndpointAddress, Limits, Pool, Service};
 
-/// A pool as it is configured.
+/// The configuration of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolSpec {
-    /// Its name, different from every other pool's.
+    /// Unique name of the pool.
     pub name: String,
-    /// For how long the weight of a back end grows after its return.
+    /// Time for which the weight of a back end grows after its return.
     pub slow_start: Duration,
-    /// Its back ends.
+    /// Configuration of its back ends.
     pub backends: Vec<BackendSpec>,
-    /// Domains whose servers are to be asked for, and the transport by which they are reached.
+    /// Domains whose servers are looked up, and the transport to reach them.
     pub services: Vec<(Arc<str>, Transport)>,
 }
 
-/// A back end as it is configured.
+/// The configuration of a back end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendSpec {
-    /// Its name, different from every other's in the pool.
+    /// Name, unique in the pool.
     pub name: String,
-    /// Where it is.
+    /// Configured address.
     pub endpoint_address: EndpointAddress,
-    /// Its share of the load against its fellows'.
+    /// Share of the load, relative to the other back ends.
     pub weight: u32,
-    /// Which come before it: those of a lower number.
+    /// Priority; lower numbers come first.
     pub priority: u32,
-    /// What it may be given.
+    /// Limits on its calls and requests.
     pub limits: Limits,
 }
 
-/// All back ends; a clone is another handle on the same.
+/// All back ends. A clone is another handle on the same registry.
 #[derive(Clone, Debug)]
 pub struct BackendRegistry(Arc<Mutex<RegistryState>>);
 
 #[derive(Debug, Default)]
 struct RegistryState {
-    /// Those that are configured.
+    /// Configured pools.
     pools: Vec<Pool>,
-    /// Those that are configured no more, by their pools. Who holds them are the shards.
+    /// Back ends that are no longer configured, with the name of their pool. The shards own them.
     leaving: Vec<(String, Weak<Backend>)>,
-    /// The last order that any shard has heard.
+    /// Number of the last command that any shard has received.
     heard: u64,
-    /// The order by which the pools became what they are.
+    /// Number of the command that set the current pools.
     enlisted: u64,
 }
 
 impl BackendRegistry {
-    /// The back ends that a process begins with, before any order.
+    /// Creates the registry with the initial back ends, before any command.
     pub fn new(pool_specs: &[PoolSpec]) -> Self {
         let mut state = RegistryState::default();
         state.enlist(Timestamp::ZERO, pool_specs);
         Self(Arc::new(Mutex::new(state)))
     }
 
-    /// What is known of each pool: its back ends, and after them those that are configured no more
-    /// and still hold calls. Of those with the name of another it is the first.
+    /// Returns each pool with its back ends, followed by those that are no longer configured and
+    /// still have calls. The first back end with a name is the configured one.
     pub fn pools(&self) -> Vec<Pool> {
         let (configured, leaving) = {
             let state = self.lock();
@@ -100,13 +101,13 @@ impl BackendRegistry {
         services
     }
 
-    /// The back end of that name, if it is configured.
+    /// Returns the configured back end with that name.
     pub fn find(&self, name: &str) -> Option<Arc<Backend>> {
         self.lock().find(name)
     }
 
-    /// Gives a back end a duty, by the order of that number. If it is configured no more, nothing
-    /// happens.
+    /// Sets the administrative state of a back end, for the command with that number. Does nothing
+    /// if the back end is no longer configured.
     pub fn assign(&self, now: Timestamp, order: u64, name: &str, admin_state: AdminState) {
         let mut state = self.lock();
         if order > state.heard {
@@ -115,8 +116,8 @@ impl BackendRegistry {
         }
     }
 
-    /// The pools as they are configured from the order of that number on. Who is in none of them any
-    /// more is [removed](AdminState::Removed), and drains.
+    /// Returns the pools configured by the command with that number. A back end in none of them
+    /// becomes [removed](AdminState::Removed), and drains.
     pub fn enlist(&self, now: Timestamp, order: u64, pool_specs: &[PoolSpec]) -> Vec<Pool> {
         let mut state = self.lock();
         if order > state.heard {
@@ -144,7 +145,7 @@ fn and_after(pool: &Pool, further: Vec<Arc<Backend>>) -> Pool {
     Pool::of(pool.name(), all).with_services(Arc::clone(pool.services()))
 }
 
-/// The pool of a back end, its name, and its site: the same three are the same back end.
+/// The key of a back end: its pool, its name and its address.
 type Key<'a> = (&'a str, &'a str, EndpointAddress);
 
 type Known<'a> = HashMap<Key<'a>, Arc<Backend>>;
@@ -186,8 +187,8 @@ impl RegistryState {
         self.leaving = leaving.collect();
     }
 
-    /// The pools of an order that another one has followed: nobody's state changes, and who is
-    /// configured no more gets no calls here either.
+    /// Returns the pools of a command that a later one has already superseded. No state changes,
+    /// and back ends that are no longer configured get no calls here either.
     fn past(&self, now: Timestamp, pool_specs: &[PoolSpec]) -> Vec<Pool> {
         let leaving: Vec<_> = self.leaving().collect();
         let mut known = known(&self.pools, &leaving);
@@ -201,8 +202,8 @@ impl RegistryState {
     }
 }
 
-/// Indexes the back ends of these pools and those that are configured no more. Of two with the same
-/// key the latter is kept.
+/// Indexes the back ends of these pools and those that are no longer configured. Of two with the
+/// same key the latter is kept.
 fn known<'a>(pools: &'a [Pool], leaving: &'a [(String, Arc<Backend>)]) -> Known<'a> {
     let configured =
         pools.iter().flat_map(|pool| pool.backends().iter().map(|backend| (pool.name(), backend)));
@@ -218,8 +219,8 @@ fn services(pools: &[Pool]) -> Vec<Arc<Service>> {
     pools.iter().flat_map(|pool| pool.services().iter().cloned()).collect()
 }
 
-/// The pools of these back ends: those that are known, which are taken out of there, and new ones.
-/// Each is seen by `see`. Services that are known stay the same.
+/// Returns the pools of these back ends: known ones, which are taken out of `known`, and new ones.
+/// `see` is called for each. Known services stay the same.
 fn pools<'a>(
     now: Timestamp,
     pool_specs: &'a [PoolSpec],
@@ -255,7 +256,7 @@ fn pools<'a>(
         let wanted = wanted.iter().map(|(domain, transport)| {
             let known = services.iter().find(|service| service.is_of(domain, *transport));
             known.inspect(|known| known.on_enlisted()).cloned().unwrap_or_else(|| {
-                // A domain that several pools name is asked for once.
+                // A domain that several pools name is looked up once.
                 services.push(Arc::new(Service::new(domain, *transport)));
                 Arc::clone(&services[services.len() - 1])
             })
@@ -269,9 +270,9 @@ fn key_of<'a>(pool_spec: &'a PoolSpec, backend_spec: &'a BackendSpec) -> Key<'a>
     (&pool_spec.name, &backend_spec.name, backend_spec.endpoint_address.clone())
 }
 
-/// Takes out the back ends that stay in some of their pools and leave others. In a pool that it has
-/// left a back end gets no new calls because it is [`AdminState::Removed`], so the one that stays has to be
-/// another.
+/// Takes out the back ends that stay in some of their pools and leave others. In a pool that it
+/// left, a back end gets no new calls because it is [`AdminState::Removed`], so the one that stays
+/// must be another object.
 fn take_split<'a>(known: &mut Known<'a>, pool_specs: &[PoolSpec]) -> Known<'a> {
     let backend_specs = |pool_spec| {
         let PoolSpec { backends, .. }: &PoolSpec = pool_spec;
@@ -327,7 +328,7 @@ mod tests {
         registry.assign(NOW, 1, "a", AdminState::Draining);
         b.on_failed(NOW, Duration::from_secs(5));
         let held = CallLease::new(&c);
-        // `b` is elsewhere now, which makes it another; `c` is gone.
+        // `b` has another address now, which makes it another back end; `c` is gone.
         let moved = [pool_spec("app", &[("b", 9, 1), ("a", 1, 7)])];
         let second = registry.enlist(NOW, 2, &moved);
         assert!(Arc::ptr_eq(&second[0].backends()[1], &a));
@@ -358,7 +359,8 @@ mod tests {
         registry.assign(NOW, 1, "a", AdminState::Draining);
         assert!(are_same(&registry.enlist(NOW, 2, &[one(), two()]), &pools));
         assert_eq!(a.admin_state(), AdminState::Draining);
-        // It leaves one pool: who stays in the other is another one, and the calls end at the old.
+        // It leaves one pool. The one that stays in the other pool is a new back end, and the calls
+        // end at the old one.
         let after = registry.enlist(NOW, 3, &[two()]);
         assert!(!Arc::ptr_eq(&a, &after[0].backends()[0]));
         assert_eq!(
@@ -390,7 +392,7 @@ mod tests {
         let _held = CallLease::new(&b);
         registry.enlist(NOW, 1, &both[..1]);
         assert_eq!(names(&registry.pools()), [["a"], ["b"]]);
-        // Another of its name is shown instead, and is not it.
+        // The configured back end of the same name is shown instead.
         let other = [pool_spec("b", &[("b", 3, 1)])];
         assert!(!Arc::ptr_eq(&registry.enlist(NOW, 2, &other)[0].backends()[0], &b));
         assert_eq!(names(&registry.pools()), [["b"]]);
@@ -419,7 +421,7 @@ mod tests {
         registry.assign(NOW, 3, "a", AdminState::Draining);
         registry.assign(NOW, 4, "a", AdminState::InService);
         registry.assign(NOW, 5, "b", AdminState::Maintenance);
-        // The other shard hears them now.
+        // The other shard receives the commands now.
         let past = registry.enlist(NOW, 1, &first);
         assert_eq!(names(&past), [["a", "gone"]]);
         assert!(Arc::ptr_eq(&past[0].backends()[1], &gone));
@@ -430,7 +432,7 @@ mod tests {
         assert!(are_same(&late, &early));
         let admin_states = [0, 1].map(|i| late[0].backends()[i].admin_state());
         assert_eq!(admin_states, [AdminState::Maintenance, AdminState::InService]);
-        // Who was gone and forgotten before it was heard of gets no calls.
+        // A back end that is gone and forgotten before the shard learns of it gets no calls.
         assert_eq!(Arc::strong_count(&gone), 3, "here, there, and by what it holds");
         drop((held, past, gone));
         let past = registry.enlist(NOW, 1, &first);

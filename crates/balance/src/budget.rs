@@ -1,19 +1,20 @@
-//! A budget for tries that refusals ask for: a share of the requests.
+//! A budget for retries of rejected requests, as a share of all requests.
 //!
-//! A request that a back end has refused is tried elsewhere at most once for nothing; each further
-//! try is paid from here. So however many requests are refused by whoever is asked, the back ends
-//! get at most a fifth more than two tries of each, and a few at the start.
+//! The first retry of a rejected request at another back end is free; further ones are paid from
+//! this budget. So the back ends get at most a fifth more than two attempts for each request, plus
+//! a few at the start, however many requests are rejected.
 
-/// Requests that earn one try.
+/// Requests that earn one retry.
 const REQUESTS_PER_TRY: u32 = 5;
 
-/// Tries that may be saved up, and are there at the start: a pool that has few requests has its tries.
+/// Most retries that can be saved up, and the number available at the start, so that a pool with
+/// few requests can retry too.
 const TRIES_MAX: u32 = 20;
 
 /// A shard's budget for a pool.
 #[derive(Debug)]
 pub struct RetryBudget {
-    /// In requests.
+    /// Balance in requests.
     saved: u32,
 }
 
@@ -24,12 +25,12 @@ impl Default for RetryBudget {
 }
 
 impl RetryBudget {
-    /// A new request earns its share of a try.
+    /// Adds the share of a new request.
     pub fn earn(&mut self) {
         self.saved = (self.saved + 1).min(TRIES_MAX * REQUESTS_PER_TRY);
     }
 
-    /// Takes one try, if there is one.
+    /// Takes one retry, if available.
     pub fn take(&mut self) -> bool {
         let left = self.saved.checked_sub(REQUESTS_PER_TRY);
         self.saved = left.unwrap_or(self.saved);

@@ -1,30 +1,29 @@
-//! What the beginning of a call costs a back end, as a multiple of what its end costs: learned
-//! from how long each request waits for the others.
+//! The cost of starting a call at a back end, as a multiple of the cost of ending it, learned from
+//! how long requests wait for each other.
 //!
 //! A balancer does not see the processor of a back end. But a request is answered after those that
 //! were there before it, so its response time is linear in their numbers: R = c + a·starts +
-//! b·ends, both counted with itself when it was sent. Least squares give a and b, and a/b is the
-//! ratio of the costs; the way there and back is in c, so it does not matter how far the back end
-//! is. The last thousand or so requests count, older ones ever less.
+//! b·ends. Both counts include the request itself, at the time it was sent. Least squares give a
+//! and b, and a/b is the ratio of the costs. The network delay is part of c, so distance does not
+//! matter. About the last thousand requests count, older ones ever less.
 //!
-//! Cold start: not known. Under light load nothing waits for anything, and the equations say
-//! nothing: while the numbers hardly vary, or vary only together or against each other, the ratio
-//! stays as it was. Bounded to 1 to 4.
-//! Known bias: what an INVITE costs after its first response is not seen as its own. Requests
-//! other than INVITE count as ends. What several processors of a back end do side by side
-//! flattens a and b alike.
+//! Cold start: unknown. Under light load nothing waits, and the equations carry no information:
+//! while the numbers hardly vary, or vary only together or against each other, the ratio stays as
+//! it was. Range: 1 to 4. Known bias: the cost of an INVITE after its first response is attributed
+//! to others. Requests other than INVITE count as ends. Several processors at one back end flatten
+//! a and b alike.
 
 const BOUNDS: (f64, f64) = (1.0, 4.0);
 
-/// Weight of a request after each later one: about a thousand count.
+/// Factor on the weight of a request with each later one: about a thousand count.
 const MEMORY: f64 = 0.999;
-/// The sum of weights from which the equations are believed.
+/// The sum of weights required for a solution.
 const ENOUGH: f64 = 300.0;
 /// Requests between two solutions.
 const SOLVE_EVERY: u32 = 64;
-/// Variance of each number from which it is believed.
+/// Least variance required of each number.
 const VARIANCE_MIN: f64 = 0.25;
-/// Square of the correlation between the two beyond which they are not told apart.
+/// Square of the correlation beyond which the two numbers cannot be distinguished.
 const CORRELATION_MAX: f64 = 0.9;
 
 /// The least squares, as running sums over requests (weighted): of 1, s, e, r, ss, se, ee, sr, er.
@@ -36,8 +35,8 @@ pub(crate) struct CostRatio {
 }
 
 impl CostRatio {
-    /// A request was answered after `response_s`; when it was sent `starts` and `ends` waited, it
-    /// among them.
+    /// Adds a request that was answered after `response_s`. When it was sent, `starts` and `ends`
+    /// waited, including itself.
     pub(crate) fn push(&mut self, starts: u32, ends: u32, response_s: f64) {
         let (s, e, r) = (f64::from(starts), f64::from(ends), response_s);
         for (sum, new) in
@@ -52,7 +51,7 @@ impl CostRatio {
         }
     }
 
-    /// The ratio, 1 to 4, if it is known.
+    /// Returns the ratio, 1 to 4, if it is known.
     pub(crate) fn ratio(&self) -> Option<f64> {
         self.ratio
     }
@@ -69,7 +68,7 @@ impl CostRatio {
         if var_s.min(var_e) < VARIANCE_MIN || cov * cov > CORRELATION_MAX * var_s * var_e {
             return None;
         }
-        // Cramer's rule; the common denominator is positive and falls out of the ratio.
+        // Cramer's rule; the common denominator is positive and cancels in the ratio.
         let start = cov_sr * var_e - cov_er * cov;
         let end = cov_er * var_s - cov_sr * cov;
         (start > 0.0 && end > 0.0).then(|| (start / end).clamp(BOUNDS.0, BOUNDS.1))
@@ -107,7 +106,7 @@ mod tests {
     #[test]
     fn what_says_nothing_changes_nothing() {
         for numbers in [
-            // Alone each time; the two always or nearly always together; none ever an end.
+            // Alone each time; both always or nearly always together; never an end.
             (|k: u32| (k % 2, 1 - k % 2)) as fn(u32) -> (u32, u32),
             |k| (k % 9, k % 9),
             |k| (k % 9, k % 9 + u32::from(k % 97 == 0)),
@@ -115,7 +114,7 @@ mod tests {
         ] {
             assert_eq!(learned(0.006, 0.002, numbers), None);
         }
-        // A cost below zero is none.
+        // A cost below zero is invalid.
         assert_eq!(learned(-0.001, 0.002, |k| (k % 5, k / 5 % 7)), None);
         let mut few = CostRatio::default();
         (0..128).for_each(|k: u32| few.push(k % 5, k / 5 % 7, f64::from(2 * (k % 5) + k / 5 % 7)));

@@ -1,4 +1,4 @@
-//! Where a back end is: at an address, or where its host name leads.
+//! The endpoint of a back end: a fixed address, or a host name and its addresses over time.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -7,25 +7,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrayvec::ArrayVec;
 
-/// Addresses of a named back end that are remembered: the present one, and those before it,
-/// where calls may still be.
+/// The most addresses of a named back end that are remembered: the current one and earlier ones
+/// that may still have calls.
 pub const GENERATIONS_MAX: usize = 5;
 
-/// Where a back end is.
+/// The endpoint of a back end.
 #[derive(Debug)]
 pub enum Endpoint {
-    /// At an address that was configured.
+    /// A configured address.
     Address(SocketAddr),
-    /// Where a host name leads.
+    /// A host name that is resolved.
     Name(Named),
 }
 
-/// What a configuration says of where a back end is: two that say the same are one.
+/// The address of a back end as configured. Equal values mean the same back end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndpointAddress {
-    /// At an address.
+    /// An address.
     Address(SocketAddr),
-    /// Where a host name leads, at a port.
+    /// A host name and a port.
     Name(Arc<str>, u16),
 }
 
@@ -36,7 +36,7 @@ impl From<SocketAddr> for Endpoint {
 }
 
 impl From<&EndpointAddress> for Endpoint {
-    /// A name has no address yet.
+    /// Creates the endpoint; a name has no address yet.
     fn from(endpoint_address: &EndpointAddress) -> Self {
         match endpoint_address {
             EndpointAddress::Address(address) => Self::Address(*address),
@@ -54,45 +54,45 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A host name and a port, and the addresses that the name had, shared by all shards.
+/// A host name and port with the addresses that the name had, shared by all shards.
 #[derive(Debug)]
 pub struct Named {
     host: Arc<str>,
     port: u16,
-    /// Whether there is an address. Once there is one there always is.
+    /// Whether there is an address. Once true, it stays true.
     is_known: AtomicBool,
     is_stale: AtomicBool,
     generations: Mutex<Generations>,
-    /// What became of the questions for it.
+    /// Outcomes of its DNS queries.
     pub lookups: Lookups,
 }
 
-/// What became of the questions for a name.
+/// Outcomes of the DNS queries for a name.
 #[derive(Debug, Default)]
 pub struct Lookups {
-    /// An address was found that can be used.
+    /// Queries that found a usable address.
     pub found: AtomicU64,
-    /// There was none.
+    /// Queries that found no address.
     pub not_found: AtomicU64,
-    /// Nobody could say, or not in time.
+    /// Queries without an answer, or without one in time.
     pub unanswered: AtomicU64,
-    /// None of the addresses can be used: it is one of our own, or no listener reaches it.
+    /// Queries whose addresses are all unusable: our own, or unreachable from any listener.
     pub unusable: AtomicU64,
-    /// The address found is not the one before it.
+    /// Queries that found a different address than before.
     pub moved: AtomicU64,
 }
 
-/// Which of the addresses that a back end had is meant.
+/// Identifies one of the addresses that a back end has had.
 ///
-/// Those of one that was configured by its address are all the same.
+/// For a back end configured by address all values are equal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressGeneration(u8);
 
-/// The present address stands last.
+/// The current address is last.
 type Generations = ArrayVec<(AddressGeneration, IpAddr), GENERATIONS_MAX>;
 
 impl Named {
-    /// A host that has no address yet.
+    /// Creates a host without an address.
     pub fn new(host: &str, port: u16) -> Self {
         Self {
             host: host.into(),
@@ -104,47 +104,47 @@ impl Named {
         }
     }
 
-    /// The name.
+    /// Returns the host name.
     pub fn host(&self) -> &Arc<str> {
         &self.host
     }
 
-    /// The port.
+    /// Returns the port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Whether it has an address.
+    /// Returns whether it has an address.
     pub fn is_known(&self) -> bool {
         self.is_known.load(Relaxed)
     }
 
-    /// Whether the address is older than it should be, because asking again has failed.
+    /// Returns whether the address is out of date because a new query failed.
     pub fn is_stale(&self) -> bool {
         self.is_stale.load(Relaxed)
     }
 
-    /// Says whether the address is older than it should be.
+    /// Records whether the address is out of date.
     pub fn set_stale(&self, is_stale: bool) {
         self.is_stale.store(is_stale, Relaxed);
     }
 
-    /// The present address.
+    /// Returns the current address.
     pub fn address(&self) -> Option<SocketAddr> {
         self.generations().last().map(|&(_, ip)| SocketAddr::new(ip, self.port))
     }
 
-    /// The addresses that are remembered, the present one first.
+    /// Returns the remembered addresses, the current one first.
     pub fn addresses(&self) -> ArrayVec<SocketAddr, GENERATIONS_MAX> {
         self.generations().iter().rev().map(|&(_, ip)| SocketAddr::new(ip, self.port)).collect()
     }
 
-    /// The present place.
+    /// Returns the current generation.
     fn generation(&self) -> AddressGeneration {
         self.generations().last().map(|&(generation, _)| generation).unwrap_or_default()
     }
 
-    /// The address at a place; the present one if that place is forgotten.
+    /// Returns the address of a generation; the current one if that generation is forgotten.
     fn at(&self, generation: AddressGeneration) -> Option<SocketAddr> {
         let generations = self.generations();
         let found =
@@ -152,8 +152,8 @@ impl Named {
         found.map(|&(_, ip)| SocketAddr::new(ip, self.port))
     }
 
-    /// Makes `ip` the present address. Returns whether it was another before. What has been the
-    /// present one least recently is forgotten when there is no room.
+    /// Makes `ip` the current address. Returns whether it changed. The address that was current
+    /// least recently is forgotten if there is no room.
     pub(crate) fn move_to(&self, ip: IpAddr) -> bool {
         let mut generations = self.generations();
         if generations.last().is_some_and(|&(_, present)| present == ip) {
@@ -161,7 +161,7 @@ impl Named {
         }
         let known = generations.iter().position(|&(_, known)| known == ip);
         let generation = match known {
-            // Calls that are there stay there.
+            // Calls at this address stay there.
             Some(at) => generations.remove(at).0,
             None => {
                 if generations.is_full() {
@@ -176,12 +176,12 @@ impl Named {
     }
 
     fn generations(&self) -> MutexGuard<'_, Generations> {
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         self.generations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A place that none of `generations` has, and that was not taken lately.
+/// Returns a generation that is not in `generations` and was not used recently.
 fn free(generations: &Generations) -> AddressGeneration {
     let latest = generations.iter().map(|(AddressGeneration(number), _)| *number).max();
     let next = latest.map_or(0, |number| number.wrapping_add(1));
@@ -192,7 +192,7 @@ fn free(generations: &Generations) -> AddressGeneration {
 }
 
 impl Endpoint {
-    /// What was configured.
+    /// Returns the configured address.
     pub fn endpoint_address(&self) -> EndpointAddress {
         match self {
             Self::Address(address) => EndpointAddress::Address(*address),
@@ -200,7 +200,7 @@ impl Endpoint {
         }
     }
 
-    /// The present address; `None` of a name that has none yet.
+    /// Returns the current address; `None` for a name that has none yet.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Address(address) => Some(*address),
@@ -208,7 +208,7 @@ impl Endpoint {
         }
     }
 
-    /// The present place.
+    /// Returns the current generation.
     pub(crate) fn generation(&self) -> AddressGeneration {
         match self {
             Self::Address(_) => AddressGeneration::default(),
@@ -216,7 +216,7 @@ impl Endpoint {
         }
     }
 
-    /// The address at a place.
+    /// Returns the address of a generation.
     pub(crate) fn at(&self, generation: AddressGeneration) -> Option<SocketAddr> {
         match self {
             Self::Address(address) => Some(*address),

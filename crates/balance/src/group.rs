@@ -1,14 +1,13 @@
-//! Groups of back ends, of which one stands in for the other.
+//! Groups of back ends with the same priority, of which later ones are backups.
 //!
-//! The back ends of a pool with the same priority are a group. Calls go to the first group that has
-//! anyone to take them: the next one is for when all of the better ones are down, drained, busy, or
-//! have been tried.
+//! Calls go to the first group that has an available back end. The next one is used when all back
+//! ends of the better groups are down, draining, busy, or already tried.
 
 use std::sync::Arc;
 
 use crate::Backend;
 
-/// The groups of a pool, by the priorities that its back ends had when this was made.
+/// The groups of a pool, by the priorities of its back ends at creation.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Groups {
     priorities: Box<[u32]>,
@@ -22,8 +21,8 @@ impl Groups {
         Self { priorities, are_several }
     }
 
-    /// The priority of the first group with a back end that is `usable`; `None` if there is none.
-    /// Nobody is asked where there is but one group.
+    /// Returns the priority of the first group with a `usable` back end; `None` if there is none.
+    /// With a single group, `usable` is not called.
     pub(crate) fn front(&self, usable: impl Fn(usize) -> bool) -> Option<u32> {
         if !self.are_several {
             return self.priorities.first().copied();
@@ -32,7 +31,7 @@ impl Groups {
         usable.map(|(_, priority)| *priority).min()
     }
 
-    /// Whether the back end at `i` is of the group of that priority.
+    /// Returns whether the back end at `i` belongs to the group with that priority.
     pub(crate) fn holds(&self, priority: u32, i: usize) -> bool {
         self.priorities[i] == priority
     }
@@ -85,7 +84,7 @@ mod tests {
             assert!(matches!(picker.pick_by_call(NOW, 5, None), Some(1 | 2)));
             pool.backends()[1].on_failed(NOW, PAUSE);
             assert_eq!(picked(&mut picker, |_| true), [2], "{policy:?}");
-            // One that has had the call is as good as gone.
+            // A back end that was tried counts as unavailable.
             assert_eq!(picked(&mut picker, |i| i != 2), [3], "{policy:?}");
             pool.backends()[2].on_failed(NOW, PAUSE);
             assert_eq!(picked(&mut picker, |_| true), [3], "{policy:?}");

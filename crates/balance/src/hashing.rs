@@ -1,23 +1,24 @@
 //! The hash functions of the policies that choose by a hash.
 //!
-//! They need to be stable, over versions and between balancers, not keyed: what a peer chooses is
-//! hashed under a key by the caller before it comes here, except where a policy wants it as it is.
+//! They must be stable across versions and between balancers, and are not keyed. The caller hashes
+//! peer-chosen data under a key before it comes here, except where a policy wants it unkeyed.
 
-/// FNV-1a in 64 bits (Fowler, Noll, Vo; RFC 9923).
+/// Returns the 64-bit FNV-1a hash (Fowler, Noll, Vo; RFC 9923).
 pub fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
-/// The finaliser of SplitMix64: every input bit changes every output bit.
+/// Applies the finaliser of SplitMix64: every input bit changes every output bit.
 pub(crate) fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
 
-/// Uniform in (0, 1), both ends excluded, so that its logarithm is finite and not zero.
+/// Maps a hash to a uniform number in (0, 1), excluding both ends, so that its logarithm is finite
+/// and not zero.
 pub(crate) fn unit(hash: u64) -> f64 {
     // 52 bits: with 53, the greatest and its half would be rounded up to 1.
     ((hash >> 12) as f64 + 0.5) / (1u64 << 52) as f64

@@ -1,12 +1,11 @@
-//! Whether a back end may be given calls, and how many: from what it does, and from what operators
-//! want.
+//! The health of a back end: whether it may get new calls, and how many.
 //!
-//! Three things are kept apart, each in one word that all shards share. Whether it answers is the
-//! state machine [`Liveness`], fed with probes and with what becomes of requests. Whether it has
-//! asked for a pause by the Retry-After of a 503 is a time (RFC 3261 §21.5.4: one "SHOULD NOT
-//! forward any other requests to that server for the duration specified"). What it is there for is
-//! its [`AdminState`]. New calls it gets if nothing speaks against it; requests of calls that it holds it
-//! gets in any case.
+//! Health has three independent parts, each in one word that all shards share. Whether the back end
+//! answers is the state machine [`Liveness`], driven by probes and by the outcome of requests.
+//! Whether it has asked for a pause with Retry-After in a 503 is a time (RFC 3261 §21.5.4: one
+//! "SHOULD NOT forward any other requests to that server for the duration specified"). The
+//! operator's intent is its [`AdminState`]. It gets new calls if none of the three forbids it.
+//! In-dialog requests of its calls it gets in any case.
 //!
 //! The thresholds `fall` and `rise` are those of HAProxy's health checks.
 
@@ -23,16 +22,16 @@ pub use evidence::{Parties, Sources};
 pub use liveness::COUNT_MAX;
 pub(crate) use liveness::Liveness;
 
-/// What a back end is there for, as its operators want it.
+/// The operator's intent for a back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminState {
-    /// To take calls.
+    /// It takes calls.
     InService,
-    /// To finish what it holds: it is given no new calls.
+    /// It finishes its calls and gets no new ones.
     Draining,
-    /// Likewise, and what it does says nothing of its health.
+    /// Likewise, and its behaviour does not count as evidence about its health.
     Maintenance,
-    /// To finish what it holds, and to be forgotten: it is configured no more.
+    /// It finishes its calls and is then forgotten, because it is no longer configured.
     Removed,
 }
 
@@ -40,19 +39,19 @@ impl AdminState {
     const ALL: [Self; 4] = [Self::InService, Self::Draining, Self::Maintenance, Self::Removed];
 }
 
-/// The state of a back end, for those who look on.
+/// The state of a back end as operators see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// It takes calls.
     Up,
-    /// It takes calls, and has not answered the last that it was asked.
+    /// It takes calls, and left the last request or probe unanswered.
     Suspect,
-    /// It takes a share of its calls that grows: it has just returned.
+    /// It takes a growing share of its calls after a return.
     SlowStart,
     /// It has asked for a pause.
     Busy,
-    /// It takes calls although it is busy or down by what requests have shown: too many of its pool
-    /// would be excluded otherwise.
+    /// It takes calls although requests showed it busy or down, because too many of its pool would
+    /// be excluded otherwise.
     Spared,
     /// It does not answer, or its host name has no address.
     Down,
@@ -65,7 +64,7 @@ pub enum State {
 }
 
 impl State {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 9] = [
         Self::Up,
         Self::Suspect,
@@ -78,7 +77,7 @@ impl State {
         Self::Removed,
     ];
 
-    /// Its name in metrics and commands.
+    /// Returns its name in metrics and commands.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -94,45 +93,46 @@ impl State {
     }
 }
 
-/// The share of its weight that a back end has at the moment of its return, in hundredths.
+/// The share of its weight that a back end gets at its return, in hundredths.
 const SHARE_AT_RETURN: u64 = 10;
 
-/// A back end's health.
+/// The health of a back end.
 ///
-/// Each word stands alone, so relaxed atomics suffice: a shard that reads one a few nanoseconds old
-/// picks as if what changed it had come later. What every choice asks for stands first.
+/// Each word stands alone, so relaxed atomics suffice: a shard that reads a word a few nanoseconds
+/// old selects as if the change had come later. The words that every choice reads are first.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Health {
     liveness: AtomicU64,
-    /// Until when it wants no new requests.
+    /// End of the pause that it asked for.
     busy_until: AtomicU64,
-    /// The duty in the last two bits, and since when.
+    /// Administrative state in the last two bits, and since when.
     admin_state: AtomicU64,
     slow_start: AtomicU64,
-    /// When it was last taken down.
+    /// Time at which it last went down.
     fell_at: AtomicU64,
     falls: AtomicU64,
     returns: AtomicU64,
-    /// Since when there is anything to know of it.
+    /// Time at which it became known.
     known_since: AtomicU64,
     /// Time at which requests last excluded it.
     excluded_at: AtomicU64,
-    /// It has failed its last probe: while it is down that says so, and not requests alone.
+    /// Whether it failed its last probe. If so, probes confirm that it is down, and not requests
+    /// alone.
     fails_probes: AtomicBool,
-    /// It takes calls all the same.
+    /// Whether it takes calls although it is excluded.
     is_spared: AtomicBool,
 }
 
 impl Health {
-    /// Returns whether it answers, as far as one knows, or is taken for one that does.
+    /// Returns whether it answers, as far as is known.
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.liveness().is_up(now) || self.is_spared.load(Relaxed)
     }
 
-    /// Whether it may be given new calls.
+    /// Returns whether it may get new calls.
     pub fn takes_calls(&self, now: Timestamp) -> bool {
-        // Of one that is excluded nothing more is asked than whether it is spared.
+        // For an excluded back end only the spared flag matters.
         (self.is_clear(now) || self.is_spared.load(Relaxed))
             && self.admin_state().0 == AdminState::InService
     }
@@ -142,14 +142,14 @@ impl Health {
         self.liveness().is_up(now) && self.busy_until.load(Relaxed) <= now.as_nanos()
     }
 
-    /// Returns when requests last failed, if they alone exclude it. Failed probes are better
+    /// Returns the last time requests failed, if they alone exclude it. Failed probes are better
     /// evidence.
     pub fn excluded_by_requests_at(&self, now: Timestamp) -> Option<u64> {
         let fails_probes = self.fails_probes.load(Relaxed) && !self.liveness().is_up(now);
         (!self.is_clear(now) && !fails_probes).then(|| self.excluded_at.load(Relaxed))
     }
 
-    /// Requests have shown what excludes it.
+    /// Records that requests show a reason to exclude it.
     pub fn record_excluded(&self, now: Timestamp) {
         self.excluded_at.store(now.as_nanos(), Relaxed);
     }
@@ -167,8 +167,8 @@ impl Health {
         self.is_spared.store(is_spared, Relaxed);
     }
 
-    /// When it may be given new calls, or could be before, if nothing else happens; `None` if
-    /// nobody knows.
+    /// Returns the time at which it may get new calls without further events; `None` if that is
+    /// unknown.
     pub fn returns_at(&self) -> Option<Timestamp> {
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));
         let up_at = self.liveness().up_by_itself_at()?;
@@ -180,8 +180,8 @@ impl Health {
         (AdminState::ALL[(word & 3) as usize], Timestamp::from_nanos(word >> 2))
     }
 
-    /// Gives it a duty, and returns the one before. It keeps what it has since when, if it has that
-    /// already. What comes back from maintenance is taken for up.
+    /// Sets the administrative state and returns the previous one. Setting the same state keeps its
+    /// start time. A back end that returns from maintenance counts as up.
     pub fn set_admin_state(&self, now: Timestamp, admin_state: AdminState) -> AdminState {
         let (before, _) = self.admin_state();
         if before == admin_state {
@@ -194,7 +194,7 @@ impl Health {
         before
     }
 
-    /// Nothing is known of it any more: it is taken for up.
+    /// Forgets all evidence; it counts as up.
     pub fn forget(&self) {
         self.liveness.store(Liveness::COLD.pack(), Relaxed);
         self.busy_until.store(0, Relaxed);
@@ -202,7 +202,7 @@ impl Health {
         self.set_spared(false);
     }
 
-    /// It was not there before `now`.
+    /// Records that it did not exist before `now`.
     pub fn set_known_since(&self, now: Timestamp) {
         self.known_since.store(now.as_nanos(), Relaxed);
     }
@@ -211,14 +211,14 @@ impl Health {
         self.slow_start.store(u64::try_from(slow_start.as_nanos()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// Lets something happen to the state machine, unless the back end is in maintenance.
+    /// Applies an event to the state machine, unless the back end is in maintenance.
     pub fn change(&self, now: Timestamp, next: impl Fn(Liveness) -> Liveness) {
         if self.admin_state().0 == AdminState::Maintenance {
             return;
         }
         let step = |word| {
             let (before, after) = (Liveness::unpack(word), next(Liveness::unpack(word)));
-            // A store that changes nothing would make the line go back and forth between shards.
+            // A store without a change would move the cache line back and forth between shards.
             (before != after).then(|| after.pack())
         };
         let Ok(before) = self.liveness.fetch_update(Relaxed, Relaxed, step) else { return };
@@ -236,16 +236,17 @@ impl Health {
         }
     }
 
-    /// It wants no new requests for that long.
+    /// Records that it asked for no new requests for `wait`.
     pub fn pause(&self, now: Timestamp, wait: Duration) {
         self.busy_until.fetch_max((now + wait).as_nanos(), Relaxed);
     }
 
-    /// Its share of its weight at `now`, in thousandths: 100 at its return, then growing evenly to
-    /// 1,000. At a cold start nobody has a share to leave to others, so there it is whole.
+    /// Returns the share of its weight at `now`, in thousandths: 100 at its return, then growing
+    /// linearly to 1,000. At a cold start it is 1,000, because there is no other back end to leave
+    /// calls to.
     pub fn share(&self, now: Timestamp) -> u64 {
         let slow_start = self.slow_start.load(Relaxed);
-        // First: a policy asks for each back end at each choice.
+        // First, because a policy reads it for each back end at each choice.
         if slow_start == 0 {
             return 1000;
         }
@@ -292,7 +293,7 @@ impl Health {
         }
     }
 
-    /// How often it was taken down, and how often it came back by an answer.
+    /// Returns how often it went down, and how often an answer brought it back.
     pub fn transitions(&self) -> (u64, u64) {
         (self.falls.load(Relaxed), self.returns.load(Relaxed))
     }
@@ -301,7 +302,7 @@ impl Health {
         Liveness::unpack(self.liveness.load(Relaxed))
     }
 
-    /// Since when it may be given calls; zero if it always could.
+    /// Returns the time since when it may get calls; zero if it always could.
     fn returned_at(&self, now: Timestamp) -> Timestamp {
         let (_, in_service) = self.admin_state();
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));

@@ -1,4 +1,4 @@
-//! The counts that a call and a transaction hold on their back end while they last.
+//! The counts that a call and a transaction take on their back end while they exist.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::{Backend, Work};
 
 const CALL: LeaseKind = LeaseKind { calls: 1, transactions: 0, work: 0 };
 
-/// A call counted at a back end until the lease is dropped, on whatever path and from whatever thread.
+/// A call counted at a back end until the lease is dropped, on any path and from any thread.
 #[must_use = "a lease that is dropped at once counts nothing"]
 pub struct CallLease(Arc<Backend>);
 
@@ -21,7 +21,7 @@ impl CallLease {
         Self(Arc::clone(backend))
     }
 
-    /// Counts a call unless the back end holds `calls_max`.
+    /// Counts a call unless the back end has `calls_max`.
     pub(crate) fn within(backend: &Arc<Backend>, calls_max: u64) -> Option<Self> {
         backend.take_call(calls_max).then(|| Self(Arc::clone(backend)))
     }
@@ -39,13 +39,13 @@ impl fmt::Debug for CallLease {
     }
 }
 
-/// A transaction and its work, counted at a back end until the lease is dropped, on whatever path and
-/// from whatever thread.
+/// A transaction and its work, counted at a back end until the lease is dropped, on any path and
+/// from any thread.
 #[must_use = "a lease that is dropped at once counts nothing"]
 pub struct TransactionLease {
     backend: Arc<Backend>,
     work: u32,
-    /// Until it is answered.
+    /// Present until the answer.
     waiting: Option<Waiting>,
 }
 
@@ -62,16 +62,16 @@ impl TransactionLease {
         Self { backend: Arc::clone(backend), work, waiting }
     }
 
-    /// The response has come by which the response time of the transaction is measured: of an
-    /// INVITE the first other than 100, of any other request the final one. Only the first time
-    /// counts. Not for responses of the class 5xx, which say nothing of how fast a server works.
+    /// Records the response that ends the response time of the transaction: of an INVITE the first
+    /// other than 100, of any other request the final one. Only the first one counts. The caller
+    /// leaves out 5xx responses, which say nothing about the speed of a server.
     pub fn on_answered(&mut self, now: Timestamp) {
         if let Some(waiting) = self.waiting.take() {
             self.backend.response_times().on_answered(now, waiting);
         }
     }
 
-    /// When its transaction began, until it is [answered](Self::on_answered).
+    /// Returns the start of its transaction, until it is [answered](Self::on_answered).
     pub fn sent_at(&self) -> Option<Timestamp> {
         self.waiting.as_ref().map(Waiting::since)
     }

@@ -1,16 +1,15 @@
 //! Session-aware load balancing.
 //!
-//! Only the first request of a call is free to choose its back end; every later
-//! one follows the call. So a choice is made once, by a [`Picker`], and what the
-//! call weighs on its back end is held as [`CallLease`] and [`TransactionLease`], which give back what they
-//! took when they are dropped. There is no counter to decrement, hence none to
-//! forget: a failed, cancelled, timed-out or abandoned call gives back its counts
-//! when its state goes, whichever way it goes.
+//! Only the first request of a call is free to choose its back end; every later one follows the
+//! call. So a [`Picker`] chooses once. The call's weight on its back end is a [`CallLease`] and a
+//! [`TransactionLease`], which give back what they took when they are dropped. There is no counter
+//! to decrement, and so none to forget: a failed, cancelled, timed-out or abandoned call returns
+//! its counts when its state is dropped.
 //!
-//! A [`Pool`] is shared by all shards (one padded set of atomics a back end); a
-//! [`Picker`] belongs to one shard. It chooses by a [`Policy`] that knows only what the back ends
-//! count: weights, calls, open transactions, their work and response times. [`registry`] lists
-//! every policy with its parameters; configuration and documentation are made from it.
+//! A [`Pool`] is shared by all shards (one padded set of atomics a back end); a [`Picker`] belongs
+//! to one shard. It chooses by a [`Policy`] that knows only what the back ends count: weights,
+//! calls, open transactions, their work and response times. [`registry`] lists every policy with
+//! its parameters; configuration and documentation are made from it.
 //!
 //! ```
 //! use tidegate_balance::{Picker, Policy, Pool, Work};

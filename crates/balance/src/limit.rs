@@ -1,12 +1,12 @@
-//! How much a back end may be given: calls held at once, and requests a second.
+//! Limits of a back end: calls at once, and requests a second.
 //!
-//! A limit is configured ([`Limits`]), and the rate may be learned from what the back end refuses
-//! ([`Learning`]). All shards keep it together, in words that they share: calls are counted where
-//! they are counted anyway, by their leases, and taken by compare-and-swap, so that there are never
-//! more than allowed; the rate is one word ([`gcra`]). What a back end may still be given is its
-//! headroom, and that of a pool the sum of its back ends'.
+//! A limit is configured ([`Limits`]), and the rate may be learned from the rejections of the back
+//! end ([`Learning`]). All shards apply it together, in shared words. Calls are counted by their
+//! leases and taken by compare-and-swap, so there are never more than allowed. The rate is one word
+//! ([`gcra`]). The headroom of a back end is what its limits still allow; that of a pool is the sum
+//! over its back ends.
 //!
-//! What has priority finds a [reserve](Demand::Priority) where others find nothing.
+//! Requests with priority use a [reserve](Demand::Priority) that others cannot.
 
 mod aimd;
 mod gcra;
@@ -21,37 +21,37 @@ use gcra::Gcra;
 pub use gcra::{BURST_S, RESERVE_S};
 use learned::Learned;
 
-/// What a request asks of the back end that is to have it.
+/// The demand of a request on its back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// To be answered: it counts in the rate alone.
+    /// An answer; it counts in the rate alone.
     Single,
-    /// To hold a call.
+    /// A call.
     Call,
-    /// The same, with priority: beyond `calls_max` there is a twentieth more for it, one call at
-    /// the least, and beyond the rate a [second's worth](RESERVE_S).
+    /// A call with priority. It may exceed `calls_max` by a twentieth, at least one call, and the
+    /// rate by a [second's worth](RESERVE_S).
     Priority,
 }
 
-/// What a back end may be given, as it is configured.
+/// The configured limits of a back end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// Calls that it holds at once.
+    /// Most calls at once.
     pub calls_max: Option<u64>,
-    /// Requests a second that begin a call or stand alone.
+    /// Most requests a second that start a call or stand alone.
     pub cps_max: Option<f64>,
-    /// How a lower rate is learned, if it is.
+    /// Parameters for learning a lower rate, if enabled.
     pub learning: Option<Learning>,
 }
 
-/// Limits in force, and the rate that is taken of them.
+/// The limits in force, and the use of the rate.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
     /// Zero for any number.
     calls_max: AtomicU64,
-    /// The rate that is configured; infinite for none.
+    /// The configured rate; infinite for none.
     cps_max: AtomicF64,
-    /// The lower of that and the one that is learned.
+    /// The lower of the configured and the learned rate.
     gcra: Gcra,
     learned: Learned,
 }
@@ -81,7 +81,7 @@ impl Default for AtomicF64 {
 }
 
 impl Demand {
-    /// Of so many calls that a back end may hold, how many it may with this one.
+    /// Returns the calls that a back end with `calls_max` may have including this one.
     fn calls_max(self, calls_max: u64) -> u64 {
         match self {
             Self::Priority => calls_max + (calls_max / 20).max(1),
@@ -91,19 +91,19 @@ impl Demand {
 }
 
 impl Allowance {
-    /// Sets other limits. What was learned stays.
+    /// Sets the limits. Learned values stay.
     pub(crate) fn set(&self, limits: &Limits) {
         self.calls_max.store(limits.calls_max.unwrap_or(0), Relaxed);
         self.cps_max.set(limits.cps_max.unwrap_or(f64::INFINITY));
         self.learned.set(limits.learning, |rate| self.set_rate(rate));
     }
 
-    /// Returns the calls that may be held at once, but for the reserve; `None` for any number.
+    /// Returns the calls that may exist at once, without the reserve; `None` for any number.
     pub(crate) fn calls_max(&self) -> Option<u64> {
         Some(self.calls_max.load(Relaxed)).filter(|&calls_max| calls_max > 0)
     }
 
-    /// Returns the calls that may be held at once with one that is demanded so; `None` for any
+    /// Returns the calls that may exist at once including one of this demand; `None` for any
     /// number.
     pub(crate) fn calls_max_of(&self, demand: Demand) -> Option<u64> {
         self.calls_max().map(|calls_max| demand.calls_max(calls_max))
@@ -114,7 +114,7 @@ impl Allowance {
         self.cps_max.get()
     }
 
-    /// Returns the lower of the configured rate and the one learned; infinite for none.
+    /// Returns the lower of the configured and the learned rate; infinite for none.
     pub(crate) fn rate_max_cps(&self) -> f64 {
         self.gcra.rate()
     }
@@ -124,13 +124,12 @@ impl Allowance {
         self.learned.rate()
     }
 
-    /// Whether the rate is learned.
+    /// Returns whether the rate is learned.
     pub(crate) fn learns(&self) -> bool {
         self.learned.is_on()
     }
 
-    /// Returns whether the rate lets a request pass. If it does not, a rate that is learned takes
-    /// note.
+    /// Returns whether the rate lets a request pass. If not, a learned rate records it.
     pub(crate) fn conforms(&self, now: Timestamp, demand: Demand) -> bool {
         let conforms = self.gcra.conforms(now, demand == Demand::Priority);
         if !conforms {
@@ -139,7 +138,7 @@ impl Allowance {
         conforms
     }
 
-    /// Takes a request of the rate; whether there was one left.
+    /// Takes a request from the rate. Returns whether there was one left.
     pub(crate) fn take(&self, now: Timestamp, demand: Demand) -> bool {
         let is_taken = self.gcra.take(now, demand == Demand::Priority);
         if is_taken && self.learned.is_on() {
@@ -148,8 +147,8 @@ impl Allowance {
         is_taken
     }
 
-    /// Records that a request sent at `sent` was rejected or not answered; whether that `is_proved`
-    /// to be a sign of load.
+    /// Records that a request sent at `sent` was rejected or not answered; `is_proved` says whether
+    /// that is a sign of load.
     pub(crate) fn on_not_taken(&self, sent: Timestamp, is_proved: bool) {
         self.learned.on_refused(sent, is_proved);
     }

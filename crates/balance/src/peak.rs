@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Peak-EWMA, of Finagle: a response time above the average becomes the average; one below it
-/// draws it down by the time that has passed, with the time constant `decay`.
+/// Peak-EWMA, of Finagle: a response time above the average becomes the average; a lower one draws
+/// it down by the elapsed time, with the time constant `decay`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peak {
     average_ns: f64,
@@ -29,7 +29,7 @@ impl Peak {
     }
 }
 
-/// How much of an average is left after `passed`.
+/// Returns the share of an average that remains after `passed`.
 pub(crate) fn kept(passed: Duration, decay: Duration) -> f64 {
     (-passed.as_secs_f64() / decay.as_secs_f64()).exp()
 }

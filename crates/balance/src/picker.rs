@@ -12,34 +12,34 @@ use crate::registry::Values;
 use crate::response_time::Watch;
 use crate::{Backend, CallLease, Demand, Key, Policy, Pool, RetryBudget, TransactionLease, Work};
 
-/// Choices in vain because another shard has taken what was left meanwhile.
+/// Attempts when another shard takes the last headroom meanwhile.
 const TRIES: usize = 8;
 
-/// A back end that was given a request, and what it holds of that.
+/// A back end that was assigned a request, with the lease.
 #[derive(Debug)]
 #[must_use = "a call that is not kept is given back"]
 pub struct Assignment {
-    /// Its place in the pool.
+    /// Its index in the pool.
     pub index: usize,
     /// The call, if one was demanded.
     pub call: Option<CallLease>,
 }
 
-/// Why a request was given to nobody.
+/// The reason why no back end was assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoBackend {
-    /// Nobody is up.
+    /// No back end is up.
     Down,
-    /// Nobody of those that are up has headroom.
+    /// No back end that is up has headroom.
     Full,
 }
 
-/// One shard's chooser over a pool.
+/// A shard's selection of back ends from a pool.
 #[derive(Debug)]
 pub struct Picker {
     pool: Pool,
     values: Values,
-    /// The weight of each back end when the policy was made.
+    /// The weight of each back end when the policy was created.
     shares: Box<[u32]>,
     groups: Groups,
     key: Key,
@@ -52,7 +52,7 @@ pub struct Picker {
 }
 
 impl Picker {
-    /// A chooser by `policy` over `pool`, which draws from a stream of its own
+    /// Creates a picker by `policy` over `pool`, which draws from a stream of its own
     /// ([`Purpose::Balance`](tidegate_world::Purpose::Balance)).
     pub fn new(pool: Pool, policy: impl Into<Values>, draws: Stream) -> Self {
         let values = policy.into();
@@ -80,13 +80,13 @@ impl Picker {
         }
     }
 
-    /// The pool it chooses from.
+    /// Returns its pool.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// Whether it chooses by `policy` among these back ends, in this order, with the weights and
-    /// priorities that they have now.
+    /// Returns whether it chooses by `policy` among these back ends, in this order, with their
+    /// current weights and priorities.
     pub fn serves(&self, policy: impl Into<Values>, pool: &Pool) -> bool {
         let (own, others) = (self.pool.backends(), pool.backends());
         self.values == policy.into()
@@ -101,21 +101,22 @@ impl Picker {
         &mut self.retries
     }
 
-    /// What of a request the policy chooses by.
+    /// Returns the part of a request by which the policy chooses.
     pub fn key(&self) -> Key {
         self.key
     }
 
     /// Chooses the back end of a new call and counts it as assigned.
     ///
-    /// `key` is what [`key`](Self::key) asks for; `not` is a back end to pass over (it has
-    /// just failed this call). Back ends that are down are passed over; `None`
-    /// when no other is left.
+    /// `key` is what [`key`](Self::key) asks for. `not` is a back end to skip, for example because
+    /// it has just failed this call. Back ends that are down are skipped; `None` when no other is
+    /// left.
     pub fn pick(&mut self, now: Timestamp, key: u64, not: Option<usize>) -> Option<usize> {
         self.pick_where(now, key, |i, _| Some(i) != not)
     }
 
-    /// As [`pick`](Self::pick), among those that `may_have` it, by index and back end.
+    /// Chooses like [`pick`](Self::pick), among those for which `may_have` returns true, by index
+    /// and back end.
     pub fn pick_where(
         &mut self,
         now: Timestamp,
@@ -127,8 +128,8 @@ impl Picker {
         Some(picked)
     }
 
-    /// As [`pick_where`](Self::pick_where), among those that have headroom for what is demanded,
-    /// which is taken.
+    /// Chooses like [`pick_where`](Self::pick_where), among those with headroom for the demand, and
+    /// takes it.
     ///
     /// # Errors
     /// If there is none.
@@ -153,11 +154,11 @@ impl Picker {
         Err(if is_any_up { NoBackend::Full } else { NoBackend::Down })
     }
 
-    /// Takes what is demanded of the back end at `index`, which had the request's like before. It
-    /// is not counted as assigned again.
+    /// Takes the demand from the back end at `index`, which already had such a request. It is not
+    /// counted as assigned again.
     ///
     /// # Errors
-    /// If that is not up, or has no headroom.
+    /// If the back end is not up, or has no headroom.
     pub fn assign_to(
         &self,
         now: Timestamp,
@@ -186,8 +187,8 @@ impl Picker {
         self.policy.choose(&among, &mut self.draws)
     }
 
-    /// Chooses by the keyed hash of the Call-ID alone, whatever the policy, and counts
-    /// nothing: the same call gets the same back end while none goes up or down.
+    /// Chooses by the keyed hash of the Call-ID alone, whatever the policy, and counts nothing. The
+    /// same call gets the same back end while none goes up or down.
     pub fn pick_by_call(&self, now: Timestamp, call: u64, not: Option<usize>) -> Option<usize> {
         let backends = self.pool.backends();
         let is_usable = |i: usize| Some(i) != not && backends[i].is_up(now);
@@ -196,15 +197,15 @@ impl Picker {
         self.hash.pick(&Candidates { now, backends, key: call, is_usable: &is_usable })
     }
 
-    /// As [`pick`](Self::pick), but counts nothing; `None` also if the policy goes by more than the
-    /// key and who is up.
+    /// Chooses like [`pick`](Self::pick), but counts nothing; `None` also if the policy depends on
+    /// more than the key and on which back ends are up.
     pub fn pick_by_key(&mut self, now: Timestamp, key: u64) -> Option<usize> {
         let is_by_key = self.pool.backends().len() == 1
             || matches!(self.values.entry().policy, Policy::Hash | Policy::HashTo);
         if is_by_key { self.choose(now, key, |_, _| true) } else { None }
     }
 
-    /// The back end at `index` (as [`pick`](Self::pick) gave it).
+    /// Returns the back end at `index` (as returned by [`pick`](Self::pick)).
     pub fn backend(&self, index: usize) -> &Arc<Backend> {
         &self.pool.backends()[index]
     }
@@ -215,7 +216,7 @@ impl Picker {
     }
 
     /// Counts a transaction on the back end at `index` while the lease lives; its response time
-    /// begins `now`.
+    /// starts `now`.
     pub fn transaction_lease(&self, now: Timestamp, index: usize, kind: Work) -> TransactionLease {
         let backend = self.backend(index);
         let work = self.weights.weight(backend, kind);

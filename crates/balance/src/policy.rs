@@ -1,5 +1,5 @@
-//! The policies: one file each, which opens with its signal, how it chooses, its weights, its
-//! ties, its cold start, its known bias, and its source.
+//! The policies, one file each. Each file opens with its signal, choice, weights, ties, cold start,
+//! known bias and source.
 
 pub(crate) mod cjsq;
 mod entry;
@@ -25,7 +25,7 @@ use tidegate_world::{Stream, Timestamp};
 use crate::Backend;
 pub use entry::{Entry, Values};
 
-/// How the back end of a new call is chosen. What each does says its [`entry`](Self::entry).
+/// A policy for choosing the back end of a new call. Its [`entry`](Self::entry) describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is documented by its entry in the registry")]
 pub enum Policy {
@@ -43,7 +43,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// All of them, in the order of the [registry](crate::registry::POLICIES).
+    /// All policies, in the order of the [registry](crate::registry::POLICIES).
     pub const ALL: [Self; 11] = [
         Self::Rr,
         Self::Hash,
@@ -59,39 +59,39 @@ impl Policy {
     ];
 }
 
-/// What of a request a policy chooses by: what its caller is to give it as the key of the call.
+/// The part of a request by which a policy chooses; the caller passes it as the key of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// A keyed hash of the Call-ID; also if it chooses by none.
+    /// A keyed hash of the Call-ID; also for policies that use none.
     Call,
     /// The [FNV-1a](crate::fnv1a) hash of the Call-ID.
     CallId,
-    /// A keyed hash of the user and host that are called.
+    /// A keyed hash of the called user and host.
     Callee,
 }
 
-/// What chooses, for one shard.
+/// A policy's chooser, for one shard.
 pub(crate) trait Choose: Debug + Send {
-    /// The back end of a new call; `None` only if none is usable.
+    /// Returns the back end of a new call; `None` only if none is usable.
     fn choose(&mut self, among: &Candidates<'_>, draws: &mut Stream) -> Option<usize>;
 }
 
-/// What a policy chooses from.
+/// The candidates of a choice.
 pub(crate) struct Candidates<'a> {
     pub(crate) now: Timestamp,
     pub(crate) backends: &'a [Arc<Backend>],
-    /// As its [`Key`] wants it.
+    /// Key, as its [`Key`] wants it.
     pub(crate) key: u64,
     pub(crate) is_usable: &'a dyn Fn(usize) -> bool,
 }
 
 impl Candidates<'_> {
-    /// Those that may have the call, by index.
+    /// Returns the indices of those that may have the call.
     fn usable(&self) -> impl Iterator<Item = usize> {
         (0..self.backends.len()).filter(|&i| (self.is_usable)(i))
     }
 
-    /// In thousandths.
+    /// Returns the weight in thousandths.
     fn weight(&self, i: usize) -> u64 {
         self.backends[i].effective_weight(self.now)
     }

@@ -1,4 +1,4 @@
-//! A set of back ends that can stand in for each other.
+//! A set of back ends that can replace each other.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use tidegate_world::Timestamp;
 
 use crate::{Backend, Demand, Endpoint, Service, Sources};
 
-/// A pool of back ends; a clone is another handle on the same counts.
+/// A pool of back ends. A clone is another handle on the same counts.
 #[derive(Clone, Debug)]
 pub struct Pool {
     name: Arc<str>,
@@ -16,14 +16,14 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of back ends given by name, address and weight, in this order.
+    /// Creates a pool from names, addresses and weights, in this order.
     pub fn new(name: &str, backends: &[(&str, SocketAddr, u32)]) -> Self {
         let located =
             backends.iter().map(|&(name, address, weight)| (name, address.into(), weight));
         Self::located(name, located)
     }
 
-    /// A pool of back ends given by name, location and weight, in this order.
+    /// Creates a pool from names, endpoints and weights, in this order.
     pub fn located<'a>(
         name: &str,
         backends: impl IntoIterator<Item = (&'a str, Endpoint, u32)>,
@@ -35,12 +35,12 @@ impl Pool {
         Self::of(name, backends)
     }
 
-    /// A pool of these back ends, in this order.
+    /// Creates a pool of these back ends, in this order.
     pub fn of(name: &str, backends: Vec<Arc<Backend>>) -> Self {
         Self { name: name.into(), backends: backends.into(), services: Arc::default() }
     }
 
-    /// Gives the pool services, whose servers become back ends of it by reloads.
+    /// Adds services, whose servers become back ends by reloads.
     #[must_use]
     pub fn with_services(self, services: Arc<[Arc<Service>]>) -> Self {
         Self { services, ..self }
@@ -51,33 +51,34 @@ impl Pool {
         &self.services
     }
 
-    /// Its name, for routes and metrics.
+    /// Returns its name, for routes and metrics.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its back ends, in the order of the configuration.
+    /// Returns its back ends, in the order of the configuration.
     pub fn backends(&self) -> &[Arc<Backend>] {
         &self.backends
     }
 
-    /// Whether any of them may be given new calls.
+    /// Returns whether any back end may get new calls.
     pub fn is_up(&self, now: Timestamp) -> bool {
         self.backends.iter().any(|backend| backend.is_up(now))
     }
 
-    /// One of them has refused something: all of them are watched from now on. The sources of what
-    /// they were given of late; whoever refuses may have been given the requests of few of them.
+    /// Records that a back end rejected a request: all are watched from now on. Returns the sources
+    /// of their recent requests, because the rejecting one may have had requests of few of them.
     pub fn watch(&self, now: Timestamp) -> Sources {
         self.backends.iter().fold(Sources::default(), |all, backend| all.and(backend.watch(now)))
     }
 
-    /// Caps what requests alone exclude (503s, silence, ICMP) at `share_max` of those in service: if
-    /// more are excluded, the ones whose last exclusion is longest ago are spared, and take calls. At
-    /// least one may be used unless probes say otherwise of all. Without `may_spare`, because another
-    /// pool stands in, nobody is. Returns whether anybody is spared who was not.
+    /// Caps the back ends that requests alone exclude (503s, silence, ICMP) at `share_max` of those
+    /// in service. If more are excluded, those with the oldest exclusion are spared, and take
+    /// calls. At least one remains usable unless probes say otherwise of all. Without `may_spare`,
+    /// because another pool is the backup, none is spared. Returns whether another one is spared
+    /// now.
     ///
-    /// Of two shards that do this at once, one may undo what the other did, until the next exclusion.
+    /// If two shards do this at once, one may undo what the other did, until the next exclusion.
     pub fn spare(&self, now: Timestamp, share_max: f64, may_spare: bool) -> bool {
         let in_service = || self.backends.iter().filter(|backend| backend.is_in_service());
         let (mut count, mut usable) = (0_usize, 0_usize);
@@ -105,24 +106,24 @@ impl Pool {
         is_any_new
     }
 
-    /// Whether any of them has limits.
+    /// Returns whether any back end has limits.
     pub fn is_limited(&self) -> bool {
         self.backends.iter().any(|backend| backend.is_limited())
     }
 
-    /// When the first of them may be given new calls, or could be before, if nothing else happens;
-    /// `None` if nobody knows.
+    /// Returns the time at which the first back end may get new calls without further events;
+    /// `None` if that is unknown.
     pub fn returns_at(&self) -> Option<Timestamp> {
         self.backends.iter().filter_map(|backend| backend.returns_at()).min()
     }
 
-    /// Whether any of them may be given what is demanded.
+    /// Returns whether any back end has headroom for the demand.
     pub fn has_headroom(&self, now: Timestamp, demand: Demand) -> bool {
         self.backends.iter().any(|backend| backend.is_up(now) && backend.has_headroom(now, demand))
     }
 
-    /// Calls that those that are up may hold beyond what they hold; `None` if not all of the pool
-    /// are limited.
+    /// Returns the calls that the back ends that are up may take in addition; `None` unless all of
+    /// the pool are limited.
     pub fn free_calls(&self, now: Timestamp) -> Option<u64> {
         let free = |backend: &Arc<Backend>| {
             let free = backend.free_calls(Demand::Call)?;

@@ -1,4 +1,4 @@
-//! Who is spared of those that requests exclude.
+//! Tests of which excluded back ends are spared.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn pool(count: usize) -> Pool {
     Pool::new("app", &backends[..count])
 }
 
-/// Requests show, at one time after the other, that these are not there.
+/// Excludes these by requests, one after the other.
 fn exclude(pool: &Pool, at_ms: u64, which: &[usize], pause: Duration) {
     for (i, ms) in which.iter().zip(at_ms..) {
         let backend = &pool.backends()[*i];
@@ -44,7 +44,7 @@ fn requests_exclude_no_more_than_a_share_and_the_one_of_longest_ago_is_spared() 
     exclude(&pool, 3, &[3], PAUSE);
     assert_eq!(states(&pool, at(4)), [Spared, Down, Spared, Down]);
     assert!(pool.backends()[0].is_up(at(4)) && pool.backends()[0].is_alive(at(4)));
-    // Who fails again is the last one to be spared.
+    // A back end that fails again is the last one to be spared.
     exclude(&pool, 4, &[2], PAUSE);
     assert_eq!(states(&pool, at(5)), [Spared, Spared, Down, Down]);
     assert_eq!(states(&pool, at(6000)), [Up; 4], "a pause is over");

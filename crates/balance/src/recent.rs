@@ -1,8 +1,8 @@
-//! The last response times of a back end, and their mean in which the newest weigh most.
+//! The last response times of a back end, and their weighted mean.
 
 use std::time::Duration;
 
-/// Response times that are kept.
+/// Number of response times kept.
 const WINDOW: usize = 20;
 
 /// The last 20 response times.
@@ -11,10 +11,10 @@ const WINDOW: usize = 20;
 /// Networking 20(4), 2012): the newest weighs 20, the one before it 19, the oldest 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Recent {
-    /// In µs; a ring.
+    /// A ring of times in µs.
     times_us: [u32; WINDOW],
     length: usize,
-    /// Where the next one goes.
+    /// Index of the next one.
     next: usize,
     sum_us: u64,
     /// The sum of all, each times its weight.
@@ -22,18 +22,18 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// Takes in a response time; one of more than 71 minutes counts as that.
+    /// Adds a response time; one of more than 71 minutes counts as that.
     pub(crate) fn push(&mut self, time: Duration) {
         let newest = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         let oldest = std::mem::replace(&mut self.times_us[self.next], newest);
-        // All that are kept weigh one less; so the oldest, which weighed 1, is gone.
+        // All others weigh one less; so the oldest, which weighed 1, drops out.
         self.weighed_us = self.weighed_us - self.sum_us + WINDOW as u64 * u64::from(newest);
         self.sum_us = self.sum_us - u64::from(oldest) + u64::from(newest);
         self.next = (self.next + 1) % WINDOW;
         self.length = (self.length + 1).min(WINDOW);
     }
 
-    /// Their weighted mean; zero if there is none. Of fewer than 20 the newest weighs 20 too.
+    /// Returns the weighted mean; zero if there is none. Of fewer than 20 the newest weighs 20 too.
     pub(crate) fn mean(&self) -> Duration {
         let lightest = WINDOW - self.length + 1;
         let weights = (lightest + WINDOW) * self.length / 2;
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(mean_us([100, 200]), (19 * 100 + 20 * 200) / 39);
         // Σ w·w over Σ w, w = 1 … 20.
         assert_eq!(mean_us((1..=20).map(|n| n * 1000)), 2870 * 1000 / 210);
-        // What came before the last 20 is forgotten.
+        // Times before the last 20 are forgotten.
         assert_eq!(mean_us((0..7).map(|_| 9_000_000).chain((0..20).map(|_| 40))), 40);
         assert_eq!(mean_us([u64::MAX]), u32::MAX.into());
     }

@@ -7,7 +7,7 @@ use crate::Policy;
 pub use crate::policy::{Entry, Values};
 use crate::policy::{cjsq, fnv, hash, hash_to, p2c, peak_ewma, rendezvous, rr, rwma, tjsq, tlwl};
 
-/// All policies: those of 003 and of the paper it draws on, then those of today's practice.
+/// All policies: those of 003 and of the paper that it uses, then those of current practice.
 pub static POLICIES: [&Entry; 11] = [
     &rr::ENTRY,
     &hash::ENTRY,
@@ -22,25 +22,25 @@ pub static POLICIES: [&Entry; 11] = [
     &rendezvous::ENTRY,
 ];
 
-/// The policy of this name.
+/// Returns the policy with this name.
 pub fn find(name: &str) -> Option<&'static Entry> {
     POLICIES.into_iter().find(|entry| entry.name == name)
 }
 
 impl Policy {
-    /// What there is to know about it.
+    /// Returns its registry entry.
     pub fn entry(self) -> &'static Entry {
         POLICIES[self as usize]
     }
 
-    /// Its name in the configuration.
+    /// Returns its name in the configuration.
     pub fn name(self) -> &'static str {
         self.entry().name
     }
 }
 
 impl From<Policy> for Values {
-    /// The policy with its defaults.
+    /// Returns the policy with its defaults.
     fn from(policy: Policy) -> Self {
         policy.entry().defaults()
     }
@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(wrong("p2c", &[("choices", 2.5)]), "the values must have a whole `choices`");
     }
 
-    // Configurations are written with these.
+    // Configurations use these names.
     #[test]
     fn the_names_stand() {
         assert_eq!(

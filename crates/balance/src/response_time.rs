@@ -1,17 +1,18 @@
-//! How long a back end takes to answer.
+//! Response times of a back end.
 //!
-//! The response time of a transaction lasts from the moment at which its request is handed on to
-//! the response by which the back end has shown that it did its part. Which one that is the holder
-//! of the [`TransactionLease`](crate::TransactionLease) says. For SIP: of an INVITE the first response other than 100,
-//! since what comes after the ringing is a person's time, not a server's; of any other request the
-//! final one. Responses of the class 5xx are left out: a refusal is cheap, and would make the back
-//! end that refuses look like the fastest. What is never answered has no response time; that it is
-//! open counts, and health takes a silent back end out.
+//! The response time of a transaction lasts from the moment at which its request is sent to the
+//! response that shows that the back end did its part. The owner of the
+//! [`TransactionLease`](crate::TransactionLease) decides which response that is. For SIP: of an
+//! INVITE the first response other than 100, because what follows the ringing is a person's time,
+//! not a server's; of any other request the final one. 5xx responses are left out: a rejection is
+//! cheap, and would make the rejecting back end look like the fastest. A request that is never
+//! answered has no response time. It counts as open, and the health checks take a silent back end
+//! out.
 //!
-//! One record a back end, shared by all shards: how fast a server is does not depend on who asks,
-//! and of many shards each would see too few responses for a window of 20. A shard that finds the
-//! record in use leaves its response time out rather than wait; the results are published as
-//! atomics, each read alone.
+//! All shards share one record per back end: the speed of a server does not depend on who asks, and
+//! each of many shards would see too few responses for a window of 20. A shard that finds the
+//! record in use drops its response time rather than wait. The results are published as atomics,
+//! each read alone.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -24,7 +25,7 @@ use crate::cost_ratio::CostRatio;
 use crate::peak::{Peak, kept};
 use crate::recent::Recent;
 
-/// What a policy wants to know of response times.
+/// The response-time data that a policy needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
     /// Time constant of the peak average.
@@ -39,7 +40,7 @@ pub(crate) struct Waiting {
     work: Work,
     since: Timestamp,
     watch: Watch,
-    /// What waited when it was sent, itself included.
+    /// The requests that waited when it was sent, including itself.
     starts: u32,
     ends: u32,
 }
@@ -57,13 +58,13 @@ pub(crate) struct ResponseTimes {
     /// Weighted mean of the last ones; zero if there is none.
     start_ns: AtomicU64,
     end_ns: AtomicU64,
-    /// When that of a start was last taken.
+    /// Time of the last start's response time.
     start_at: AtomicU64,
     peak_ns: AtomicU64,
     peak_at: AtomicU64,
-    /// In thousandths; zero before anything is learned.
+    /// Ratio in thousandths; zero before anything is learned.
     cost_ratio: AtomicU32,
-    /// Of requests that begin calls.
+    /// Histogram of requests that start calls.
     histogram: Histogram,
     /// Unanswered requests, while the ratio is learned.
     starts: AtomicU32,
@@ -96,30 +97,30 @@ impl Default for ResponseTimes {
 }
 
 impl ResponseTimes {
-    /// Weighted mean of the last response times of requests that begin calls; zero if none.
+    /// Returns the weighted mean of the last response times of requests that start calls; zero if
+    /// none.
     pub(crate) fn start(&self) -> Duration {
         Duration::from_nanos(self.start_ns.load(Relaxed))
     }
 
-    /// All of those that begin calls.
+    /// Returns the histogram of requests that start calls.
     pub(crate) fn starts(&self) -> &Histogram {
         &self.histogram
     }
 
-    /// The same of those that end calls.
+    /// Returns the weighted mean of requests that end calls.
     pub(crate) fn end(&self) -> Duration {
         Duration::from_nanos(self.end_ns.load(Relaxed))
     }
 
-    /// [`start`](Self::start), if one was taken within the last `within`.
+    /// Returns [`start`](Self::start), if there was a response time within the last `within`.
     pub(crate) fn fresh_start(&self, now: Timestamp, within: Duration) -> Option<Duration> {
         let at = Timestamp::from_nanos(self.start_at.load(Relaxed));
         Some(self.start()).filter(|mean| !mean.is_zero() && now.since(at) < within)
     }
 
-    /// Drops the response times of requests that begin calls if the last one is older than
-    /// `after`, so that the next one stands alone: a mean of the time before would have its way
-    /// for twenty more.
+    /// Drops the response times of requests that start calls if the last one is older than `after`,
+    /// so that the next one stands alone: the old mean would dominate for twenty more.
     pub(crate) fn forget_start(&self, now: Timestamp, after: Duration) {
         let is_known = self.start_ns.load(Relaxed) != 0;
         if !is_known || self.fresh_start(now, after).is_some() {
@@ -131,7 +132,7 @@ impl ResponseTimes {
         }
     }
 
-    /// The peak average as it has decayed until `now`; `None` before the first response.
+    /// Returns the peak average, decayed until `now`; `None` before the first response.
     pub(crate) fn peak(&self, now: Timestamp, decay: Duration) -> Option<Duration> {
         let average = self.peak_ns.load(Relaxed);
         let at = Timestamp::from_nanos(self.peak_at.load(Relaxed));
@@ -139,14 +140,14 @@ impl ResponseTimes {
             .then(|| Duration::from_nanos((average as f64 * kept(now.since(at), decay)) as u64))
     }
 
-    /// What the start of a call costs, as a multiple of its end.
-    /// `None` before it is learned.
+    /// Returns the cost of starting a call as a multiple of the cost of ending one; `None` before
+    /// it is learned.
     pub(crate) fn cost_ratio(&self) -> Option<f64> {
         let thousandths = self.cost_ratio.load(Relaxed);
         (thousandths != 0).then(|| f64::from(thousandths) / 1e3)
     }
 
-    /// A request is handed on.
+    /// Records that a request is sent.
     pub(crate) fn begin(&self, now: Timestamp, work: Work, watch: Watch) -> Waiting {
         let (mut starts, mut ends) = (0, 0);
         if watch.learns {
@@ -159,9 +160,9 @@ impl ResponseTimes {
         Waiting { work, since: now, watch, starts, ends }
     }
 
-    /// It was answered.
+    /// Records that it was answered.
     pub(crate) fn on_answered(&self, now: Timestamp, waiting: Waiting) {
-        // At least 1 ns, for zero stands for none.
+        // At least 1 ns, because zero stands for none.
         let time = now.since(waiting.since).max(Duration::from_nanos(1));
         let Waiting { work, watch, starts, ends, .. } = waiting;
         self.give_up(waiting);
@@ -192,7 +193,7 @@ impl ResponseTimes {
         }
     }
 
-    /// It waits no longer, whether it was answered or not.
+    /// Records that it no longer waits, answered or not.
     pub(crate) fn give_up(&self, waiting: Waiting) {
         if waiting.watch.learns {
             self.unanswered(waiting.work).fetch_sub(1, Relaxed);

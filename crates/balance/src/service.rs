@@ -8,19 +8,18 @@ use tidegate_world::{SrvRecord, Transport};
 
 use crate::Lookups;
 
-/// A domain and a transport, and the servers that were found for them, shared by all shards.
+/// A domain and a transport, with the servers found for them, shared by all shards.
 ///
-/// The shard that asks the DNS records the servers here. The back ends that follow from them are
-/// those of the next reload.
+/// The shard that asks the DNS records the servers here. The next reload makes back ends of them.
 #[derive(Debug)]
 pub struct Service {
     domain: Arc<str>,
     transport: Transport,
     servers: Mutex<Option<Arc<[SrvRecord]>>>,
     is_stale: AtomicBool,
-    /// Whether servers that were found have become back ends.
+    /// Whether the servers found have become back ends.
     is_in_force: AtomicBool,
-    /// Outcomes of the questions for it; `moved` counts changes of the servers.
+    /// Outcomes of its queries; `moved` counts changes of the servers.
     pub lookups: Lookups,
 }
 
@@ -42,7 +41,7 @@ impl Service {
         &self.domain
     }
 
-    /// Transport by which its servers are reached.
+    /// Returns its servers, by rising priority; `None` as long as they are unknown.
     pub fn transport(&self) -> Transport {
         self.transport
     }
@@ -52,7 +51,7 @@ impl Service {
         self.lock().clone()
     }
 
-    /// Records its servers. Returns whether they differ from those before.
+    /// Returns whether the servers are out of date because a new query failed.
     pub fn set_servers(&self, servers: Arc<[SrvRecord]>) -> bool {
         let mut known = self.lock();
         let differ = known.as_ref() != Some(&servers);
@@ -63,29 +62,29 @@ impl Service {
         differ
     }
 
-    /// Returns whether the servers are older than they should be, because asking again has failed.
+    /// Records whether the servers are out of date.
     pub fn is_stale(&self) -> bool {
         self.is_stale.load(Relaxed)
     }
 
-    /// Records whether the servers are older than they should be.
+    /// Returns whether the servers found have become back ends.
     pub fn set_stale(&self, is_stale: bool) {
         self.is_stale.store(is_stale, Relaxed);
     }
 
-    /// Returns whether servers that were found have become back ends.
+    /// Records that the back ends are rebuilt: with the servers, if they are known.
     pub fn is_in_force(&self) -> bool {
         self.is_in_force.load(Relaxed)
     }
 
-    /// Records that the back ends are made anew: with the servers, if they are known.
+    /// Returns whether it is the service of that domain and transport.
     pub(crate) fn on_enlisted(&self) {
         if self.lock().is_some() {
             self.is_in_force.store(true, Relaxed);
         }
     }
 
-    /// Returns whether it is the service of that domain and transport.
+    /// No code panics while it holds the lock.
     pub(crate) fn is_of(&self, domain: &str, transport: Transport) -> bool {
         *self.domain == *domain && self.transport == transport
     }

@@ -1,11 +1,11 @@
-//! Kinds of work that a back end is given, and what each counts.
+//! Kinds of work for a back end, and how each counts.
 
-/// The kinds of transaction a policy may weigh differently.
+/// Kinds of transaction that a policy may weigh differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// The request that begins a call (INVITE).
+    /// A request that starts a call (INVITE).
     CallStart,
-    /// The request that ends one (BYE).
+    /// A request that ends a call (BYE).
     CallEnd,
     /// INFO.
     Info,
@@ -32,15 +32,15 @@ pub enum Work {
 }
 
 impl Work {
-    /// How many kinds there are.
+    /// Number of kinds.
     pub(crate) const COUNT: usize = 13;
 }
 
-/// What a lease counts.
+/// The contribution of a lease.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LeaseKind {
     pub(crate) calls: u32,
     pub(crate) transactions: u32,
-    /// In hundredths of a BYE.
+    /// Work in hundredths of a BYE.
     pub(crate) work: u32,
 }

@@ -1,4 +1,4 @@
-//! What back ends with limits are given.
+//! Tests for assignments to back ends with limits.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn rate(cps_max: f64) -> Limits {
     Limits { cps_max: Some(cps_max), ..Limits::default() }
 }
 
-/// Assigns until nobody has headroom: what each was given.
+/// Assigns until no back end has headroom. Returns the assignments.
 fn fill(picker: &mut Picker, now: Timestamp, demand: Demand) -> (Vec<u64>, Vec<CallLease>) {
     let (mut given, mut held) = (vec![0; picker.pool().backends().len()], Vec::new());
     for call in 0..10_000_u64 {
@@ -176,8 +176,8 @@ fn what_was_learned_is_kept_by_a_reload_and_lost_by_maintenance() {
     assert!(!backend.learns() && backend.rate_max_cps().is_none() && backend.cps_max().is_none());
 }
 
-/// Of requests that come at random, as many as the rate, some always find none left of it: but for
-/// what those teach, a rate that was learned too low would refuse them for ever.
+/// Of requests that arrive at random at the rate, some always find none left. Without counting
+/// those, a rate learned too low would reject them for ever.
 #[test]
 fn a_low_rate_rises_while_more_is_wanted() {
     let limits = Limits { learning: Some(Learning::default()), ..Limits::default() };
@@ -191,7 +191,7 @@ fn a_low_rate_rises_while_more_is_wanted() {
         let at = (now.since(NOW).as_secs() / 60).min(2) as usize;
         minute[at] += 1;
         match picker.assign(now, 0, Demand::Single, |_, _| true) {
-            // What is given in the first seconds is refused.
+            // Requests of the first seconds are rejected.
             Ok(_) if now < NOW + Duration::from_secs(3) => backend.on_not_taken(now, true),
             Ok(_) => {}
             Err(_) => refused[at] += 1,
@@ -222,7 +222,7 @@ fn who_has_limits_of_another_kind_learns_nothing() {
     assert!(!pool(&[calls(5)]).backends()[0].learns());
 }
 
-/// A rate that nobody makes use of stays, or it would mean nothing when it is needed.
+/// An unused rate stays, or it would have no meaning when it is needed.
 #[test]
 fn a_rate_of_which_little_is_used_stays() {
     let limits = Limits { learning: Some(Learning::default()), ..Limits::default() };

@@ -1,17 +1,16 @@
-//! Evidence of overload: whether the 503s of a back end are about the back end, or about one caller
-//! or one number.
+//! Evidence of overload: whether the 503s of a back end are about the back end itself, or about one
+//! caller or one number.
 //!
-//! A 503 comes from wherever the back end has sent the request: a single number can answer it at
-//! will. So one 503 only begins a watch. While it lasts, each new request that the back end is
-//! given sets a bit for its source and one for its destination, by keyed hashes, and each 503 sets
-//! the same bits in maps of what was refused. The maps are two generations of a few seconds, of
-//! which the older is overwritten. Refusals teach when they come from several destinations and
-//! several sources; they ask for a pause when they also outweigh everything else that was given
-//! meanwhile.
+//! Any server behind the back end can cause a 503; a single number can produce them at will. So one
+//! 503 only starts a watch. During the watch each new request to the back end sets a bit for its
+//! source and one for its destination, by keyed hashes, and each 503 sets the same bits in maps of
+//! rejections. The maps have two generations of a few seconds, of which the older is overwritten.
+//! Rejections teach a rate when they come from several destinations and several sources. They cause
+//! a pause when they also outweigh all other requests in that time.
 //!
 //! A lone source (one trunk) with many destinations teaches; one destination, or one source among
-//! several, does not. Forged source addresses can stand in for several sources: against those only
-//! the weighing helps, and the cap on exclusions ([`Pool::spare`](crate::Pool::spare)).
+//! several, does not. Forged source addresses can imitate several sources. Against those only the
+//! weighing helps, and the cap on exclusions ([`Pool::spare`](crate::Pool::spare)).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -24,12 +23,12 @@ const GENERATION: Duration = Duration::from_secs(3);
 /// Duration of a watch after the last refusal. Its data are discarded then.
 const WATCH: Duration = Duration::from_secs(6);
 
-/// A watch is prolonged no more often than this.
+/// A watch is prolonged at most once in this time.
 const WATCH_STEP: Duration = Duration::from_secs(1);
 
-/// For how long a back end must have been watched before refusals teach, and before they pause:
-/// until then it is not known who else is served. A rate has to fall before the back end's queue is
-/// full, and grows again; a pause takes everything away.
+/// Time for which a back end must have been watched before rejections teach, and before they cause
+/// a pause: until then the other served requests are unknown. A rate has to fall before the back
+/// end's queue is full, and grows again; a pause takes everything away.
 const OBSERVED_TO_TEACH: Duration = Duration::from_millis(200);
 const OBSERVED_TO_PAUSE: Duration = Duration::from_secs(1);
 
@@ -48,7 +47,8 @@ pub struct Parties {
 }
 
 impl Parties {
-    /// The parties with these hashes, which must be keyed: peers choose what is hashed.
+    /// Returns the parties with these hashes, which must be keyed because peers choose what is
+    /// hashed.
     pub fn of(source: u64, destination: u64) -> Self {
         let bit = |hash: u64| (hash % 64) as u8;
         Self { source: bit(source), destination: bit(destination) }
@@ -69,16 +69,16 @@ impl Sources {
     }
 }
 
-/// The conclusion from the present refusals of a back end.
+/// The conclusion from the recent rejections of a back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// Several destinations of several sources are refused.
+    /// Several destinations of several sources are rejected.
     pub(crate) teaches: bool,
-    /// Likewise, and more than all that is not.
+    /// Likewise, and they outweigh the requests that are not rejected.
     pub(crate) pauses: bool,
 }
 
-/// The requests that a back end was given and refused lately; shared by all shards.
+/// The recent requests and rejections of a back end, shared by all shards.
 #[derive(Debug, Default)]
 pub(crate) struct Evidence {
     watched_until: AtomicU64,
@@ -88,7 +88,7 @@ pub(crate) struct Evidence {
 
 #[derive(Debug, Default)]
 struct Generation {
-    /// Its number, counted from 1 at time zero. Data of another number are void.
+    /// Its number, counted from 1 at time zero. Data of another number are invalid.
     number: AtomicU64,
     given: AtomicU32,
     refused: AtomicU32,
@@ -98,7 +98,7 @@ struct Generation {
     destinations_refused: AtomicU64,
 }
 
-/// The generations that count, together.
+/// The valid generations, combined.
 #[derive(Default)]
 struct Seen {
     given: u64,
@@ -110,12 +110,12 @@ struct Seen {
 }
 
 impl Evidence {
-    /// Returns whether the parties of requests are recorded: one was refused lately.
+    /// Returns whether the parties of requests are recorded, because one was rejected recently.
     pub(crate) fn is_watched(&self, now: Timestamp) -> bool {
         self.watched_until.load(Relaxed) > now.as_nanos()
     }
 
-    /// A request of these parties is given to the back end.
+    /// Records that the back end gets a request of these parties.
     pub(crate) fn on_given(&self, now: Timestamp, parties: Parties) {
         let (source, destination) = parties.maps();
         let generation = self.generation(now);
@@ -124,8 +124,7 @@ impl Evidence {
         set(&generation.destinations_given, destination);
     }
 
-    /// Records the parties of each request from now on. Returns the sources of the requests given
-    /// lately.
+    /// Records the parties of each request from now on. Returns the sources of recent requests.
     pub(crate) fn watch(&self, now: Timestamp) -> Sources {
         let until = self.watched_until.load(Relaxed);
         if until <= now.as_nanos() {
@@ -138,8 +137,8 @@ impl Evidence {
         Sources(seen.sources_given | seen.sources_refused)
     }
 
-    /// The back end has refused a request of these parties, if they are known. Its pool is given
-    /// requests by the sources `of` it.
+    /// Records that the back end rejected a request of these parties, if they are known. `of` holds
+    /// the sources of its pool.
     pub(crate) fn on_refused(
         &self,
         now: Timestamp,
@@ -155,7 +154,7 @@ impl Evidence {
         self.judge(now, of)
     }
 
-    /// Nothing was given or refused: it is another back end, as far as is known.
+    /// Forgets all requests and rejections: as far as is known, it is another back end.
     pub(crate) fn forget(&self) {
         self.watched_until.store(0, Relaxed);
         self.generations.iter().for_each(|generation| generation.number.store(0, Relaxed));
@@ -166,7 +165,7 @@ impl Evidence {
         let seen = self.seen(now);
         let (refused, served) = split(seen.destinations_given, seen.destinations_refused);
         let (sources_refused, sources_served) = split(seen.sources_given, seen.sources_refused);
-        // Those of this back end are among them, but for the one whose refusal came after.
+        // The sources of this back end are among them, but for one whose rejection came later.
         let sources = (of | seen.sources_refused).count_ones();
         let sources_min = sources.min(SOURCES_MIN).max(sources.div_ceil(SOURCES_SHARE));
         let teaches = now.since(since) >= OBSERVED_TO_TEACH
@@ -175,7 +174,7 @@ impl Evidence {
         let outweighs = now.since(since) >= OBSERVED_TO_PAUSE
             && refused > served
             && sources_refused >= sources_served
-            // Bits of many destinations hide each other; their number does not.
+            // The bits of many destinations collide; their number does not.
             && 2 * seen.refused > seen.given;
         Verdict { teaches, pauses: teaches && outweighs }
     }
@@ -198,8 +197,8 @@ impl Evidence {
         seen
     }
 
-    /// The generation of `now`. A shard that is late by one may add to a newer one, or lose what it
-    /// adds: a bit more or less in some seconds.
+    /// Returns the generation of `now`. A shard that is late by one may add to a newer one, or lose
+    /// what it adds: a bit more or less in some seconds.
     fn generation(&self, now: Timestamp) -> &Generation {
         let current = number(now);
         let generation = &self.generations[(current % 2) as usize];
@@ -218,17 +217,17 @@ impl Evidence {
     }
 }
 
-/// The number of the generation at `now`.
+/// Returns the number of the generation at `now`.
 fn number(now: Timestamp) -> u64 {
     1 + now.as_nanos() / GENERATION.as_nanos() as u64
 }
 
-/// Returns how many were refused, and how many were given and not refused.
+/// Returns the number of rejected bits, and of bits given and not rejected.
 fn split(given: u64, refused: u64) -> (u32, u32) {
     (refused.count_ones(), (given & !refused).count_ones())
 }
 
-/// A store that changes nothing would make the line go back and forth between shards.
+/// Sets a bit. A store without a change would move the cache line back and forth between shards.
 fn set(map: &AtomicU64, bit: u64) {
     if map.load(Relaxed) & bit == 0 {
         map.fetch_or(bit, Relaxed);
@@ -252,7 +251,7 @@ mod tests {
         Timestamp::ZERO + Duration::from_millis(10_000 + ms)
     }
 
-    /// A request each 20 ms for two seconds, by number; those that are refused are so at once. The
+    /// Runs a request each 20 ms for two seconds, by number; rejections are immediate. Returns the
     /// last verdict.
     fn run(parties: impl Fn(u64) -> Parties, is_refused: impl Fn(u64) -> bool) -> Verdict {
         let evidence = Evidence::default();
@@ -280,7 +279,7 @@ mod tests {
         let stranger_and_others =
             |n| if n % 2 == 0 { Parties::of(1, n) } else { Parties::of(n, n) };
         assert_eq!(run(stranger_and_others, |n| n % 2 == 0), NOTHING);
-        // With two others alone it is a third of them.
+        // With only two others it is a third of the sources.
         let stranger_and_two = |n| Parties::of(n % 3, n);
         assert_eq!(run(stranger_and_two, |n| n % 3 == 0), NOTHING);
     }
@@ -300,7 +299,7 @@ mod tests {
         assert_eq!(run(each, |n| n % 4 != 0), PAUSES);
     }
 
-    /// An eighth of the sources is the least.
+    /// The minimum is an eighth of the sources.
     #[test]
     fn two_sources_among_many_prove_nothing() {
         let two_strangers =
@@ -316,7 +315,8 @@ mod tests {
         }
     }
 
-    /// Its fellows have the requests of the others, all of which both serve and reject.
+    /// The other back ends get the requests of the other sources, all of which they serve and
+    /// reject.
     #[test]
     fn one_source_of_several_of_a_pool_proves_nothing() {
         let (one, fellows) = (Evidence::default(), [(); 2].map(|()| Evidence::default()));
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn many_numbers_do_not_hide_how_many_are_served() {
-        // So many destinations and sources that each bit was refused; three of four are served.
+        // So many destinations and sources that each bit was rejected; three of four are served.
         let evidence = Evidence::default();
         let mut verdict = NOTHING;
         for n in 0..2000 {
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn requests_to_one_number_weigh_as_many_as_they_are() {
-        // Six callers have their numbers refused; others call a number that is served.
+        // The numbers of six callers are rejected; others call a number that is served.
         for (served, expected) in [(5, PAUSES), (6, TEACHES)] {
             let evidence = Evidence::default();
             evidence.watch(at(0));
@@ -388,13 +388,13 @@ mod tests {
         for ms in (0..=2000).step_by(10) {
             refuse(&evidence, at(ms), Some(Parties::of(ms, ms)));
         }
-        // At 10 s and after, generations begin at 12, 15, 18 s.
+        // From 10 s on, generations start at 12, 15, 18 s.
         assert_eq!(refuse(&evidence, at(4900), Some(Parties::of(1, 1))), PAUSES);
         assert_eq!(refuse(&evidence, at(8100), Some(Parties::of(1, 1))), NOTHING);
         assert!(evidence.is_watched(at(14_099)) && !evidence.is_watched(at(14_100)));
     }
 
-    // A store for each refusal would make the line go back and forth between shards.
+    // A store for each rejection would move the cache line back and forth between shards.
     #[test]
     fn a_watch_is_prolonged_once_a_second() {
         let evidence = Evidence::default();

@@ -1,17 +1,17 @@
-//! Whether a back end answers: a state machine in one word.
+//! The liveness of a back end: a state machine in one word.
 //!
 //! ```text
 //!  Up(errors) ──`limit` failures in a row──► Down(until)
-//!      ▲   └────the transport's word────────────┘  │
-//!      ├──── `until` has come, or an answer ───────┤ where nothing probes
-//!      └──── `rise` answered probes in a row ──────┘ where something does
+//!      ▲   └──────reported by the transport──────┘  │
+//!      ├──── `until` reached, or an answer ────────┤ without probes
+//!      └──── `rise` answered probes in a row ──────┘ with probes
 //! ```
 
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// The greatest number in a row that a threshold may ask for.
+/// The greatest threshold for events in a row.
 pub const COUNT_MAX: u32 = 15;
 
 const COUNT_BITS: u32 = 4;
@@ -19,27 +19,27 @@ const TIME_BITS: u32 = 64 - 1 - COUNT_BITS;
 /// The latest time that the word can hold, eighteen years after the start; it stands for never.
 const LATEST: u64 = (1 << TIME_BITS) - 1;
 
-/// What is known of a back end by what it does.
+/// The liveness of a back end, from its behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Liveness {
     /// It answers.
     Up {
-        /// Since when, in nanoseconds; zero if it was never down.
+        /// Start of the state, in nanoseconds; zero if it was never down.
         since: u64,
         /// Failures since its last answer.
         errors: u32,
     },
     /// It does not answer.
     Down {
-        /// When it is taken for up without having answered, in nanoseconds.
+        /// Time at which it counts as up without an answer, in nanoseconds.
         until: u64,
-        /// Probes that it has answered in a row.
+        /// Probes answered in a row.
         good: u32,
     },
 }
 
 impl Liveness {
-    /// Of a back end of which nothing is known: it is up.
+    /// The initial state: up.
     pub const COLD: Self = Self::Up { since: 0, errors: 0 };
 
     pub const fn pack(self) -> u64 {
@@ -68,8 +68,8 @@ impl Liveness {
         }
     }
 
-    /// When it is taken for up without having answered, or was; `None` if only an answer brings it
-    /// back.
+    /// Returns the time at which it counts as up without an answer; `None` if only an answer brings
+    /// it back.
     pub fn up_by_itself_at(self) -> Option<Timestamp> {
         match self {
             Self::Up { .. } => Some(Timestamp::ZERO),
@@ -81,7 +81,7 @@ impl Liveness {
         matches!(self, Self::Up { errors: 1.., .. })
     }
 
-    /// Since when it is up at `now`; zero if it was never down, or is.
+    /// Returns the time since when it is up at `now`; zero if it was never down, or is down.
     pub fn up_since(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Up { since, .. } => Timestamp::from_nanos(since),
@@ -90,7 +90,8 @@ impl Liveness {
         }
     }
 
-    /// It has answered a request. Where something probes that says only that it is not worse.
+    /// Returns the state after an answered request. With probes, an answer only shows that it is
+    /// not worse.
     pub fn on_answered(self, now: Timestamp) -> Self {
         match self {
             Self::Up { since, .. } => Self::Up { since, errors: 0 },
@@ -99,9 +100,9 @@ impl Liveness {
         }
     }
 
-    /// It has left a request unanswered, or a probe. `limit` of them in a row take it down for
-    /// `pause`. One that has come back by the end of its pause has still to show that it is there:
-    /// the first takes it down again.
+    /// Returns the state after an unanswered request or probe. `limit` of them in a row take it
+    /// down for `pause`. A back end that returned by the end of its pause is not yet confirmed: the
+    /// first one takes it down again.
     pub fn on_unanswered(self, now: Timestamp, limit: u32, pause: Duration) -> Self {
         match self {
             Self::Up { since, errors } if errors + 1 < limit.min(COUNT_MAX) => {
@@ -111,17 +112,17 @@ impl Liveness {
         }
     }
 
-    /// The transport says that nobody is there: it is down for `pause`.
+    /// Returns the state after the transport reports that nothing listens: down for `pause`.
     pub fn on_failed(self, now: Timestamp, pause: Duration) -> Self {
         let until = (now + pause).as_nanos().min(LATEST);
         match self {
-            // What waits for probes goes on waiting.
+            // A back end that waits for probes goes on waiting.
             Self::Down { until: LATEST.., .. } => Self::Down { until: LATEST, good: 0 },
             _ => Self::Down { until, good: 0 },
         }
     }
 
-    /// It has answered a probe. `rise` of them in a row bring it back.
+    /// Returns the state after an answered probe. `rise` of them in a row bring it back.
     pub fn on_probe_answered(self, now: Timestamp, rise: u32) -> Self {
         match self {
             Self::Up { since, .. } => Self::Up { since, errors: 0 },
@@ -132,7 +133,7 @@ impl Liveness {
         }
     }
 
-    /// Nothing probes any more: what waits for that is down for `pause`.
+    /// Returns the state after probing ends: a back end that waited for probes is down for `pause`.
     pub fn on_unprobed(self, now: Timestamp, pause: Duration) -> Self {
         match self {
             Self::Down { until: LATEST.., .. } => {

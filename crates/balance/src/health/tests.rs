@@ -23,17 +23,17 @@ fn the_state_machine_goes_by_its_table() {
     let now = at(20);
     let down_for_pause = Down { until: (now + PAUSE).as_nanos(), good: 0 };
     let table: &[(Liveness, Liveness, Liveness)] = &[
-        // An answer forgives; where something probes it brings nothing back.
+        // An answer resets the count; with probes, it brings nothing back.
         (old.on_answered(now), Up { since: 7, errors: 0 }, old),
         (pausing.on_answered(now), Up { since: ns(20), errors: 0 }, pausing),
         (pausing.on_answered(at(70)), Up { since: ns(50), errors: 0 }, pausing),
         (probed.on_answered(now), probed, probed),
-        // What is left unanswered counts up to the limit.
+        // Unanswered requests count up to the limit.
         (up.on_unanswered(now, 3, PAUSE), Up { since: 0, errors: 1 }, up),
         (old.on_unanswered(now, 3, PAUSE), down_for_pause, old),
         (up.on_unanswered(now, 1, PAUSE), down_for_pause, up),
         (up.on_unanswered(now, 1, UNTIL_PROBED), Down { until: NEVER, good: 0 }, up),
-        // The transport's word counts at once.
+        // A report by the transport counts at once.
         (up.on_failed(now, PAUSE), down_for_pause, up),
         (pausing.on_failed(now, PAUSE), down_for_pause, pausing),
         (probed.on_failed(now, PAUSE), Down { until: NEVER, good: 0 }, probed),
@@ -42,7 +42,7 @@ fn the_state_machine_goes_by_its_table() {
         (probed.on_probe_answered(now, 3), Down { until: NEVER, good: 2 }, probed),
         (probed.on_probe_answered(now, 2), Up { since: ns(20), errors: 0 }, probed),
         (pausing.on_probe_answered(at(70), 1), Up { since: ns(50), errors: 0 }, pausing),
-        // Without them it comes back by itself.
+        // Without probes it comes back by itself.
         (probed.on_unprobed(now, PAUSE), down_for_pause, probed),
         (probed.on_unprobed(now, UNTIL_PROBED), Down { until: NEVER - 1, good: 0 }, probed),
         (pausing.on_unprobed(now, PAUSE), pausing, pausing),
@@ -55,7 +55,7 @@ fn the_state_machine_goes_by_its_table() {
     assert!(!pausing.is_up(at(49)) && pausing.is_up(at(50)));
     assert!(!probed.is_up(Timestamp::NEVER), "only probes bring it back");
     assert_eq!([pausing.up_since(at(49)), pausing.up_since(at(50))], [Timestamp::ZERO, at(50)]);
-    // What does not fit is the most that does.
+    // A value that does not fit is clamped.
     let most = Up { since: NEVER, errors: COUNT_MAX };
     assert_eq!(Liveness::unpack(Up { since: NEVER + 1, errors: COUNT_MAX + 1 }.pack()), most);
 }
@@ -99,16 +99,16 @@ fn every_kind_of_return_begins_slowly() {
         health.set_slow_start(Duration::from_millis(900));
         health
     };
-    // By the end of its pause.
+    // At the end of its pause.
     let health = slow();
     health.change(at(0), |l| l.on_failed(at(0), Duration::from_millis(10)));
     assert_eq!((share(&health, 10), share(&health, 110)), (100, 200));
-    // By the end of what a Retry-After asked for.
+    // At the end of the time in Retry-After.
     let health = slow();
     health.pause(at(0), Duration::from_millis(10));
     assert_eq!([9, 10].map(|ms| health.state(at(ms)).0), [State::Busy, State::SlowStart]);
     assert_eq!((share(&health, 10), share(&health, 110)), (100, 200));
-    // By an operator's word.
+    // By a command of an operator.
     let health = slow();
     health.set_admin_state(at(0), AdminState::Draining);
     health.set_admin_state(at(10), AdminState::InService);
@@ -129,7 +129,7 @@ fn who_is_drained_takes_no_calls_and_is_as_alive_as_before() {
         assert_eq!(health.state(at(3)), (state, at(1)), "said twice, it holds since the first");
         assert!(health.is_alive(at(3)) && !health.takes_calls(at(3)));
     }
-    // What it does in maintenance says nothing, and what it did before is forgotten.
+    // Behaviour in maintenance is ignored, and earlier behaviour is forgotten.
     health.change(at(4), |l| l.on_failed(at(4), UNTIL_PROBED));
     assert!(health.is_alive(at(4)));
     health.set_admin_state(at(5), AdminState::InService);
@@ -139,7 +139,7 @@ fn who_is_drained_takes_no_calls_and_is_as_alive_as_before() {
     health.set_admin_state(at(8), AdminState::InService);
     assert!(health.takes_calls(at(8)));
     assert_eq!(health.transitions(), (1, 0));
-    // Of one that is drained all stays known.
+    // A draining back end keeps its evidence.
     health.change(at(9), |l| l.on_failed(at(9), UNTIL_PROBED));
     health.set_admin_state(at(10), AdminState::Draining);
     assert!(!health.is_alive(at(10)));
@@ -184,8 +184,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Of a back end that is probed, whatever else happens: it is down exactly from `fall` failures
-    /// in a row, or the transport's word, until `rise` answered probes in a row.
+    /// A probed back end is down exactly from `fall` failures in a row, or a report by the
+    /// transport, until `rise` answered probes in a row, whatever else happens.
     #[test]
     fn it_is_down_from_fall_failures_until_rise_answers(
         steps in prop::collection::vec(step(), 0..100), fall in 1..=COUNT_MAX, rise in 1..=COUNT_MAX
@@ -218,7 +218,7 @@ proptest! {
         prop_assert_eq!(falls - returns, u64::from(down));
     }
 
-    /// The word holds what it is given, and nothing that it could be makes it panic.
+    /// The word keeps what is stored in it, and no value makes it panic.
     #[test]
     fn every_word_is_a_state(word in any::<u64>(), ns in any::<u64>()) {
         let liveness = Liveness::unpack(word);

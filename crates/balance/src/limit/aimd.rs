@@ -1,55 +1,55 @@
-//! A rate that is learned from refusals.
+//! A rate learned from rejections (additive increase, multiplicative decrease).
 //!
-//! Signal: of the requests that a back end was given in an interval, how many it refused by 503, or
-//! left unanswered while it answered nothing else. Trips: with one. Then the rate becomes what was
-//! taken of what was given, less a margin ([`Learning::decrease`]). A server by watermarks refuses all
-//! for a while, however little it was too much: so the first decrease after a good interval leaves
-//! four fifths at the least, and the next ones one half. What was sent before a decrease, or within an
-//! interval after it, says nothing of the rate then: as in TCP one loss of a window counts, and not
-//! each of its packets, and a queue that has grown takes a while to empty. Recovery: an interval
-//! without refusals in which nine tenths of the rate were made use of, or more was wanted, lets it
-//! grow, by [`Learning::increase`] of itself a second, and twice as fast after each [`DOUBLING_S`] of
-//! such intervals, for what is far below what the back end can do has a long way. A rate that nobody
-//! makes use of stays, or it would mean nothing when it is needed. Cold start: none, until the first
-//! refusal; then what was taken, or half of what was given.
-//! Known bias: it has to be refused now and then to know where it is. A server whose refusals
-//! come late, or which answers everything ever more slowly, teaches it late. 503s of several numbers
-//! that have nothing to do with load (a trunk that is out of service) lower it like any other.
+//! Signal: the requests of an interval that the back end rejected with 503, or left unanswered
+//! while it answered nothing else. Trips: with one such request. The rate becomes the accepted
+//! rate, less a margin ([`Learning::decrease`]). A server with watermarks rejects everything for a
+//! while, however small the excess. So the first decrease after a good interval leaves at least
+//! four fifths, and the next ones one half. Requests sent before a decrease, or within an interval
+//! after it, say nothing about the new rate: as in TCP one loss of a window counts, not each
+//! packet, and a queue takes a while to empty. Recovery: the rate grows after an interval without
+//! rejections in which nine tenths of it were used or more was wanted, by [`Learning::increase`] of
+//! itself a second, and twice as fast after each [`DOUBLING_S`] of such intervals, because a rate
+//! far below the capacity has far to go. An unused rate stays, or it would have no meaning when it
+//! is needed. Cold start: no limit until the first rejection; then the accepted rate, or half of
+//! the offered one. Known bias: it has to be rejected now and then to find its level. A server
+//! whose rejections come late, or that only answers ever more slowly, teaches it late. 503s of
+//! several numbers that have nothing to do with load (a trunk out of service) lower it like any
+//! other.
 //!
 //! Source: Chiu, Jain: Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in
-//! Computer Networks, Computer Networks and ISDN Systems 17, 1989, with a decrease by the share that
-//! is refused. A rate instead of on and off: RFC 5390 §5.3, "The Off/On Retry-After Problem".
+//! Computer Networks, Computer Networks and ISDN Systems 17, 1989, with a decrease by the rejected
+//! share. A rate instead of on and off: RFC 5390 §5.3, "The Off/On Retry-After Problem".
 
 use std::time::Duration;
 
-/// The rate grows twice as fast after so many seconds without a refusal in which it was used.
+/// The rate grows twice as fast after this many seconds of use without a rejection.
 pub const DOUBLING_S: f64 = 4.0;
 
-/// How much it may grow a second at the most, as a share of itself.
+/// The greatest growth a second, as a share of the rate.
 const GROWTH_MAX: f64 = 1.0;
 
-/// The share of a rate from which on it counts as used.
+/// The share of a rate that counts as used.
 const USED: f64 = 0.9;
 
-/// What it falls to at the least, as a share of itself: after a good interval, and after one in which
-/// it has fallen.
+/// The least that remains after a decrease, as a share: after a good interval, and after one with a
+/// decrease.
 const FALL_FIRST: f64 = 0.8;
 const FALL_NEXT: f64 = 0.5;
 
-/// Requests from which on an interval says something, and how long it waits for them.
+/// Requests that an interval needs, and how long it waits for them.
 const ENOUGH: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How the rate of a back end is learned.
+/// Parameters for learning the rate of a back end.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Learning {
-    /// From one step to the next; longer where fewer than ten requests come.
+    /// Time between steps; longer if fewer than ten requests arrive.
     pub interval: Duration,
     /// Growth a second, as a share of the rate.
     pub increase: f64,
-    /// What remains of what was taken, as a share of it.
+    /// The rate after a decrease, as a share of the accepted rate.
     pub decrease: f64,
-    /// It falls no further.
+    /// The least rate.
     pub rate_min_cps: f64,
 }
 
@@ -64,32 +64,32 @@ impl Default for Learning {
     }
 }
 
-/// What has come of one interval.
+/// The counts of one interval.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interval {
-    /// For how long requests came.
+    /// Time during which requests arrived.
     pub(crate) lasted: Duration,
     /// Requests given to the back end.
     pub(crate) given: u64,
-    /// Those that it refused.
+    /// Requests that it rejected.
     pub(crate) refused: u64,
-    /// It would have been given more, had the rate let it.
+    /// Whether the rate kept requests from it.
     pub(crate) wanted: bool,
 }
 
-/// A rate, and for how long nothing was refused at it.
+/// A rate, and the time of its use without a rejection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aimd {
-    /// Requests a second; infinite before the first refusal.
+    /// Requests a second; infinite before the first rejection.
     pub(crate) rate: f64,
-    /// Seconds without a refusal in which it was used.
+    /// Seconds of use without a rejection.
     clean_s: f64,
 }
 
 impl Aimd {
     pub(crate) const COLD: Self = Self { rate: f64::INFINITY, clean_s: 0.0 };
 
-    /// The next rate; at most `cps_max`, if it is one.
+    /// Returns the next rate, at most `cps_max` if that is finite.
     pub(crate) fn step(self, learning: &Learning, interval: &Interval, cps_max: f64) -> Self {
         let lasted_s = interval.lasted.as_secs_f64();
         let given_cps = interval.given as f64 / lasted_s;
@@ -111,7 +111,7 @@ impl Aimd {
 }
 
 impl Learning {
-    /// Whether an interval that has lasted for so long, with so many requests, says something.
+    /// Returns whether an interval of this length with this many requests is complete.
     pub(crate) fn is_over(&self, lasted: Duration, given: u64) -> bool {
         lasted >= self.interval && (given >= ENOUGH || lasted >= PATIENCE)
     }

@@ -1,15 +1,13 @@
-//! A rate that all shards keep together: the generic cell rate algorithm, in one word.
+//! A rate that all shards apply together: the generic cell rate algorithm, in one word.
 //!
-//! ITU-T I.371 annex A, as virtual scheduling: of a request that comes at t it is asked whether the
-//! theoretical arrival time TAT is no later than t + τ. If so it conforms, and TAT becomes
-//! max(t, TAT) + T, with T the time from one request to the next at the rate and τ the tolerance
-//! for those that come together. Nothing has to be refilled, and nobody waits: a shard that finds
-//! the word changed asks again.
+//! ITU-T I.371 annex A, as virtual scheduling: a request at time t conforms if the theoretical
+//! arrival time TAT is no later than t + τ. Then TAT becomes max(t, TAT) + T, with T the time
+//! between requests at the rate and τ the tolerance for bursts. Nothing has to be refilled and no
+//! shard waits: a shard that finds the word changed tries again.
 //!
-//! The tolerance is made of the rate: after a while without any, [`BURST_S`] worth of requests may
-//! come at once, and two at the least. Cold start: all of that. A rate that is changed leaves the
-//! word as it is: what was taken ahead of time is paid back in time, unless it is more than could have
-//! been taken at the new rate.
+//! The tolerance follows from the rate: after a pause [`BURST_S`] worth of requests may come at
+//! once, at least two. Cold start: the whole burst. A change of the rate leaves the word as it is:
+//! what was taken ahead of time is paid back in time, unless it is more than the new rate allows.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -17,29 +15,29 @@ use tidegate_world::Timestamp;
 
 use super::AtomicF64;
 
-/// So many seconds' worth of requests may come at once.
+/// Length of the burst, in seconds' worth of requests.
 pub const BURST_S: f64 = 0.1;
 
-/// So many seconds' worth more, and one at the least, are kept for what has priority.
+/// The reserve for priority beyond the burst, in seconds' worth of requests; at least one.
 pub const RESERVE_S: f64 = 1.0;
 
-/// Requests at a rate.
+/// A rate limit on requests.
 #[derive(Debug)]
 pub(crate) struct Gcra {
     /// Requests a second; infinite for any number.
     rate: AtomicF64,
-    /// The theoretical arrival time of the next, in nanoseconds.
+    /// Theoretical arrival time of the next request, in nanoseconds.
     next_at: AtomicU64,
 }
 
-/// The times of one rate, in nanoseconds.
+/// The time constants of one rate, in nanoseconds.
 #[derive(Clone, Copy)]
 struct Times {
     /// T.
     step: u64,
     /// τ.
     tolerance: u64,
-    /// How far ahead of time TAT may be, with all of the reserve taken.
+    /// How far TAT may be ahead of the time, with the whole reserve taken.
     ahead_max: u64,
 }
 
@@ -58,14 +56,14 @@ impl Gcra {
         self.rate.set(rate);
     }
 
-    /// Whether a request at `now` conforms; it takes nothing. With `reserve` it may take of what is
-    /// kept for priority.
+    /// Returns whether a request at `now` conforms, without taking it. With `reserve` it may use
+    /// the reserve.
     pub(crate) fn conforms(&self, now: Timestamp, reserve: bool) -> bool {
         let Some(times) = Times::of(self.rate(), reserve) else { return true };
         times.next(self.next_at.load(Relaxed), now).is_some()
     }
 
-    /// The same, and a request that conforms is counted.
+    /// Takes a request if it conforms. Returns whether it did.
     pub(crate) fn take(&self, now: Timestamp, reserve: bool) -> bool {
         let Some(times) = Times::of(self.rate(), reserve) else { return true };
         self.next_at.fetch_update(Relaxed, Relaxed, |next_at| times.next(next_at, now)).is_ok()
@@ -80,7 +78,7 @@ impl Times {
         let step = 1e9 / rate;
         let at_once = (rate * BURST_S).max(2.0);
         let (burst, kept) = ((at_once - 1.0) * step, (RESERVE_S * 1e9).max(step));
-        // Rounded before they are added, or what was taken last could be further ahead than it may.
+        // Rounded before the addition, or the last request could be further ahead than allowed.
         let [step, burst, kept] = [step, burst, kept].map(|ns| ns.round() as u64);
         let with_kept = burst.saturating_add(kept);
         Some(Self {
@@ -92,7 +90,7 @@ impl Times {
 
     fn next(self, next_at: u64, now: Timestamp) -> Option<u64> {
         let now = now.as_nanos();
-        // Further ahead than can be taken at this rate: that was a lower one's.
+        // Further ahead than this rate allows: left over from a lower rate.
         let next_at = if next_at > now.saturating_add(self.ahead_max) { now } else { next_at };
         (next_at <= now.saturating_add(self.tolerance))
             .then(|| next_at.max(now).saturating_add(self.step))
@@ -105,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// More than any rate here gives at once.
+    /// More than any rate here allows at once.
     const MANY: usize = 2000;
 
     const fn at(ms: u64) -> Timestamp {
@@ -173,20 +171,20 @@ mod tests {
 
     #[test]
     fn what_is_taken_to_the_last_of_the_reserve_stays_taken() {
-        // Of some of them T is no whole number of nanoseconds.
+        // For some of them T is no whole number of nanoseconds.
         for rate in 1..=1500 {
             let gcra = of(rate.into());
             taken(&gcra, at(0), true);
             let Times { tolerance, .. } = Times::of(rate.into(), true).unwrap();
-            // As far ahead of time as it may be.
+            // As far ahead of time as allowed.
             let now = Timestamp::from_nanos(gcra.next_at.load(Relaxed) - tolerance);
             assert_eq!(taken(&gcra, now, true), 1, "at {rate} a second");
         }
     }
 
     proptest! {
-        /// The leaky bucket of I.371 annex A is the same in other words: it drains as time goes, and
-        /// a request that finds it no fuller than τ adds T.
+        /// The leaky bucket of I.371 annex A is the same in other words: it drains with time, and a
+        /// request that finds it no fuller than τ adds T.
         #[test]
         fn it_is_the_leaky_bucket_of_the_same_rate(
             rate in 1_u32..5000,

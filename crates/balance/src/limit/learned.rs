@@ -1,8 +1,8 @@
-//! What all shards learn together of a back end's rate: counts that anybody adds to, and a step
-//! that one of them takes at the end of each interval.
+//! A rate of a back end that all shards learn together: shared counts, and a step that one shard
+//! takes at the end of each interval.
 //!
-//! The law itself is [`Aimd`]. A shard that finds the record in use leaves the step to the one that
-//! has it.
+//! The law itself is [`Aimd`]. A shard that finds the record in use leaves the step to the other
+//! one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,28 +12,28 @@ use tidegate_world::Timestamp;
 use super::AtomicF64;
 use super::aimd::{Aimd, Interval, Learning};
 
-/// An interval in which something was refused goes on for so many, until it is known why.
+/// Intervals for which an interval with rejections is prolonged, until their reason is known.
 const SUSPECT_INTERVALS: u32 = 3;
 
 /// Nothing is learned.
 const OFF: u64 = u64::MAX;
 
-/// A rate in the course of being learned.
+/// A rate that is being learned.
 #[derive(Debug)]
 pub(crate) struct Learned {
-    /// When the interval is over at the earliest.
+    /// Earliest end of the interval.
     ends_at: AtomicU64,
-    /// Set whenever the record's changes.
+    /// Copy of the rate in the record.
     rate: AtomicF64,
     given: AtomicU64,
-    /// When the last of them was.
+    /// Time of the last request.
     given_at: AtomicU64,
     refused: AtomicU64,
-    /// Refusals of which it is not known yet whether they are a sign of load.
+    /// Rejections of which it is not known yet whether they are a sign of load.
     suspected: AtomicU64,
-    /// The rate has kept some from being given.
+    /// Whether the rate kept requests from the back end.
     wanted: AtomicBool,
-    /// From when on what is sent says something of the rate.
+    /// Time from which on requests say something about the rate.
     counts_from: AtomicU64,
     record: Mutex<Record>,
 }
@@ -66,8 +66,8 @@ impl Learned {
         self.ends_at.load(Relaxed) != OFF
     }
 
-    /// Learns in this way from now on, or not. What was learned stays while it goes on learning.
-    /// `apply` is given the rate, before anybody learns another one.
+    /// Sets the parameters of learning, or stops it. The learned rate stays while learning goes on.
+    /// `apply` gets the rate before any other shard can learn another one.
     pub(crate) fn set(&self, learning: Option<Learning>, apply: impl FnOnce(f64)) {
         let mut record = self.lock();
         if learning.is_none() {
@@ -80,7 +80,7 @@ impl Learned {
         self.put(&record, apply);
     }
 
-    /// Begins anew: it is another back end, as far as is known. For `apply` see
+    /// Starts again, because it is another back end as far as is known. For `apply` see
     /// [`set`](Self::set).
     pub(crate) fn forget(&self, apply: impl FnOnce(f64)) {
         let mut record = self.lock();
@@ -89,20 +89,20 @@ impl Learned {
         self.put(&record, apply);
     }
 
-    /// The rate in requests a second; infinite if nothing is learned.
+    /// Returns the rate in requests a second; infinite if nothing is learned.
     pub(crate) fn rate(&self) -> f64 {
         self.rate.get()
     }
 
-    /// The rate has kept a request from being given.
+    /// Records that the rate kept a request from the back end.
     pub(crate) fn on_wanted(&self) {
         if !self.wanted.load(Relaxed) {
             self.wanted.store(true, Relaxed);
         }
     }
 
-    /// The back end is given a request. If that ends an interval, there may be another rate, at
-    /// most `cps_max`; for `apply` see [`set`](Self::set).
+    /// Records that the back end gets a request. If that ends an interval, there may be another
+    /// rate, at most `cps_max`; for `apply` see [`set`](Self::set).
     pub(crate) fn on_given(&self, now: Timestamp, cps_max: f64, apply: impl FnOnce(f64)) {
         let before = self.given.fetch_add(1, Relaxed);
         let given_at = Timestamp::from_nanos(self.given_at.swap(now.as_nanos(), Relaxed));
@@ -112,7 +112,7 @@ impl Learned {
         let Ok(mut record) = self.record.try_lock() else { return };
         let Some(learning) = record.learning else { return };
         if record.began == Timestamp::ZERO {
-            // The first since anybody counts.
+            // The first since counting began.
             return self.begin_with(&mut record, now, 1);
         }
         if !learning.is_over(now.since(record.began), before + 1) {
@@ -122,7 +122,7 @@ impl Learned {
         if is_suspect && now.since(record.began) < SUSPECT_INTERVALS * learning.interval {
             return;
         }
-        // A pause before this one, when nobody called or the back end was down, says nothing.
+        // The pause before it, without calls or with the back end down, says nothing.
         let has_paused = now.since(given_at) > learning.interval;
         let (until, given) = if has_paused { (given_at, before) } else { (now, before + 1) };
         let interval = Interval {
@@ -131,7 +131,7 @@ impl Learned {
             refused: self.refused.load(Relaxed),
             wanted: self.wanted.load(Relaxed),
         };
-        // Of what was sent so soon after a decrease nothing is known.
+        // Nothing is known about requests sent so soon after a decrease.
         let is_deaf = record.began.as_nanos() < self.counts_from.load(Relaxed);
         if interval.refused > 0 {
             self.counts_from.store((now + learning.interval).as_nanos(), Relaxed);
@@ -143,8 +143,8 @@ impl Learned {
         self.put(&record, apply);
     }
 
-    /// The back end has refused a request that it was sent at `sent`. If it `is_proved` that this is a
-    /// sign of load, so were those of the interval before.
+    /// Records that the back end rejected a request sent at `sent`. If it `is_proved` that this is
+    /// a sign of load, so are the earlier rejections of the interval.
     pub(crate) fn on_refused(&self, sent: Timestamp, is_proved: bool) {
         if !self.is_on() || sent.as_nanos() < self.counts_from.load(Relaxed) {
             return;
@@ -156,12 +156,12 @@ impl Learned {
         }
     }
 
-    /// Begins an interval at `now`; at zero, it begins with the next request.
+    /// Starts an interval at `now`; at zero, it starts with the next request.
     fn begin(&self, record: &mut Record, now: Timestamp) {
         self.begin_with(record, now, 0);
     }
 
-    /// The same, where so many requests of the interval have been given already.
+    /// Starts an interval in which `given` requests have been sent already.
     fn begin_with(&self, record: &mut Record, now: Timestamp, given: u64) {
         record.began = now;
         let ends_at = record.learning.map(|learning| (now + learning.interval).as_nanos());
@@ -179,7 +179,7 @@ impl Learned {
     }
 
     fn lock(&self) -> MutexGuard<'_, Record> {
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -202,15 +202,15 @@ mod tests {
         learned
     }
 
-    /// The back end is given a request; the rate, if that ended an interval.
+    /// Gives the back end a request. Returns the rate, if that ended an interval.
     fn given(learned: &Learned, now: Timestamp) -> Option<f64> {
         let mut rate = None;
         learned.on_given(now, NONE, |new| rate = Some(new));
         rate
     }
 
-    /// One request each 5 ms from `from` on, of which `is_refused` says what becomes after 20 ms.
-    /// The rates that were set meanwhile.
+    /// Sends one request each 5 ms from `from` on; `is_refused` decides its outcome after 20 ms.
+    /// Returns the rates that were set meanwhile.
     fn run(
         learned: &Learned,
         from: u64,
@@ -258,7 +258,7 @@ mod tests {
             run(&learned, 0, 305, |ms| ms % 10 == 0);
             let rate = learned.rate();
             assert_eq!(rate, 105.0_f64.min(rate), "half was taken of 200 a second");
-            // One that was sent long after the decrease is refused, and then nobody calls.
+            // A request sent long after the decrease is rejected, and then there are no calls.
             run(&learned, 305, 500, |ms| ms == 450);
             given(&learned, at(500 + pause));
             assert!(learned.rate() >= 0.7 * rate, "{rate} became {}", learned.rate());
@@ -273,7 +273,7 @@ mod tests {
             rates.extend(given(&learned, at(s * 1000)));
             learned.on_refused(at(s * 1000), true);
         }
-        // Half of one in 200 ms; then what is sent at a decrease says nothing; then half of that.
+        // Half of one in 200 ms; requests sent at a decrease say nothing; then half of that.
         assert_eq!(rates, [2.5, 2.5, 1.25]);
     }
 
@@ -288,7 +288,8 @@ mod tests {
 
     #[test]
     fn what_is_proved_late_counts_from_the_beginning() {
-        // 40 in 200 ms of which half are refused; that this is a sign of load is known at their end.
+        // 40 in 200 ms, half of them rejected; at their end it becomes known that this is a sign of
+        // load.
         let rate = |is_proved: bool| {
             let learned = learning();
             for ms in (0..200).step_by(5) {
@@ -330,7 +331,7 @@ mod tests {
         let learned = learning();
         let ends = |ms: &u64| given(&learned, at(*ms)).is_some();
         let ended: Vec<_> = (0..1000).step_by(25).filter(ends).collect();
-        // The first of all is one of its own interval.
+        // The very first interval has a request of its own.
         assert_eq!(ended, [225, 475, 725, 975]);
     }
 
@@ -351,7 +352,7 @@ mod tests {
             given(&learned, at(ms));
         }
         learned.on_refused(at(900), true);
-        // Ten in a second, of which nine were taken, less the margin.
+        // Ten in a second, nine of them accepted, less the margin.
         assert_eq!(given(&learned, at(1200)), Some(10.0 * (0.9 * 0.95)));
     }
 

@@ -1,12 +1,12 @@
 //! Call-join-shortest-queue: the fewest calls for its weight.
 //!
-//! Signal: the calls that leases hold on each back end, from the INVITE to the end of the BYE.
-//! Choice: the fewest, divided by the weight. Ties: in turn. Cold start: all have none, so the
-//! ties decide. Recovery: none needed, a count comes back with its lease.
-//! Known bias: calls are long and mostly quiet, so their number says little of the work that waits
-//! now. A back end that has come back holds no calls and gets all new ones until it holds as many
-//! as the others: with long calls that is a flood, which a slow start softens. One that fails fast
-//! looks idle and attracts calls.
+//! Signal: the calls that leases count on each back end, from the INVITE to the end of the BYE.
+//! Choice: the fewest, divided by the weight. Ties: in turn. Cold start: all have none, so the ties
+//! decide. Recovery: none needed, a count comes back with its lease. Known bias: calls are long and
+//! mostly quiet, so their number says little about the work that waits now. A back end that has
+//! come back has no calls and gets all new ones until it has as many as the others. With long calls
+//! that is a flood, which a slow start softens. A back end that fails fast looks idle and attracts
+//! calls.
 //!
 //! Source: 003 §IV.A.1.
 

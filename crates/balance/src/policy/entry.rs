@@ -1,4 +1,4 @@
-//! One policy as it is chosen and configured: its name, its documentation and its parameters.
+//! An entry of the registry: the name, documentation and parameters of one policy.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,38 +8,38 @@ use tidegate_world::{Param, Tunable, Wrong};
 use super::{Choose, Key, Policy};
 use crate::Backend;
 
-/// The values of a policy's parameters, each within its bounds: a policy, ready to be used.
+/// The values of a policy's parameters, each within its bounds.
 pub type Values = tidegate_world::Values<Entry>;
 
-/// A policy, as one chooses it.
+/// A policy in the registry.
 pub struct Entry {
     /// The policy that this entry describes.
     pub policy: Policy,
-    /// Its name in configurations.
+    /// Name in configurations.
     pub name: &'static str,
     /// A phrase that says how the policy chooses.
     pub summary: &'static str,
-    /// Where it comes from: papers by number (000 to 004) and section.
+    /// Source: papers by number (000 to 004) and section.
     pub source: &'static str,
     /// The full description, in Markdown.
     pub doc: &'static str,
     /// The part of a request that the policy chooses by.
     pub key: Key,
-    /// Its parameters.
+    /// Parameters.
     pub params: &'static [&'static Param],
-    /// Checks values that are each within their bounds; an error says what must hold.
+    /// Checks values that are each within their bounds; the error says what must hold.
     pub check: fn(&Values) -> Result<(), &'static str>,
-    /// The policy with these values, which were checked, over these back ends.
+    /// Builds the policy with checked values over these back ends.
     pub(crate) build: fn(&Values, &[Arc<Backend>]) -> Box<dyn Choose>,
 }
 
 impl Entry {
-    /// The default of every parameter.
+    /// Returns the default of every parameter.
     pub fn defaults(&'static self) -> Values {
         Values::defaults(self)
     }
 
-    /// The defaults, but for what is `given` by name.
+    /// Returns the defaults, overridden by the `given` values.
     ///
     /// # Errors
     /// With the first value that is [`Wrong`].

@@ -1,12 +1,11 @@
-//! By the remainder of the FNV-1a hash of the Call-ID, as 003 has it.
+//! Selection by the remainder of the FNV-1a hash of the Call-ID, as in 003.
 //!
-//! Signal: none. Choice: the hash modulo the sum of the configured weights says whose turn it is.
-//! Weights: each has as many remainders as its weight. Ties: none. Cold start: none. A back end
-//! that is down hands its calls to the next one that is up.
-//! Known bias: blind to load. The hash is not keyed: whoever chooses Call-IDs chooses back ends.
-//! A change of the configuration moves nearly every call, and a neighbour bears the whole load of
-//! one that fails. Slow starts do not apply: a sum of weights that changes would move every call.
-//! It is here to compare with; `hash` is the one to use.
+//! Signal: none. Choice: the hash modulo the sum of the configured weights. Weights: each back end
+//! has as many remainders as its weight. Ties: none. Cold start: none. A back end that is down
+//! hands its calls to the next one that is up. Known bias: blind to load. The hash is not keyed, so
+//! a peer that chooses Call-IDs chooses back ends. A change of the configuration moves nearly every
+//! call, and a neighbour bears the whole load of one that fails. Slow starts do not apply: a sum of
+//! weights that changes would move every call. It is here for comparison; use `hash`.
 //!
 //! Source: 003 §VI.a (FNV Hash).
 
@@ -36,7 +35,7 @@ pub(crate) static ENTRY: Entry = Entry {
 
 #[derive(Debug)]
 struct Fnv {
-    /// For each back end the remainder that is the first beyond its own.
+    /// For each back end, the first remainder beyond its own.
     ends: Box<[u64]>,
 }
 

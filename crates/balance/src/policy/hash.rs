@@ -1,10 +1,10 @@
-//! By the Call-ID: weighted rendezvous hashing.
+//! Selection by the Call-ID: weighted rendezvous hashing.
 //!
-//! Signal: none. Choice: the highest score of a keyed hash of the Call-ID (`score`). Unlike
-//! `hash % n` (003's), a back end that leaves moves only its own calls, and every balancer of one
-//! secret that knows the same back ends chooses alike. Weights: each wins in proportion to its
-//! own. Ties: none. Cold start: none.
-//! Known bias: blind to load; with few calls the shares are uneven by chance.
+//! Signal: none. Choice: the highest score of a keyed hash of the Call-ID (`score`). Unlike with
+//! `hash % n` (003's), a back end that leaves moves only its own calls, and every balancer with the
+//! same secret and the same back ends chooses alike. Weights: each wins in proportion to its own.
+//! Ties: none. Cold start: none. Known bias: blind to load; with few calls the shares are uneven by
+//! chance.
 //!
 //! Source: 003 §VI.a (Hash), with rendezvous in place of the remainder.
 

@@ -1,12 +1,12 @@
-//! By the callee: all calls to one user go to one back end.
+//! Selection by the callee: all calls to one user go to one back end.
 //!
-//! Signal: none. Choice: the highest score (`score`) of a keyed hash of the user and host in To.
-//! To and not the Request-URI, because a REGISTER has its user only there: so a user's bindings
+//! Signal: none. Choice: the highest score (`score`) of a keyed hash of the user and host in To. To
+//! and not the Request-URI, because a REGISTER has its user only there: so the bindings of a user
 //! and the calls to that user meet on one back end. Weights: each wins in proportion to its own.
-//! Ties: none. Cold start: none.
-//! Known bias: 003 §II: "it is difficult to come up with an assignment of receivers to servers
-//! that result in even load balancing", and it "does not adapt itself well to changing
-//! distributions of calls to receivers": a number that many call is one back end's alone.
+//! Ties: none. Cold start: none. Known bias: 003 §II: "it is difficult to come up with an
+//! assignment of receivers to servers that result in even load balancing", and it "does not adapt
+//! itself well to changing distributions of calls to receivers": a number that gets many calls
+//! burdens one back end alone.
 //!
 //! Source: 003 §II.
 

@@ -1,6 +1,6 @@
-//! The one with the least load for its weight.
+//! Selection of the least load for its weight.
 //!
-//! Ties go in turn: the scan begins one past the back end that was picked last, or the first
+//! Ties go in turn: the scan starts one past the back end that was selected last, or the first
 //! would get every call that arrives while all are idle.
 
 use super::Candidates;
@@ -30,14 +30,14 @@ impl Least {
                 u128::from(load_i) * u128::from(weight_b)
                     < u128::from(load_b) * u128::from(weight_i)
             });
-            // Asked last, for it is the dearest question, and few come as far.
+            // Last, because it costs most and few candidates come this far.
             if is_less && (among.is_usable)(i) {
                 best = Some((i, load_i, weight_i));
             }
         }
         let (picked, ..) = best?;
-        // One past the picked, not one past the old start: among equals the turn
-        // then goes round evenly even when others are busy.
+        // One past the selected one, not one past the old start: among equals the turn then goes
+        // round evenly even when others are busy.
         self.start = picked + 1;
         Some(picked)
     }

@@ -61,7 +61,7 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// The time constant of the averages.
+/// Returns the time constant of the averages.
 pub(crate) fn decay(values: &Values) -> Duration {
     Duration::from_secs_f64(values.of(&DECAY))
 }

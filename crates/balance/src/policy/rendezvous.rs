@@ -1,12 +1,12 @@
-//! Bounded-load rendezvous hashing: by the Call-ID, but nobody gets much more than its share.
+//! Bounded-load rendezvous hashing: by the Call-ID, with a bound on each back end's share.
 //!
-//! Signal: the calls that leases hold. Choice: the highest score of the Call-ID (`score`) among
-//! those that hold fewer calls than ⌈(1 + ε) · (calls + 1) · w / Σw⌉, so that none exceeds its share
-//! of the calls by more than ε and one call. There is always one below: the bounds add up to more
-//! than the calls there are. Weights: scores and bounds heed them. Ties: none. Cold start: none.
-//! Known bias: what overflows goes where a balancer that holds other calls would not look; balancers
-//! choose alike only as far as the bounds let them. Calls, not work, are what is bounded. A back
-//! end that is down moves its own calls, and what then overflows.
+//! Signal: the calls that leases count. Choice: the highest score of the Call-ID (`score`) among
+//! those that have fewer calls than ⌈(1 + ε) · (calls + 1) · w / Σw⌉, so that none exceeds its
+//! share of the calls by more than ε and one call. There is always one below its bound: the bounds
+//! add up to more than the calls there are. Weights: scores and bounds use them. Ties: none. Cold
+//! start: none. Known bias: overflow goes where a balancer with other calls would not look;
+//! balancers choose alike only as far as the bounds let them. Calls, not work, are bounded. A back
+//! end that is down moves its own calls, and the resulting overflow.
 //!
 //! Source: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads, SODA 2018, over
 //! rendezvous instead of a ring; ε as HAProxy's `hash-balance-factor`.

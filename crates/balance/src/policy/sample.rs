@@ -1,5 +1,5 @@
-//! Drawing a few back ends, each in proportion to its weight, at a cost that does not grow with
-//! their number.
+//! Draws a few back ends, each in proportion to its weight, at a cost that does not grow with their
+//! number.
 
 use std::sync::Arc;
 
@@ -8,13 +8,12 @@ use tidegate_world::Stream;
 use super::Candidates;
 use crate::Backend;
 
-/// Draws that may be in vain, because a back end is not usable or was drawn already, before one
-/// is sought in order.
+/// Draws of back ends that are unusable or drawn already, before a search in order.
 const TRIES: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Sample {
-    /// For each back end the sum of the configured weights up to and with its own.
+    /// For each back end the sum of the configured weights up to and including its own.
     ends: Box<[u64]>,
 }
 
@@ -27,8 +26,8 @@ impl Sample {
         Self { ends: ends.collect() }
     }
 
-    /// The best of `choices` different usable back ends: the one of the least `cost`. Of equals the
-    /// one that was drawn first.
+    /// Returns the best of `choices` different usable back ends: the one with the least `cost`. Of
+    /// equals the first one drawn.
     pub(super) fn best(
         &self,
         among: &Candidates<'_>,
@@ -64,13 +63,13 @@ impl Sample {
             let i = self.ends.partition_point(|&end| end <= at);
             let full = u64::from(among.backends[i].weight()) * 1000;
             let weight = among.weight(i);
-            // One that is slowly starting is drawn as seldom as it weighs less.
+            // A back end in slow start is drawn less often, by its effective weight.
             let is_taken = weight >= full || draws.below(full) < weight;
             (is_taken && !was_drawn(i) && (among.is_usable)(i)).then_some(i)
         })
     }
 
-    /// The first that is usable from some place on.
+    /// Returns the first usable one from an index on.
     fn seek(&self, among: &Candidates<'_>, draws: &mut Stream) -> Option<usize> {
         let n = self.ends.len();
         let start = draws.below(n as u64) as usize;
@@ -78,5 +77,5 @@ impl Sample {
     }
 }
 
-/// Back ends that are compared at the most.
+/// The most back ends that are compared.
 pub(super) const CHOICES_MAX: usize = 16;

@@ -14,7 +14,7 @@ use crate::hashing::{fnv1a, mix, unit};
 
 #[derive(Debug)]
 pub(super) struct Scores {
-    /// For each back end what its draws begin from.
+    /// For each back end the start of its draws.
     salts: Box<[u64]>,
 }
 
@@ -25,7 +25,7 @@ impl Scores {
         }
     }
 
-    /// The highest score for the key among those that `may_win`.
+    /// Returns the highest score for the key among those for which `may_win` returns true.
     pub(super) fn highest(
         &self,
         among: &Candidates<'_>,
@@ -43,7 +43,7 @@ impl Scores {
                 let score = |hash: u64, weight: u64| -(weight as f64) / unit(hash).ln();
                 score(hash, weight) > score(hash_b, weight_b)
             });
-            // Asked last, for these are the dearest questions, and few come as far.
+            // Last, because these cost most and few candidates come this far.
             if is_higher && (among.is_usable)(i) && may_win(i) {
                 best = Some((i, hash, weight));
             }

@@ -1,4 +1,4 @@
-//! What each policy does with a script of calls, and in the long run.
+//! Tests of each policy with a script of calls, and in the long run.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn picker(weights: &[u32], policy: Policy) -> Picker {
     over(pool(weights), policy)
 }
 
-/// Spread like the keyed hash of a Call-ID is.
+/// Returns a key distributed like the keyed hash of a Call-ID.
 fn key(call: u64) -> u64 {
     call.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -41,7 +41,7 @@ fn shares(picker: &mut Picker, picks: u64) -> Vec<u64> {
     shares
 }
 
-/// A request of a call on `backend`, answered after `ms`.
+/// Runs a request of a call on `backend`, answered after `ms`.
 fn answered(picker: &Picker, backend: usize, kind: Work, ms: u64) {
     let mut lease = picker.transaction_lease(NOW, backend, kind);
     lease.on_answered(NOW + Duration::from_millis(ms));
@@ -97,7 +97,7 @@ fn policies_that_choose_by_a_hash_move_only_the_calls_of_the_one_that_left() {
             assert!(is == was && was != 1 || was == 1 && is != 1, "{policy:?}");
             heirs[is] += u32::from(was == 1);
         }
-        // A neighbour bears it all under fnv; the others share it.
+        // Under fnv a neighbour bears it all; under hash the others share it.
         let is_shared = heirs.iter().filter(|&&calls| calls > 0).count() == 3;
         assert_eq!(is_shared, policy != Policy::Fnv, "{policy:?} {heirs:?}");
     }
@@ -190,7 +190,7 @@ fn rwma_takes_the_smallest_mean_for_the_weight_after_it_has_tried_each() {
     let mut picker = picker(&[1, 1, 2], Policy::Rwma);
     answered(&picker, 0, Work::CallStart, 30);
     answered(&picker, 1, Work::CallStart, 20);
-    // Of a BYE it takes no notice.
+    // It ignores the BYE.
     answered(&picker, 2, Work::CallEnd, 1);
     let at = NOW + Duration::from_millis(40);
     assert_eq!(picker.pick(at, 0, None), Some(2), "it has not been tried");
@@ -198,11 +198,11 @@ fn rwma_takes_the_smallest_mean_for_the_weight_after_it_has_tried_each() {
     assert_eq!(picker.pick(at, 0, None), Some(2), "39 ms / 2");
     answered(&picker, 2, Work::CallStart, 50);
     assert_eq!(picker.pick(at, 0, None), Some(1));
-    // What is older than `forget_s` is tried again; nothing is fresh by then.
+    // A mean older than `forget_s` is tried again; nothing is fresh by then.
     let later = NOW + Duration::from_secs(11);
     let picks: Vec<_> = (0..3).map(|c| picker.pick(later, c, None).unwrap()).collect();
     assert_eq!(picks, [2, 0, 1]);
-    // And what it was is no part of what it is then.
+    // And the earlier mean is no part of the new one.
     let mut lease = picker.transaction_lease(later, 2, Work::CallStart);
     lease.on_answered(later + Duration::from_millis(7));
     assert_eq!(picker.backend(2).start_response_time(), Duration::from_millis(7));
@@ -310,7 +310,7 @@ fn response_times_are_those_of_the_first_word_of_each_kind() {
     invite.on_answered(NOW + Duration::from_millis(9000));
     answered(&picker, 0, Work::CallEnd, 3);
     answered(&picker, 0, Work::Register, 99);
-    // One that is never answered has no response time.
+    // A request that is never answered has no response time.
     drop(picker.transaction_lease(NOW, 0, Work::CallStart));
     assert_eq!(times(), (7, 3));
 }
@@ -321,8 +321,8 @@ enum Held {
 }
 
 proptest! {
-    /// Whatever is taken and dropped, in whatever order: the counts are those of
-    /// the leases that live, and zero when none does.
+    /// The counts are those of the live leases in any order of taking and dropping, and zero
+    /// without leases.
     #[test]
     fn counts_are_those_of_the_living_leases(
         steps in prop::collection::vec((0usize..3, 0usize..4, any::<bool>(), any::<bool>()), 0..200)
@@ -359,7 +359,7 @@ proptest! {
         prop_assert!(shared.backends().iter().all(|b| b.calls() == 0 && b.work() == 0));
     }
 
-    /// Whatever the weights, and whichever calls end: nobody is given a call beyond its bound.
+    /// No back end gets a call beyond its bound, with any weights and any order in which calls end.
     #[test]
     fn rendezvous_keeps_everybody_within_its_bound(
         weights in prop::collection::vec(1u32..20, 1..12),

@@ -78,11 +78,11 @@ pub(crate) static ENTRY: Entry = Entry {
     build: |_, _| Box::new(Tlwl::default()),
 };
 
-/// What each kind of transaction weighs, in hundredths.
+/// The weight of each kind of transaction, in hundredths.
 #[derive(Debug)]
 pub(crate) struct Weights {
     hundredths: [u32; Work::COUNT],
-    /// Whether that of the start of a call is what its back end has taught.
+    /// Whether the weight of a call's start is learned from its back end.
     pub(crate) learns: bool,
 }
 

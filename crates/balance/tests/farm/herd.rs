@@ -1,6 +1,6 @@
-//! Why servers chosen by their response times are slow: what `rwma` knows of each, and when.
+//! Tests why servers chosen by their response times are slow: what `rwma` knows of each, and when.
 //!
-//! `cargo test -p tidegate-balance --test farm herd -- --nocapture` prints it, as it is each other
+//! `cargo test -p tidegate-balance --test farm herd -- --nocapture` prints the state at every other
 //! second.
 
 use tidegate_balance::Policy;
@@ -8,7 +8,7 @@ use tidegate_balance::Policy;
 use super::EIGHT;
 use super::servers::{Choice, Farm, Outcome};
 
-/// Three servers, as busy as 003's under "moderate load".
+/// Runs three servers, as busy as 003's under "moderate load".
 fn run(forget_s: f64) -> Outcome {
     let values = Policy::Rwma.entry().values(&[("forget_s", forget_s)]).unwrap();
     let farm = Farm { speeds: &[1.0; 3], weights: &[1; 3], load: 0.5, lasts_s: 30.0, ..EIGHT };
@@ -36,7 +36,7 @@ fn between(outcome: &Outcome, from_s: f64, to_s: f64) -> impl Iterator<Item = &C
     outcome.choices.iter().filter(within)
 }
 
-/// The mean that the chosen server has to exceed for the load to move on.
+/// Returns the mean that the chosen server has to exceed for the load to move on.
 fn to_exceed_ms(choice: &Choice) -> f64 {
     let others = choice.means_ms.iter().enumerate().filter(|&(i, _)| i != choice.server);
     others.map(|(_, &mean)| mean).fold(f64::INFINITY, f64::min)

@@ -10,7 +10,7 @@ use std::path::Path;
 use servers::{Farm, Outcome};
 use tidegate_balance::{Policy, Values, registry};
 
-/// 003 §VI: eight servers, each good for 300 calls/s; what an INVITE costs there.
+/// 003 §VI: eight servers, each with a capacity of 300 calls/s; the cost of an INVITE there.
 const EIGHT: Farm<'_> = Farm {
     speeds: &[1.0; 8],
     weights: &[1; 8],
@@ -19,9 +19,10 @@ const EIGHT: Farm<'_> = Farm {
     hold_mean_s: 5.0,
     lasts_s: 20.0,
 };
-/// 003 §VI.d: two, of which one has half of its processor for other things; nobody has said so.
+/// 003 §VI.d: two servers, one of which has half of its processor for other things, without
+/// configuration for it.
 const UNEQUAL: Farm<'_> = Farm { speeds: &[1.0, 0.5], weights: &[1, 1], ..EIGHT };
-/// The same, configured as they are.
+/// The same, with matching weights.
 const WEIGHTED: Farm<'_> = Farm { weights: &[2, 1], ..UNEQUAL };
 const LOADS: [f64; 3] = [0.5, 0.8, 0.95];
 
@@ -35,7 +36,7 @@ fn subjects() -> Vec<(String, Values)> {
     subjects
 }
 
-// Whoever changes a policy reads what has become of these, and commits them with it.
+// When a policy changes, read the difference in this table, and commit it with the change.
 #[test]
 fn the_response_times_of_every_policy_are_as_committed() {
     let mut text = String::new();
@@ -67,8 +68,8 @@ fn the_response_times_of_every_policy_are_as_committed() {
     }
 }
 
-/// Whether two rows say the same, to 0.2 ms or 5 %: logarithms differ in their last bit from one
-/// machine to the next, and a run does so with them.
+/// Returns whether two rows agree to 0.2 ms or 5 %: logarithms differ in their last bit from one
+/// machine to the next, and so do the runs.
 fn agree(line: &str, expected: &str) -> bool {
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let (line, expected) = (words(line), words(expected));
@@ -95,9 +96,7 @@ fn those_that_see_what_is_open_answer_sooner_than_those_that_do_not() {
     }
 }
 
-// 003 §VI.d: "Ideally, the load balancing algorithm in this heterogeneous system should result in
-// a throughput of about one and a half times this rate". Those that are blind give the slow server
-// a half of what is offered, which at .95 is 1.4 times what it can do.
+// Where next to nothing waits, nothing is learned.
 #[test]
 fn unequal_servers_are_used_to_the_full_by_policies_that_see_them() {
     for policy in [Policy::Tjsq, Policy::Tlwl, Policy::P2c, Policy::PeakEwma] {

@@ -1,8 +1,8 @@
 //! A farm of servers in simulated time, and the calls that a picker divides among them.
 //!
-//! A server is one processor with a queue: it takes requests in the order of their arrival, and
-//! answers each when its work is done, which takes an exponentially distributed time. A call is an
-//! INVITE, a time for which it is held, and a BYE. There is no network between.
+//! A server is one processor with a queue. It takes requests in the order of their arrival and
+//! answers each when its work is done, after an exponentially distributed time. A call is an
+//! INVITE, a holding time, and a BYE. There is no network.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,16 +11,16 @@ use std::time::Duration;
 use tidegate_balance::{CallLease, Picker, Pool, TransactionLease, Values, Work};
 use tidegate_world::{Purpose, Seed, Stream, Timestamp};
 
-/// What a farm is, and what is offered to it.
+/// A farm and its offered load.
 #[derive(Clone, Copy)]
 pub struct Farm<'a> {
-    /// For each server how fast it is, 1 being 300 calls/s.
+    /// Speed of each server, 1 being 300 calls/s.
     pub speeds: &'a [f64],
-    /// For each server its weight in the configuration.
+    /// Configured weight of each server.
     pub weights: &'a [u32],
-    /// What an INVITE costs, as a multiple of a BYE.
+    /// Cost of an INVITE as a multiple of a BYE.
     pub ratio: f64,
-    /// Offered calls, as a fraction of what the servers can do together.
+    /// Offered calls, as a fraction of the total capacity.
     pub load: f64,
     pub hold_mean_s: f64,
     pub lasts_s: f64,
@@ -29,23 +29,23 @@ pub struct Farm<'a> {
 /// Calls/s of a server of speed 1: 003 §VI.b.
 const CAPACITY_CPS: f64 = 300.0;
 
-/// What came of it.
+/// The outcome of a run.
 pub struct Outcome {
     /// Response times of INVITEs in the second half of the run, sorted, s.
     pub responses_s: Vec<f64>,
-    /// To whom the calls went, in the order of their arrival.
+    /// The server of each call, in the order of arrival.
     pub choices: Vec<Choice>,
     pub pool: Pool,
 }
 
-/// A call was given to a server.
+/// The assignment of a call to a server.
 #[derive(Clone, Debug)]
 pub struct Choice {
     pub at: Timestamp,
     pub server: usize,
-    /// What is known of each server's response times to INVITEs, ms; 0 if nothing.
+    /// Known mean response time of each server to INVITEs, ms; 0 if unknown.
     pub means_ms: Vec<f64>,
-    /// How many transactions are open at each, this one left out.
+    /// Open transactions at each server, without this one.
     pub open: Vec<u64>,
 }
 
@@ -59,7 +59,7 @@ impl Outcome {
     }
 }
 
-/// What happens next.
+/// The next event.
 enum Event {
     Arrival,
     /// A server has done the work of a request.
@@ -82,10 +82,10 @@ struct Call {
 struct Run<'a> {
     farm: Farm<'a>,
     picker: Picker,
-    /// When each server has done all that waits.
+    /// Time at which each server has done its waiting work.
     free_at: Vec<Timestamp>,
     calls: Vec<Call>,
-    /// By time, and among equals by the order in which they were planned.
+    /// Events by time, and among equals in the order of planning.
     agenda: BinaryHeap<Reverse<(Timestamp, usize)>>,
     events: Vec<Option<Event>>,
     service: Stream,
