@@ -9,7 +9,7 @@ use tidegate_world::{Received, Timestamp};
 pub(super) struct Buffer {
     datagrams: VecDeque<(Timestamp, Received)>,
     max: usize,
-    /// What it may be charged with, as Linux counts; `None` if that is not limited.
+    /// Limit on the bytes charged as Linux does; `None` without a limit.
     bytes_max: Option<usize>,
     charged: usize,
 }
@@ -20,10 +20,10 @@ impl Buffer {
         Self { datagrams: VecDeque::new(), max, bytes_max, charged: 0 }
     }
 
-    /// Keeps a datagram that has arrived at `at`, if there is room for it.
+    /// Keeps a datagram that arrived at `at`, if there is room.
     pub(super) fn push(&mut self, at: Timestamp, received: Received) -> bool {
-        // The kernel drops a datagram if those before it fill the buffer; the last may
-        // overstep it.
+        // The kernel drops a datagram if the earlier ones fill the buffer; the last may exceed the
+        // limit.
         let room = self.bytes_max.is_none_or(|max| self.charged <= max);
         let fits = room && self.datagrams.len() < self.max;
         if fits {
@@ -33,12 +33,12 @@ impl Buffer {
         fits
     }
 
-    /// When the first arrived.
+    /// Returns the arrival of the first.
     pub(super) fn earliest(&self) -> Option<Timestamp> {
         self.datagrams.front().map(|(at, _)| *at)
     }
 
-    /// Whether one has arrived by `now`.
+    /// Returns whether one has arrived by `now`.
     pub(super) fn waits(&self, now: Timestamp) -> bool {
         self.earliest().is_some_and(|at| at <= now)
     }
@@ -50,7 +50,7 @@ impl Buffer {
         Some(received)
     }
 
-    /// How full it is, 0 to 1: by the limit that is nearer.
+    /// Returns its fill, 0 to 1, by the limit that is nearer.
     pub(super) fn fill(&self) -> f32 {
         let datagrams = self.datagrams.len() as f32 / self.max as f32;
         let bytes = self.bytes_max.map_or(0.0, |max| self.charged as f32 / max.max(1) as f32);
@@ -62,12 +62,12 @@ impl Buffer {
     }
 }
 
-/// Bytes that Linux charges a socket for a datagram of `payload` bytes (its `truesize`):
-/// 256 for the buffer's description, and the block that holds the data, the headers and the
-/// kernel's notes on them. Blocks are of 576 bytes or of a power of two; from 16,005 bytes of
-/// payload on, it lies in pages.
+/// Returns the bytes that Linux charges a socket for a datagram of `payload` bytes (its
+/// `truesize`): 256 for the buffer's description, and the block with the data, the headers and the
+/// kernel's control data. Blocks have 576 bytes or a power of two; from 16,005 bytes of payload on,
+/// the data lies in pages.
 ///
-/// As measured with Linux 6.18 over the loopback interface (`SK_MEMINFO_RMEM_ALLOC`). Other
+/// Measured with Linux 6.18 over the loopback interface (`SK_MEMINFO_RMEM_ALLOC`). Other
 /// interfaces, whose drivers allocate before they know the length, may charge more.
 fn charge(payload: usize) -> usize {
     const DESCRIPTION: usize = 256;

@@ -4,12 +4,12 @@ use tidegate_world::{Received, Timestamp};
 
 use super::buffer::Buffer;
 
-/// Ordinary datagrams taken while INVITEs wait, before some of those: the default limits of
-/// a turn of the real driver.
+/// Ordinary datagrams taken while INVITEs wait, before some of those: the default limits of a turn
+/// of the real driver.
 const ORDINARY: usize = 256;
 const INVITES: usize = 64;
 
-/// Where datagrams wait from their arrival until they are offered.
+/// The buffers of datagrams between arrival and offer.
 #[derive(Debug)]
 pub(super) struct Buffers {
     ordinary: Buffer,
@@ -20,26 +20,27 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Two buffers, or one, for `max` datagrams each, of so many bytes as Linux charges them.
+    /// Creates two buffers, or one, for `max` datagrams each, with a limit on the bytes that Linux
+    /// charges.
     pub(super) fn new(split: bool, max: usize, bytes: Option<usize>) -> Self {
         let [ordinary, invites] = [(); 2].map(|()| Buffer::new(max, bytes));
         Self { ordinary, invites, split, turn: (0, 0) }
     }
 
-    /// Keeps a datagram that has arrived at `at`. `false` if its buffer is full: then it is
-    /// gone.
+    /// Keeps a datagram that arrived at `at`. Returns `false` if its buffer is full: then it is
+    /// dropped.
     pub(super) fn push(&mut self, at: Timestamp, received: Received) -> bool {
         let is_invite = self.split && received.bytes.starts_with(b"INVI");
         let buffer = if is_invite { &mut self.invites } else { &mut self.ordinary };
         buffer.push(at, received)
     }
 
-    /// When the one that waits longest in front of its buffer arrived.
+    /// Returns the arrival of the oldest datagram at the front of a buffer.
     pub(super) fn earliest(&self) -> Option<Timestamp> {
         [&self.ordinary, &self.invites].into_iter().filter_map(Buffer::earliest).min()
     }
 
-    /// Whether one can be taken that has arrived by `now`.
+    /// Returns whether a datagram that has arrived by `now` can be taken.
     pub(super) fn waits(&self, now: Timestamp) -> bool {
         self.ordinary.waits(now) || self.invites.waits(now)
     }
@@ -68,7 +69,7 @@ impl Buffers {
         buffer.pop()
     }
 
-    /// Fill of the fullest, 0 to 1.
+    /// Returns the fill of the fullest buffer, 0 to 1.
     pub(super) fn fill(&self) -> f32 {
         self.ordinary.fill().max(self.invites.fill())
     }
@@ -94,7 +95,7 @@ mod tests {
         Timestamp::from_nanos(ns)
     }
 
-    /// First letters of what can be taken by `now`.
+    /// Returns the first letters of the datagrams that can be taken by `now`.
     fn taken(buffers: &mut Buffers, now: u64) -> String {
         let next = || buffers.take(at(now)).map(|received| char::from(received.bytes[0]));
         std::iter::from_fn(next).collect()

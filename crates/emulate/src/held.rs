@@ -2,19 +2,19 @@
 
 use tidegate_world::{Calendar, Timestamp};
 
-/// Outputs and the times of their release. No more than what the core brings forth in the
-/// inputs that the model has caught up with.
+/// Outputs and the times of their release. Bounded by the outputs of the inputs that the model has
+/// caught up with.
 #[derive(Debug)]
 pub(super) struct Held<T> {
     outputs: Calendar<T>,
-    /// Whether they leave in the order in which they came.
+    /// Whether they leave in the order in which they were added.
     in_order: bool,
-    /// The latest release so far.
+    /// Latest release so far.
     last: Timestamp,
 }
 
 impl<T> Held<T> {
-    /// Holds nothing yet. `in_order`: an output waits for those before it.
+    /// Creates an empty queue. With `in_order`, an output waits for those before it.
     pub(super) fn new(in_order: bool) -> Self {
         Self { outputs: Calendar::new(), in_order, last: Timestamp::ZERO }
     }
@@ -26,17 +26,17 @@ impl<T> Held<T> {
         self.outputs.push(release, output);
     }
 
-    /// The next output, if it may leave by `now`.
+    /// Takes the next output, if it may leave by `now`.
     pub(super) fn pop(&mut self, now: Timestamp) -> Option<T> {
         self.outputs.pop_by(now).map(|(_, output)| output)
     }
 
-    /// When the next output may leave.
+    /// Returns the time of the next release.
     pub(super) fn next(&self) -> Option<Timestamp> {
         self.outputs.next()
     }
 
-    /// When the output may leave that leaves last of all that were ever held.
+    /// Returns the latest release of all outputs so far.
     pub(super) fn latest(&self) -> Timestamp {
         self.last
     }
@@ -50,7 +50,7 @@ impl<T> Held<T> {
 mod tests {
     use super::*;
 
-    /// What leaves by each of these times, and whether nothing is left then.
+    /// Returns the outputs that leave by each of these times, and whether none is left then.
     fn left(in_order: bool, times: [u64; 4]) -> [(String, bool); 4] {
         let mut held = Held::new(in_order);
         for (release, output) in [(5, 'a'), (9, 'b'), (7, 'c'), (12, 'd')] {

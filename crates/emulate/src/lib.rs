@@ -1,74 +1,69 @@
 //! A core on a processor of a given speed, in model time.
 //!
-//! A machine that is to be shown overloaded is usually too fast, and a laptop differs from
-//! the next. So a [`Host`] charges the core it wraps for every message: a table says what
-//! it costs to look at a message of a class, to serve it and to refuse it, and the work is
-//! complete at
+//! A real machine is usually too fast to be shown overloaded, and every laptop differs. So a
+//! [`Host`] charges the core it wraps for every message: a table gives the cost to examine a
+//! message of a class, to serve it and to reject it, and the work is complete at
 //!
 //! ```text
 //! completion = max(completion of the work before, arrival) + cost
 //! ```
 //!
-//! That is the single server of queueing theory, or, with [several
-//! cores](HostSettings::cores), one queue before several of them: a step begins when the first
-//! of them is free. The host is itself a [`Core`], so the same model runs in simulated time and
-//! behind real sockets.
+//! That is the single server of queueing theory, or, with [several cores](HostSettings::cores), one
+//! queue before several of them: a step begins when the first of them is free. The host is itself a
+//! [`Core`], so the same model runs in simulated time and behind real sockets.
 //!
 //! # Two times
 //!
-//! The driver's `now` says how far things have come; the model catches up with it, step by
-//! step, at times of its own that never exceed it. A *step* is one `offer` or one `serve`
-//! of the core and happens when the processor is free and there is something to do, be
-//! `now` a little later or much. A driver that wakes late therefore completes as much as
-//! one that wakes promptly; only the transmits of what was completed meanwhile leave late,
-//! once. For this the arrival of a datagram is its stamp, not the time it was read. Nothing
-//! is waited for in here: the driver sleeps until
-//! [`poll_timeout`](Core::poll_timeout), which is the next completion while the processor
-//! is busy, and goes on receiving.
+//! The driver's `now` is the current time; the model catches up with it, step by step, at times of
+//! its own that never exceed it. A *step* is one `offer` or one `serve` of the core. It happens
+//! when the processor is free and there is something to do, however late the driver calls. So a
+//! driver that wakes late completes as much as one that wakes promptly; only the transmits of the
+//! work completed meanwhile leave late, once. For this the arrival of a datagram is its stamp, not
+//! the time it was read. The host never waits: the driver sleeps until
+//! [`poll_timeout`](Core::poll_timeout), which is the next completion while the processor is busy,
+//! and goes on receiving.
 //!
-//! What the core is told as `now` never goes back. If a timer has fired and a datagram is
-//! read later whose stamp is earlier, its cost is charged from the stamp on, but the core
-//! sees the time of the timer. A message from another shard arrives when it is handed over.
+//! The `now` that the core gets never goes back. If a timer has fired and a datagram with an
+//! earlier stamp is read later, its cost is charged from the stamp on, but the core sees the time
+//! of the timer. A message from another shard arrives when it is handed over.
 //!
-//! In simulated time a driver is never late, but for a process that gets no processor
-//! (`Network::stall` in `tidegate-sim`). There is nothing to be made up for then: a host
-//! that does not [catch up](HostSettings::catches_up) begins everything at the driver's `now`.
+//! In simulated time a driver is never late, except for a process that gets no processor
+//! (`Network::stall` in `tidegate-sim`). Then there is nothing to catch up with: a host that does
+//! not [catch up](HostSettings::catches_up) begins everything at the driver's `now`.
 //!
-//! # What a core can see
+//! # The core's view
 //!
-//! - A step begins at its time, and what it sends leaves at its completion. Outputs keep
-//!   their order: what a timer sends while a step is under way waits for its completion.
+//! - A step begins at its time, and its packets leave at its completion. Outputs keep
+//!   their order: the output of a timer during a step waits for the completion of the step.
 //! - After each completion the core is asked to serve, at that very time. So the time from
 //!   one `serve` to the next is the cost of the first, as with a real driver, until `serve`
-//!   says that nothing waits.
-//!   With several cores that is the time between two services that overlap, too: what the
-//!   core takes for its cost is then that of the host, and it never learns that of one core.
-//!   What several cores send leaves in the order of its completion.
-//! - Timers fire when they are due, even while the processor is busy, and cost nothing.
-//!   Where a timer and a step fall together the timer comes first; where a completion and
-//!   an arrival do, the completion.
-//! - The load it is told ([`Core::on_load`]) is the model's: `busy` and `cpu` are the time
-//!   charged, of the steps under way the part that has passed, as a mean over the cores, and
-//!   what [others take](HostSettings::background); `socket_fill` is that of the fullest
-//!   buffer. A reading comes before the first input that is [`SAMPLE`] after the
+//!   returns that nothing waits.
+//!   With several cores that is also the time between two services that overlap: the
+//!   core then sees the cost of the whole host, and never that of one core.
+//!   The packets of several cores leave in the order of completion.
+//! - Timers fire on time, even while the processor is busy, and cost nothing.
+//!   A timer precedes a step at the same time; a completion precedes an arrival.
+//! - The load in [`Core::on_load`] is the model's: `busy` and `cpu` are the time
+//!   charged, including the elapsed part of the current steps, as a mean over the cores,
+//!   plus the [background](HostSettings::background) load; `socket_fill` is that of the
+//!   fullest buffer. A reading comes before the first input that is [`SAMPLE`] after the
 //!   last, and when the driver has one while the processor is busy. The driver's own
-//!   readings tell of another processor and are not handed on.
+//!   readings are about another processor and are not passed on.
 //!
 //! # Order
 //!
-//! Datagrams wait in buffers, as in the kernel ([`HostSettings::split`]), bounded in number and,
-//! if wanted, in [bytes](HostSettings::buffer_bytes); what does not fit is dropped and counted.
-//! So is, in front of them and for nothing, what the core wants
-//! [shed](Core::poll_shedding): it is asked at each reading of the load. To offer comes before to serve, so that the core
-//! can refuse in time; but service has half the processor if it wants it. While both want
-//! it, offers go first until 64 have been made, then service until it has had as much time.
-//! A driver of sockets grants about the same, by turns.
+//! Datagrams wait in buffers, as in the kernel ([`HostSettings::split`]), bounded in number and
+//! optionally in [bytes](HostSettings::buffer_bytes); a datagram that does not fit is dropped and
+//! counted. In front of the buffers, at no cost, the host drops the datagrams that the core wants
+//! [shed](Core::poll_shedding); it asks at each reading of the load. Offers precede services, so
+//! that the core can reject in time; but service gets half the processor if it needs it. While both
+//! wait, offers go first until 64 have been made, then service until it has had as much time. A
+//! driver of sockets grants about the same, by turns.
 //!
 //! # Known bias
 //!
-//! The costs are constants, or [drawn](Variation) independently: nothing gets cheaper in
-//! batches, and no cache gets cold. If the real machine is slower than the model it is to
-//! emulate, the real times count.
+//! The costs are constant, or [drawn](Variation) independently: batches make nothing cheaper, and
+//! no cache gets cold. If the real machine is slower than the emulated one, the real times count.
 
 mod buffer;
 mod buffers;
@@ -105,20 +100,19 @@ pub struct Host<C> {
     catches_up: bool,
     buffers: Buffers,
     overflow: Arc<Counter>,
-    /// What is shed, as the core wanted it at the last reading.
+    /// Datagrams to shed, as the core wanted at the last reading.
     shedding: Shedding,
     filtered: Arc<Counter>,
     processor: Processor,
     share: Share,
-    /// Since when the core may have something to serve; `None` once it said that it has
-    /// nothing.
+    /// Time since when the core may have something to serve; `None` once it has nothing.
     ready: Option<Timestamp>,
-    /// Messages that the core may have kept and not yet served: no fewer than it has, unless a
-    /// timer brought some forth.
+    /// Messages that the core may have queued: at least as many as it has, unless a timer created
+    /// some.
     kept: usize,
-    /// The latest time the core was given.
+    /// Latest time given to the core.
     told: Timestamp,
-    /// How far the model has come.
+    /// Time that the model has reached.
     reached: Timestamp,
     reading_due: Timestamp,
     transmits: Held<Transmit>,
@@ -130,9 +124,8 @@ impl<C: Core> Host<C> {
     /// Puts `core` on a processor.
     ///
     /// # Panics
-    /// If `settings` has buffers for nothing or no cores, a factor that is negative or not
-    /// finite, or leaves nothing of the processor: configuration is checked before it comes
-    /// here.
+    /// If `settings` has empty buffers or no cores, or a factor that is negative, not finite, or
+    /// leaves nothing of the processor. The configuration is checked before.
     pub fn new(core: C, settings: &HostSettings) -> Self {
         Self {
             core,
@@ -156,36 +149,36 @@ impl<C: Core> Host<C> {
         }
     }
 
-    /// Counts datagrams dropped because their buffer was full in `counter`, which others may
-    /// read while the host runs.
+    /// Counts datagrams dropped at full buffers in `counter`, which others may read while the host
+    /// runs.
     #[must_use]
     pub fn counting_overflow(self, counter: Arc<Counter>) -> Self {
         Self { overflow: counter, ..self }
     }
 
-    /// Counts datagrams dropped because the core wanted it in `counter`.
+    /// Counts datagrams dropped at the request of the core in `counter`.
     #[must_use]
     pub fn counting_filtered(self, counter: Arc<Counter>) -> Self {
         Self { filtered: counter, ..self }
     }
 
-    /// The core.
+    /// Returns the core.
     pub fn core(&self) -> &C {
         &self.core
     }
 
-    /// Datagrams dropped because their buffer was full.
+    /// Returns the datagrams dropped at full buffers.
     pub fn overflow(&self) -> &Arc<Counter> {
         &self.overflow
     }
 
-    /// Datagrams dropped because the core wanted it.
+    /// Returns the datagrams dropped at the request of the core.
     pub fn filtered(&self) -> &Arc<Counter> {
         &self.filtered
     }
 
-    /// Lets the model go on until `limit`: every timer and every step up to then, in the
-    /// order of their times.
+    /// Advances the model until `limit`: every timer and every step up to then, in the order of
+    /// their times.
     fn advance(&mut self, limit: Timestamp) {
         self.reached = self.reached.max(limit);
         let earliest = if self.catches_up { Timestamp::ZERO } else { limit };
@@ -195,8 +188,8 @@ impl<C: Core> Host<C> {
             let timer = self.core.poll_timeout().filter(|&at| timers && at <= limit);
             match (timer, step) {
                 (Some(timer), step) if step.is_none_or(|step| timer <= step) => {
-                    // A core that leaves a timer due is called again by the driver; here it
-                    // could keep the others waiting for ever.
+                    // The driver calls a core again that leaves an expired timer; here such a core
+                    // could block the others for ever.
                     timers = self.fire(timer.max(earliest));
                 }
                 (_, Some(step)) => self.step(step.max(earliest)),
@@ -205,13 +198,13 @@ impl<C: Core> Host<C> {
         }
     }
 
-    /// When the processor next has something to do.
+    /// Returns the time of the processor's next step.
     fn next_step(&self) -> Option<Timestamp> {
         let wanted = earlier(self.buffers.earliest(), self.ready)?;
         Some(wanted.max(self.processor.free_at()))
     }
 
-    /// Fires timers. Returns whether none is due any more.
+    /// Fires timers. Returns whether no expired one is left.
     fn fire(&mut self, at: Timestamp) -> bool {
         self.give(at, Core::handle_timeout);
         self.core.poll_timeout().is_none_or(|due| due > at)
@@ -242,8 +235,8 @@ impl<C: Core> Host<C> {
         } else if self.core.serve(now) {
             let (cost, completion) = self.charge(at, Duration::ZERO);
             self.kept = self.kept.saturating_sub(1);
-            // Another core may serve what else is kept, and need not ask for what is not: it
-            // would seem to the core as if this service were complete.
+            // Another core may serve the rest of the queue, and need not poll an empty one: the
+            // core would take this service for complete.
             self.ready = Some(if self.kept > 0 { at } else { completion });
             if offer {
                 self.share.served(cost);
@@ -256,8 +249,8 @@ impl<C: Core> Host<C> {
         }
     }
 
-    /// Charges the step that began at `at`, what its work costs and `beside`. Returns its cost and
-    /// when it is complete.
+    /// Charges the step that began at `at` with the cost of its work and `beside`. Returns its cost
+    /// and its completion.
     fn charge(&mut self, at: Timestamp, beside: Duration) -> (Duration, Timestamp) {
         let cost = beside.saturating_add(self.costs.of(self.core.last_work()));
         let cost = self.varying.of(cost);
@@ -266,7 +259,7 @@ impl<C: Core> Host<C> {
         (cost, completion)
     }
 
-    /// Comes to `at` and tells the core the load if it is due. Returns the core's `now`.
+    /// Advances to `at` and reports the load to the core if it is time. Returns the core's `now`.
     fn enter(&mut self, at: Timestamp) -> Timestamp {
         self.told = self.told.max(at);
         let now = self.told;
@@ -285,7 +278,7 @@ impl<C: Core> Host<C> {
         now
     }
 
-    /// Holds what the core wants sent until `release`.
+    /// Holds the core's outputs until `release`.
     fn collect(&mut self, release: Timestamp) {
         while let Some(transmit) = self.core.poll_transmit() {
             self.transmits.push(release, transmit);
@@ -294,13 +287,13 @@ impl<C: Core> Host<C> {
             self.handoffs.push(release, handoff);
         }
         while let Some(id) = self.core.poll_close() {
-            // One that is closed is sent all that was handed out on it before.
+            // Everything handed out on a connection is sent before it closes.
             self.closes.push(release.max(self.transmits.latest()), id);
         }
     }
 }
 
-// An input handed on as it comes would not pass through the model's time.
+// An input passed on as it comes would bypass the model's time.
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core> Core for Host<C> {
     fn offer(&mut self, now: Timestamp, received: Received) {
@@ -308,7 +301,7 @@ impl<C: Core> Core for Host<C> {
         let arrived = if on_time { received.arrived.min(now) } else { now };
         // No further than the arrival: others that came before `now` may be read next.
         self.advance(arrived);
-        // What another shard hands over has passed its gate.
+        // A message from another shard has passed that shard's gate.
         let source = received.flow.remote.ip();
         if received.handoffs == 0 && self.shedding.drops(source, &received.bytes) {
             self.filtered.add(1);
@@ -319,7 +312,7 @@ impl<C: Core> Core for Host<C> {
         }
     }
 
-    /// Always `false`: what can be done by `now` is done, and the rest is not yet due.
+    /// Returns `false` always: everything possible by `now` is done, and the rest is later.
     fn serve(&mut self, now: Timestamp) -> bool {
         self.advance(now);
         false
@@ -355,8 +348,8 @@ impl<C: Core> Core for Host<C> {
 
     fn on_load(&mut self, now: Timestamp, _: Load) {
         self.advance(now);
-        // An idle core hears of it before its next step or timer; told now, it could not
-        // be given the true time of a datagram that has arrived and is read next.
+        // An idle core gets the load before its next step or timer. Told now, it could not be given
+        // the true time of a datagram that has arrived and is read next.
         if self.processor.free_at() > now {
             self.enter(now);
         }
@@ -388,22 +381,22 @@ impl<C: Core> Core for Host<C> {
         self.handoffs.pop(self.reached)
     }
 
-    /// At once: to ask costs nothing, and an answer is no packet.
+    /// At once: a query costs nothing, and an answer is no packet.
     fn poll_query(&mut self) -> Option<Query> {
         self.core.poll_query()
     }
 
-    /// At once, as a query.
+    /// At once, like a query.
     fn poll_connect(&mut self) -> Option<Connect> {
         self.core.poll_connect()
     }
 
-    /// Behind what was sent before.
+    /// After everything sent before.
     fn poll_close(&mut self) -> Option<ConnectionId> {
         self.closes.pop(self.reached)
     }
 
-    /// Nothing: it sheds itself what its core wants shed.
+    /// Nothing: the host itself sheds what its core wants shed.
     fn poll_shedding(&self) -> &Shedding {
         const { &Shedding::NONE }
     }
@@ -425,7 +418,7 @@ impl<C: Core> Core for Host<C> {
     }
 }
 
-/// The earlier of two points in time that may never come.
+/// Returns the earlier of two points in time that may never come.
 fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// One server or several: when the first of them is free, and how long they have been busy.
+/// One server or several, with their times.
 #[derive(Debug)]
 pub(super) struct Processor {
-    /// When each core has completed what it was given.
+    /// Completion of the work of each core.
     cores: Vec<Timestamp>,
-    /// The least of them.
+    /// Index of the first core that becomes free.
     first: usize,
     /// Time charged, on all cores together.
     charged: Duration,
-    /// The part of every core that others take.
+    /// Part of every core that other work takes.
     background: f64,
 }
 
 impl Processor {
     /// # Panics
-    /// Without cores, or if others take all of them.
+    /// Without cores, or if other work takes all of them.
     pub(super) fn new(cores: u16, background: f64) -> Self {
         assert!(cores > 0, "a processor without cores");
         assert!((0.0..1.0).contains(&background), "a background load of {background}");
@@ -27,25 +27,25 @@ impl Processor {
         Self { cores, first: 0, charged: Duration::ZERO, background }
     }
 
-    /// When a core is free.
+    /// Returns the time at which a core is free.
     pub(super) fn free_at(&self) -> Timestamp {
         self.cores[self.first]
     }
 
-    /// Takes work at `at`, when a core is free. Returns when that is complete.
+    /// Takes work at `at`, when a core is free. Returns its completion.
     pub(super) fn work(&mut self, at: Timestamp, cost: Duration) -> Timestamp {
         debug_assert!(at >= self.free_at(), "a core does one thing at a time");
         let completion = at + self.stretched(cost);
         self.cores[self.first] = completion;
         self.charged = self.charged.saturating_add(cost);
-        // The first of equals: which core it is makes no difference.
+        // The first of equals; which core it is makes no difference.
         let cores = self.cores.iter().enumerate();
         self.first = cores.min_by_key(|(_, free_at)| **free_at).map_or(0, |(core, _)| core);
         completion
     }
 
-    /// How long a core has been busy by `now`, in the mean, with this work and that of others.
-    /// `now` is not before the last work began.
+    /// Returns the busy time of a core by `now`, on average, with this work and other work. `now`
+    /// is not before the last work began.
     pub(super) fn busy(&self, now: Timestamp) -> Duration {
         let to_come = self.cores.iter().map(|&free_at| self.own(free_at.since(now)));
         let done = to_come.fold(self.charged, Duration::saturating_sub);
@@ -53,7 +53,7 @@ impl Processor {
         done / self.cores.len() as u32 + others
     }
 
-    /// How long work takes of which others leave it only a part of a core.
+    /// Returns the duration of work when other work takes part of the core.
     fn stretched(&self, cost: Duration) -> Duration {
         if self.background == 0.0 {
             return cost;
@@ -62,7 +62,7 @@ impl Processor {
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
-    /// The part of a time on a core that is not others'.
+    /// Returns the part of a time on a core that other work leaves.
     fn own(&self, time: Duration) -> Duration {
         if self.background == 0.0 { time } else { time.mul_f64(1.0 - self.background) }
     }

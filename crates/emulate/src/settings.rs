@@ -1,4 +1,4 @@
-//! What a host is: its costs and its buffers.
+//! The settings of a host: its costs and its buffers.
 
 use std::time::Duration;
 
@@ -6,24 +6,23 @@ use tidegate_world::Work;
 
 use super::variation::Variation;
 
-/// What work costs, by the class that the core gives it ([`Work`]): processor time.
-/// Nothing by default.
+/// Processor time of work, by the class that the core gives it ([`Work`]). Zero by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
-    /// To take a datagram from its buffer, whatever becomes of it.
+    /// Cost of taking a datagram from its buffer, in any case.
     pub receive: Duration,
-    /// To look at a message and decide what becomes of it.
+    /// Cost of examining a message and deciding on it.
     pub offer: [Duration; Work::CLASSES_MAX],
-    /// To do what a message asks for.
+    /// Cost of serving a message.
     pub serve: [Duration; Work::CLASSES_MAX],
-    /// The same where nothing is kept of it ([`Work::stateless`]); `None`: as much.
+    /// Cost of serving without keeping state ([`Work::stateless`]); `None` for the same cost.
     pub serve_stateless: Option<[Duration; Work::CLASSES_MAX]>,
-    /// To refuse a message.
+    /// Cost of rejecting a message.
     pub refuse: [Duration; Work::CLASSES_MAX],
 }
 
 impl Costs {
-    /// The same for all classes; to receive costs nothing apart.
+    /// Returns the same costs for all classes, without a cost for reception.
     pub fn uniform(offer: Duration, serve: Duration, refuse: Duration) -> Self {
         let all = |cost| [cost; Work::CLASSES_MAX];
         let receive = Duration::ZERO;
@@ -36,7 +35,7 @@ impl Costs {
         }
     }
 
-    /// The cost of one input that did `work`, but for the reception of a datagram.
+    /// Returns the cost of one input with this `work`, without the reception of a datagram.
     ///
     /// # Panics
     /// If a class is not below [`Work::CLASSES_MAX`].
@@ -50,48 +49,48 @@ impl Costs {
     }
 }
 
-/// What a host is.
+/// The settings of a host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostSettings {
-    /// What the core's work costs.
+    /// Costs of the core's work.
     pub costs: Costs,
-    /// Whether datagrams that begin with `INVI` have a buffer of their own, as the real
-    /// driver's sockets do; default true. The other one is emptied first, except that
-    /// after 256 from there up to 64 INVITEs have their turn. If not, there is one FIFO.
+    /// Whether datagrams that begin with `INVI` have a buffer of their own, as with the real
+    /// driver's sockets; default true. The other one is emptied first, except that after 256 from
+    /// there up to 64 INVITEs get their turn. Without it, there is one FIFO.
     pub split: bool,
-    /// Datagrams that a buffer holds; at least 1, default 2048.
+    /// Datagrams that fit in a buffer; at least 1, default 2048.
     pub buffer_max: usize,
-    /// Bytes that a buffer holds, as Linux charges them: a datagram of 500 bytes counts for
-    /// 1,280. This is what `SO_RCVBUF` reads, twice what was asked for. `None`, the default:
-    /// only the number counts.
+    /// Bytes that fit in a buffer, as Linux charges them: a datagram of 500 bytes counts for 1,280.
+    /// This is what `SO_RCVBUF` reads, twice what was asked for. `None`, the default: only the
+    /// number counts.
     pub buffer_bytes: Option<usize>,
     /// Factor on every cost; default 1. A host at 2 has half the speed.
     pub cost_factor: f64,
-    /// Cores of its processor, at least 1, the default: as many steps can be under way. The
-    /// buffers and the core's own queue are one for all of them.
+    /// Cores of its processor, at least 1, the default: as many steps can run at once. The buffers
+    /// and the core's own queue are shared by all of them.
     pub cores: u16,
-    /// The part of every core that others on the machine take, 0..1 without 1; default 0. This
-    /// is *d* in the model of a server's load
+    /// The part of every core that other processes take, 0..1 without 1; default 0. This is *d* in
+    /// the model of a server's load
     ///
     /// ```text
     /// C(t) = (1 - α(t)) r(t) + α(t) r(t) / β + d(t)
     /// ```
     ///
-    /// in which the admitted and the refused part of the rate *r* take their costs. A step takes
-    /// cost / (1 - d), and the load that the core is told has d in it, so that it reads 1 when
+    /// in which the admitted and the rejected part of the rate *r* have their costs. A step takes
+    /// cost / (1 - d), and the load reported to the core includes d, so that it reads 1 when
     /// nothing of the processor is left.
     pub background: f64,
-    /// How costs vary; default not at all.
+    /// Variation of the costs; default none.
     pub variation: Variation,
-    /// Whether the model makes up for a driver that is late, as one behind real sockets must;
-    /// default true. If not, time in which the driver gave the host nothing is lost to it: so a
-    /// host can be stalled in simulated time, where a driver is never late otherwise. Of the
-    /// work that is under way then, no time is lost.
+    /// Whether the model catches up with a late driver, as one behind real sockets must; default
+    /// true. Otherwise time in which the driver did not call the host is lost: so a host can be
+    /// stalled in simulated time, where a driver is never late otherwise. Work that is in progress
+    /// then loses no time.
     pub catches_up: bool,
 }
 
 impl HostSettings {
-    /// A host with these costs, and the defaults.
+    /// Returns settings with these costs, and the defaults.
     pub fn new(costs: Costs) -> Self {
         Self {
             costs,
@@ -106,7 +105,7 @@ impl HostSettings {
         }
     }
 
-    /// The costs with the factor applied, to the nanosecond.
+    /// Returns the costs with the factor applied, to the nanosecond.
     pub(super) fn charged(&self) -> Costs {
         let factor = self.cost_factor;
         assert!(factor.is_finite() && factor >= 0.0, "a cost factor of {factor}");

@@ -1,28 +1,27 @@
-//! How offering and serving share a processor that both want.
+//! The division of a processor between offering and serving.
 
 use std::time::Duration;
 
-/// Offers that service lets go first: as many INVITEs as the real driver takes in a turn.
+/// Offers that precede service: as many INVITEs as the real driver takes in a turn.
 const BURST: u32 = 64;
 
-/// The balance between the two. It knows only of steps that were taken while the other
-/// wanted the processor too.
+/// The balance between the two. It counts only steps taken while the other waited too.
 #[derive(Debug, Default)]
 pub(super) struct Share {
-    /// Time spent offering less time spent serving, in nanoseconds. Below zero by no more
-    /// than the last service overstepped its turn.
+    /// Time spent offering less time spent serving, in nanoseconds. At most the last service's
+    /// excess below zero.
     lead_ns: i64,
     /// Offers made since offering took the lead.
     burst: u32,
 }
 
 impl Share {
-    /// Whether it is service's turn.
+    /// Returns whether it is service's turn.
     pub(super) fn is_service_due(&self) -> bool {
         self.burst >= BURST
     }
 
-    /// Notes an offer that took `cost`.
+    /// Records an offer that took `cost`.
     pub(super) fn offered(&mut self, cost: Duration) {
         self.lead_ns = self.lead_ns.saturating_add(nanos(cost));
         if self.lead_ns > 0 {
@@ -30,7 +29,7 @@ impl Share {
         }
     }
 
-    /// Notes a service that took `cost`.
+    /// Records a service that took `cost`.
     pub(super) fn served(&mut self, cost: Duration) {
         self.lead_ns = self.lead_ns.saturating_sub(nanos(cost));
         if self.lead_ns <= 0 {
@@ -47,7 +46,7 @@ fn nanos(cost: Duration) -> i64 {
 mod tests {
     use super::*;
 
-    /// Who has each of `steps` steps, `o` or `s`, and the time each had.
+    /// Returns who gets each of `steps` steps, `o` or `s`, and the time of each.
     fn steps(steps: usize, offer: u64, serve: u64) -> (String, [u64; 2]) {
         let mut share = Share::default();
         let mut had = [0; 2];

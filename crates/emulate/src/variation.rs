@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use tidegate_world::{Purpose, Seed, Stream};
 
-/// How what one step costs is distributed around its [cost](super::Costs).
+/// The distribution of a step's cost around its [mean](super::Costs).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Variation {
-    /// It is that, always.
+    /// Always the mean.
     #[default]
     Constant,
-    /// Exponentially, with that as its mean: the service times of the M/M/1 queue. Each step's
-    /// whole cost is one draw from a stream of this host's own.
+    /// Exponential: the service times of the M/M/1 queue. Each step's whole cost is one draw from a
+    /// stream of this host's own.
     Exponential {
         /// The seed of the run.
         seed: Seed,
@@ -20,7 +20,7 @@ pub enum Variation {
     },
 }
 
-/// What draws the costs.
+/// The source of random costs.
 #[derive(Debug)]
 pub(super) struct Varying(Option<Stream>);
 
@@ -34,7 +34,7 @@ impl Varying {
         })
     }
 
-    /// What a step costs of which the mean is `mean`.
+    /// Returns the cost of a step with this mean.
     pub(super) fn of(&mut self, mean: Duration) -> Duration {
         match &mut self.0 {
             Some(stream) if !mean.is_zero() => {

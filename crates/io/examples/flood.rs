@@ -1,9 +1,8 @@
-//! Offers calls to a server that refuses them: an INVITE at even intervals, and an ACK to
-//! each 503.
+//! Offers calls to a server that rejects them: an INVITE at even intervals, and an ACK to each 503.
 //!
-//! It holds no state of a call. The ACK is made of the response alone, so it can be of a
-//! server's refusal as well as of the fixed text that `refuse` sends: both are measured
-//! under the same load. An INVITE that is not answered is not repeated.
+//! It keeps no state of calls. The ACK is made of the response alone, so the response may be a
+//! server's rejection or the fixed text of `refuse`: both are measured under the same load. An
+//! INVITE that is not answered is not retransmitted.
 //!
 //! `cargo run --release --example flood -- --target ADDR --rate N --seconds N [--bind IP]`
 //!
@@ -26,10 +25,10 @@ const USAGE: &str =
 /// INVITEs sent in one turn: as many as leave in one batch.
 const BURST: usize = 64;
 
-/// How late an INVITE may leave, so that several cost one wake.
+/// The delay allowed for an INVITE, so that several share one wake.
 const SLACK: Duration = Duration::from_micros(200);
 
-/// How long answers are waited for at the end.
+/// Time to wait for answers at the end.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// Digits of a call's number in its branch and its Call-ID.
@@ -128,7 +127,7 @@ struct Flooder {
     sent: u64,
     refused: u64,
     others: u64,
-    /// How late the last INVITE was sent.
+    /// Delay of the last INVITE.
     behind: Duration,
     stop: Option<Stop>,
     pool: Pool,
@@ -170,7 +169,7 @@ impl Flooder {
         }
     }
 
-    /// When the call of this number is to begin.
+    /// Returns the start time of the call with this number.
     fn due(&self, number: u64) -> Timestamp {
         self.start + self.interval.mul_f64(number as f64)
     }
@@ -247,7 +246,7 @@ impl Core for Flooder {
     }
 }
 
-/// CPU time of this process, user and system.
+/// Returns the CPU time of this process, user and system.
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9

@@ -1,14 +1,14 @@
-//! What it costs to drop a datagram in the kernel, in user space, and by an answer.
+//! Measures the cost of dropping a datagram in the kernel, in user space, and by an answer.
 //!
-//! It sends itself datagrams on the loopback interface, by turns with reading them, in one
-//! thread, so that the CPU time of either half is known apart. On loopback the sender's half
-//! contains all that the kernel does with a datagram until it lies in a buffer or is dropped,
-//! which between machines is done by the receiving one: the sum of both halves counts.
+//! It sends itself datagrams on the loopback interface, in turns with reading them, in one thread,
+//! so that the CPU time of either half is known separately. On loopback the sender's half contains
+//! all the kernel's work on a datagram until it lies in a buffer or is dropped, which between
+//! machines the receiver does: the sum of both halves counts.
 //!
 //! `cargo run --release --example gate -- [--datagrams N]`
 //!
-//! A line for each way tells how many datagrams were sent, received, filtered and lost at full
-//! buffers, and the nanoseconds of the sender's half and of the reader's for each one sent.
+//! A line for each way gives the datagrams sent, received, filtered and lost at full buffers, and
+//! the nanoseconds of the sender's half and of the reader's for each one sent.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -25,7 +25,7 @@ const USAGE: &str = "usage: gate [--datagrams 1000 TO 10000000]";
 const INVITE: usize = 500;
 const ANSWER: usize = 330;
 
-/// Datagrams sent before a way is measured.
+/// Datagrams sent before a measurement.
 const WARM_UP: u64 = 20_000;
 
 fn main() -> ExitCode {
@@ -47,18 +47,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// How datagrams are disposed of.
+/// A way to drop or answer datagrams.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
-    /// Read, and dropped for their first bytes.
+    /// Read, and dropped by their first bytes.
     Read,
     /// Read, and answered.
     Answer,
-    /// Nobody reads them.
+    /// Never read.
     Overflow,
-    /// Shed by the kernel: all of them.
+    /// All shed by the kernel.
     All,
-    /// Shed by the kernel: 98.5 %, and the rest read.
+    /// 98.5 % shed by the kernel, and the rest read.
     Share,
     /// Shed by the kernel as the last of 64 sources.
     Banned,
@@ -102,7 +102,7 @@ fn compare(datagrams: u64) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What became of the datagrams, and the CPU time of both halves.
+/// The fate of the datagrams, and the CPU time of both halves.
 #[derive(Default)]
 struct Told {
     sent: u64,
@@ -139,10 +139,10 @@ fn measure(way: Way, datagrams: u64) -> io::Result<Told> {
             Way::Answer => told.received += reader.read(true)?,
         }
         told.reader += cpu() - began;
-        // The answers are the peer's to read, in no time of ours.
+        // The peer reads the answers, outside the measured time.
         while peer.recv(&mut [0; ANSWER]).is_ok() {}
     }
-    // A socket tells what it dropped with the next datagram for which it has room.
+    // A socket reports its drops with the next datagram for which it has room.
     gate.clear()?;
     told.received += reader.read(false)?;
     peer.send_to(&text, group.local())?;
@@ -151,7 +151,7 @@ fn measure(way: Way, datagrams: u64) -> io::Result<Told> {
     Ok(told)
 }
 
-/// Reads the INVITE socket of a group.
+/// A reader of the INVITE socket of a group.
 struct Reader {
     listener: Listener,
     inbox: Inbox,
@@ -167,8 +167,8 @@ impl Reader {
         Self { listener: group.listener(0), inbox, outbox, pool, overflow: 0 }
     }
 
-    /// Reads all that waits, looks at its first bytes, and answers it or not. Returns how much
-    /// it was.
+    /// Reads all waiting datagrams, checks their first bytes, and answers them if asked. Returns
+    /// their number.
     fn read(&mut self, answers: bool) -> io::Result<u64> {
         let Self { listener, inbox, outbox, pool, overflow } = self;
         let socket = listener.invite().expect("a socket of their own");
@@ -187,7 +187,7 @@ impl Reader {
     }
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).expect("a CPU clock is never negative")

@@ -1,11 +1,10 @@
-//! The least that any SIP server over UDP does to refuse a call: an INVITE in, a 503 out,
-//! an ACK in.
+//! The least work of any SIP server over UDP that rejects a call: an INVITE in, a 503 out, an ACK
+//! in.
 //!
-//! It is a core under the same driver as the proxy, but it parses nothing: whatever begins
-//! with `INVITE` is answered by one fixed text, of the size that a 503 has, and all else is
-//! ignored. So its CPU time is what the three datagrams of a refusal cost without their
-//! SIP, and the bound against which a proxy's refusals are measured. Its answers belong to
-//! no transaction: the load must be one that acknowledges whatever comes.
+//! It is a core under the same driver as the proxy, but it parses nothing. It answers everything
+//! that begins with `INVITE` by one fixed text of the size of a 503, and ignores the rest. So its
+//! CPU time is the cost of the three datagrams of a rejection without SIP, the bound for a proxy's
+//! rejections. Its answers belong to no transaction: the load must acknowledge every response.
 //!
 //! `cargo run --release --example refuse -- --listen ADDR`
 //!
@@ -75,7 +74,7 @@ fn refuse(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let stop = Stop::new();
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     let asked = stop.clone();
-    // It ends with the process.
+    // Ends with the process.
     thread::spawn(move || signals.forever().for_each(|_| asked.request()));
     let group = open(&Listen::new(arguments.listen))?;
     let counters = Arc::new(Counters::default());
@@ -101,7 +100,7 @@ fn refuse(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Answers every INVITE when it is offered, as a proxy does under overload.
+/// A core that answers every INVITE when it is offered, as a proxy does under overload.
 struct Refuser {
     pool: Pool,
     transmits: VecDeque<Transmit>,
@@ -138,7 +137,7 @@ impl Core for Refuser {
     }
 }
 
-/// CPU time of this thread, the one that drives the core, as the scheduler accounts it.
+/// Returns the CPU time of this thread, which drives the core, as the scheduler accounts it.
 fn cpu_seconds() -> Result<f64, Box<dyn std::error::Error>> {
     let text = std::fs::read_to_string("/proc/self/schedstat")?;
     let nanos: u64 = text.split_whitespace().next().ok_or("schedstat is empty")?.parse()?;

@@ -1,13 +1,13 @@
-//! The least that any SIP proxy over UDP does: datagrams in, datagrams out.
+//! The least work of any SIP proxy over UDP: datagrams in, datagrams out.
 //!
-//! It parses nothing and keeps no state but one address, so what it costs is the floor
-//! against which a proxy that does its work is measured: the same batches and the same
-//! policy of pauses as the driver's, and no timestamps.
+//! It parses nothing and keeps no state but one address, so its cost is the floor for a proxy that
+//! does its work: the same batches and the same policy of pauses as the driver's, and no
+//! timestamps.
 //!
 //! `cargo run --release --example relay -- --listen ADDR --backend ADDR[,ADDR]`
 //!
-//! A back end's datagrams go to the client heard last, all others to the first back
-//! end. On SIGTERM or SIGINT it prints its datagrams and its CPU time.
+//! A back end's datagrams go to the last client, all others to the first back end. On SIGTERM or
+//! SIGINT it prints its datagrams and its CPU time.
 #![allow(clippy::disallowed_methods)] // It reads the real clock, as the driver does.
 
 use std::net::SocketAddr;
@@ -118,7 +118,7 @@ fn relay(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// CPU time of this thread, the only one, as the scheduler accounts it.
+/// Returns the CPU time of this thread, the only one, as the scheduler accounts it.
 fn cpu_seconds() -> Result<f64, Box<dyn std::error::Error>> {
     let text = std::fs::read_to_string("/proc/self/schedstat")?;
     let nanos: u64 = text.split_whitespace().next().ok_or("schedstat is empty")?.parse()?;

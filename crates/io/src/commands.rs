@@ -1,4 +1,4 @@
-//! Orders of operators to the shards of a process.
+//! Commands of operators to the shards of a process.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,11 +8,11 @@ use tidegate_world::COMMAND_MAX;
 
 use crate::Waker;
 
-/// Orders that wait for one shard at the most. A shard takes one in each turn.
+/// The most commands that wait for one shard. A shard takes one in each turn.
 const WAITING_MAX: usize = 16;
 
-/// A handle by which any thread gives an order to all shards, each of which hears all orders in
-/// the same sequence ([`Core::on_command`](tidegate_world::Core::on_command)).
+/// A handle by which any thread sends a command to all shards. Each shard gets all commands in the
+/// same sequence ([`Core::on_command`](tidegate_world::Core::on_command)).
 #[derive(Clone, Debug)]
 pub struct CommandSender(Arc<State>);
 
@@ -22,19 +22,19 @@ struct State {
     queues: Mutex<Vec<CommandQueue>>,
 }
 
-/// Where orders are left for one shard.
+/// The queue of commands to one shard.
 #[derive(Debug)]
 struct CommandQueue {
     commands: Sender<Arc<[u8]>>,
     waker: Waker,
 }
 
-/// Why an order was not given, to any shard.
+/// The reason why a command was not sent to any shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandError {
     /// It has more than [`COMMAND_MAX`] bytes.
     TooLong,
-    /// A shard has not begun, has not taken those given before, or has ended.
+    /// A shard has not started, has not taken the earlier commands, or has ended.
     Busy,
 }
 
@@ -50,12 +50,12 @@ impl fmt::Display for CommandError {
 impl std::error::Error for CommandError {}
 
 impl CommandSender {
-    /// A handle to `shards` shards, each of which is to [heed](crate::Drive::with_commands) it.
+    /// Creates a handle to `shards` shards, each of which [joins](crate::Drive::with_commands) it.
     pub fn to(shards: u16) -> Self {
         Self(Arc::new(State { shards: shards.into(), queues: Mutex::default() }))
     }
 
-    /// Gives an order to every shard, or to none.
+    /// Sends a command to every shard, or to none.
     ///
     /// # Errors
     /// When it is too long, or a shard has no room for it.
@@ -63,7 +63,7 @@ impl CommandSender {
         if command.len() > COMMAND_MAX {
             return Err(CommandError::TooLong);
         }
-        // Whoever gives holds the lock, and shards only take: what has room keeps it.
+        // The sender holds the lock, and shards only take: a queue with room keeps it.
         let queues = self.0.queues.lock().unwrap_or_else(PoisonError::into_inner);
         if queues.len() < self.0.shards || queues.iter().any(|queue| queue.commands.is_full()) {
             return Err(CommandError::Busy);
@@ -73,14 +73,14 @@ impl CommandSender {
         for CommandQueue { commands, waker } in queues.iter() {
             match commands.try_send(Arc::clone(&command)) {
                 Ok(()) => waker.wake(),
-                // It has ended, and the process is about to.
+                // The shard has ended, and the process is about to.
                 Err(_) => heard = Err(CommandError::Busy),
             }
         }
         heard
     }
 
-    /// Adds a shard, which an order wakes.
+    /// Adds a shard, which a command wakes.
     pub(crate) fn join(&self, waker: Waker) -> CommandReceiver {
         let (commands, receiver) = bounded(WAITING_MAX);
         let queue = CommandQueue { commands, waker };
@@ -89,22 +89,22 @@ impl CommandSender {
     }
 }
 
-/// A shard's end.
+/// A shard's end of the queue.
 #[derive(Debug)]
 pub(crate) struct CommandReceiver(Receiver<Arc<[u8]>>);
 
 impl CommandReceiver {
-    /// Of a shard that nobody gives orders.
+    /// Returns the receiver of a shard that gets no commands.
     pub(crate) fn closed() -> Self {
         Self(bounded(1).1)
     }
 
-    /// The next order.
+    /// Takes the next command.
     pub(crate) fn take(&self) -> Option<Arc<[u8]>> {
         self.0.try_recv().ok()
     }
 
-    /// Whether none waits.
+    /// Returns whether no command waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -10,10 +10,10 @@ use tidegate_world::{Cause, Failure, Flow, Transmit};
 
 use crate::{Counters, Limits, Listener, Outbox};
 
-/// Failures that wait to be handed to the core, at the most.
+/// The most failures that wait for the core.
 const FAILURES_MAX: usize = 256;
 
-/// What a shard sends, gathered into batches, and what could not be sent.
+/// The sending half of a shard: packets gathered into batches, and failures.
 pub struct Dispatch {
     listeners: Rc<[Listener]>,
     outbox: Outbox,
@@ -24,7 +24,7 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// A sender by the ordinary sockets of `listeners`.
+    /// Creates a sender that uses the ordinary sockets of `listeners`.
     pub(crate) fn new(listeners: Rc<[Listener]>, counters: Arc<Counters>, limits: &Limits) -> Self {
         let outbox = match limits.gso {
             true => Outbox::with_padding(limits.padding),
@@ -35,12 +35,12 @@ impl Dispatch {
         Self { listeners, outbox, failures, counters, wait, saw_report: false }
     }
 
-    /// Sends with the next flush, by the socket that its flow's local end names.
+    /// Queues a packet for the next flush, by the socket that its flow's local end names.
     #[inline]
     pub(crate) fn post(&mut self, transmit: Transmit) {
         let Transmit { flow, bytes, batching } = transmit;
         let home = |(i, l): (usize, &Listener)| Some((i, l.sends_from(flow.local)?));
-        // A listener's own address goes before a wildcard that covers it.
+        // A listener's own address precedes a wildcard that covers it.
         let exact = self.listeners.iter().position(|l| l.local() == flow.local);
         let found = match exact {
             Some(i) => Some((i, None)),
@@ -58,7 +58,7 @@ impl Dispatch {
         self.outbox.push_with(socket, source, flow.remote, bytes, batching);
     }
 
-    /// Sends what is gathered.
+    /// Sends the queued packets.
     pub(crate) fn flush(&mut self) {
         let Self { listeners, outbox, failures, counters, wait, saw_report } = self;
         if outbox.is_empty() {
@@ -80,7 +80,7 @@ impl Dispatch {
                 counters.unsent.record(remote, why);
                 let local = listeners[i].local();
                 let local = source.map_or(local, |ip| SocketAddr::new(ip, local.port()));
-                // Of a datagram that was not sent nobody has heard: nothing is to be verified.
+                // A datagram that was not sent cannot be verified against a report.
                 keep(failures, counters, Failure::new(Flow::udp(local, remote), cause, b""));
             },
         );
@@ -93,22 +93,22 @@ impl Dispatch {
         counters.send_full.add(flushed.full);
     }
 
-    /// Keeps a failure until the core is told of it.
+    /// Keeps a failure until it is reported to the core.
     pub(crate) fn fail(&mut self, failure: Failure) {
         keep(&mut self.failures, &self.counters, failure);
     }
 
-    /// How many failures the core is to be told of.
+    /// Returns the number of failures to report to the core.
     pub(crate) fn failures(&self) -> usize {
         self.failures.len()
     }
 
-    /// The oldest of them.
+    /// Takes the oldest failure.
     pub(crate) fn take_failure(&mut self) -> Option<Failure> {
         self.failures.pop_front()
     }
 
-    /// Whether a send call returned an ICMP report since this was last asked.
+    /// Returns whether a send call returned an ICMP report since the last call.
     pub(crate) fn take_report_sign(&mut self) -> bool {
         std::mem::take(&mut self.saw_report)
     }

@@ -1,23 +1,23 @@
-//! How a shard goes on that was asked to stop.
+//! The phases of a shard after a request to stop.
 
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// How long an address that was left is read at least: the kernel may still be about to put a
-/// datagram in the socket that it chose before. Longer if the socket is not empty by then.
+/// The least time for which an address that was left is still read: the kernel may be about to put
+/// a datagram in the socket that it chose before. Longer if the socket is not empty by then.
 const LEAVING: Duration = Duration::from_millis(200);
 
-/// How much longer it is read at the most. A flood at another address of the shard may keep it from
-/// ever finding its sockets empty.
+/// The most additional time. A flood at another address of the shard may keep it from ever finding
+/// its sockets empty.
 const LEAVING_MORE: Duration = Duration::from_secs(5);
 
-/// How a run ended.
+/// The way in which a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// No core held anything more, here or at the shards that stop together with this.
+    /// All cores were drained, here and at the other shards.
     Drained,
-    /// One still held something when the time to drain was over.
+    /// A core was not drained when the time for draining was over.
     Late,
     /// A second request to stop came first.
     Forced,
@@ -26,59 +26,60 @@ pub enum Ended {
 /// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// How it ended.
+    /// The way in which it ended.
     pub ended: Ended,
-    /// How long after the first request.
+    /// Time since the first request.
     pub after: Duration,
 }
 
-/// The time between the request to stop and the end.
+/// The state between the request to stop and the end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draining {
     since: Timestamp,
     until: Timestamp,
-    /// From when on the core is told, if it was not yet.
+    /// Time from which on the core is told, if it was not yet.
     tell: Option<Timestamp>,
-    /// Whether the addresses that were left may hold datagrams.
+    /// Whether the addresses that were left may have datagrams.
     may_hold: bool,
 }
 
 impl Draining {
-    /// It was asked to stop at `now`, and may take `drain`. If it `has_left` an address to others,
-    /// what came there before them is not refused: the core is told later, once all was read.
+    /// Starts draining at `now`, for at most `drain`. If the shard `has_left` an address to other
+    /// processes, earlier datagrams there are not rejected: the core is told later, once all were
+    /// read.
     pub(crate) fn begin(now: Timestamp, drain: Duration, has_left: bool) -> Self {
         let until = now + drain;
         let tell = if has_left { (now + LEAVING).min(until) } else { now };
         Self { since: now, until, tell: Some(tell), may_hold: has_left && !drain.is_zero() }
     }
 
-    /// A turn that began at `began` looked at every socket, and found all of them empty in the end
-    /// if `is_empty`.
+    /// Records a turn that began at `began`, read every socket, and found all of them empty in the
+    /// end if `is_empty`.
     pub(crate) fn on_read(&mut self, began: Timestamp, is_empty: bool) {
-        // A thread that was kept from the processor may begin its first turn after `tell`.
+        // A thread that lost the processor may begin its first turn after `tell`.
         if is_empty && self.tell.is_some_and(|at| at <= began) {
             self.may_hold = false;
         }
     }
 
-    /// Whether the core is to be told at `now`: once.
+    /// Returns true once, when the core is to be told at `now`.
     pub(crate) fn tells(&mut self, now: Timestamp) -> bool {
         let more = if self.may_hold { LEAVING_MORE } else { Duration::ZERO };
         self.tell.take_if(|at| *at + more <= now).is_some()
     }
 
-    /// Whether the core was not told yet.
+    /// Returns whether the core was not told yet.
     pub(crate) fn is_leaving(&self) -> bool {
         self.tell.is_some()
     }
 
-    /// When something is to be done next.
+    /// Returns the time of the next action.
     pub(crate) fn due(&self) -> Timestamp {
         self.tell.map_or(self.until, |at| at.min(self.until))
     }
 
-    /// The end, once it has come: everything `is_drained`, here and at the shards that stop
-    /// together with this, or the stop `is_forced`, or the time is over.
+    /// Returns the end, once it has come: everything `is_drained`, here and at the other shards, or
+    /// the stop `is_forced`, or the time is over.
     pub(crate) fn ended(
         &self,
         now: Timestamp,

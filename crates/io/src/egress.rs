@@ -1,18 +1,20 @@
 //! The listener from which the kernel would reach each network.
 //!
-//! A socket that is bound to an address sends from that address, whatever the route: from the inside
-//! address of a machine nothing reaches the outside. So a proxy with several listeners has to leave by
-//! the one whose address the kernel itself would use. The kernel answers that question when a UDP
-//! socket is connected, which sends nothing; it is asked once for each network of its routing table.
+//! A socket that is bound to an address sends from that address, whatever the route: from the
+//! inside address of a machine nothing reaches the outside. So a proxy with several listeners has
+//! to use the one whose address the kernel itself would use. The kernel answers that question when
+//! a UDP socket is connected, which sends nothing. It is asked once for each network of its routing
+//! table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Routes that are looked at. A machine that holds a whole Internet's has one listener for most.
+/// The most routes that are examined. A machine with a full Internet table has one listener for
+/// most.
 const ROUTES_MAX: usize = 4096;
 
-/// Networks that are told apart.
+/// The most networks that are distinguished.
 pub const NETWORKS_MAX: usize = 256;
 
 /// Returns the networks in the kernel's main routing table, the longest prefix first, each with the
@@ -26,7 +28,8 @@ pub fn egress_networks(listeners: &[SocketAddr]) -> Vec<(IpNet, usize)> {
     networks(listeners, &read("/proc/net/route"), &read("/proc/net/ipv6_route"), source_toward)
 }
 
-/// The same of these routing tables, where `source_toward` says which source a target is sent from.
+/// Returns the networks of these routing tables, where `source_toward` gives the source address
+/// toward a target.
 fn networks(
     listeners: &[SocketAddr],
     v4: &str,
@@ -46,7 +49,7 @@ fn networks(
     compressed(v4.chain(v6).filter_map(of).collect())
 }
 
-/// Sorts networks by length, and leaves out those that say what the next wider one says.
+/// Sorts networks by length, and leaves out those with the same listener as the next wider one.
 fn compressed(mut networks: Vec<(IpNet, usize)>) -> Vec<(IpNet, usize)> {
     networks.sort_by_key(|(net, _)| net.prefix_len());
     networks.dedup_by_key(|(net, _)| *net);
@@ -61,20 +64,20 @@ fn compressed(mut networks: Vec<(IpNet, usize)>) -> Vec<(IpNet, usize)> {
     kept
 }
 
-/// The source address that the kernel uses toward `target`.
+/// Returns the source address that the kernel uses toward `target`.
 fn source_toward(target: IpAddr) -> Option<IpAddr> {
     let any: IpAddr = match target {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0)).ok()?;
-    // The port is of no account: nothing is sent.
+    // The port does not matter: nothing is sent.
     socket.connect((target, 9)).ok()?;
     socket.local_addr().ok().map(|local| local.ip())
 }
 
-/// An address in the network that no narrower route of a usual table covers: its first host, or, of
-/// everything, one that RFC 5737 and RFC 3849 keep for documentation.
+/// Returns an address in the network that no narrower route of a usual table covers: its first
+/// host, or, for the default route, one that RFC 5737 and RFC 3849 reserve for documentation.
 fn host_of(net: IpNet) -> IpAddr {
     match net {
         IpNet::V4(net) if net.prefix_len() == 0 => Ipv4Addr::new(198, 51, 100, 1).into(),
@@ -85,8 +88,8 @@ fn host_of(net: IpNet) -> IpAddr {
     }
 }
 
-/// A line of `/proc/net/route`: addresses are in the byte order of the network, printed as numbers of
-/// this machine. What is not up, or rejects, is no route.
+/// Parses a line of `/proc/net/route`: addresses are in network byte order, printed as numbers of
+/// this machine. An entry that is not up, or rejects, is no route.
 fn ipv4_route(line: &str) -> Option<Ipv4Net> {
     const UP: u32 = 1;
     const REJECT: u32 = 0x200;
@@ -100,8 +103,8 @@ fn ipv4_route(line: &str) -> Option<Ipv4Net> {
     Ipv4Net::with_netmask(destination, mask).ok()
 }
 
-/// A line of `/proc/net/ipv6_route`. Link-local, multicast and loopback addresses are no peers of a
-/// proxy.
+/// Parses a line of `/proc/net/ipv6_route`. Link-local, multicast and loopback addresses are no
+/// peers of a proxy.
 fn ipv6_route(line: &str) -> Option<Ipv6Net> {
     const UP: u32 = 1;
     const REJECT: u32 = 0x200;

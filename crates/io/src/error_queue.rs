@@ -11,17 +11,17 @@ use crate::address::Address;
 use crate::control::{Control, ControlMessages};
 use crate::outbox::cause;
 
-/// A datagram that did not arrive, as the network reported.
+/// A report of the network about a datagram that did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report<'a> {
-    /// Where it was to go.
+    /// Its destination.
     pub remote: SocketAddr,
-    /// Why it did not.
+    /// The reason.
     pub cause: Cause,
     /// The local address the report came to, if the socket is bound to a wildcard.
     pub to: Option<IpAddr>,
-    /// The beginning of the datagram's bytes, as far as the report quotes them, at most
-    /// [`QUOTE_MAX`]. Of a batch that was sent by one call it may be that of the first.
+    /// Beginning of the datagram's bytes, as far as the report quotes them, at most [`QUOTE_MAX`].
+    /// For a batch sent by one call it may be that of the first.
     pub quote: &'a [u8],
 }
 
@@ -43,14 +43,13 @@ impl Default for ErrorQueue {
 }
 
 impl ErrorQueue {
-    /// A reader.
+    /// Creates a reader.
     pub fn new() -> Self {
         Self { name: Address::empty(), control: Control::empty(), quote: [0; QUOTE_MAX] }
     }
 
-    /// Takes up to `max` entries from the socket's error queue and hands on those that
-    /// report a lost datagram. Returns how many it took: fewer than `max` when the
-    /// queue is empty.
+    /// Takes up to `max` entries from the socket's error queue and passes on those that report a
+    /// lost datagram. Returns the number of entries: fewer than `max` when the queue is empty.
     ///
     /// # Errors
     /// Those of `recvmsg(2)`, other than an empty queue.
@@ -75,7 +74,7 @@ impl ErrorQueue {
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_name = (&raw mut self.name).cast();
         header.msg_namelen = Address::ROOM;
-        // What of the datagram has no room is cut off.
+        // The part of the datagram without room is cut off.
         let mut vector = libc::iovec { iov_base: (&raw mut self.quote).cast(), iov_len: QUOTE_MAX };
         header.msg_iov = &raw mut vector;
         header.msg_iovlen = 1;
@@ -97,14 +96,14 @@ impl ErrorQueue {
         let entry = notes.report?;
         match entry.ee_origin {
             libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6 => {}
-            // SO_EE_ORIGIN_LOCAL: the send call that failed has said so itself, and over
-            // IPv4 the entry lacks the port.
+            // SO_EE_ORIGIN_LOCAL: the send call that failed has reported it already, and over IPv4
+            // the entry lacks the port.
             _ => return None,
         }
         let remote = self.name.decode()?;
         let cause = match cause(i32::try_from(entry.ee_errno).unwrap_or(0)) {
-            // That nobody listens at a port only its own host can say. The kernel takes a
-            // report from anybody who knows our port, without looking at what we sent.
+            // Only the host itself can report that nothing listens at a port. The kernel accepts a
+            // report from any sender that knows our port, without comparing it with what we sent.
             Cause::Refused if notes.offender != Some(remote.ip()) => Cause::Other,
             cause => cause,
         };
@@ -118,7 +117,7 @@ mod tests {
     use crate::sockopt;
     use std::os::fd::AsFd;
 
-    /// Entries taken, and of the reports among them who did not get what, and why.
+    /// Returns the number of entries, and of the reports among them the destination and the cause.
     fn drained(socket: &UdpSocket, max: usize) -> (usize, Vec<(SocketAddr, Cause, Vec<u8>)>) {
         let mut reports = Vec::new();
         let taken = ErrorQueue::new().drain(socket, max, |report| {
@@ -133,7 +132,7 @@ mod tests {
         sockopt::set(socket.as_fd(), level, name, 1).unwrap();
         let closed = UdpSocket::bind(any).unwrap().local_addr().unwrap();
         assert_eq!(drained(&socket, 9), (0, vec![]));
-        // Longer than what may be quoted, and longer than what a report over IPv4 quotes.
+        // Longer than the limit on quotes, and longer than the quote of a report over IPv4.
         let long: Vec<u8> = (0..=u8::MAX).cycle().take(2000).collect();
         for bytes in [b"anyone?", b"at all?", &long[..]] {
             // A later send may return the report of an earlier one.

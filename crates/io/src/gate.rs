@@ -35,7 +35,7 @@ pub struct KernelGate(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     layout: Layout,
-    /// A socket of the group, used to replace the group's program.
+    /// A socket of the group, to replace the group's program.
     member: Arc<UdpSocket>,
     /// One sink per shard.
     sinks: Vec<UdpSocket>,

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use super::*;
 
-/// As another process would open it.
+/// Opens an address as another process would.
 fn shared(address: SocketAddr) -> Group {
     open(&Listen { shared: true, gate: true, ..Listen::new(address) }).unwrap()
 }
@@ -14,14 +14,14 @@ fn anywhere() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
 }
 
-/// A datagram from each of many clients.
+/// Sends a datagram from each of many clients.
 fn send(clients: &[UdpSocket], to: &Group) {
     for client in clients {
         client.send_to(b"INVITE", to.local()).unwrap();
     }
 }
 
-/// Datagrams that wait at a group.
+/// Returns the number of datagrams that wait at a group.
 fn arrived(group: &Group) -> usize {
     let listener = group.listener(0);
     assert!(listener.invite().is_none() && group.gate().is_none());

@@ -1,8 +1,9 @@
-//! Trains: datagrams that the kernel takes as one and sends one by one (`UDP_SEGMENT`).
+//! Generic segmentation offload: datagrams that the kernel takes as one batch and sends one by one
+//! (`UDP_SEGMENT`).
 //!
-//! The way down to the device is paid once for a train: most of what sending costs. All its
-//! datagrams go from one address to one other, and have one length; the last may be shorter. One
-//! that may be padded becomes as long as the others.
+//! Most of the cost of sending is the way down to the device, which a batch pays once. All its
+//! datagrams have the same source, destination and length; the last may be shorter. A datagram that
+//! may be padded is extended to the length of the others.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -12,28 +13,28 @@ use tidegate_world::Batching;
 
 use crate::BATCH;
 
-/// The longest datagram that joins a train, in bytes: what an Ethernet frame carries over
-/// IPv6. The kernel cuts a train up but does not fragment what it cuts off.
+/// The longest datagram in a batch, in bytes: what an Ethernet frame carries over IPv6. The kernel
+/// cuts a batch into segments but does not fragment the segments.
 const SEGMENT_MAX: usize = 1452;
 
-/// The bytes of a train at the most: those of a datagram over IPv4.
+/// The most bytes of a batch: those of a datagram over IPv4.
 const GSO_MAX: usize = 65_507;
 
-/// Trains among which a datagram looks for its own. What is due to more destinations at once
-/// makes short trains anyway.
+/// Batches that are searched for a datagram's own. Datagrams to more destinations at once make
+/// short batches anyway.
 const LOOK_BACK: usize = 16;
 
 // linux/udp.h, UDP_MAX_SEGMENTS: 64 until Linux 6.9, then 128.
 const _: () = assert!(BATCH <= 64, "a train may be a whole batch");
 
-/// Datagrams that leave together: one, or a train of several.
+/// A batch of datagrams that leave together: one or several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GsoBatch {
     first: u8,
     count: u8,
     /// Bytes of each of its datagrams, padded; the last one may have fewer.
     segment: usize,
-    /// Bytes of the shortest before it was padded.
+    /// Bytes of the shortest before padding.
     shortest: usize,
     /// Whether another one may join.
     is_open: bool,
@@ -53,17 +54,17 @@ impl GsoBatch {
         }
     }
 
-    /// How many datagrams there are in it.
+    /// Returns the number of its datagrams.
     pub(crate) fn count(&self) -> usize {
         usize::from(self.count)
     }
 
-    /// The bytes of each, if there are several to be cut apart.
+    /// Returns the bytes of each, if there are several.
     pub(crate) fn segment(&self) -> Option<u16> {
         (self.count > 1).then_some(self.segment as u16)
     }
 
-    /// Where they stand in the order of all.
+    /// Returns their range in the order of all datagrams.
     pub(crate) fn range(&self) -> Range<usize> {
         usize::from(self.first)..usize::from(self.first) + self.count()
     }
@@ -80,7 +81,8 @@ impl GsoBatch {
             _ if len < self.segment && datagram.may_pad() && self.segment - len <= pad_max => {
                 Fit::Padded
             }
-            // What may be sent out of turn waits for its like rather than end a train.
+            // A datagram that may be sent out of turn waits for others of its length rather than
+            // end a batch.
             _ if len < self.segment && batching.sequence == 0 => Fit::Last,
             _ if len > self.segment && self.may_grow && len - self.shortest <= pad_max => {
                 Fit::Longest
@@ -99,7 +101,7 @@ impl GsoBatch {
     }
 }
 
-/// How a datagram joins a train.
+/// The way in which a datagram joins a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     /// It has the length of the others.
@@ -112,16 +114,16 @@ enum Fit {
     Last,
 }
 
-/// A datagram that is to leave.
+/// A datagram to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// What its sender calls it.
+    /// Index given by the sender.
     pub(crate) entry: u8,
     pub(crate) to: SocketAddr,
     pub(crate) source: Option<IpAddr>,
-    /// Its bytes.
+    /// Length in bytes.
     pub(crate) len: usize,
-    /// Whether it may be part of a train.
+    /// Whether it may be part of a batch.
     pub(crate) may_join: bool,
     pub(crate) batching: Batching,
 }
@@ -132,7 +134,7 @@ impl Segment {
     }
 }
 
-/// Datagrams of one socket, made up into trains. Those to one destination keep their order, but for
+/// The batches of one socket's datagrams. Datagrams to one destination keep their order, except
 /// those of different [sequences](Batching::sequence).
 #[derive(Debug, Default)]
 pub(crate) struct GsoPlan {
@@ -141,8 +143,7 @@ pub(crate) struct GsoPlan {
 }
 
 impl GsoPlan {
-    /// Makes trains of at most [`BATCH`] datagrams, to none of which more than `pad_max` bytes are
-    /// added.
+    /// Makes batches of at most [`BATCH`] datagrams, adding at most `pad_max` bytes to each.
     pub(crate) fn of(datagrams: impl Iterator<Item = Segment>, pad_max: usize) -> Self {
         let mut gso_batches = ArrayVec::<GsoBatch, BATCH>::new();
         let mut heads = ArrayVec::<Segment, BATCH>::new();
@@ -152,7 +153,7 @@ impl GsoPlan {
                 |head: &Segment| (head.to, head.source) == (datagram.to, datagram.source);
             let near = gso_batches.len().saturating_sub(LOOK_BACK);
             let Segment { entry, batching: Batching { sequence, .. }, .. } = datagram;
-            // What joined a train before these would overtake.
+            // A datagram that joined an earlier batch would overtake.
             let first = if sequence == 0 {
                 heads[near..].iter().rposition(is_beside).map_or(gso_batches.len(), |k| near + k)
             } else {
@@ -197,17 +198,17 @@ impl GsoPlan {
         Self { gso_batches, order }
     }
 
-    /// The trains, in the order in which they are to leave.
+    /// Returns the batches, in the order in which they leave.
     pub(crate) fn gso_batches(&self) -> &[GsoBatch] {
         &self.gso_batches
     }
 
-    /// The datagrams of the train with this number.
+    /// Returns the datagrams of the batch with this number.
     pub(crate) fn members(&self, gso_batch: usize) -> &[u8] {
         &self.order[self.gso_batches[gso_batch].range()]
     }
 
-    /// Returns how many bytes are to be added to the datagram at this place of
+    /// Returns the number of bytes to add to the datagram at this index of
     /// [`members`](Self::members), which has `len` of its own.
     pub(crate) fn padding(&self, gso_batch: usize, place: usize, len: usize) -> usize {
         let GsoBatch { segment, is_open, .. } = self.gso_batches[gso_batch];
@@ -216,7 +217,7 @@ impl GsoPlan {
     }
 }
 
-/// Where a datagram has its place.
+/// The position of a datagram.
 struct Joined {
     entry: u8,
     gso_batch: u8,
@@ -237,7 +238,7 @@ mod tests {
         Segment { entry: entry as u8, to, source: None, len, may_join: true, batching }
     }
 
-    /// As [`datagram`], of this sequence; it may be padded.
+    /// Returns a [`datagram`] of this sequence; it may be padded.
     fn free(entry: usize, sequence: u32, len: usize) -> Segment {
         Segment { batching: Batching { sequence, pad_at: 1 }, ..datagram(entry, 1, len) }
     }
@@ -247,7 +248,7 @@ mod tests {
         (0..plan.gso_batches().len()).map(|k| plan.members(k).to_vec()).collect()
     }
 
-    /// Trains of datagrams of these lengths, all to one destination.
+    /// Returns the batches of datagrams with these lengths, all to one destination.
     fn of_lengths(lengths: &[usize]) -> Vec<Vec<u8>> {
         let datagrams: Vec<_> =
             lengths.iter().enumerate().map(|(i, &l)| datagram(i, 1, l)).collect();
@@ -260,7 +261,7 @@ mod tests {
         assert_eq!(of_lengths(&[9, 9, 8, 9, 9]), [vec![0, 1, 2], vec![3, 4]]);
         assert_eq!(of_lengths(&[9, 10, 10]), [vec![0], vec![1, 2]]);
         assert_eq!(of_lengths(&[9, 8, 8]), [vec![0, 1], vec![2]]);
-        // The kernel would take the last for none.
+        // The kernel would ignore the last one.
         assert_eq!(of_lengths(&[9, 0, 0]), [[0], [1], [2]]);
     }
 
@@ -319,10 +320,10 @@ mod tests {
         // Two calls, the INVITE and then the ACK of each.
         let calls = [free(0, 1, invite), free(1, 1, ack), free(2, 2, invite), free(3, 2, ack)];
         assert_eq!(formed(&calls), [[0, 2], [1, 3]]);
-        // The second ACK of a call must not overtake what stands between them.
+        // The second ACK of a call must not overtake the datagrams between.
         let one = [free(0, 1, ack), free(1, 1, invite), free(2, 1, ack)];
         assert_eq!(formed(&one), [[0], [1], [2]]);
-        // What has no sequence keeps its place among all.
+        // A datagram without a sequence keeps its place among all.
         let mixed = [free(0, 1, ack), datagram(1, 1, invite), free(2, 2, ack), free(3, 3, ack)];
         assert_eq!(formed(&mixed), [vec![0], vec![1], vec![2, 3]]);
     }
@@ -364,8 +365,8 @@ mod tests {
             }
         }
 
-        /// Each datagram is in one train, all of a train fit it, and what goes to one
-        /// destination keeps its order.
+        /// Each datagram is in one batch, all datagrams of a batch fit it, and datagrams to one
+        /// destination keep their order.
         #[test]
         fn order_to_a_destination_is_kept(
             datagrams in prop::collection::vec((0..12u8, 0..4usize, prop::bool::weighted(0.9)), 0..=BATCH),

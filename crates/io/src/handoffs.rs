@@ -1,4 +1,4 @@
-//! Messages handed from shard to shard.
+//! Messages handed off from shard to shard.
 
 use std::io;
 
@@ -9,8 +9,8 @@ use crate::Waker;
 
 /// One shard's end of the queues between all shards of a process.
 ///
-/// A shard's buffers belong to its thread, so a message that crosses is copied twice;
-/// only stateful messages that landed on the wrong shard do.
+/// A shard's buffers belong to its thread, so a handoff copies the message twice. Only stateful
+/// messages that arrived at the wrong shard are handed off.
 #[derive(Debug)]
 pub struct Handoffs {
     shard: usize,
@@ -29,8 +29,8 @@ struct Parcel {
 }
 
 impl Handoffs {
-    /// The ends for each of `shards` shards, each with a queue of up to `capacity`
-    /// messages towards it.
+    /// Creates the ends for `shards` shards, each with a queue of up to `capacity` messages towards
+    /// it.
     ///
     /// # Errors
     /// Those of `eventfd(2)`.
@@ -52,7 +52,7 @@ impl Handoffs {
         Ok(incoming.into_iter().enumerate().map(end).collect())
     }
 
-    /// The end of a shard that is the only one.
+    /// Creates the end of a single shard.
     ///
     /// # Errors
     /// Those of `eventfd(2)`.
@@ -61,8 +61,8 @@ impl Handoffs {
         Ok(mesh.remove(0))
     }
 
-    /// Hands a message to its shard, and wakes it; `false` if its queue is full, or if
-    /// it names no other shard.
+    /// Hands a message to its shard, and wakes it. Returns `false` if the queue is full, or there
+    /// is no such other shard.
     #[must_use]
     pub fn send(&self, handoff: Handoff) -> bool {
         let Handoff { shard, received } = handoff;
@@ -70,7 +70,7 @@ impl Handoffs {
         let Some((sender, waker)) = self.outgoing.get(shard).filter(|_| shard != self.shard) else {
             return false;
         };
-        // Looked at first, so that a full queue costs no copy.
+        // Checked first, so that a full queue costs no copy.
         if sender.is_full() {
             return false;
         }
@@ -93,12 +93,12 @@ impl Handoffs {
         Some(Received { arrived, flow, bytes: pool.copy(&bytes), handoffs })
     }
 
-    /// Whether no message waits.
+    /// Returns whether no message waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.incoming.is_empty()
     }
 
-    /// What wakes this shard.
+    /// Returns the waker of this shard.
     pub(crate) fn waker(&self) -> &Waker {
         &self.waker
     }

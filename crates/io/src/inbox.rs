@@ -17,19 +17,19 @@ use crate::control::{Control, ControlMessages};
 /// Bytes of a datagram beyond an ordinary buffer.
 const SPILL: usize = LARGE - SMALL;
 
-/// Calls made again because a pending error of the socket was reported instead.
+/// Repeated calls after the socket reported a pending error instead.
 const RETRIES: usize = 4;
 
-/// A datagram received, with what the kernel said about it.
+/// A received datagram, with the kernel's control data.
 #[derive(Debug)]
 pub struct Datagram {
-    /// Who sent it.
+    /// Sender.
     pub remote: SocketAddr,
     /// Its bytes.
     pub bytes: Buffer,
-    /// When the kernel received it, since 1970 (CLOCK_REALTIME), if the socket stamps.
+    /// Time at which the kernel received it, since 1970 (CLOCK_REALTIME), if the socket stamps.
     pub stamp: Option<Duration>,
-    /// Datagrams its socket had dropped by then, modulo 2^32; absent while none.
+    /// Datagrams that its socket had dropped by then, modulo 2^32; absent before the first drop.
     pub drops: Option<u32>,
     /// The local address it came to, if the socket is bound to a wildcard.
     pub to: Option<IpAddr>,
@@ -39,22 +39,22 @@ pub struct Datagram {
 
 /// A receiver of up to [`BATCH`] datagrams by one system call.
 ///
-/// Every slot reads into a pooled buffer of [`SMALL`] bytes and spills what is longer
-/// into an area of its own, whose pages exist only once a large datagram came.
-/// Receiving allocates nothing, but for large datagrams.
+/// Every slot reads into a pooled buffer of [`SMALL`] bytes and spills longer datagrams into an
+/// area of its own, whose pages exist only once a large datagram came. Receiving allocates nothing,
+/// except for large datagrams.
 pub struct Inbox {
     slots: NonNull<Slots>,
     buffers: Vec<Buffer>,
     pool: Pool,
-    /// Slots that hold a datagram not taken yet.
+    /// Slots with a datagram not taken yet.
     held: std::ops::Range<usize>,
-    /// Slots the last call filled, which are to be prepared before the next.
+    /// Slots that the last call filled, to be prepared before the next.
     stale: usize,
     saw_report: bool,
 }
 
-/// What the kernel reads and writes. It is reached through the raw pointer only, never
-/// by a reference to the whole, so that the pointers inside stay good between calls.
+/// The memory that the kernel reads and writes. It is reached through the raw pointer only, never
+/// by a reference to the whole, so that the pointers inside stay valid between calls.
 struct Slots {
     headers: [mmsghdr; BATCH],
     vectors: [[iovec; 2]; BATCH],
@@ -64,9 +64,9 @@ struct Slots {
 }
 
 impl Inbox {
-    /// An inbox that fills buffers of `pool`.
+    /// Creates an inbox that fills buffers of `pool`.
     pub fn new(pool: &Pool) -> Self {
-        // A zeroed allocation of this size is mapped, and touched by nobody but the kernel.
+        // A zeroed allocation of this size is mapped, and touched only by the kernel.
         let spills = Box::into_raw(vec![0u8; BATCH * SPILL].into_boxed_slice());
         let slots = Box::new(Slots {
             // SAFETY: headers and vectors are integers and pointers, for which zero is valid.
@@ -87,22 +87,21 @@ impl Inbox {
         }
     }
 
-    /// Receives what waits at the socket, up to `max` datagrams (cut at [`BATCH`]),
-    /// without waiting. Those received before and not taken are discarded. Zero when
-    /// nothing waits.
+    /// Receives waiting datagrams, up to `max` (cut at [`BATCH`]), without waiting for more. Those
+    /// received before and not taken are discarded. Returns zero when nothing waits.
     ///
     /// # Errors
-    /// Those of `recvmmsg(2)`, other than an empty queue. A pending ICMP report is no
-    /// error: it is passed over, and stays in the error queue.
+    /// Those of `recvmmsg(2)`, other than an empty queue. A pending ICMP report is no error: it is
+    /// skipped, and stays in the error queue.
     pub fn receive(&mut self, socket: &UdpSocket, max: usize) -> io::Result<usize> {
         self.held = 0..0;
         self.prepare();
         let mut tries = 0;
         loop {
-            // SAFETY: `prepare` made every header point to names, vectors and controls
-            // of its own slot, and every vector to a buffer and a spill of the stated
-            // length; all of them are owned by `self`, and nobody else looks at them
-            // during the call. `max` headers exist.
+            // SAFETY: `prepare` made every header point to names, vectors and controls of its own
+            // slot, and every vector to a buffer and a spill of the stated length; all of them are
+            // owned by `self`, and no other code reads or writes them during the call. `max`
+            // headers exist.
             let result = unsafe {
                 libc::recvmmsg(
                     socket.as_raw_fd(),
@@ -133,7 +132,7 @@ impl Inbox {
         }
     }
 
-    /// The next datagram of those received last, in the order of arrival.
+    /// Takes the next of the datagrams received last, in the order of arrival.
     #[inline]
     pub fn take(&mut self) -> Option<Datagram> {
         loop {
@@ -155,8 +154,8 @@ impl Inbox {
         }
     }
 
-    /// Whether a receive call returned an ICMP report since this was last asked: then
-    /// the error queue of its socket has entries.
+    /// Returns whether a receive call returned an ICMP report since the last call: then the error
+    /// queue of its socket has entries.
     pub fn take_report_sign(&mut self) -> bool {
         std::mem::take(&mut self.saw_report)
     }
@@ -177,7 +176,7 @@ impl Inbox {
         bytes
     }
 
-    /// Makes the slots the last call used ready for the next; the others still are.
+    /// Prepares the slots of the last call for the next; the others are ready.
     fn prepare(&mut self) {
         for slot in 0..self.stale {
             let room = self.buffers[slot].room_mut();
@@ -220,8 +219,8 @@ impl Drop for Inbox {
     }
 }
 
-/// Whether an error code can be an ICMP report for an earlier datagram, which the kernel
-/// returns once from whichever call comes next.
+/// Returns whether an error code can be an ICMP report for an earlier datagram, which the kernel
+/// returns once from the next call of any kind.
 pub(crate) fn is_pending_report(code: i32) -> bool {
     matches!(
         code,

@@ -3,40 +3,37 @@
 use std::fmt;
 use std::time::Duration;
 
-/// How much a shard may do of each kind before it turns to the next, and how long it
-/// may wait. The defaults suit a proxy; none needs to be set.
+/// The limits on each kind of work in a turn, and on waiting. The defaults suit a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Datagrams of the sockets for everything but new INVITEs, a turn, and as many of those for
+    /// Datagrams a turn from the sockets for everything but new INVITEs, and as many from those for
     /// responses; 1 to 4096, default 256. They come first, because they end work already begun.
     pub ordinary: usize,
-    /// Datagrams of the INVITE sockets, a turn; 1 to 1024, default 64. Unlimited
-    /// reception livelocks: under a flood nothing else would ever be done.
+    /// Datagrams a turn from the INVITE sockets; 1 to 1024, default 64. Unlimited reception
+    /// livelocks: under a flood nothing else would ever be done.
     pub invites: usize,
-    /// Messages taken over from other shards, a turn; 1 to 1024, default 64.
+    /// Messages a turn taken over from other shards; 1 to 1024, default 64.
     pub handoffs: usize,
-    /// ICMP reports taken from error queues, a turn; 1 to 256, default 32.
+    /// ICMP reports a turn from error queues; 1 to 256, default 32.
     pub reports: usize,
-    /// The shortest quantum of service a turn, when messages wait; 10 µs to 10 ms,
-    /// default 500 µs. A turn whose reception took longer serves as long as that, so
-    /// service has half of every turn or more; one message is served in any case.
+    /// The shortest quantum of service in a turn with waiting messages; 10 µs to 10 ms, default 500
+    /// µs. A turn whose reception took longer serves as long as that, so service has half of every
+    /// turn or more. One message is served in any case.
     pub quantum: Duration,
-    /// The longest pause by which wakes are coalesced; 0 (off) to 2 ms, default
-    /// 500 µs. Taken only while it is expected to gather several datagrams, and shorter the more
-    /// come.
+    /// The longest pause to coalesce wakes; 0 (off) to 2 ms, default 500 µs. A pause is taken only
+    /// while it is expected to gather several datagrams, and is shorter at higher rates.
     pub coalesce: Duration,
-    /// How long a flush may wait for room in a full send buffer before the rest is
-    /// dropped; 0 to 10 ms, default 1 ms.
+    /// The longest wait of a flush for room in a full send buffer before the rest is dropped; 0 to
+    /// 10 ms, default 1 ms.
     pub send_wait: Duration,
-    /// Whether datagrams of one length to one destination leave as one train (`UDP_SEGMENT`);
-    /// default `true`. Off for what stands for many: those on one machine receive a train
-    /// together, at the socket to which its first datagram is steered.
+    /// Whether datagrams of one length to one destination leave as one batch (`UDP_SEGMENT`);
+    /// default `true`. Off for a socket that stands for many peers: receivers on the same machine
+    /// get the whole batch at the socket to which its first datagram is steered.
     pub gso: bool,
-    /// How many bytes of white space may be added to a datagram so that it joins a train, where the
+    /// White space in bytes that may be added to a datagram so that it joins a batch, where the
     /// core allows it; 0 to 64, default 32.
     pub padding: usize,
-    /// How long the core may take to drain after the first request to stop; 0 to
-    /// one hour, default 30 s.
+    /// The time for the core to drain after the first request to stop; 0 to one hour, default 30 s.
     pub drain: Duration,
 }
 
@@ -61,7 +58,7 @@ impl Limits {
     /// Checks every limit against its bounds.
     ///
     /// # Errors
-    /// The first one that lies outside.
+    /// The first one outside its bounds.
     pub fn check(&self) -> Result<(), OutOfBounds> {
         let micros = |d: Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX);
         let hour = 3_600_000_000;
@@ -87,13 +84,13 @@ impl Limits {
 /// A limit set outside its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfBounds {
-    /// Which limit, with its unit.
+    /// Name of the limit, with its unit.
     pub name: &'static str,
-    /// What it was set to.
+    /// Its value.
     pub value: u64,
-    /// The least it may be.
+    /// Least value.
     pub least: u64,
-    /// The most it may be.
+    /// Greatest value.
     pub most: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Datagrams sent in batches, from several sockets to many destinations, those to one
-//! destination in trains.
+//! Datagrams sent in batches, from several sockets to many destinations, using segmentation offload
+//! for datagrams to one destination.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -20,67 +20,66 @@ use crate::gso::{GsoBatch, GsoPlan, Segment};
 use crate::inbox::is_pending_report;
 use crate::sockopt;
 
-/// Calls made for one datagram before the error is taken to be its own. An ICMP report
-/// for an earlier datagram is returned by a later call, once, but others may follow.
+/// Calls for one datagram before an error counts as its own. An ICMP report for an earlier datagram
+/// is returned by a later call, once, but others may follow.
 const TRIES: usize = 3;
 
 const _: () = assert!(PIECES * BATCH <= u8::MAX as usize, "where vectors begin fits a byte");
 const _: () = assert!(BATCH == u64::BITS as usize, "a flush keeps one bit an entry");
 
-/// What became of a batch.
+/// The result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Flushed {
     /// Datagrams sent.
     pub sent: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Trains sent: several datagrams to one destination by one message to the kernel.
+    /// GSO batches sent: several datagrams to one destination in one message to the kernel.
     pub gso_batches: u64,
-    /// Of the datagrams sent, those in trains.
+    /// Datagrams sent in GSO batches.
     pub in_gso_batches: u64,
-    /// Bytes of white space added to datagrams, so that they could join a train.
+    /// Bytes of white space added to datagrams so that they could join a batch.
     pub padding: u64,
     /// Datagrams dropped because send buffer or device queue stayed full.
     pub full: u64,
-    /// Datagrams the kernel refused, each reported by itself.
+    /// Datagrams that the kernel refused, each reported by itself.
     pub refused: u64,
-    /// Whether an ICMP report may have been returned: then the error queue of a socket
-    /// has entries. A call that ends early because of one does not say so.
+    /// Whether an ICMP report may have been returned: then the error queue of a socket has entries.
+    /// A call that ends early because of one does not say so.
     pub saw_report: bool,
 }
 
-/// Up to [`BATCH`] datagrams on their way out. The order of datagrams from one socket to one
-/// destination is kept, but for those of different [sequences](Batching::sequence). Sending allocates
-/// nothing.
+/// Up to [`BATCH`] datagrams to send. The order of datagrams from one socket to one destination is
+/// kept, except for different [sequences](Batching::sequence). Sending allocates nothing.
 ///
-/// Datagrams of one length from one socket to one destination leave as a train, if the
-/// kernel makes trains (Linux 4.18) and nothing on the way is against it; those that
-/// [may be](Batching::pad_at) are padded to one length. A socket forms no more trains once the kernel
-/// has refused one for itself: see [`Forming`].
+/// Datagrams of one length from one socket to one destination leave as a GSO batch, if the kernel
+/// supports it (Linux 4.18) and the path allows it; those that [may be](Batching::pad_at) are
+/// padded to one length. A socket stops forming batches once the kernel has refused one because it
+/// was a batch: see [`Forming`].
 pub struct Outbox {
     queue: ArrayVec<Outgoing, BATCH>,
     frames: Box<Frames>,
     gso: bool,
-    /// Bytes added to a datagram at the most.
+    /// The most bytes added to a datagram.
     pad_max: usize,
-    /// Whether a socket may form trains, by its number, once that was asked.
+    /// Whether a socket may form batches, by its number, once it was checked.
     forming: Vec<Option<Forming>>,
 }
 
-/// Whether the datagrams of a socket may leave in trains.
+/// The ability of a socket to send GSO batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Forming {
     Allowed,
-    /// A train to this address was refused, and its datagrams were sent one by one. The reason may
-    /// be the path to this peer alone: Linux before 6.14 returns EINVAL for a segment longer than the
-    /// path MTU. One peer must not end the trains of all others.
+    /// A batch to this address was refused, and its datagrams were sent one by one. The reason may
+    /// be the path to this peer alone: Linux before 6.14 returns EINVAL for a segment longer than
+    /// the path MTU. One peer must not end the batches of all others.
     RefusedTo(IpAddr),
-    /// The kernel cannot, or refused trains to two addresses.
+    /// The kernel cannot, or refused batches to two addresses.
     Impossible,
 }
 
 impl Forming {
-    /// Returns what a refused train means, whose datagrams reached `to` one by one.
+    /// Returns the state after a refused batch whose datagrams reached `to` one by one.
     fn after_refusal(self, to: IpAddr) -> Self {
         match self {
             Self::Allowed => Self::RefusedTo(to),
@@ -99,20 +98,20 @@ struct Outgoing {
     batching: Batching,
 }
 
-/// Pieces of a datagram that is padded.
+/// Pieces of a padded datagram.
 const PIECES: usize = 3;
 
-/// Bytes added to a datagram at the most.
+/// The most bytes added to a datagram.
 pub(crate) const PAD_MAX: usize = 64;
 
-/// What a datagram is padded with.
+/// The padding of a datagram.
 static SPACES: [u8; PAD_MAX] = [b' '; PAD_MAX];
 
-/// What the kernel reads: valid during a flush only.
+/// The memory that the kernel reads, valid during a flush only.
 struct Frames {
     headers: [mmsghdr; BATCH],
     vectors: [iovec; PIECES * BATCH],
-    /// Where the vectors of each message begin.
+    /// Start of the vectors of each message.
     starts: [u8; BATCH],
     names: [Address; BATCH],
     controls: [Control; BATCH],
@@ -125,17 +124,17 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// An empty outbox that pads nothing.
+    /// Creates an empty outbox that pads nothing.
     pub fn new() -> Self {
         Self::of(true, 0)
     }
 
-    /// An empty outbox that adds up to `pad_max` bytes to a datagram, 64 at the most.
+    /// Creates an empty outbox that adds up to `pad_max` bytes to a datagram, at most 64.
     pub fn with_padding(pad_max: usize) -> Self {
         Self::of(true, pad_max.min(PAD_MAX))
     }
 
-    /// An empty outbox from which each datagram leaves alone.
+    /// Creates an empty outbox that sends each datagram separately.
     pub fn without_gso() -> Self {
         Self::of(false, 0)
     }
@@ -153,20 +152,20 @@ impl Outbox {
         Self { queue: ArrayVec::new(), frames, gso, pad_max, forming: Vec::new() }
     }
 
-    /// Whether it must be flushed before more is put in.
+    /// Returns whether it must be flushed before the next push.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.queue.is_full()
     }
 
-    /// Whether there is nothing to flush.
+    /// Returns whether there is nothing to flush.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Puts in a datagram that is to leave by the socket numbered `socket`, from
-    /// address `source` if that socket is bound to a wildcard.
+    /// Adds a datagram to send by the socket numbered `socket`, from address `source` if that
+    /// socket is bound to a wildcard.
     ///
     /// # Panics
     /// If it is full.
@@ -175,7 +174,8 @@ impl Outbox {
         self.push_with(socket, source, to, bytes, Batching::default());
     }
 
-    /// Puts in a datagram, as [`push`](Self::push), that may leave with others as `batching` says.
+    /// Adds a datagram, like [`push`](Self::push), that may leave with others by the rules of
+    /// `batching`.
     ///
     /// # Panics
     /// If it is full, or `pad_at` is not within the datagram.
@@ -192,10 +192,10 @@ impl Outbox {
         self.queue.push(Outgoing { socket, to, source, bytes, batching });
     }
 
-    /// Sends everything by the sockets that `sockets` names, and empties the outbox.
-    /// A full send buffer is waited for, `wait` at the most in all; then the rest of
-    /// that socket's datagrams is dropped. `refused` hears of each datagram the kernel
-    /// would not send: its socket, source and destination, and why.
+    /// Sends everything by the sockets that `sockets` names, and empties the outbox. A flush waits
+    /// for a full send buffer, at most `wait` in all, and then drops the rest of that socket's
+    /// datagrams. `refused` gets each datagram that the kernel would not send: its socket, source,
+    /// destination and the cause.
     pub fn flush<'s>(
         &mut self,
         sockets: impl Fn(usize) -> &'s UdpSocket,
@@ -205,10 +205,10 @@ impl Outbox {
         let Self { queue, frames, gso, pad_max, forming } = self;
         let mut flushed = Flushed::default();
         let mut patience = Patience { left: wait };
-        // One bit an entry that has not met its fate.
+        // One bit for each entry without an outcome.
         let mut pending = u64::MAX.checked_shr((BATCH - queue.len()) as u32).unwrap_or(0);
-        // One bit an entry that goes alone, because a train with it was refused; and of these
-        // one for each whose train may have been refused for being one.
+        // One bit for each entry that goes alone, because a batch with it was refused; and one for
+        // each of these whose batch may have been refused for being one.
         let (mut alone, mut suspects) = (0, 0);
         while pending != 0 {
             let number = queue[pending.trailing_zeros() as usize].socket;
@@ -229,7 +229,7 @@ impl Outbox {
                         && members.len() > 1
                         && let Some(is_suspect) = refuses_gso(code)
                     {
-                        // What stands behind it must not overtake it.
+                        // The datagrams behind it must not overtake it.
                         alone |= bits;
                         suspects |= if is_suspect { bits } else { 0 };
                         return ControlFlow::Break(());
@@ -269,14 +269,14 @@ impl Outbox {
     }
 }
 
-/// Whether the socket with this number may form trains, asked of the kernel once. One that
-/// knows no trains would send the bytes of all as one datagram.
+/// Returns whether the socket with this number may form batches, asking the kernel once. A kernel
+/// without support would send the bytes of all as one datagram.
 fn may_form(forming: &mut Vec<Option<Forming>>, number: usize, socket: &UdpSocket) -> bool {
     if forming.len() <= number {
         forming.resize(number + 1, None);
     }
     let known = forming[number].get_or_insert_with(|| {
-        // Zero is what it is: no length for what does not say one.
+        // Zero is the default: no length for messages that state none.
         match sockopt::set(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0) {
             Ok(()) => Forming::Allowed,
             Err(_) => Forming::Impossible,
@@ -285,22 +285,22 @@ fn may_form(forming: &mut Vec<Option<Forming>>, number: usize, socket: &UdpSocke
     *known != Forming::Impossible
 }
 
-/// Whether an error may be a train's alone, so that its datagrams are tried one by one; and
-/// then whether any other train by that socket would meet with it.
+/// Returns whether an error may be about a batch as such, so that its datagrams are tried one by
+/// one; and if so, whether any other batch by that socket would fail too.
 fn refuses_gso(code: i32) -> Option<bool> {
     match code {
-        // EIO: the device computes no checksums. EINVAL: also of a port that is nobody's.
+        // EIO: the device computes no checksums. EINVAL: also for port 0.
         libc::EINVAL | libc::EIO | libc::ENOPROTOOPT | libc::EOPNOTSUPP => Some(true),
-        // The path carries less than a datagram of it.
+        // The path MTU is below a datagram of it.
         libc::EMSGSIZE => Some(false),
         _ => None,
     }
 }
 
 impl Frames {
-    /// Fills frames for the pending entries of one socket, a frame for each train; returns
-    /// how they are made up. The entries whose bit is set in `may_join` may be in trains, for which
-    /// up to `pad_max` bytes are added to each.
+    /// Fills frames for the pending entries of one socket, a frame for each batch, and returns the
+    /// batches. Entries whose bit is set in `may_join` may be in batches, with up to `pad_max`
+    /// bytes added to each.
     fn fill(
         &mut self,
         queue: &[Outgoing],
@@ -327,7 +327,7 @@ impl Frames {
             for (place, &entry) in plan.members(k).iter().enumerate() {
                 let Outgoing { bytes, batching, .. } = &queue[usize::from(entry)];
                 let mut put = |part: &[u8]| {
-                    // The kernel only reads, whatever the type says.
+                    // The kernel only reads, despite the type.
                     let iov_base = part.as_ptr().cast_mut().cast();
                     self.vectors[end] = iovec { iov_base, iov_len: part.len() };
                     end += 1;
@@ -355,8 +355,8 @@ impl Frames {
         plan
     }
 
-    /// Sends `gso_batches`, the first of which is the one numbered `first`, from the frames that
-    /// `fill` has filled of entries that still live; how many the kernel took.
+    /// Sends `gso_batches`, the first of which has the number `first`, from the frames that `fill`
+    /// filled from entries that still live. Returns the number that the kernel took.
     fn send(
         &mut self,
         socket: &UdpSocket,
@@ -389,18 +389,18 @@ impl Frames {
     }
 }
 
-/// What became of a datagram or a train.
+/// The outcome of a datagram or a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendOutcome {
     Sent,
     Full,
-    /// And the kernel's code.
+    /// Refused, with the kernel's code.
     Refused(Cause, i32),
 }
 
-/// Gives `count` datagrams, or trains, to `send` until each has its fate, or `settle` breaks
-/// off at one that was refused. `send` takes those from an index on and says how many went; `wait` waits
-/// for room, or says that it will not. Returns whether there was an error that may be an ICMP report.
+/// Gives `count` datagrams or batches to `send` until each has its outcome, or `settle` breaks off
+/// at a refused one. `send` takes those from an index on and returns how many were sent. `wait`
+/// waits for room, or returns false. Returns whether there was an error that may be an ICMP report.
 fn deliver(
     count: usize,
     mut send: impl FnMut(usize) -> io::Result<usize>,
@@ -412,7 +412,7 @@ fn deliver(
     let mut saw_report = false;
     while next < count {
         let code = match send(next) {
-            // Zero would be a call that neither sent nor said why: taken as an error.
+            // Zero would be a call that neither sent nor failed: treated as an error.
             Ok(sent @ 1..) => {
                 let _ = (next..next + sent).try_for_each(|k| settle(k, SendOutcome::Sent));
                 next += sent;
@@ -449,7 +449,7 @@ fn deliver(
     saw_report
 }
 
-/// The cause that an error code of a send call or of an ICMP report stands for.
+/// Returns the cause for an error code of a send call or of an ICMP report.
 pub(crate) fn cause(code: i32) -> Cause {
     match code {
         libc::ECONNREFUSED => Cause::Refused,
@@ -463,13 +463,13 @@ pub(crate) fn cause(code: i32) -> Cause {
     }
 }
 
-/// How much longer a flush may wait.
+/// The remaining time for a flush to wait.
 struct Patience {
     left: Duration,
 }
 
 impl Patience {
-    /// Waits until the socket has room; `false` when there is no time left for that.
+    /// Waits until the socket has room. Returns `false` when no time is left.
     fn wait_for_room(&mut self, socket: &UdpSocket) -> bool {
         if self.left.is_zero() {
             return false;

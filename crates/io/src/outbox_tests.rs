@@ -38,13 +38,13 @@ fn each_datagram_leaves_by_its_socket_for_its_destination_in_order() {
     }
     assert!(outbox.is_full());
     let flushed = outbox.flush(|i| &senders[i], NO_WAIT, refuse_nothing);
-    // Each of two senders to each of three receivers.
+    // From each of two senders to each of three receivers.
     let expected_of =
         Flushed { sent: 64, bytes: 64, gso_batches: 6, in_gso_batches: 64, ..Flushed::default() };
     assert_eq!(flushed, expected_of);
     assert!(outbox.is_empty());
     for (receiver, expected) in receivers.iter().zip(&expected) {
-        // The order holds among those of one sender, which is all that a flow can see.
+        // The order holds among datagrams of one sender, which is all that a flow can see.
         let mut got: [Vec<_>; 2] = Default::default();
         for _ in expected {
             let (bytes, from) = received(receiver);
@@ -69,7 +69,7 @@ fn one_datagram_refused_does_not_hold_up_the_others() {
     // The longest UDP payload over IPv4 is 65,507 bytes.
     outbox.push(0, None, to, pool.copy(&[0; 65_508]));
     outbox.push(0, None, to, pool.copy(b"after"));
-    // Port 0 is nobody's.
+    // Port 0 is invalid.
     outbox.push(0, None, "127.0.0.1:0".parse().unwrap(), pool.copy(b"nowhere"));
     outbox.push(0, None, to, pool.copy(b"last"));
     let mut causes = Vec::new();
@@ -121,7 +121,7 @@ fn sent_over(
     (flushed, got, from)
 }
 
-/// What `sent_over` must have read.
+/// Returns what `sent_over` must have read.
 fn numbered(lengths: &[usize]) -> Vec<Vec<u8>> {
     lengths.iter().enumerate().map(|(i, &len)| vec![i as u8; len]).collect()
 }
@@ -218,7 +218,7 @@ fn a_socket_that_can_send_no_train_to_two_addresses_is_asked_no_more() {
     // The kernel cuts up nothing whose checksums it does not fill in.
     crate::sockopt::set(sender.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
     let mut outbox = Outbox::new();
-    // One between two trains must neither overtake nor be overtaken.
+    // One between two batches must neither overtake nor be overtaken.
     let lengths = [8, 8, 8, 9, 10, 10, 4];
     let ip = receiver.local_addr().unwrap().ip();
     for (to, forming) in [
@@ -263,8 +263,8 @@ fn a_train_to_nowhere_is_refused_for_each_of_its_datagrams_and_ends_no_other() {
     assert_eq!(outbox.forming, [Some(Forming::Allowed)]);
 }
 
-/// Runs `deliver` over scripted results, each `Ok(sent)` or an error code; the script
-/// over, everything is sent.
+/// Runs `deliver` over scripted results, each `Ok(sent)` or an error code; after the script,
+/// everything is sent.
 fn run(count: usize, script: &[Result<usize, i32>], waits: usize) -> (Vec<SendOutcome>, usize) {
     let mut script = script.iter();
     let mut waits = 0..waits;
@@ -328,7 +328,7 @@ fn reports_of_earlier_datagrams_are_passed_over() {
 }
 
 proptest! {
-    /// Whatever the kernel answers, the flush ends and each datagram has one fate.
+    /// With any answers of the kernel, the flush ends and each datagram has one outcome.
     #[test]
     fn every_datagram_meets_one_fate(
         count in 1..20usize,

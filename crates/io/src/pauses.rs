@@ -1,27 +1,28 @@
-//! Pauses that make the next wake worth more.
+//! Pauses that gather several datagrams per wake.
 //!
 //! Waking a thread costs more than receiving a datagram. At 12,000 datagrams a second a shard that
-//! sleeps until the next one wakes nearly as often; one that lets 500 µs pass wakes for six at once.
-//! At 2,000 a second the pause would gather nothing and only delay. So a pause is taken only while the
-//! recent rate promises at least [`WORTH`] datagrams in it, and never twice in a row without any: a
-//! shard that finds nothing after a pause waits for the next datagram itself.
+//! sleeps until the next one wakes nearly as often; one that pauses for 500 µs wakes for six at
+//! once. At 2,000 a second the pause would gather nothing and only delay. So a pause is taken only
+//! while the recent rate promises at least [`WORTH`] datagrams in it, and never twice in a row
+//! without any: a shard that finds nothing after a pause waits for the next datagram itself.
 //!
-//! A pause is as long as [`ENOUGH`] datagrams take to come, and at most the budget: the more
-//! messages there are, the less they are delayed. A datagram waits half a pause on the average. The INVITE
-//! and its 200 wait once each, so the budget is what the set-up of a call takes longer at most, in the
-//! median.
+//! A pause is as long as [`ENOUGH`] datagrams take to arrive, and at most the budget: the more
+//! messages there are, the less they are delayed. A datagram waits half a pause on average. The
+//! INVITE and its 200 wait once each, so the budget is the most that it adds to the median set-up
+//! time of a call.
 
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Datagrams that must be expected in a pause for it to be taken.
+/// Expected datagrams for which a pause is worth taking.
 const WORTH: f64 = 2.0;
 
-/// Datagrams for which a pause need not be longer: the share of the wake in the cost of each is small.
+/// Datagrams for which a pause need not be longer, because the share of the wake in the cost of
+/// each is small.
 const ENOUGH: f64 = 16.0;
 
-/// Memory of the rate, in seconds: short beside any change a person would notice, long
+/// Time constant of the rate, in seconds: short beside any change that a person would notice, long
 /// beside the gaps between datagrams at the rates where pauses begin to pay.
 const MEMORY: f64 = 0.01;
 
@@ -35,7 +36,7 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Allows pauses of at most `budget`; zero for none at all.
+    /// Creates a policy with pauses of at most `budget`; zero for none.
     pub fn new(budget: Duration, now: Timestamp) -> Self {
         Self { budget, rate_per_s: 0.0, since: now, found_some: false }
     }
@@ -69,8 +70,8 @@ mod tests {
 
     const BUDGET: Duration = Duration::from_micros(500);
 
-    /// Wakes with and without a pause before them, when Poisson arrivals of a rate are
-    /// received as a shard would: after a pause, or when the next one comes.
+    /// Returns the wakes with and without a pause before them, when Poisson arrivals of a rate are
+    /// received as a shard would: after a pause, or when the next one arrives.
     fn wakes(rate: f64, seconds: f64) -> (u32, u32) {
         let mut gaps = Seed(5).stream(Purpose::Arrivals, 0);
         let mut pauses = Pauses::new(BUDGET, Timestamp::ZERO);

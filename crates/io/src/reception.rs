@@ -13,13 +13,13 @@ use tidegate_world::{Failure, Flow, Received, Timestamp};
 use crate::machine::{Kind, Ready};
 use crate::{BATCH, Clock, Counters, ErrorQueue, Inbox, Listener, sockopt};
 
-/// Listening addresses of one shard at the most.
+/// The most listening addresses of one shard.
 pub(crate) const LISTENERS_MAX: usize = 16;
 
-/// Sockets of one shard at the most.
+/// The most sockets of one shard.
 pub(crate) const SOCKETS_MAX: usize = 4 * LISTENERS_MAX;
 
-/// The sockets of a shard, as they are read.
+/// The sockets of a shard for reading.
 pub(crate) struct Reception {
     listeners: Rc<[Listener]>,
     sockets: ArrayVec<Watched, SOCKETS_MAX>,
@@ -35,17 +35,17 @@ pub(crate) struct Reception {
 struct Watched {
     listener: usize,
     role: Role,
-    /// Datagrams the kernel has dropped there, modulo 2^32, as far as counted.
+    /// Datagrams that the kernel has dropped there, modulo 2^32, as far as counted.
     drops: u32,
 }
 
-/// What a socket is there for.
+/// The role of a socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// Datagrams are received from it.
     Reads(Kind),
-    /// What is shed goes there. Its share of the ICMP reports comes there too: the kernel
-    /// picks a socket of the group for each by its own hash.
+    /// A sink for shed datagrams. It also gets a share of the ICMP reports: the kernel selects a
+    /// socket of the group for each by its own hash.
     Sink,
 }
 
@@ -64,8 +64,8 @@ impl Watched {
         }
     }
 
-    /// Counts the drops up to `drops`. Values that came with datagrams may be older
-    /// than one already asked for.
+    /// Counts the drops up to `drops`. Values that came with datagrams may be older than one
+    /// already read.
     fn count_drops(&mut self, drops: u32, counters: &Counters) {
         let more = drops.wrapping_sub(self.drops);
         if more <= u32::MAX / 2 {
@@ -80,7 +80,7 @@ impl Watched {
 }
 
 impl Reception {
-    /// The receiver of up to [`LISTENERS_MAX`] listeners.
+    /// Creates the receiver of up to [`LISTENERS_MAX`] listeners.
     pub(crate) fn new(listeners: Rc<[Listener]>, inbox: Inbox, counters: Arc<Counters>) -> Self {
         let mut sockets = ArrayVec::new();
         for (listener, l) in listeners.iter().enumerate() {
@@ -99,7 +99,7 @@ impl Reception {
         Self { listeners, sockets, inbox, errors, counters, reports_left: false, first: 0 }
     }
 
-    /// Begins a turn: another socket has its turn to be the first.
+    /// Starts a turn: the next socket is the first.
     pub(crate) fn rotate(&mut self) {
         self.first += 1;
         if self.first >= self.sockets.len() {
@@ -107,8 +107,8 @@ impl Reception {
         }
     }
 
-    /// Receives up to `limit` datagrams from the ready sockets of one kind, and offers
-    /// each. Returns how many; if that is the limit, more may wait.
+    /// Receives up to `limit` datagrams from the ready sockets of one kind, and offers each.
+    /// Returns their number; if that is the limit, more may wait.
     ///
     /// # Errors
     /// Those of `recvmmsg(2)` that no peer and no shortage of memory can cause.
@@ -155,8 +155,8 @@ impl Reception {
         Ok(total)
     }
 
-    /// Takes ICMP reports from the error queues of the sockets that have some, up to
-    /// `limit` entries, and hands each on. Returns whether more may wait.
+    /// Takes ICMP reports from the error queues of the sockets that have some, up to `limit`
+    /// entries, and passes each on. Returns whether more may wait.
     ///
     /// # Errors
     /// Those of `recvmsg(2)` that no peer and no shortage of memory can cause.
@@ -198,17 +198,17 @@ impl Reception {
         Ok(self.reports_left)
     }
 
-    /// Asks the kernel for the drops that no datagram has told of yet, and for the fill of
-    /// the fullest receive buffer, 0 to 1, which it returns. One call a socket.
+    /// Reads from the kernel the drops that no datagram has reported yet, and returns the fill of
+    /// the fullest receive buffer, 0 to 1. One call for each socket.
     pub(crate) fn read_drop_counters(&mut self) -> f32 {
         let mut fullest = 0.0f32;
         for watched in &mut self.sockets {
-            // A kernel without SO_MEMINFO tells of drops by the datagrams alone.
+            // A kernel without SO_MEMINFO reports drops with datagrams alone.
             if let Ok(state) = sockopt::receive_buffer(watched.socket(&self.listeners).as_fd()) {
                 watched.count_drops(state.drops, &self.counters);
                 match watched.role {
                     Role::Reads(_) => fullest = fullest.max(state.fill),
-                    // It keeps no datagram, so reports lie there, of which no other call tells.
+                    // It keeps no datagram, so no other call reveals the reports there.
                     Role::Sink => self.reports_left |= state.fill > 0.0,
                 }
             }
@@ -216,17 +216,17 @@ impl Reception {
         fullest
     }
 
-    /// What to poll, one entry a socket.
+    /// Returns the descriptors to poll, one for each socket.
     pub(crate) fn poll_fds<const N: usize>(&self) -> ArrayVec<PollFd<'_>, N> {
         let fd = |w: &Watched| {
-            // Reports wake without being asked for.
+            // Reports wake without being polled for.
             let wanted = if w.role == Role::Sink { PollFlags::empty() } else { PollFlags::IN };
             PollFd::new(w.socket(&self.listeners), wanted)
         };
         self.sockets.iter().map(fd).collect()
     }
 
-    /// What the poll of [`poll_fds`](Self::poll_fds) found.
+    /// Returns the result of polling [`poll_fds`](Self::poll_fds).
     pub(crate) fn ready(polled: &[PollFd<'_>]) -> Ready {
         let bits = |flag: PollFlags| {
             polled
@@ -234,18 +234,18 @@ impl Reception {
                 .enumerate()
                 .fold(0, |bits, (i, fd)| bits | u64::from(fd.revents().intersects(flag)) << i)
         };
-        // An invalid descriptor is readable too: the receive call then says what is wrong.
+        // An invalid descriptor is readable too: the receive call then returns the error.
         let reporting = bits(PollFlags::ERR);
         Ready { readable: bits(PollFlags::IN | PollFlags::NVAL) | reporting, reporting }
     }
 }
 
-/// The indices below `count`, from `first` on and around.
+/// Returns the indices below `count`, from `first` on and around.
 fn in_turn(first: usize, count: usize) -> impl Iterator<Item = usize> {
     (first..count).chain(0..first)
 }
 
-/// Whether the kernel lacked memory or was interrupted: it passes.
+/// Returns whether the kernel lacked memory or was interrupted, which is temporary.
 fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::ENOBUFS | libc::EINTR))
 }
@@ -307,7 +307,7 @@ mod tests {
         while reception.reports(ready, 3, |failure| failures.push(failure)).unwrap() {
             turns += 1;
             assert_eq!(failures.len(), 3 * turns);
-            // Nothing but the entries left says that there are more.
+            // Only the entries left show that there are more.
             ready = Ready::NONE;
             reception.rotate();
         }
@@ -329,7 +329,7 @@ mod tests {
         }
         let mut told = 0;
         assert!(!reception.reports(Ready::UNKNOWN, 64, |_| told += 1).unwrap() && told == 0);
-        // What a sink holds is not the fill of a buffer.
+        // The content of a sink does not count as the fill of a buffer.
         let ordinary = sockopt::receive_buffer(listeners[0].ordinary().as_fd()).unwrap();
         assert_eq!(reception.read_drop_counters(), ordinary.fill);
         reception.reports(Ready::UNKNOWN, 64, |_| told += 1).unwrap();

@@ -1,9 +1,8 @@
-//! Host names, resolved beside the shards.
+//! Name resolution outside the shards.
 //!
-//! A shard never waits for the DNS. What its core asks goes to one thread for the whole process,
-//! which asks the servers and gives the answer back to the shard it is for, as an order is given:
-//! by a queue and a waker. The `hosts` file comes before the DNS; it and `/etc/resolv.conf` are
-//! read at the start.
+//! A shard never waits for the DNS. The queries of its core go to one thread for the whole process,
+//! which asks the servers. The answer returns to its shard as a command does: by a queue and a
+//! waker. The `hosts` file precedes the DNS; it and `/etc/resolv.conf` are read at the start.
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,16 +31,16 @@ use tokio::task::JoinSet;
 use crate::Waker;
 use crate::stores::Stores;
 
-/// Questions that wait to be asked at the most.
+/// The most queries that wait to be sent.
 const WAITING_MAX: usize = 256;
 
-/// Questions asked at the same time at the most.
+/// The most queries that are out at the same time.
 const ASKED_MAX: usize = 64;
 
-/// Answers that wait for one shard at the most.
+/// The most answers that wait for one shard.
 const ANSWERS_MAX: usize = 256;
 
-/// Nobody is asked for longer than this. It is shorter than the patience of the cores.
+/// The longest time for a query. It is shorter than the patience of the cores.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A handle on the thread that resolves names. The thread ends with the last handle and the last
@@ -49,7 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug)]
 pub struct Resolver(mpsc::Sender<PendingQuery>);
 
-/// A question, and to whom the answer goes.
+/// A query, and the sender for its answer.
 #[derive(Debug)]
 struct PendingQuery {
     query: Query,
@@ -58,8 +57,8 @@ struct PendingQuery {
 }
 
 impl Resolver {
-    /// Starts the thread, which asks these servers; those of `/etc/resolv.conf` if there are none.
-    /// Without either, only the `hosts` file is left.
+    /// Starts the thread, which asks these servers, or those of `/etc/resolv.conf` if there are
+    /// none. Without either, only the `hosts` file is used.
     ///
     /// # Errors
     /// When the thread cannot be started.
@@ -73,44 +72,45 @@ impl Resolver {
         Ok(Self(questions))
     }
 
-    /// What a shard asks by, which an answer wakes.
+    /// Returns the handle of a shard, which an answer wakes.
     fn join(&self, waker: Waker) -> ResolverHandle {
         ResolverHandle { questions: Some((self.0.clone(), waker)), ..ResolverHandle::closed() }
     }
 }
 
-/// A shard's end.
+/// A shard's end of the queues.
 #[derive(Debug)]
 pub(crate) struct ResolverHandle {
     questions: Option<(mpsc::Sender<PendingQuery>, Waker)>,
-    /// The stores that look-ups go to, if there are any.
+    /// The stores for look-ups, if there are any.
     stores: Option<Stores>,
     give: Sender<(QueryId, QueryAnswer)>,
     answers: Receiver<(QueryId, QueryAnswer)>,
 }
 
 impl ResolverHandle {
-    /// Of a shard that has nobody to ask.
+    /// Creates the handle of a shard without a resolver.
     pub(crate) fn closed() -> Self {
         let (give, answers) = bounded(ANSWERS_MAX);
         Self { questions: None, stores: None, give, answers }
     }
 
-    /// Sets the stores that look-ups go to.
+    /// Sets the stores for look-ups.
     pub(crate) fn set_stores(&mut self, stores: &Stores) {
         self.stores = Some(stores.clone());
     }
 
-    /// The same, whose questions about names go to `resolver`.
+    /// Returns the handle with `resolver` for queries about names.
     pub(crate) fn resolving(self, resolver: &Resolver, waker: Waker) -> Self {
         Self { stores: self.stores, ..resolver.join(waker) }
     }
 
-    /// Asks. `false` if there is no room, or nobody to be asked: the answer says so.
+    /// Sends a query. Returns `false` if there is no room, or no resolver or store; then the answer
+    /// says so.
     pub(crate) fn ask(&self, query: Query) -> bool {
         let id = query.id;
         if let (Question::Lookup { kind, key }, Some(stores)) = (&query.question, &self.stores) {
-            // A core asks for less at a time than there is room for.
+            // A core has fewer queries out than there is room for.
             return self.give.try_send((id, stores.look_up(*kind, key))).is_ok();
         }
         let is_asked = self.questions.as_ref().is_some_and(|(questions, waker)| {
@@ -124,12 +124,12 @@ impl ResolverHandle {
         is_asked
     }
 
-    /// The next answer.
+    /// Takes the next answer.
     pub(crate) fn take(&self) -> Option<(QueryId, QueryAnswer)> {
         self.answers.try_recv().ok()
     }
 
-    /// Whether none waits.
+    /// Returns whether no answer waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.answers.is_empty()
     }
@@ -148,13 +148,13 @@ fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
         TokioResolver::builder_with_config(config, provider)
     };
     let options: &mut ResolverOpts = builder.options_mut();
-    // How long an answer holds is the core's business.
+    // The core decides how long an answer holds.
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Always;
     builder.build()
 }
 
-/// A server that is asked over UDP, and over TCP what is too long for that.
+/// Returns the configuration of a server that is asked over UDP, and over TCP for long answers.
 fn name_server(address: &SocketAddr) -> NameServerConfig {
     let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
         connection.port = address.port();
@@ -163,9 +163,9 @@ fn name_server(address: &SocketAddr) -> NameServerConfig {
     NameServerConfig::new(address.ip(), true, connections.into())
 }
 
-/// Asks until nobody asks any more.
+/// Answers queries until all handles are dropped.
 async fn serve(resolver: &TokioResolver, mut asked: mpsc::Receiver<PendingQuery>) {
-    // One that cannot be read has no hosts.
+    // A `hosts` file that cannot be read has no hosts.
     let hosts = Arc::new(Hosts::from_system().unwrap_or_default());
     let mut tasks = JoinSet::new();
     while let Some(PendingQuery { query, answers, waker }) = asked.recv().await {
@@ -177,7 +177,7 @@ async fn serve(resolver: &TokioResolver, mut asked: mpsc::Receiver<PendingQuery>
         tasks.spawn(async move {
             let answer = answer(&resolver, &hosts, query.question);
             let answer = tokio::time::timeout(PATIENCE, answer).await;
-            // A shard that has ended, or that has no room, goes without.
+            // A shard that has ended, or that has no room, gets no answer.
             let _ = answers.try_send((query.id, answer.unwrap_or(QueryAnswer::NoAnswer)));
             waker.wake();
         });
@@ -281,7 +281,7 @@ fn name(name: &Name) -> Option<Arc<str>> {
     (text.len() <= NAME_MAX).then(|| text.into())
 }
 
-/// Returns the answer for a question to which no records were found.
+/// Returns the answer for a query that found no records.
 fn in_vain(error: NetError) -> QueryAnswer {
     match error {
         NetError::Dns(DnsError::NoRecordsFound(none))

@@ -5,13 +5,13 @@ use tidegate_world::LookupKind;
 
 use super::*;
 
-/// A name server on a thread of its own, for one question after the other: it answers by the first
-/// label of the name. Returns its address, and how many questions came.
+/// Runs a name server on a thread of its own, for one query after the other: it answers by the
+/// first label of the name. Returns its address, and the number of queries.
 fn name_server() -> (SocketAddr, Arc<AtomicU32>) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (address, questions) = (socket.local_addr().unwrap(), Arc::new(AtomicU32::new(0)));
     let count = Arc::clone(&questions);
-    // It ends with the process of the test.
+    // Ends with the process of the test.
     thread::spawn(move || {
         let mut buffer = [0; 512];
         while let Ok((len, from)) = socket.recv_from(&mut buffer) {
@@ -24,7 +24,8 @@ fn name_server() -> (SocketAddr, Arc<AtomicU32>) {
     (address, questions)
 }
 
-/// RFC 1035 §4: the header, the question as it came, and the records for its first label.
+/// Returns a response by RFC 1035 §4: the header, the question as it came, and the records for its
+/// first label.
 fn response(request: &[u8]) -> Option<Vec<u8>> {
     let label = &request[13..13 + usize::from(request[12])];
     let end = 12 + request[12..].iter().position(|&byte| byte == 0)? + 5;
@@ -60,7 +61,7 @@ const A: u16 = 1;
 const SRV: u16 = 33;
 const NAPTR: u16 = 35;
 
-/// The name as in the question, type, IN, time to live, length, data.
+/// Writes a record: the name as in the question, type, IN, time to live, length, data.
 fn put_record(bytes: &mut Vec<u8>, kind: u16, ttl: u32, data: &[u8]) {
     bytes.extend([0xc0, 12]);
     bytes.extend(kind.to_be_bytes());
@@ -70,12 +71,13 @@ fn put_record(bytes: &mut Vec<u8>, kind: u16, ttl: u32, data: &[u8]) {
     bytes.extend(data);
 }
 
-/// RFC 2782: priority, weight 5, port 5062, target.
+/// Returns SRV data (RFC 2782): priority, weight 5, port 5062, target.
 fn srv_data(priority: u8, target: &[u8]) -> Vec<u8> {
     [&[0, priority, 0, 5, 0x13, 0xc6], target, &[0]].concat()
 }
 
-/// RFC 3403 §4.1: order 9, preference 8, flags, services, no regular expression, replacement.
+/// Returns NAPTR data (RFC 3403 §4.1): order 9, preference 8, flags, services, no regular
+/// expression, replacement.
 fn naptr_data(service: &[u8]) -> Vec<u8> {
     [&[0, 9, 0, 8, 1, b'S', service.len() as u8], service, b"\0\x01U\0"].concat()
 }

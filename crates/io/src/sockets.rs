@@ -19,14 +19,14 @@ use crate::machine::{Kind, Machine, Outlet, Ready};
 use crate::reception::{LISTENERS_MAX, Reception, SOCKETS_MAX};
 use crate::{Clock, Counters, Inbox, Limits, Listener, Waker};
 
-/// Real sockets and real time, for the thread that made them.
+/// Real sockets and real time, for the thread that created them.
 pub struct Sockets {
     clock: Clock,
     reception: Reception,
     dispatch: Dispatch,
     listeners: Rc<[Listener]>,
     counters: Arc<Counters>,
-    /// What the kernel drops. As long as the core wants another, it is told again.
+    /// The shedding in force in the kernel. It is set again as long as the core wants another.
     shedding: Shedding,
 }
 
@@ -132,7 +132,7 @@ impl Machine for Sockets {
         for listener in self.listeners.iter() {
             match listener.leave() {
                 Ok(left) => any |= left,
-                // It goes on receiving there, and refuses what is new.
+                // It goes on receiving there, and rejects new work.
                 Err(_) => self.counters.leave_errors.add(1),
             }
         }
@@ -167,7 +167,7 @@ impl Outlet for Dispatch {
     }
 }
 
-/// An error with the name of the call that failed.
+/// Returns an error with the name of the call that failed.
 fn named<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> io::Error {
     move |error| {
         let error = error.into();
@@ -176,7 +176,7 @@ fn named<E: Into<io::Error>>(call: &'static str) -> impl Fn(E) -> io::Error {
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    // Longer than the system can express is as long as it can.
+    // A time longer than the system can express is clamped.
     Timespec::try_from(duration).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
 }
 

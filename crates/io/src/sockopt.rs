@@ -15,19 +15,19 @@ pub(crate) fn set(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -
     set_value(fd, level, name, &value)
 }
 
-/// Attaches a classic-BPF program that picks a member of the socket's `SO_REUSEPORT` group.
+/// Attaches a classic-BPF program that selects a member of the socket's `SO_REUSEPORT` group.
 pub(crate) fn attach_reuseport(fd: BorrowedFd<'_>, program: &[sock_filter]) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_REUSEPORT_CBPF, program)
 }
 
-/// Attaches a classic-BPF program that says how much of each datagram the socket keeps.
+/// Attaches a classic-BPF program that returns how much of each datagram the socket keeps.
 pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[sock_filter]) -> io::Result<()> {
     attach(fd, libc::SO_ATTACH_FILTER, program)
 }
 
 fn attach(fd: BorrowedFd<'_>, name: c_int, program: &[sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // The kernel only reads the instructions; the field is mutable by history.
+    // The kernel only reads the instructions; the field is mutable for historical reasons.
     let value = sock_fprog { len, filter: program.as_ptr().cast_mut() };
     set_value(fd, libc::SOL_SOCKET, name, &value)
 }
@@ -37,12 +37,12 @@ fn attach(fd: BorrowedFd<'_>, name: c_int, program: &[sock_filter]) -> io::Resul
 pub(crate) struct ReceiveBuffer {
     /// Datagrams dropped since the socket was opened, modulo 2^32.
     pub(crate) drops: u32,
-    /// The part of its memory that is in use, 0 to 1. While datagrams wait, those read
-    /// before may count for up to a quarter: UDP returns their memory in pieces.
+    /// Share of its memory in use, 0 to 1. While datagrams wait, those read before may count for up
+    /// to a quarter: UDP returns their memory in pieces.
     pub(crate) fill: f32,
 }
 
-/// Asks for the state of a socket's receive buffer.
+/// Reads the state of a socket's receive buffer.
 pub(crate) fn receive_buffer(fd: BorrowedFd<'_>) -> io::Result<ReceiveBuffer> {
     let mut words = [0u32; MEMINFO_WORDS];
     let mut len = size_of_val(&words) as socklen_t;
@@ -59,7 +59,7 @@ pub(crate) fn receive_buffer(fd: BorrowedFd<'_>) -> io::Result<ReceiveBuffer> {
     checked(result)?;
     let word = |index: c_int| words[index as usize];
     let [used, limit] = [libc::SK_MEMINFO_RMEM_ALLOC, libc::SK_MEMINFO_RCVBUF].map(word);
-    // The last datagram let in may overstep the limit.
+    // The last datagram admitted may exceed the limit.
     let fill = (used as f32 / limit.max(1) as f32).min(1.0);
     Ok(ReceiveBuffer { drops: word(libc::SK_MEMINFO_DROPS), fill })
 }

@@ -1,18 +1,17 @@
-//! The program by which the kernel spreads datagrams over the sockets of a group.
+//! The program by which the kernel distributes datagrams over the sockets of a group.
 //!
-//! Plain `SO_REUSEPORT` hashes the addresses and knows no messages: a flood of
-//! INVITEs would fill the very buffer in which the BYEs and responses wait, and one of
-//! BYEs that of the responses. This
-//! classic-BPF program is run for each datagram with the UDP payload at offset 0 and
-//! returns the index of a socket in the group: `3·shard + kind`, where the kind is 1 for an
-//! INVITE, 2 for a response and 0 for any other, or just the shard. The shard is a hash of source address and port, so that one peer's socket
-//! always finds the same shard, retransmissions and all. (The kernel's own hash,
-//! `RXHASH`, is 0 on the loopback interface.)
+//! Plain `SO_REUSEPORT` hashes the addresses and knows no messages: a flood of INVITEs would fill
+//! the very buffer in which the BYEs and responses wait, and one of BYEs that of the responses.
+//! This classic-BPF program is run for each datagram with the UDP payload at offset 0 and returns
+//! the index of a socket in the group: `3·shard + kind`, where the kind is 1 for an INVITE, 2 for a
+//! response and 0 for any other, or just the shard. The shard is a hash of source address and port,
+//! so that one peer's socket always reaches the same shard, retransmissions included. (The kernel's
+//! own hash, `RXHASH`, is 0 on the loopback interface.)
 //!
-//! What is to be shed goes to the shard's *sink*: the sinks follow all other sockets of the
-//! group, in the order of the shards. The program hashes the beginning of each INVITE as
-//! [`Shedding::hash`] does, and compares its source with those that are banned. All else passes,
-//! whoever sends it: it may end a call.
+//! Datagrams to shed go to the shard's *sink*: the sinks follow all other sockets of the group, in
+//! the order of the shards. The program hashes the beginning of each INVITE as [`Shedding::hash`]
+//! does, and compares its source with the banned ones. Everything else passes from any source,
+//! because it may end a call.
 
 use std::net::IpAddr;
 
@@ -21,7 +20,7 @@ use tidegate_world::Shedding;
 
 const MIX: [u32; 2] = Shedding::MIX;
 
-/// Where the network header begins, for loads relative to it.
+/// Offset of the network header, for loads relative to it.
 const NETWORK: u32 = libc::SKF_NET_OFF as u32;
 
 const UDP: u32 = libc::IPPROTO_UDP as u32;
@@ -32,7 +31,7 @@ const INVI: u32 = u32::from_be_bytes(Shedding::PREFIX);
 /// First four bytes of a response (RFC 3261 §7.2: it begins with the SIP-Version).
 const SIP_: u32 = u32::from_be_bytes(*b"SIP/");
 
-/// Which IP header precedes the datagrams of a group.
+/// The IP header of the datagrams of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     V4,
@@ -43,39 +42,39 @@ pub(crate) enum Family {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) family: Family,
-    /// At least one.
+    /// Number of shards, at least one.
     pub(crate) shards: u16,
     /// Whether INVITEs have a socket of their own, and responses.
     pub(crate) split: bool,
 }
 
 impl Layout {
-    /// Sockets that are read.
+    /// Returns the number of sockets that are read.
     pub(crate) fn read(self) -> usize {
         usize::from(self.shards) * self.each()
     }
 
-    /// Sockets of one shard that are read: for what is neither of the others, for INVITEs, for
-    /// responses.
+    /// Returns the number of read sockets of one shard: for INVITEs, for responses, and for the
+    /// rest.
     pub(crate) fn each(self) -> usize {
         if self.split { 3 } else { 1 }
     }
 }
 
-/// What is to be shed of the INVITEs.
+/// The share of INVITEs to shed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Share {
     pub(crate) key: u32,
-    /// Of each shard: which of the values of the hash, from 0 on, are shed.
+    /// For each shard the number of hash values, from 0 on, that are shed.
     pub(crate) thresholds: Vec<u64>,
 }
 
-/// The filter of a sink: it keeps no byte of anything.
+/// The filter of a sink, which keeps no byte.
 pub(crate) const DROP_ALL: [sock_filter; 1] =
     [sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
 
-/// The program for a group, with what each shard wants shed. What one shard bans comes from
-/// anywhere, so it is banned for all: `banned` are the sources of all shards.
+/// Returns the program for a group, with the shedding of each shard. The datagrams of a banned
+/// source may come to any shard, so `banned` are the sources of all shards.
 pub(crate) fn program(layout: Layout, share: &Share, banned: &[IpAddr]) -> Vec<sock_filter> {
     let mut p = Program::default();
     match layout.family {
@@ -116,12 +115,12 @@ const LENGTH: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_LEN;
 /// Instructions that end in a sink.
 const SINK: u8 = 3;
 
-/// Where the shard and the hash are kept; an address of IPv6 is kept before them.
+/// Memory words of the shard and the hash; an IPv6 address is kept before them.
 const SHARD: u32 = 4;
 const HASH: u32 = 5;
 
-/// An address as the words of a header of that family, the last ones if there are fewer; none
-/// if it cannot stand in one.
+/// Returns an address as the words of a header of that family, the last ones if there are fewer;
+/// none if it does not fit the family.
 fn words_of(family: Family, ip: IpAddr) -> Option<[u32; 4]> {
     match (family, ip) {
         (Family::V4, IpAddr::V4(ip)) => Some([0, 0, 0, ip.to_bits()]),
@@ -141,7 +140,7 @@ impl Program {
         self.branch(code, k, 0, 0);
     }
 
-    /// Goes on after `yes` or `no` further instructions.
+    /// Continues after `yes` or `no` further instructions.
     fn branch(&mut self, code: u32, k: u32, yes: u8, no: u8) {
         self.0.push(sock_filter { code: code as u16, jt: yes, jf: no, k });
     }
@@ -166,7 +165,7 @@ impl Program {
         }
     }
 
-    /// `A = (A * MIX[0]) ^ word`.
+    /// Adds `A = (A * MIX[0]) ^ word`.
     fn mix_in_word(&mut self, at: u32) {
         self.step(MULTIPLY, MIX[0]);
         self.step(TO_X, 0);
@@ -174,7 +173,7 @@ impl Program {
         self.step(XOR_X, 0);
     }
 
-    /// Spreads every bit over the low ones, which the remainder is taken of.
+    /// Spreads every bit over the low ones, from which the remainder is taken.
     fn finish_hash(&mut self) {
         for (shift, multiplier) in [(16, MIX[1]), (13, MIX[0])] {
             self.xor_shifted(shift);
@@ -183,14 +182,14 @@ impl Program {
         self.xor_shifted(16);
     }
 
-    /// `A ^= A >> shift`.
+    /// Adds `A ^= A >> shift`.
     fn xor_shifted(&mut self, shift: u32) {
         self.step(TO_X, 0);
         self.step(SHIFT_RIGHT, shift);
         self.step(XOR_X, 0);
     }
 
-    /// Ends with the sink of shard `A` if it is an INVITE of one of the `banned`; keeps `A`.
+    /// Ends with the sink of shard `A` for an INVITE of one of the `banned`; keeps `A`.
     fn shed_banned(&mut self, family: Family, banned: &[IpAddr], first_sink: u32) {
         let words: Vec<[u32; 4]> = banned.iter().filter_map(|&ip| words_of(family, ip)).collect();
         if words.is_empty() {
@@ -225,7 +224,7 @@ impl Program {
         self.step(RECALL, SHARD);
     }
 
-    /// A [jump](Self::jump) that is taken unless the datagram is an INVITE.
+    /// Adds a [jump](Self::jump) that is taken unless the datagram is an INVITE.
     fn jump_unless_invite(&mut self) -> usize {
         self.step(LENGTH, 0);
         self.branch(IF_AT_LEAST, 4, 0, 2);
@@ -234,7 +233,7 @@ impl Program {
         self.jump()
     }
 
-    /// Ends with the sink of shard `A` if that wants an INVITE shed; keeps `A`.
+    /// Ends with the sink of shard `A` if that sheds the INVITE; keeps `A`.
     fn shed_share(&mut self, share: &Share, first_sink: u32) {
         let Share { key, ref thresholds } = *share;
         if thresholds.iter().all(|&threshold| threshold == 0) {
@@ -269,7 +268,7 @@ impl Program {
         self.end_in_sink(first_sink);
     }
 
-    /// `A` = the hash of the datagram, which has a word at least.
+    /// Adds `A` = the hash of the datagram, which has at least one word.
     fn hash_beginning(&mut self, key: u32) {
         let mut hashed = Vec::new();
         for len in Shedding::HASHED {
@@ -289,7 +288,7 @@ impl Program {
         self.finish_hash();
     }
 
-    /// A jump to where it is to [land](Self::land): conditional ones reach no further than 255
+    /// Adds a jump to a later [landing](Self::land): conditional ones reach no further than 255
     /// instructions.
     fn jump(&mut self) -> usize {
         self.step(GO_ON, 0);
@@ -300,7 +299,7 @@ impl Program {
         self.0[jump].k = (self.0.len() - jump - 1) as u32;
     }
 
-    /// Ends with the shard's sink: so many instructions as [`SINK`] says.
+    /// Ends with the shard's sink, in [`SINK`] instructions.
     fn end_in_sink(&mut self, first_sink: u32) {
         self.step(RECALL, SHARD);
         self.step(ADD, first_sink);

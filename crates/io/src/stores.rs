@@ -1,8 +1,8 @@
-//! The stores that look-ups go to, held in memory.
+//! The stores for look-ups, in memory.
 //!
 //! All shards of a process share them. A look-up takes no longer than a hash and a comparison, so a
-//! shard's own thread does it; the answer comes back as one of the resolver does, by the shard's
-//! queue. What a store holds can be replaced at any time, as a whole.
+//! shard's own thread does it. The answer returns by the shard's queue, like one of the resolver.
+//! The content of a store can be replaced at any time, as a whole.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,8 +17,8 @@ type Values = HashMap<Box<[u8]>, Arc<[u8]>>;
 pub struct Stores(Arc<RwLock<BTreeMap<LookupKind, Values>>>);
 
 impl Stores {
-    /// Makes a store hold these keys with their values, and nothing else, from now on. Keys longer
-    /// than [`KEY_MAX`] and values longer than [`VALUE_MAX`] are left out.
+    /// Replaces the content of a store by these keys and values. Keys longer than [`KEY_MAX`] and
+    /// values longer than [`VALUE_MAX`] are left out.
     pub fn replace<K, V>(&self, kind: LookupKind, values: impl IntoIterator<Item = (K, V)>)
     where
         K: AsRef<[u8]>,
@@ -45,7 +45,7 @@ impl Stores {
                 Some(value) => QueryAnswer::Found(Arc::clone(value)),
                 None => QueryAnswer::NotFound(None),
             },
-            // Nobody has said what it holds.
+            // The content of this store was never set.
             None => QueryAnswer::NoAnswer,
         }
     }

@@ -5,18 +5,18 @@ use std::sync::{Mutex, PoisonError};
 
 use arrayvec::ArrayVec;
 
-/// Targets and causes that are kept until somebody takes them; more are in the counters alone.
+/// Targets and causes that are kept until a reader takes them; more are in the counters alone.
 pub const UNSENT_MAX: usize = 32;
 
-/// A target, the cause, and how many datagrams.
+/// A target, the cause, and the number of datagrams.
 pub type UnsentTo = (SocketAddr, &'static str, u64);
 
-/// A bounded sample of the datagrams that could not be sent. A shard writes, anybody takes.
+/// A bounded sample of the datagrams that could not be sent. A shard writes, any thread takes.
 #[derive(Debug, Default)]
 pub struct Unsent(Mutex<ArrayVec<UnsentTo, UNSENT_MAX>>);
 
 impl Unsent {
-    /// Takes what was recorded since it was last taken.
+    /// Takes the records since the last call.
     pub fn take(&self) -> ArrayVec<UnsentTo, UNSENT_MAX> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

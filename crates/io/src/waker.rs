@@ -1,4 +1,4 @@
-//! Waking a shard that waits.
+//! Wakes a shard that waits.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,10 +9,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A handle that ends a shard's waiting, from any thread.
 ///
-/// The system call is made only when the shard may be asleep. Neither side can miss the
-/// other: the waker first leaves its message and then reads whether the shard sleeps,
-/// the shard first says that it sleeps and then looks for messages, and all four steps
-/// have one order.
+/// The system call is made only when the shard may be asleep. Neither side can miss the other: the
+/// waker first leaves its message and then reads whether the shard sleeps; the shard first records
+/// that it sleeps and then looks for messages; and all four steps have one order.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Bed>);
 
@@ -23,7 +22,7 @@ struct Bed {
 }
 
 impl Waker {
-    /// A waker for one shard.
+    /// Creates a waker for one shard.
     ///
     /// # Errors
     /// Those of `eventfd(2)`.
@@ -32,7 +31,7 @@ impl Waker {
         Ok(Self(Arc::new(Bed { event, asleep: AtomicBool::new(false) })))
     }
 
-    /// Wakes the shard, if it may sleep. What it is to find must have been left before.
+    /// Wakes the shard, if it may sleep. The message must have been left before.
     pub fn wake(&self) {
         fence(SeqCst);
         if self.0.asleep.swap(false, SeqCst) {
@@ -41,13 +40,13 @@ impl Waker {
         }
     }
 
-    /// Says that the shard is about to sleep; it must look for messages after this.
+    /// Records that the shard is about to sleep; it must look for messages after this.
     pub(crate) fn fall_asleep(&self) {
         self.0.asleep.store(true, SeqCst);
         fence(SeqCst);
     }
 
-    /// Says that the shard is awake, and forgets the wakes there were if `rung`.
+    /// Records that the shard is awake, and clears pending wakes if `rung`.
     pub(crate) fn get_up(&self, rung: bool) {
         self.0.asleep.store(false, SeqCst);
         if rung {

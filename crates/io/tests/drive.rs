@@ -1,4 +1,4 @@
-//! The loop of a shard, over real sockets.
+//! Tests of the loop of a shard, over real sockets.
 
 #![allow(clippy::disallowed_methods)] // Tests wait for real sockets.
 
@@ -15,7 +15,7 @@ use cores::{Echo, Seen, group, next, peer, received, start, start_with};
 use tidegate_io::*;
 use tidegate_world::*;
 
-/// An echo on one listening address.
+/// Starts an echo on one listening address.
 fn echo(ip: &str) -> (cores::Running, std::sync::mpsc::Receiver<Seen>, Group) {
     let group = group(ip, 1, true);
     let (core, sight) = Echo::new();
@@ -52,7 +52,7 @@ fn what_is_received_is_echoed() {
 
 #[test]
 fn a_burst_that_outlasts_the_quantum_comes_back_whole_and_in_order() {
-    // Several times what a flush sends, and no more than the peer's buffer holds.
+    // Several flushes, and no more than the peer's buffer takes.
     const BURST: u8 = 200;
     let group = group("127.0.0.1", 1, true);
     let peer = peer("127.0.0.1");
@@ -60,7 +60,7 @@ fn a_burst_that_outlasts_the_quantum_comes_back_whole_and_in_order() {
         peer.send_to(&[i], group.local()).unwrap();
     }
     let (mut core, _sight) = Echo::new();
-    // Long beside any time that reception may be held up, which service then is given as well.
+    // Long beside any time that reception may be blocked, which service then gets as well.
     core.work = 1_000_000;
     let limits = Limits { quantum: Duration::from_micros(10), ..Limits::default() };
     let handoffs = Handoffs::alone().unwrap();
@@ -123,8 +123,8 @@ fn a_datagram_of_60_kib_survives() {
     assert_eq!((counters.received_large.get(), counters.received_cut.get()), (1, 0));
 }
 
-/// Waits until the kernel stamps datagrams at their arrival, which the first socket
-/// that wants it sets going.
+/// Waits until the kernel stamps datagrams at their arrival, which the first socket with the option
+/// starts.
 fn await_stamps(group: &Group) {
     let peer = peer("127.0.0.1");
     let mut inbox = Inbox::new(&Pool::new());
@@ -172,7 +172,7 @@ fn every_datagram_is_received_or_counted_as_overflow() {
     let handoffs = Handoffs::alone().unwrap();
     let listeners = vec![group.listener(0)];
     let running = start(core, Clock::start(), Limits::default(), listeners, handoffs);
-    // The last datagrams sent were dropped, and no later one tells of it.
+    // The last datagrams sent were dropped, and no later one reports it.
     let mut waited = 0;
     while running.counters.received() + running.counters.overflow.get() < SENT {
         thread::sleep(Duration::from_millis(10));
@@ -269,7 +269,8 @@ fn stopping_drains_once_then_waits_no_longer_than_it_may() {
     assert_eq!(summary.ended, Ended::Late);
     assert!(summary.after >= Duration::from_millis(20));
 
-    // Never drained: still at work, then a second request.
+    // A process that got no more packets waited for the end of its time, though its last
+    // transaction had ended long before.
     let (running, sight, group) = undrained(Duration::from_secs(3_600));
     running.stop.request();
     assert_eq!(next(&sight), Seen::Drain);
@@ -328,8 +329,8 @@ fn who_stops_leaves_a_shared_address_and_refuses_nothing_that_has_arrived() {
     assert_eq!(running.end().0.ended, Ended::Forced);
 }
 
-/// On a busy machine the thread may not run for longer than the time for which it reads what had
-/// come to the address: that was refused, or lost with the socket when nothing else was held.
+/// On a busy machine the thread may be blocked for longer than it reads a shared address. Datagrams
+/// there were rejected, or lost with the socket when there was no other work.
 #[test]
 fn what_has_arrived_at_a_shared_address_is_read_to_its_end_however_long_that_takes() {
     const DATAGRAMS: usize = 20;
@@ -380,7 +381,7 @@ fn a_shard_that_holds_nothing_goes_on_as_long_as_another_holds_something() {
     iter::from_fn(|| Some(next(&idle_sight))).find(|seen| *seen == Seen::Drain);
     assert!(handoffs(), "what arrives at the one still reaches the other");
     holding_drains.store(true, Relaxed);
-    // With whatever comes next it finds out that it has drained, if it has not yet.
+    // With the next packet it finds that it has drained, if it has not yet.
     answer();
     for shard in shards {
         assert_eq!(shard.join().0.ended, Ended::Drained);
@@ -395,7 +396,7 @@ fn an_order_wakes_a_shard_and_several_keep_their_sequence() {
     let handoffs = Handoffs::alone().unwrap();
     let running = start(core, Clock::start(), Limits::default(), listeners, handoffs);
     let command = |number: u8| Seen::Order(vec![number]);
-    // None is given before the shard is there, which then sleeps for want of anything to do.
+    // No command is given before the shard is there; then it sleeps because there is nothing to do.
     let peer = peer("127.0.0.1");
     peer.send_to(b"x", group.local()).unwrap();
     received(&peer);

@@ -1,4 +1,4 @@
-//! What the kernel drops before it is read, and how it is counted.
+//! Tests of datagrams that the kernel drops before they are read, and of their counts.
 
 #![allow(clippy::disallowed_methods)] // Tests wait for real sockets.
 
@@ -12,7 +12,7 @@ use cores::{Echo, Seen, peer, start, waiting};
 use tidegate_io::*;
 use tidegate_world::*;
 
-/// A group with a gate on a free port, with receive buffers of 100 kB.
+/// Opens a group with a gate on a free port, with receive buffers of 100 kB.
 fn gated(ip: &str, shards: u16, split: bool) -> Group {
     let address = SocketAddr::new(ip.parse().unwrap(), 0);
     let listen = Listen { shards, split, gate: true, ..Listen::new(address) };
@@ -23,7 +23,7 @@ fn share(share: f64) -> Shedding {
     Shedding { share, ..Shedding::NONE }
 }
 
-/// An INVITE of this length that others are not like.
+/// Returns an INVITE of this length that is unlike all others.
 fn invite(number: u32, len: usize) -> String {
     let text = format!("INVITE sip:a@b SIP/2.0\r\nVia: {number:08x}\r\n");
     format!("{text}{:pad$}", "", pad = len.saturating_sub(text.len()))
@@ -33,7 +33,7 @@ fn banned(ips: &[&str]) -> Shedding {
     Shedding { banned: ips.iter().map(|ip| ip.parse().unwrap()).collect(), ..Shedding::NONE }
 }
 
-/// All that waits for a shard.
+/// Returns the datagrams that wait for a shard.
 fn waiting_for(group: &Group, shard: u16) -> Vec<String> {
     let listener = group.listener(shard);
     let mut texts = waiting(listener.ordinary());
@@ -43,9 +43,10 @@ fn waiting_for(group: &Group, shard: u16) -> Vec<String> {
     texts
 }
 
-/// Floods a shard whose gate changes a hundred times meanwhile, and has every datagram counted.
+/// Floods a shard whose gate changes a hundred times meanwhile, and counts every datagram.
 fn every_datagram_is_counted_once(ip: &str, split: bool) {
-    // More than a buffer holds, before anybody reads: how fast the reader is then does not matter.
+    // More than a buffer takes, before anything is read: the speed of the reader then does not
+    // matter.
     const EARLY: u64 = 2_000;
     const SENT: u64 = EARLY + 60_000;
     let group = gated(ip, 1, split);
@@ -79,7 +80,7 @@ fn every_datagram_is_counted_once(ip: &str, split: bool) {
     }
     flood.join().unwrap();
     gate.clear().unwrap();
-    // Whoever sheds on his own account has a shard look at it by something that it receives.
+    // A core that changes its shedding by itself is asked only after the shard receives something.
     cores::peer(ip).send_to(b"BYE", to).unwrap();
     let counted = || counters.received() + counters.filtered.get() + counters.overflow.get();
     let patience = Instant::now() + Duration::from_secs(10);
@@ -112,10 +113,10 @@ fn what_a_core_wants_shed_is_dropped_and_counted_though_nothing_else_arrives() {
     let handoffs = Handoffs::alone().unwrap();
     let running = start(echo, Clock::start(), Limits::default(), listeners, handoffs);
     let peer = peer("127.0.0.1");
-    // With the first turn it is asked; that is over when it has answered.
+    // The first turn asks it; that is over when it has answered.
     peer.send_to(b"BYE", groups[0].local()).unwrap();
     cores::received(&peer);
-    // Longer than after its last datagram a shard looks for drops.
+    // Longer than the time after its last datagram for which a shard looks for drops.
     thread::sleep(Duration::from_millis(300));
     for number in 0..SENT {
         let to = groups[number as usize % 2].local();
@@ -282,19 +283,19 @@ fn the_largest_program_is_accepted() {
 
 #[test]
 fn reports_that_come_to_a_sink_reach_the_core() {
-    // ICMP says so much a second, to whomever: other tests may have had it all. And a port that
-    // was given up may be somebody else's at once.
+    // ICMP is limited to a number of reports a second in all: other tests may have used it up. And
+    // a port that was given up may be reused at once.
     const ATTEMPTS: usize = 10;
     for split in [true, false] {
         assert!((0..ATTEMPTS).any(|_| every_report_came(split)), "split: {split}");
     }
 }
 
-/// Answers to peers that have gone, and hears of each that it is not there.
+/// Answers peers that have gone, and checks that it gets a report for each.
 fn every_report_came(split: bool) -> bool {
     const PEERS: usize = 30;
     let group = gated("127.0.0.1", 1, split);
-    // They are gone before they are answered. The kernel picks a socket by their ports.
+    // They are gone before they are answered. The kernel selects a socket by their ports.
     for _ in 0..PEERS {
         peer("127.0.0.1").send_to(b"BYE", group.local()).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What a core is told of the load.
+//! Tests of the load that a core gets.
 
 #![allow(clippy::disallowed_methods)] // Tests wait for real sockets.
 
@@ -15,21 +15,21 @@ use cores::{peer, received};
 use tidegate_io::*;
 use tidegate_world::*;
 
-/// The first input of which kind makes the worker send a packet.
+/// The kind of input at which the worker sends a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sent {
     WithLoad,
     WithNothingToServe,
 }
 
-/// A core that works on each packet, and hands on what it is told of the load.
+/// A core that works on each packet, and passes on the load.
 struct Worker {
     readings: Sender<(Timestamp, Load)>,
-    /// Rounds of arithmetic a packet.
+    /// Rounds of arithmetic for a packet.
     work: u32,
     waiting: VecDeque<Received>,
     out: VecDeque<Transmit>,
-    /// A packet to be sent, and at which input.
+    /// A packet to send, and the input at which to send it.
     report: Option<(Sent, Flow)>,
     pool: Pool,
 }
@@ -84,18 +84,18 @@ impl Core for Worker {
     }
 }
 
-/// A group on a free port with receive buffers of 100 kB.
+/// Opens a group on a free port with receive buffers of 100 kB.
 fn group() -> Group {
     let address = "127.0.0.1:0".parse().unwrap();
     open(&Listen { receive_buffer: 100_000, ..Listen::new(address) }).unwrap()
 }
 
-/// Rounds that take longer than [`SAMPLE`] or nearly so, whatever the machine.
+/// Rounds that take about [`SAMPLE`] or longer on any machine.
 const LONG: u32 = 3_000_000;
 
 type Readings = Receiver<(Timestamp, Load)>;
 
-/// Drives a worker until what `meanwhile` does is done, and returns the readings.
+/// Drives a worker until `meanwhile` returns, and returns the readings.
 fn drive(
     group: &Group,
     limits: Limits,
@@ -154,7 +154,7 @@ fn busy_time_is_all_the_time_while_there_is_work() {
     });
     for pair in seen.windows(2) {
         let ((t0, load0), (t1, load1)) = (pair[0], pair[1]);
-        // Nothing was waited for between these two, so none of the time is missing.
+        // There was no waiting between these two, so no time is missing.
         assert_eq!(load1.busy - load0.busy, t1.since(t0));
         assert!(load1.cpu > load0.cpu);
     }

@@ -1,4 +1,4 @@
-//! Questions of a core to a real DNS server.
+//! Tests with queries of a core to a real DNS server.
 
 mod cores;
 mod dns;
@@ -17,7 +17,7 @@ use tidegate_world::*;
 /// The longest wait for all answers.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A core that asks questions and tells the test their answers.
+/// A core that sends queries and reports the answers to the test.
 struct Asking {
     queries: VecDeque<Query>,
     answers: Sender<(QueryId, QueryAnswer)>,
@@ -57,7 +57,7 @@ impl Core for Asking {
     }
 }
 
-/// Asks `server` all questions, by a shard, and returns their answers in the same order.
+/// Sends all queries to `server`, by a shard, and returns their answers in the same order.
 fn ask(server: &NameServer, questions: &[(&str, RecordType)]) -> Vec<QueryAnswer> {
     let query = |(id, &(name, record)): (u64, &(&str, RecordType))| Query {
         id: QueryId(id),

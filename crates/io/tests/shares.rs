@@ -1,4 +1,4 @@
-//! What each kind of work gets of a turn, and shards among each other.
+//! Tests of the share of a turn for each kind of work, and of the shares of shards.
 
 mod cores;
 
@@ -17,7 +17,7 @@ fn is_invite(seen: &Seen) -> Option<bool> {
     }
 }
 
-/// Sends INVITEs as fast as it can until told to end.
+/// Sends INVITEs as fast as it can until told to stop.
 fn flood(to: std::net::SocketAddr, end: Arc<AtomicBool>) -> thread::JoinHandle<()> {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     thread::spawn(move || {
@@ -128,7 +128,7 @@ fn a_message_crosses_to_the_shard_it_belongs_to() {
         assert_eq!(received(&peer), (vec![i], group.local()));
     }
     let counters: Vec<_> = runs.into_iter().map(|(running, _)| running.end().1).collect();
-    // One peer has one home; the other shard did the work.
+    // One peer belongs to one shard; the other shard did the work.
     let home = counters.iter().position(|c| c.received() == 100).unwrap();
     let away = &counters[1 - home];
     assert_eq!((counters[home].handoffs_out.get(), counters[home].sent.get()), (100, 0));

@@ -1,4 +1,4 @@
-//! Which socket of a group a datagram comes to.
+//! Tests of which socket of a group a datagram comes to.
 
 mod cores;
 
@@ -7,7 +7,7 @@ use std::net::{SocketAddr, UdpSocket};
 use cores::{group, peer, waiting};
 use tidegate_io::*;
 
-/// Texts of a shard's ordinary, INVITE and response sockets.
+/// Returns the texts at a shard's ordinary, INVITE and response sockets.
 fn shard(group: &Group, shard: u16) -> [Vec<String>; 3] {
     let listener = group.listener(shard);
     let own = [listener.invite(), listener.response()].map(|socket| waiting(socket.unwrap()));

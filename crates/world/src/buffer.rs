@@ -1,8 +1,8 @@
 //! Pooled packet buffers.
 //!
-//! A buffer is taken from the shard's pool, filled by `recvmmsg` or by an
-//! emitter, and returns to the pool when dropped. It belongs to one thread:
-//! a message that crosses to another shard is copied, which is rare.
+//! A buffer is taken from the shard's pool, filled by `recvmmsg` or by an emitter, and returns to
+//! the pool when dropped. It belongs to one thread. A message that is handed off to another shard
+//! is copied, which is rare.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -16,10 +16,10 @@ pub const SMALL: usize = 2048;
 /// Capacity of a large buffer, in bytes: the longest UDP payload.
 pub const LARGE: usize = 65_535;
 
-/// Buffers that wait in a pool at the most; one returned beyond that is freed.
+/// The most spare buffers in a pool; further ones are freed.
 const SPARE_MAX: usize = 4096;
 
-/// How a pool was used.
+/// Usage counts of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PoolUse {
     /// Small buffers allocated because none was spare.
@@ -49,12 +49,12 @@ impl Shelf {
 pub struct Pool(Rc<Shelf>);
 
 impl Pool {
-    /// An empty pool.
+    /// Creates an empty pool.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty buffer of [`SMALL`] capacity, which grows to [`LARGE`] if more is written.
+    /// Takes an empty buffer of [`SMALL`] capacity, which grows to [`LARGE`] if more is written.
     pub fn take(&self) -> Buffer {
         self.0.note(|u| u.live += 1);
         let data = self.0.spare.borrow_mut().pop().unwrap_or_else(|| {
@@ -64,7 +64,7 @@ impl Pool {
         Buffer { data, len: 0, shelf: Rc::clone(&self.0) }
     }
 
-    /// A buffer that holds a copy of `bytes`, cut at [`LARGE`].
+    /// Takes a buffer with a copy of `bytes`, cut at [`LARGE`].
     pub fn copy(&self, bytes: &[u8]) -> Buffer {
         let mut buffer = self.take();
         let fits = &bytes[..bytes.len().min(LARGE)];
@@ -72,7 +72,7 @@ impl Pool {
         buffer
     }
 
-    /// How the pool was used so far.
+    /// Returns the usage so far.
     pub fn used(&self) -> PoolUse {
         self.0.used.get()
     }
@@ -107,12 +107,13 @@ impl Buffer {
         Ok(())
     }
 
-    /// The whole room of the buffer, for a driver to fill; follow it by [`set_len`](Self::set_len).
+    /// Returns the whole room of the buffer, for a driver to fill; follow it by
+    /// [`set_len`](Self::set_len).
     pub fn room_mut(&mut self) -> &mut [u8] {
         &mut self.data
     }
 
-    /// Bytes that it takes: [`SMALL`], or more if it has grown.
+    /// Returns its capacity in bytes: [`SMALL`], or more if it has grown.
     pub fn capacity(&self) -> usize {
         self.data.len()
     }
@@ -132,8 +133,8 @@ impl Buffer {
             return Err(io::Error::new(io::ErrorKind::StorageFull, "longer than a datagram"));
         }
         self.shelf.note(|u| u.large_allocated += 1);
-        // No more than it takes: a queue of messages slightly longer than an ordinary
-        // buffer would hold thirty times their size.
+        // No larger than needed: a queue of messages slightly longer than an ordinary buffer would
+        // otherwise take thirty times their size.
         let mut large = vec![0; end.next_power_of_two().min(LARGE)].into_boxed_slice();
         large[..self.len].copy_from_slice(&self.data[..self.len]);
         let small = std::mem::replace(&mut self.data, large);
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(&b[..], [&[7; SMALL][..], b"xy"].concat());
         assert_eq!(pool.used(), PoolUse { small_allocated: 1, large_allocated: 1, live: 1 });
         assert_eq!(b.capacity(), 2 * SMALL);
-        // What it outgrew is spare.
+        // The smaller buffer is spare now.
         let _second = pool.take();
         assert_eq!(pool.used(), PoolUse { small_allocated: 1, large_allocated: 1, live: 2 });
     }

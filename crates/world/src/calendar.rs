@@ -1,4 +1,4 @@
-//! The calendar: what happens next.
+//! The calendar of future events.
 
 use std::cell::RefCell;
 
@@ -6,35 +6,35 @@ use slab::Slab;
 
 use crate::{Timers, Timestamp};
 
-/// Events in the order of their time, and of their entry where times are equal.
+/// Events in the order of their time, and of insertion where times are equal.
 ///
-/// Time does not go back: what is entered for earlier than the last event taken happens at once.
+/// Time does not go back: an event inserted for earlier than the last one taken happens at once.
 #[derive(Debug)]
 pub struct Calendar<E> {
-    /// The places of the events: small things are moved, and a place that was left is taken
-    /// again while it is in the cache.
+    /// The slots of the events. Small indices are moved instead of events, and a vacated slot is
+    /// reused while it is in the cache.
     order: Timers<u32>,
     events: Slab<E>,
 }
 
 impl<E> Calendar<E> {
-    /// A calendar without events.
+    /// Creates a calendar without events.
     pub fn new() -> Self {
         Self { order: Timers::new(), events: Slab::new() }
     }
 
-    /// Enters `event` at `at`.
+    /// Inserts `event` at `at`.
     pub fn push(&mut self, at: Timestamp, event: E) {
         let place = u32::try_from(self.events.insert(event)).expect("fewer than 2^32 events");
         self.order.push(at, place);
     }
 
-    /// When the next event is.
+    /// Returns the time of the next event.
     pub fn next(&self) -> Option<Timestamp> {
         self.order.next()
     }
 
-    /// The next event, and when it is.
+    /// Returns the next event and its time.
     pub fn peek(&self) -> Option<(Timestamp, &E)> {
         self.order.peek().map(|(at, place)| (at, &self.events[place as usize]))
     }
@@ -51,7 +51,7 @@ impl<E> Calendar<E> {
         Some((at, self.events.remove(place as usize)))
     }
 
-    /// Drops the events for which `counts` is false. No time passes by that.
+    /// Drops the events for which `counts` is false. Time does not advance.
     pub fn retain(&mut self, counts: impl Fn(Timestamp, &E) -> bool) {
         let dropped = RefCell::new(Vec::new());
         let events = &self.events;
@@ -67,12 +67,12 @@ impl<E> Calendar<E> {
         }
     }
 
-    /// How many events are entered.
+    /// Returns the number of events.
     pub fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Whether none is.
+    /// Returns whether there is no event.
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }

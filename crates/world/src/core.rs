@@ -5,17 +5,17 @@ use crate::{
     Shedding, Timestamp, Transmit, Work,
 };
 
-/// Bytes of an order at the most: a configuration of about 200,000 back ends.
+/// The longest command in bytes: a configuration of about 200,000 back ends.
 pub const COMMAND_MAX: usize = 16 << 20;
 
-/// Bytes that a core hands out on one connection at the most until it hears
-/// [`Core::on_writable`]; the message that reaches the bound goes beyond it.
+/// The most bytes that a core hands out on one connection before it gets [`Core::on_writable`]; the
+/// message that reaches the bound may exceed it.
 pub const STREAM_WINDOW: usize = 64 * 1024;
 
 /// A message that belongs to another shard of the same process.
 #[derive(Debug)]
 pub struct Handoff {
-    /// The shard it belongs to.
+    /// The shard that it belongs to.
     pub shard: u16,
     /// The message, to be offered there.
     pub received: Received,
@@ -37,116 +37,117 @@ pub struct Handoff {
 /// 3. When it has nothing else to do it sleeps until a packet arrives or until
 ///    [`poll_timeout`](Self::poll_timeout), and then calls `handle_timeout`.
 ///    Calling it too early changes nothing.
-/// 4. A query is answered by [`on_answer`](Self::on_answer) once, late, or never; while it is out
-///    everything else goes on.
+/// 4. The driver answers a query by [`on_answer`](Self::on_answer) once, late, or never. Everything
+///    else goes on meanwhile.
 ///
 /// # Connections
 ///
-/// What travels over a stream travels on a connection. Its life is the same for the one that the
-/// core opens and for the one that the driver accepts:
+/// Messages over a stream travel on a connection. Connections opened by the core and connections
+/// accepted by the driver have the same life:
 ///
 /// 1. It begins with [`poll_connect`](Self::poll_connect), by which the core names it, or with
 ///    [`on_connected`](Self::on_connected), by which the driver does. The first is followed by
 ///    `on_connected` as well, if it succeeds.
-/// 2. After `on_connected` each message that comes on it is an `offer`, cut out of the stream by
+/// 2. After `on_connected` each message that arrives on it is an `offer`, cut out of the stream by
 ///    the driver (`sip::Framer`), with the connection in its flow. The core sends on it by a
 ///    [`Transmit`] with that flow. A transmit on a stream always names an open connection; the
-///    driver drops what names none, and counts it.
-/// 3. The driver holds what the system does not take. The core hands out at most [`STREAM_WINDOW`]
-///    bytes and one message on a connection, and keeps what goes beyond until
-///    [`on_writable`](Self::on_writable). The driver calls that when the system has taken all it was
-///    handed for the connection, and it was handed at least half a `STREAM_WINDOW` since it opened
-///    or since the last call.
+///    driver drops and counts any other.
+/// 3. The driver buffers what the system does not take. The core hands out at most
+///    [`STREAM_WINDOW`]
+///    bytes and one message on a connection, and keeps the rest until
+///    [`on_writable`](Self::on_writable). The driver calls that when the system has taken everything
+///    for the connection, and there was at least half a `STREAM_WINDOW` of it since the connection
+///    opened or since the last call.
 /// 4. It ends with exactly one [`on_closed`](Self::on_closed), also after
-///    [`poll_close`](Self::poll_close), and only then is its name free.
+///    [`poll_close`](Self::poll_close). Only then is its name free.
 ///
 /// Keep-alives (RFC 5626 §4.4.1) are messages here: a ping is an `offer` or a `Transmit` of CRLF
-/// CRLF, a pong one of CRLF. The core answers a ping; the driver takes a CRLF for a pong if it has
+/// CRLF, a pong one of CRLF. The core answers a ping. The driver takes a CRLF for a pong if it has
 /// sent a ping.
 ///
-/// The inputs are few on purpose: whoever records them has recorded all that a
-/// core can know ([`Recorder`](crate::Recorder)). A core that stands around another one, or is
-/// one of several kinds, hands them on by [`delegate`](crate::delegate).
+/// The inputs are few on purpose: a record of them is a record of everything that a core can know
+/// ([`Recorder`](crate::Recorder)). A core that wraps another one, or is one of several kinds,
+/// passes them on by [`delegate`](crate::delegate).
 pub trait Core {
-    /// A packet has arrived. The core classifies and queues it, or disposes of it
-    /// at once; it does no work that is not bounded and cheap.
+    /// Takes a packet that has arrived. The core classifies and queues, drops or rejects it; the
+    /// work is bounded and cheap.
     fn offer(&mut self, now: Timestamp, received: Received);
 
-    /// Does the work of one queued message. `false` when none was waiting.
+    /// Serves one queued message. Returns `false` when none was waiting.
     fn serve(&mut self, now: Timestamp) -> bool;
 
-    /// Fires the timers that are due.
+    /// Fires expired timers.
     fn handle_timeout(&mut self, now: Timestamp);
 
-    /// The transport could not deliver something.
+    /// Reports a failed delivery.
     fn on_failed(&mut self, now: Timestamp, failure: Failure);
 
-    /// A connection is open: one that the core asked for, or one that the driver accepted. `flow`
-    /// names it, with the addresses of both ends.
+    /// Reports that a connection is open: one that the core asked for, or one that the driver
+    /// accepted. `flow` names it, with the addresses of both ends.
     fn on_connected(&mut self, _now: Timestamp, _flow: Flow) {}
 
-    /// A connection is no more, or could not be opened. What was handed out on it may be lost.
+    /// Reports that a connection has ended, or could not be opened. Data handed out on it may be
+    /// lost.
     fn on_closed(&mut self, _now: Timestamp, _id: ConnectionId, _cause: CloseCause) {}
 
-    /// The system has taken all that was handed out on a connection: another
+    /// Reports that the system has taken everything handed out on a connection: another
     /// [`STREAM_WINDOW`] may follow.
     fn on_writable(&mut self, _now: Timestamp, _id: ConnectionId) {}
 
-    /// How busy the driver was until now, and how full its sockets are. Comes every few
+    /// Reports how busy the driver was until now, and how full its sockets are. It comes every few
     /// milliseconds while there is anything to do.
     fn on_load(&mut self, _now: Timestamp, _load: Load) {}
 
-    /// An operator wants something changed. `command` is text, of at most
-    /// [`COMMAND_MAX`](crate::COMMAND_MAX) bytes, in the words of whoever built the core and gives
-    /// the order: it was checked by the same reader before. What is not understood all the same
-    /// changes nothing.
+    /// Executes an operator's command. `command` is text of at most
+    /// [`COMMAND_MAX`](crate::COMMAND_MAX) bytes, in the language of the code that built the core
+    /// and sends the command, which has validated it. An invalid command changes nothing.
     fn on_command(&mut self, _now: Timestamp, _order: &[u8]) {}
 
-    /// What became of a [query](Self::poll_query). One that is not waited for, or no more, changes
-    /// nothing.
+    /// Reports the result of a [query](Self::poll_query). A result that the core does not wait for
+    /// changes nothing.
     fn on_answer(&mut self, _now: Timestamp, _id: QueryId, _answer: QueryAnswer) {}
 
-    /// The process is to stop: admit no new work, finish what is held.
+    /// Starts draining: the core admits no new work and finishes the rest.
     fn on_drain(&mut self, now: Timestamp);
 
-    /// The next packet to send.
+    /// Returns the next packet to send.
     fn poll_transmit(&mut self) -> Option<Transmit>;
 
-    /// The next message that another shard must handle.
+    /// Returns the next message that another shard must handle.
     fn poll_handoff(&mut self) -> Option<Handoff> {
         None
     }
 
-    /// The next question to something slow: the DNS, a disk, another machine.
+    /// Returns the next query to something slow: the DNS, a disk, another machine.
     fn poll_query(&mut self) -> Option<Query> {
         None
     }
 
-    /// The next connection to open.
+    /// Returns the next connection to open.
     fn poll_connect(&mut self) -> Option<Connect> {
         None
     }
 
-    /// The next connection to close, once what was handed out on it before is sent.
+    /// Returns the next connection to close, after everything handed out on it before is sent.
     fn poll_close(&mut self) -> Option<ConnectionId> {
         None
     }
 
-    /// What is to be dropped before the core is given it. The driver asks at each
-    /// [`on_load`](Self::on_load), and it holds until another answer: while the core wants
-    /// anything dropped it arms a timer, or it would not be asked when nothing gets through.
+    /// Returns the datagrams to drop before the core gets them. The driver asks at each
+    /// [`on_load`](Self::on_load), and the answer holds until the next. A core that wants anything
+    /// dropped arms a timer, or it would not be asked when nothing gets through.
     fn poll_shedding(&self) -> &Shedding {
         const { &Shedding::NONE }
     }
 
-    /// What the last `offer` or `serve` did, for whoever models its cost.
+    /// Returns the work of the last `offer` or `serve`, for a model of its cost.
     fn last_work(&self) -> Work {
         Work::default()
     }
 
-    /// When `handle_timeout` is next needed; `None` if no timer is armed.
+    /// Returns the time at which `handle_timeout` is next needed; `None` if no timer is armed.
     fn poll_timeout(&self) -> Option<Timestamp>;
 
-    /// After `on_drain`: true once nothing is held that stopping would lose.
+    /// Returns whether, after `on_drain`, stopping would lose nothing.
     fn is_drained(&self) -> bool;
 }

@@ -4,26 +4,26 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A number with one writer, the shard's thread, and any number of readers.
 ///
-/// It is no input of any core, so it may be shared: whoever reads it learns
-/// something, and nothing depends on when.
+/// It is not an input of any core, so sharing it does not affect a core's behaviour, whenever it is
+/// read.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// The number now.
+    /// Returns the number.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 
-    /// Adds `n`. For the writer alone: a load and a store cost less than a locked
-    /// addition, and lose counts where two write.
+    /// Adds `n`. Only the writer may call it: a load and a store cost less than a locked addition,
+    /// and lose counts with two writers.
     #[inline]
     pub fn add(&self, n: u64) {
         self.set(self.get().wrapping_add(n));
     }
 
-    /// Makes it `n`. For the writer alone.
+    /// Sets the number. Only the writer may call it.
     #[inline]
     pub fn set(&self, n: u64) {
         self.0.store(n, Relaxed);

@@ -1,24 +1,24 @@
-//! Cores that stand around another one, and hand on to it what they have no part in.
+//! Delegation for cores that wrap another one.
 
 use crate::Core;
 
-/// Writes the functions of [`Core`] that only hand their call on to a core within.
+/// Writes the functions of [`Core`] that only pass their call on to an inner core.
 ///
-/// It stands in an `impl Core`, in one of these shapes:
+/// It belongs into an `impl Core`, in one of these forms:
 ///
-/// - `delegate!(self.core, but offer, serve)` hands on everything, to the field `core`, but what
-///   stands beside it;
-/// - `delegate!(self.core, only last_work)` nothing but that;
-/// - `delegate!(match self { Self::A(core) => core, Self::B(core) => core })` everything, to the
-///   core of whichever kind it is.
+/// - `delegate!(self.core, but offer, serve)` passes on everything to the field `core` except the
+///   functions written beside it;
+/// - `delegate!(self.core, only last_work)` passes on nothing else;
+/// - `delegate!(match self { Self::A(core) => core, Self::B(core) => core })` passes on everything
+///   to the core of the variant.
 ///
-/// No call is made through a table of functions, unless the core within is a `dyn Core`.
+/// No call goes through a table of functions, unless the inner core is a `dyn Core`.
 ///
-/// A function that [`Core`] gains is entered here once, and all hand it on that do not say `only`.
-/// One with a default that were missing here would be answered by the default, and never reach the
-/// core within: clippy refuses the pointers below then. Who must take part in every input, as a
-/// recorder must, says `only` and denies `clippy::missing_trait_methods`: a new function is an
-/// error there until it is thought of.
+/// A new function of [`Core`] is entered here once, and then every delegation without `only` passes
+/// it on. If one with a default were missing here, the default would answer, and the inner core
+/// would never get the call; clippy then rejects the pointers below. A core that must take part in
+/// every input, such as a recorder, uses `only` and denies `clippy::missing_trait_methods`: a new
+/// function is an error there until it is handled.
 ///
 /// ```
 /// use tidegate_world::{Core, Received, Timestamp, delegate};
@@ -48,12 +48,12 @@ macro_rules! delegate {
     (match $self:ident { $($kind:pat => $core:ident),+ $(,)? }) => {
         $crate::delegate! { @but [] ($self: $($kind => $core),+) }
     };
-    // What a pointer leads to.
+    // The target of a pointer.
     (**$self:ident) => {
         $crate::delegate! { @but [] ($self: _ => **$self) }
     };
 
-    // The functions of `Core`, but for those in `$own`.
+    // The functions of `Core`, except those in `$own`.
     (@but $own:tt $to:tt) => {
         $crate::delegate! { @unless $own offer $to }
         $crate::delegate! { @unless $own serve $to }
@@ -105,7 +105,7 @@ macro_rules! delegate {
         $crate::delegate! { @name $name $to }
     };
 
-    // One function: what it is given, what it hands on, what it returns.
+    // One function: its parameters, the arguments it passes on, its result.
     (@name offer $to:tt) => {
         $crate::delegate! {
             @write $to mut offer(now: $crate::Timestamp, received: $crate::Received)

@@ -7,7 +7,7 @@ use crate::{
     Transport, Work,
 };
 
-/// Notes which of its functions was called, and answers none of them by default.
+/// A core that records which of its functions was called, and returns no default.
 #[derive(Default)]
 struct Noting {
     called: RefCell<Vec<&'static str>>,
@@ -113,7 +113,7 @@ impl Core for Noting {
     }
 }
 
-/// Calls everything as a driver would that knows no more than the contract.
+/// Calls everything, as a driver does that knows only the contract.
 fn call_all(core: &mut impl Core) {
     let now = Timestamp::ZERO;
     core.offer(now, Received::new(now, flow(), Pool::new().copy(b"x")));
@@ -169,7 +169,7 @@ fn behind_a_pointer_every_call_reaches_the_core() {
     assert_eq!(boxed.called.take(), ALL);
 }
 
-/// All but two are handed on.
+/// A core that delegates all but two functions.
 struct Onlooker<C> {
     core: C,
     seen: Vec<&'static str>,

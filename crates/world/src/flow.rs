@@ -1,10 +1,10 @@
-//! Flows: how and between whom messages travel.
+//! Flows: the transport and the two ends of messages.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
-/// How a message travels.
+/// A transport of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Transport {
     /// Datagrams, RFC 3261 §18.
@@ -20,10 +20,10 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// All of them.
+    /// All transports.
     pub const ALL: [Self; 5] = [Self::Udp, Self::Tcp, Self::Tls, Self::Ws, Self::Wss];
 
-    /// Returns whether the transport itself delivers what it is given, or says that it could not.
+    /// Returns whether the transport itself delivers data, or reports that it could not.
     ///
     /// RFC 3261 §17: "a reliable transport (such as TCP)" needs no retransmissions. RFC 7118 §5:
     /// "the WebSocket protocol is a reliable transport".
@@ -31,7 +31,7 @@ impl Transport {
         !matches!(self, Self::Udp)
     }
 
-    /// Returns whether nobody between the two ends reads or changes what passes.
+    /// Returns whether the transport prevents reading and changing between its two ends.
     pub const fn is_secure(self) -> bool {
         matches!(self, Self::Tls | Self::Wss)
     }
@@ -54,12 +54,12 @@ impl fmt::Display for Transport {
     }
 }
 
-/// The name of a connection between a core and its driver: that of no other of the same core
-/// while it lasts.
+/// The name of a connection between a core and its driver, unique in a core while the connection
+/// lasts.
 ///
-/// Either side names the connections that it begins, without asking the other: the core those that
-/// it [opens](crate::Core::poll_connect) with odd numbers, the driver those that it accepts with
-/// even ones.
+/// Either side names the connections that it begins, without asking the other: the core uses odd
+/// numbers for those that it [opens](crate::Core::poll_connect), the driver even ones for those
+/// that it accepts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(NonZeroU32);
 
@@ -69,7 +69,7 @@ impl ConnectionId {
     /// The first connection that a driver accepts.
     pub const FIRST_ACCEPTED: Self = Self(NonZeroU32::new(2).expect("not zero"));
 
-    /// Returns the connection of this number; there is no number 0.
+    /// Returns the connection with this number; there is no number 0.
     pub const fn new(number: u32) -> Option<Self> {
         match NonZeroU32::new(number) {
             Some(number) => Some(Self(number)),
@@ -87,8 +87,7 @@ impl ConnectionId {
         self.0.get() % 2 == 1
     }
 
-    /// Returns the name behind this one that the same side may give: behind the last of 2^31
-    /// follows the first.
+    /// Returns the name after this one from the same side: after the last of 2^31 comes the first.
     #[must_use]
     pub const fn next(self) -> Self {
         match self.0.checked_add(2) {
@@ -105,27 +104,27 @@ impl fmt::Debug for ConnectionId {
     }
 }
 
-/// Where a message came from or goes to.
+/// The source or destination of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// Transport of both ends.
     pub transport: Transport,
-    /// Our end: of a message received the address it came to; of one to be sent the
-    /// address it leaves from, or a listener's wildcard where the system may choose.
+    /// Our end. For a received message: the address it came to. For a message to send: the address
+    /// it leaves from, or a listener's wildcard where the system may choose.
     pub local: SocketAddr,
     /// The peer's end.
     pub remote: SocketAddr,
-    /// The connection that it belongs to; `None` over UDP, and while it is not known which.
+    /// The connection; `None` over UDP, and while it is not known.
     pub connection: Option<ConnectionId>,
 }
 
 impl Flow {
-    /// A flow over UDP.
+    /// Returns a flow over UDP.
     pub const fn udp(local: SocketAddr, remote: SocketAddr) -> Self {
         Self { transport: Transport::Udp, local, remote, connection: None }
     }
 
-    /// A flow on a connection.
+    /// Returns a flow on a connection.
     pub const fn connected(
         transport: Transport,
         local: SocketAddr,
@@ -136,24 +135,24 @@ impl Flow {
     }
 }
 
-/// A connection that a core wants opened.
+/// A request of a core to open a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Connect {
     /// Its name from now on, an [odd](ConnectionId::is_opened) number.
     pub id: ConnectionId,
     /// Its transport, not UDP.
     pub transport: Transport,
-    /// The listener on whose behalf it is opened. The driver leaves from that address; the system
-    /// chooses the port.
+    /// The listener for which it is opened. The driver uses its address; the system chooses the
+    /// port.
     pub local: SocketAddr,
     /// The peer.
     pub remote: SocketAddr,
 }
 
-/// Why a connection is no more, or never was.
+/// The reason why a connection ended, or was never opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CloseCause {
-    /// The core asked for it.
+    /// The core requested it.
     Asked,
     /// The peer ended it between two messages.
     Ended,
@@ -161,20 +160,20 @@ pub enum CloseCause {
     CutOff,
     /// The peer reset it.
     Reset,
-    /// Nobody listens at the peer's port.
+    /// Nothing listens at the peer's port.
     Refused,
     /// Network or host unreachable.
     Unreachable,
     /// The peer did not answer in time.
     TimedOut,
-    /// What the peer sent cannot be cut into messages (RFC 3261 §18.3).
+    /// The peer's data cannot be cut into messages (RFC 3261 §18.3).
     Garbled,
-    /// Any other error the system reported.
+    /// Any other error of the system.
     Other,
 }
 
 impl CloseCause {
-    /// All of them.
+    /// All causes.
     pub const ALL: [Self; 9] = [
         Self::Asked,
         Self::Ended,

@@ -1,9 +1,9 @@
-//! Durations, counted in classic buckets that can be added up over shards and machines.
+//! Durations in fixed buckets that can be added up over shards and machines.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Upper bounds of the buckets, in µs; what is longer has one more.
+/// Upper bounds of the buckets, in µs; one more bucket has the longer ones.
 const BOUNDS_US: [u64; 14] = [
     100, 500, 1_000, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
     2_500_000, 5_000_000, 10_000_000,
@@ -27,14 +27,14 @@ impl Histogram {
         self.sum_ns.fetch_add(ns, Relaxed);
     }
 
-    /// The upper bound of each bucket in seconds, the last one [`f64::INFINITY`], and how many durations
-    /// it has: not those of the buckets below.
+    /// Returns the upper bound of each bucket in seconds, the last one [`f64::INFINITY`], and its
+    /// number of durations, not cumulative.
     pub fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = BOUNDS_US.iter().map(|&us| us as f64 / 1e6).chain([f64::INFINITY]);
         bounds.zip(self.buckets.iter().map(|count| count.load(Relaxed)))
     }
 
-    /// The sum of all durations, in seconds.
+    /// Returns the sum of all durations, in seconds.
     pub fn sum(&self) -> f64 {
         self.sum_ns.load(Relaxed) as f64 / 1e9
     }

@@ -1,10 +1,9 @@
-//! What a sans-IO core is given, and the contract by which it is driven.
+//! The environment of a sans-IO core, and the contract with its driver.
 //!
-//! A *core* (proxy, user agent) is a pure state machine: it never reads a clock,
-//! draws entropy or touches a socket. A *driver* (real sockets in `io`, simulated
-//! time in `sim`) gives it time, randomness and packets through [`Core`], and
-//! carries away what it wants sent. Whatever a core does under one driver it does
-//! under the other, byte for byte.
+//! A *core* (proxy, user agent) is a pure state machine: it never reads a clock, draws entropy or
+//! touches a socket. A *driver* (real sockets in `io`, simulated time in `sim`) gives it time,
+//! randomness and packets through [`Core`], and sends its packets. A core behaves the same under
+//! each driver, byte for byte.
 
 mod buffer;
 mod calendar;

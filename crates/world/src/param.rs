@@ -1,37 +1,37 @@
-//! Parameters: the numbers by which a law or a policy is tuned, and the values they are given.
+//! Parameters of laws and policies, and their values.
 //!
-//! Whatever has a list of such things (laws of overload control, policies of balancing) describes
-//! each by an entry that is [`Tunable`]. Configuration, documentation and the command line are
-//! made from the entries, so they say the same.
+//! A list of such things (laws of overload control, policies of balancing) describes each by a
+//! [`Tunable`] entry. Configuration, documentation and the command line are made from the entries,
+//! so they agree.
 
 use std::fmt;
 
-/// Parameters of one entry at the most.
+/// The most parameters of one entry.
 pub const PARAMS_MAX: usize = 16;
 
 /// A parameter: a number.
 #[derive(Debug)]
 pub struct Param {
-    /// Its name in configurations.
+    /// Name in configurations.
     pub name: &'static str,
-    /// What it means: a sentence, in Markdown.
+    /// Meaning: a sentence, in Markdown.
     pub doc: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// Its value when none is given.
+    /// Default value.
     pub default: f64,
-    /// The least it may be.
+    /// Least value.
     pub min: f64,
-    /// The most it may be.
+    /// Greatest value.
     pub max: f64,
 }
 
-/// An entry of a list to choose from, which has parameters.
+/// An entry of a list, with parameters.
 pub trait Tunable: Sized + 'static {
-    /// Its name in configurations.
+    /// Returns its name in configurations.
     fn name(&self) -> &'static str;
 
-    /// Its parameters, at most [`PARAMS_MAX`].
+    /// Returns its parameters, at most [`PARAMS_MAX`].
     fn params(&self) -> &'static [&'static Param];
 
     /// Checks values that are each within their bounds.
@@ -49,7 +49,7 @@ pub struct Values<E: 'static> {
 }
 
 impl<E: Tunable> Values<E> {
-    /// The default of every parameter.
+    /// Returns the default of every parameter.
     pub fn defaults(entry: &'static E) -> Self {
         let mut values = [0.0; PARAMS_MAX];
         for (value, param) in values.iter_mut().zip(entry.params()) {
@@ -58,7 +58,7 @@ impl<E: Tunable> Values<E> {
         Self { entry, values }
     }
 
-    /// The defaults, but for what is `given` by name.
+    /// Returns the defaults, overridden by the `given` values.
     ///
     /// # Errors
     /// With the first value that is [`Wrong`].
@@ -77,7 +77,7 @@ impl<E: Tunable> Values<E> {
         Ok(values)
     }
 
-    /// The value of a parameter.
+    /// Returns the value of a parameter.
     ///
     /// # Panics
     /// If it is a parameter of another entry.
@@ -86,18 +86,18 @@ impl<E: Tunable> Values<E> {
         self.values[index.expect("an entry asks for its own parameters")]
     }
 
-    /// The entry whose parameters these are.
+    /// Returns the entry of these parameters.
     pub fn entry(&self) -> &'static E {
         self.entry
     }
 
-    /// Every parameter with its value.
+    /// Returns every parameter with its value.
     pub fn each(&self) -> impl Iterator<Item = (&'static Param, f64)> {
         self.entry.params().iter().copied().zip(self.values)
     }
 }
 
-// Derived, these would ask the same of the entry.
+// Derived, these would require the same traits of the entry.
 impl<E> Clone for Values<E> {
     fn clone(&self) -> Self {
         *self
@@ -120,14 +120,14 @@ impl<E: Tunable> fmt::Debug for Values<E> {
     }
 }
 
-/// What is wrong with the value of a parameter.
+/// An error in the value of a parameter.
 #[derive(Debug)]
 pub enum Wrong {
     /// There is no such parameter.
     Unknown(String),
     /// The value is beyond the bounds of the parameter.
     OutOfBounds(&'static Param, f64),
-    /// The values do not fit together: this must hold.
+    /// The values contradict each other: this must hold.
     Contradiction(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! Queries: questions of a core to slow things, and their answers.
+//! Queries of a core to slow services, and their answers.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ pub const KEY_MAX: usize = 512;
 /// The longest value that a look-up can find, in bytes. A longer one is not found.
 pub const VALUE_MAX: usize = 16 * 1024;
 
-/// The name that a core gives a query of its own, by which it recognises the answer.
+/// The name that a core gives a query, by which it recognises the answer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueryId(pub u64);
 
@@ -28,39 +28,39 @@ impl fmt::Debug for QueryId {
     }
 }
 
-/// A question to the world.
+/// A query to the world.
 ///
-/// The world answers it once, or never, at any later time. So the core that asks bounds the work
-/// that waits for answers, and for how long it waits: without an answer by then there is none.
+/// The world answers it once, or never, at any later time. So the core bounds the work that waits
+/// for answers, and the time that it waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// By which the core knows the answer.
+    /// Name of the query.
     pub id: QueryId,
-    /// What it wants to know.
+    /// Subject.
     pub question: Question,
 }
 
 /// The subject of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// The records of one type that the DNS has for a name.
+    /// Records of one type in the DNS.
     Resolve {
-        /// The name, at most [`NAME_MAX`] bytes. One that ends with a dot is absolute; any other
+        /// The name, at most [`NAME_MAX`] bytes. A name that ends with a dot is absolute; any other
         /// may be completed by the search list of the machine.
         name: Arc<str>,
         /// The type of the records.
         record: RecordType,
     },
-    /// The value that a store has for a key.
+    /// The value of a key in a store.
     Lookup {
-        /// The store that is asked.
+        /// The store.
         kind: LookupKind,
         /// The key, at most [`KEY_MAX`] bytes.
         key: Arc<[u8]>,
     },
 }
 
-/// The types of DNS records that can be asked for.
+/// Types of DNS records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RecordType {
     /// IPv4 addresses (RFC 1035).
@@ -83,39 +83,39 @@ impl RecordType {
     }
 }
 
-/// The stores that look-ups go to.
+/// The stores for look-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LookupKind {
-    /// The users, and where they are reached. A key is an address of record in its canonical form
-    /// (RFC 3261 §10.3 item 5): `sip:`, the user without escapes, `@`, and the host in lower case. A
-    /// value has a contact in each line, as a Contact header field has it (§20.10), in the order in
-    /// which they are tried; none: the user exists, and is reached nowhere now.
+    /// Users and their contacts. A key is an address of record in its canonical form (RFC 3261
+    /// §10.3 item 5): `sip:`, the user without escapes, `@`, and the host in lower case. A value
+    /// has a contact in each line, as a Contact header field has it (§20.10), in the order of
+    /// attempts. An empty value: the user exists, and has no contact now.
     User,
 }
 
-/// The outcome of a query.
+/// The result of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueryAnswer {
-    /// The addresses, in the order in which they were found, at most [`RECORDS_MAX`], and how
-    /// long they may be used without asking again.
+    /// Addresses, in the order in which they were found, at most [`RECORDS_MAX`], and their time to
+    /// live.
     Addresses(Arc<[IpAddr]>, Duration),
-    /// The SRV records, at most [`RECORDS_MAX`], and how long they may be used.
+    /// SRV records, at most [`RECORDS_MAX`], and their time to live.
     Srv(Arc<[SrvRecord]>, Duration),
-    /// The NAPTR records, at most [`RECORDS_MAX`], and how long they may be used.
+    /// NAPTR records, at most [`RECORDS_MAX`], and their time to live.
     Naptr(Arc<[NaptrRecord]>, Duration),
     /// The value of a look-up, at most [`VALUE_MAX`] bytes.
     Found(Arc<[u8]>),
-    /// There is no such name, no record of that type, or no such key; and for how long that holds,
-    /// if the answer says so (RFC 2308 §5).
+    /// There is no such name, no record of that type, or no such key; with the time to live of this
+    /// answer, if it has one (RFC 2308 §5).
     NotFound(Option<Duration>),
-    /// The question could not be answered.
+    /// The query failed.
     NoAnswer,
 }
 
 /// An SRV record (RFC 2782): a server of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SrvRecord {
-    /// Servers with a lower one are tried first.
+    /// Priority; lower ones are tried first.
     pub priority: u16,
     /// Share of the requests among servers of one priority.
     pub weight: u16,
@@ -129,9 +129,9 @@ pub struct SrvRecord {
 /// §4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NaptrRecord {
-    /// Records with a lower one must be used first.
+    /// Order; lower ones must be used first.
     pub order: u16,
-    /// Among records of one order those with a lower one should be used first.
+    /// Preference among records of one order; lower ones should be used first.
     pub preference: u16,
     /// Meaning of the replacement; `s`: the name of SRV records. At most [`NAME_MAX`] bytes.
     pub flags: Arc<str>,

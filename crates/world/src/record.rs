@@ -1,7 +1,7 @@
-//! Recording what enters a core, and playing it back.
+//! Records the inputs of a core, and replays them.
 //!
-//! All that a core can know enters by the inputs of [`Core`]; a log of them
-//! with their times, fed to a core built alike, brings out the same bytes.
+//! Everything that a core can know enters by the inputs of [`Core`]. A log of them with their
+//! times, fed to a core built alike, produces the same bytes.
 
 use crate::{
     CloseCause, ConnectionId, Core, Failure, Flow, Load, Pool, QueryAnswer, QueryId, Received,
@@ -11,7 +11,7 @@ use crate::{
 /// One input of a core. `B` holds the bytes of a packet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input<B = Vec<u8>> {
-    /// [`Core::offer`]: the arrival stamp, the flow, the bytes, the hand-overs so far.
+    /// [`Core::offer`]: the arrival stamp, the flow, the bytes, the handoffs so far.
     Offer(Timestamp, Flow, B, u8),
     /// [`Core::serve`].
     Serve,
@@ -35,7 +35,7 @@ pub enum Input<B = Vec<u8>> {
     Drain,
 }
 
-/// An input and the `now` it was given at.
+/// An input and its `now`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry<B = Vec<u8>> {
     /// The time the driver gave.
@@ -45,7 +45,7 @@ pub struct Entry<B = Vec<u8>> {
 }
 
 impl<B: AsRef<[u8]>> Entry<B> {
-    /// Gives the input to `core`, a packet's bytes in a buffer of `pool`.
+    /// Gives the input to `core`, with the bytes of a packet in a buffer of `pool`.
     pub fn give(&self, core: &mut impl Core, pool: &Pool) {
         let now = self.now;
         match &self.input {
@@ -74,12 +74,12 @@ impl<B: AsRef<[u8]>> Entry<B> {
     }
 }
 
-/// Where a [`Recorder`] notes what it sees.
+/// The log of a [`Recorder`].
 pub trait Log {
-    /// This is about to enter the core.
+    /// Records an input that is about to enter the core.
     fn note(&mut self, entry: Entry<&[u8]>);
 
-    /// The core wants this sent; `now` is that of the last input noted.
+    /// Records a packet that the core sends; `now` is that of the last recorded input.
     fn sent(&mut self, _now: Timestamp, _transmit: &Transmit) {}
 }
 
@@ -97,7 +97,7 @@ impl Memory {
         Self { entries: Vec::new(), entries_max, lost: 0 }
     }
 
-    /// What was kept, and the number of inputs that did not fit.
+    /// Returns the recorded inputs, and the number of inputs that did not fit.
     pub fn into_log(self) -> (Vec<Entry>, u64) {
         (self.entries, self.lost)
     }
@@ -128,28 +128,28 @@ impl Log for Memory {
     }
 }
 
-/// A core whose inputs are noted, and what it sends.
+/// A core whose inputs and packets are recorded.
 pub struct Recorder<C, L = Memory> {
     core: C,
     log: L,
-    /// That of the last input noted.
+    /// `now` of the last recorded input.
     now: Timestamp,
-    /// Something was served, and no idle poll has followed.
+    /// Whether something was served, and no idle poll has followed.
     in_service: bool,
 }
 
 impl<C: Core, L: Log> Recorder<C, L> {
-    /// Notes what enters and leaves `core` in `log`.
+    /// Records the inputs and packets of `core` in `log`.
     pub fn new(core: C, log: L) -> Self {
         Self { core, log, now: Timestamp::ZERO, in_service: false }
     }
 
-    /// The core.
+    /// Returns the core.
     pub fn core(&self) -> &C {
         &self.core
     }
 
-    /// The log, as far as it was kept.
+    /// Returns the log, as far as it was kept.
     pub fn into_log(self) -> L {
         self.log
     }
@@ -160,7 +160,7 @@ impl<C: Core, L: Log> Recorder<C, L> {
     }
 }
 
-// An input that is not noted would be missing from every replay.
+// An input that is not recorded would be missing from every replay.
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core, L: Log> Core for Recorder<C, L> {
     fn offer(&mut self, now: Timestamp, received: Received) {
@@ -170,11 +170,11 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
     }
 
     fn serve(&mut self, now: Timestamp) -> bool {
-        // A core that works in a time of its own has come to `now` by this alone.
+        // A core with a time of its own advances to `now` by this call alone.
         let due = self.core.poll_timeout().is_some_and(|due| due <= now);
         let served = self.core.serve(now);
-        // An idle poll tells a core how long the service before it took, and else nothing.
-        // Other inputs may lie between the two: a driver ends a turn before it knows.
+        // An idle poll only tells a core how long the service before it took. Other inputs may lie
+        // between the two: a driver ends a turn before it knows.
         if served || self.in_service || due {
             self.note(now, Input::Serve);
         }
@@ -250,7 +250,7 @@ pub fn replay<B: AsRef<[u8]>>(
             sent(entry.now, transmit);
         }
         while core.poll_handoff().is_some() {}
-        // What was answered, opened and closed follows in the log.
+        // Answers and events of connections follow in the log.
         while core.poll_query().is_some() {}
         while core.poll_connect().is_some() {}
         while core.poll_close().is_some() {}

@@ -3,8 +3,8 @@ use std::collections::VecDeque;
 use super::*;
 use crate::{Cause, Handoff, Transport};
 
-/// Answers each packet with the number of inputs seen so far; one that another
-/// shard has had before goes on to the next.
+/// A core that answers each packet with the number of inputs seen so far, and hands a packet from
+/// another shard on to the next.
 struct Counting {
     pool: Pool,
     waiting: VecDeque<Received>,
@@ -136,8 +136,8 @@ fn a_log_played_back_brings_out_the_same_bytes() {
     assert_eq!(lost, 0);
     assert_eq!(played(&log), live);
 
-    // The comparison can fail: a log that lacks one input tells another story.
-    // (Of the last service and the idle poll behind it, either does for both.)
+    // The comparison can fail: a log that lacks one input gives another result. (Except the last
+    // service or the idle poll behind it: either suffices for both.)
     for missing in 0..log.len() - 2 {
         let without = [&log[..missing], &log[missing + 1..]].concat();
         assert_ne!(played(&without), live, "{:?}", log[missing]);
@@ -158,7 +158,7 @@ fn an_idle_poll_counts_once_behind_a_service_whatever_lies_between() {
     assert_eq!(log.iter().map(serves).collect::<Vec<_>>(), [false, true, false, true]);
 }
 
-/// Works in a time of its own: a serve brings it up to `now`, and leaves nothing to do.
+/// A core with a time of its own: a serve advances it to `now`, and leaves nothing to do.
 struct Clockwork {
     due: Timestamp,
 }

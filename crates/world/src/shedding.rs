@@ -1,39 +1,39 @@
-//! What a core wants kept from it.
+//! Datagrams that a core wants dropped before it gets them.
 
 use std::net::IpAddr;
 
-/// What is to be dropped before the core has it read: the cheapest refusal there is, and the
-/// bluntest. Nobody is told, nothing is looked at but the beginning and the source.
+/// The datagrams to drop before the core reads them: the cheapest rejection, and the bluntest.
+/// Senders are not told, and only the beginning and the source are examined.
 ///
-/// A caller that hears nothing sends its INVITE up to seven times, and always the same bytes
-/// (RFC 3261 §17.1.1.2). Were each drawn for by itself, a share `p` would keep only `p^7` of such
-/// callers out, and let the others in late. So the bytes themselves decide, by a hash: what was
-/// dropped once is dropped again for as long as share and key stay.
+/// A caller without an answer sends its INVITE up to seven times, always with the same bytes (RFC
+/// 3261 §17.1.1.2). If each were drawn by itself, a share `p` would keep only `p^7` of such callers
+/// out, and let the others in late. So a hash of the bytes decides: a datagram that was dropped
+/// once is dropped again as long as share and key stay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shedding {
-    /// The share, 0 to 1, of the datagrams that begin with `INVI`. Requests within a call that
-    /// begin so are among them.
+    /// Share, 0 to 1, of the datagrams that begin with `INVI`, including in-dialog requests that
+    /// begin so.
     pub share: f64,
-    /// Key of the hash by which they are picked, so that nobody can tell which those are.
+    /// Key of the hash, so that peers cannot predict which are dropped.
     pub key: u32,
-    /// Sources whose datagrams are dropped if they begin with `INVI`: all else may belong to a call
-    /// that there is. The first [`BANNED_MAX`](Self::BANNED_MAX)
-    /// count. An IPv4 address may be written as one of IPv6 (RFC 4291 §2.5.5.2).
+    /// Sources whose datagrams are dropped if they begin with `INVI`; others may belong to an
+    /// existing call. The first [`BANNED_MAX`](Self::BANNED_MAX) count. An IPv4 address may be
+    /// written as one of IPv6 (RFC 4291 §2.5.5.2).
     pub banned: Vec<IpAddr>,
 }
 
 impl Shedding {
-    /// Nothing is dropped.
+    /// Drops nothing.
     pub const NONE: Self = Self { share: 0.0, key: 0, banned: Vec::new() };
 
-    /// Sources that can be banned at the same time.
+    /// The most banned sources at the same time.
     pub const BANNED_MAX: usize = 64;
 
-    /// What a datagram begins with that the share is of.
+    /// The beginning of the datagrams to which the share applies.
     pub const PREFIX: [u8; 4] = *b"INVI";
 
-    /// How much of a datagram is hashed, in bytes: the first of these that it has. The first line
-    /// and the topmost Via lie there, whose branch no two requests have in common (RFC 3261
+    /// Lengths of the hashed prefix in bytes; the first that the datagram has is used. The first
+    /// line and the topmost Via lie there, whose branch is unique to the request (RFC 3261
     /// §8.1.1.7).
     pub const HASHED: [usize; 3] = [256, 64, 4];
 
@@ -41,13 +41,13 @@ impl Shedding {
     /// and a constant of MurmurHash3).
     pub const MIX: [u32; 2] = [0x9e37_79b1, 0x85eb_ca6b];
 
-    /// Of the 2^32 values of the hash, those from 0 on that are dropped. What is no number is
-    /// no share.
+    /// Returns the number of the 2^32 hash values, from 0 on, that are dropped. NaN counts as no
+    /// share.
     pub fn threshold(&self) -> u64 {
         (self.share.clamp(0.0, 1.0) * (1u64 << 32) as f64).round() as u64
     }
 
-    /// The hash of a datagram. The kernel computes the same.
+    /// Returns the hash of a datagram. The kernel computes the same.
     pub fn hash(&self, bytes: &[u8]) -> u32 {
         let [golden, murmur] = Self::MIX;
         let len = Self::HASHED.into_iter().find(|len| bytes.len() >= *len).unwrap_or(0);
@@ -61,12 +61,12 @@ impl Shedding {
         hash ^ hash >> 16
     }
 
-    /// The sources that are banned, in their own families.
+    /// Returns the banned sources, in their own families.
     pub fn banned(&self) -> impl Iterator<Item = IpAddr> {
         self.banned.iter().take(Self::BANNED_MAX).map(IpAddr::to_canonical)
     }
 
-    /// Whether a datagram with this content is dropped.
+    /// Returns whether a datagram with this content is dropped.
     pub fn drops(&self, source: IpAddr, bytes: &[u8]) -> bool {
         if !bytes.starts_with(&Self::PREFIX) {
             return false;
@@ -89,7 +89,7 @@ mod tests {
         Shedding { share, ..Shedding::NONE }
     }
 
-    /// INVITEs that differ in their branch alone.
+    /// Returns INVITEs that differ in their branch alone.
     fn invites() -> impl Iterator<Item = String> {
         let via = "Via: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bK";
         (0..10_000).map(move |n| format!("INVITE sip:a@b SIP/2.0\r\n{via}{n}\r\n{:300}", ""))
@@ -126,7 +126,7 @@ mod tests {
         }
         let (few, many) = (dropped(0.3, 1), dropped(0.6, 1));
         assert!(few.iter().all(|text| many.contains(text)));
-        // Another key drops others: of three tenths three tenths.
+        // Another key drops others: three tenths of the three tenths.
         let other = dropped(0.3, 2);
         let both = few.iter().filter(|text| other.contains(text)).count();
         assert!((700..1_100).contains(&both), "{both}");

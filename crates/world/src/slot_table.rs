@@ -1,21 +1,20 @@
 //! A table of entries in numbered slots, found by a hash, that grows without a pause.
 //!
-//! Linear hashing: W. Litwin, "Linear hashing: a new tool for file and table addressing", VLDB 1980.
-//! A table that doubles its index places each entry anew at once, and reads each to know its hash:
+//! Linear hashing: W. Litwin, "Linear hashing: a new tool for file and table addressing", VLDB
+//! 1980. A table that doubles its index moves all entries at once, and reads each to know its hash:
 //! 200 ms at a million entries. Here each insertion beyond the size of the index splits one bucket,
 //! so each costs the same. The slots lie in chunks that never move.
 //!
-//! A bucket holds the number of its first slot, a slot that of the next. With one bucket for each
-//! entry, finding an entry reads one and a half slots on average.
+//! A bucket has the number of its first slot, and a slot the number of the next. With one bucket
+//! for each entry, finding an entry reads one and a half slots on average.
 //!
-//! Slots and buckets that were needed once are kept for later entries: the table holds as much memory
-//! as the most entries that it has held at the same time, which its holder limits. What an entry itself
-//! has allocated is freed with it.
+//! Slots and buckets are kept for later entries, so the table takes the memory of its largest size,
+//! which its owner limits. Memory that an entry itself allocated is freed with it.
 
 /// No slot.
 const END: u32 = u32::MAX;
 
-/// Largest size of a chunk: less than what allocators map and unmap by itself.
+/// Largest size of a chunk: below the size at which allocators map and unmap memory separately.
 const CHUNK_BYTES: usize = 1 << 16;
 
 /// Buckets in a chunk, as a power of two.
@@ -23,17 +22,17 @@ const BUCKET_BITS: u32 = (CHUNK_BYTES / size_of::<u32>()).ilog2();
 
 /// An entry of a [`SlotTable`].
 pub trait Hashed {
-    /// Returns the hash by which it is found: always the same, and keyed if peers choose what is
-    /// hashed. All its bits must be evenly distributed, since the low ones choose the bucket.
+    /// Returns its hash: always the same, and keyed if peers choose the input. All bits must be
+    /// evenly distributed, because the low ones choose the bucket.
     fn hash(&self) -> u64;
 }
 
-/// Names an entry as long as it lives: a later one in the same slot has another generation.
+/// Identifies an entry as long as it lives: a later one in the same slot has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotRef {
     /// The number of its slot.
     pub slot: u32,
-    /// Entries that were removed from the slot before it, wrapping.
+    /// Number of entries removed from the slot before it, wrapping.
     pub generation: u16,
 }
 
@@ -41,12 +40,12 @@ pub struct SlotRef {
 #[derive(Debug)]
 pub struct SlotTable<T> {
     chunks: Vec<Vec<Slot<T>>>,
-    /// The vacant slot that is used next; each leads to another.
+    /// Next vacant slot; each leads to another.
     free: u32,
-    /// The first slot of each bucket.
+    /// First slot of each bucket.
     heads: Vec<Vec<u32>>,
     buckets: u32,
-    /// One less than the power of two that is not below `buckets`.
+    /// One less than the power of two that is at least `buckets`.
     mask: u32,
     length: usize,
 }
@@ -54,13 +53,13 @@ pub struct SlotTable<T> {
 #[derive(Debug)]
 struct Slot<T> {
     entry: Option<T>,
-    /// The next slot of the same bucket; of a vacant slot, the next vacant one.
+    /// Next slot of the same bucket; of a vacant slot, the next vacant one.
     next: u32,
     generation: u16,
 }
 
 impl<T: Hashed> SlotTable<T> {
-    /// Bytes of a slot, without what its entry has allocated.
+    /// Bytes of a slot, without allocations of its entry.
     pub const SLOT_BYTES: usize = size_of::<Slot<T>>();
 
     /// Slots in a chunk, as a power of two.
@@ -78,12 +77,12 @@ impl<T: Hashed> SlotTable<T> {
         }
     }
 
-    /// Entries held.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether no entry is held.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -115,8 +114,8 @@ impl<T: Hashed> SlotTable<T> {
         }
     }
 
-    /// Returns the first entry with this hash for which `is_it` is true. Entries with one hash come in
-    /// the order in which they were inserted.
+    /// Returns the first entry with this hash for which `is_it` is true. Entries with one hash are
+    /// in the order of their insertion.
     #[inline]
     pub fn find(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<SlotRef> {
         if self.length == 0 {
@@ -133,7 +132,7 @@ impl<T: Hashed> SlotTable<T> {
         None
     }
 
-    /// Returns the entries with this hash in the order in which they were inserted.
+    /// Returns the entries with this hash in the order of their insertion.
     pub fn with_hash(&self, hash: u64) -> impl Iterator<Item = &T> {
         let following = move |at: u32| (at != END).then(|| self.slot(at));
         std::iter::successors(following(self.head(hash)), move |slot| following(slot.next))
@@ -156,7 +155,7 @@ impl<T: Hashed> SlotTable<T> {
         slot.entry.as_mut().filter(|_| slot.generation == of.generation)
     }
 
-    /// Returns the entry in the slot with this number, and the name of the entry.
+    /// Returns the entry in the slot with this number, and its reference.
     pub fn at(&self, slot: u32) -> Option<(SlotRef, &T)> {
         let found = self.chunks.get(Self::chunk_of(slot))?.get(Self::place_of(slot))?;
         let entry = found.entry.as_ref()?;
@@ -209,7 +208,7 @@ impl<T: Hashed> SlotTable<T> {
             return SlotRef { slot: number, generation };
         }
         if self.chunks.last().is_none_or(|last| last.len() == 1 << Self::SLOT_BITS) {
-            // The first chunk grows as it is needed: a table of few entries is small.
+            // The first chunk grows as needed: a table of few entries is small.
             let room = if self.chunks.is_empty() { 0 } else { 1 << Self::SLOT_BITS };
             self.chunks.push(Vec::with_capacity(room));
         }
@@ -221,8 +220,8 @@ impl<T: Hashed> SlotTable<T> {
         SlotRef { slot: number as u32, generation: 0 }
     }
 
-    /// Splits the bucket whose turn it is: its entries with the next bit of the hash set move, in
-    /// their order, to a new bucket.
+    /// Splits the next bucket: its entries with the next bit of the hash set move, in their order,
+    /// to a new bucket.
     fn split(&mut self) {
         let new = self.buckets;
         if new > self.mask {
@@ -240,7 +239,7 @@ impl<T: Hashed> SlotTable<T> {
         self.buckets += 1;
         let mut at = std::mem::replace(self.bucket_mut(old), END);
         let mask = self.mask;
-        // Of those that stay, and of those that move.
+        // The entries that stay, and the entries that move.
         let mut lasts = [END; 2];
         while at != END {
             let slot = self.slot_mut(at);

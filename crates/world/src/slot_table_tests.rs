@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A hash, and what tells entries with one hash apart.
+/// A hash, and a number that distinguishes entries with one hash.
 type Entry = (u64, usize);
 
 impl Hashed for Entry {
@@ -32,7 +32,7 @@ fn a_vacant_slot_is_used_again_under_another_name() {
     assert_eq!(table.remove(a), Some((7, 0)));
     assert_eq!(table.remove(a), None);
     assert_eq!(table.remove(c), Some((8, 0)));
-    // The one that became vacant last.
+    // The slot that became vacant last.
     assert_eq!(table.insert((9, 0)), SlotRef { slot: c.slot, generation: 1 });
     assert_eq!(table.insert((9, 1)), SlotRef { slot: a.slot, generation: 1 });
     assert_eq!((table.get(a), table.get(c), table.get(b)), (None, None, Some(&(7, 0))));
@@ -65,7 +65,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // Few hashes, so that many entries have the same, and hashes that share their low bits.
+    // Few hashes, so that many entries share one, and hashes with the same low bits.
     let hash = prop_oneof![0..8_u64, (0..64_u64).prop_map(|high| high << 4), any::<u64>()];
     prop_oneof![
         3 => hash.prop_map(|hash| Step::Insert { hash }),
@@ -74,7 +74,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Against a list in the order of insertion.
+    /// Compares with a list in the order of insertion.
     #[test]
     fn it_is_a_list_that_is_found_by_hash(steps in prop::collection::vec(step(), 0..400)) {
         let mut table = SlotTable::new();

@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-/// The number of a source: its IPv4 address, or the network of 64 bits that its IPv6 address is
-/// in.
+/// Returns the number of a source: its IPv4 address, or the /64 network of its IPv6 address.
 pub fn source_of(address: IpAddr) -> u128 {
     match address.to_canonical() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),

@@ -1,59 +1,59 @@
-//! Randomness as cores see it: one seeded stream for each purpose.
+//! Random numbers for cores: one seeded stream for each purpose.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// What a stream's numbers are for. A draw for one purpose never disturbs
-/// another, so adding a draw somewhere leaves every other trace as it was.
+/// The purpose of a stream. A draw for one purpose never disturbs another, so a new draw leaves
+/// every other trace as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
-    /// Moments at which new calls begin.
+    /// Times at which new calls start.
     Arrivals,
     /// Identifiers that a user agent makes: Call-ID, tags, branches.
     Identity,
-    /// How long a call is held.
+    /// Holding times of calls.
     Hold,
-    /// A choice among several equals.
+    /// Choices among equals.
     Pick,
-    /// Whether a link loses a packet, and how long it delays it.
+    /// Loss and delay of packets on a link.
     Link,
-    /// What a fault-injecting peer sends.
+    /// Packets of a fault-injecting peer.
     Fault,
-    /// Which new work a random throttle admits.
+    /// New work that a random throttle admits.
     Throttle,
-    /// How long a caller waits for an answer.
+    /// Times that callers wait for an answer.
     Patience,
-    /// What a called party makes of a call.
+    /// Behaviour of a called party.
     Outcome,
-    /// How long a call rings.
+    /// Ringing times of calls.
     Ring,
-    /// Whether and when a called party hangs up.
+    /// Calls that a called party ends, and when.
     HangUp,
-    /// In which state arrivals are that come in bursts, and for how long.
+    /// States of bursty arrivals, and their lengths.
     Modulation,
-    /// How long a step of a modelled processor takes.
+    /// Times of the steps of a modelled processor.
     Service,
-    /// The rank of new work that bears nothing to rank it by.
+    /// Ranks of new work without a fingerprint to rank it by.
     Rank,
-    /// How long a refused sender is asked to wait.
+    /// Times that rejected senders are asked to wait.
     RetryAfter,
-    /// The key by which datagrams are picked that are dropped before they are read.
+    /// Key of the hash that selects datagrams to drop before they are read.
     Shedding,
     /// Keys of a gate's tables of sources.
     Sources,
-    /// Key of the table of those who may flood.
+    /// Key of the table of possible flooders.
     Floods,
-    /// Which new work a random throttle of a law that decides nothing would admit.
+    /// New work that a random throttle of a shadow law would admit.
     ShadowThrottle,
-    /// The rank by which such a law would judge new work that bears nothing to rank it by.
+    /// Ranks by which a shadow law would decide on new work without a fingerprint.
     ShadowRank,
-    /// Which back ends a policy of balancing looks at.
+    /// Back ends that a balancing policy considers.
     Balance,
-    /// Whether and when a name is resolved.
+    /// Outcomes and times of name resolution.
     Resolution,
-    /// When back ends are probed, and the identifiers of probes.
+    /// Times and identifiers of probes.
     Probes,
-    /// Packets of hostile strangers.
+    /// Packets of attackers.
     Strangers,
 }
 
@@ -62,8 +62,8 @@ pub enum Purpose {
 pub struct Seed(pub u64);
 
 impl Seed {
-    /// The stream for `purpose` at the element numbered `element` (a node, an
-    /// agent, a shard): independent of every other pair.
+    /// Returns the stream for `purpose` at the element numbered `element` (a node, an agent, a
+    /// shard), independent of every other pair.
     pub fn stream(self, purpose: Purpose, element: u32) -> Stream {
         let mut rng = ChaCha8Rng::seed_from_u64(self.0);
         // ChaCha's stream number selects one of 2^64 independent sequences.
@@ -77,24 +77,24 @@ impl Seed {
 pub struct Stream(ChaCha8Rng);
 
 impl Stream {
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number uniform in `[0, 1)`.
+    /// Returns a number uniform in `[0, 1)`.
     pub fn unit(&mut self) -> f64 {
         // 53 bits: every value is exactly representable and 1.0 is never drawn.
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// A number uniform in `0..n`. Zero when `n` is zero.
+    /// Returns a number uniform in `0..n`; zero when `n` is zero.
     pub fn below(&mut self, n: u64) -> u64 {
         // Lemire's multiply-shift; its bias is at most n / 2^64.
         ((u128::from(self.next_u64()) * u128::from(n)) >> 64) as u64
     }
 
-    /// An exponentially distributed number of the given mean.
+    /// Returns an exponentially distributed number with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()
     }

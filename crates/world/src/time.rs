@@ -1,45 +1,45 @@
-//! Time as cores see it: nanoseconds since the driver began.
+//! Time for cores: nanoseconds since the driver's start.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point in time, in nanoseconds since the driver's own beginning.
+/// A point in time, in nanoseconds since the driver's start.
 ///
-/// In `io` it is the monotonic clock, in `sim` the calendar; cores cannot tell.
-/// 2^64 ns are 584 years, so arithmetic saturates instead of wrapping.
+/// In `io` it is the monotonic clock, in `sim` the calendar; cores cannot tell. 2^64 ns are 584
+/// years, so arithmetic saturates instead of wrapping.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(u64);
 
 impl Timestamp {
-    /// The driver's beginning.
+    /// The driver's start.
     pub const ZERO: Self = Self(0);
     /// Later than any time that is reached.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The point `ns` nanoseconds after the beginning.
+    /// Returns the point `ns` nanoseconds after the start.
     pub const fn from_nanos(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// Nanoseconds since the beginning.
+    /// Returns the nanoseconds since the start.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// Seconds since the beginning.
+    /// Returns the seconds since the start.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// Time passed since `earlier`; zero when `earlier` is in fact later, which
-    /// happens when a kernel stamp is mapped to the monotonic clock.
+    /// Returns the time passed since `earlier`; zero when `earlier` is in fact later, which happens
+    /// when a kernel stamp is mapped to the monotonic clock.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Nanoseconds of `d`, saturated at `u64::MAX`.
+/// Returns the nanoseconds of `d`, saturated at `u64::MAX`.
 fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,18 +1,18 @@
-//! Which timer fires next.
+//! Timers, in the order in which they fire.
 //!
 //! A radix heap: R. K. Ahuja, K. Mehlhorn, J. B. Orlin, R. E. Tarjan, "Faster algorithms for the
-//! shortest flow problem", Journal of the ACM 37(2), 1990. Time never goes back, so a timer need
-//! only be told from the others as far as it is near. Of 100,000 timers that stand 32 s ahead, as
-//! those of transactions that are over do, a heap ordered by comparison touches a part of each of
-//! its levels to take one out, few of them in the cache; here each timer is moved a few times,
+//! shortest flow problem", Journal of the ACM 37(2), 1990. Time never goes back, so timers need to
+//! be distinguished only as far as they are near. A heap ordered by comparison touches a part of
+//! each of its levels to take a timer out. With 100,000 timers 32 s ahead, as those of finished
+//! transactions are, few of these parts are in the cache. Here each timer is moved a few times,
 //! from one end of an array to the end of another.
 //!
-//! A radix heap alone moves all timers of a bucket at once: of a million that stand within the 34 s of
-//! the largest one, half, which takes 25 ms. So only the timers of the present [epoch](EPOCH_BITS)
-//! lie in the heap. Those of each later epoch wait in a list of their own, in the order in which they
-//! were set, and enter the heap together when all before them have fired. A shard sets no more than
-//! some thousand timers for one epoch. As long as there are [few](FEW) timers all lie in the heap,
-//! which costs fewer instructions.
+//! A radix heap alone moves all timers of a bucket at once: of a million timers within the 34 s of
+//! the largest bucket, half, which takes 25 ms. So only the timers of the present
+//! [epoch](EPOCH_BITS) lie in the heap. Those of each later epoch wait in a list of their own, in
+//! the order in which they were set, and enter the heap together when all before them have fired. A
+//! shard sets no more than some thousand timers for one epoch. As long as there are [few](FEW)
+//! timers all lie in the heap, which costs fewer instructions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -20,44 +20,44 @@ use std::ops::Bound;
 
 use crate::Timestamp;
 
-/// Buckets beside that of the timers that are due: one a bit of a time.
+/// Buckets besides that of the expired timers: one for each bit of a time.
 const BUCKETS: usize = u64::BITS as usize;
 
 /// An epoch lasts 2^23 ns, which is 8.4 ms.
 const EPOCH_BITS: u32 = 23;
 
-/// Timers that the heap may move at once. Tests with few timers see both ways.
+/// The most timers that the heap may move at once. Tests with few timers cover both ways.
 const FEW: usize = if cfg!(test) { 8 } else { 2048 };
 
-/// Timers that [`Timers::sweep`] looks at before it stops at the end of an epoch.
+/// Timers that [`Timers::sweep`] examines before it stops at the end of an epoch.
 const SWEEP: usize = 512;
 
-/// Timers for which an emptied bucket keeps room, however few it held.
+/// The least capacity that an emptied bucket keeps.
 const ROOM_MIN: usize = 64;
 
-/// Timers in the order in which they fire; of those that fire together, in the order in which
-/// they were set.
+/// Timers in the order in which they fire; those that fire together are in the order in which they
+/// were set.
 ///
-/// There is no taking one out early: it is left behind, and whoever it names no longer wants it
-/// when it fires, or it goes with [`sweep`](Self::sweep).
+/// A timer cannot be removed early. It stays behind, and its owner ignores it when it fires, or
+/// [`sweep`](Self::sweep) drops it.
 #[derive(Debug)]
 pub struct Timers<K> {
-    /// Those of the epochs up to `epoch`, which is `EVER` while there are few.
+    /// Timers of the epochs up to `epoch`, which is `EVER` while there are few.
     near: RadixHeap<K>,
     epoch: u64,
-    /// Those of each later epoch.
+    /// Timers of each later epoch.
     far: BTreeMap<u64, Bucket<K>>,
-    /// When the first one of `far` fires.
+    /// Time of the first timer in `far`.
     far_first: Timestamp,
-    /// The room of an epoch that has passed, for one that begins.
+    /// The storage of a past epoch, for a new one.
     spare: Vec<(Timestamp, K)>,
-    /// The next epoch that `sweep` looks at.
+    /// The next epoch for `sweep`.
     swept: u64,
     len: usize,
 }
 
 impl<K: Copy> Timers<K> {
-    /// No timers, at the beginning of time.
+    /// Creates an empty set, at the beginning of time.
     pub fn new() -> Self {
         Self {
             near: RadixHeap::new(),
@@ -70,7 +70,7 @@ impl<K: Copy> Timers<K> {
         }
     }
 
-    /// Sets a timer. One set for earlier than the last that fired is due at once.
+    /// Sets a timer. A timer set for earlier than the last that fired expires at once.
     #[inline]
     pub fn push(&mut self, at: Timestamp, key: K) {
         self.len += 1;
@@ -88,17 +88,17 @@ impl<K: Copy> Timers<K> {
         bucket.push(at, key);
     }
 
-    /// How many are set, with those left behind.
+    /// Returns the number of timers, including those left behind.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether none is set.
+    /// Returns whether there are no timers.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// When the first one fires.
+    /// Returns the time of the first timer.
     #[inline]
     pub fn next(&self) -> Option<Timestamp> {
         if self.len == 0 {
@@ -107,12 +107,13 @@ impl<K: Copy> Timers<K> {
         Some(self.near.next().unwrap_or(self.far_first))
     }
 
-    /// The first one. It may take a look at each that is as near: [`next`](Self::next) does not.
+    /// Returns the first timer. It may examine every timer that is as near; [`next`](Self::next)
+    /// does not.
     pub fn peek(&self) -> Option<(Timestamp, K)> {
         self.near.peek().or_else(|| self.far.first_key_value()?.1.peek())
     }
 
-    /// The first one, if it fires by `now`.
+    /// Takes the first timer, if it fires by `now`.
     pub fn pop(&mut self, now: Timestamp) -> Option<(Timestamp, K)> {
         if self.next()? > now {
             return None;
@@ -124,8 +125,8 @@ impl<K: Copy> Timers<K> {
         self.near.pop()
     }
 
-    /// Drops those for which `counts` is false. Looks at all of them: who must not pause
-    /// [sweeps](Self::sweep).
+    /// Drops timers for which `counts` is false. It examines all of them; a shard that must not
+    /// pause [sweeps](Self::sweep).
     pub fn retain(&mut self, counts: impl Fn(Timestamp, K) -> bool) {
         self.near.retain(&counts);
         self.far.retain(|_, bucket| {
@@ -136,8 +137,8 @@ impl<K: Copy> Timers<K> {
         self.len = self.near.len() + self.far.values().map(|far| far.timers.len()).sum::<usize>();
     }
 
-    /// Drops those for which `counts` is false among the timers of some epochs, at least
-    /// [`SWEEP`] timers if there are so many. Calls one after the other look at all of them in turn.
+    /// Drops timers for which `counts` is false in some epochs, at least [`SWEEP`] timers if there
+    /// are so many. Successive calls examine all epochs in turn.
     pub fn sweep(&mut self, counts: impl Fn(Timestamp, K) -> bool) {
         let mut left = SWEEP;
         if self.swept <= self.epoch {
@@ -165,7 +166,7 @@ impl<K: Copy> Timers<K> {
         self.far_first = self.far.first_key_value().map_or(Timestamp::NEVER, |(_, far)| far.first);
     }
 
-    /// Moves the timers of all epochs into the heap: they are few again.
+    /// Moves the timers of all epochs into the heap, because they are few again.
     #[cold]
     fn return_to_heap(&mut self) {
         for (at, key) in mem::take(&mut self.far).into_values().flat_map(|far| far.timers) {
@@ -216,14 +217,14 @@ fn epoch_of(at: Timestamp) -> u64 {
     at.as_nanos() >> EPOCH_BITS
 }
 
-/// Timers of a short time. A push or a pop may move all of them.
+/// A heap of timers for a short time. A push or a pop may move all of them.
 #[derive(Debug)]
 struct RadixHeap<K> {
-    /// When the last one fired. All others fire then or later.
+    /// Time at which the last one fired. All others fire then or later.
     last: u64,
-    /// Those that fire at `last`, and those set for earlier since.
+    /// Timers that fire at `last`, and those set for earlier since.
     due: VecDeque<(Timestamp, K)>,
-    /// Bucket `b` has those whose time differs from `last` in bit `b`, and in no higher one.
+    /// Bucket `b` has the timers whose time differs from `last` in bit `b`, and in no higher one.
     buckets: [Bucket<K>; BUCKETS],
     /// Bit `b` is set if bucket `b` is not empty.
     occupied: u64,
@@ -255,7 +256,7 @@ impl<K: Copy> RadixHeap<K> {
         self.len == 0
     }
 
-    /// Goes on to a time at which or after which all fire. It holds none.
+    /// Advances an empty heap to `first`; no timer fires earlier.
     fn begin(&mut self, first: Timestamp) {
         self.last = first.as_nanos();
     }
@@ -290,8 +291,8 @@ impl<K: Copy> RadixHeap<K> {
         Some(timer)
     }
 
-    /// Takes out all that do not fire next and are `chosen`, of those that fire together in the order
-    /// in which they were set.
+    /// Takes out all timers that are `chosen` and not next; those that fire together keep their
+    /// order.
     fn take_out(&mut self, chosen: impl Fn(Timestamp) -> bool, mut take: impl FnMut(Timestamp, K)) {
         for (bit, bucket) in self.buckets.iter_mut().enumerate() {
             let before = bucket.timers.len();
@@ -318,7 +319,7 @@ impl<K: Copy> RadixHeap<K> {
         }
     }
 
-    /// Goes on to when the next one fires: what shared its bucket now differs in a lower bit.
+    /// Advances to the next timer's time: the others of its bucket now differ in a lower bit.
     fn advance(&mut self) {
         let bit = self.occupied.trailing_zeros();
         let Some(bucket) = self.buckets.get_mut(bit as usize) else { return };
@@ -362,7 +363,7 @@ impl<K> Bucket<K> {
         self.timers.push((at, key));
     }
 
-    /// Keeps room for twice as many as it held, so that a crowd is not remembered for ever.
+    /// Keeps capacity for twice as many as it had, so that a peak does not keep memory for ever.
     fn give_up_room(&mut self, held: usize) {
         let room = 2 * held.max(ROOM_MIN);
         if self.timers.capacity() > 2 * room {
@@ -494,7 +495,7 @@ mod tests {
         assert!(timers.far.is_empty() && room(&timers) <= BUCKETS * 4 * ROOM_MIN);
     }
 
-    /// After a crowd, timers that reach far ahead cost no list each.
+    /// After a peak, timers that reach far ahead do not cost one list each.
     #[test]
     fn few_timers_return_to_the_heap() {
         let mut timers = Timers::new();
@@ -516,11 +517,11 @@ mod tests {
         Push {
             after: u64,
         },
-        /// Time goes on, and what is due fires.
+        /// Time advances, and expired timers fire.
         Fire {
             after: u64,
         },
-        /// Keys of which this is no divisor are dropped.
+        /// Drops keys that are not multiples of this.
         Retain {
             divisor: usize,
         },
@@ -537,7 +538,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list that is sorted by (time, number), whatever the time is.
+        /// Compares with a list sorted by (time, number), at any time.
         #[test]
         fn the_order_is_that_of_time_and_entry(
             begin in prop_oneof![Just(0), any::<u32>().prop_map(u64::from)],
@@ -561,7 +562,7 @@ mod tests {
                         prop_assert!(list.iter().all(|timer| timer.0 > at(now)));
                     }
                     Step::Retain { divisor } => {
-                        // So few are all looked at by one sweep.
+                        // One sweep examines all of so few.
                         match divisor % 2 {
                             0 => timers.sweep(|_, key| key % divisor == 0),
                             _ => timers.retain(|_, key| key % divisor == 0),

@@ -37,7 +37,7 @@ struct Times {
     step: u64,
     /// τ.
     tolerance: u64,
-    /// How far TAT may be ahead of the time, with the whole reserve taken.
+    /// The most that TAT may be ahead of the time, with the whole reserve taken.
     ahead_max: u64,
 }
 

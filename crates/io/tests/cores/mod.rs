@@ -14,7 +14,7 @@ use std::time::Duration;
 use tidegate_io::*;
 use tidegate_world::*;
 
-/// What a core was given, as the test sees it.
+/// The inputs of a core, as the test sees them.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Seen {
     Offered { bytes: Vec<u8>, flow: Flow, sojourn: Duration, handoffs: u8 },
@@ -25,20 +25,20 @@ pub enum Seen {
     Drain,
 }
 
-/// How an echo behaves. Cores belong to their thread, so this is what is handed to it.
+/// The behaviour of an echo. Cores belong to their thread, so the thread gets this instead.
 pub struct Echo {
     seen: Sender<Seen>,
-    /// Packets are passed to this shard instead of being echoed.
+    /// Shard to which packets are passed instead of being echoed.
     pub pass_to: Option<u16>,
     /// The next timer.
     pub timer: Option<Timestamp>,
-    /// For how long its thread is kept from the processor with each packet offered.
+    /// Time for which its thread is blocked with each offered packet.
     pub stall: Duration,
-    /// What each service costs: rounds of arithmetic.
+    /// Cost of each service, in rounds of arithmetic.
     pub work: u32,
-    /// Whether it says that it has drained.
+    /// Whether it reports that it has drained.
     pub drains: Arc<AtomicBool>,
-    /// What it wants shed.
+    /// Datagrams that it wants shed.
     pub shedding: Shedding,
 }
 
@@ -51,7 +51,7 @@ impl Echo {
     }
 }
 
-/// A core that echoes each packet when it is served, and tells the test what it sees.
+/// A core that echoes each packet when it is served, and reports its inputs to the test.
 struct EchoCore {
     echo: Echo,
     waiting: VecDeque<Received>,
@@ -66,7 +66,7 @@ impl EchoCore {
     }
 
     fn tell(&self, seen: Seen) {
-        // A test that has seen enough does not listen any more.
+        // The test may have stopped listening.
         let _ = self.echo.seen.send(seen);
     }
 }
@@ -105,7 +105,7 @@ impl Core for EchoCore {
     fn handle_timeout(&mut self, now: Timestamp) {
         if self.echo.timer.is_some_and(|timer| timer <= now) {
             self.echo.timer = None;
-            // Whatever it held has waited for that.
+            // Everything else has waited for that.
             self.echo.drains.store(true, Relaxed);
         }
         self.tell(Seen::Timeout(now));
@@ -144,7 +144,7 @@ impl Core for EchoCore {
     }
 }
 
-/// A shard that runs in a thread of its own.
+/// A shard in a thread of its own.
 pub struct Running {
     pub counters: Arc<Counters>,
     pub stop: Stop,
@@ -153,19 +153,19 @@ pub struct Running {
 }
 
 impl Running {
-    /// Asks it to stop and waits until it has.
+    /// Stops it and waits for its end.
     pub fn end(self) -> (Summary, Arc<Counters>) {
         self.stop.request();
         self.join()
     }
 
-    /// Waits until it has stopped.
+    /// Waits for its end.
     pub fn join(self) -> (Summary, Arc<Counters>) {
         (self.thread.join().expect("the shard does not panic"), self.counters)
     }
 }
 
-/// Drives a core over `listeners`.
+/// Starts a core over `listeners`.
 pub fn start(
     echo: Echo,
     clock: Clock,
@@ -176,7 +176,7 @@ pub fn start(
     start_with(echo, clock, limits, listeners, handoffs, Stop::new())
 }
 
-/// The same, to stop together with others.
+/// Starts one that stops together with others.
 pub fn start_with(
     echo: Echo,
     clock: Clock,
@@ -198,20 +198,20 @@ pub fn start_with(
     Running { counters: running.0, stop: running.1, commands, thread }
 }
 
-/// A group on a free port of the loopback interface.
+/// Opens a group on a free port of the loopback interface.
 pub fn group(ip: &str, shards: u16, split: bool) -> Group {
     let address = SocketAddr::new(ip.parse().unwrap(), 0);
     open(&Listen { shards, split, ..Listen::new(address) }).unwrap()
 }
 
-/// A peer on a free port of the same interface, which waits 10 s at the most.
+/// Opens a peer on a free port of the same interface, which waits at most 10 s.
 pub fn peer(ip: &str) -> UdpSocket {
     let socket = UdpSocket::bind((ip, 0)).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     socket
 }
 
-/// The next datagram at a peer.
+/// Receives the next datagram at a peer.
 pub fn received(peer: &UdpSocket) -> (Vec<u8>, SocketAddr) {
     let mut bytes = vec![0; LARGE];
     let (len, from) = peer.recv_from(&mut bytes).expect("a datagram within ten seconds");
@@ -219,12 +219,12 @@ pub fn received(peer: &UdpSocket) -> (Vec<u8>, SocketAddr) {
     (bytes, from)
 }
 
-/// The next thing a core saw.
+/// Returns the next input of a core.
 pub fn next(sight: &Receiver<Seen>) -> Seen {
     sight.recv_timeout(Duration::from_secs(10)).expect("something within ten seconds")
 }
 
-/// What waits at a socket, as text.
+/// Returns the datagrams that wait at a socket, as text.
 pub fn waiting(socket: &UdpSocket) -> Vec<String> {
     let mut inbox = Inbox::new(&Pool::new());
     let mut texts = Vec::new();

@@ -1,4 +1,4 @@
-//! A real DNS server for tests: dnsmasq with the records that a test gives it.
+//! A real DNS server for tests: dnsmasq with given records.
 
 #![allow(clippy::disallowed_methods)] // It takes a moment until the server listens.
 
