@@ -1,9 +1,9 @@
 //! The answering user agent (UAS).
 //!
-//! Rings, then answers, refuses, rings on or stays silent, and hangs up or waits for the caller
-//! to: for each call as drawn. An INVITE, and what must match it, finds its call by a fingerprint
-//! of the transaction; ACK and BYE by the mark in our tag; the response to our BYE by that in
-//! its branch.
+//! It rings, then answers, rejects, rings on or stays silent, and hangs up or waits for the caller
+//! to, as drawn for each call. An INVITE and the requests that match it find their call by a
+//! fingerprint of the transaction; ACK and BYE by the mark in our tag; the response to our BYE by
+//! the mark in its branch.
 
 mod bye_sender;
 mod call;
@@ -40,10 +40,10 @@ pub use mix::{Behaviour, Mix, MixError};
 pub use sample::AnswererSample;
 pub use stats::AnswererStats;
 
-/// Alarms fired by one `handle_timeout` at the most.
+/// The most alarms fired by one `handle_timeout`.
 const BURST: usize = 64;
 
-// RFC 3261 §8.2.1: a 405 must bear it.
+// RFC 3261 §8.2.1: a 405 must have it.
 const ALLOW: (&str, &[u8]) = ("Allow", b"INVITE, ACK, BYE, CANCEL, OPTIONS, MESSAGE, REGISTER");
 
 /// A user agent that takes calls.
@@ -64,7 +64,7 @@ pub struct Answerer {
 }
 
 impl Answerer {
-    /// The answerer numbered `element`.
+    /// Creates the answerer numbered `element`.
     pub fn new(mut config: AnswererConfig, seed: Seed, element: u32, pool: Pool) -> Self {
         config.timing.reliable |= !config.retransmissions || config.transport.is_reliable();
         let parameter = uri_parameter(config.transport);
@@ -92,18 +92,19 @@ impl Answerer {
         }
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub fn stats(&self) -> AnswererStats {
         AnswererStats { open: self.calls.open() as u64, ..self.stats.clone() }
     }
 
-    /// Calls in the table, with those that are over but still absorb late copies.
+    /// Returns the number of calls in the table, including ended ones that still absorb late
+    /// copies.
     pub fn held(&self) -> usize {
         self.calls.len()
     }
 
     fn on_request(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>, method: Method) {
-        // Who never says anything need not remember to whom.
+        // An answerer that never responds need not keep the call.
         if self.config.mix.is_silent() {
             self.stats.ignored += 1;
             return;
@@ -163,7 +164,7 @@ impl Answerer {
         self.start_call(now, id, &invite, intent);
     }
 
-    /// Does what is to be done at once for a new call.
+    /// Starts a new call with the action that is due at once.
     fn start_call(&mut self, now: Timestamp, id: Id, invite: &Message<'_>, intent: Intent) {
         if intent.behaviour == Behaviour::Silent {
             self.stats.silent += 1;
@@ -222,9 +223,10 @@ impl Answerer {
 
     fn on_ack(&mut self, now: Timestamp, received: &Received, scan: &Scan<'_>) {
         let (talk_max, timing) = (self.config.talk_max, self.config.timing);
-        // RFC 3261 §17.1.1.3: the ACK to a refusal is part of the INVITE's transaction;
-        // §13.2.2.4: that to a 2xx belongs to the dialog only. Where a proxy without transactions
-        // has sent a repetition of an INVITE elsewhere, the ACK to another's refusal may come here.
+        // RFC 3261 §17.1.1.3: the ACK to a rejection is part of the INVITE's transaction;
+        // §13.2.2.4: that to a 2xx belongs to the dialog only. If a proxy without transactions has
+        // sent a retransmission of an INVITE elsewhere, the ACK to another server's rejection may
+        // come here.
         let id = self.calls.find(self.key(scan));
         let id = id.filter(|&id| self.calls.get(id).is_some_and(|call| call.is_refused()));
         let id = id.or_else(|| self.dialog(scan));
@@ -292,7 +294,7 @@ impl Answerer {
         }
     }
 
-    /// A response: only one to a BYE of ours is understood.
+    /// Handles a response; only one to our BYE is expected.
     fn on_response(&mut self, now: Timestamp, scan: &Scan<'_>, status: u16) {
         let timing = self.config.timing;
         let mark = scan
@@ -375,7 +377,7 @@ impl Core for Answerer {
         self.stats.undelivered += 1;
     }
 
-    /// New calls get 503; those that are open go on to their end.
+    /// Rejects new calls with 503 from now on; open calls continue to their end.
     fn on_drain(&mut self, _: Timestamp) {
         self.draining = true;
     }

@@ -1,7 +1,7 @@
-//! When calls begin: drawn in advance of any answer.
+//! Start times of calls, drawn independently of any answer.
 //!
-//! An open loop: the moments depend on the seed alone, so a peer that is slow or
-//! silent is offered exactly as much as one that is fast.
+//! An open loop: the times depend on the seed alone, so a slow or silent peer is offered exactly as
+//! much as a fast one.
 
 mod curve;
 mod mmpp;
@@ -26,15 +26,15 @@ pub enum Process {
     /// Independent arrivals: exponentially distributed gaps.
     #[default]
     Poisson,
-    /// Equal gaps, as far as the profile lets them be equal.
+    /// Equal gaps, as far as the profile allows.
     Uniform,
     /// Bursts: a Poisson process whose rate changes at random.
     Mmpp(Mmpp),
-    /// At moments given, whatever the rate; without a profile.
+    /// Given times, regardless of the rate; without a profile.
     Trace(Trace),
 }
 
-/// `poisson`, `uniform`, `mmpp:F=S,F=S,…`, or `trace` and the number of its calls.
+/// Formats as `poisson`, `uniform`, `mmpp:F=S,F=S,…`, or `trace` and the number of its calls.
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -46,23 +46,23 @@ impl fmt::Display for Process {
     }
 }
 
-/// How many calls are offered, how fast and for how long.
+/// The offered calls: their number, rate and duration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// The process by which they arrive.
+    /// Arrival process.
     pub process: Process,
-    /// How their rate changes over time.
+    /// Change of the rate over time.
     pub profile: Profile,
     /// Mean rate where the profile is 1, calls/s.
     pub rate_cps: f64,
-    /// At most so many calls.
+    /// The most calls.
     pub calls: u32,
-    /// None later than this after the start.
+    /// The latest call after the start.
     pub duration: Duration,
 }
 
 impl Default for Load {
-    /// 10 calls at 10 calls/s, Poisson.
+    /// Returns 10 calls at 10 calls/s, Poisson.
     fn default() -> Self {
         Self {
             process: Process::Poisson,
@@ -75,7 +75,7 @@ impl Default for Load {
 }
 
 impl Load {
-    /// All the calls of a trace. Its rate is the trace's mean.
+    /// Returns all the calls of a trace. The rate is the trace's mean.
     pub fn of_trace(trace: Trace) -> Self {
         Self {
             rate_cps: trace.mean_cps(),
@@ -85,20 +85,20 @@ impl Load {
         }
     }
 
-    /// The rate at a time after the start, in calls/s: what the profile makes of it, in the mean of
-    /// all that a process may draw. That of a trace is its mean.
+    /// Returns the rate at a time after the start, in calls/s, by the profile, averaged over all
+    /// draws of a process. That of a trace is its mean.
     pub fn rate_at(&self, after: Duration) -> f64 {
         Curve::new(&self.profile, self.rate_cps).rate_cps(after.as_secs_f64())
     }
 
-    /// Calls expected until a time after the start, in the same mean; neither
-    /// [`calls`](Self::calls) nor [`duration`](Self::duration) bounds them.
+    /// Returns the calls expected until a time after the start, with the same average, ignoring
+    /// [`calls`](Self::calls) and [`duration`](Self::duration).
     pub fn calls_until(&self, after: Duration) -> f64 {
         Curve::new(&self.profile, self.rate_cps).calls_until(after.as_secs_f64())
     }
 
-    /// Whether calls go on until somebody ends them: no number of calls, no duration, and neither
-    /// process nor profile come to an end.
+    /// Returns whether calls go on until they are stopped: no number of calls, no duration, and an
+    /// endless process and profile.
     pub fn is_endless(&self) -> bool {
         self.calls == u32::MAX
             && self.duration == Duration::MAX
@@ -107,7 +107,7 @@ impl Load {
     }
 }
 
-/// The intended moments of a run's calls, in order.
+/// The intended times of a run's calls, in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrivals {
     source: Source,
@@ -117,20 +117,20 @@ pub(crate) struct Arrivals {
     duration: Duration,
     /// Calls that may still be drawn.
     left: u32,
-    /// The last moment.
+    /// The last time.
     offset: Duration,
 }
 
-/// Where the next call lies on the curve.
+/// The position of the next call on the curve.
 #[derive(Clone, Debug)]
 enum Source {
     /// Calls expected until the last call.
     Poisson(f64),
     /// Calls before the next one.
     Uniform(u32),
-    /// As `Poisson`.
+    /// Like `Poisson`.
     Mmpp(f64, Box<Modulation>),
-    /// The next one's place.
+    /// Index of the next one.
     Trace(usize, Trace),
 }
 
@@ -155,14 +155,14 @@ impl Arrivals {
         }
     }
 
-    /// When the next call is to begin, after the start.
+    /// Returns the start of the next call, after the start of the run.
     fn draw(&mut self) -> Option<Duration> {
         let calls = match &mut self.source {
             Source::Poisson(calls) => {
                 *calls += self.stream.exponential(1.0);
                 *calls
             }
-            // From the count, not from the last one: rounding does not add up.
+            // From the count, not from the last one: rounding errors do not add up.
             Source::Uniform(drawn) => {
                 let calls = f64::from(*drawn);
                 *drawn += 1;
@@ -205,9 +205,9 @@ impl Iterator for Arrivals {
     }
 }
 
-/// Where on the curve the next call lies, after one at `calls`: in each state the curve is as many
-/// times as steep as its factor says, and the call comes when `gap` is used up. `None` if that is
-/// after the end.
+/// Returns the position of the next call on the curve, after one at `calls`: in each state the
+/// curve is steeper by the state's factor, and the call comes when `gap` is used up. `None` if that
+/// is after the end.
 fn modulated(
     mut calls: f64,
     mut gap: f64,

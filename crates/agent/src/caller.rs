@@ -1,8 +1,8 @@
 //! The calling user agent (UAC).
 //!
-//! INVITE → 2xx → ACK → hold → BYE, many calls at once, begun at moments drawn in
-//! advance. A response finds its call by the mark in its branch; what belongs to a
-//! call that is over is still acknowledged, without any state.
+//! INVITE → 2xx → ACK → hold → BYE, many calls at once, started at times drawn in advance. A
+//! response finds its call by the mark in its branch. A response for a call that has ended is still
+//! acknowledged, without state.
 
 mod call;
 mod config;
@@ -37,22 +37,22 @@ pub use report::{CallerReport, Usage};
 pub use sample::CallerSample;
 pub use stats::{CallerStats, Failure, Failures, Measured, Repeated, TooSlow};
 
-/// Calls begun, and alarms fired, by one `handle_timeout` at the most: after a stall the
-/// driver gets to its sockets between two bursts.
+/// The most calls started, and alarms fired, by one `handle_timeout`: after a stall the driver
+/// reads its sockets between two bursts.
 const BURST: usize = 64;
 
-/// A crowd of callers behind one address.
+/// A group of callers behind one address.
 pub struct Caller {
     config: CallerConfig,
     requests: Requests,
     namer: Namer,
     arrivals: Option<Arrivals>,
-    /// The next call's intended moment.
+    /// The next call's intended time.
     next_arrival: Option<Timestamp>,
-    /// Calls whose moment has come and that wait for another to end.
+    /// Calls whose time has come and that wait for another to end.
     held_back: VecDeque<DelayedCall>,
-    /// How long the next call waits and is held. One of each is drawn for every call when it
-    /// begins: what becomes of it changes nothing for those after it.
+    /// Stream of patience; holding times have another. One of each is drawn for every call at its
+    /// start, so the outcome of a call changes nothing for later ones.
     patience: Stream,
     hold: Stream,
     calls: Table<Call>,
@@ -64,7 +64,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The caller numbered `element`, whose first call may begin at `start`.
+    /// Creates the caller numbered `element`, whose first call may start at `start`.
     ///
     /// # Errors
     /// When the configuration is [`CallerConfigError`].
@@ -96,17 +96,17 @@ impl Caller {
         })
     }
 
-    /// Every call was offered and is over.
+    /// Returns whether every call was offered and has ended.
     pub fn is_done(&self) -> bool {
         self.next_arrival.is_none() && self.held_back.is_empty() && self.calls.len() == 0
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     pub fn stats(&self) -> &CallerStats {
         &self.stats
     }
 
-    /// Carries out what a call wants, and sets its alarm.
+    /// Carries out the action of a call, and sets its alarm.
     fn action(&mut self, mark: Mark, action: Action) {
         match action {
             Action::Wait => {}
@@ -256,8 +256,8 @@ impl Caller {
         };
         match call.on_answer(now, dialog, &self.config.timing) {
             Answer::SetUp => {
-                // The kernel's stamp: what the answer waited for in our own socket is not
-                // the server's delay, while our lateness in sending is part of it.
+                // The kernel's stamp: time in our own socket is not the server's delay, while our
+                // delay in sending is part of it.
                 let intended = call.intended;
                 let delay = received.arrived.since(intended);
                 let in_time = u64::from(delay <= self.config.deadline);
@@ -270,7 +270,7 @@ impl Caller {
                     measured.set_up_in_time += in_time;
                     measured.set_up_delay.record(delay);
                 }
-                // A call that is not held at all ends at once.
+                // A call without holding time ends at once.
                 let action = call.on_timeout(now, &self.config.timing);
                 self.action(mark, action);
             }
@@ -280,8 +280,8 @@ impl Caller {
         }
     }
 
-    /// Leaves a dialog that no call keeps: another fork's, or one whose 2xx came after the
-    /// call was given up.
+    /// Ends a dialog that no call keeps: another fork's, or one whose 2xx came after the call was
+    /// given up.
     // RFC 3261 §13.2.2.4: "If, after acknowledging any 2xx response to an INVITE, the UAC
     // does not want to continue with that dialog, then the UAC MUST terminate the dialog by
     // sending a BYE request". Each copy of the 2xx brings one, so that it needs no timer.
@@ -292,9 +292,9 @@ impl Caller {
         self.send(dialog.hop(), server, bye);
     }
 
-    /// A request: only a BYE is understood. One of a call that is over gets 200 as well: it is a
-    /// copy of that which ended it (RFC 3261 §17.2.2), or has crossed ours. Nobody else knows the
-    /// tag of a call of ours.
+    /// Handles a request; only a BYE is expected. One for a call that has ended gets 200 as well:
+    /// it is a copy of the BYE that ended it (RFC 3261 §17.2.2), or has crossed ours. No other
+    /// party knows the tag of our call.
     fn on_request(&mut self, received: &Received, scan: &Scan<'_>, method: Method) {
         let Ok(request) = Message::parse(&received.bytes) else {
             self.stats.malformed += 1;
@@ -360,8 +360,8 @@ impl Core for Caller {
         self.undelivered = Some((now, failure.cause));
         // RFC 3261 §8.1.3.1: "If a fatal transport error is reported by the transport layer
         // (generally, due to fatal ICMP errors in UDP or connection failures in TCP), the condition
-        // MUST be treated as a 503 (Service Unavailable) status code." Anybody may report an ICMP
-        // error, and a datagram is repeated.
+        // MUST be treated as a 503 (Service Unavailable) status code." An ICMP error may be forged,
+        // and a datagram is retransmitted.
         if !failure.flow.transport.is_reliable() || failure.quote.is_empty() {
             return;
         }
@@ -375,7 +375,7 @@ impl Core for Caller {
         }
     }
 
-    /// Begins no more calls; those that are open go on to their end.
+    /// Starts no more calls; open calls continue to their end.
     fn on_drain(&mut self, _: Timestamp) {
         self.arrivals = None;
         self.next_arrival = None;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-/// The longest duration told apart, in microseconds; longer ones count as this.
+/// The longest distinct duration, in microseconds; longer ones count as this.
 const LONGEST_US: u64 = 3_600_000_000;
 
 /// A set of durations, kept to three digits.
@@ -13,7 +13,7 @@ const LONGEST_US: u64 = 3_600_000_000;
 pub struct Delays(Histogram<u64>);
 
 impl Delays {
-    /// The empty set.
+    /// Creates an empty set.
     pub fn new() -> Self {
         Self(Histogram::new_with_bounds(1, LONGEST_US, 3).expect("valid bounds"))
     }
@@ -29,12 +29,13 @@ impl Delays {
         self.0.add(&other.0).expect("same bounds");
     }
 
-    /// How many durations there are.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The duration that a fraction `q` (0..1) of them does not exceed; zero if there are none.
+    /// Returns the duration that a fraction `q` (0..1) of them does not exceed; zero if there are
+    /// none.
     pub fn quantile(&self, q: f64) -> Duration {
         if self.0.is_empty() {
             return Duration::ZERO;
@@ -42,12 +43,12 @@ impl Delays {
         Duration::from_micros(self.0.value_at_quantile(q))
     }
 
-    /// The longest.
+    /// Returns the longest.
     pub fn max(&self) -> Duration {
         Duration::from_micros(self.0.max())
     }
 
-    /// The mean.
+    /// Returns the mean.
     pub fn mean(&self) -> Duration {
         Duration::from_secs_f64(self.0.mean() / 1e6)
     }
@@ -59,7 +60,7 @@ impl Default for Delays {
     }
 }
 
-/// As its quantiles, in microseconds.
+/// Serializes as its quantiles, in microseconds.
 impl Serialize for Delays {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let us = |d: Duration| d.as_micros() as u64;

@@ -1,4 +1,4 @@
-//! A dialog as one of its ends sees it: where its requests go (RFC 3261 §12).
+//! A dialog as one of its ends sees it: the route of its requests (RFC 3261 §12).
 
 use std::net::SocketAddr;
 
@@ -6,16 +6,16 @@ use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, Message, NameAddr, Scheme, Uri};
 use tidegate_world::Transport;
 
-/// Entries of a route set at the most; a message with more is not understood.
+/// The most entries of a route set; a message with more is rejected.
 pub(crate) const HOPS_MAX: usize = 32;
 
-/// Bytes of a dialog's texts at the most, so that a request always fits into a datagram.
+/// The most bytes of a dialog's texts, so that a request always fits into a datagram.
 pub(crate) const TEXT_MAX: usize = 8192;
 
 const OPEN: &[u8] = b"Route: <";
 const CLOSE: &[u8] = b">\r\n";
 
-/// What a request within a dialog needs: three texts in one allocation.
+/// The parts of a dialog that its requests need: three texts in one allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dialog {
     text: Box<[u8]>,
@@ -25,8 +25,7 @@ pub(crate) struct Dialog {
 }
 
 impl Dialog {
-    /// The dialog that a 2xx establishes for the caller. `None` if the response lacks what it
-    /// needs.
+    /// Returns the caller's dialog from a 2xx; `None` if the response lacks a necessary part.
     pub fn of_caller(answer: &Message<'_>) -> Option<Self> {
         let target = answer.contacts().next()?.ok()?.uri;
         // RFC 3261 §12.1.2: "The route set MUST be set to the list of URIs in the
@@ -38,8 +37,8 @@ impl Dialog {
         Self::along(target, routes, to)
     }
 
-    /// The dialog that our own 2xx establishes for the called party; `target` is the URI in the
-    /// Contact of the INVITE. `None` if it cannot be used.
+    /// Returns the called party's dialog from our own 2xx; `target` is the URI in the Contact of
+    /// the INVITE. `None` if it cannot be used.
     pub fn of_callee(target: &[u8], answer: &Message<'_>) -> Option<Self> {
         // RFC 3261 §12.1.1: "The route set MUST be set to the list of URIs in the Record-Route
         // header field from the request, taken in order and preserving all URI parameters."
@@ -48,7 +47,7 @@ impl Dialog {
         Self::along(target, recorded(answer)?, from)
     }
 
-    /// A dialog with the server at `uri` itself, whatever the response says of routes.
+    /// Returns a dialog with the server at `uri` itself, ignoring the routes in the response.
     pub fn without_routes(answer: &Message<'_>, uri: &[u8]) -> Option<Self> {
         Self::compose(uri, &[], answer.field(HeaderName::To)?.value, None)
     }
@@ -95,27 +94,27 @@ impl Dialog {
         Some(Self { text: text.into_boxed_slice(), uri_end, routes_end, hop })
     }
 
-    /// Request-URI.
+    /// Returns the Request-URI.
     pub fn uri(&self) -> &[u8] {
         &self.text[..self.uri_end]
     }
 
-    /// Route header lines.
+    /// Returns the Route header lines.
     pub fn routes(&self) -> &[u8] {
         &self.text[self.uri_end..self.routes_end]
     }
 
-    /// Value of the To header of our requests: the other end, with its tag.
+    /// Returns the value of the To header of our requests: the other end, with its tag.
     pub fn remote(&self) -> &[u8] {
         &self.text[self.routes_end..]
     }
 
-    /// The tag of the other end.
+    /// Returns the tag of the other end.
     pub fn remote_tag(&self) -> Option<&[u8]> {
         NameAddr::parse(self.remote())?.tag()
     }
 
-    /// The next hop, if its address is numeric: there is no DNS here.
+    /// Returns the next hop, if its address is numeric: there is no DNS here.
     pub fn hop(&self) -> Option<SocketAddr> {
         self.hop
     }
@@ -123,7 +122,7 @@ impl Dialog {
 
 type Routes<'a> = ArrayVec<&'a [u8], HOPS_MAX>;
 
-/// The URIs of all Record-Route header fields, in their order.
+/// Returns the URIs of all Record-Route header fields, in their order.
 fn recorded<'a>(message: &Message<'a>) -> Option<Routes<'a>> {
     let mut routes = Routes::new();
     for hop in message.record_routes() {
@@ -133,7 +132,7 @@ fn recorded<'a>(message: &Message<'a>) -> Option<Routes<'a>> {
     Some(routes)
 }
 
-/// Returns what stands in a URI that is reached over `transport` (RFC 3261 §19.1.1).
+/// Returns the parameter of a URI that is reached over `transport` (RFC 3261 §19.1.1).
 pub(crate) fn uri_parameter(transport: Transport) -> &'static str {
     match transport {
         Transport::Udp => "",
@@ -144,7 +143,7 @@ pub(crate) fn uri_parameter(transport: Transport) -> &'static str {
     }
 }
 
-/// Where a URI leads without DNS.
+/// Returns the address of a URI without DNS.
 fn address(uri: &[u8]) -> Option<SocketAddr> {
     let uri = Uri::parse(uri).ok()?;
     let ip = uri.host.filter(|_| uri.scheme == Scheme::Sip)?.ip()?;

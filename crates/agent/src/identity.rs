@@ -1,9 +1,9 @@
-//! The names a user agent gives to its calls.
+//! The names that a user agent gives to its calls.
 //!
-//! A [`Mark`] holds a call's slot and serial number and a keyed hash of them. It is
-//! the call's Call-ID and part of its branches or tags, so whatever bears it leads
-//! to its call without a search, nobody else can make one, and whether it is ours
-//! can be told even when the call is over and nothing of it is kept.
+//! A [`Mark`] has a call's slot and serial number and a keyed hash of them. It is the call's
+//! Call-ID and part of its branches or tags, so a message with it finds its call without a search.
+//! Peers cannot forge one, and a mark is recognised as ours even when the call has ended without a
+//! trace.
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
@@ -34,7 +34,7 @@ pub(crate) struct Namer {
 }
 
 impl Namer {
-    /// The namer of the agent numbered `element`.
+    /// Creates the namer of the agent numbered `element`.
     pub fn new(seed: Seed, element: u32) -> Self {
         let mut stream = seed.stream(Purpose::Identity, element);
         Self { hash: SipHasher13::new_with_keys(stream.next_u64(), stream.next_u64()) }
@@ -53,7 +53,7 @@ impl Namer {
         Mark { id, text, tag }
     }
 
-    /// The mark that reads `text`, if it is one of ours.
+    /// Returns the mark with this `text`, if it is one of ours.
     pub fn recognise(&self, text: &[u8]) -> Option<Mark> {
         if text.len() != MARK {
             return None;
@@ -63,7 +63,7 @@ impl Namer {
         (mark.text == text).then_some(mark)
     }
 
-    /// A keyed fingerprint of what a peer chose, alike whenever `parts` are.
+    /// Returns a keyed fingerprint of peer-chosen `parts`.
     pub fn fingerprint(&self, parts: &[&[u8]]) -> u128 {
         let mut hasher = self.hash;
         for part in parts {
@@ -75,7 +75,7 @@ impl Namer {
     }
 }
 
-/// Writes `value` in lower-case hexadecimal over the whole of `out`, which holds 16 digits.
+/// Writes `value` in lower-case hexadecimal over the whole of `out`, which has 16 digits.
 pub(crate) fn hex(value: u64, out: &mut [u8]) {
     debug_assert_eq!(out.len(), 16);
     for (digit, shift) in out.iter_mut().zip((0..16).rev().map(|i| i * 4)) {

@@ -1,16 +1,14 @@
-//! Sans-IO SIP user agents: who calls and who answers.
+//! Sans-IO SIP user agents: callers and answerers.
 //!
-//! [`Caller`] begins calls at moments drawn in advance (an open loop: it is never
-//! slowed down by the answers it gets, or does not get), holds them and hangs up.
-//! A [`Load`] says when: a [`Process`] that is Poisson, uniform, bursty or a trace, whose rate
-//! changes over time by a [`Profile`].
-//! [`Answerer`] rings, answers, refuses or does not care, as a [`Mix`] says, and may hang up
-//! first. Both are pure state machines behind
-//! [`tidegate_world::Core`], so the same agents load a real server over real sockets and a
-//! simulated one in simulated time; same seed, same bytes.
+//! [`Caller`] starts calls at times drawn in advance (an open loop: missing or late answers never
+//! slow it down), holds them and hangs up. A [`Load`] sets the times: a [`Process`] that is
+//! Poisson, uniform, bursty or a trace, whose rate changes over time by a [`Profile`]. [`Answerer`]
+//! rings, answers, rejects or ignores, by a [`Mix`], and may hang up first. Both are pure state
+//! machines behind [`tidegate_world::Core`], so the same agents load a real server over real
+//! sockets and a simulated one in simulated time; same seed, same bytes.
 //!
-//! A call costs either agent a bounded record and one entry in a heap of alarms.
-//! Whatever a peer sends that is not understood is counted and dropped.
+//! A call costs either agent a bounded record and one entry in a heap of alarms. Messages that are
+//! not understood are counted and dropped.
 
 mod answerer;
 mod arrival;
@@ -35,7 +33,7 @@ pub use delays::Delays;
 pub use span::Span;
 pub use tidegate_transaction::Timing;
 
-/// The session both sides describe: one audio stream that nobody sends.
+/// The session that both sides describe: one audio stream without media.
 const SESSION: &str = "v=0
 o=- 1 1 IN IP4 192.0.2.1
 s=-

@@ -1,4 +1,4 @@
-//! Responses, and where they go (RFC 3261 §8.2.6, §18.2.2).
+//! Responses and their destination (RFC 3261 §8.2.6, §18.2.2).
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use tidegate_world::{Flow, Pool, Transmit};
 /// The end of a response without a body.
 const NO_BODY: &[u8] = b"Content-Length: 0\r\n\r\n";
 
-/// The response to `request`, which came over `flow`. `None` if it has no readable Via to
+/// Returns the response to `request`, which came over `flow`. `None` if it has no readable Via to
 /// send it by, or is too long to be answered.
 pub(crate) fn to(
     request: &Message<'_>,
@@ -29,8 +29,8 @@ pub(crate) fn to(
     Some(Transmit::new(Flow { remote, ..flow }, bytes))
 }
 
-/// Puts `tail`, which is further headers, an empty line and a body, in the place of a
-/// response's empty body. `false` if the whole gets too long.
+/// Replaces a response's empty body by `tail`, which is further headers, an empty line and a body.
+/// Returns `false` if the whole gets too long.
 #[must_use]
 pub(crate) fn add_body(response: &mut Transmit, tail: &[u8]) -> bool {
     let bytes = &mut response.bytes;

@@ -1,4 +1,4 @@
-//! How long something lasts that people decide: ringing, holding, waiting.
+//! Durations that people determine: ringing, holding, patience.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use tidegate_world::Stream;
 pub enum Span {
     /// Always the same.
     Fixed(Duration),
-    /// Exponentially distributed, with this mean: what has lasted for a while lasts on as if it
-    /// had just begun. The classical holding time of telephony.
+    /// Exponentially distributed with this mean, memoryless. The classical holding time of
+    /// telephony.
     Exponential(Duration),
     /// Log-normally distributed: most are shorter than the mean, and a few last very long, as
     /// measured holding times do (Bolotin, Telephone circuit holding time distributions, 1994).
     LogNormal {
         /// Their mean.
         mean: Duration,
-        /// Standard deviation of their natural logarithm; at 0 all are the mean.
+        /// Standard deviation of the natural logarithm; at 0 all are the mean.
         sigma: f64,
     },
 }
 
 impl Span {
-    /// No time at all.
+    /// Zero time.
     pub const ZERO: Self = Self::Fixed(Duration::ZERO);
 
-    /// The next one. A fixed time draws nothing.
+    /// Draws the next one. A fixed time draws nothing.
     pub(crate) fn draw(self, stream: &mut Stream) -> Duration {
         match self {
             Self::Fixed(time) => time,
@@ -39,13 +39,13 @@ impl Span {
     }
 }
 
-/// The longest time if there is no such.
+/// Returns a duration; the longest one if the number is out of range.
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// A number of the standard normal distribution, by the transform of Box and Muller: of two draws,
-/// so that each is independent of those before it.
+/// Returns a number of the standard normal distribution, by the transform of Box and Muller: of two
+/// draws, so that each is independent of those before it.
 fn normal(stream: &mut Stream) -> f64 {
     let (radius, angle) = (1.0 - stream.unit(), stream.unit());
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()

@@ -1,18 +1,17 @@
 //! Live calls, each with one alarm.
 //!
-//! A call lies in a slot and bears a serial number; whoever names both finds it
-//! without a search, and whoever names a call that is over finds nothing.
-//! Each alarm has one current timer. An alarm put off costs nothing: the timer stays and is set
-//! anew when it is the first. One brought forward leaves a stale timer behind; when those
-//! outnumber the calls they are swept out.
+//! A call lies in a slot and has a serial number. Both together find it without a search, and find
+//! nothing once it has ended. Each alarm has one current timer. An alarm put off costs nothing: the
+//! timer stays and is set anew when it fires first. One brought forward leaves a stale timer
+//! behind; when those outnumber the calls they are swept out.
 
 use slab::Slab;
 use tidegate_world::{Timers, Timestamp};
 
-/// Stale timers that are never worth a sweep.
+/// Number of stale timers that are never worth a sweep.
 const STALE_MIN: usize = 64;
 
-/// Which call: its slot, and the serial number that tells it from others in that slot.
+/// Identifies a call by its slot and its serial number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Id {
     pub slot: u32,
@@ -22,7 +21,7 @@ pub(crate) struct Id {
 struct Entry<T> {
     value: T,
     serial: u32,
-    /// When the call wants its alarm.
+    /// Time of the alarm.
     due: Timestamp,
     /// Time of its current timer; any other is stale.
     armed: Timestamp,
@@ -37,7 +36,7 @@ pub(crate) struct Table<T> {
 }
 
 impl<T> Table<T> {
-    /// A table of at most `len_max` calls.
+    /// Creates a table of at most `len_max` calls.
     pub fn new(len_max: usize) -> Self {
         let len_max = len_max.min(u32::MAX as usize);
         Self { entries: Slab::new(), alarms: Timers::new(), serial: 0, len_max }
@@ -84,7 +83,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// The next call whose alarm is due; it has none then until it is set again.
+    /// Takes the next call whose alarm is due; it has no alarm then until it is set again.
     pub fn pop_due(&mut self, now: Timestamp) -> Option<Id> {
         while let Some((at, id)) = self.alarms.pop(now) {
             let Some(entry) = self.entry(id).filter(|entry| entry.armed == at) else { continue };
@@ -98,7 +97,7 @@ impl<T> Table<T> {
         None
     }
 
-    /// No alarm is due before this.
+    /// Returns a time before which no alarm is due.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.alarms.next()
     }
@@ -165,7 +164,7 @@ mod tests {
     }
 
     proptest! {
-        /// The table against a list that is searched.
+        /// Compares the table with a list that is searched.
         #[test]
         fn alarms_fire_as_a_naive_list_says(steps in prop::collection::vec((0u8..4, 0usize..6, 1u64..50), 1..200)) {
             let mut table = Table::new(6);

@@ -2,7 +2,7 @@
 
 use tidegate_world::Buffer;
 
-/// What differs from one message to the next.
+/// The values that differ from one message to the next.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Values<'a> {
     /// Request-URI.
@@ -56,8 +56,8 @@ impl Gap {
 pub(crate) struct Template(Vec<(Box<[u8]>, Gap)>);
 
 impl Template {
-    /// Cuts `text` at its `{gaps}`. Lines may end with a bare LF. The `fixed` ones are
-    /// filled in for good.
+    /// Parses `text` with its `{gaps}`. Lines may end with a bare LF. The `fixed` gaps are filled
+    /// in for good.
     ///
     /// # Panics
     /// On a gap that is neither fixed nor one of [`Values`]: the texts are our own.
@@ -83,7 +83,7 @@ impl Template {
         Self(pieces)
     }
 
-    /// Appends the text with `values` in its gaps; `false` if it does not fit.
+    /// Appends the text with `values` in its gaps. Returns `false` if it does not fit.
     #[must_use]
     pub fn fill(&self, values: &Values<'_>, out: &mut Buffer) -> bool {
         self.0.iter().all(|(literal, gap)| {

@@ -1,4 +1,4 @@
-//! Both agents against each other in simulated time.
+//! Tests with both agents against each other in simulated time.
 
 mod net;
 
@@ -10,7 +10,7 @@ use net::{Net, answering, calling, uas};
 use tidegate_agent::{AnswererConfig, Behaviour, CallerConfig, CallerStats, Process};
 use tidegate_world::Timestamp;
 
-/// Every offered call is accounted for exactly once.
+/// Checks that every offered call is accounted for exactly once.
 fn balanced(stats: &CallerStats) {
     assert_eq!(stats.offered, stats.begun + stats.not_begun);
     assert_eq!(stats.begun, stats.completed + stats.failed.total() + stats.open);
@@ -100,7 +100,7 @@ fn what_is_offered_depends_on_no_answer() {
     assert_eq!(answered.completed, 2000);
     for stats in [silent, cut] {
         assert_eq!((stats.offered, stats.begun, stats.failed.timeout), (2000, 2000, 2000));
-        // RFC 3261 §17.1.1.2: six repetitions before timer B fires.
+        // RFC 3261 §17.1.1.2: six retransmissions before timer B fires.
         assert_eq!(stats.repeated.invite, 6 * 2000);
     }
 }
@@ -282,7 +282,7 @@ fn a_stalled_generator_finds_itself_too_slow() {
     let mut config = calling(1000.0, 1000);
     config.load.process = Process::Uniform;
     let mut caller = Caller::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new()).unwrap();
-    // It wakes once in 100 ms; nobody answers.
+    // It wakes once in 100 ms, without answers.
     let mut invites = 0;
     let mut now = Timestamp::ZERO;
     while caller.stats().begun < 1000 {

@@ -1,4 +1,4 @@
-//! The closed loop: while so many calls are open, others are held back.
+//! Tests of the closed loop, which holds calls back while a number of others are open.
 
 mod net;
 
@@ -8,7 +8,7 @@ use net::{Net, answering, calling};
 use tidegate_agent::{CallerConfig, CallerStats, Process};
 use tidegate_world::Timestamp;
 
-/// 100 calls/s at equal gaps, each held for 1 s, ten of them at once.
+/// Returns 100 calls/s at equal gaps, each held for 1 s, ten of them at once.
 fn limited(calls: u32) -> CallerConfig {
     let mut config = calling(100.0, calls);
     config.load.process = Process::Uniform;
@@ -32,7 +32,7 @@ fn no_more_calls_than_the_limit_are_open_and_all_are_made_in_the_end() {
         net.run(after(f64::from(tenths) / 10.0));
         let stats = net.caller.stats();
         balanced(stats);
-        // What is offered does not depend on what ends.
+        // The offered calls do not depend on those that end.
         assert_eq!(stats.offered, u64::from(tenths * 10 + 1).min(100));
         assert!(stats.open <= 10);
         assert!(stats.open == 10 || stats.waiting == 0, "room is used at once: {stats:?}");
@@ -44,7 +44,7 @@ fn no_more_calls_than_the_limit_are_open_and_all_are_made_in_the_end() {
     assert_eq!(stats.set_up_delay.count(), 100);
     let longest = stats.set_up_delay.max().as_secs_f64();
     assert!((8.2..8.4).contains(&longest), "from the intended moment: {longest}");
-    // It is not the generator that is late.
+    // The generator itself is not late.
     assert_eq!((stats.lateness.count(), stats.too_slow()), (10, None));
 }
 
@@ -146,7 +146,7 @@ fn byes_are_measured_by_the_moment_they_are_sent() {
     net.run(after(0.897));
     net.delay = Duration::from_millis(300);
     let (stats, _) = net.run_out();
-    // A call that begins at t sends its BYE at t + 510 ms: 40 of them between 600 ms and 1 s. The
+    // A call that starts at t sends its BYE at t + 510 ms: 40 of them between 600 ms and 1 s. The
     // ten from 900 ms on are answered after 600 ms, the others after 10.
     let measured = &stats.measured;
     assert_eq!((measured.byes, measured.byes_in_time, measured.bye_delay.count()), (40, 30, 40));

@@ -1,4 +1,4 @@
-//! RFC 3261 §21.5.4: the caller to whom one server says 503 tries another.
+//! Tests by RFC 3261 §21.5.4: a caller rejected with 503 tries another server.
 
 mod script;
 
@@ -28,18 +28,18 @@ fn a_call_refused_with_503_is_offered_to_the_next_server_as_a_new_one() {
     assert_ne!(invite.header("Call-ID"), first.header("Call-ID"));
     assert_ne!(invite.branch(), first.branch());
 
-    // Timer A begins anew, and repeats it there.
+    // Timer A starts again, and retransmits there.
     script.until(519);
     assert!(script.sent().is_empty());
     script.until(520);
     assert_eq!(script.sent_one().to, second());
 
-    // A copy of the 503 is acknowledged where it comes from, and moves nothing.
+    // A copy of the 503 is acknowledged at its source, and changes nothing.
     script.tell(uas(), &response(&first, 503, REFUSED, ""));
     let again = script.sent_one();
     assert_eq!((again.what(), again.to), ("ACK", uas()));
 
-    // What obeys no route set goes to the server that has the call.
+    // Requests that ignore the route set go to the server of the call.
     script.tell(second(), &ok(invite));
     let sent = script.sent();
     assert!(!sent.is_empty() && sent.iter().all(|sent| sent.what() != "INVITE"), "{sent:?}");

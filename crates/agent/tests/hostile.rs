@@ -1,4 +1,4 @@
-//! Whatever a peer sends: no panic, no growth, every call accounted for.
+//! Tests with arbitrary packets: no panic, no growth, every call accounted for.
 
 mod script;
 
@@ -36,7 +36,7 @@ fn answerer(ring_ms: u64) -> Script<Answerer> {
     Script::new(Answerer::new(config, Seed(1), 1, Pool::new()), uas())
 }
 
-/// A change to a packet on its way.
+/// A change to a packet in flight.
 #[derive(Clone, Debug)]
 enum Fault {
     None,
@@ -45,9 +45,9 @@ enum Fault {
     /// Byte at a fraction of the length.
     Byte(f64, u8),
     Cut(f64),
-    /// A header line is repeated so many times.
+    /// A header line is repeated this often.
     Line(f64, usize),
-    /// A header line grows by so many bytes.
+    /// A header line grows by this many bytes.
     Long(f64, usize),
     /// Another status.
     Status(u16),
@@ -69,7 +69,7 @@ fn fault() -> impl Strategy<Value = Fault> {
     ]
 }
 
-/// The packets that arrive in the place of `text`.
+/// Returns the packets that arrive in the place of `text`.
 fn suffer(text: &str, fault: &Fault) -> Vec<Vec<u8>> {
     let bytes = text.as_bytes().to_vec();
     let place = |at: f64| ((bytes.len() as f64 * at) as usize).min(bytes.len() - 1);
@@ -130,7 +130,7 @@ proptest! {
         for ms in (0..400_000).step_by(50) {
             caller.until(ms);
             answerer.until(ms);
-            // At most so many rounds: an answer that begets an answer for ever would be a flood.
+            // A limit on the rounds: an answer that causes an answer for ever would be a flood.
             for round in 0.. {
                 let there = caller.sent();
                 for sent in &there {

@@ -1,4 +1,4 @@
-//! Calls of every outcome between both agents in simulated time, with losses.
+//! Tests with calls of every outcome between both agents in simulated time, with losses.
 
 mod net;
 
@@ -34,7 +34,7 @@ fn run(callers: CallerConfig, called: AnswererConfig, loss: f64) -> (CallerStats
     net.run_out()
 }
 
-/// Every call has ended in one way, at either end.
+/// Checks that every call has ended in one way, at either end.
 fn conserved(caller: &CallerStats, answerer: &AnswererStats) {
     assert_eq!(caller.offered, caller.begun + caller.not_begun);
     assert_eq!(caller.begun, caller.completed + caller.failed.total());
@@ -49,7 +49,7 @@ fn conserved(caller: &CallerStats, answerer: &AnswererStats) {
     assert_eq!(answerer.answered, completed + hung_up + not_acknowledged + forgotten);
 }
 
-/// `count` of `n` lies near the share `p`: five standard deviations.
+/// Checks that `count` of `n` is within five standard deviations of the share `p`.
 fn near(count: u64, n: u64, p: f64) {
     let (count, n) = (count as f64, n as f64);
     assert!((count - n * p).abs() < 5.0 * (n * p * (1.0 - p)).sqrt(), "{count} of {n}, not {p}");
@@ -78,7 +78,7 @@ fn without_losses_both_ends_tell_the_same_story() {
     near(status(503), calls, 0.03);
     near(caller.failed.timeout, calls, 0.02);
     near(caller.failed.abandoned, calls, 0.08 + 0.87 * (1.0 - in_time));
-    // Of the calls that the called party would hang up, the caller does half first.
+    // Of the calls that the called party would end, the caller ends half first.
     near(caller.hung_up, caller.completed, 0.4 / 2.0);
 }
 
@@ -90,7 +90,7 @@ fn with_losses_every_call_still_ends_once() {
         assert!(caller.completed > u64::from(CALLS) / 2);
         assert!(answerer.repeated > 0 && caller.repeated.invite > 0);
         assert_eq!(caller.unexpected + caller.malformed + answerer.malformed, 0);
-        // Nobody who was heard once is a stranger: a copy of an ACK or BYE finds its call.
+        // No call that was seen once is unknown: a copy of an ACK or BYE finds its call.
         assert_eq!(answerer.unexpected, 0);
     }
 }

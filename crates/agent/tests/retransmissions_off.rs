@@ -1,5 +1,4 @@
-//! Agents that send nothing again: what is lost stays lost, and a call waits for it as long as
-//! ever.
+//! Tests of agents without retransmissions: a lost message stays lost, and a call waits as long.
 
 mod script;
 
@@ -9,7 +8,7 @@ use script::{Script, Sent, at, request, response, uac, uas};
 use tidegate_agent::{Answerer, AnswererConfig, Behaviour, Caller, CallerConfig, Load};
 use tidegate_world::{Pool, Seed, Timestamp};
 
-/// A caller that has sent the INVITE of its only call, which it holds for 10 s.
+/// Returns a caller that has sent the INVITE of its only call, which it holds for 10 s.
 fn calling() -> (Script<Caller>, Sent) {
     let config = CallerConfig {
         load: Load { process: tidegate_agent::Process::Uniform, calls: 1, ..Load::default() },
@@ -24,7 +23,7 @@ fn calling() -> (Script<Caller>, Sent) {
     (script, invite)
 }
 
-/// An answerer that has been called.
+/// Returns an answerer that has been called.
 fn called(config: AnswererConfig) -> Script<Answerer> {
     let config = AnswererConfig { retransmissions: false, provisionals: vec![], ..config };
     let mut script = Script::new(Answerer::new(config, Seed(1), 0, Pool::new()), uas());

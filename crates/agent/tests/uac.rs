@@ -1,4 +1,4 @@
-//! The caller by RFC 3261: how it sets one call up, spoken to line by line.
+//! Tests of the caller by RFC 3261: the set-up of one call, message by message.
 
 mod script;
 
@@ -52,7 +52,7 @@ fn t1_is_configurable() {
 
 #[test]
 fn a_provisional_response_ends_timers_a_and_b() {
-    // §17.1.1.2: in the Proceeding state nothing is sent again.
+    // §17.1.1.2: no retransmission in the Proceeding state.
     let (mut script, invite) = calling(config());
     script.until(600).tell(uas(), &response(&invite, 180, ";tag=b", ""));
     script.until(59_999);
@@ -203,7 +203,7 @@ fn a_damaged_copy_of_an_answer_does_not_end_the_call() {
 
 #[test]
 fn an_undelivered_invite_fails_by_its_cause() {
-    // §17.1.4, §18.4; UDP: the repetitions go on, for the server may come back.
+    // §17.1.4, §18.4; UDP: the retransmissions go on, because the server may come back.
     let (mut script, _) = calling(config());
     let failure = Failure::new(Flow::udp(uac(), uas()), Cause::Refused, b"");
     let now = script.now();

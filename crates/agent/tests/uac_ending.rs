@@ -1,4 +1,4 @@
-//! The caller by RFC 3261: how one call ends, by BYE or CANCEL, spoken to line by line.
+//! Tests of the caller by RFC 3261: the end of one call, by BYE or CANCEL, message by message.
 
 mod script;
 
@@ -34,7 +34,7 @@ fn a_provisional_response_to_the_bye_slows_timer_e() {
     assert_eq!(script.schedule(), at("BYE", &[10_500, 14_500, 18_500]));
     script.tell(uas(), &response(&bye, 200, "", ""));
     assert_eq!(script.agent.stats().completed, 1);
-    // Timer K's task: a copy of the 200 is taken without a word.
+    // Timer K's task: a copy of the 200 is absorbed.
     script.tell(uas(), &response(&bye, 200, "", ""));
     assert_eq!(script.agent.stats().completed, 1);
     assert_eq!((script.agent.stats().late, script.agent.stats().unexpected), (1, 0));
@@ -68,7 +68,7 @@ fn cancel_waits_for_a_provisional_response() {
         assert_eq!(cancel.headers(header), invite.headers(header));
     }
     assert_eq!(cancel.request_uri(), invite.request_uri());
-    // §17.1.2: a CANCEL is repeated like any request, until it is answered.
+    // §17.1.2: a CANCEL is retransmitted like any request, until it is answered.
     script.until(4000);
     assert_eq!(script.schedule(), at("CANCEL", &[3500]));
     script.tell(uas(), &response(&cancel, 200, "", "")).until(20_000);
@@ -156,7 +156,7 @@ fn each_dialog_of_a_fork_has_branches_of_its_own() {
     assert_eq!((count, branches.len()), (5, 5), "{branches:#?}");
 }
 
-/// RFC 3261 §12: a dialog is known by both tags. The BYE of a fork that the call does not keep
+/// RFC 3261 §12: a dialog is identified by both tags. The BYE of a fork that the call does not keep
 /// ended the call.
 #[test]
 fn the_bye_of_another_fork_does_not_end_the_call() {

@@ -1,4 +1,4 @@
-//! The answerer by RFC 3261, spoken to line by line.
+//! Tests of the answerer by RFC 3261, message by message.
 
 mod script;
 
@@ -28,7 +28,7 @@ fn tag(response: &Sent) -> String {
     format!(";tag={}", response.header("To").split(";tag=").nth(1).expect("a tag"))
 }
 
-/// An answerer that has answered a call at 0 ms, and the 200.
+/// Returns an answerer that has answered a call at 0 ms, and the 200.
 fn answered(config: AnswererConfig) -> (Script<Answerer>, Sent) {
     let mut script = answerer(config);
     script.tell(uac(), &invite());
@@ -109,8 +109,8 @@ fn a_2xx_that_is_never_acknowledged_is_given_up_after_64_t1() {
 
 #[test]
 fn a_copy_of_an_answered_invite_is_absorbed() {
-    // RFC 6026 §7.1: in the Accepted state, for 64·T1 (timer L), also when the call is over:
-    // a copy that was long on its way is no new call.
+    // RFC 6026 §7.1: in the Accepted state, for 64·T1 (timer L), also when the call has ended: a
+    // late copy is no new call.
     let (mut script, ok) = answered(config());
     script.until(100).tell(uac(), &invite());
     script.tell(uac(), &request("ACK", "2", &tag(&ok), 1)).tell(uac(), &invite());
@@ -176,7 +176,7 @@ fn an_acknowledged_refusal_is_repeated_no_more() {
     script.tell(uac(), &invite());
     let busy = script.sent().pop().unwrap();
     assert_eq!(busy.what(), "486");
-    // §17.2.1, the Completed state: a copy of the INVITE brings the final response again.
+    // §17.2.1, the Completed state: a copy of the INVITE causes the final response again.
     script.until(100).tell(uac(), &invite());
     assert_eq!(script.sent_one().text, busy.text);
     script.tell(uac(), &request("ACK", "1", &tag(&busy), 1));
@@ -250,9 +250,9 @@ fn a_copy_of_a_cancel_is_answered_as_the_first_for_64_t1() {
     assert_eq!(script.agent.held(), 0);
 }
 
-/// RFC 3261 §13.2.2.4: the ACK to a 2xx belongs to the dialog. A proxy without transactions that
-/// has sent a repetition of the INVITE elsewhere brought us the ACK to another's refusal, and we
-/// took the call for set up.
+/// RFC 3261 §13.2.2.4: the ACK to a 2xx belongs to the dialog. When a proxy without transactions
+/// had sent a retransmission of the INVITE elsewhere, the ACK to another server's rejection came
+/// here, and the call counted as set up.
 #[test]
 fn the_ack_to_anothers_refusal_does_not_acknowledge_ours() {
     let (mut script, ok) = answered(config());
@@ -275,7 +275,7 @@ fn cancel_does_not_touch_an_answered_call_and_finds_no_unknown_one() {
 
 #[test]
 fn bye_ends_a_call_once() {
-    // §15.1.2; §17.2.2: a copy brings the same response until timer J (64·T1).
+    // §15.1.2; §17.2.2: a copy causes the same response until timer J (64·T1).
     let (mut script, ok) = answered(config());
     script.tell(uac(), &request("ACK", "2", &tag(&ok), 1));
     let bye = request("BYE", "3", &tag(&ok), 2);
@@ -294,8 +294,8 @@ fn bye_ends_a_call_once() {
     assert_eq!(script.sent_one().what(), "481");
 }
 
-/// RFC 3261 §17.2.2: the 200 to a BYE was followed by a 481 in the same transaction, if a copy of the
-/// BYE had come before in another one, as from a proxy that had no room for a transaction then.
+/// RFC 3261 §17.2.2: a 481 followed the 200 to a BYE in the same transaction, if a copy of the BYE
+/// had come before in another one, as from a proxy that had no room for a transaction then.
 #[test]
 fn each_transaction_of_a_bye_gets_one_answer_for_64_t1() {
     let (mut script, ok) = answered(config());
@@ -345,8 +345,8 @@ fn a_call_without_bye_is_forgotten_in_the_end() {
 
 #[test]
 fn an_invite_within_a_dialog_is_refused() {
-    // §14.2: 488; §12.2.2: 481 if there is no such dialog. Acknowledged in its transaction,
-    // as its tag is that of the dialog.
+    // §14.2: 488; §12.2.2: 481 if there is no such dialog. Acknowledged in its transaction, because
+    // its tag is that of the dialog.
     let (mut script, ok) = answered(config());
     script.tell(uac(), &request("ACK", "2", &tag(&ok), 1));
     script.tell(uac(), &request("INVITE", "5", &tag(&ok), 2));

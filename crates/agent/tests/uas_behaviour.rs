@@ -1,5 +1,4 @@
-//! What a called party may do beside answering at once, by RFC 3261: one call, spoken to line by
-//! line.
+//! Tests of a called party by RFC 3261, beyond answering at once: one call, message by message.
 
 mod script;
 
@@ -25,7 +24,7 @@ fn tag(response: &Sent) -> String {
     format!(";tag={}", response.header("To").split(";tag=").nth(1).expect("a tag"))
 }
 
-/// An answerer that hangs up 10 s after the ACK, which it got at 0 ms, and its 200.
+/// Returns an answerer that hangs up 10 s after the ACK, which it got at 0 ms, and its 200.
 fn hanging_up() -> (Script<Answerer>, Sent) {
     let hold = Duration::from_secs(10).into();
     let mut script = answerer(AnswererConfig { hangs_up: 1.0, hold, ..config() });
@@ -53,7 +52,7 @@ fn a_called_party_may_hang_up() {
     assert_eq!((script.agent.stats().hung_up, script.agent.stats().open), (0, 1));
     script.until(10_100).tell(uac(), &response(&bye, 200, "", ""));
     assert_eq!((script.agent.stats().hung_up, script.agent.stats().open), (1, 0));
-    // Timer K's task: a copy is taken without a word.
+    // Timer K's task: a copy is absorbed.
     script.tell(uac(), &response(&bye, 200, "", "")).until(42_099);
     assert_eq!((script.agent.stats().hung_up, script.agent.stats().late), (1, 1));
     assert_eq!(script.agent.held(), 1);
@@ -64,8 +63,8 @@ fn a_called_party_may_hang_up() {
 
 #[test]
 fn its_bye_goes_where_its_dialog_leads() {
-    // §12.2.1.1, §8.1.2: to the first of the route set, else to the remote target; to where the
-    // INVITE came from only if that is no address.
+    // §12.2.1.1, §8.1.2: to the first of the route set, else to the remote target; to the source of
+    // the INVITE only if that is no address.
     let source = "192.0.2.1:40000".parse().unwrap();
     let direct = |invite: String| {
         let lines = invite.split_inclusive('\n').filter(|line| !line.starts_with("Record-Route"));
@@ -86,7 +85,7 @@ fn its_bye_goes_where_its_dialog_leads() {
 
 #[test]
 fn its_bye_is_repeated_by_timer_e_until_timer_f() {
-    // §17.1.2.2; §15.1.1: a dialog whose BYE gets no response is over all the same.
+    // §17.1.2.2; §15.1.1: a dialog whose BYE gets no response has ended all the same.
     let (mut script, _) = hanging_up();
     script.until(50_000);
     let moments: Vec<u64> =
@@ -257,7 +256,7 @@ fn a_call_that_nobody_gives_up_is_forgotten_in_the_end() {
 
 #[test]
 fn a_call_met_with_silence_stays_silent() {
-    // Nearly all of them; the first call of this seed is one.
+    // Nearly all of them, including the first call of this seed.
     let mix = Mix::new(&[(Behaviour::Silent, 1e9), (Behaviour::Answer, 1.0)]).unwrap();
     let mut script = answerer(AnswererConfig { mix, ..config() });
     script.tell(uac(), &invite()).until(500).tell(uac(), &invite());
@@ -268,7 +267,7 @@ fn a_call_met_with_silence_stays_silent() {
     assert!(script.sent().is_empty());
     let stats = script.agent.stats();
     assert_eq!((stats.calls, stats.silent, stats.ignored, stats.open), (1, 1, 4, 0));
-    // Others hear from it.
+    // Others get a response.
     script.tell(uac(), &request("OPTIONS", "7", "", 1));
     assert_eq!(script.sent_one().what(), "200");
 }

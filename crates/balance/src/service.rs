@@ -41,7 +41,7 @@ impl Service {
         &self.domain
     }
 
-    /// Returns its servers, by rising priority; `None` as long as they are unknown.
+    /// Returns the transport by which its servers are reached.
     pub fn transport(&self) -> Transport {
         self.transport
     }
@@ -51,7 +51,7 @@ impl Service {
         self.lock().clone()
     }
 
-    /// Returns whether the servers are out of date because a new query failed.
+    /// Records its servers. Returns whether they differ from those before.
     pub fn set_servers(&self, servers: Arc<[SrvRecord]>) -> bool {
         let mut known = self.lock();
         let differ = known.as_ref() != Some(&servers);
@@ -62,35 +62,35 @@ impl Service {
         differ
     }
 
-    /// Records whether the servers are out of date.
+    /// Returns whether the servers are out of date because a new query failed.
     pub fn is_stale(&self) -> bool {
         self.is_stale.load(Relaxed)
     }
 
-    /// Returns whether the servers found have become back ends.
+    /// Records whether the servers are out of date.
     pub fn set_stale(&self, is_stale: bool) {
         self.is_stale.store(is_stale, Relaxed);
     }
 
-    /// Records that the back ends are rebuilt: with the servers, if they are known.
+    /// Returns whether the servers found have become back ends.
     pub fn is_in_force(&self) -> bool {
         self.is_in_force.load(Relaxed)
     }
 
-    /// Returns whether it is the service of that domain and transport.
+    /// Records that the back ends are rebuilt: with the servers, if they are known.
     pub(crate) fn on_enlisted(&self) {
         if self.lock().is_some() {
             self.is_in_force.store(true, Relaxed);
         }
     }
 
-    /// No code panics while it holds the lock.
+    /// Returns whether it is the service of that domain and transport.
     pub(crate) fn is_of(&self, domain: &str, transport: Transport) -> bool {
         *self.domain == *domain && self.transport == transport
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Arc<[SrvRecord]>>> {
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

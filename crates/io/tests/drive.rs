@@ -269,8 +269,7 @@ fn stopping_drains_once_then_waits_no_longer_than_it_may() {
     assert_eq!(summary.ended, Ended::Late);
     assert!(summary.after >= Duration::from_millis(20));
 
-    // A process that got no more packets waited for the end of its time, though its last
-    // transaction had ended long before.
+    // Never drained: still at work, then a second request.
     let (running, sight, group) = undrained(Duration::from_secs(3_600));
     running.stop.request();
     assert_eq!(next(&sight), Seen::Drain);
@@ -280,8 +279,8 @@ fn stopping_drains_once_then_waits_no_longer_than_it_may() {
     assert_eq!(running.end().0.ended, Ended::Forced);
 }
 
-/// A process that nobody called any more waited for the end of its time, though its last
-/// transaction had ended long before.
+/// A process that got no more packets waited for the end of its time, though its last transaction
+/// had ended long before.
 #[test]
 fn what_ends_by_a_timer_ends_the_drain() {
     let drain = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! The BYE of a called party that hangs up.
+//! The BYE of a called party.
 
 use std::net::SocketAddr;
 
@@ -23,7 +23,7 @@ Content-Length: 0
 
 ";
 
-/// A 2xx and what of its INVITE is needed to send requests in its dialog.
+/// A 2xx and the parts of its INVITE that requests in its dialog need.
 #[derive(Debug)]
 pub(crate) struct Answer {
     /// The response, then the URI of the caller's Contact; empty if it has none.
@@ -32,7 +32,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// `response` to `invite`.
+    /// Creates it from `response` to `invite`.
     pub fn new(response: &[u8], invite: &Message<'_>) -> Self {
         let contact = invite.contacts().next().and_then(Result::ok);
         let target = contact.map(|contact| contact.uri).unwrap_or_default();
@@ -40,7 +40,7 @@ impl Answer {
         Self { bytes, response_end: response.len() }
     }
 
-    /// The 2xx as it was sent.
+    /// Returns the 2xx as it was sent.
     pub fn response(&self) -> &[u8] {
         &self.bytes[..self.response_end]
     }
@@ -50,7 +50,7 @@ impl Answer {
     }
 }
 
-/// A BYE that was sent, to be sent again.
+/// A BYE that was sent, kept for retransmission.
 #[derive(Debug)]
 pub(crate) struct PendingBye {
     pub flow: Flow,
@@ -61,14 +61,14 @@ pub(crate) struct PendingBye {
 pub(crate) struct ByeSender(Template);
 
 impl ByeSender {
-    /// BYEs from `local` over `transport`.
+    /// Creates the writer of BYEs from `local` over `transport`.
     pub fn new(transport: Transport, local: SocketAddr) -> Self {
         let local = local.to_string();
         Self(Template::new(BYE, &[("transport", transport.name()), ("local", &local)]))
     }
 
-    /// The BYE of a call that came over `flow`. `None` if its caller gave no address to send
-    /// requests to, or one that does not fit into a datagram.
+    /// Writes the BYE of a call that came over `flow`. `None` if its caller gave no address for
+    /// requests, or the BYE does not fit into a datagram.
     pub fn write(
         &self,
         answer: &Answer,
@@ -112,7 +112,7 @@ impl ByeSender {
     }
 }
 
-/// The text of the mark in a branch of ours.
+/// Returns the text of the mark in a branch of ours.
 pub(crate) fn mark_of(branch: &[u8]) -> Option<&[u8]> {
     branch.strip_prefix(COOKIE)
 }

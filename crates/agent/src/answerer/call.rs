@@ -1,7 +1,7 @@
-//! One incoming call: an INVITE server transaction, its dialog, perhaps a BYE of ours.
+//! One incoming call: an INVITE server transaction, its dialog, and possibly our own BYE.
 //!
-//! Pure state without parsing. After its end a call stays for 64·T1, so that a late copy
-//! of its INVITE is not taken for a new call (RFC 6026 §7.1, timer L) and a repeated BYE is
+//! It is pure state without parsing. After its end a call stays for 64·T1, so that a late copy of
+//! its INVITE is not taken for a new call (RFC 6026 §7.1, timer L) and a retransmitted BYE is
 //! answered as before (RFC 3261 §17.2.2, timer J).
 
 use std::time::Duration;
@@ -12,43 +12,43 @@ use tidegate_world::{Flow, Timestamp};
 use super::bye_sender::{Answer, PendingBye};
 use super::ringing::{Ringing, RingingAction};
 
-/// What has become of a call.
+/// The phase of a call.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// It has come, and nothing was done.
+    /// The call has arrived, and nothing was done.
     New,
-    /// Nothing is sent, whatever comes, until a time.
+    /// Nothing is sent until this time.
     Ignored(Timestamp),
     /// There is no final response.
     Ringing(Box<Ringing>),
-    /// 2xx sent, repeated until the ACK comes or until a time.
+    /// 2xx sent, retransmitted until the ACK or until a time.
     Answered(Option<Backoff>, Timestamp, Answer),
-    /// Any other final response sent, and the INVITE's transaction.
+    /// Any other final response sent, with the INVITE's transaction.
     Refused(InviteServer, Box<[u8]>),
-    /// Acknowledged: the dialog lasts until a BYE of the caller, or until this time. With the
-    /// answer, from which ours is made then, if we are to hang up.
+    /// Acknowledged: the dialog lasts until a BYE of the caller, or until this time. The answer is
+    /// present if we are to hang up; our BYE is made from it.
     Talking(Timestamp, Option<Answer>),
     /// We have hung up: the BYE and its transaction.
     Leaving(OtherClient, PendingBye, Ending),
-    /// Over; kept until a time. The BYE that ended it, if one did.
+    /// Ended; kept until a time, with the BYE that ended it, if any.
     Over(Timestamp, Option<Ended>),
 }
 
 /// The BYE that ended a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
-    /// Its number.
+    /// Its CSeq number.
     pub cseq: u32,
     /// Fingerprint of the transaction in which it came last.
     pub key: u128,
 }
 
-/// How an answered call ended that the caller did not end.
+/// The way in which an answered call ended without a BYE of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// We have hung up.
     HungUp,
-    /// No ACK came to the 2xx.
+    /// No ACK arrived for the 2xx.
     NotAcknowledged,
     /// It lasted too long.
     Forgotten,
@@ -61,50 +61,50 @@ pub(crate) struct Call {
     pub key: u128,
     /// Fingerprint of the Call-ID.
     pub dialog: u128,
-    /// Where responses go.
+    /// Flow for responses.
     pub flow: Flow,
-    /// When its first INVITE came.
+    /// Arrival of its first INVITE.
     pub came: Timestamp,
-    /// How long we talk before we hang up, if we do not wait for the caller to.
+    /// Time that we talk before we hang up; `None` to wait for the caller.
     pub talk: Option<Duration>,
-    /// Until when a copy of its CANCEL is answered as the first was, if there was one.
+    /// Time until which a copy of its CANCEL gets the same answer, if there was a CANCEL.
     pub cancelled: Option<Timestamp>,
     pub phase: Phase,
 }
 
-/// What the answerer has to do for a call whose alarm fired.
+/// An action of the answerer for a call whose alarm fired.
 #[derive(Debug)]
 pub(crate) enum Action {
     Wait,
     /// Send the provisional response that is due.
     Ring,
-    /// The final response is due.
+    /// Send the final response.
     Decide(Box<Ringing>),
-    /// Send the final response, or our BYE, again.
+    /// Retransmit the final response, or our BYE.
     Again,
-    /// Hang up: the BYE is made from this.
+    /// Hang up with a BYE made from this.
     HangUp(Answer, Ending),
-    /// It is over.
+    /// End the call.
     End(Ending),
-    /// Our BYE was never answered, and it is over.
+    /// End the call; our BYE was never answered.
     EndUnanswered(Ending),
-    /// Nothing is left to absorb.
+    /// Drop it: nothing is left to absorb.
     Drop,
 }
 
-/// What a BYE is to a call.
+/// The relation of a BYE to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bye {
     /// It ends the call.
     Ends,
-    /// A copy of the one that ended it.
+    /// A copy of the BYE that ended the call.
     Again,
     /// It finds no dialog.
     Unknown,
 }
 
 impl Call {
-    /// When [`on_timeout`](Self::on_timeout) is next needed.
+    /// Returns the time at which [`on_timeout`](Self::on_timeout) is next needed.
     pub fn due(&self) -> Timestamp {
         match &self.phase {
             Phase::New => Timestamp::NEVER,
@@ -122,12 +122,12 @@ impl Call {
         matches!(self.phase, Phase::Ignored(_) | Phase::Over(..))
     }
 
-    /// Whether its refusal waits for the ACK.
+    /// Returns whether its rejection waits for the ACK.
     pub fn is_refused(&self) -> bool {
         matches!(self.phase, Phase::Refused(..))
     }
 
-    /// What [`due`](Self::due) was waiting for has not come.
+    /// Handles the expiry of [`due`](Self::due).
     pub fn on_timeout(&mut self, now: Timestamp, timing: &Timing) -> Action {
         if now < self.due() {
             return Action::Wait;
@@ -195,7 +195,8 @@ impl Call {
         }
     }
 
-    /// What is sent again while it is not acknowledged or answered, and where to.
+    /// Returns the message that is retransmitted until it is acknowledged or answered, with its
+    /// flow.
     pub fn repeated(&self) -> Option<(Flow, &[u8])> {
         match &self.phase {
             Phase::Answered(.., answer) => Some((self.flow, answer.response())),
@@ -205,7 +206,8 @@ impl Call {
         }
     }
 
-    /// An ACK: whether it is the first to a 2xx. `None` if it acknowledges nothing of this call.
+    /// Handles an ACK. Returns whether it is the first to a 2xx; `None` if it acknowledges nothing
+    /// of this call.
     pub fn on_ack(&mut self, now: Timestamp, talk_max: Duration, timing: &Timing) -> Option<bool> {
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Answered(.., answer) => {
@@ -217,7 +219,7 @@ impl Call {
             }
             Phase::Refused(..) => {
                 // RFC 3261 §17.2.1: the Confirmed state absorbs further ACKs for T4 (timer I);
-                // §17.2.2: the response to a CANCEL is given again for 64·T1 (timer J).
+                // §17.2.2: the response to a CANCEL is repeated for 64·T1 (timer J).
                 let until = (now + timing.t4).max(self.cancelled.unwrap_or_default());
                 self.phase = Phase::Over(until, None);
                 Some(false)
@@ -231,17 +233,17 @@ impl Call {
         }
     }
 
-    /// A BYE of this dialog.
+    /// Handles a BYE of this dialog.
     pub fn on_bye(&mut self, now: Timestamp, bye: Ended, timing: &Timing) -> Bye {
         match &mut self.phase {
-            // RFC 3261 §15.1.2 holds for a call whose ACK was lost as well, and for one that both
+            // RFC 3261 §15.1.2 also applies to a call whose ACK was lost, and to one that both
             // sides end at once.
             Phase::Answered(..) | Phase::Talking(..) | Phase::Leaving(..) => {
                 self.finish(now, timing, Some(bye));
                 Bye::Ends
             }
             Phase::Over(until, Some(ended)) if ended.cseq == bye.cseq => {
-                // A proxy that has forgotten its transaction begins another one with a copy. That
+                // A proxy that has forgotten its transaction starts another one with a copy. That
                 // has a timer J of its own (RFC 3261 §17.2.2).
                 if ended.key != bye.key {
                     (*until, *ended) = (now + timing.patience(), bye);
@@ -252,7 +254,8 @@ impl Call {
         }
     }
 
-    /// A CANCEL was answered; its copies are for 64·T1 (RFC 3261 §17.2.2, timer J).
+    /// Records that a CANCEL was answered; its copies are answered for 64·T1 (RFC 3261 §17.2.2,
+    /// timer J).
     pub fn on_cancel(&mut self, now: Timestamp, timing: &Timing) {
         let until = *self.cancelled.get_or_insert(now + timing.patience());
         if let Phase::Over(at, _) = &mut self.phase {
@@ -260,7 +263,7 @@ impl Call {
         }
     }
 
-    /// The call rings no longer.
+    /// Stops ringing.
     pub fn stop_ringing(&mut self) -> Option<Box<Ringing>> {
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Ringing(ringing) => Some(ringing),
@@ -271,12 +274,12 @@ impl Call {
         }
     }
 
-    /// Whether a BYE of ours waits for its answer.
+    /// Returns whether our BYE waits for its response.
     pub fn is_leaving(&self) -> bool {
         matches!(self.phase, Phase::Leaving(..))
     }
 
-    /// A response to our BYE: how the call ended, if that ends it.
+    /// Handles a response to our BYE. Returns how the call ended, if it did.
     // RFC 3261 §15.1.1: "If the response for the BYE is a 481 [...] or a 408 [...] or no response
     // at all is received for the BYE [...], the UAC MUST consider the session and the dialog
     // terminated." Any other refusal leaves nothing else to do.
@@ -295,7 +298,7 @@ impl Call {
         ended
     }
 
-    /// The call is over; late copies are absorbed for 64·T1.
+    /// Ends the call; late copies are absorbed for 64·T1.
     pub fn finish(&mut self, now: Timestamp, timing: &Timing, bye: Option<Ended>) {
         self.phase = Phase::Over(now + timing.patience(), bye);
     }

@@ -1,4 +1,4 @@
-//! Incoming calls and the ways to find them.
+//! Incoming calls and the indices to find them.
 
 use hashbrown::HashTable;
 use tidegate_world::Timestamp;
@@ -16,12 +16,12 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// At most `len_max` calls.
+    /// Creates a table of at most `len_max` calls.
     pub fn new(len_max: usize) -> Self {
         Self { table: Table::new(len_max), transactions: HashTable::new(), open: 0 }
     }
 
-    /// Calls, with those that are over but kept.
+    /// Returns the number of calls, including ended ones that are kept.
     pub fn len(&self) -> usize {
         self.table.len()
     }
@@ -30,12 +30,12 @@ impl Calls {
         self.table.is_full()
     }
 
-    /// Calls that are not over.
+    /// Returns the number of calls that have not ended.
     pub fn open(&self) -> usize {
         self.open
     }
 
-    /// Adds a call that has just come.
+    /// Adds a new call.
     ///
     /// # Panics
     /// If the table is full.
@@ -47,7 +47,7 @@ impl Calls {
         id
     }
 
-    /// The call whose INVITE has this fingerprint.
+    /// Returns the call whose INVITE has this fingerprint.
     pub fn find(&self, key: u128) -> Option<Id> {
         self.transactions.find(hash(key), |entry| entry.0 == key).map(|entry| entry.1)
     }
@@ -78,12 +78,12 @@ impl Calls {
         entry.expect("every call is in the map").remove();
     }
 
-    /// The next call whose alarm is due.
+    /// Takes the next call whose alarm is due.
     pub fn pop_due(&mut self, now: Timestamp) -> Option<Id> {
         self.table.pop_due(now)
     }
 
-    /// No alarm is due before this.
+    /// Returns a time before which no alarm is due.
     pub fn next_due(&self) -> Option<Timestamp> {
         self.table.next_due()
     }

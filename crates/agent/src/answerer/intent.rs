@@ -1,4 +1,4 @@
-//! What a called party will make of a call: drawn when it comes.
+//! The behaviour of a called party towards a call, drawn at its arrival.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use tidegate_world::{Purpose, Seed, Stream};
 use super::config::AnswererConfig;
 use super::mix::Behaviour;
 
-/// What the called party will do with one call, known to it alone.
+/// The behaviour of the called party in one call, which only it knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub behaviour: Behaviour,
-    /// How long it rings before that.
+    /// Ringing time.
     pub ring: Duration,
-    /// How long it talks before it hangs up, if it does not wait for the caller to.
+    /// Time that it talks before it hangs up; `None` to wait for the caller.
     pub talk: Option<Duration>,
 }
 
-/// Draws intents. Each call takes one draw from each stream in use, whatever becomes of it, so
-/// the draws of the n-th call depend on nothing that happened before.
+/// Draws intents. Each call takes one draw from each stream in use, whatever its outcome, so the
+/// draws of the n-th call depend on nothing that happened before.
 pub(crate) struct Intents {
     outcome: Stream,
     ring: Stream,
@@ -27,7 +27,7 @@ pub(crate) struct Intents {
 }
 
 impl Intents {
-    /// Those of the answerer numbered `element`.
+    /// Creates the intents of the answerer numbered `element`.
     pub fn new(seed: Seed, element: u32) -> Self {
         let stream = |purpose| seed.stream(purpose, element);
         Self {
@@ -38,7 +38,7 @@ impl Intents {
         }
     }
 
-    /// The next call's.
+    /// Draws the next call's intent.
     pub fn draw(&mut self, config: &AnswererConfig) -> Intent {
         let hangs_up = config.hangs_up > 0.0 && self.hang_up.unit() < config.hangs_up;
         let talk = config.hold.draw(&mut self.hold);

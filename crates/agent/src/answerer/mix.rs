@@ -1,32 +1,32 @@
-//! What becomes of calls: behaviours and their shares.
+//! Behaviours towards calls, and their shares.
 
 use std::fmt;
 use std::str::FromStr;
 
 use tidegate_world::Stream;
 
-/// What an [`Answerer`](crate::Answerer) does with a call.
+/// The behaviour of an [`Answerer`](crate::Answerer) towards a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Behaviour {
     /// Answers it with 200.
     #[default]
     Answer,
-    /// Refuses it with this final status, 300..=699. Those of 500..=599 come at once, without
-    /// ringing: it is a server that fails, nobody was asked.
+    /// Rejects it with this final status, 300..=699. A status of 500..=599 comes at once, without
+    /// ringing, as from a failing server.
     Refuse(u16),
-    /// Lets it ring until the caller gives up.
+    /// Lets it ring until the caller hangs up.
     Ring,
     /// Sends nothing at all.
     Silent,
 }
 
 impl Behaviour {
-    /// Whether somebody is asked, so that it rings.
+    /// Returns whether the call rings.
     pub(crate) fn rings(self) -> bool {
         !matches!(self, Self::Refuse(500..600) | Self::Silent)
     }
 
-    /// The final status it leads to, if any.
+    /// Returns the final status, if any.
     pub(crate) fn status(self) -> Option<u16> {
         match self {
             Self::Answer => Some(200),
@@ -59,10 +59,10 @@ impl FromStr for Behaviour {
 pub struct Mix(Vec<(Behaviour, f64)>);
 
 impl Mix {
-    /// Behaviours by weight: each gets its weight's share of the sum.
+    /// Creates a mix by weight: each behaviour gets its weight's share of the sum.
     ///
     /// # Errors
-    /// When a weight is not a number from 0 up, or all are 0.
+    /// When a weight is not a number of at least 0, or all are 0.
     pub fn new(weights: &[(Behaviour, f64)]) -> Result<Self, MixError> {
         if let Some(&(_, weight)) = weights.iter().find(|(_, w)| !(w.is_finite() && *w >= 0.0)) {
             return Err(MixError::Weight(weight));
@@ -71,12 +71,12 @@ impl Mix {
         if some.is_empty() { Err(MixError::Empty) } else { Ok(Self(some)) }
     }
 
-    /// Whether nothing is ever sent.
+    /// Returns whether nothing is ever sent.
     pub(crate) fn is_silent(&self) -> bool {
         self.0.iter().all(|(behaviour, _)| *behaviour == Behaviour::Silent)
     }
 
-    /// The next call's. The only one there is draws nothing.
+    /// Draws the next call's behaviour. A single one draws nothing.
     pub(crate) fn draw(&self, stream: &mut Stream) -> Behaviour {
         let (last, others) = self.0.split_last().expect("a mix has a behaviour");
         if others.is_empty() {
@@ -116,12 +116,12 @@ impl FromStr for Mix {
     }
 }
 
-/// Why something is no [`Mix`].
+/// An error in a [`Mix`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum MixError {
-    /// It is no behaviour.
+    /// Not a behaviour.
     Behaviour(String),
-    /// A weight is not a number from 0 up.
+    /// A weight is not a number of at least 0.
     Weight(f64),
     /// No behaviour has a weight above 0.
     Empty,

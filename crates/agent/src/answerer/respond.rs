@@ -1,4 +1,4 @@
-//! What an answerer sends, and where it finds whom a request is for.
+//! The responses of an answerer, and the call of a request.
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, Message, Scan};
@@ -14,14 +14,14 @@ use crate::response;
 use crate::table::Id;
 
 impl Answerer {
-    /// Answers or refuses a call.
+    /// Answers or rejects a call.
     pub(super) fn decide(&mut self, now: Timestamp, id: Id, invite: &Message<'_>, status: u16) {
         if self.send_final(now, id, invite, status) {
             *if status < 300 { &mut self.stats.answered } else { &mut self.stats.refused } += 1;
         }
     }
 
-    /// Sends the provisional response that is due to a call that rings.
+    /// Sends the provisional response that is due.
     pub(super) fn ring_on(&mut self, id: Id) {
         let Some(call) = self.calls.get(id) else { return };
         let Phase::Ringing(ringing) = &call.phase else { return };
@@ -41,8 +41,8 @@ impl Answerer {
         self.out.extend(provisional);
     }
 
-    /// Sends the final response and keeps it until it is acknowledged. `false` if there can be
-    /// none: the call is gone then.
+    /// Sends the final response and keeps it until it is acknowledged. Returns `false` if there can
+    /// be none: then the call is dropped.
     #[must_use]
     pub(super) fn send_final(
         &mut self,
@@ -81,7 +81,7 @@ impl Answerer {
         true
     }
 
-    /// Sends again what waits for its acknowledgement or its answer.
+    /// Retransmits the message that waits for an acknowledgement or a response.
     pub(super) fn send_again(&mut self, id: Id) {
         let Some(call) = self.calls.get(id) else { return };
         let Some((flow, bytes)) = call.repeated() else { return };
@@ -90,7 +90,7 @@ impl Answerer {
         self.stats.repeated += 1;
     }
 
-    /// Sends a BYE, or lets the call end without one if none can be sent.
+    /// Sends a BYE, or ends the call without one if none can be sent.
     pub(super) fn hang_up(&mut self, now: Timestamp, id: Id, answer: &Answer, ending: Ending) {
         let timing = self.config.timing;
         let Some(flow) = self.calls.get(id).map(|call| call.flow) else { return };
@@ -108,7 +108,7 @@ impl Answerer {
         }
     }
 
-    /// A response to the INVITE of a call. `None` if it cannot be answered.
+    /// Returns a response to the INVITE of a call; `None` if it cannot be answered.
     fn response(&mut self, id: Id, invite: &Message<'_>, status: u16) -> Option<Transmit> {
         let flow = self.calls.get(id)?.flow;
         let tag = self.tags.of_call(id);
@@ -128,7 +128,7 @@ impl Answerer {
         fits.then_some(response)
     }
 
-    /// Replies to a request of which nothing is kept. A copy of it gets the same reply.
+    /// Replies to a request without keeping state. A copy of it gets the same reply.
     pub(super) fn reply_statelessly(
         &mut self,
         received: &Received,
@@ -146,15 +146,15 @@ impl Answerer {
         }
     }
 
-    /// The transaction of an INVITE, the same for its ACK to a refusal and its CANCEL.
-    // RFC 3261 §17.2.3: branch and sent-by. With Call-ID and CSeq number it serves clients
-    // of RFC 2543 too, whose branch is not unique.
+    /// Returns the transaction of an INVITE, the same for its ACK to a rejection and its CANCEL.
+    // RFC 3261 §17.2.3: branch and sent-by. With Call-ID and CSeq number it also works for clients
+    // of RFC 2543, whose branch is not unique.
     pub(super) fn key(&self, scan: &Scan<'_>) -> u128 {
         let branch = scan.branch.unwrap_or_default();
         self.namer.fingerprint(&[branch, scan.sent_by, scan.call_id, &scan.cseq.to_ne_bytes()])
     }
 
-    /// The call whose dialog a request belongs to.
+    /// Returns the call whose dialog a request belongs to.
     pub(super) fn dialog(&mut self, scan: &Scan<'_>) -> Option<Id> {
         let id = self.tags.call(scan.to_tag?)?;
         let dialog = self.namer.fingerprint(&[scan.call_id]);

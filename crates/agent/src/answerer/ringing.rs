@@ -21,44 +21,44 @@ const TRYING: Duration = Duration::from_millis(200);
 pub(crate) struct Ringing {
     pub invite: Box<[u8]>,
     pub behaviour: Behaviour,
-    /// Provisional responses that are to be sent while it rings.
+    /// Number of provisional responses to send while ringing.
     statuses: u8,
-    /// Of these, those that were sent.
+    /// Number of these that were sent.
     sent: u8,
-    /// Whether it gets a 100 if nothing else: asked for, or because it rings for long.
+    /// Whether it gets a 100 if nothing else: requested, or because it rings for long.
     says_trying: bool,
-    /// Time from one of them to the next.
+    /// Time between them.
     step: Duration,
-    /// When one is due, first or again.
+    /// Time of the next one, new or repeated.
     next: Timestamp,
-    /// When the call rings no longer.
+    /// End of the ringing.
     end: Timestamp,
 }
 
-/// The provisional response that a call that rings has got last.
+/// The last provisional response of a ringing call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProvisionalSent {
-    /// None: the final one comes soon.
+    /// None: the final response comes soon.
     Nothing,
     /// 100.
     Trying,
-    /// The one of this number of those configured.
+    /// The configured one with this number.
     Progress(usize),
 }
 
-/// What a call that rings wants.
+/// The next action for a ringing call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RingingAction {
-    /// To send what it [says](Ringing::said) now: the next one, or the last again.
+    /// Send the response in [`said`](Ringing::said): the next one, or the last again.
     Provisional,
-    /// To be answered or refused: its time is over.
+    /// Answer or reject: the time is over.
     Enough,
 }
 
 impl Ringing {
-    /// A call that begins to ring at `now`, sends the first of so many `statuses` at once and the
-    /// others at equal distances; a 100 if there are none and it `says_trying`. It rings for
-    /// `longest` at the most.
+    /// Starts ringing at `now`: sends the first of this number of `statuses` at once and the others
+    /// at equal distances; a 100 if there are none and it `says_trying`. Ringing lasts at most
+    /// `longest`.
     pub fn new(
         now: Timestamp,
         invite: &[u8],
@@ -87,12 +87,12 @@ impl Ringing {
         ringing
     }
 
-    /// When [`on_timeout`](Self::on_timeout) is next needed.
+    /// Returns the time at which [`on_timeout`](Self::on_timeout) is next needed.
     pub fn due(&self) -> Timestamp {
         self.next.min(self.end)
     }
 
-    /// The provisional response sent last: what a copy of the INVITE gets again.
+    /// Returns the last provisional response, which a copy of the INVITE gets again.
     pub fn said(&self) -> ProvisionalSent {
         match usize::from(self.sent).checked_sub(1) {
             Some(number) => ProvisionalSent::Progress(number),
@@ -101,7 +101,7 @@ impl Ringing {
         }
     }
 
-    /// What to do now that [`due`](Self::due) has passed.
+    /// Returns the action after [`due`](Self::due) has passed.
     pub fn on_timeout(&mut self, now: Timestamp) -> RingingAction {
         if now >= self.end {
             return RingingAction::Enough;
@@ -110,7 +110,7 @@ impl Ringing {
         RingingAction::Provisional
     }
 
-    /// One more is sent, or the last again.
+    /// Advances to the next response, or the last again.
     fn advance(&mut self, now: Timestamp) {
         self.sent = (self.sent + 1).min(self.statuses);
         self.next = match self.sent {
@@ -125,7 +125,7 @@ impl Ringing {
 mod tests {
     use super::*;
 
-    /// Seconds and numbers of the provisional responses after the first, and the end.
+    /// Returns seconds and numbers of the provisional responses after the first, and the end.
     fn schedule(behaviour: Behaviour, ring: u64, statuses: usize) -> (Vec<(u64, usize)>, u64) {
         let intent = Intent { behaviour, ring: Duration::from_secs(ring), talk: None };
         let longest = Duration::from_secs(200);

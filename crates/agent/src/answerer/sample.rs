@@ -4,31 +4,31 @@ use serde::Serialize;
 
 use super::stats::AnswererStats;
 
-/// The counts of [`AnswererStats`] that a curve over time is made of: take one now and then, and
-/// the difference of two says what happened between them.
+/// The counts of [`AnswererStats`] for a curve over time; the difference of two samples gives the
+/// events between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnswererSample {
     /// New calls.
     pub calls: u64,
     /// Calls answered with 200.
     pub answered: u64,
-    /// Of these, calls whose 200 was acknowledged.
+    /// Calls whose 200 was acknowledged.
     pub acknowledged: u64,
-    /// Of these, in time.
+    /// Calls acknowledged in time.
     pub acknowledged_in_time: u64,
     /// Answered calls that the caller ended.
     pub completed: u64,
     /// Copies of an INVITE already seen.
     pub invites_again: u64,
-    /// Final responses to an INVITE, and BYEs, sent again.
+    /// Final responses to INVITEs, and BYEs, retransmitted.
     pub repeated: u64,
-    /// Calls that are not over at this moment.
+    /// Calls that are open at this moment.
     pub open: u64,
 }
 
 impl AnswererSample {
-    /// What happened since `earlier`, a sample of the same answerer. `open` is still that of this
-    /// moment.
+    /// Returns the counts since `earlier`, a sample of the same answerer. `open` is still that of
+    /// this moment.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             calls: self.calls - earlier.calls,
@@ -44,7 +44,7 @@ impl AnswererSample {
 }
 
 impl AnswererStats {
-    /// The counts at this moment.
+    /// Returns the counts at this moment.
     pub fn sample(&self) -> AnswererSample {
         AnswererSample {
             calls: self.calls,

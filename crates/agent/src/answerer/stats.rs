@@ -1,19 +1,19 @@
-//! What an answerer counts.
+//! The counts of an answerer.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// What came to an answerer and what it did. Once no call is open, always
-/// `calls = overflowed + silent + unanswerable + unanswered + cancelled + refused + answered` and
-/// `answered = completed + hung_up + not_acknowledged + forgotten`.
+/// Counts of an answerer. Once no call is open, always `calls = overflowed + silent + unanswerable
+/// + unanswered + cancelled + refused + answered` and `answered = completed + hung_up +
+/// not_acknowledged + forgotten`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnswererStats {
     /// New calls.
     pub calls: u64,
-    /// Of these, calls not taken because the table was full or the agent was stopping: 503.
+    /// Calls not taken because the table was full or the agent was stopping: 503.
     pub overflowed: u64,
-    /// Calls that got no response at all, on purpose.
+    /// Calls without any response, on purpose.
     pub silent: u64,
     /// Calls whose response would not have fitted into a datagram.
     pub unanswerable: u64,
@@ -21,7 +21,7 @@ pub struct AnswererStats {
     pub unanswered: u64,
     /// Calls cancelled while ringing.
     pub cancelled: u64,
-    /// Calls refused with the status asked for, or for being within a dialog.
+    /// Calls rejected with the configured status, or because they were within a dialog.
     pub refused: u64,
     /// Calls answered with 200.
     pub answered: u64,
@@ -35,20 +35,20 @@ pub struct AnswererStats {
     pub forgotten: u64,
     /// Calls whose 200 was acknowledged.
     pub acknowledged: u64,
-    /// Of these, calls whose ACK came within [`deadline`](crate::AnswererConfig::deadline) of
-    /// the arrival of their first INVITE. 002 §4.2 counts as goodput the calls whose five messages
-    /// from INVITE to ACK are all delivered within 10 s. Only the callee sees the ACK arrive, and
-    /// only the caller knows when the INVITE was sent first: the caller's
-    /// [`set_up_in_time`](crate::CallerStats::set_up_in_time) has the way of the INVITE in it and
-    /// not that of the ACK, this the other way round. Neither is less than that goodput.
+    /// Calls whose ACK came within [`deadline`](crate::AnswererConfig::deadline) of the arrival of
+    /// their first INVITE. 002 §4.2 counts as goodput the calls whose five messages from INVITE to
+    /// ACK are all delivered within 10 s. Only the callee sees the ACK arrive, and only the caller
+    /// knows when the INVITE was sent first: the caller's
+    /// [`set_up_in_time`](crate::CallerStats::set_up_in_time) includes the way of the INVITE and
+    /// not that of the ACK, and this the reverse. Neither is less than that goodput.
     pub acknowledged_in_time: u64,
-    /// Calls that are not over.
+    /// Open calls.
     pub open: u64,
-    /// Final responses to an INVITE, and BYEs, sent again.
+    /// Final responses to INVITEs, and BYEs, retransmitted.
     pub repeated: u64,
     /// BYEs of ours that were never answered.
     pub byes_unanswered: u64,
-    /// Requests left without any response on purpose.
+    /// Requests without any response, on purpose.
     pub ignored: u64,
     /// Copies of an INVITE already seen.
     pub invites_again: u64,
@@ -56,13 +56,13 @@ pub struct AnswererStats {
     pub byes_again: u64,
     /// OPTIONS, MESSAGE and REGISTER requests, all answered with 200.
     pub others: u64,
-    /// Requests of methods that are not understood: 405.
+    /// Requests of unknown methods: 405.
     pub not_allowed: u64,
     /// ACK, BYE and CANCEL requests that belong to no call.
     pub stray: u64,
     /// Responses to a BYE of ours that was answered already.
     pub late: u64,
-    /// Responses to nothing of ours.
+    /// Responses that match nothing of ours.
     pub unexpected: u64,
     /// Packets that are not SIP, and requests that cannot be answered.
     pub malformed: u64,
@@ -71,7 +71,7 @@ pub struct AnswererStats {
 }
 
 impl AnswererStats {
-    /// Adds what another answerer did.
+    /// Adds the counts of another answerer.
     pub fn merge(&mut self, other: &Self) {
         let Self {
             calls,

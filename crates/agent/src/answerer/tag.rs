@@ -1,4 +1,4 @@
-//! The tags an answerer puts into the To of its responses.
+//! The tags in the To of an answerer's responses.
 
 use arrayvec::ArrayVec;
 
@@ -9,7 +9,7 @@ use crate::table::Id;
 /// The text of a tag.
 pub(crate) type Tag = ArrayVec<u8, { NAME_MAX + 1 + MARK }>;
 
-/// Makes tags that begin with one name, and finds in them the calls they were made for.
+/// Makes tags that start with one name, and finds their calls.
 pub(crate) struct Tags {
     namer: Namer,
     /// The name and a hyphen.
@@ -17,17 +17,17 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
-    /// Tags of the answerer called `name`, [`NAME_MAX`] bytes at the most.
+    /// Creates the tags of the answerer called `name`, at most [`NAME_MAX`] bytes.
     pub fn new(namer: Namer, name: &str) -> Self {
         Self { namer, prefix: format!("{name}-").into_bytes().into() }
     }
 
-    /// The tag of a call: all its responses bear it, and the requests of its dialog.
+    /// Returns the tag of a call, in all its responses and the requests of its dialog.
     pub fn of_call(&self, id: Id) -> Tag {
         self.join(&self.namer.mark(id).text)
     }
 
-    /// The tag of a reply to a request of which nothing is kept.
+    /// Returns the tag of a stateless reply.
     // RFC 3261 §8.2.7: "To header tags MUST be generated for responses in a stateless manner -
     // in a manner that will generate the same tag for the same request consistently."
     pub fn of_request(&self, key: u128) -> Tag {
@@ -36,7 +36,7 @@ impl Tags {
         self.join(&text)
     }
 
-    /// The call that a tag was made for, if it is one of ours.
+    /// Returns the call of a tag, if it is one of ours.
     pub fn call(&self, tag: &[u8]) -> Option<Id> {
         let mark = self.namer.recognise(tag.strip_prefix(&self.prefix[..])?)?;
         Some(mark.id)

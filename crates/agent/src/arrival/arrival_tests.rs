@@ -8,12 +8,12 @@ fn drawn(load: &Load) -> Vec<Timestamp> {
     Arrivals::new(load, Timestamp::from_nanos(5), Seed(1), 0).collect()
 }
 
-/// Seconds after the start.
+/// Returns the seconds after the start.
 fn offsets(load: &Load) -> Vec<f64> {
     drawn(load).into_iter().map(|at| at.since(Timestamp::from_nanos(5)).as_secs_f64()).collect()
 }
 
-/// The number of calls in each interval of `length_s`.
+/// Returns the number of calls in each interval of `length_s`.
 fn counts(offsets: &[f64], length_s: f64, intervals: usize) -> Vec<f64> {
     let mut counts = vec![0.0; intervals];
     for offset in offsets {
@@ -57,7 +57,7 @@ fn the_duration_ends_them() {
     };
     assert_eq!(ends(Process::Uniform, "constant"), 10);
     assert_eq!(ends(Process::Uniform, "instant:0.5"), 5);
-    // Nothing is drawn for ever where nothing comes.
+    // A rate of zero ends the drawing.
     let silent = "0=0.001,1=1000000".parse().unwrap();
     assert_eq!(ends(Process::Mmpp(silent), "instant:100"), 0);
 }
@@ -106,7 +106,7 @@ fn poisson_calls_follow_a_profile() {
             squares += (drawn - expected).powi(2) / expected;
             seconds += 1;
         }
-        // χ² of so many degrees of freedom: its mean, and five of its standard deviations.
+        // χ² with this many degrees of freedom: its mean, and five of its standard deviations.
         let (mean, deviation) = (f64::from(seconds), (2.0 * f64::from(seconds)).sqrt());
         assert!((squares - mean).abs() < 5.0 * deviation, "{} {squares}", load.profile);
     }

@@ -1,18 +1,18 @@
-//! The calls that a profile brings until a time, and the time that brings a number of calls.
+//! The number of calls of a profile until a time, and the inverse.
 //!
-//! With Λ(t) = ∫₀ᵗ λ(s) ds, the moments Λ⁻¹(e₁), Λ⁻¹(e₁ + e₂), … are those of a Poisson process of
+//! With Λ(t) = ∫₀ᵗ λ(s) ds, the times Λ⁻¹(e₁), Λ⁻¹(e₁ + e₂), … are those of a Poisson process of
 //! rate λ(t), if the eᵢ are exponentially distributed with mean 1 (time rescaling: Çinlar,
-//! *Introduction to Stochastic Processes*, 1975, §4.7). So a call costs one draw, whatever the
-//! profile, and none is thrown away, as thinning would do. Calls at Λ⁻¹(0), Λ⁻¹(1), … are as
-//! evenly spaced as the profile lets them be.
+//! *Introduction to Stochastic Processes*, 1975, §4.7). So a call costs one draw with any profile,
+//! and no draw is thrown away, as rejection sampling would. Calls at Λ⁻¹(0), Λ⁻¹(1), … are as
+//! evenly spaced as the profile allows.
 //!
 //! A piece of λ is a straight line, where Λ⁻¹ is the root of a quadratic equation, or an
-//! exponential decay to a floor, where Λ is concave and Newton's method closes in from below.
+//! exponential decay to a floor, where Λ is concave and Newton's method converges from below.
 
 use super::profile::Profile;
 
-/// Steps of Newton's method at the most. Where the decay outweighs its floor a step goes as far as
-/// its time constant, then it doubles the digits that are right: so a peak of e⁵⁰ is within reach.
+/// The most steps of Newton's method. Where the decay dominates its floor a step goes as far as its
+/// time constant, then it doubles the correct digits: so a peak of e⁵⁰ is within reach.
 const NEWTON_MAX: usize = 64;
 
 /// Λ of one profile at one rate.
@@ -24,7 +24,7 @@ pub(crate) struct Curve {
 
 #[derive(Clone, Copy, Debug)]
 struct Piece {
-    /// When it begins, in seconds.
+    /// Start, in seconds.
     start_s: f64,
     /// Calls before that.
     calls: f64,
@@ -39,7 +39,7 @@ enum Shape {
 }
 
 impl Curve {
-    /// That of `profile`, with `rate_cps` at factor 1.
+    /// Creates the curve of `profile`, with `rate_cps` at factor 1.
     pub fn new(profile: &Profile, rate_cps: f64) -> Self {
         let mut curve = Drawing::default();
         match profile {
@@ -80,13 +80,13 @@ impl Curve {
         Self { pieces: curve.pieces }
     }
 
-    /// Calls expected until `at_s` seconds after the start: Λ.
+    /// Returns the calls expected until `at_s` seconds after the start: Λ.
     pub fn calls_until(&self, at_s: f64) -> f64 {
         let piece = self.last_piece(|piece| piece.start_s <= at_s);
         piece.calls + piece.shape.calls(at_s - piece.start_s)
     }
 
-    /// Seconds after the start at which more than `calls` are expected for the first time: Λ⁻¹.
+    /// Returns the seconds after the start at which more than `calls` are first expected: Λ⁻¹.
     /// `None` if there never are so many.
     pub fn time_of(&self, calls: f64) -> Option<f64> {
         let piece = self.last_piece(|piece| piece.calls <= calls);
@@ -94,25 +94,26 @@ impl Curve {
         Some(piece.start_s + passed_s)
     }
 
-    /// The rate `at_s` seconds after the start, in calls/s: λ.
+    /// Returns the rate `at_s` seconds after the start, in calls/s: λ.
     pub fn rate_cps(&self, at_s: f64) -> f64 {
         let piece = self.last_piece(|piece| piece.start_s <= at_s);
         piece.shape.rate_cps(at_s - piece.start_s)
     }
 
-    /// All calls that are ever expected; infinite, unless the rate falls to zero for good.
+    /// Returns the total of expected calls; infinite, unless the rate falls to zero for good.
     pub fn total(&self) -> f64 {
         let last = self.pieces.last().expect("a curve has a last piece");
         if last.shape.rate_cps(0.0) > 0.0 { f64::INFINITY } else { last.calls }
     }
 
-    /// The last piece that has begun; the first has, at any time and number from 0 up.
+    /// Returns the last piece that has begun; the first one has, at any time and number of at least
+    /// 0.
     fn last_piece(&self, has_begun: impl Fn(&Piece) -> bool) -> &Piece {
         &self.pieces[self.pieces.partition_point(has_begun) - 1]
     }
 }
 
-/// A curve that is being drawn.
+/// A curve during construction.
 #[derive(Default)]
 struct Drawing {
     pieces: Vec<Piece>,
@@ -153,7 +154,7 @@ impl Shape {
         }
     }
 
-    /// Calls in the first `passed_s` seconds.
+    /// Returns the calls in the first `passed_s` seconds.
     fn calls(self, passed_s: f64) -> f64 {
         match self {
             Self::Line { from_cps, to_cps, length_s } => {
@@ -165,12 +166,13 @@ impl Shape {
         }
     }
 
-    /// Seconds until there were `calls`, from 0 up; `None` if the rate is zero throughout.
+    /// Returns the seconds until there were `calls`, at least 0; `None` if the rate is zero
+    /// throughout.
     fn time(self, calls: f64) -> Option<f64> {
         match self {
             Self::Line { from_cps, to_cps, .. } if from_cps == 0.0 && to_cps == 0.0 => None,
             Self::Line { .. } if calls == 0.0 => Some(0.0),
-            // The root of `from·u + slope·u²/2 = calls`, in the form that subtracts no equals.
+            // The root of `from·u + slope·u²/2 = calls`, in the form without cancellation.
             Self::Line { from_cps, to_cps, length_s } => {
                 let slope = slope(from_cps, to_cps, length_s);
                 let end_cps = (from_cps * from_cps + 2.0 * slope * calls).max(0.0).sqrt();
@@ -193,7 +195,7 @@ impl Shape {
     }
 }
 
-/// Change of the rate in a second; a level line may be without end.
+/// Returns the change of the rate in a second; a level line may be without end.
 fn slope(from_cps: f64, to_cps: f64, length_s: f64) -> f64 {
     (to_cps - from_cps) / length_s
 }

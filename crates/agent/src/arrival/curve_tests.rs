@@ -6,7 +6,7 @@ fn curve(profile: &str, rate_cps: f64) -> Curve {
     Curve::new(&profile.parse().unwrap(), rate_cps)
 }
 
-/// What the documentation of each profile says, without pieces.
+/// Returns the factor by the documentation of each profile, without pieces.
 fn factor(profile: &Profile, rate_cps: f64, t: f64) -> f64 {
     match profile {
         Profile::Constant => 1.0,
@@ -63,7 +63,7 @@ fn profiles() -> impl Strategy<Value = Profile> {
 }
 
 proptest! {
-    /// Λ against a sum over small steps of what the profile says.
+    /// Compares Λ with a sum over small steps of the profile.
     #[test]
     fn calls_are_the_integral_of_the_rate(profile in profiles(), rate_cps in 0.1..2000.0f64) {
         let curve = Curve::new(&profile, rate_cps);
@@ -95,7 +95,7 @@ proptest! {
         let calls = curve.calls_until(at_s);
         match curve.time_of(calls) {
             None => prop_assert!(calls >= curve.total()),
-            // The first moment with more calls: later, if there were none for a while.
+            // The first time with more calls: later, if there were none for a while.
             Some(time_s) => {
                 let again = curve.calls_until(time_s);
                 prop_assert!((again - calls).abs() <= 1e-9 * (1.0 + calls), "{again} {calls}");

@@ -1,4 +1,4 @@
-//! The Markov-modulated Poisson process: calls that come in bursts.
+//! The Markov-modulated Poisson process: calls in bursts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tidegate_world::{Purpose, Seed, Stream};
 
-/// States at the most.
+/// The most states.
 const STATES_MAX: usize = 8;
 
 /// The shortest mean sojourn: below it a call would cost many changes of state.
@@ -16,11 +16,11 @@ const SOJOURN_MIN: Duration = Duration::from_millis(1);
 /// A Markov-modulated Poisson process (MMPP; Fischer and Meier-Hellstern, *The Markov-modulated
 /// Poisson process cookbook*, 1993).
 ///
-/// It is in one of 2 to 8 states, each of which has a factor and a mean sojourn. It stays in state
-/// i for an exponentially distributed time of mean `sᵢ`, and goes on to any of the others alike.
-/// So it is in state i a share `pᵢ = sᵢ / Σ sⱼ` of the time, and begins there with this
-/// probability. In state i calls are Poisson with the rate `R·fᵢ / Σ pⱼ·fⱼ`: whatever the factors,
-/// the mean rate is the `R` asked for (times the profile).
+/// It is in one of 2 to 8 states, each with a factor and a mean sojourn. It stays in state i for an
+/// exponentially distributed time of mean `sᵢ`, and goes on to any of the others with equal
+/// probability. So it is in state i for a share `pᵢ = sᵢ / Σ sⱼ` of the time, and starts there with
+/// this probability. In state i calls are Poisson with the rate `R·fᵢ / Σ pⱼ·fⱼ`: with any factors
+/// the mean rate is the requested `R` (times the profile).
 ///
 /// Read and written as `F=S,F=S,…`: factor and mean sojourn in seconds of each state.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,11 +36,11 @@ struct State {
 }
 
 impl Mmpp {
-    /// The process with these factors and mean sojourns.
+    /// Creates the process with these factors and mean sojourns.
     ///
     /// # Errors
-    /// When there are fewer than 2 states or more than 8, a factor is not a number from 0 up, all
-    /// are 0, or a sojourn is shorter than 1 ms.
+    /// When there are fewer than 2 states or more than 8, a factor is not a number of at least 0,
+    /// all are 0, or a sojourn is shorter than 1 ms.
     pub fn new(states: &[(f64, Duration)]) -> Result<Self, MmppError> {
         if !(2..=STATES_MAX).contains(&states.len()) {
             return Err(MmppError::States(states.len()));
@@ -58,12 +58,12 @@ impl Mmpp {
         Ok(Self { states: states.iter().map(state).collect() })
     }
 
-    /// `Σ sⱼ`, in seconds.
+    /// Returns `Σ sⱼ`, in seconds.
     fn cycle_s(&self) -> f64 {
         self.states.iter().map(|state| state.sojourn.as_secs_f64()).sum()
     }
 
-    /// `Σ pⱼ·fⱼ`.
+    /// Returns `Σ pⱼ·fⱼ`.
     fn mean_factor(&self) -> f64 {
         let weighted = self.states.iter().map(|state| state.factor * state.sojourn.as_secs_f64());
         weighted.sum::<f64>() / self.cycle_s()
@@ -95,14 +95,14 @@ impl fmt::Display for Mmpp {
     }
 }
 
-/// Why something is no [`Mmpp`].
+/// An error in an [`Mmpp`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MmppError {
-    /// It is not written as it should be.
+    /// The text has another form.
     Form,
-    /// There are so many states.
+    /// The number of states is out of bounds.
     States(usize),
-    /// A factor is not a number from 0 up.
+    /// A factor is not a number of at least 0.
     Factor,
     /// A mean sojourn is not a time of 1 ms or more.
     Sojourn,
@@ -131,12 +131,12 @@ pub(super) struct Modulation {
     mean_factor: f64,
     stream: Stream,
     state: usize,
-    /// When it ends, in seconds after the start.
+    /// End of the state, in seconds after the start.
     until_s: f64,
 }
 
 impl Modulation {
-    /// The states of the caller numbered `element`.
+    /// Creates the states of the caller numbered `element`.
     pub fn new(mmpp: &Mmpp, seed: Seed, element: u32) -> Self {
         let mut stream = seed.stream(Purpose::Modulation, element);
         let mut left_s = stream.unit() * mmpp.cycle_s();
@@ -154,12 +154,12 @@ impl Modulation {
         modulation
     }
 
-    /// The factor on the rate, whose mean over all time is 1.
+    /// Returns the factor on the rate, whose mean over all time is 1.
     pub fn factor(&self) -> f64 {
         self.mmpp.states[self.state].factor / self.mean_factor
     }
 
-    /// When the state changes, in seconds after the start.
+    /// Returns the end of the state, in seconds after the start.
     pub fn until_s(&self) -> f64 {
         self.until_s
     }

@@ -1,18 +1,17 @@
-//! How the rate of calls changes over time.
+//! Profiles: the rate of calls over time.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Steps of a [`Profile::Steps`] at the most.
+/// The most steps of a [`Profile::Steps`].
 const STEPS_MAX: usize = 1024;
 
 /// A factor on the rate of calls, as a function of the time since the start.
 ///
-/// [`Load::rate_cps`](crate::Load::rate_cps) is the rate at factor 1: what `constant` offers all
-/// the time, what `gradual` and `instant` rise to, what `flash` and `avalanche` rise from, and
-/// what `steps` are multiples of.
+/// [`Load::rate_cps`](crate::Load::rate_cps) is the rate at factor 1: the rate of `constant`, the
+/// top of `gradual` and `instant`, the base of `flash` and `avalanche`, and the unit of `steps`.
 ///
 /// Read and written as `constant`, `gradual:UP,HOLD,DOWN`, `instant:AT`, `steps:T=F,T=F,…`,
 /// `flash:AT,PEAK,RISE,DECAY` and `avalanche:AT,N,WITHIN`, with times in seconds.
@@ -22,8 +21,8 @@ pub enum Profile {
     #[default]
     Constant,
     /// A straight rise from 0 to 1, a time at 1, a straight fall to 0; nothing after that. Any of
-    /// the three may be zero. The gradual overload of 000 §6.4.1: 50 s, 30 s and 50 s at
-    /// 5,000 calls/s.
+    /// the three may be zero. The gradual overload of 000 §6.4.1: 50 s, 30 s and 50 s at 5,000
+    /// calls/s.
     Gradual {
         /// Duration of the rise.
         up: Duration,
@@ -32,18 +31,18 @@ pub enum Profile {
         /// Duration of the fall.
         down: Duration,
     },
-    /// Nothing before a moment, factor 1 after it: the instant overload of 000 §6.4.2.
+    /// Nothing before a time, factor 1 after it: the instant overload of 000 §6.4.2.
     Instant {
-        /// That moment.
+        /// Time of the rise.
         at: Duration,
     },
-    /// Each factor holds from its moment to the next one's, the last for ever. Before the first
-    /// moment it is 1. In order of time.
+    /// Each factor holds from its time to the next one's, the last for ever. Before the first it is
+    /// 1. In order of time.
     Steps(Arc<[(Duration, f64)]>),
     /// A flash crowd: factor 1, a straight rise to the peak, and an exponential decay to 1:
     /// `1 + (peak − 1)·e^(−u/decay)` at the time `u` after the peak.
     Flash {
-        /// When the rise begins.
+        /// Start of the rise.
         at: Duration,
         /// The factor at the peak, 1 or more.
         peak: f64,
@@ -52,14 +51,14 @@ pub enum Profile {
         /// Time in which the excess falls to 1/e, above zero.
         decay: Duration,
     },
-    /// An avalanche restart: factor 1, and once `calls` more, since everybody comes back at the
-    /// same time. Each chooses a moment of a window, all of them alike: so the peak is known,
-    /// `calls / within` above the rate. Their number is exact if arrivals are uniform, and has
-    /// this mean if they are random.
+    /// An avalanche restart: factor 1, and once `calls` more, because everybody comes back at the
+    /// same time. Each chooses a time in a window, uniformly: so the peak is known, `calls /
+    /// within` above the rate. Their number is exact if arrivals are uniform, and has this mean if
+    /// they are random.
     Avalanche {
-        /// When the window begins.
+        /// Start of the window.
         at: Duration,
-        /// Calls in the window, beside those that come anyway.
+        /// Calls in the window, in addition to the others.
         calls: u32,
         /// Length of the window, above zero.
         within: Duration,
@@ -173,18 +172,18 @@ impl fmt::Display for Profile {
     }
 }
 
-/// Why something is no [`Profile`].
+/// An error in a [`Profile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileError {
-    /// It is not written as it should be: so.
+    /// The text has another form than this.
     Form(&'static str),
-    /// A time is not a number of seconds from 0 up.
+    /// A time is not a number of seconds of at least 0.
     Time,
-    /// A factor is not a number from 0 up.
+    /// A factor is not a number of at least 0.
     Factor,
-    /// A peak is not a number from 1 up.
+    /// A peak is not a number of at least 1.
     Peak,
-    /// A number of calls is none.
+    /// A number of calls is invalid.
     Calls,
     /// The time of a decay, or a window, is zero.
     Length,

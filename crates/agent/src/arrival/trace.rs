@@ -1,25 +1,25 @@
-//! Recorded arrivals: the moments themselves.
+//! Recorded arrivals: the start times themselves.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Moments of a trace at the most.
+/// The most times in a trace.
 const MOMENTS_MAX: usize = 10_000_000;
 
-/// The moments at which calls begin, counted from the start, in order.
+/// The start times of calls, counted from the start, in order.
 ///
-/// Read from a text of one moment a line, in seconds; empty lines, and what follows a `#`, are
-/// left out.
+/// Read from a text of one time a line, in seconds; empty lines, and text after a `#`, are left
+/// out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace(Arc<[Duration]>);
 
 impl Trace {
-    /// The calls at these moments.
+    /// Creates a trace of these times.
     ///
     /// # Errors
-    /// When there are none, too many, or one is earlier than the one before; its line is its place
+    /// When there are none, too many, or one is earlier than the one before; its line is its index
     /// in the list, from 1 on.
     pub fn new(moments: impl Into<Arc<[Duration]>>) -> Result<Self, TraceError> {
         let moments = moments.into();
@@ -35,13 +35,13 @@ impl Trace {
         }
     }
 
-    /// The moments.
+    /// Returns the times.
     pub fn moments(&self) -> &[Duration] {
         &self.0
     }
 
-    /// Calls a second, from the start to the last of them; their number, if they are all at the
-    /// start.
+    /// Returns the calls a second, from the start to the last of them; their number, if they are
+    /// all at the start.
     pub fn mean_cps(&self) -> f64 {
         let calls = self.0.len() as f64;
         match self.0.last() {
@@ -77,21 +77,21 @@ impl FromStr for Trace {
     }
 }
 
-/// Why something is no [`Trace`].
+/// An error in a [`Trace`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceError {
-    /// It has no moments.
+    /// It has no times.
     Empty,
-    /// It has too many.
+    /// It has too many times.
     TooLong,
-    /// A line, counted from 1, is not a number of seconds from 0 up.
+    /// A line, counted from 1, is not a number of seconds of at least 0.
     Moment {
-        /// Which.
+        /// Line number.
         line: usize,
     },
-    /// The moment of a line, counted from 1, is earlier than the one before.
+    /// The time in a line, counted from 1, is earlier than the one before.
     Order {
-        /// Which.
+        /// Line number.
         line: usize,
     },
 }

@@ -1,8 +1,8 @@
 //! One outgoing call: an INVITE client transaction, a dialog, a BYE client transaction.
 //!
-//! A pure state machine without bytes. What the RFC keeps after a transaction's end
-//! to absorb late copies (timers D, K and M) is not kept: a late response still
-//! bears our [`Mark`](crate::identity::Mark), from which the caller acknowledges it.
+//! A pure state machine without bytes. It does not keep the state that the RFC keeps after a
+//! transaction's end to absorb late copies (timers D, K and M): a late response still carries our
+//! [`Mark`](crate::identity::Mark), from which the caller acknowledges it.
 
 use std::time::Duration;
 
@@ -13,31 +13,31 @@ use tidegate_world::Timestamp;
 use crate::caller::stats::Failure;
 use crate::dialog::Dialog;
 
-/// How a call ended.
+/// The outcome of a call.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// What the caller has to do for a call.
+/// An action of the caller for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Wait,
     Send(Method),
     SendAgain(Method),
-    /// It is over.
+    /// End the call.
     End(Outcome),
-    /// It is over: the other side has ended it.
+    /// End the call, because the other side has ended it.
     HungUp,
 }
 
-/// A 2xx to the INVITE, as the call takes it.
+/// The meaning of a 2xx to the INVITE for the call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// The call is set up.
     SetUp,
-    /// It came after the caller had hung up: acknowledge it and leave.
+    /// It came after the caller had hung up: acknowledge it and end its dialog.
     TooLate,
     /// A copy of the one that set it up.
     Again,
-    /// Another fork's, with its dialog.
+    /// A 2xx of another fork, with its dialog.
     Stray(Dialog),
 }
 
@@ -45,35 +45,36 @@ pub(crate) enum Answer {
 enum Phase {
     /// INVITE sent, no final response: its transaction.
     Inviting(InviteClient),
-    /// CANCEL sent: its transaction, and when the INVITE counts as cancelled without an answer.
+    /// CANCEL sent: its transaction, and the time at which the INVITE counts as cancelled without
+    /// an answer.
     Cancelling(OtherClient, Timestamp),
     /// Set up, until the caller hangs up.
     Held(Timestamp),
-    /// BYE sent: its transaction. The outcome is that if the BYE is answered well.
+    /// BYE sent: its transaction, and the outcome if the BYE is answered with success.
     Leaving(OtherClient, Outcome),
 }
 
-/// An outgoing call that is not over.
+/// An outgoing call that has not ended.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// When it should have begun.
+    /// Intended start.
     pub intended: Timestamp,
-    /// When it began.
+    /// Start.
     pub begun: Timestamp,
-    /// When its caller loses patience.
+    /// Time at which its caller loses patience.
     hangs_up: Timestamp,
-    /// How long its caller holds it.
+    /// Holding time.
     hold: Duration,
-    /// Who has it: how many servers have refused it.
+    /// Index of its server: the number of servers that have rejected it.
     pub server: usize,
-    /// When it was hung up, by a BYE.
+    /// Time of its BYE.
     left: Option<Timestamp>,
     phase: Phase,
-    /// Once it is set up.
+    /// Present once it is set up.
     dialog: Option<Dialog>,
 }
 
-/// What a caller makes of a call, known to him alone: how long he waits, how long he talks.
+/// The behaviour of a caller in one call, which only it knows: patience and holding time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub patience: Duration,
@@ -81,7 +82,7 @@ pub(crate) struct Intent {
 }
 
 impl Call {
-    /// A call whose INVITE is sent at `now`.
+    /// Creates a call whose INVITE is sent at `now`.
     pub fn new(intended: Timestamp, now: Timestamp, intent: Intent, timing: &Timing) -> Self {
         Self {
             intended,
@@ -95,7 +96,7 @@ impl Call {
         }
     }
 
-    /// The same call, whose INVITE is sent to another server at `now`.
+    /// Returns the same call with its INVITE sent to the next server at `now`.
     pub fn to_next_server(&self, now: Timestamp, timing: &Timing) -> Self {
         Self {
             begun: now,
@@ -106,10 +107,10 @@ impl Call {
         }
     }
 
-    /// When [`on_timeout`](Self::on_timeout) is next needed.
+    /// Returns the time at which [`on_timeout`](Self::on_timeout) is next needed.
     pub fn due(&self) -> Timestamp {
         match self.phase {
-            // RFC 3261 §9.1: a call that has had no provisional response cannot be cancelled.
+            // RFC 3261 §9.1: a call without a provisional response cannot be cancelled.
             Phase::Inviting(invite) => invite.deadline().unwrap_or(self.hangs_up),
             Phase::Cancelling(cancel, end) => {
                 let repeat = cancel.is_pending().then(|| cancel.deadline()).flatten();
@@ -120,17 +121,17 @@ impl Call {
         }
     }
 
-    /// The dialog, once there is one.
+    /// Returns the dialog, once there is one.
     pub fn dialog(&self) -> Option<&Dialog> {
         self.dialog.as_ref()
     }
 
-    /// When its caller first sent a BYE, if so.
+    /// Returns the time of its caller's first BYE, if any.
     pub fn left(&self) -> Option<Timestamp> {
         self.left
     }
 
-    /// What [`due`](Self::due) was waiting for has not come.
+    /// Handles the expiry of [`due`](Self::due).
     pub fn on_timeout(&mut self, now: Timestamp, timing: &Timing) -> Action {
         match &mut self.phase {
             Phase::Inviting(InviteClient::Proceeding) if now >= self.hangs_up => {
@@ -159,7 +160,7 @@ impl Call {
         }
     }
 
-    /// A provisional response to the INVITE.
+    /// Handles a provisional response to the INVITE.
     pub fn on_provisional(&mut self, now: Timestamp, timing: &Timing, status: u16) -> Action {
         let Phase::Inviting(invite) = &mut self.phase else { return Action::Wait };
         (*invite, _) = invite.on_response(now, timing, status);
@@ -169,7 +170,7 @@ impl Call {
         if now >= self.hangs_up { self.cancel(now, timing) } else { Action::Wait }
     }
 
-    /// A 2xx to the INVITE.
+    /// Handles a 2xx to the INVITE.
     pub fn on_answer(&mut self, now: Timestamp, dialog: Dialog, timing: &Timing) -> Answer {
         match self.phase {
             Phase::Inviting(_) => {
@@ -189,7 +190,7 @@ impl Call {
         }
     }
 
-    /// A final response to the INVITE that is no 2xx.
+    /// Handles a final response to the INVITE other than 2xx.
     pub fn on_refusal(&mut self, status: u16) -> Action {
         match self.phase {
             Phase::Inviting(_) => Action::End(Err(Failure::Status(status))),
@@ -199,14 +200,14 @@ impl Call {
         }
     }
 
-    /// A response to the CANCEL; the INVITE's is still to come.
+    /// Handles a response to the CANCEL; the INVITE's is still to come.
     pub fn on_cancel_response(&mut self, now: Timestamp, timing: &Timing, status: u16) {
         if let Phase::Cancelling(cancel, _) = &mut self.phase {
             (*cancel, _) = cancel.on_response(now, timing, status);
         }
     }
 
-    /// A response to the BYE.
+    /// Handles a response to the BYE.
     pub fn on_bye_response(&mut self, now: Timestamp, timing: &Timing, status: u16) -> Action {
         let Phase::Leaving(bye, outcome) = &mut self.phase else { return Action::Wait };
         (*bye, _) = bye.on_response(now, timing, status);
@@ -217,17 +218,17 @@ impl Call {
         }
     }
 
-    /// A party with this tag has hung up.
+    /// Handles a BYE of a party with this tag.
     pub fn on_bye(&self, tag: Option<&[u8]>) -> Action {
-        // RFC 3261 §12: a dialog is known by both tags. A fork may have answered as well whose
+        // RFC 3261 §12: a dialog is identified by both tags. A fork may have answered as well whose
         // dialog the call does not keep.
         if self.dialog.as_ref().is_some_and(|dialog| dialog.remote_tag() != tag) {
             return Action::Wait;
         }
         match self.phase {
             Phase::Held(_) => Action::HungUp,
-            // Both hung up at once: the dialog is over, whatever becomes of our BYE. Had it been
-            // lost, its copy would find no dialog any more.
+            // Both hung up at once: the dialog has ended, with any answer to our BYE. Had our BYE
+            // been lost, its copy would find no dialog.
             Phase::Leaving(_, outcome) => Action::End(outcome),
             Phase::Inviting(_) | Phase::Cancelling(..) => Action::Wait,
         }
@@ -246,7 +247,7 @@ impl Call {
     }
 }
 
-/// What a client transaction's timer asks for.
+/// Returns the action for a client transaction's timer.
 fn after(firing: Firing, method: Method, failure: Failure) -> Action {
     match firing {
         Firing::Silent => Action::Wait,

@@ -1,4 +1,4 @@
-//! What a caller is told.
+//! The configuration of a caller.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,83 +10,80 @@ use tidegate_world::Transport;
 use crate::arrival::{Load, Process, Profile, ProfileError};
 use crate::span::Span;
 
-/// Length of the Request-URI at the most, in bytes.
+/// The longest Request-URI, in bytes.
 const URI_MAX: usize = 1024;
 
-/// How late a call may begin on purpose at the most: a fifth of what makes a caller
-/// too slow.
+/// The longest intended delay of a call: a fifth of what makes a caller too slow.
 const SLACK_MAX: Duration = Duration::from_millis(1);
 
-/// Whether requests within a dialog obey its route set.
+/// Routing of in-dialog requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Routing {
-    /// As RFC 3261 §12.2.1.1 demands: Record-Route and Contact decide.
+    /// As RFC 3261 §12.2.1.1 demands: by Record-Route and Contact.
     #[default]
     Follow,
-    /// ACK and BYE go where the INVITE went, with its Request-URI, as SIPp's built-in
-    /// scenario does.
+    /// ACK and BYE go where the INVITE went, with its Request-URI, as in SIPp's built-in scenario.
     Ignore,
 }
 
-/// How a [`Caller`](crate::Caller) calls.
+/// The configuration of a [`Caller`](crate::Caller).
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallerConfig {
-    /// The transport of all requests. Over a stream somebody has to keep the connections, such as
+    /// Transport of all requests. A stream transport needs a connection layer, such as
     /// `tidegate-transport`. Default UDP.
     pub transport: Transport,
     /// Our address, in Via and Contact; never a wildcard.
     pub local: SocketAddr,
-    /// Where INVITEs are sent.
+    /// Target of INVITEs.
     pub target: SocketAddr,
-    /// Where a call is offered anew, one after the other, that was refused with 503. Default: none,
-    /// the call has failed.
+    /// Further targets, one after the other, for a call that was rejected with 503. Default: none;
+    /// the call fails.
     pub alternates: Vec<SocketAddr>,
     /// Request-URI and To of the INVITE.
     pub uri: String,
-    /// Users that are called in turn: if there are several, `-0`, `-1`, … follows the user of `uri`.
-    /// Default 1.
+    /// Number of called users, in turn: if there are several, `-0`, `-1`, … follows the user of
+    /// `uri`. Default 1.
     pub callees: u32,
-    /// When calls begin. Default: 10 calls at 10 calls/s.
+    /// Offered load. Default: 10 calls at 10 calls/s.
     pub load: Load,
-    /// From users, `caller-0`, `caller-1`, … in turn. Default 1.
+    /// Number of calling users, `caller-0`, `caller-1`, … in turn. Default 1.
     pub callers: u32,
-    /// Whether their names have 16 different lengths, so that messages have, as those of real
-    /// callers: zeros stand before the number. Default `false`.
+    /// Whether their names have 16 different lengths, as those of real callers: zeros precede the
+    /// number. Default `false`.
     pub uneven: bool,
-    /// How long a call is held before the caller hangs up. Default 0.
+    /// Holding time until the caller hangs up. Default 0.
     pub hold: Span,
-    /// When a caller whose call is not answered hangs up. Default 60 s.
+    /// Time after which the caller of an unanswered call hangs up. Default 60 s.
     pub patience: Span,
-    /// Set-up delay up to which a call counts as set up in time. Default 500 ms.
+    /// Longest set-up delay of a call that counts as set up in time. Default 500 ms.
     pub deadline: Duration,
-    /// Calls whose intended moment lies in this time after the start are not
-    /// [measured](crate::Measured). Default 0.
+    /// Time after the start in which calls are not [measured](crate::Measured). Default 0.
     pub warm_up: Duration,
-    /// How late a call may begin, or be hung up, on purpose: so that what is due close
-    /// together costs one wake instead of several; up to 1 ms. Default 0.
+    /// Intended delay of a call's start or end, so that calls close together cost one wake instead
+    /// of several; up to 1 ms. Default 0.
     pub slack: Duration,
     /// Base values of the timers.
     pub timing: Timing,
-    /// Whether INVITE, CANCEL and BYE are sent again while nothing answers them (timers A and E).
-    /// If not, a call waits as long as ever (timers B and F), and for one copy. A 2xx that is sent
-    /// again is acknowledged again in any case. Default true.
+    /// Whether INVITE, CANCEL and BYE are retransmitted until they are answered (timers A and E).
+    /// Otherwise a call waits as long (timers B and F), for one copy. A retransmitted 2xx is
+    /// acknowledged again in any case. Default true.
     pub retransmissions: bool,
-    /// Route sets. Default [`Routing::Follow`].
+    /// Handling of route sets. Default [`Routing::Follow`].
     pub routing: Routing,
-    /// Calls that may be open at once: one more is not begun, and counted. SIPp's `-l` does the
-    /// same without counting (3.6.1; if not given it is what the rate opens in three times the
-    /// duration of the scenario, which counts as 1 s at least): a server that answers slowly is
-    /// offered less than was asked for, and nothing says so. Default 100,000.
+    /// The most open calls: one more is not started, and counted. SIPp's `-l` does the same without
+    /// counting (3.6.1; if not given it is the number that the rate opens in three times the
+    /// duration of the scenario, which counts as at least 1 s): a server that answers slowly is
+    /// offered less than requested, without a message. Default 100,000.
     pub open_max: usize,
-    /// A closed loop: while so many calls are open, one whose moment comes is held back until
-    /// another ends, and begins late. Its set-up delay still counts from its moment, so that the
-    /// wait is not hidden. What is held back at the end of the [`Load`]'s duration is never begun.
-    /// Default: none, an open loop.
+    /// The most open calls of a closed loop: a further call is held back until another ends, and
+    /// starts late. Its set-up delay still counts from its intended time, so that the wait is not
+    /// hidden. Calls held back at the end of the [`Load`]'s duration are never started. Default:
+    /// none, an open loop.
     pub open_limit: Option<usize>,
 }
 
 impl CallerConfig {
-    /// The defaults, for calls from `local` to whoever is at `target`.
+    /// Returns the defaults, for calls from `local` to `target`.
     pub fn new(local: SocketAddr, target: SocketAddr) -> Self {
         Self {
             transport: Transport::Udp,
@@ -143,26 +140,26 @@ impl CallerConfig {
     }
 }
 
-/// A configuration that no caller can follow.
+/// An invalid configuration of a caller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CallerConfigError {
     /// The rate is not a positive number.
     Rate(f64),
-    /// The profile has a value that none can have.
+    /// The profile has an invalid value.
     Profile(ProfileError),
-    /// A trace says all moments itself: it can have no profile.
+    /// A trace has all times itself, and takes no profile.
     TraceProfile,
-    /// The Request-URI is empty, too long, or holds characters that no URI holds.
+    /// The Request-URI is empty, too long, or has characters that are invalid in a URI.
     Uri,
-    /// Nobody is called.
+    /// There is no callee.
     Callees,
     /// There is no caller.
     Callers,
-    /// No call may be open: none would ever begin.
+    /// No call may be open, so none would ever start.
     OpenLimit,
-    /// T1 is zero: repetitions would never end.
+    /// T1 is zero: retransmissions would never end.
     T1,
-    /// Calls would begin too late.
+    /// Calls would start too late.
     Slack,
 }
 

@@ -1,4 +1,4 @@
-//! Calls are hung up: what is measured of their BYEs.
+//! Ends calls, and measures their BYEs.
 
 use tidegate_world::Timestamp;
 
@@ -6,13 +6,13 @@ use super::Caller;
 use crate::identity::Mark;
 
 impl Caller {
-    /// Counts the BYE of a call that is sent for the first time.
+    /// Counts the first BYE of a call.
     pub(super) fn record_bye(&mut self, mark: Mark) {
         let measured = self.measured_bye(mark).is_some();
         self.stats.measured.byes += u64::from(measured);
     }
 
-    /// Counts its 2xx. A second one finds no call any more.
+    /// Counts its 2xx. A second one finds no call.
     pub(super) fn record_bye_answered(&mut self, mark: Mark, arrived: Timestamp) {
         let Some(sent) = self.measured_bye(mark) else { return };
         let delay = arrived.since(sent);
@@ -21,7 +21,7 @@ impl Caller {
         measured.bye_delay.record(delay);
     }
 
-    /// When the BYE of a call was first sent, if that lay between the warm-up and the end of the
+    /// Returns the time of a call's first BYE, if it lay between the warm-up and the end of the
     /// load.
     fn measured_bye(&mut self, mark: Mark) -> Option<Timestamp> {
         let sent = self.calls.get(mark.id).and_then(|call| call.left())?;

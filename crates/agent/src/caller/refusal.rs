@@ -1,4 +1,4 @@
-//! A call is refused: it has failed, or is offered to another server.
+//! Rejected calls, which fail or are offered to another server.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use crate::identity::Mark;
 use crate::table::Id;
 
 impl Caller {
-    /// A final response to an INVITE that is no 2xx.
+    /// Handles a final response to an INVITE other than 2xx.
     pub(super) fn on_refusal(
         &mut self,
         now: Timestamp,
@@ -41,10 +41,11 @@ impl Caller {
         }
     }
 
-    /// Offers a call that was refused with 503 to the next server; `false` if all have had it.
+    /// Offers a call that was rejected with 503 to the next server. Returns `false` if all have
+    /// rejected it.
     ///
-    /// It is the same call to its caller, who waits on; to the server it is a new one, with a
-    /// Call-ID of its own.
+    /// It is the same call to its caller, who goes on waiting. To the server it is a new one, with
+    /// a Call-ID of its own.
     // RFC 3261 §21.5.4: "A client (proxy or UAC) receiving a 503 (Service Unavailable) SHOULD
     // attempt to forward the request to an alternate server."
     fn offer_elsewhere(&mut self, now: Timestamp, id: Id) -> bool {
@@ -60,13 +61,13 @@ impl Caller {
         true
     }
 
-    /// Where the requests of a call go that obey no route set.
+    /// Returns the target of requests of a call that ignore the route set.
     pub(super) fn server_of(&mut self, id: Id) -> SocketAddr {
         let server = self.calls.get(id).map_or(0, |call| call.server);
         server.checked_sub(1).map_or(self.config.target, |index| self.config.alternates[index])
     }
 
-    /// Where what a server has sent is acknowledged, whether its call is over or not.
+    /// Returns the address for acknowledging a server, whether its call has ended or not.
     pub(super) fn server_at(&self, remote: SocketAddr) -> SocketAddr {
         if self.config.alternates.contains(&remote) { remote } else { self.config.target }
     }

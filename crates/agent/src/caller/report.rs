@@ -8,14 +8,14 @@ use serde::Serialize;
 use crate::caller::config::CallerConfig;
 use crate::caller::stats::{CallerStats, TooSlow};
 
-/// What a run cost its own process, as the driver measured it.
+/// The resources that a run used in its own process, as the driver measured them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Usage {
     /// CPU time, user and system, in seconds.
     pub cpu_s: f64,
     /// Duration of the run in seconds.
     pub wall_s: f64,
-    /// Datagrams that the kernel dropped for want of room in our sockets.
+    /// Datagrams that the kernel dropped because our sockets had no room.
     pub socket_drops: u64,
     /// Datagrams that could not be sent.
     pub send_drops: u64,
@@ -24,19 +24,19 @@ pub struct Usage {
 /// A run in figures: [`Display`](fmt::Display) is the table, [`Serialize`] the JSON.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallerReport {
-    /// Rate asked for where the profile is 1, calls/s.
+    /// Requested rate where the profile is 1, calls/s.
     pub asked_cps: f64,
-    /// The process by which calls arrived, as it is written.
+    /// Arrival process, as it is written.
     pub arrivals: String,
-    /// The profile of their rate, as it is written.
+    /// Profile of the rate, as it is written.
     pub profile: String,
     /// Rate as drawn, calls/s.
     pub intended_cps: f64,
-    /// Rate reached, calls/s.
+    /// Rate achieved, calls/s.
     pub begun_cps: f64,
     /// Calls/s set up in time.
     pub goodput_cps: f64,
-    /// Calls/s set up in time, behind the warm-up.
+    /// Calls/s set up in time, after the warm-up.
     pub measured_goodput_cps: f64,
     /// Length of the warm-up, in seconds.
     pub warm_up_s: f64,
@@ -44,21 +44,21 @@ pub struct CallerReport {
     pub deadline_s: f64,
     /// Seed of the run.
     pub seed: u64,
-    /// What was counted.
+    /// Counts.
     pub stats: CallerStats,
-    /// What it cost.
+    /// Resources used.
     pub usage: Usage,
-    /// CPU time a begun call, in µs.
+    /// CPU time per started call, in µs.
     pub cpu_us_per_call: f64,
-    /// The generator's verdict on itself: too slow to offer what was asked.
+    /// The generator's verdict on itself: too slow to offer the load.
     pub too_slow: Option<TooSlow>,
-    /// The generator lost datagrams of its own: what failed or took long may be its
-    /// doing and not the server's.
+    /// Whether the generator lost datagrams of its own: failures and delays may then not be the
+    /// server's.
     pub lost_datagrams: bool,
 }
 
 impl CallerReport {
-    /// The report on a run by `config`.
+    /// Creates the report on a run by `config`.
     pub fn new(config: &CallerConfig, seed: u64, stats: CallerStats, usage: Usage) -> Self {
         Self {
             asked_cps: config.load.rate_cps,
@@ -79,7 +79,7 @@ impl CallerReport {
         }
     }
 
-    /// Every offered call completed.
+    /// Returns whether every offered call completed.
     pub fn is_perfect(&self) -> bool {
         self.stats.completed == self.stats.offered
     }

@@ -40,8 +40,8 @@ Content-Length: 0
 
 ";
 
-// RFC 3261 §17.1.1.3: Call-ID, From, Request-URI and the only Via as in the INVITE, To as
-// in the response. §13.2.2.4: to a 2xx, as any request within the dialog but for the CSeq.
+// RFC 3261 §17.1.1.3: Call-ID, From, Request-URI and the only Via as in the INVITE, To as in the
+// response. §13.2.2.4: to a 2xx, like any request within the dialog except for the CSeq.
 const ACK: &str = "ACK {uri} SIP/2.0
 Via: SIP/2.0/{transport} {local};rport;branch={branch}
 {routes}Max-Forwards: 70
@@ -73,10 +73,10 @@ const CALLER_MAX: usize = UNEVEN as usize + 10;
 /// Length of the longest branch.
 const BRANCH_MAX: usize = COOKIE.len() + 1 + MARK + 16;
 
-/// Which transaction of a call a branch belongs to.
+/// The transaction of a call that a branch belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Branch {
-    /// INVITE, its CANCEL, and the ACK to a refusal.
+    /// INVITE, its CANCEL, and the ACK to a rejection.
     Invite,
     /// ACK to a 2xx.
     Ack,
@@ -98,7 +98,7 @@ impl Branch {
         }
     }
 
-    /// Its text, in the dialog with `remote` if it is within one.
+    /// Returns its text, in the dialog with `remote` if it is within one.
     fn text(self, mark: &Mark, remote: &[u8]) -> ArrayVec<u8, BRANCH_MAX> {
         let mut text = ArrayVec::new();
         text.extend(COOKIE.iter().copied());
@@ -141,7 +141,7 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// The requests of these callers.
+    /// Creates the requests of these callers.
     pub fn new(config: &CallerConfig) -> Self {
         let local = config.local.to_string();
         let session = SESSION.replace('\n', "\r\n");
@@ -172,17 +172,17 @@ impl Requests {
         self.outside(&self.cancel, mark, b"", out);
     }
 
-    /// The ACK to a final response other than 2xx, whose To is `to`.
+    /// Writes the ACK to a final response other than 2xx, whose To is `to`.
     pub fn ack_refusal(&self, mark: &Mark, to: &[u8], out: &mut Buffer) {
         self.outside(&self.ack, mark, to, out);
     }
 
-    /// The ACK to a 2xx.
+    /// Writes the ACK to a 2xx.
     pub fn ack(&self, mark: &Mark, dialog: &Dialog, out: &mut Buffer) {
         self.within(&self.ack, Branch::Ack, mark, dialog, out);
     }
 
-    /// A BYE under [`Branch::Bye`] or [`Branch::StrayBye`].
+    /// Writes a BYE under [`Branch::Bye`] or [`Branch::StrayBye`].
     pub fn bye(&self, branch: Branch, mark: &Mark, dialog: &Dialog, out: &mut Buffer) {
         self.within(&self.bye, branch, mark, dialog, out);
     }
@@ -239,7 +239,7 @@ impl Requests {
     }
 }
 
-/// The URI of each user that is called.
+/// Returns the URI of each called user.
 fn uris(config: &CallerConfig) -> Box<[Box<[u8]>]> {
     let uri = &config.uri;
     let (user, rest) = uri.split_once('@').unwrap_or((uri, ""));

@@ -4,35 +4,35 @@ use serde::Serialize;
 
 use crate::caller::stats::CallerStats;
 
-/// The counts of [`CallerStats`] that a curve over time is made of: take one now and then, and the
-/// difference of two says what happened between them.
+/// The counts of [`CallerStats`] for a curve over time; the difference of two samples gives the
+/// events between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CallerSample {
-    /// Calls whose intended moment has come.
+    /// Calls whose intended time has come.
     pub offered: u64,
     /// Calls whose INVITE was sent.
     pub begun: u64,
     /// Calls answered with 2xx while the caller was waiting.
     pub set_up: u64,
-    /// Of these, in time.
+    /// Calls set up in time.
     pub set_up_in_time: u64,
     /// Calls that were set up and ended.
     pub completed: u64,
-    /// Calls refused by 503.
+    /// Calls rejected by 503.
     pub refused: u64,
-    /// Calls that failed, with those refused.
+    /// Calls that failed, including the rejected ones.
     pub failed: u64,
-    /// INVITEs sent again.
+    /// INVITEs retransmitted.
     pub repeated: u64,
-    /// Calls that are not over at this moment.
+    /// Calls that are open at this moment.
     pub open: u64,
     /// Calls that are held back at this moment.
     pub waiting: u64,
 }
 
 impl CallerSample {
-    /// What happened since `earlier`, a sample of the same caller. `open` and `waiting` are still
-    /// those of this moment.
+    /// Returns the counts since `earlier`, a sample of the same caller. `open` and `waiting` are
+    /// still those of this moment.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             offered: self.offered - earlier.offered,
@@ -50,7 +50,7 @@ impl CallerSample {
 }
 
 impl CallerStats {
-    /// The counts at this moment.
+    /// Returns the counts at this moment.
     pub fn sample(&self) -> CallerSample {
         CallerSample {
             offered: self.offered,

@@ -1,4 +1,4 @@
-//! Calls begin: at their moments, or when another ends.
+//! Starts calls: at their times, or when another ends.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tidegate_world::Timestamp;
 use super::call::{Action, Call, Intent};
 use super::{BURST, Caller};
 
-/// Calls held back at the most. Whatever more comes is not begun.
+/// The most calls held back; further ones are not started.
 const HELD_BACK_MAX: usize = 1_000_000;
 
 /// A call that waits for another to end.
@@ -19,7 +19,7 @@ pub(super) struct DelayedCall {
 }
 
 impl Caller {
-    /// Offers the calls whose moment has come.
+    /// Offers the calls whose time has come.
     pub(super) fn start_due(&mut self, now: Timestamp) {
         for _ in 0..BURST {
             let Some(intended) = self.next_arrival.filter(|&at| at <= now) else { return };
@@ -28,7 +28,7 @@ impl Caller {
         }
     }
 
-    /// Begins calls that were held back, as far as there is room now.
+    /// Starts calls that were held back, as far as there is room.
     pub(super) fn start_delayed(&mut self, now: Timestamp) {
         if now > self.last_begin() {
             self.give_up_held_back();
@@ -41,20 +41,21 @@ impl Caller {
         }
     }
 
-    /// Begins no call any more that was held back.
+    /// Gives up all calls that are held back.
     pub(super) fn give_up_held_back(&mut self) {
         self.stats.expired += self.held_back.len() as u64;
         self.stats.waiting = 0;
         self.held_back.clear();
     }
 
-    /// When those that are held back are given up; `None` if there are none, or never.
+    /// Returns the time at which the calls held back are given up; `None` if there are none, or
+    /// never.
     pub(super) fn gives_up_at(&self) -> Option<Timestamp> {
         let at = self.last_begin() + Duration::from_nanos(1);
         (!self.held_back.is_empty() && at < Timestamp::NEVER).then_some(at)
     }
 
-    /// Whether a call of this intended moment lies behind the warm-up.
+    /// Returns whether a call with this intended time is after the warm-up.
     pub(super) fn is_measured(&self, intended: Timestamp) -> bool {
         intended >= self.stats.start + self.config.warm_up
     }
@@ -98,7 +99,7 @@ impl Caller {
         self.config.open_limit.is_some_and(|limit| self.calls.len() >= limit)
     }
 
-    /// The end of the load.
+    /// Returns the end of the load.
     pub(super) fn last_begin(&self) -> Timestamp {
         self.stats.start + self.config.load.duration
     }

@@ -1,4 +1,4 @@
-//! What a caller counts.
+//! The counts of a caller.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,22 +9,22 @@ use tidegate_world::{Cause, Timestamp};
 
 use crate::delays::Delays;
 
-/// Why a call that was begun did not complete.
+/// The reason why a started call did not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// No response to the INVITE in 64·T1 (timer B).
     Timeout,
-    /// As `Timeout`, and the transport had reported since that it could not deliver.
+    /// Like `Timeout`, and the transport had reported a failed delivery since.
     Transport(Cause),
-    /// The INVITE was refused with this status.
+    /// The INVITE was rejected with this status.
     Status(u16),
     /// The caller hung up before there was an answer.
     Abandoned,
-    /// The 2xx lacked what a dialog needs (To, Contact, a readable Record-Route).
+    /// The 2xx lacked a part that a dialog needs (To, Contact, a readable Record-Route).
     Malformed,
     /// No final response to the BYE in 64·T1 (timer F).
     ByeTimeout,
-    /// The BYE was refused with this status.
+    /// The BYE was rejected with this status.
     ByeStatus(u16),
 }
 
@@ -48,7 +48,7 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// All of them.
+    /// Returns the sum.
     pub fn total(&self) -> u64 {
         let Self { timeout, transport, status, abandoned, malformed, bye_timeout, bye_status } =
             self;
@@ -83,7 +83,7 @@ impl Failures {
     }
 }
 
-/// `503: 12, timeout: 3`, or `none`.
+/// Formats as `503: 12, timeout: 3`, or `none`.
 impl fmt::Display for Failures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = [
@@ -105,12 +105,12 @@ impl fmt::Display for Failures {
     }
 }
 
-/// Requests sent again, by method.
+/// Retransmitted requests, by method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Repeated {
     /// By timer A.
     pub invite: u64,
-    /// To each repeated final response.
+    /// One to each retransmitted final response.
     pub ack: u64,
     /// By timer E.
     pub cancel: u64,
@@ -119,47 +119,47 @@ pub struct Repeated {
 }
 
 impl Repeated {
-    /// All of them.
+    /// Returns the sum.
     pub fn total(&self) -> u64 {
         self.invite + self.ack + self.cancel + self.bye
     }
 }
 
-/// The calls of a run but for its warm-up: those whose intended moment lies behind it.
+/// The calls of a run after its warm-up, by their intended time.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Measured {
-    /// Calls whose intended moment has come.
+    /// Calls whose intended time has come.
     pub offered: u64,
     /// Calls answered with 2xx while the caller was waiting.
     pub set_up: u64,
-    /// Of these, within [`deadline`](crate::CallerConfig::deadline) of their intended moment.
+    /// Calls set up within [`deadline`](crate::CallerConfig::deadline) of their intended time.
     pub set_up_in_time: u64,
-    /// Calls refused by 503 for good.
+    /// Calls finally rejected by 503.
     pub refused: u64,
-    /// INVITEs sent again, by timer A.
+    /// INVITEs retransmitted, by timer A.
     pub repeated_invites: u64,
-    /// Intended moment to the arrival of the 2xx.
+    /// Delay from the intended time to the arrival of the 2xx.
     pub set_up_delay: Delays,
-    /// BYEs first sent between the warm-up and the end of the load, whenever their calls began.
+    /// BYEs first sent between the warm-up and the end of the load, whenever their calls started.
     pub byes: u64,
-    /// Of these, answered with 2xx within the deadline.
+    /// BYEs answered with 2xx within the deadline.
     pub byes_in_time: u64,
-    /// BYE first sent to the arrival of its 2xx.
+    /// Delay from the first BYE to the arrival of its 2xx.
     pub bye_delay: Delays,
 }
 
 impl Measured {
-    /// Requests that begin a transaction of their own: INVITEs and BYEs.
+    /// Returns the requests that start a transaction of their own: INVITEs and BYEs.
     pub fn requests(&self) -> u64 {
         self.offered + self.byes
     }
 
-    /// Of these, answered with 2xx within the deadline.
+    /// Returns those answered with 2xx within the deadline.
     pub fn requests_handled(&self) -> u64 {
         self.set_up_in_time + self.byes_in_time
     }
 
-    /// INVITEs sent again for each that was sent first.
+    /// Returns the INVITEs retransmitted per INVITE first sent.
     pub fn retransmission_ratio(&self) -> f64 {
         self.repeated_invites as f64 / self.offered.max(1) as f64
     }
@@ -177,50 +177,49 @@ impl Measured {
     }
 }
 
-/// What a caller did and what came of it. Always:
-/// `offered = begun + not_begun + expired + waiting` and `begun = completed + failed + open`.
+/// Counts of a caller. Always: `offered = begun + not_begun + expired + waiting` and `begun =
+/// completed + failed + open`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct CallerStats {
-    /// Calls whose intended moment has come.
+    /// Calls whose intended time has come.
     pub offered: u64,
-    /// Of these, calls whose INVITE was sent.
+    /// Calls whose INVITE was sent.
     pub begun: u64,
-    /// Of these, calls for which there was no room ([`open_max`](crate::CallerConfig::open_max)).
+    /// Calls for which there was no room ([`open_max`](crate::CallerConfig::open_max)).
     pub not_begun: u64,
-    /// Of these, calls that were never begun since others were open until the end
+    /// Calls that were never started because others were open until the end
     /// ([`open_limit`](crate::CallerConfig::open_limit)).
     pub expired: u64,
-    /// Of these, calls that wait for another to end.
+    /// Calls that wait for another to end.
     pub waiting: u64,
-    /// Calls that had to wait for another to end, whatever became of them then.
+    /// Calls that had to wait for another to end, with any outcome.
     pub held_back: u64,
-    /// How often a call was offered to another server since one had refused it with 503. It was
-    /// begun once.
+    /// Offers of calls to another server after a 503. The call was started once.
     pub offered_elsewhere: u64,
-    /// Calls that are not over.
+    /// Open calls.
     pub open: u64,
     /// Calls answered with 2xx while the caller was waiting.
     pub set_up: u64,
-    /// Of these, within [`deadline`](crate::CallerConfig::deadline) of their intended moment.
+    /// Calls set up within [`deadline`](crate::CallerConfig::deadline) of their intended time.
     pub set_up_in_time: u64,
     /// Calls that were set up and ended by a BYE: ours, answered with 2xx, or the other side's.
     pub completed: u64,
-    /// Of these, calls that the other side ended.
+    /// Calls that the other side ended.
     pub hung_up: u64,
     /// Calls that failed.
     pub failed: Failures,
-    /// Requests sent again.
+    /// Retransmitted requests.
     pub repeated: Repeated,
-    /// Intended moment to the arrival of the 2xx.
+    /// Delay from the intended time to the arrival of the 2xx.
     pub set_up_delay: Delays,
-    /// Intended moment to that at which the INVITE was given to the driver, of the calls that were
-    /// not held back.
+    /// Delay from the intended time to that at which the driver got the INVITE, of the calls that
+    /// were not held back.
     pub lateness: Delays,
-    /// The calls behind the warm-up.
+    /// The calls after the warm-up.
     pub measured: Measured,
     /// Messages that belong to none of our calls.
     pub unexpected: u64,
-    /// Well-formed copies of what was already answered, and messages of calls that are over.
+    /// Well-formed copies of messages that were already answered, and messages of ended calls.
     pub late: u64,
     /// Packets that are not SIP.
     pub malformed: u64,
@@ -228,49 +227,49 @@ pub struct CallerStats {
     pub undelivered: u64,
     /// Messages that no connection took.
     pub unsent: u64,
-    /// When the first call could have begun.
+    /// Earliest possible start of the first call.
     #[serde(skip)]
     pub start: Timestamp,
-    /// The last intended moment.
+    /// The last intended time.
     #[serde(skip)]
     pub last_intended: Timestamp,
-    /// When the last call was begun.
+    /// Start of the last call.
     #[serde(skip)]
     pub last_begun: Timestamp,
 }
 
 impl CallerStats {
-    /// Calls offered a second, as drawn.
+    /// Returns the calls offered a second, as drawn.
     pub fn intended_cps(&self) -> f64 {
         rate(self.offered, self.last_intended.since(self.start))
     }
 
-    /// Calls set up in time a second of the time behind a warm-up.
+    /// Returns the calls set up in time per second after a warm-up.
     pub fn measured_goodput_cps(&self, warm_up: Duration) -> f64 {
         let span = self.last_intended.since(self.start + warm_up);
         rate(self.measured.set_up_in_time, span)
     }
 
-    /// Calls begun a second.
+    /// Returns the calls started a second.
     pub fn begun_cps(&self) -> f64 {
         rate(self.begun, self.last_begun.since(self.start))
     }
 
-    /// Calls set up in time a second of the time in which calls were offered.
+    /// Returns the calls set up in time per second of the time in which calls were offered.
     pub fn goodput_cps(&self) -> f64 {
         rate(self.set_up_in_time, self.last_intended.since(self.start))
     }
 
-    /// Whether the caller itself was too slow to offer what it was asked to; if so, its
-    /// other figures say little of the server.
+    /// Returns whether the caller itself was too slow to offer its load; if so, its other figures
+    /// say little about the server.
     pub fn too_slow(&self) -> Option<TooSlow> {
-        /// Lateness that 1 % of the calls may exceed.
+        /// Delay that 1 % of the calls may exceed.
         const LATENESS_MAX: Duration = Duration::from_millis(5);
         let lateness_p99 = self.lateness.quantile(0.99);
         let intended = self.last_intended.since(self.start);
         let missing = self.not_begun as f64 / self.offered.max(1) as f64;
         let stretched = self.last_begun.since(self.start) > intended.mul_f64(1.01) + LATENESS_MAX;
-        // What was held back begins late on purpose.
+        // Calls held back start late on purpose.
         let stretched = stretched && self.held_back == 0;
         (lateness_p99 > LATENESS_MAX || missing > 0.01 || stretched).then(|| TooSlow {
             lateness_p99,
@@ -279,7 +278,7 @@ impl CallerStats {
         })
     }
 
-    /// Adds what another caller did at the same time.
+    /// Adds the counts of another caller at the same time.
     pub fn merge(&mut self, other: &Self) {
         self.start = if self.offered == 0 { other.start } else { self.start.min(other.start) };
         self.last_intended = self.last_intended.max(other.last_intended);
@@ -312,14 +311,14 @@ impl CallerStats {
     }
 }
 
-/// The caller could not keep up.
+/// The caller was too slow.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TooSlow {
-    /// How late the latest hundredth of the calls began.
+    /// Delay of the start that 1 % of the calls exceeded.
     pub lateness_p99: Duration,
-    /// Calls/s it should have begun.
+    /// Calls/s that it should have started.
     pub intended_cps: f64,
-    /// Calls/s it did begin.
+    /// Calls/s that it started.
     pub begun_cps: f64,
 }
 

@@ -18,7 +18,7 @@ pub fn uas() -> SocketAddr {
     "192.0.2.2:5060".parse().unwrap()
 }
 
-/// The defaults, for `calls` calls at `rate_cps`.
+/// Returns the defaults, for `calls` calls at `rate_cps`.
 pub fn calling(rate_cps: f64, calls: u32) -> CallerConfig {
     let load = Load { rate_cps, calls, ..Load::default() };
     CallerConfig { load, ..CallerConfig::new(uac(), uas()) }
@@ -28,7 +28,7 @@ pub fn answering() -> AnswererConfig {
     AnswererConfig::new(uas())
 }
 
-/// A packet on its way: by arrival, then by the order of sending.
+/// A packet in flight, ordered by arrival, then by the order of sending.
 type Flight = Reverse<(Timestamp, u64, SocketAddr, SocketAddr, Vec<u8>)>;
 
 pub struct Net {
@@ -38,7 +38,7 @@ pub struct Net {
     pub delay: Duration,
     /// Fraction of packets that are lost, 0..1.
     pub loss: f64,
-    /// Each packet sent, if it is to be kept.
+    /// Each packet sent, if a trace is kept.
     pub trace: Option<Vec<(Timestamp, String)>>,
     link: Stream,
     pool: Pool,

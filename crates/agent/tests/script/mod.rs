@@ -1,5 +1,4 @@
-//! One agent alone, spoken to line by line: what it sends is compared with what a section
-//! of the RFC says.
+//! Scripts for one agent alone, whose packets are compared with the text of the RFC.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -21,24 +20,24 @@ pub fn uas() -> SocketAddr {
 /// A packet the agent sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// When, in ms.
+    /// Time, in ms.
     pub ms: u64,
     pub to: SocketAddr,
     pub text: String,
 }
 
 impl Sent {
-    /// Method or status.
+    /// Returns the method or status.
     pub fn what(&self) -> &str {
         self.text.strip_prefix("SIP/2.0 ").unwrap_or(&self.text).split(' ').next().unwrap()
     }
 
-    /// Value of the first header of this name.
+    /// Returns the value of the first header of this name.
     pub fn header(&self, name: &str) -> &str {
         self.headers(name).first().copied().unwrap_or_else(|| panic!("no {name}: {}", self.text))
     }
 
-    /// Values of all headers of this name.
+    /// Returns the values of all headers of this name.
     pub fn headers(&self, name: &str) -> Vec<&str> {
         self.text
             .split("\r\n")
@@ -70,7 +69,7 @@ impl<C: Core> Script<C> {
         Self { agent, local, now: Timestamp::ZERO, pool: Pool::new(), sent: Vec::new() }
     }
 
-    /// Lets time pass until `ms` after the beginning; each timer fires when it is due.
+    /// Advances the time to `ms` after the start; each timer fires on time.
     pub fn until(&mut self, ms: u64) -> &mut Self {
         let end = Timestamp::ZERO + Duration::from_millis(ms);
         while let Some(at) = self.agent.poll_timeout().filter(|&at| at <= end) {
@@ -98,19 +97,19 @@ impl<C: Core> Script<C> {
         self.now
     }
 
-    /// What was sent since the last call of this.
+    /// Returns the packets sent since the last call.
     pub fn sent(&mut self) -> Vec<Sent> {
         std::mem::take(&mut self.sent)
     }
 
-    /// The one packet sent since.
+    /// Returns the one packet sent since.
     pub fn sent_one(&mut self) -> Sent {
         let mut sent = self.sent();
         assert_eq!(sent.len(), 1, "{sent:#?}");
         sent.remove(0)
     }
 
-    /// The moments (ms) and kinds of what was sent since.
+    /// Returns the times (ms) and kinds of the packets sent since.
     pub fn schedule(&mut self) -> Vec<(u64, String)> {
         self.sent().iter().map(|sent| (sent.ms, sent.what().to_owned())).collect()
     }
@@ -127,12 +126,12 @@ impl<C: Core> Script<C> {
     }
 }
 
-/// The moments (ms) at which `what` is sent.
+/// Returns the times (ms) at which `what` is sent.
 pub fn at(what: &str, ms: &[u64]) -> Vec<(u64, String)> {
     ms.iter().map(|&ms| (ms, what.to_owned())).collect()
 }
 
-/// A request over two proxies.
+/// Returns a request over two proxies.
 pub fn request(method: &str, branch: &str, to_tag: &str, cseq: u32) -> String {
     format!(
         "{method} sip:service@192.0.2.2 SIP/2.0\n\
@@ -150,7 +149,7 @@ pub fn request(method: &str, branch: &str, to_tag: &str, cseq: u32) -> String {
     )
 }
 
-/// A response to `request`, its To ending in `to`, with more headers.
+/// Returns a response to `request`, its To ending in `to`, with more headers.
 pub fn response(request: &Sent, status: u16, to: &str, headers: &str) -> String {
     format!(
         "SIP/2.0 {status} Whatever\nVia: {}\nFrom: {}\nTo: {}{to}\nCall-ID: {}\nCSeq: {}\n{headers}\

@@ -7,13 +7,13 @@ use tidegate_world::{Pool, Seed, Timestamp};
 
 use super::{Script, Sent, response, uac, uas};
 
-/// One call at 0 ms, held for 10 s.
+/// Returns one call at 0 ms, held for 10 s.
 pub fn config() -> CallerConfig {
     let load = Load { process: Process::Uniform, rate_cps: 1.0, calls: 1, ..Load::default() };
     CallerConfig { load, hold: Duration::from_secs(10).into(), ..CallerConfig::new(uac(), uas()) }
 }
 
-/// A caller that has sent its INVITE.
+/// Returns a caller that has sent its INVITE.
 pub fn calling(config: CallerConfig) -> (Script<Caller>, Sent) {
     let caller = Caller::new(config, Seed(1), 0, Timestamp::ZERO, Pool::new()).unwrap();
     let mut script = Script::new(caller, uac());
@@ -22,7 +22,7 @@ pub fn calling(config: CallerConfig) -> (Script<Caller>, Sent) {
     (script, invite)
 }
 
-/// The 200 to it.
+/// Returns the 200 to it.
 pub fn ok(invite: &Sent) -> String {
     response(invite, 200, ";tag=b", "Contact: <sip:bob@192.0.2.22:5070>\n")
 }

@@ -96,7 +96,9 @@ fn those_that_see_what_is_open_answer_sooner_than_those_that_do_not() {
     }
 }
 
-// Where next to nothing waits, nothing is learned.
+// 003 §VI.d: "Ideally, the load balancing algorithm in this heterogeneous system should result in a
+// throughput of about one and a half times this rate". Policies that ignore load give the slow
+// server half of the offered calls, which at .95 is 1.4 times its capacity.
 #[test]
 fn unequal_servers_are_used_to_the_full_by_policies_that_see_them() {
     for policy in [Policy::Tjsq, Policy::Tlwl, Policy::P2c, Policy::PeakEwma] {
@@ -122,7 +124,7 @@ fn the_costs_of_invite_and_bye_are_learned_from_their_waiting() {
         let mean = ratios.iter().sum::<f64>() / 8.0;
         assert!((mean / ratio - 1.0).abs() < 0.15, "{ratio}: {ratios:?}");
     }
-    // Where next to nothing waits nothing is learned.
+    // Where next to nothing waits, nothing is learned.
     let idle = Farm { ratio: 3.0, load: 0.02, lasts_s: 60.0, ..EIGHT }.run(learned);
     assert_eq!(ratios(&idle), []);
     // Another policy does not learn.
