@@ -18,8 +18,8 @@ const ROUTES_MAX: usize = 4096;
 pub const NETWORKS_MAX: usize = 256;
 
 /// Returns the networks in the kernel's main routing table, the longest prefix first, each with the
-/// index of the listener among `listeners` that has the source address which the kernel uses to reach
-/// it.
+/// index of the listener among `listeners` that has the source address which the kernel uses to
+/// reach it.
 ///
 /// A network is left out if no listener has that address, or if the next wider network leads to the
 /// same listener. Empty with fewer than two listeners, and where `/proc` cannot be read.

@@ -148,8 +148,8 @@ fn a_train_arrives_as_the_datagrams_it_is_made_of() {
     }
 }
 
-/// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary amount of
-/// whitespace on either side of the colon".
+/// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary amount
+/// of whitespace on either side of the colon".
 #[test]
 fn messages_of_different_calls_are_padded_to_one_length() {
     let (sender, receiver, pool) = (socket(), socket(), Pool::new());

@@ -51,8 +51,8 @@ impl Pauses {
         self.rate_per_s = (self.rate_per_s * MEMORY + datagrams as f64) / (MEMORY + passed);
     }
 
-    /// Returns how long to pause before the next datagrams are received; `None` to wait for the next
-    /// datagram instead.
+    /// Returns how long to pause before the next datagrams are received; `None` to wait for the
+    /// next datagram instead.
     #[inline]
     pub fn pause(&self) -> Option<Duration> {
         let expected = self.rate_per_s * self.budget.as_secs_f64();

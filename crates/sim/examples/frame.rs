@@ -1,4 +1,4 @@
-//! Calls through the proxy in simulated time: what happened, how long it took, and the
+//! Runs calls through the proxy in simulated time, and prints the results, the run time, and the
 //! hash of every packet.
 //!
 //! `cargo run -p tidegate-sim --example frame -- SEED CALLS RATE` prints one line of JSON.

@@ -1,8 +1,8 @@
-//! What the proxy holds in memory for each of many calls, by mode and by how far they have come.
+//! Measures the proxy's memory for each of many calls, by mode and by the stage of the calls.
 //!
-//! `cargo run -p tidegate-sim --example memory -- N` prints one line of JSON: bytes for each of
-//! N calls. What is counted are the bytes that dropping the proxy gives back: tables with the
-//! room they grew, and everything in them.
+//! `cargo run -p tidegate-sim --example memory -- N` prints one line of JSON: bytes for each of N
+//! calls. It counts the bytes that dropping the proxy frees: tables with the room they grew, and
+//! everything in them.
 
 #[path = "../tests/line/mod.rs"]
 mod line;
@@ -22,16 +22,16 @@ use topology::{CALLER, address};
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// How far each call has come when memory is measured.
+/// The stage of the calls when memory is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// INVITE forwarded, 180 forwarded: its transactions are live.
     Live,
-    /// Answered with 200: its transactions are final, the call goes on.
+    /// Answered with 200: the transactions are final, the call goes on.
     Answered,
-    /// Refused with 486, not acknowledged by the caller: the response is kept.
+    /// Rejected with 486, not acknowledged by the caller: the response is kept.
     Refused,
-    /// Refused with 486 and acknowledged: its transactions are final, the call is over.
+    /// Rejected with 486 and acknowledged: the transactions are final, the call has ended.
     Acknowledged,
 }
 
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Bytes for each call when all have come to `stage`.
+/// Returns the bytes for each call when all have reached `stage`.
 fn held(mode: Mode, stage: Stage, invites: &[Box<[u8]>]) -> f64 {
     let mut line = Line::new(mode);
     for invite in invites {
@@ -74,7 +74,7 @@ fn held(mode: Mode, stage: Stage, invites: &[Box<[u8]>]) -> f64 {
     (with - ALLOCATOR.current_usage()) as f64 / invites.len() as f64
 }
 
-/// Takes one call as far as `stage`.
+/// Brings one call to `stage`.
 fn bring(line: &mut Line, invite: &[u8], stage: Stage) {
     line.tell(address(CALLER), invite);
     let forwarded = line.request_sent();
@@ -92,7 +92,7 @@ fn bring(line: &mut Line, invite: &[u8], stage: Stage) {
     }
 }
 
-// RFC 3261 §17.1.1.3: all as in the INVITE, but for the To, which is that of the response.
+// RFC 3261 §17.1.1.3: everything as in the INVITE, except the To, which is that of the response.
 fn ack(invite: &[u8], refusal: &[u8]) -> Vec<u8> {
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).expect("our own texts").to_owned();
     let invite = Message::parse(invite).expect("our own INVITE");

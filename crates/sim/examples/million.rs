@@ -1,11 +1,12 @@
-//! What many calls in progress cost: memory for each of them, and time for a request within one.
+//! Measures the cost of many calls in progress: memory for each of them, and time for an in-dialog
+//! request.
 //!
 //! `cargo run -p tidegate-sim --example million -- MODE N` prints one line of JSON; MODE is
-//! `transaction` or `stateless`. N calls are set up and acknowledged, and the transactions that
-//! did it are over. Memory is what the allocator has given out since the proxy was empty, tables
-//! with the room they grew and all, and how much the process has grown. Then requests come within
-//! calls drawn from all of them, as their callers would write them: INFO by the route set, which
-//! goes on to the back end of its call, and is answered.
+//! `transaction` or `stateless`. N calls are set up and acknowledged, and their transactions have
+//! ended. Memory is what the allocator has given out since the proxy was empty, including the room
+//! that tables grew, and the growth of the process. Then requests come within calls drawn from all
+//! of them, as their callers would write them: INFO by the route set, which is forwarded to the
+//! back end of its call, and is answered.
 #![allow(clippy::disallowed_methods)] // It measures how long a request takes.
 
 #[path = "../tests/line/mod.rs"]
@@ -28,11 +29,11 @@ use topology::{CALLER, address};
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
-/// Requests whose time is taken together, and how often.
+/// Requests that are timed together, and the number of such batches.
 const BATCH: usize = 10_000;
 const BATCHES: usize = 5;
 
-/// Longer than any transaction lasts that has its final response: 64·T1.
+/// Longer than any transaction lasts after its final response: 64·T1.
 const SETTLES: Duration = Duration::from_secs(40);
 
 fn main() -> ExitCode {
@@ -77,7 +78,7 @@ fn read(arguments: &[String]) -> Option<(Mode, u32)> {
     Some((mode, calls.parse().ok().filter(|&calls| calls > 0)?))
 }
 
-/// INVITE, 180, 200 and ACK of a call.
+/// Sends INVITE, 180, 200 and ACK of a call.
 fn set_up(line: &mut Line, invite: &[u8], texts: &mut Drawn, number: usize) {
     line.tell(address(CALLER), invite);
     let forwarded = line.request_sent();
@@ -88,7 +89,8 @@ fn set_up(line: &mut Line, invite: &[u8], texts: &mut Drawn, number: usize) {
     texts.note(number, invite, &answer);
 }
 
-/// A request within the call that `invite` and its `answer` have set up. RFC 3261 §12.2.1.1.
+/// Returns a request within the call that `invite` and its `answer` have set up. RFC 3261
+/// §12.2.1.1.
 fn within(method: &str, cseq: usize, invite: &[u8], answer: &[u8]) -> String {
     let invite = Message::parse(invite).expect("our own INVITE");
     let answer = Message::parse(answer).expect("the proxy sends SIP");
@@ -110,9 +112,9 @@ fn within(method: &str, cseq: usize, invite: &[u8], answer: &[u8]) -> String {
     )
 }
 
-/// Requests within calls that were drawn.
+/// Requests within drawn calls.
 struct Drawn {
-    /// Which calls, in order, and how often.
+    /// The drawn calls, in order, with repetitions.
     calls: Vec<usize>,
     next: usize,
     requests: Vec<String>,
@@ -125,7 +127,7 @@ impl Drawn {
         Self { calls: drawn, next: 0, requests: Vec::with_capacity(requests) }
     }
 
-    /// The call of this number is set up.
+    /// Records that the call with this number is set up.
     fn note(&mut self, number: usize, invite: &[u8], answer: &[u8]) {
         while self.calls.get(self.next) == Some(&number) {
             self.next += 1;
@@ -133,12 +135,12 @@ impl Drawn {
         }
     }
 
-    /// What it has allocated itself.
+    /// Returns the bytes that it has allocated itself.
     fn bytes(&self) -> usize {
         self.requests.iter().map(String::capacity).sum()
     }
 
-    /// Nanoseconds for each request on its way to the back end, by batch.
+    /// Returns the nanoseconds for each request on its way to the back end, by batch.
     fn times(mut self, line: &mut Line, draws: &mut Stream) -> Vec<f64> {
         for last in (1..self.requests.len()).rev() {
             self.requests.swap(last, draws.below(last as u64 + 1) as usize);
@@ -161,7 +163,7 @@ fn time(line: &mut Line, requests: &[String]) -> f64 {
     spent.as_nanos() as f64 / requests.len() as f64
 }
 
-/// Memory of this process.
+/// Returns the memory of this process.
 fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

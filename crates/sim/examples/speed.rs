@@ -1,7 +1,8 @@
-//! Calls of every outcome through several proxies: how many deliveries a second of CPU brings.
+//! Runs calls of every outcome through several proxies, and prints the deliveries per second of CPU
+//! time.
 //!
-//! `cargo run -p tidegate-sim --example speed -- NODES RATE SECONDS TAP` prints one line of JSON.
-//! A third of the nodes, but at least one, are callers and as many proxies, one for each of the
+//! `cargo run -p tidegate-sim --example speed -- NODES RATE SECONDS TAP` prints one line of JSON. A
+//! third of the nodes, but at least one, are callers and as many proxies, one for each of the
 //! callers; the others are called, by all proxies. TAP is `none` or `trace`.
 #![allow(clippy::disallowed_methods)] // It measures how long the simulation takes.
 
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Callers, proxies and those who are called.
+/// Callers, proxies and callees.
 struct Mesh {
     traffic: Traffic,
     callers: u8,
@@ -75,7 +76,7 @@ impl Mesh {
         Some((mesh, tapped))
     }
 
-    /// Runs until nothing is left to happen, and says what that took.
+    /// Runs until nothing is left to happen, and reports the time.
     fn run<T: Tap>(&self, tap: T, digest: impl FnOnce(&T) -> Option<String>) -> Value {
         let mut network = self.network(tap);
         let begun_s = cpu_s();
@@ -109,8 +110,8 @@ impl Mesh {
         let seed = Seed(self.traffic.seed);
         let link = Link { loss: LOSS, ..Link::delaying(Duration::from_millis(1)) };
         let mut network = Network::new(seed, link, tap);
-        // On one thread, as here, all cores may have one supply: who needs a buffer gets the one
-        // that was given back last.
+        // On one thread, as here, all cores may share one supply of buffers, which reuses the last
+        // one returned.
         let pool = Pool::new();
         for index in 0..self.callers {
             let (local, target) = (at(0, index), at(1, index));
@@ -131,7 +132,7 @@ impl Mesh {
         network
     }
 
-    /// The settings of a proxy that knows all who are called.
+    /// Returns the settings of a proxy that knows all callees.
     fn proxy(&self, local: SocketAddr) -> Settings {
         let named: Vec<_> =
             (0..self.called).map(|index| (format!("b{index}"), at(2, index), 1)).collect();
@@ -145,7 +146,7 @@ impl Mesh {
     }
 }
 
-/// The address of a node: callers, proxies and the called have a network each.
+/// Returns the address of a node: callers, proxies and callees have a network each.
 fn at(kind: u8, index: u8) -> SocketAddr {
     (Ipv4Addr::new(10, kind, 0, index + 1), 5060).into()
 }

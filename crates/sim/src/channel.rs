@@ -7,23 +7,23 @@ use tidegate_world::{Flow, Stream, Timestamp};
 use crate::link::{Bandwidth, Link, Trip};
 use crate::tap::Loss;
 
-/// One direction between two parties. The fate of a packet depends on the seed and on what went
-/// the same way before it, and on nothing else.
+/// One direction between two parties. The outcome of a packet depends only on the seed and on
+/// earlier packets in that direction.
 ///
-/// Small: a hundred nodes have ten thousand of them, and every packet touches one.
+/// It is small: a hundred nodes have ten thousand of them, and every packet touches one.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// Its link, if that is not the one all have.
+    /// Its link, if it differs from the default.
     pub link: Option<Box<Link>>,
-    /// What overrides the link for a while.
+    /// A temporary override of the link.
     pub impaired: Option<Box<Link>>,
     pub partitioned: bool,
     stream: Stream,
-    /// When the transmitter has put on the link what it was given.
+    /// Time at which the transmitter has sent everything so far.
     free_at: Timestamp,
 }
 
-/// What becomes of a packet that is not lost.
+/// The carriage of a packet that is not lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carried {
     pub first: Trip,
@@ -35,8 +35,7 @@ impl Channel {
         Self { link: None, impaired: None, partitioned: false, stream, free_at: Timestamp::ZERO }
     }
 
-    /// How a packet of `bytes` is carried that is sent at `now`, by the link `all` have if no
-    /// other is set.
+    /// Carries a packet of `bytes` sent at `now`, by the link `all` if no other is set.
     ///
     /// # Errors
     /// If it is lost.
@@ -59,8 +58,8 @@ impl Channel {
     }
 }
 
-/// Puts a packet on the link after those before it, which are there at `free_at`. Returns how
-/// long it takes from now on.
+/// Puts a packet on the link after those before it, which are sent at `free_at`. Returns the time
+/// it takes from now.
 fn transmit(
     free_at: &mut Timestamp,
     now: Timestamp,
@@ -69,7 +68,7 @@ fn transmit(
 ) -> Result<Duration, Loss> {
     let rate = u128::from(bits_per_s.max(1));
     let backlog = free_at.since(now);
-    // Rounded up: of the packet that is being transmitted the rest counts.
+    // Rounded up: the rest of the packet in transmission counts.
     let waiting_bytes = (backlog.as_nanos() * rate).div_ceil(8 * NANOS);
     if waiting_bytes + bytes as u128 > queue_max_bytes as u128 {
         return Err(Loss::Queue);
@@ -82,7 +81,7 @@ fn transmit(
 
 const NANOS: u128 = 1_000_000_000;
 
-/// Bytes of a packet on the wire: a UDP header of 8, an IP header of 20 or 40.
+/// Returns the bytes of a packet on the wire: a UDP header of 8, an IP header of 20 or 40.
 pub(crate) fn on_the_wire(flow: Flow, payload: usize) -> usize {
     payload + if flow.remote.is_ipv4() { 28 } else { 48 }
 }
@@ -95,7 +94,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A channel, and the link that it is of.
+    /// A channel and its link.
     struct Wire {
         link: Link,
         channel: Channel,
@@ -115,7 +114,7 @@ mod tests {
         Timestamp::ZERO + ms * MS
     }
 
-    /// A megabit a second: 125 bytes in a millisecond.
+    /// Returns a link of one megabit a second: 125 bytes in a millisecond.
     fn narrow(queue_max_bytes: usize) -> Link {
         let bandwidth = Bandwidth { bits_per_s: 1_000_000, queue_max_bytes };
         Link { bandwidth: Some(bandwidth), ..Link::delaying(10 * MS) }

@@ -1,30 +1,31 @@
-//! Checkers: what holds in every run, whatever the seed, the load and the faults.
+//! Checkers: invariants of every run, with any seed, load and faults.
 //!
-//! [`Checkers`] taps a [`Network`](crate::Network), reads every packet once and shows it to
-//! each checker; at the end it compares what was seen with what the nodes say of themselves
-//! ([`books`]). Nothing is assumed of a node but its [`Role`] and the RFC. Each file opens with
-//! what its checker asserts, why, and what it still asserts of a proxy that has crashed.
+//! [`Checkers`] taps a [`Network`](crate::Network), reads every packet once and shows it to each
+//! checker. At the end it compares the packets with what the nodes report about themselves
+//! ([`books`]). Checkers assume nothing about a node but its [`Role`] and the RFC. Each file opens
+//! with the assertions of its checker, the reason, and the assertions that remain for a proxy that
+//! has crashed.
 //!
 //! | checker | asserts |
 //! | --- | --- |
 //! | [`calls`] | every call ends in exactly one way, and both ends' books agree with the wire |
 //! | [`finals`] | a request gets one final response, and nothing provisional after it |
-//! | [`answers`] | a request that a proxy holds a transaction of gets a final response |
-//! | [`provenance`] | a proxy sends nothing that it was not asked for |
-//! | [`forwarding`] | what passes a proxy is changed as RFC 3261 §16 says, and not otherwise |
-//! | [`hops`] | ACK and CANCEL of one hop, and how often a request is repeated |
-//! | [`conservation`] | packets neither vanish nor come from nowhere, and nodes count them all |
+//! | [`answers`] | a request with a transaction in a proxy gets a final response |
+//! | [`provenance`] | a proxy sends nothing without a reason in its inputs |
+//! | [`forwarding`] | a proxy changes messages as RFC 3261 §16 says, and not otherwise |
+//! | [`hops`] | ACK and CANCEL of one hop, and the number of retransmissions of a request |
+//! | [`conservation`] | packets neither vanish nor appear from nowhere, and nodes count them all |
 //! | [`leases`] | a balancer counts on its back ends what a slow, obvious model of it counts |
-//! | [`counts`] | when all is over every count has come back to zero |
+//! | [`counts`] | at the end every count has returned to zero |
 //! | [`bounds`] | no table and no queue is longer than its limit |
-//! | [`limits`] | nobody gets past a limit by the look of a request |
-//! | [`exclusion`] | a back end that answers those who do no harm is not taken from them |
-//! | [`innocents`] | a call of somebody who does no harm goes on, whatever strangers send |
+//! | [`limits`] | no request evades a limit by its form |
+//! | [`exclusion`] | a back end that answers well-behaved callers is not excluded |
+//! | [`innocents`] | a call of a well-behaved caller goes on, whatever attackers send |
 //! | [`shares`] | no address fills the tables of a proxy |
-//! | [`amplification`] | whoever has proved nothing gets little more than it sends |
+//! | [`amplification`] | an unverified source gets little more than it sends |
 //!
-//! All memory is bounded ([`Recent`](recent::Recent)): what is older than any timer of SIP is
-//! forgotten, and what finds no room is not watched, and counted.
+//! All memory is bounded ([`Recent`](recent::Recent)): entries older than any timer of SIP are
+//! forgotten, and entries without room are not watched, and counted.
 
 pub mod amplification;
 pub mod answers;
@@ -62,46 +63,46 @@ use lives::Lives;
 use provenance::Provenance;
 use seen::Seen;
 
-/// Violations that are kept; the others are counted.
+/// The most violations that are kept; the others are counted.
 const VIOLATIONS_MAX: usize = 32;
 
-/// What a node is, as far as it changes what may be asked of it.
+/// The role of a node, as far as the assertions depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A crowd of callers.
+    /// A group of callers.
     Caller,
     /// A user agent that takes calls.
     Answerer {
-        /// It has room for all calls. If not, its 503s are left out of account: one whose table
-        /// is full has nowhere to remember whom it has refused.
+        /// It has room for all calls. If not, its 503s are ignored: an answerer with a full table
+        /// cannot remember which calls it has rejected.
         roomy: bool,
     },
     /// A proxy.
     Proxy {
-        /// It keeps transactions (RFC 3261 §16.2); else it forwards without (§16.11).
+        /// It keeps transactions (RFC 3261 §16.2); otherwise it forwards without (§16.11).
         stateful: bool,
-        /// It has a transport ahead and another behind: then what comes on a stream and leaves as a
-        /// datagram has transactions all the same.
+        /// It has a stream transport on one side and datagrams on the other: then messages from a
+        /// stream to datagrams have transactions all the same.
         bridges: bool,
-        /// A repetition of a request that it has refused is refused again. If not, its 503s are
-        /// left out of account.
+        /// A retransmission of a request that it has rejected is rejected again. If not, its 503s
+        /// are ignored.
         sticky: bool,
-        /// It has room for all transactions. If not, requests within a call go on without one, and
-        /// their final responses are left out.
+        /// It has room for all transactions. If not, in-dialog requests go on without one, and
+        /// their final responses are ignored.
         roomy: bool,
     },
 }
 
-/// Something that does not hold.
+/// A violated assertion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Violation {
-    /// The name of the checker that found it.
+    /// Name of the checker that found it.
     pub checker: &'static str,
-    /// When it was found.
+    /// Time at which it was found.
     pub at: Timestamp,
-    /// At which node, if at one.
+    /// Node, if it concerns one.
     pub node: Option<NodeId>,
-    /// What is wrong.
+    /// Description.
     pub what: String,
 }
 
@@ -116,7 +117,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What the checkers have found.
+/// The findings of the checkers.
 #[derive(Debug, Default)]
 pub struct Findings {
     now: Timestamp,
@@ -125,9 +126,9 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Notes that something does not hold.
+    /// Records a violation.
     pub(crate) fn report(&mut self, checker: &'static str, node: Option<NodeId>, what: String) {
-        // The first of each checker is kept whatever else was found.
+        // The first one of each checker is kept in any case.
         let is_first = self.kept.iter().all(|known| known.checker != checker);
         if self.kept.len() < VIOLATIONS_MAX || is_first {
             self.kept.push(Violation { checker, at: self.now, node, what });
@@ -160,32 +161,32 @@ pub struct Checkers {
 }
 
 impl Checkers {
-    /// Checkers that watch nothing yet.
+    /// Creates checkers that watch nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Declares what a node is. Nothing is asserted of nodes without a role.
+    /// Declares the role of a node. Nodes without a role are not checked.
     pub fn watch(&mut self, node: NodeId, role: Role) {
         self.roles.insert(node, role);
     }
 
-    /// Declares what a proxy counts, which handles each packet when it gets it.
+    /// Declares the counts of a proxy that handles each packet when it gets it.
     pub fn balances(&mut self, node: NodeId, balancer: Balancer) {
         self.leases.declare(node, balancer);
     }
 
-    /// Declares what strangers may not make of a proxy.
+    /// Declares the limits that protect a proxy against attackers.
     pub fn guards(&mut self, node: NodeId, front: Front) {
         self.fronts.insert(node, front);
     }
 
-    /// Declares the address of a party that is no stranger.
+    /// Declares the address of a party that is no attacker.
     pub fn knows(&mut self, address: SocketAddr) {
         self.parties.insert(address);
     }
 
-    /// A node was crashed. What it held is lost, and nobody asks after it.
+    /// Records that a node crashed. Its state is lost, and is not checked.
     pub fn crashed(&mut self, now: Timestamp, node: NodeId) {
         self.conservation.crashed(node);
         self.leases.crashed(node);
@@ -196,13 +197,13 @@ impl Checkers {
         self.lives.crashed(now, node);
     }
 
-    /// A node was stalled or told to stop: it is slower than its timers, or refuses what it
-    /// would have taken.
+    /// Records that a node was stalled or told to drain: it is later than its timers, or rejects
+    /// new work.
     pub fn disturbed(&mut self, node: NodeId) {
         self.lives.disturbed(node);
     }
 
-    /// Looks at a node while it runs.
+    /// Checks a node while it runs.
     pub fn look(&mut self, now: Timestamp, node: NodeId, book: &Book) {
         self.found.now = now;
         bounds::check(node, book, &mut self.found);
@@ -215,8 +216,8 @@ impl Checkers {
         }
     }
 
-    /// The run is over: `books` are those of the nodes that are up, and `quiet` says whether
-    /// nothing was left to happen.
+    /// Ends the run: `books` are those of the nodes that are up, and `quiet` says whether nothing
+    /// was left to happen.
     pub fn finish(mut self, now: Timestamp, quiet: bool, books: &[(NodeId, Book)]) -> Report {
         let found = &mut self.found;
         found.now = now;
@@ -249,18 +250,18 @@ impl Checkers {
     }
 }
 
-/// What came of it.
+/// The result of the checks.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What does not hold, in the order in which it was found.
+    /// Violations in the order in which they were found.
     pub violations: Vec<Violation>,
     /// Further violations, which were only counted.
     pub further: u64,
-    /// Requests, responses and calls that were not watched, for want of room.
+    /// Requests, responses and calls that were not watched because there was no room.
     pub unwatched: u64,
 }
 
-/// Whether this keeps a stream open (RFC 5626 §4.4.1): no message, so nothing is asked of it.
+/// Returns whether this keeps a stream open (RFC 5626 §4.4.1): no message, so it is not checked.
 fn is_keepalive(flow: Flow, bytes: &[u8]) -> bool {
     flow.transport.is_reliable() && bytes.iter().all(|b| matches!(b, b'\r' | b'\n'))
 }
@@ -300,7 +301,7 @@ impl Tap for Checkers {
         }
         if !self.parties.contains(&flow.remote) {
             self.shares.on_sent(&seen, flow.remote.ip(), front, found);
-            // Whoever has a connection receives what is sent on it.
+            // The owner of a connection receives everything sent on it.
             if front.keeps_accounts && !flow.transport.is_reliable() {
                 self.amplification.on_sent(&seen, flow.remote, bytes.len(), found);
             }

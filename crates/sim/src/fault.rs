@@ -1,4 +1,4 @@
-//! Faults: what goes wrong, and when.
+//! Faults and their times.
 
 mod plan;
 
@@ -12,34 +12,33 @@ use crate::node_id::{NodeId, Silence};
 use crate::zone::Resolution;
 pub use plan::{Episode, Plan, Shape, Trouble};
 
-/// One thing that goes wrong, or that comes right again: see
-/// [`Network::apply`](crate::Network::apply).
+/// A fault, or the end of one: see [`Network::apply`](crate::Network::apply).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Fault {
-    /// A node loses its core and all it held.
+    /// A node loses its core and all its state.
     Crash {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// What its senders hear.
+        /// Reports to its senders.
         silence: Silence,
     },
     /// A node that has crashed gets a new core.
     Restart {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
     /// A node gets no processor.
     Stall {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// For how long; in text, in microseconds.
+        /// Duration; in text, in microseconds.
         #[serde(rename = "lasts_us", with = "micros")]
         lasts: Duration,
     },
-    /// A node is to admit no new work.
+    /// A node drains.
     Drain {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
     /// Nothing gets through between two nodes.
@@ -56,20 +55,20 @@ pub enum Fault {
         /// The other.
         b: NodeId,
     },
-    /// A worse link stands in for one.
+    /// A worse link temporarily replaces one.
     Impair {
-        /// Whose packets suffer.
+        /// Sender of the affected packets.
         from: NodeId,
-        /// Where they go.
+        /// Their receiver.
         to: NodeId,
-        /// What they travel by.
+        /// The worse link.
         link: Link,
     },
-    /// A link is as it was before it was impaired.
+    /// The normal link returns.
     Restore {
-        /// Whose packets suffered.
+        /// Sender of the affected packets.
         from: NodeId,
-        /// Where they went.
+        /// Their receiver.
         to: NodeId,
     },
     /// The connections between two nodes are reset.
@@ -79,30 +78,30 @@ pub enum Fault {
         /// The other.
         b: NodeId,
     },
-    /// The connection on which a node next sends a message to another breaks within the message.
+    /// The connection of a node's next message to another breaks within the message.
     Sever {
-        /// Whose message.
+        /// Sender of the message.
         from: NodeId,
-        /// To whom.
+        /// Its receiver.
         to: NodeId,
     },
     /// A node reads slowly from each stream.
     ReadSlowly {
-        /// Which.
+        /// The node.
         node: NodeId,
         /// Bytes a second.
         bytes_per_s: u64,
     },
     /// A node reads from its streams at once again.
     ReadAtOnce {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// Names are resolved otherwise than usual: late, in vain, or not at all.
+    /// Name resolution misbehaves: late, with errors, or without answers.
     Resolver {
-        /// How.
+        /// The behaviour.
         resolution: Resolution,
     },
-    /// Names are resolved as usual.
+    /// Name resolution is normal again.
     Resolves,
 }

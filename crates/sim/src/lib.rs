@@ -1,18 +1,18 @@
 //! Simulated time for sans-IO cores.
 //!
-//! A [`Network`] drives the same cores that real sockets drive, by the same
-//! contract, with real bytes, from one seed: packets travel over a [`Link`], time
-//! jumps from one event to the next. Events are in a total order of (time,
-//! entry), so one seed always gives one run; a [`Trace`] that taps the network proves it.
+//! A [`Network`] drives the same cores that real sockets drive, by the same contract, with real
+//! bytes, from one seed. Packets travel over a [`Link`], and time jumps from one event to the next.
+//! Events are in a total order of (time, entry), so one seed always gives one run; a [`Trace`] that
+//! taps the network proves it.
 //!
-//! What travels over a stream travels in order and as segments by the same links
-//! ([`StreamSettings`]); the network cuts it into messages, and opens and closes what cores ask.
+//! Messages over a stream travel in order and as segments by the same links ([`StreamSettings`]);
+//! the network cuts it into messages, and opens and closes connections at the request of cores.
 //!
-//! What can go wrong does so when it is told to ([`Fault`]): nodes crash, restart, stall and
-//! drain, links worsen, nodes are partitioned.
+//! Faults happen only when applied ([`Fault`]): nodes crash, restart, stall and drain, links
+//! worsen, nodes are partitioned.
 //!
-//! Work takes no time in a network, unless a core is put on an emulated host, which charges
-//! every message in model time and serves behind real sockets as well.
+//! Work takes no time in a network, unless a core is put on an emulated host, which charges every
+//! message in model time and serves behind real sockets as well.
 
 mod channel;
 pub mod check;

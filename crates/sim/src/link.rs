@@ -1,4 +1,4 @@
-//! Links: what happens to a packet on its way.
+//! Links and their effect on packets.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use tidegate_world::Stream;
 
 use crate::micros;
 
-/// One way between two hosts. But for its queue, all packets are treated alike and
+/// One direction between two hosts. Except for its queue, all packets are treated alike and
 /// independently.
 ///
 /// In text, durations are whole microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Link {
-    /// Time every packet takes.
+    /// Delay of every packet.
     #[serde(rename = "delay_us", with = "micros")]
     pub delay: Duration,
     /// Additional time, uniform in `0..jitter`; more than the gap between two
@@ -26,40 +26,40 @@ pub struct Link {
     /// Fraction of packets that arrive at once, 0..1: before those that were sent within
     /// `delay` before them.
     pub reorder: f64,
-    /// Fraction of packets that arrive twice, 0..1, each copy on a way of its own.
+    /// Fraction of packets that arrive twice, 0..1, each copy independently.
     pub duplicate: f64,
-    /// How fast packets are put on the link, one after the other; `None` if at once.
+    /// Rate of the transmitter; `None` for unlimited.
     pub bandwidth: Option<Bandwidth>,
-    /// Whether nothing gets through.
+    /// Whether no packet gets through.
     pub cut: bool,
 }
 
-/// The transmitter of a link: what is faster than it waits before it.
+/// The transmitter of a link, with its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bandwidth {
     /// Bits of packets each second, headers of IP and UDP included; at least 1.
     pub bits_per_s: u64,
-    /// Bytes that wait or are being put on the link; a packet that does not fit is lost.
+    /// Most bytes that wait or are being transmitted; a packet that does not fit is lost.
     pub queue_max_bytes: usize,
 }
 
-/// How one packet gets through.
+/// The passage of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trip {
-    /// How long it takes.
+    /// Its delay.
     pub after: Duration,
     /// Whether it overtakes those before it.
     pub overtakes: bool,
 }
 
 impl Link {
-    /// A link that delays and does nothing else.
+    /// Returns a link that delays and does nothing else.
     pub fn delaying(delay: Duration) -> Self {
         Self { delay, ..Self::default() }
     }
 
-    /// The trips of a packet and of its copy, if one is made; `None` if it is lost.
+    /// Draws the passages of a packet and of its copy, if one is made; `None` if it is lost.
     pub(crate) fn trips(&self, stream: &mut Stream) -> Option<(Trip, Option<Trip>)> {
         if happens(self.loss, stream) {
             return None;
@@ -81,7 +81,7 @@ impl Link {
     }
 }
 
-/// Draws only for what can happen: what a link does not do disturbs no other trace.
+/// Draws only for possible effects: an unused effect of a link disturbs no other trace.
 fn happens(share: f64, stream: &mut Stream) -> bool {
     share > 0.0 && stream.unit() < share
 }

@@ -13,7 +13,7 @@ pub(crate) fn deserialize<'de, T: Micros, D: Deserializer<'de>>(from: D) -> Resu
     u64::deserialize(from).map(T::of_micros)
 }
 
-/// What can be told in microseconds.
+/// A value that can be written in microseconds.
 pub(crate) trait Micros {
     fn micros(&self) -> u64;
     fn of_micros(us: u64) -> Self;

@@ -30,38 +30,39 @@ pub use summary::Summary;
 use traffic::OnStream;
 use ways::Ways;
 
-/// Cores with addresses, a link from each to each, and a tap that sees every packet.
+/// Cores with addresses, a link between any two, and a tap that sees every packet.
 ///
-/// The cores are of one type: an enum, a `Box<dyn Core>`, a `&mut dyn Core` if they are lent.
-/// One seed gives one run: events are in a total order of (time, entry).
+/// The cores are of one type: an enum, a `Box<dyn Core>`, a `&mut dyn Core` if they are lent. One
+/// seed gives one run: events are in a total order of (time, entry).
 ///
-/// Work takes no time here: what a core is given it handles at once, in the order of
-/// arrival. One that is to take time is put on a `Host` of `tidegate-emulate`.
+/// Work takes no time here: a core handles its inputs at once, in the order of arrival. A core
+/// whose work takes time is put on a `Host` of `tidegate-emulate`.
 ///
-/// # Where a packet meets its fate
+/// # When the outcome of a packet is decided
 ///
-/// The link decides when the packet is sent. What is under way when a link is changed, cut or
+/// The link decides when the packet is sent. A packet in flight when a link is changed, cut or
 /// partitioned, or when its sender crashes, arrives as if nothing had happened. Whether its
-/// receiver is there is decided at its arrival: one that has restarted by then gets it.
+/// receiver is up is decided at its arrival: a restarted one gets it.
 ///
-/// What a node's core wants [shed](Core::poll_shedding) is dropped at its arrival, stalled or not.
+/// Packets that a node's core wants [shed](Core::poll_shedding) are dropped at their arrival, also
+/// while it is stalled.
 ///
-/// What a core [asks](Core::poll_query) the [zone](Self::zone_mut) answers, by no link and so
-/// through any partition; one that has crashed meanwhile is told nothing.
+/// The [zone](Self::zone_mut) answers the [queries](Core::poll_query) of a core, by no link and so
+/// through any partition; a node that has crashed meanwhile gets no answer.
 ///
 /// # Streams
 ///
-/// A node [listens](Self::listen) for connections at addresses of its own choice. What a core asks
-/// by [`poll_connect`](Core::poll_connect) and [`poll_close`](Core::poll_close) is carried out, as
-/// the contract has it: the core decides which message travels on which connection, and one that
-/// it sends on a stream without naming an open connection is lost ([`Loss::Unconnected`]). Bytes
-/// come in order; loss is delay; a receiver that does not read makes the sender's core wait for
+/// A node [listens](Self::listen) for connections at addresses of its own choice. The network
+/// carries out [`poll_connect`](Core::poll_connect) and [`poll_close`](Core::poll_close) as in the
+/// contract: the core decides which message travels on which connection, and a message sent on a
+/// stream without naming an open connection is lost ([`Loss::Unconnected`]). Bytes come in order;
+/// loss is delay; a receiver that does not read makes the sender's core wait for
 /// [`on_writable`](Core::on_writable). A tap sees messages, not segments, between the addresses of
-/// listeners, whatever port the system has chosen for an opened connection: what was sent on a
+/// listeners, with any port that the system has chosen for an opened connection. A message on a
 /// connection that ended before it was read is lost ([`Loss::Closed`]).
 ///
-/// To a port that nobody listens at, ICMP answers: the sender is told ([`Core::on_failed`],
-/// [`Cause::Refused`]) after the time of the way back, unless that loses the answer.
+/// ICMP answers for a port without listener: the sender gets [`Core::on_failed`] with
+/// [`Cause::Refused`] after the time of the way back, unless that loses the answer.
 pub struct Network<N, T = ()> {
     nodes: Vec<Node<N>>,
     ways: Ways,
@@ -74,7 +75,7 @@ pub struct Network<N, T = ()> {
 }
 
 enum Event {
-    /// A packet comes out of a way. The flow is the receiver's.
+    /// A packet arrives. The flow is the receiver's.
     Arrival {
         way: u32,
         flow: Flow,
@@ -83,12 +84,12 @@ enum Event {
     Timer {
         node: NodeId,
     },
-    /// An answer of ICMP.
+    /// An ICMP report.
     Failed {
         node: NodeId,
         failure: Failure,
     },
-    /// An answer to what a node has asked, in the life numbered so.
+    /// An answer to a query of a node, in the life with this number.
     Answered {
         node: NodeId,
         life: u32,
@@ -99,9 +100,9 @@ enum Event {
     Resumed {
         node: NodeId,
     },
-    /// Something happens on a connection.
+    /// An event on a connection.
     Stream(Key, OnStream),
-    /// An input for a node, in the life numbered so.
+    /// An input for a node, in the life with this number.
     Given {
         node: NodeId,
         life: u32,
@@ -109,12 +110,12 @@ enum Event {
     },
 }
 
-/// Bytes of an ICMP answer: its header, and of the packet the headers and eight bytes more.
+/// Bytes of an ICMP report: its header, and of the packet the headers and eight bytes more.
 const ICMP: usize = 8 + 28 + 8;
 
 impl<N: Core, T: Tap> Network<N, T> {
-    /// An empty network at time zero. Any two nodes have `link` between them until they are
-    /// [connected](Self::connect) otherwise; what links draw they draw from `seed`.
+    /// Creates an empty network at time zero. Any two nodes have `link` between them until they are
+    /// [connected](Self::connect) otherwise; links draw from `seed`.
     pub fn new(seed: Seed, link: Link, tap: T) -> Self {
         Self {
             nodes: Vec::new(),
@@ -128,10 +129,10 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Puts a core at these addresses.
+    /// Adds a core at these addresses.
     ///
     /// # Panics
-    /// If somebody is at one of them already, or if there are 65,534 nodes.
+    /// If a node has one of them already, or if there are 65,534 nodes.
     pub fn add(&mut self, addresses: &[SocketAddr], core: N) -> NodeId {
         let node = NodeId::new(self.nodes.len());
         for &address in addresses {
@@ -142,12 +143,12 @@ impl<N: Core, T: Tap> Network<N, T> {
         node
     }
 
-    /// Has packets from `from` to `to` travel by `link` from now on; not those back.
+    /// Sets the link for packets from `from` to `to` from now on, not for those back.
     pub fn connect(&mut self, from: NodeId, to: NodeId, link: Link) {
         self.ways.channel(from, to).link = Some(Box::new(link));
     }
 
-    /// The core of a node.
+    /// Returns the core of a node.
     ///
     /// # Panics
     /// If it has crashed.
@@ -155,36 +156,36 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.nodes[node.index()].core.as_ref().expect("a node that is up")
     }
 
-    /// Whether a node has a core.
+    /// Returns whether a node has a core.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.nodes[node.index()].core.is_ok()
     }
 
-    /// The names there are, and how they are resolved: none, unless they are told here.
+    /// Returns the names and how they are resolved; none, unless set here.
     pub fn zone_mut(&mut self) -> &mut Zone {
         &mut self.zone
     }
 
-    /// The tap.
+    /// Returns the tap.
     pub fn tap(&self) -> &T {
         &self.tap
     }
 
-    /// The tap.
+    /// Returns the tap.
     pub fn tap_mut(&mut self) -> &mut T {
         &mut self.tap
     }
 
-    /// The time reached.
+    /// Returns the current time.
     pub fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// Nothing is left to happen.
+    /// Returns whether nothing is left to happen.
     pub fn is_over(&mut self) -> bool {
         let is_stale = |(at, event)| self.is_stale(at, event);
         if self.calendar.peek().is_some_and(is_stale) {
-            // Taking them would let their time come, and what is entered for earlier be late.
+            // Taking them would advance the time, and earlier entries would be late.
             let mut calendar = std::mem::take(&mut self.calendar);
             calendar.retain(|at, event| !self.is_stale(at, event));
             self.calendar = calendar;
@@ -192,7 +193,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.calendar.is_empty()
     }
 
-    /// Lets things happen until nothing is left to happen, or until `end`.
+    /// Runs until nothing is left to happen, or until `end`.
     pub fn run_until(&mut self, end: Timestamp) -> Summary {
         while let Some((at, event)) = self.calendar.pop_by(end) {
             if !self.is_stale(at, &event) {
@@ -200,25 +201,25 @@ impl<N: Core, T: Tap> Network<N, T> {
                 self.happen(event);
             }
         }
-        // With events left the run was cut at `end`; else time stands at the last one.
+        // With events left the run was cut at `end`; otherwise time stops at the last one.
         if !self.is_over() {
             self.now = self.now.max(end);
         }
         self.summary
     }
 
-    /// What has happened so far.
+    /// Returns the counts so far.
     pub fn summary(&self) -> Summary {
         self.summary
     }
 
-    /// The cores of the nodes in their order, `None` of one that has crashed; and the tap.
+    /// Returns the cores of the nodes in their order, `None` for a crashed one; and the tap.
     pub fn into_parts(self) -> (Vec<Option<N>>, T) {
         (self.nodes.into_iter().map(|node| node.core.ok()).collect(), self.tap)
     }
 
-    /// Whether nothing happens at an entry of the calendar: a timer that came nearer, or whose
-    /// node crashed, leaves one behind.
+    /// Returns whether an entry of the calendar has no effect: a timer that was brought forward, or
+    /// whose node crashed, leaves one behind.
     fn is_stale(&self, at: Timestamp, event: &Event) -> bool {
         match event {
             Event::Timer { node } => self.nodes[node.index()].armed != Some(at),
@@ -280,7 +281,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.settle(id);
     }
 
-    /// Gives a node an input, now or when it goes on. Who has crashed gets nothing.
+    /// Gives a node an input, now or when it goes on. A crashed node gets nothing.
     fn give(&mut self, id: NodeId, input: Input) {
         let node = &mut self.nodes[id.index()];
         let Ok(core) = &mut node.core else { return };
@@ -293,7 +294,7 @@ impl<N: Core, T: Tap> Network<N, T> {
             Input::Failure(failure) => core.on_failed(self.now, failure),
             Input::Command(command) => {
                 core.on_command(self.now, &command);
-                // What it kept waiting may be free to go.
+                // The waiting messages may be free to go.
                 while core.serve(self.now) {}
             }
             Input::Answer(id, answer) => {
@@ -314,7 +315,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.settle(id);
     }
 
-    /// The time has come for which a node's timer is in the calendar.
+    /// Fires a node's timer at the time in the calendar.
     fn fire(&mut self, id: NodeId) {
         let node = &mut self.nodes[id.index()];
         node.armed = None;
@@ -328,7 +329,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.settle(id);
     }
 
-    /// Carries away what a node sends and asks, and arms its next timer.
+    /// Takes the packets and queries of a node, and arms its next timer.
     fn settle(&mut self, id: NodeId) {
         let index = id.index();
         while let Ok(core) = &mut self.nodes[index].core
@@ -398,7 +399,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.calendar.push(at, Event::Arrival { way, flow: back(flow), bytes });
     }
 
-    /// A packet came to where nobody listens: its sender is told so, if the way back lets it.
+    /// Reports a packet to an address without listener to its sender, if the way back allows it.
     fn bounce(&mut self, way: u32, why: Loss, flow: Flow, bytes: &[u8]) {
         let flow = back(flow);
         self.lose(why, flow, bytes);
@@ -417,7 +418,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     }
 }
 
-/// The flow as the other end sees it.
+/// Returns the flow as the other end sees it.
 fn back(flow: Flow) -> Flow {
     Flow { local: flow.remote, remote: flow.local, ..flow }
 }

@@ -1,16 +1,16 @@
-//! What becomes of packets and timers when something goes wrong.
+//! Tests of packets and timers under faults.
 
 use super::*;
 
 #[test]
 fn a_process_that_is_gone_is_told_of_by_icmp_and_its_successor_is_heard() {
     let mut pair = Pair::plain();
-    // A ping is under way to it, which arrives when it is gone.
+    // A ping is in flight to it, and arrives when it is gone.
     let crash = Fault::Crash { node: pair.b, silence: Silence::Refused };
     assert!(pair.apply(at(10, 5), crash).is_some());
     assert!(!pair.network.is_up(pair.b));
     pair.network.run_until(at(20, 15));
-    // It is back when this answer of ICMP is on its way.
+    // It is back when this ICMP report is in flight.
     pair.network.restart(pair.b, Ping { seen: Rc::clone(&pair.seen[1]), ..Ping::new(B, A, 0) });
     assert_eq!(pair.run().down, 11);
     assert_eq!(pair.got(pair.b), each((0..10).chain(21..100), 10));
@@ -33,7 +33,7 @@ fn what_a_node_sent_before_it_crashed_arrives_and_its_timers_are_gone() {
     assert_eq!(crashed.unwrap().left, 89);
     let summary = pair.run();
     assert_eq!(pair.got(pair.b), each(0..11, 10));
-    // The last answer came to nobody; the timer it had at 11 s made no difference.
+    // The last answer was undeliverable; the timer it had at 11 s made no difference.
     assert_eq!((summary.down, pair.network.now()), (1, at(10, 30)));
     assert_eq!(pair.failed(pair.b), [at(10, 30)]);
 
@@ -61,7 +61,7 @@ fn a_stalled_node_gets_all_at_once_and_sees_when_it_came() {
     let waited = (10..13).map(|second| (at(13, 5), What::Got(at(second, 10))));
     let seen: Vec<_> = waited.chain([(at(13, 10), What::Got(at(13, 10)))]).collect();
     assert_eq!(pair.seen(pair.b)[10..14], seen);
-    // What it sends then takes its way.
+    // Its packets then travel as usual.
     assert_eq!(
         pair.got(pair.a)[9..14],
         [at(9, 20), at(13, 15), at(13, 15), at(13, 15), at(13, 20)]
@@ -127,9 +127,9 @@ fn a_stalled_node_keeps_as_many_packets_as_it_has_room_for() {
 fn a_partition_lets_nothing_through_either_way_and_heals() {
     let mut pair = Pair::plain();
     let (a, b) = (pair.a, pair.b);
-    // A ping that is under way arrives; the answer to it does not.
+    // A ping that is in flight arrives; the answer to it does not.
     pair.apply(at(10, 5), Fault::Partition { a, b });
-    // It is no matter of the link.
+    // It does not depend on the link.
     pair.network.connect(a, b, Link::delaying(2 * DELAY));
     pair.apply(at(20, 5), Fault::Heal { a: b, b: a });
     assert_eq!(pair.run().partitioned, 11);
@@ -202,7 +202,7 @@ fn fault() -> impl Strategy<Value = Fault> {
 }
 
 proptest! {
-    /// Whatever goes wrong, each packet and each copy has one fate.
+    /// With any faults, each packet and each copy has one outcome.
     #[test]
     fn every_packet_is_accounted_for(
         link in link(),

@@ -1,4 +1,4 @@
-//! Scripts of what travels on streams, and of what goes wrong with them.
+//! Scripts of messages on streams, and of their faults.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -21,12 +21,12 @@ fn a() -> NodeId {
     NodeId::new(0)
 }
 
-/// It listens.
+/// Returns the node that listens.
 fn b() -> NodeId {
     NodeId::new(1)
 }
 
-/// What a core has heard, which outlives it.
+/// The inputs of a core, which outlive it.
 type Heard = Rc<RefCell<Vec<(Duration, What)>>>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -37,12 +37,12 @@ enum What {
     Got(ConnectionId, String),
 }
 
-/// What a core is to do, given as an order.
+/// An action of a core, given as a command.
 #[derive(Clone, Debug)]
 enum Wish {
     /// Opens a connection.
     Connect(Transport),
-    /// Sends so many requests with a body of so many bytes on the last connection.
+    /// Sends this many requests with a body of this size on the last connection.
     Send(usize, usize),
     /// Sends this as it is on the last connection.
     Raw(String),
@@ -50,16 +50,17 @@ enum Wish {
     Close,
 }
 
-/// Opens connections, sends numbered requests within the window, and answers those that it gets.
+/// A core that opens connections, sends numbered requests within the window, and answers those that
+/// it gets.
 struct Peer {
     address: SocketAddr,
     other: SocketAddr,
     pool: Pool,
     next_id: ConnectionId,
     number: usize,
-    /// The last connection that is open.
+    /// The last open connection.
     flow: Option<Flow>,
-    /// Of that one: bytes handed out since it was writable, and what waits.
+    /// Bytes handed out on it since it was writable, and the waiting messages.
     handed_out: usize,
     waiting: VecDeque<String>,
     transmits: VecDeque<Transmit>,
@@ -94,7 +95,7 @@ impl Peer {
         self.transmits.push_back(Transmit::new(flow, self.pool.copy(text.as_bytes())));
     }
 
-    /// As the contract has it: no more than a window and the message that fills it.
+    /// Hands out at most a window and the message that fills it, as in the contract.
     fn hand_out(&mut self) {
         while let Some(flow) = self.flow
             && self.handed_out < STREAM_WINDOW
@@ -235,7 +236,7 @@ impl Scene {
         });
     }
 
-    /// Connects A with B, and forgets that it did.
+    /// Connects A with B, and clears the record.
     fn connected(seed: u64, link: Link) -> Self {
         let mut scene = Self::new(seed, link);
         scene.wish(a(), Wish::Connect(Transport::Tcp));
@@ -247,7 +248,7 @@ impl Scene {
         scene
     }
 
-    /// Runs to the end. Everything sent has come, or is lost.
+    /// Runs to the end. Everything sent has arrived, or is lost.
     fn finish(&mut self) -> Summary {
         let summary = self.network.run_until(Timestamp::NEVER);
         assert_eq!(summary.under_way, 0, "{summary:?}");
@@ -262,7 +263,7 @@ impl Scene {
         self.heard[node.index()].take()
     }
 
-    /// What a node got, and how its connections ended.
+    /// Returns the messages of a node, and the ends of its connections.
     fn results(&self, node: NodeId) -> (Vec<String>, Vec<CloseCause>) {
         let (mut got, mut closed) = (Vec::new(), Vec::new());
         for (_, what) in self.heard(node) {
@@ -327,7 +328,7 @@ fn where_nobody_listens_a_connection_is_refused() {
 
 #[test]
 fn what_gets_no_answer_is_tried_again_and_then_given_up() {
-    // Seven times, after 200 ms and twice as long each time.
+    // Seven times, after 200 ms and then at twice the interval each time.
     let gives_up = 25_400 * MS;
     for back in [false, true] {
         let mut scene = Scene::new(1, link());
@@ -374,7 +375,7 @@ fn a_slow_reader_makes_the_sender_wait() {
     scene.wish(a(), Wish::Send(1000, 1000));
     scene.network.run_until(at(3000));
     let begun = scene.network.summary();
-    // Of a megabyte 280 kB are read, and a window of each kind is filled.
+    // 280 kB of a megabyte are read, and a window of each kind is filled.
     let got = scene.heard[1].borrow().len();
     let handed_out = (begun.sent as usize - got) * 1044;
     let settings = StreamSettings::default();
@@ -436,7 +437,7 @@ fn a_reset_ends_both_ends_at_once() {
     for node in [a(), b()] {
         assert_eq!(scene.results(node), (vec![], vec![CloseCause::Reset]));
     }
-    // What it sends now names nothing.
+    // Its messages now name no connection.
     scene.wish(a(), Wish::Raw("late".into()));
     assert_eq!(scene.finish().unconnected, 1);
 }
@@ -450,7 +451,7 @@ fn what_was_handed_out_goes_before_a_connection_is_closed() {
     let summary = scene.finish();
     assert_eq!(summary.unconnected, 1);
     assert_eq!(scene.results(b()), (requests(0..60, 1000), vec![CloseCause::Ended]));
-    // Nobody reads the answers.
+    // Nothing reads the answers.
     assert_eq!(scene.results(a()), (vec![], vec![CloseCause::Asked]));
     assert_eq!((summary.delivered, summary.closed), (60, 60));
     assert_eq!(scene.network.connections(), 0);
@@ -605,7 +606,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Runs the steps. Returns what each node heard, and the trace.
+/// Runs the steps. Returns the inputs of each node, and the trace.
 fn run(seed: u64, steps: &[Step]) -> ([Vec<(Duration, What)>; 2], u128) {
     let bad = Link { loss: 0.05, jitter: DELAY, ..link() };
     let mut scene = Scene::new(seed, bad);
@@ -631,8 +632,8 @@ fn run(seed: u64, steps: &[Step]) -> ([Vec<(Duration, What)>; 2], u128) {
 }
 
 proptest! {
-    /// Whatever goes wrong: what is sent comes once and in order or is lost, and every connection
-    /// ends once at most; and one seed gives one run.
+    /// With any faults, a message arrives once and in order or is lost, and every connection ends
+    /// at most once; and one seed gives one run.
     #[test]
     fn streams_keep_their_promises(
         seed in any::<u64>(),
@@ -640,7 +641,7 @@ proptest! {
     ) {
         let (heard, digest) = run(seed, &steps);
         for heard in &heard {
-            // The last number that came on each connection; of one that has ended `None`.
+            // The last number that came on each connection; `None` for one that has ended.
             let mut lives = BTreeMap::new();
             for (_, what) in heard {
                 match what {

@@ -1,4 +1,4 @@
-//! Scripts of what nodes send and get, and of what goes wrong between them.
+//! Scripts of packets between nodes, and of their faults.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ const B: &str = "127.0.0.1:2";
 const NOBODY: &str = "127.0.0.1:9";
 const DELAY: Duration = Duration::from_millis(10);
 
-/// Sends `left` packets a second apart to `to`, and returns what it gets once.
+/// A core that sends `left` packets a second apart to `to`, and returns each packet once.
 #[derive(Default)]
 struct Ping {
     pool: Pool,
@@ -30,7 +30,7 @@ struct Ping {
     seen: Seen,
 }
 
-/// What a ping has seen, which outlives it.
+/// The events of a ping, which outlive it.
 type Seen = Rc<RefCell<Vec<(Timestamp, What)>>>;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -102,7 +102,7 @@ impl Core for Ping {
     }
 }
 
-/// A sends a hundred pings, B answers.
+/// Two nodes: A sends a hundred pings, B answers.
 struct Pair<T = Trace> {
     network: Network<Ping, T>,
     a: NodeId,
@@ -143,7 +143,7 @@ impl<T: Tap> Pair<T> {
         self.seen[node.index()].borrow().clone()
     }
 
-    /// When a node got a packet.
+    /// Returns the times at which a node got packets.
     fn got(&self, node: NodeId) -> Vec<Timestamp> {
         let seen = self.seen(node).into_iter();
         seen.filter(|(_, what)| matches!(what, What::Got(_))).map(|(now, _)| now).collect()
@@ -163,7 +163,7 @@ fn at(seconds: u64, ms: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_millis(seconds * 1000 + ms)
 }
 
-/// That many milliseconds into each of these seconds.
+/// Returns the time `ms` milliseconds into each of these seconds.
 fn each(seconds: impl IntoIterator<Item = u64>, ms: u64) -> Vec<Timestamp> {
     seconds.into_iter().map(|second| at(second, ms)).collect()
 }
@@ -218,7 +218,7 @@ fn what_a_link_draws_disturbs_no_other() {
 
 #[test]
 fn each_direction_of_each_pair_draws_for_itself() {
-    // A sends to one of two who answer.
+    // A sends to one of two nodes that answer.
     let lost = |to: &str, back: bool| {
         let mut pair = Pair::tapped(1, Link::default(), to, Noting::default());
         let third = pair.network.add(&[NOBODY.parse().unwrap()], Ping::new(NOBODY, A, 0));
@@ -298,7 +298,7 @@ fn a_run_stops_at_its_end_and_goes_on_from_there() {
     assert_eq!(network.now(), at(2, 500));
     assert_eq!(network.run_until(at(3, 5)).under_way, 1);
     assert!(!network.is_over());
-    // Nothing is left to happen after the last packet: time stands there.
+    // Nothing is left to happen after the last packet: time stops there.
     assert_eq!(network.run_until(at(1000, 0)).delivered, 200);
     assert_eq!((network.now(), network.is_over()), (at(99, 20), true));
 }
@@ -311,7 +311,7 @@ fn cores_come_back_but_for_those_that_crashed() {
     assert!(matches!(&cores[..], [None, Some(Ping { left: 0, .. })]));
 }
 
-/// Is to ring at ten seconds, or a second after a packet.
+/// A core with an alarm at ten seconds, or a second after a packet.
 struct Alarm {
     due: Option<Timestamp>,
     rang: Vec<Timestamp>,
@@ -349,12 +349,12 @@ fn a_timer_that_comes_nearer_fires_at_its_new_time_and_only_then() {
     network.add(&[A.parse().unwrap()], &mut ping);
     network.add(&[B.parse().unwrap()], &mut alarm);
     network.run_until(Timestamp::NEVER);
-    // Nothing happened at ten seconds any more.
+    // Nothing happened at ten seconds.
     assert_eq!(network.now(), at(1, 10));
     assert_eq!(alarm.rang, [at(1, 10)]);
 }
 
-/// Notes every call.
+/// A core that records every call.
 #[derive(Default)]
 struct Noting(Vec<(Timestamp, &'static str, Who, String)>);
 

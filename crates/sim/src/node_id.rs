@@ -1,4 +1,4 @@
-//! The name of a node, and what is heard of one that has crashed.
+//! The identity of a node, and the reports about a crashed one.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct NodeId(u16);
 
 impl NodeId {
-    /// The node that is added when so many are there.
+    /// Returns the node that is added after `index` others.
     ///
     /// # Panics
     /// From 65,535 on: a network has no more.
@@ -19,7 +19,7 @@ impl NodeId {
         Self(id.expect("a network has fewer than 65,535 nodes"))
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -31,12 +31,12 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// What senders hear of a node that has crashed.
+/// The reports that senders get about a crashed node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Silence {
-    /// The process is gone, its machine answers with ICMP: port unreachable.
+    /// The process has ended, and its machine answers with ICMP: port unreachable.
     Refused,
-    /// The machine is gone: nothing.
+    /// The machine is down, and there are no reports.
     Silent,
 }

@@ -1,4 +1,4 @@
-//! A relay: what stands between a target and its clients, and loses packets.
+//! A relay between a target and its clients, which loses packets.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,34 +11,34 @@ use crate::channel::{Carried, Channel, on_the_wire};
 use crate::link::{Link, Trip};
 use crate::tap::Loss;
 
-/// Where a relay stands, and what becomes of the packets on both its sides.
+/// The addresses of a relay, and the links on both its sides.
 #[derive(Clone, Debug)]
 pub struct RelaySettings {
-    /// Where clients send to and hear from.
+    /// Address for the clients.
     pub front: SocketAddr,
-    /// Where packets to the target leave from: one for each client, so that what comes back
-    /// is known to be for it.
+    /// Source addresses of packets to the target, one for each client, so that the answers can be
+    /// assigned.
     pub backs: Vec<SocketAddr>,
-    /// Whom the clients mean.
+    /// Address of the target.
     pub target: SocketAddr,
     /// The link from the clients to the target.
     pub towards: Link,
     /// The link from the target to the clients.
     pub back: Link,
-    /// Packets under way at the same time, both ways together; one more is lost.
+    /// The most packets in flight, both directions together; further ones are lost.
     pub packets_max: usize,
 }
 
-/// What a relay did on one of its ways.
+/// The counts of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carriage {
     /// Packets that came.
     pub received: u64,
-    /// Of these, lost by the link, or by its being cut.
+    /// Packets lost by the link, or because it was cut.
     pub lost: u64,
     /// Copies made.
     pub duplicated: u64,
-    /// Packets and copies lost because too many were under way, or waited for the link.
+    /// Packets and copies lost because too many were in flight, or waited for the link.
     pub overflowed: u64,
     /// Packets and copies that overtook those before them.
     pub overtook: u64,
@@ -46,19 +46,19 @@ pub struct Carriage {
     pub sent: u64,
 }
 
-/// What a relay did.
+/// The counts of a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RelayCounts {
     /// To the target.
     pub towards: Carriage,
     /// From the target.
     pub back: Carriage,
-    /// Clients heard.
+    /// Number of clients.
     pub clients: u64,
-    /// Packets of further clients, for whom there is no address left.
+    /// Packets of further clients, without an address left for them.
     pub no_room: u64,
-    /// Packets to the back that are not the target's, or for nobody; packets of the target
-    /// to the front.
+    /// Packets to the back that are not the target's, or for no client; packets of the target to
+    /// the front.
     pub strays: u64,
     /// Packets that came while it stopped.
     pub late: u64,
@@ -69,11 +69,11 @@ pub struct RelayCounts {
 /// Two [`Link`]s with addresses: a core that carries packets between one target and several
 /// clients, in simulated time or on real sockets.
 ///
-/// The fate of a packet depends on the seed and on how many came the same way before it, and
-/// on nothing else.
+/// The outcome of a packet depends only on the seed and on the number of earlier packets in its
+/// direction.
 pub struct Relay {
     settings: RelaySettings,
-    /// Whose each of the addresses at the back is.
+    /// The client of each address at the back.
     clients: Vec<SocketAddr>,
     channels: [Channel; 2],
     under_way: Calendar<(Direction, Transmit)>,
@@ -89,7 +89,7 @@ enum Direction {
 }
 
 impl Relay {
-    /// A relay that has heard nobody.
+    /// Creates a relay without clients.
     pub fn new(settings: RelaySettings, seed: Seed) -> Self {
         let channels = [0, 1].map(|way| Channel::new(seed.stream(Purpose::Link, way)));
         Self {
@@ -103,12 +103,12 @@ impl Relay {
         }
     }
 
-    /// What it has done so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> &RelayCounts {
         &self.counts
     }
 
-    /// The way that a packet takes, and where it goes on; `None` if nowhere.
+    /// Returns the direction of a packet, and its next flow; `None` if there is none.
     fn route(&mut self, flow: Flow) -> Option<(Direction, Flow)> {
         let RelaySettings { front, backs, target, .. } = &self.settings;
         if flow.local == *front && flow.remote != *target {
@@ -177,7 +177,7 @@ impl Relay {
         self.under_way.push(at + trip.after, (direction, Transmit::new(flow, bytes)));
     }
 
-    /// Sends what has reached its time.
+    /// Sends the packets that have reached their time.
     fn deliver(&mut self, now: Timestamp) {
         while let Some((_, (direction, transmit))) = self.under_way.pop_by(now) {
             self.counts.carriage(direction).sent += 1;
@@ -229,7 +229,7 @@ impl Core for Relay {
         self.under_way.next()
     }
 
-    /// What is under way arrives: it takes no longer than the slower link.
+    /// Packets in flight still arrive: they take no longer than the slower link.
     fn is_drained(&self) -> bool {
         self.under_way.is_empty()
     }

@@ -56,7 +56,7 @@ impl Script {
         self.relay.handle_timeout(self.now);
     }
 
-    /// What has been sent: where from, where to, and what.
+    /// Returns the packets sent: source, destination, and text.
     fn sent(&mut self) -> Vec<(SocketAddr, SocketAddr, String)> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         std::iter::from_fn(|| self.relay.poll_transmit())
@@ -196,7 +196,7 @@ fn link() -> impl Strategy<Value = Link> {
     )
 }
 
-/// Sends packets the given way at the given intervals in ms, and returns what came of them.
+/// Sends packets in one direction at the given intervals in ms, and returns their outcomes.
 fn run(
     links: [Link; 2],
     seed: u64,
@@ -239,7 +239,7 @@ proptest! {
         }
     }
 
-    /// One way is the same whether or not there is anything on the other.
+    /// One direction does not depend on traffic in the other.
     #[test]
     fn the_ways_do_not_disturb_each_other(
         links in [link(), link()],

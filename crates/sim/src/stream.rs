@@ -5,27 +5,27 @@ use std::time::Duration;
 
 use tidegate_world::{Buffer, STREAM_WINDOW, Timestamp};
 
-/// Bytes that travel at a time: what an Ethernet frame holds of a TCP segment.
+/// Bytes of a segment: the TCP payload of an Ethernet frame.
 const SEGMENT: u64 = 1448;
 
 /// The systems under the streams of a [`Network`](crate::Network).
 ///
-/// What travels in a stream travels by the [`Link`](crate::Link) between the two nodes, in
-/// segments. One that the link loses is sent again, and those behind it wait: loss is delay here.
+/// Streams travel by the [`Link`](crate::Link) between the two nodes, in segments. A lost segment
+/// is sent again, and those behind it wait: loss is delay here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
     /// Time to open a connection beyond the round trip, such as a TLS handshake takes.
     pub setup: Duration,
-    /// Bytes that a system takes of a sender before they travel. What goes beyond waits at the
+    /// Bytes that a system takes from a sender before they travel. Further ones wait at the
     /// sender's driver.
     pub buffer: usize,
-    /// Bytes that travel, or that their receiver has not read.
+    /// Bytes in flight, or unread at their receiver.
     pub window: usize,
-    /// Time after which something lost is sent again, doubled each time.
+    /// Time after which a lost segment is sent again, doubled each time.
     pub retry: Duration,
-    /// How often in a row it is sent again, before the connection fails.
+    /// Most retransmissions in a row, before the connection fails.
     pub retries_max: u32,
-    /// Time for which a connection that is closed still sends what was handed out on it.
+    /// Time for which a closed connection still sends what was handed out on it.
     pub linger: Duration,
 }
 
@@ -43,20 +43,19 @@ impl Default for StreamSettings {
 }
 
 impl StreamSettings {
-    /// Returns how long to wait before what was lost for the `tries`th time in a row is sent
-    /// again; `None` to send it no more.
+    /// Returns the time before the `tries`th retransmission in a row; `None` to give up.
     pub(crate) fn retry_after(&self, tries: u32) -> Option<Duration> {
         let doublings = tries.saturating_sub(1).min(16);
         (tries <= self.retries_max).then(|| self.retry * (1 << doublings))
     }
 
-    /// Returns how long it takes to give up what gets no answer.
+    /// Returns the time after which a segment without an answer is given up.
     pub(crate) fn gives_up_after(&self) -> Duration {
         (1..=self.retries_max).filter_map(|tries| self.retry_after(tries)).sum()
     }
 }
 
-/// A message on its way, and where it begins in the stream.
+/// A message in flight, and its offset in the stream.
 #[derive(Debug)]
 struct Message {
     start: u64,
@@ -71,48 +70,48 @@ impl Message {
 
 /// One direction of a connection.
 ///
-/// The bytes are kept once, as the messages that they are of; how far they have come are places in
-/// the stream, each no further than the one before it.
+/// The bytes are kept once, as the messages; their progress is a set of offsets in the stream, each
+/// no greater than the one before it.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
-    /// Messages of which the receiver has not been given the last byte.
+    /// Messages whose last byte the receiver has not got.
     messages: VecDeque<Message>,
-    /// What the sender's core has handed out.
+    /// Offset handed out by the sender's core.
     handed: u64,
-    /// What its system has taken of that.
+    /// Offset taken by its system.
     taken: u64,
-    /// What was sent off.
+    /// Offset sent.
     departed: u64,
-    /// What has arrived.
+    /// Offset arrived.
     arrived: u64,
-    /// What the receiver's driver has read.
+    /// Offset read by the receiver's driver.
     read: u64,
-    /// What the sender knows to be read; and what it will know, and when.
+    /// Offset that the sender knows to be read; and its next value, with the time.
     acked: u64,
     acks: VecDeque<(Timestamp, u64)>,
-    /// What was handed out when the sender last heard that it may send more.
+    /// Offset handed out when the sender was last told that it may send more.
     told: u64,
-    /// When the last segment arrives: none overtakes it.
+    /// Arrival of the last segment: none overtakes it.
     pub(crate) last_arrival: Timestamp,
-    /// How long the last segment takes, and so the news that it was read.
+    /// Delay of the last segment, and so of the news that it was read.
     pub(crate) trip: Duration,
-    /// How often in a row the next segment was lost.
+    /// Losses of the next segment in a row.
     pub(crate) tries: u32,
-    /// An event will tell the sender that it may send more.
+    /// Whether an event will tell the sender that it may send more.
     pub(crate) will_tell: bool,
-    /// An event will send it again, or more once the window opens.
+    /// Whether an event will send it again, or more once the window opens.
     pub(crate) is_woken: bool,
-    /// The connection breaks when this has departed, and whether it has.
+    /// Offset at which the connection breaks, and whether it has.
     breaks_at: Option<u64>,
     is_broken: bool,
-    /// The end of the stream has come.
+    /// Whether the end of the stream has arrived.
     pub(crate) has_ended: bool,
-    /// Nobody will read any more.
+    /// Whether the receiver will read no more.
     is_dead: bool,
 }
 
 impl Pipe {
-    /// Puts a message behind those before it. Returns it if nobody will read it.
+    /// Adds a message. Returns it if it will never be read.
     pub(crate) fn hand(&mut self, bytes: Buffer) -> Option<Buffer> {
         let start = self.handed;
         self.handed += bytes.len() as u64;
@@ -123,12 +122,12 @@ impl Pipe {
         None
     }
 
-    /// Breaks the connection in the middle of what was handed out last.
+    /// Breaks the connection in the middle of the last message.
     pub(crate) fn break_last(&mut self) {
         self.breaks_at = self.messages.back().map(|last| last.start + last.bytes.len() as u64 / 2);
     }
 
-    /// Moves into the system's buffer what it has room for.
+    /// Moves as much into the system's buffer as there is room for.
     pub(crate) fn take(&mut self, now: Timestamp, settings: &StreamSettings) {
         while let Some(&(at, read)) = self.acks.front()
             && at <= now
@@ -139,7 +138,7 @@ impl Pipe {
         self.taken = self.handed.min(self.departed + settings.buffer as u64).max(self.taken);
     }
 
-    /// Returns the bytes of the next segment that may be sent off.
+    /// Returns the bytes of the next segment that may be sent.
     pub(crate) fn segment(&self, settings: &StreamSettings) -> Option<u64> {
         let window = self.acked + settings.window as u64;
         let end = self.taken.min(window).min(self.departed + SEGMENT);
@@ -147,7 +146,7 @@ impl Pipe {
         (end > self.departed).then(|| end - self.departed)
     }
 
-    /// Sends off so many bytes, which take `trip`. Returns when they arrive.
+    /// Sends this many bytes, with the delay `trip`. Returns their arrival.
     pub(crate) fn depart(&mut self, now: Timestamp, bytes: u64, trip: Duration) -> Timestamp {
         self.departed += bytes;
         self.trip = trip;
@@ -155,19 +154,19 @@ impl Pipe {
         self.last_arrival
     }
 
-    /// Returns whether something is not sent off.
+    /// Returns whether anything is unsent.
     pub(crate) fn is_held_up(&self) -> bool {
         self.departed < self.handed
     }
 
-    /// Returns whether the connection breaks now: once.
+    /// Returns true once, when the connection breaks.
     pub(crate) fn breaks(&mut self) -> bool {
         let breaks = !self.is_broken && self.breaks_at == Some(self.departed);
         self.is_broken |= breaks;
         breaks
     }
 
-    /// Returns when the sender's window opens, if that is known.
+    /// Returns the time at which the sender's window opens, if that is known.
     pub(crate) fn opens_at(&self) -> Option<Timestamp> {
         self.acks.front().map(|ack| ack.0)
     }
@@ -177,22 +176,22 @@ impl Pipe {
         self.taken == self.handed && self.handed - self.told >= STREAM_WINDOW as u64 / 2
     }
 
-    /// Notes that the sender was told.
+    /// Records that the sender was told.
     pub(crate) fn tell_writable(&mut self) {
         self.told = self.handed;
     }
 
-    /// Notes that so many bytes have arrived.
+    /// Records that this many bytes have arrived.
     pub(crate) fn arrive(&mut self, bytes: u64) {
         self.arrived += bytes;
     }
 
-    /// Returns how many bytes can be read.
+    /// Returns the number of bytes that can be read.
     pub(crate) fn readable(&self) -> usize {
         (self.arrived - self.read) as usize
     }
 
-    /// Reads up to `most` bytes into `out`. Returns how many.
+    /// Reads up to `most` bytes into `out`. Returns their number.
     pub(crate) fn read(&mut self, most: usize, out: &mut Vec<u8>) -> usize {
         let end = self.arrived.min(self.read.saturating_add(most as u64));
         let begin = self.read;
@@ -211,27 +210,27 @@ impl Pipe {
         (self.read - begin) as usize
     }
 
-    /// Notes that the sender will know what was read when the news has come back.
+    /// Records that the sender will know what was read when the news has come back.
     pub(crate) fn acknowledge(&mut self, now: Timestamp) {
         if self.acks.back().map_or(self.acked, |ack| ack.1) < self.read {
             self.acks.push_back((now + self.trip, self.read));
         }
     }
 
-    /// Takes the next message of which all was read, up to this place in the stream.
+    /// Takes the next message that was read completely, up to this offset.
     pub(crate) fn deliver(&mut self, up_to: u64) -> Option<Buffer> {
         let whole = self.messages.front().is_some_and(|message| message.end() <= up_to);
         if whole { self.messages.pop_front().map(|message| message.bytes) } else { None }
     }
 
-    /// Reads up to `most` bytes, which stay with the messages. Returns how many.
+    /// Reads up to `most` bytes, which stay with the messages. Returns their number.
     pub(crate) fn skip(&mut self, most: usize) -> usize {
         let read = self.readable().min(most);
         self.read += read as u64;
         read
     }
 
-    /// Returns the next message, by the sender's bounds, and where it ends, if all of it was read.
+    /// Returns the next message, by the sender's bounds, and its end, if it was read completely.
     pub(crate) fn front(&self) -> Option<(&[u8], u64)> {
         let message = self.messages.front().filter(|message| message.end() <= self.read)?;
         Some((&message.bytes, message.end()))
@@ -242,13 +241,13 @@ impl Pipe {
         self.messages.front().is_some_and(|message| message.start < self.read)
     }
 
-    /// Takes a message that is not sent off as a whole.
+    /// Takes a message that is not completely sent.
     pub(crate) fn drop_unsent(&mut self) -> Option<Buffer> {
         let unsent = self.messages.back().is_some_and(|message| message.end() > self.departed);
         if unsent { self.messages.pop_back().map(|message| message.bytes) } else { None }
     }
 
-    /// Takes a message that nobody will read.
+    /// Takes a message that will never be read.
     pub(crate) fn drop_unread(&mut self) -> Option<Buffer> {
         self.is_dead = true;
         self.messages.pop_front().map(|message| message.bytes)
@@ -276,7 +275,7 @@ mod tests {
         assert!(pipe.hand(bytes).is_none());
     }
 
-    /// Sends off what may be, which arrives at once. Returns how much.
+    /// Sends as much as allowed, which arrives at once. Returns the amount.
     fn travel(pipe: &mut Pipe, now: Timestamp) -> u64 {
         let mut sum = 0;
         loop {
@@ -303,7 +302,7 @@ mod tests {
         assert_eq!(travel(&mut pipe, start + TRIP), 1500);
         assert_eq!(pipe.read(usize::MAX, &mut out), 2000);
         assert_eq!((out.len(), out[2999], out[3000]), (3500, 3000_usize as u8, 1500_usize as u8));
-        // Of the second message a part is there.
+        // A part of the second message has arrived.
         assert_eq!(pipe.deliver(3500).map(|bytes| bytes.len()), Some(3000));
         assert!(pipe.deliver(3500).is_none() && pipe.is_within_message());
     }

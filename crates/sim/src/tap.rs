@@ -1,4 +1,4 @@
-//! Taps: who sees the packets of a network.
+//! Taps, which see the packets of a network.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use twox_hash::XxHash3_128 as Hasher;
 
 use crate::node_id::NodeId;
 
-/// Why a packet does not arrive.
+/// The reason why a packet does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Loss {
     /// The link lost it.
@@ -27,19 +27,20 @@ pub enum Loss {
     Nobody,
     /// Its connection ended before it was read.
     Closed,
-    /// It was sent on a stream, and named no connection that is open.
+    /// It was sent on a stream, and named no open connection.
     Unconnected,
 }
 
 /// Sees every packet of a network. `()` sees none, and costs nothing.
 pub trait Tap {
-    /// `from` has sent a packet. `flow` is as the sender sees it.
+    /// Records that `from` has sent a packet. `flow` is as the sender sees it.
     fn sent(&mut self, _now: Timestamp, _from: NodeId, _path: Flow, _bytes: &[u8]) {}
 
-    /// A packet has come to `to`, which may be stalled. `flow` is as the receiver sees it.
+    /// Records that a packet has come to `to`, which may be stalled. `flow` is as the receiver sees
+    /// it.
     fn delivered(&mut self, _now: Timestamp, _to: NodeId, _path: Flow, _bytes: &[u8]) {}
 
-    /// A packet is lost, or a copy of one: when it was sent or when it would have arrived.
+    /// Records that a packet or a copy is lost: when it was sent or when it would have arrived.
     /// `flow` is as the sender sees it.
     fn lost(&mut self, _now: Timestamp, _why: Loss, _path: Flow, _bytes: &[u8]) {}
 }
@@ -58,7 +59,7 @@ impl<T: Tap> Tap for &mut T {
     }
 }
 
-/// Both see everything.
+/// Both taps see everything.
 impl<A: Tap, B: Tap> Tap for (A, B) {
     fn sent(&mut self, now: Timestamp, from: NodeId, flow: Flow, bytes: &[u8]) {
         self.0.sent(now, from, flow, bytes);
@@ -74,21 +75,21 @@ impl<A: Tap, B: Tap> Tap for (A, B) {
     }
 }
 
-/// A hash over every packet sent: its time, its addresses, its bytes. Two runs with the same
-/// hash sent the same bytes at the same times.
+/// A hash over every packet sent: its time, its addresses, its bytes. Two runs with the same hash
+/// sent the same bytes at the same times.
 ///
-/// It is XXH3 of 128 bits, which keeps up with a simulation. Nobody who could choose the packets
-/// has an interest in two equal hashes.
+/// It is XXH3 of 128 bits, which keeps up with a simulation. No sender of the packets gains from a
+/// collision.
 #[derive(Clone)]
 pub struct Trace(Hasher);
 
 impl Trace {
-    /// The hash of no packets.
+    /// Returns the hash of no packets.
     pub fn new() -> Self {
         Self(Hasher::new())
     }
 
-    /// The hash of what was sent so far.
+    /// Returns the hash of the packets so far.
     pub fn digest(&self) -> u128 {
         self.0.finish_128()
     }
@@ -102,7 +103,7 @@ impl Default for Trace {
 
 impl Tap for Trace {
     fn sent(&mut self, now: Timestamp, _: NodeId, flow: Flow, bytes: &[u8]) {
-        // In one piece: of short ones each takes as long.
+        // In one piece, because each call has a fixed cost.
         let mut head = ArrayVec::<u8, HEAD>::new();
         let mut put = |bytes: &[u8]| head.try_extend_from_slice(bytes).expect("room for both");
         put(&now.as_nanos().to_le_bytes());
@@ -113,7 +114,7 @@ impl Tap for Trace {
             }
             put(&address.port().to_le_bytes());
         }
-        // A hash over datagrams alone is what it was before there were streams.
+        // A hash over datagrams alone is unchanged since before there were streams.
         if flow.transport.is_reliable() {
             put(&[flow.transport as u8]);
         }

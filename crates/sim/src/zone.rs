@@ -1,4 +1,4 @@
-//! The host names and stores of a simulated network, and the answers to questions for them.
+//! The host names and stores of a simulated network, and the answers to queries for them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,34 +13,34 @@ use tidegate_world::{
 
 use crate::micros;
 
-/// How questions are answered.
+/// The behaviour of the resolver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resolution {
-    /// How long an answer takes; in text, in microseconds.
+    /// Time of an answer; in text, in microseconds.
     #[serde(rename = "delay_us", with = "micros", default)]
     pub delay: Duration,
-    /// How much longer it may take, uniformly distributed; in text, in microseconds.
+    /// Most additional time, uniformly distributed; in text, in microseconds.
     #[serde(rename = "jitter_us", with = "micros", default)]
     pub jitter: Duration,
-    /// Share of the questions to which the answer is that nobody could say, 0 to 1.
+    /// Share of the queries that fail, 0 to 1.
     #[serde(default)]
     pub fails: f64,
-    /// Share of the questions that are never answered, 0 to 1.
+    /// Share of the queries that are never answered, 0 to 1.
     #[serde(default)]
     pub lost: f64,
 }
 
-/// The names and keys that exist, and how questions for them are answered.
+/// The names and keys that exist, and the answers to queries for them.
 ///
-/// The content of an answer is settled when the question is asked. Any other name or key is not
-/// found. Names are the same in upper and lower case, and with or without a final dot.
+/// The content of an answer is fixed at the time of the query. Any other name or key is not found.
+/// Names are the same in upper and lower case, and with or without a final dot.
 pub struct Zone {
     records: BTreeMap<(Box<str>, RecordType), QueryAnswer>,
     stores: BTreeMap<LookupKind, Store>,
     negative_ttl: Option<Duration>,
     usual: Resolution,
-    /// In place of what is usual, for a while.
+    /// A temporary replacement.
     instead: Option<Resolution>,
     stream: Stream,
 }
@@ -49,7 +49,7 @@ pub struct Zone {
 type Store = BTreeMap<Box<[u8]>, Arc<[u8]>>;
 
 impl Zone {
-    /// No names, and answers that take no time. What is drawn is drawn from `seed`.
+    /// Creates a zone without names, with immediate answers. It draws from `seed`.
     pub fn new(seed: Seed) -> Self {
         Self {
             records: BTreeMap::new(),
@@ -61,7 +61,7 @@ impl Zone {
         }
     }
 
-    /// Makes a name lead to these addresses from now on, for as long at a time as `ttl`.
+    /// Sets the addresses of a name from now on, with this time to live.
     pub fn set(&mut self, host: &str, addresses: &[IpAddr], ttl: Duration) {
         for record in [RecordType::A, RecordType::Aaaa] {
             let of_type = addresses.iter().copied().filter(|ip| RecordType::of(*ip) == record);
@@ -69,14 +69,14 @@ impl Zone {
         }
     }
 
-    /// Gives a name these SRV records from now on, for as long at a time as `ttl`.
+    /// Sets the SRV records of a name from now on, with this time to live.
     pub fn set_srv(&mut self, name: &str, records: &[SrvRecord], ttl: Duration) {
         let fits = |record: &&SrvRecord| record.target.len() <= NAME_MAX;
         let records = records.iter().filter(fits).cloned();
         self.put(name, RecordType::Srv, records, |all| QueryAnswer::Srv(all, ttl));
     }
 
-    /// Gives a name these NAPTR records from now on, for as long at a time as `ttl`.
+    /// Sets the NAPTR records of a name from now on, with this time to live.
     pub fn set_naptr(&mut self, name: &str, records: &[NaptrRecord], ttl: Duration) {
         let fits = |NaptrRecord { flags, service, replacement, .. }: &&NaptrRecord| {
             [flags, service, replacement].iter().all(|text| text.len() <= NAME_MAX)
@@ -91,13 +91,13 @@ impl Zone {
         self.records.retain(|(name, _), _| *name != host);
     }
 
-    /// Sets how long an answer says that there is no such name or key; `None`: it does not say.
+    /// Sets the time to live of negative answers; `None` for none.
     pub fn set_negative_ttl(&mut self, ttl: Option<Duration>) {
         self.negative_ttl = ttl;
     }
 
-    /// Makes look-ups of a key find this value from now on. One that is longer than
-    /// [`VALUE_MAX`], or has a key longer than [`KEY_MAX`], is not found.
+    /// Sets the value of a key from now on. One that is longer than [`VALUE_MAX`], or has a key
+    /// longer than [`KEY_MAX`], is not found.
     pub fn set_value(&mut self, kind: LookupKind, key: &[u8], value: &[u8]) {
         if key.len() <= KEY_MAX && value.len() <= VALUE_MAX {
             self.stores.entry(kind).or_default().insert(key.into(), value.into());
@@ -113,21 +113,20 @@ impl Zone {
         }
     }
 
-    /// How questions are answered from now on, while nothing is wrong.
+    /// Sets the normal behaviour of the resolver.
     pub fn resolve_by(&mut self, resolution: Resolution) {
         self.usual = resolution;
     }
 
-    /// How they are answered in place of what is usual; `None`: as usual.
+    /// Replaces the behaviour of the resolver; `None` for the normal one.
     pub fn resolve_instead_by(&mut self, resolution: Option<Resolution>) {
         self.instead = resolution;
     }
 
-    /// Answers a question: what, and after how long; `None` if it is never answered.
+    /// Answers a query, with a delay; `None` if it is never answered.
     pub fn answer(&mut self, question: &Question) -> Option<(Duration, QueryAnswer)> {
         let Resolution { delay, jitter, fails, lost } = self.instead.unwrap_or(self.usual);
-        // Three draws for each question, whatever comes of it: a share that is changed changes
-        // no other fate.
+        // Three draws for each query, with any outcome: a changed share affects no other query.
         let [is_lost, has_failed, later] = [(); 3].map(|()| self.stream.unit());
         if is_lost < lost {
             return None;
@@ -167,7 +166,7 @@ impl Zone {
     }
 }
 
-/// Returns a name in the one spelling in which it is kept.
+/// Returns the canonical spelling of a name.
 fn canonical(name: &str) -> Box<str> {
     let name = name.strip_suffix('.').unwrap_or(name);
     name.to_ascii_lowercase().into()

@@ -1,5 +1,5 @@
-//! A link whose queue is as long as a transaction: copies of a request arrive when those who have
-//! handled it begin to forget it.
+//! Tests of a link whose queue is as long as a transaction: copies of a request arrive when the
+//! nodes that handled it begin to forget it.
 
 mod topology;
 
@@ -17,8 +17,8 @@ use topology::{BACKENDS, CALLER, Node, PROXY, address, settings};
 
 /// RFC 3261 §17.2.2: a request gets one final response, however long its copies have waited.
 ///
-/// A copy that comes to a proxy after 64·T1 makes it begin another transaction, with a branch of its
-/// own. Its 200 was followed by a 481, when the callee had forgotten the call.
+/// A copy that reaches a proxy after 64·T1 starts another transaction, with a branch of its own. A
+/// 481 followed its 200, when the callee had forgotten the call.
 #[test]
 fn copies_that_have_waited_get_no_other_answer_within_their_transaction() {
     let seed = Seed(1);

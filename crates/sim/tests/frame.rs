@@ -1,5 +1,5 @@
-//! The frame holds: the very proxy and the very agents, without a socket, in time
-//! that a seed drives.
+//! Tests of the whole frame: the real proxy and the real agents, without a socket, in time driven
+//! by a seed.
 
 mod topology;
 
@@ -21,7 +21,7 @@ fn ten_thousand_calls_go_through_to_three_answerers() {
         match policy {
             // All call the same callee.
             Policy::HashTo => assert!(run.answered.contains(&10_000), "{:?}", run.answered),
-            // It goes by response times, which differ by nothing but jitter.
+            // It depends on response times, which differ by nothing but jitter.
             Policy::Rwma => assert!(run.answered.iter().all(|&n| n > 20), "{:?}", run.answered),
             // A third each; by chance under hash (sigma 47), nearly exactly otherwise.
             _ => {
@@ -57,8 +57,8 @@ fn lost_packets_are_made_up_for_by_the_agents() {
     let run = Run { link, calls: 2000, ..Run::default() }.go();
     let stats = run.caller.stats();
     assert!(run.summary.lost > 500, "{:?}", run.summary);
-    // Each message crosses two links; the proxy of this mode repeats nothing itself,
-    // so a call is lost when seven INVITEs, or ten BYEs, or their answers are.
+    // Each message crosses two links; the proxy of this mode retransmits nothing itself, so a call
+    // is lost when seven INVITEs, or ten BYEs, or their answers are.
     assert!(stats.completed >= 1998, "{} of 2000, {:?}", stats.completed, stats.failed);
     for backend in run.backends.backends() {
         assert_eq!((backend.calls(), backend.work()), (0, 0), "every count came back");

@@ -1,4 +1,4 @@
-//! Back ends that die, return and are drained under load, in simulated time.
+//! Tests of back ends that die, return and are drained under load, in simulated time.
 
 mod topology;
 
@@ -32,7 +32,7 @@ fn answerer(index: usize) -> Node {
     Node::Answerer(Box::new(Answerer::new(config, SEED, index as u32 + 1, Buffers::new())))
 }
 
-/// Asked every second by probes alone: requests that stay unanswered take nobody down.
+/// Health checks with a probe every second alone: unanswered requests take no back end down.
 fn probed() -> Health {
     let probe = Probe {
         interval: Duration::from_secs(1),
@@ -43,7 +43,7 @@ fn probed() -> Health {
 }
 
 impl World {
-    /// Calls at a rate and for a time, each held for two seconds.
+    /// Returns a world with calls at a rate and for a time, each held for two seconds.
     fn new(health: Health, rate_cps: f64, lasts: Duration) -> Self {
         let callers = CallerConfig {
             load: Load { rate_cps, calls: u32::MAX, duration: lasts, ..Load::default() },
@@ -76,7 +76,7 @@ impl World {
         [0, 1, 2].map(|i| self.pool.backends()[i].assigned())
     }
 
-    /// What was assigned from one time to another.
+    /// Returns the assignments from one time to another.
     fn assigned_from(&mut self, from_ms: u64, to_ms: u64) -> [u64; 3] {
         self.until(from_ms);
         let before = self.assigned();

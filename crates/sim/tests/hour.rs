@@ -1,5 +1,5 @@
-//! Calls of every outcome, packets lost: each call ends once, and nothing is left of it. What
-//! `make show-hour` shows for an hour, for seconds.
+//! Tests with calls of every outcome and packet loss: each call ends once, and leaves nothing
+//! behind. `make show-hour` shows it for an hour; here it takes seconds.
 
 mod topology;
 mod traffic;
@@ -30,7 +30,7 @@ fn every_call_ends_once_and_leaves_nothing_behind() {
     let caller = &run.caller;
     let set_up = caller.set_up as f64 / caller.offered as f64;
     assert!((0.65..0.78).contains(&set_up), "{set_up}");
-    // Of each kind the mix has: hung up by either side, refused, given up.
+    // Each kind in the mix: ended by either side, rejected, cancelled.
     assert!(caller.hung_up > 1000 && caller.completed - caller.hung_up > 1000, "{caller:?}");
     assert!(caller.failed.abandoned > 500, "{caller:?}");
     for status in [404, 480, 486, 500] {

@@ -1,5 +1,5 @@
-//! Back ends that are known by their names, in simulated time: a resolver that is late, fails,
-//! loses questions, and names that lead elsewhere.
+//! Tests of back ends with host names, in simulated time: a resolver that is late, fails, loses
+//! queries, and names that move.
 
 mod topology;
 
@@ -17,7 +17,7 @@ use tidegate_world::{Core, Pool, Seed, Timestamp};
 use topology::{CALLER, PROXY, address, settings};
 
 const HOST: &str = "kam1.example.com";
-/// Where it leads, one after the other.
+/// Its addresses, one after the other.
 const PLACES: [&str; 2] = ["127.0.0.2:5070", "127.0.0.3:5070"];
 
 /// One call a second, each held for a while.
@@ -28,7 +28,7 @@ struct Stage<'c> {
     pool: balance::Pool,
 }
 
-/// What came of it.
+/// The result of a run.
 struct Ended {
     caller: CallerStats,
     answered: [u64; 2],
@@ -44,7 +44,7 @@ fn at(s: u64) -> Timestamp {
     Timestamp::ZERO + Duration::from_secs(s)
 }
 
-/// Has somebody call 60 times, held for `hold_s` each, while `act` lets things happen.
+/// Makes 60 calls, held for `hold_s` each, while `act` runs.
 fn run(mode: Mode, hold_s: u64, act: impl FnOnce(&mut Stage<'_>)) -> Ended {
     let (seed, link) = (Seed(1), Link::delaying(Duration::from_millis(1)));
     let config = CallerConfig {
@@ -68,7 +68,7 @@ fn run(mode: Mode, hold_s: u64, act: impl FnOnce(&mut Stage<'_>)) -> Ended {
     let mut stage = Stage { network, proxy, answerers: answerers_at, pool };
     stage.lead_to(&[0], 10);
     act(&mut stage);
-    // The questions would go on for ever.
+    // The queries would go on for ever.
     stage.network.run_until(at(500));
     stage.network.drain(stage.proxy);
     stage.network.run_until(Timestamp::NEVER);
@@ -80,7 +80,7 @@ fn run(mode: Mode, hold_s: u64, act: impl FnOnce(&mut Stage<'_>)) -> Ended {
 }
 
 impl Stage<'_> {
-    /// The name leads to these places.
+    /// Sets the addresses of the name.
     fn lead_to(&mut self, places: &[usize], ttl_s: u64) {
         let ips: Vec<_> = places.iter().map(|&place| address(PLACES[place]).ip()).collect();
         self.network.zone_mut().set(HOST, &ips, Duration::from_secs(ttl_s));
@@ -102,7 +102,7 @@ impl Stage<'_> {
         self.named().address()
     }
 
-    /// Found, not found, unanswered, moved.
+    /// Returns found, not found, unanswered, moved.
     fn lookups(&self) -> [u64; 4] {
         let lookups = &self.named().lookups;
         [&lookups.found, &lookups.not_found, &lookups.unanswered, &lookups.moved]
@@ -122,7 +122,7 @@ fn calls_are_refused_until_a_late_resolver_has_answered_and_then_served() {
             assert_eq!(stage.present(), Some(address(PLACES[0])));
         });
         let refused = ended.refused();
-        // One a second on the average, Poisson: five standard deviations are 16.
+        // One a second on average, Poisson: five standard deviations are 16.
         assert!((1..=26).contains(&refused), "{refused}");
         assert_eq!(ended.caller.completed, 60 - refused, "{:?}", ended.caller.failed);
         assert_eq!(ended.answered, [60 - refused, 0]);
@@ -173,7 +173,7 @@ fn while_names_cannot_be_resolved_calls_go_where_they_went() {
 #[test]
 fn open_calls_stay_where_they_are_when_the_name_leads_elsewhere() {
     for mode in [Mode::Stateless, Mode::Transaction] {
-        // So long that all calls are open when the name moves, and some are begun after it.
+        // So long that all calls are open when the name moves, and some are started after it.
         let ended = run(mode, 200, |stage| {
             stage.network.run_until(at(25));
             stage.lead_to(&[1], 10);
@@ -223,7 +223,7 @@ fn what_was_asked_before_a_crash_is_not_answered_to_the_next_life() {
     network.crash(node, Silence::Silent);
     network.restart(node, proxy(&after));
     let known = |pool: &balance::Pool| pool.backends()[0].address().is_some();
-    // Its own question, with the same number, is answered a second later.
+    // Its own query, with the same number, is answered a second later.
     network.run_until(at(4) + Duration::from_millis(500));
     assert!(!known(&before) && !known(&after));
     network.run_until(at(6));

@@ -1,4 +1,4 @@
-//! Requests to names in simulated time: a DNS that is late, dead, slow and back.
+//! Tests of requests to names in simulated time: a DNS that is late, dead, slow and back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,19 +16,19 @@ const TTL: Duration = Duration::from_secs(20);
 const QUESTIONS_MAX: usize = 64;
 /// 500 requests a second.
 const SPACING: Duration = Duration::from_millis(2);
-/// Names that exist, of which every other request wants one.
+/// Existing names; every other request is for one of them.
 const STRANGERS: u64 = 3000;
 
-/// Requests to a domain in use and to strangers, in turn.
+/// Requests to a domain in use and to other names, in turn.
 struct Stage {
     resolution: Resolution,
     counters: Arc<ResolutionCounters>,
     zone: Zone,
     now: Timestamp,
     requests: u64,
-    /// Answers on their way.
+    /// Answers in flight.
     answers: BTreeMap<(Timestamp, QueryId), QueryAnswer>,
-    /// When each parked request came, by what it waits for.
+    /// Arrival of each parked request, by its query.
     parked: BTreeMap<Ticket, Vec<(Timestamp, u64)>>,
     parked_max: usize,
 }
@@ -42,7 +42,7 @@ struct Ended {
     delay_max: Duration,
 }
 
-/// The outcome of a phase, for the domain in use and for strangers.
+/// The outcomes of a phase, for the domain in use and for other names.
 type Phase = [Ended; 2];
 
 impl Stage {
@@ -85,7 +85,7 @@ impl Stage {
         Self { resolution, counters, zone, now, requests, answers, parked, parked_max }
     }
 
-    /// Sends requests for a while to a DNS that behaves so.
+    /// Sends requests for a while to a DNS with this behaviour.
     fn run(&mut self, s: u64, behaviour: Behaviour) -> Phase {
         self.zone.resolve_by(behaviour);
         let mut phase = Phase::default();
@@ -177,7 +177,7 @@ fn requests_to_a_known_domain_are_never_delayed_by_the_dns() {
     assert_eq!(strangers.unavailable, 0);
     assert!(strangers.delay_max <= delay + jitter);
 
-    // Answers end and are asked for ahead of that: nobody waits.
+    // Answers expire and are refreshed before that: no request waits.
     let [known, _] = stage.run(60, usual);
     assert_eq!(known, Ended { found: 15_000, ..Ended::default() });
 
@@ -202,7 +202,7 @@ fn requests_to_a_known_domain_are_never_delayed_by_the_dns() {
     let [known, strangers] = stage.run(20, usual);
     assert_eq!(known, Ended { found: 5_000, ..Ended::default() });
     assert_eq!((strangers.unavailable, stage.counters.stale.get() - before), (0, 0), "as before");
-    // Requests of 8 s wait at the most, and most find no room among the questions.
+    // Requests of at most 8 s wait, and most find no room among the queries.
     assert!(stage.parked_max < 2000, "{}", stage.parked_max);
 }
 

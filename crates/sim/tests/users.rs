@@ -1,5 +1,5 @@
-//! Users that a store has, in simulated time: a store that is late, silent, fails, or does not have
-//! the user. Calls to a pool go on beside it all the while.
+//! Tests of users in a store, in simulated time: a store that is late, silent, fails, or does not
+//! have the user. Calls to a pool go on all the while.
 
 mod topology;
 
@@ -22,7 +22,7 @@ const CALLS: u32 = 60;
 
 /// The outcome of a run.
 struct Ended {
-    /// Of the calls to the user, and of those to the pool.
+    /// Counts of the calls to the user, and of those to the pool.
     users: CallerStats,
     pool: CallerStats,
     /// Calls that the phone has completed.
@@ -31,13 +31,13 @@ struct Ended {
 }
 
 impl Ended {
-    /// Calls to the user that were rejected with this status.
+    /// Returns the calls to the user that were rejected with this status.
     fn rejected(&self, status: u16) -> u64 {
         self.users.failed.status.get(&status).copied().unwrap_or_default()
     }
 }
 
-/// Has one caller call a user, and another one the pool, a call a second each.
+/// Runs one caller that calls a user, and another one that calls the pool, a call a second each.
 fn run(resolution: Resolution, fill: impl FnOnce(&mut Zone)) -> Ended {
     let (seed, link) = (Seed(1), Link::delaying(Duration::from_millis(1)));
     let caller = |local: &str, uri: String, stream| {
@@ -109,7 +109,7 @@ fn calls_to_a_user_are_rejected_while_the_store_is_silent_or_fails() {
     for resolution in [
         Resolution { lost: 1.0, ..Resolution::default() },
         Resolution { fails: 1.0, delay: seconds(1), ..Resolution::default() },
-        // Later than anybody waits.
+        // Later than any caller waits.
         Resolution { delay: seconds(60), ..Resolution::default() },
     ] {
         let ended = run(resolution, |zone| reached_at(zone, "sip:alice@127.0.0.3:5062"));

@@ -25,18 +25,18 @@ pub struct Handoff {
 ///
 /// # The contract
 ///
-/// 1. The driver calls one *input* function (`offer`, `serve`, `handle_timeout`,
-///    `on_failed`, `on_connected`, `on_closed`, `on_writable`, `on_load`, `on_command`, `on_answer`,
-///    `on_drain`) with a `now` that never goes back.
-/// 2. After it, and before the next input whose outcome could depend on what was
-///    sent, the driver drains the *outputs*: [`poll_transmit`](Self::poll_transmit),
+/// 1. The driver calls one *input* function (`offer`, `serve`, `handle_timeout`, `on_failed`,
+///    `on_connected`, `on_closed`, `on_writable`, `on_load`, `on_command`, `on_answer`, `on_drain`)
+///    with a `now` that never goes back.
+/// 2. After it, and before the next input whose outcome could depend on what was sent, the driver
+///    drains the *outputs*: [`poll_transmit`](Self::poll_transmit),
 ///    [`poll_handoff`](Self::poll_handoff), [`poll_query`](Self::poll_query),
-///    [`poll_connect`](Self::poll_connect) and [`poll_close`](Self::poll_close), in this order, until
-///    they yield nothing. A driver may gather the outputs of several inputs into one batch; their order
-///    is kept.
+///    [`poll_connect`](Self::poll_connect) and [`poll_close`](Self::poll_close), in this order,
+///    until they yield nothing. A driver may gather the outputs of several inputs into one batch;
+///    their order is kept.
 /// 3. When it has nothing else to do it sleeps until a packet arrives or until
-///    [`poll_timeout`](Self::poll_timeout), and then calls `handle_timeout`.
-///    Calling it too early changes nothing.
+///    [`poll_timeout`](Self::poll_timeout), and then calls `handle_timeout`. Calling it too early
+///    changes nothing.
 /// 4. The driver answers a query by [`on_answer`](Self::on_answer) once, late, or never. Everything
 ///    else goes on meanwhile.
 ///
@@ -53,11 +53,10 @@ pub struct Handoff {
 ///    [`Transmit`] with that flow. A transmit on a stream always names an open connection; the
 ///    driver drops and counts any other.
 /// 3. The driver buffers what the system does not take. The core hands out at most
-///    [`STREAM_WINDOW`]
-///    bytes and one message on a connection, and keeps the rest until
-///    [`on_writable`](Self::on_writable). The driver calls that when the system has taken everything
-///    for the connection, and there was at least half a `STREAM_WINDOW` of it since the connection
-///    opened or since the last call.
+///    [`STREAM_WINDOW`] bytes and one message on a connection, and keeps the rest until
+///    [`on_writable`](Self::on_writable). The driver calls that when the system has taken
+///    everything for the connection, and there was at least half a `STREAM_WINDOW` of it since the
+///    connection opened or since the last call.
 /// 4. It ends with exactly one [`on_closed`](Self::on_closed), also after
 ///    [`poll_close`](Self::poll_close). Only then is its name free.
 ///

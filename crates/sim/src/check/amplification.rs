@@ -1,23 +1,23 @@
-//! `amplification`: whoever has proved nothing gets little more than it sends.
+//! `amplification`: an unverified source gets little more than it sends.
 //!
-//! Over UDP the source of a request may be forged, so what a proxy sends to an address may be sent
-//! to a victim. A request is owed an answer all the same: each provisional status
-//! once, the final response, and one repetition of it. Of what goes to an address beyond that, such as
-//! further repetitions and what other branches of a fork bring, there is no more than [`FACTOR`] times
-//! the bytes that came from there, as QUIC has it (RFC 9000 §8: "three times the amount of data"),
-//! until somebody at the address has shown that it hears what is sent there: by a request with a
-//! To-tag that was sent there.
+//! Over UDP the source of a request may be forged, so the packets that a proxy sends to an address
+//! may go to a victim. A request is owed an answer all the same: each provisional status once, the
+//! final response, and one retransmission of it. Beyond that, such as for further retransmissions
+//! and responses of other branches of a fork, an address gets at most [`FACTOR`] times the bytes
+//! that came from there, as in QUIC (RFC 9000 §8: "three times the amount of data"), until a sender
+//! at the address has shown that it receives: by a request with a To-tag that was sent there.
 //!
-//! Responses are counted. The requests of back ends are not, such as the BYE by which an answerer ends
-//! a call whose 2xx nobody has acknowledged (RFC 3261 §13.3.1.4), with its repetitions: a caller whose
-//! ACK takes another way needs them.
+//! Responses are counted. The requests of back ends are not, such as the BYE by which an answerer
+//! ends a call whose 2xx was never acknowledged (RFC 3261 §13.3.1.4), with its retransmissions: a
+//! caller whose ACK takes another way needs them.
 //!
-//! Not asserted of a proxy without transactions whose table of calls is small: it forgets ended calls
-//! for want of room, and passes on what is repeated of them.
+//! Not asserted of a proxy without transactions whose table of calls is small: it forgets ended
+//! calls because it has no room, and forwards retransmissions for them.
 //!
-//! Asserted of addresses where strangers are, or nobody: crowds and back ends acknowledge what they
-//! get, or a network loses it. A crash forgets what came: its successor passes on responses to
-//! what its predecessor sent, so addresses from before are left out.
+//! Asserted of addresses of attackers, and of addresses where nothing listens: callers and back
+//! ends acknowledge what they get, or a network loses it. A crash forgets the received bytes: the
+//! new process forwards responses to requests of its predecessor, so addresses from before are left
+//! out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -32,7 +32,7 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "amplification";
 
-/// Bytes sent for each byte received, at the most, beyond what is owed (RFC 9000 §8.1).
+/// Most bytes sent for each byte received, beyond what is owed (RFC 9000 §8.1).
 pub const FACTOR: u64 = 3;
 
 /// Final responses that a request is owed.
@@ -43,11 +43,11 @@ struct Account {
     received: u64,
     /// Bytes sent beyond what was owed.
     beyond: u64,
-    /// The requests that came, by branch.
+    /// Requests received, by branch.
     requests: BTreeSet<u64>,
-    /// Responses that were sent, by status; all final ones stand at 200.
+    /// Responses sent, by status; all final ones count at 200.
     responses: BTreeMap<u16, u64>,
-    /// To-tags that were sent there.
+    /// To-tags sent there.
     tags: BTreeSet<u64>,
     has_proved: bool,
     is_reported: bool,
@@ -61,7 +61,7 @@ pub(super) struct Amplification {
 /// To-tags of one address that are remembered.
 const TAGS_MAX: usize = 1024;
 
-/// Requests of one address that are told apart: more than any stranger sends.
+/// The most distinct requests of one address: more than any attacker sends.
 const REQUESTS_MAX: usize = 1 << 16;
 
 impl Amplification {

@@ -1,15 +1,15 @@
-//! `answers`: a request that a proxy takes on gets a final response.
+//! `answers`: a request that a proxy accepts gets a final response.
 //!
 //! A proxy that keeps transactions sends its client a final response to every INVITE that it has
 //! answered with 100: its own if nothing better comes (RFC 3261 §16.7 item 6: "If there are no
 //! final responses in the context, the proxy MUST send a 408 (Request Timeout) response to the
-//! server transaction"; §16.8: Timer C ends those that only ring). Without it the
-//! caller waits until it loses patience: RFC 3261 §17.1.1.2 knows no timer after a 100.
+//! server transaction"; §16.8: Timer C ends those that only ring). Without it the caller waits
+//! until it loses patience: RFC 3261 §17.1.1.2 has no timer after a 100.
 //!
-//! Nothing is asserted of INVITEs that a proxy had not taken on: what a full queue lost, or what
-//! was left without an answer on purpose. A crash forgets what was taken on, which callers notice
-//! by their own timers; so this is asserted of requests that came in the last life, and that the
-//! proxy was not stopped for.
+//! Nothing is asserted of INVITEs that a proxy has not accepted: those that a full queue lost, or
+//! that it dropped on purpose. A crash forgets the accepted requests, which callers notice by their
+//! own timers. So this is asserted of requests that came in the last life, and that no stop of the
+//! proxy concerned.
 
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
@@ -26,7 +26,7 @@ pub const NAME: &str = "answers";
 
 #[derive(Debug, Default)]
 struct Taken {
-    /// When the 100 was sent.
+    /// Time of the 100.
     at: Option<Timestamp>,
     answered: bool,
 }
@@ -50,7 +50,7 @@ impl Answers {
 
     pub(super) fn finish(&self, books: &[(NodeId, Book)], lives: &Lives, found: &mut Findings) {
         for (node, book) in books {
-            // An answer that no connection took was given all the same.
+            // A response that no connection took was given all the same.
             let unsent = match book {
                 Book::Proxy(book) => book.unsent as usize,
                 _ => 0,

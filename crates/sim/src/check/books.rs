@@ -1,11 +1,11 @@
-//! What nodes say of themselves. Counts are since the node's beginning.
+//! The books: the counts that nodes report about themselves, since their start.
 
 use std::collections::BTreeMap;
 
 /// The book of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Book {
-    /// A crowd of callers.
+    /// A group of callers.
     Caller(CallerBook),
     /// A user agent that takes calls.
     Answerer(AnswererBook),
@@ -13,27 +13,27 @@ pub enum Book {
     Proxy(ProxyBook),
 }
 
-/// How calls ended at their caller: each in one of these ways.
+/// The endings of calls at their caller, each in one of these ways.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endings {
     /// Set up, and ended by the caller's BYE.
     pub left: u64,
     /// Set up, and ended by the other side's BYE.
     pub hung_up: u64,
-    /// Given up by the caller before there was an answer.
+    /// Ended by the caller before there was an answer.
     pub abandoned: u64,
     /// No response to the INVITE.
     pub unanswered: u64,
-    /// Refused, by status.
+    /// Rejected, by status.
     pub refused: BTreeMap<u16, u64>,
     /// No response to the BYE.
     pub bye_unanswered: u64,
-    /// The BYE was refused, by status.
+    /// The BYE was rejected, by status.
     pub bye_refused: BTreeMap<u16, u64>,
 }
 
 impl Endings {
-    /// All of them.
+    /// Returns the sum.
     pub fn total(&self) -> u64 {
         let Self { left, hung_up, abandoned, unanswered, refused, bye_unanswered, bye_refused } =
             self;
@@ -42,52 +42,52 @@ impl Endings {
     }
 }
 
-/// A crowd's calls.
+/// A caller's book.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerBook {
-    /// Calls that were to be made.
+    /// Calls that were offered.
     pub offered: u64,
-    /// Of these, calls for which there was no room.
+    /// Calls for which there was no room.
     pub not_begun: u64,
-    /// Of these, calls whose INVITE was sent.
+    /// Calls whose INVITE was sent.
     pub begun: u64,
-    /// Whether the wire shows what it sends when it does: on a stream messages wait, and may not be
-    /// taken.
+    /// Whether the wire shows its messages when it sends them: on a stream messages wait, and may
+    /// not be taken.
     pub is_seen: bool,
-    /// Calls that are not over.
+    /// Open calls.
     pub open: u64,
-    /// Calls that may be open at once.
+    /// The most open calls.
     pub open_max: u64,
     /// Calls answered with 2xx while the caller was waiting.
     pub set_up: u64,
-    /// Calls whose 2xx could not be understood.
+    /// Calls whose 2xx was malformed.
     pub malformed: u64,
-    /// Calls that are over.
+    /// Ended calls.
     pub ended: Endings,
 }
 
-/// An answerer's calls.
+/// An answerer's book.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswererBook {
     /// New calls.
     pub calls: u64,
-    /// Of these, calls that got no 2xx, in whatever way.
+    /// Calls without a 2xx, for any reason.
     pub not_answered: u64,
-    /// Of these, calls that got a 2xx.
+    /// Calls with a 2xx.
     pub answered: u64,
-    /// Answered calls whose ACK came.
+    /// Answered calls whose ACK arrived.
     pub acknowledged: u64,
-    /// Answered calls that are over.
+    /// Answered calls that have ended.
     pub ended: u64,
-    /// Calls that are not over.
+    /// Open calls.
     pub open: u64,
-    /// Calls in the table, over or not.
+    /// Calls in the table, ended or not.
     pub held: u64,
     /// Room of the table.
     pub held_max: u64,
 }
 
-/// What a proxy counts and holds.
+/// A proxy's book.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProxyBook {
     /// Messages read.
@@ -99,7 +99,7 @@ pub struct ProxyBook {
     /// Messages lost at a full queue, or dropped because of a ban, where it is not known whether
     /// they had been read.
     pub perhaps_dropped: u64,
-    /// Messages sent, but for the ACK and the first CANCEL of one hop.
+    /// Messages sent, except the ACK and the first CANCEL of one hop.
     pub sent: u64,
     /// First CANCELs of one hop sent.
     pub cancels: u64,
@@ -107,7 +107,7 @@ pub struct ProxyBook {
     pub unsent: u64,
     /// Entries of the call table, and its room.
     pub calls: Fill,
-    /// Ended calls that were forgotten early, for want of room.
+    /// Ended calls that were forgotten early because there was no room.
     pub evicted: u64,
     /// Server transactions, and their room.
     pub server_transactions: Fill,
@@ -117,48 +117,48 @@ pub struct ProxyBook {
     pub open: u64,
     /// Messages that wait for service, and the room for them.
     pub queued: Fill,
-    /// New work that was admitted; `None` where that is not known at every moment.
+    /// Admitted new work; `None` where that is not known at every moment.
     pub admitted: Option<u64>,
-    /// Decisions that are remembered, and the room for them.
+    /// Remembered decisions, and the room for them.
     pub remembered: Fill,
-    /// What the proxy believes its back ends to hold.
+    /// Work of the back ends, as the proxy counts it.
     pub backends: Vec<Held>,
 }
 
-/// How full something is.
+/// The fill of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fill {
     /// Entries.
     pub used: u64,
-    /// Entries at the most.
+    /// The most entries.
     pub max: u64,
 }
 
-/// Work held by a back end, as its proxy counts it.
+/// Work of a back end, as its proxy counts it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
     /// Its name.
     pub name: String,
     /// Open calls.
     pub calls: u64,
-    /// Calls that it may be given, if that is limited and it has no others.
+    /// Limit on its calls, if it is limited and has no others.
     pub calls_max: Option<u64>,
     /// Work of open transactions.
     pub work: u64,
-    /// Whether it gets new calls.
+    /// Availability for new calls.
     pub standing: Standing,
-    /// Requests a second that it takes, if that was learned.
+    /// Learned rate in requests a second, if known.
     pub learned_cps: Option<f64>,
 }
 
 /// Availability of a back end for new calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
-    /// It does.
+    /// It gets new calls.
     #[default]
     Available,
-    /// It does not, because of what it did: it is down, or has asked for a pause.
+    /// It gets none because of its behaviour: it is down, or has asked for a pause.
     Excluded,
-    /// It does not, because of something else: an operator wants it so, or it has no address.
+    /// It gets none for another reason: an operator disabled it, or it has no address.
     OutOfService,
 }

@@ -1,10 +1,10 @@
-//! `bounds`: no table and no queue is ever longer than its limit, and no back end is given more calls
-//! than it may hold.
+//! `bounds`: no table and no queue is ever longer than its limit, and no back end gets more calls
+//! than its limit.
 //!
-//! Whoever sends to a proxy chooses how much it would have to hold, so everything it holds has a
-//! limit in its configuration, and what comes beyond is refused or counted. This checker looks at
-//! every node in intervals and at the end. It asserts the same of a proxy that has crashed: its
-//! next life has the same limits.
+//! The peers of a proxy determine how much state it would need, so each kind of state has a limit
+//! in its configuration, and the excess is rejected or counted. This checker looks at every node in
+//! intervals and at the end. It asserts the same of a proxy that has crashed: its next life has the
+//! same limits.
 
 use super::Findings;
 use super::books::{Book, Fill};

@@ -1,26 +1,26 @@
 //! `calls`: every call ends in exactly one way, and both ends' books agree with the wire.
 //!
-//! Goodput, the one figure that all of this project is about, is counted by the callers. So their
-//! books are audited: from the packets that leave and reach a crowd each call's ending is worked
-//! out anew, by the rules of RFC 3261 §13.2.2, §9.1 and §15.1.1 ([`ending`]), and compared with
-//! what the crowd says. It asserts
+//! The callers count goodput, the central figure of this project. So their books are audited: from
+//! the packets that leave and reach a group of callers each call's ending is derived anew, by the
+//! rules of RFC 3261 §13.2.2, §9.1 and §15.1.1 ([`ending`]), and compared with the book. It asserts
 //!
-//! - of a crowd: every offered call was begun or had no room; every begun call ended, in one way;
+//! - of callers: every offered call was started or had no room; every started call ended, in one
+//!   way;
 //!   as many ended in each way as the wire shows. None both completed and failed: its ending is
 //!   one value.
 //! - of an answerer: every call was answered or not; every answered call ended; as many were
 //!   acknowledged as the wire shows.
 //! - of both: a call that was set up was answered by an answerer, with the To-tag that the caller
-//!   saw. Nobody between them makes answers.
+//!   saw. No node between them makes answers.
 //!
-//! User agents keep their promises whatever happens to the proxies between them, so all this holds
-//! after crashes too. Of an answerer that has crashed or was held up only that no more calls were
+//! User agents keep these rules whatever happens to the proxies between them, so all this holds
+//! after crashes too. Of an answerer that has crashed or was stalled only that no more calls were
 //! acknowledged than the wire shows: its book is that of its last life.
 //!
-//! On a stream a 2xx may wait for its connection, and so be seen later than the answerer has sent it
-//! and begun to wait for the ACK. Such a call counts as acknowledged for certain only if its ACK comes
-//! within 64·T1 of its INVITE; of one whose ACK comes later, and in time for what the wire shows, the
-//! answerer's book may say either.
+//! On a stream a 2xx may wait for its connection, and so be seen later than the answerer has sent
+//! it and begun to wait for the ACK. Such a call counts as acknowledged for certain only if its ACK
+//! comes within 64·T1 of its INVITE. If its ACK comes later, and in time for what the wire shows,
+//! the answerer's book may say either.
 
 mod ending;
 
@@ -41,13 +41,13 @@ use ending::{Call, Ending};
 /// The checker's name.
 pub const NAME: &str = "calls";
 
-/// RFC 3261 §17.1.1.2 and §13.3.1.4: 64·T1, for which both ends wait for one another.
+/// RFC 3261 §17.1.1.2 and §13.3.1.4: 64·T1, for which both ends wait for each other.
 const PATIENCE: Duration = Duration::from_secs(32);
 
-/// Calls that are watched at once, of all crowds.
+/// The most calls that are watched at once, of all callers.
 const OPEN_MAX: usize = 1 << 20;
 
-/// What the wire shows of a crowd.
+/// The calls of a caller on the wire.
 #[derive(Debug, Default)]
 struct Crowd {
     begun: u64,
@@ -55,10 +55,10 @@ struct Crowd {
     ended: Endings,
 }
 
-/// What the wire shows of an answered call at its answerer.
+/// An answered call on the wire, at its answerer.
 #[derive(Debug, Default)]
 struct Answered {
-    /// When the first 2xx was sent.
+    /// Time of the first 2xx.
     since: Option<Timestamp>,
     /// Whether it went on a stream.
     is_on_stream: bool,
@@ -68,10 +68,10 @@ struct Answered {
 
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// Calls that are not over, by crowd and Call-ID.
+    /// Open calls, by caller and Call-ID.
     open: BTreeMap<(NodeId, u64), Call>,
     crowds: BTreeMap<NodeId, Crowd>,
-    /// Who has answered which Call-ID with which To-tag.
+    /// Call-IDs and the To-tags that answered them.
     answered: Recent<(u64, u64), ()>,
     /// The same by answerer.
     taken: Recent<(NodeId, u64, u64), Answered>,
@@ -135,7 +135,7 @@ impl Calls {
         self.settle(seen);
     }
 
-    /// Closes the call if it is over.
+    /// Closes the call if it has ended.
     fn settle(&mut self, seen: &Seen) {
         let key = (seen.node, seen.call);
         let Some(ending) = self.open.get(&key).and_then(Call::ending) else { return };

@@ -1,13 +1,14 @@
-//! `conservation`: packets neither vanish nor come from nowhere, and nodes count them all.
+//! `conservation`: packets neither vanish nor appear from nowhere, and nodes count them all.
 //!
-//! - On every link: what arrives or is lost was sent, at most twice as often (a link may double a
-//!   packet); and what was sent has arrived or is lost when nothing is under way any more.
-//! - At every proxy: what was delivered to it it has read, or counted as lost at a full buffer; and
-//!   what it has sent it has counted. An operator sees nothing else of a proxy than its counters:
-//!   a message that they do not show has, for him, not been.
+//! - On every link: a packet that arrives or is lost was sent, at most twice as often (a link may
+//!   duplicate a packet); and a packet that was sent has arrived or is lost when nothing is in
+//!   flight.
+//! - At every proxy: it has read each packet delivered to it, or counted it as lost at a full
+//!   buffer; and it has counted each packet that it has sent. Operators see only the counters of a
+//!   proxy: for them, a message that is not counted does not exist.
 //!
-//! A crash takes what waits in the buffers and begins all counters anew, so a proxy's counters are
-//! compared for its last life. Packets under way arrive, or are lost at a node that is down, which
+//! A crash loses the content of the buffers and resets all counters, so a proxy's counters are
+//! compared for its last life. Packets in flight arrive, or are lost at a node that is down, which
 //! the network itself reports.
 
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ use crate::tap::Loss;
 /// The checker's name.
 pub const NAME: &str = "conservation";
 
-/// Equal packets on one way.
+/// Equal packets in one direction.
 #[derive(Debug, Default)]
 struct Flight {
     sent: u64,
@@ -37,7 +38,7 @@ struct Flight {
 struct Tally {
     delivered: u64,
     sent: u64,
-    /// ACKs of one hop, which no counter shows: each belongs to a response that one does.
+    /// ACKs of one hop, which no counter shows: each belongs to a response that is counted.
     acks: u64,
 }
 
@@ -55,7 +56,7 @@ impl Conservation {
         }
     }
 
-    /// What was sent has been read.
+    /// Records a sent packet that has been read.
     pub(super) fn on_seen(&mut self, seen: &Seen) {
         let of_hop = seen.is_request() && seen.vias.len() == 1 && seen.method == Method::Ack;
         if of_hop && seen.may_have_transactions() {
@@ -100,12 +101,12 @@ impl Conservation {
         found.report(NAME, None, format!("a packet from {} to {} {what}", flow.local, flow.remote));
     }
 
-    /// The node's counters begin anew.
+    /// Resets the counts of a crashed node.
     pub(super) fn crashed(&mut self, node: NodeId) {
         self.tallies.remove(&node);
     }
 
-    /// Compares what a node has counted with what was seen of it.
+    /// Compares the counts of a node with its packets.
     pub(super) fn compare(&self, node: NodeId, book: &Book, found: &mut Findings) {
         let (Book::Proxy(book), Some(tally)) = (book, self.tallies.get(&node)) else { return };
         let ProxyBook { received, overflowed, filtered, perhaps_dropped, .. } = *book;
@@ -120,7 +121,7 @@ impl Conservation {
             found.report(NAME, Some(node), what);
         }
         let counted = sent + cancels + tally.acks;
-        // An ACK of one hop that was not sent is counted nowhere.
+        // An unsent ACK of one hop is counted nowhere.
         if !(tally.sent..=tally.sent + unsent).contains(&counted) {
             let (seen, acks) = (tally.sent, tally.acks);
             let what = format!(

@@ -1,14 +1,14 @@
-//! `counts`: when all is over, every count has come back to zero.
+//! `counts`: at the end, every count has returned to zero.
 //!
-//! A count that is raised once and never lowered is a slow failure: a back end that seems to hold
-//! calls for ever gets fewer and fewer, a table fills with what nobody asks for any more. So when
-//! nothing is left to happen there are no calls, no transactions and no waiting messages
-//! anywhere, and no back end is believed to hold work. That it comes to this at all is asserted
-//! too: RFC 3261 gives every transaction an end (§17.1.1.2, §17.1.2.2, §17.2.1, §16.8 Timer C),
-//! and the call table an idle time.
+//! A count that is raised once and never lowered is a slow failure: a back end that seems to have
+//! calls for ever gets fewer and fewer, a table fills with entries that are never used again. So
+//! when nothing is left to happen there are no calls, no transactions and no waiting messages
+//! anywhere, and no back end counts as having work. That this state is reached at all is asserted
+//! too: RFC 3261 gives every transaction an end (§17.1.1.2, §17.1.2.2, §17.2.1, §16.8 Timer C), and
+//! the call table has an idle time.
 //!
-//! After a crash this holds of the life that followed. What the other ends of its calls hold is
-//! ended by their own timers, so it holds of them as well.
+//! After a crash this holds for the life that followed. The state of the other ends of its calls is
+//! ended by their own timers, so it holds for them as well.
 
 use super::Findings;
 use super::books::Book;

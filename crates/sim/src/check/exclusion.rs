@@ -1,18 +1,18 @@
-//! `exclusion`: a back end that answers those who do no harm is not taken from them.
+//! `exclusion`: a back end that answers well-behaved callers is not excluded.
 //!
-//! What strangers' requests come to at a back end (a 503 with a Retry-After of an hour, silence),
-//! and what they forge in its name (ICMP, responses), is their word. The word of crowds and of
-//! probes is heard here beside it, on the wire: a proxy has *evidence* against a back end when a
-//! crowd's request that it has sent there gets a 503 from there, or nothing for a while, or a probe
-//! does; and when a packet between the two is lost. A back end that crowds' requests or probes were
-//! just answered by, and against which there is no evidence, may
+//! Attackers can cause rejections at a back end (a 503 with a Retry-After of an hour, silence) and
+//! forge packets in its name (ICMP, responses). This checker hears the callers and probes besides,
+//! on the wire. A proxy has *evidence* against a back end when a caller's request that it has sent
+//! there gets a 503 from there, or nothing for a while, or a probe does; and when a packet between
+//! the two is lost. A back end that has just answered callers' requests or probes, and against
+//! which there is no evidence, may
 //!
-//! - not be down or paused for longer than [`OUT_MAX`] in all, in which it can be asked again: where
-//!   half of a pool may be out, forgeries in the name of all have them be so by turns;
-//! - not be given less than [`RATE_LEAST`] of the highest rate at which it has answered crowds since
-//!   the last evidence, where rates are learned: they fall by refusals alone, however little is used.
-//!   The rate of a moment would not do: whoever is given less answers less, so a rate that falls slowly
-//!   is never far below it.
+//! - not be down or paused for longer than [`OUT_MAX`] in all, in which it can be probed again:
+//!   where half of a pool may be out, forgeries in the name of all exclude them by turns;
+//! - not be given less than [`RATE_LEAST`] of the highest rate at which it has answered callers
+//!   since the last evidence, where rates are learned: they fall by rejections alone, at any use.
+//!   The momentary rate would not do: a back end that is given less answers less, so a rate that
+//!   falls slowly is never far below it.
 //!
 //! Nothing is asserted of a back end that an operator has taken out of service, of a proxy in a new
 //! life until it has heard of its back ends, nor of one that was stalled.
@@ -35,23 +35,23 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "exclusion";
 
-/// Evidence older than this excuses nothing: longer than a back end is kept out for it, and than a
-/// learned rate takes to grow again.
+/// Age beyond which evidence does not count: longer than the exclusion of a back end for it, and
+/// than the recovery of a learned rate.
 const EVIDENCE_HOLDS: Duration = Duration::from_secs(600);
 
 /// Greatest age of an answer that proves a back end when it is excluded.
 const PROOF_HOLDS: Duration = Duration::from_secs(5);
 
-/// Answers that prove a back end.
+/// Number of answers that prove a back end.
 const PROOF: usize = 3;
 
 /// Longest exclusion of a back end that answers.
 const OUT_MAX: Duration = Duration::from_secs(4);
 
-/// The part of the highest rate that was answered that a learned rate may not fall below.
+/// The share of the highest answered rate that is the least for a learned rate.
 const RATE_LEAST: f64 = 0.5;
 
-/// A rate is worked out of answers over no less than this: of several at once it says nothing.
+/// The least time over which a rate is computed, because several answers at once say nothing.
 const RATE_SPAN: Duration = Duration::from_secs(1);
 
 /// A back end as one proxy sees it.
@@ -59,33 +59,33 @@ const RATE_SPAN: Duration = Duration::from_secs(1);
 struct Witness {
     /// Time of the last evidence against it.
     evidence: Option<Timestamp>,
-    /// The last answers to crowds and probes.
+    /// Times of the last answers to callers and probes.
     answers: VecDeque<Timestamp>,
-    /// Since when it is out that had just proved itself.
+    /// Start of an exclusion right after it proved itself.
     out_since: Option<Timestamp>,
-    /// For how long it was so before, since there was evidence.
+    /// Total time of such exclusions before, since the last evidence.
     out_for: Duration,
-    /// Requests of crowds and probes that wait for a word: branch, method, since when.
+    /// Requests of callers and probes without an answer: branch, method, start.
     waits: VecDeque<(u64, u32, Timestamp)>,
-    /// Times of the last final responses to INVITEs of crowds.
+    /// Times of the last final responses to INVITEs of callers.
     served: VecDeque<Timestamp>,
-    /// The highest rate at which they came since there was evidence.
+    /// The highest rate of these since the last evidence.
     served_cps: f64,
     is_reported: bool,
 }
 
-/// Answers that are remembered: what a rate is worked out from.
+/// Number of answers from which a rate is computed.
 const ANSWERS_MAX: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Exclusion {
     witnesses: BTreeMap<(NodeId, usize), Witness>,
-    /// Requests that have had a word, and whether that was the last.
+    /// Answered requests, and whether the answer was final.
     answered: Recent<(NodeId, u64, u32), bool>,
 }
 
 impl Exclusion {
-    /// A proxy sends a request of a crowd, or a probe.
+    /// Records that a proxy sends a request of a caller, or a probe.
     pub(super) fn on_sent(&mut self, seen: &Seen, to: SocketAddr, front: &Front) {
         let is_asked = matches!(seen.method, Method::Invite | Method::Options | Method::Bye);
         let Some(backend) = front.backend_at(to).filter(|_| seen.is_request() && is_asked) else {
@@ -99,7 +99,7 @@ impl Exclusion {
         }
     }
 
-    /// A proxy gets the response to a request of a crowd or to a probe.
+    /// Records that a proxy gets the response to a request of a caller or to a probe.
     pub(super) fn on_delivered(&mut self, seen: &Seen, from: SocketAddr, front: &Front) {
         let Kind::Response(status) = seen.kind else { return };
         let Some(backend) = front.backend_at(from) else { return };
@@ -115,7 +115,7 @@ impl Exclusion {
             witness.evidence = Some(seen.now);
         } else if status > 100 {
             keep(&mut witness.answers, seen.now);
-            // A 2xx is repeated until its ACK has come (RFC 3261 §13.3.1.4).
+            // A 2xx is retransmitted until its ACK has come (RFC 3261 §13.3.1.4).
             if status >= 200 && !was_over && seen.method == Method::Invite {
                 keep(&mut witness.served, seen.now);
                 let rate = proof(&witness.served, seen.now).unwrap_or_default();
@@ -124,12 +124,12 @@ impl Exclusion {
         }
     }
 
-    /// A packet is lost between a proxy and a back end. It may have been a stranger's.
+    /// Records a packet lost between a proxy and a back end. It may have been an attacker's.
     pub(super) fn on_lost(&mut self, now: Timestamp, node: NodeId, backend: usize) {
         self.witnesses.entry((node, backend)).or_default().evidence = Some(now);
     }
 
-    /// Compares what was heard of the back ends of a proxy with what it makes of them.
+    /// Compares the answers of a proxy's back ends with their state in the proxy.
     pub(super) fn look(
         &mut self,
         node: NodeId,
@@ -183,7 +183,7 @@ impl Exclusion {
         }
     }
 
-    /// The proxy begins anew.
+    /// Resets the state of a crashed proxy.
     pub(super) fn crashed(&mut self, node: NodeId) {
         self.witnesses.retain(|(at, _), _| *at != node);
     }
@@ -194,7 +194,7 @@ impl Exclusion {
 }
 
 impl Witness {
-    /// A request that has waited for too long is evidence.
+    /// Counts requests that have waited for too long as evidence.
     fn hear(&mut self, now: Timestamp, silent_after: Duration) {
         while let Some(&(.., since)) = self.waits.front()
             && now > since + silent_after
@@ -205,7 +205,7 @@ impl Witness {
     }
 }
 
-/// The rate of the last answers, if they are so recent and so many that they prove it.
+/// Returns the rate of the last answers, if they are recent and many enough to prove it.
 fn proof(answers: &VecDeque<Timestamp>, now: Timestamp) -> Option<f64> {
     let recent = || answers.iter().filter(|&&at| now < at + PROOF_HOLDS);
     let (&first, count) = (recent().next()?, recent().count());
@@ -247,13 +247,13 @@ mod tests {
         }
     }
 
-    /// Returns the findings for a back end that answers a crowd ten times, each half second, with
+    /// Returns the findings for a back end that answers a caller ten times, each half second, with
     /// the last `status`, and is then seen like this for ten seconds.
     fn found(status: u16, held: &Held) -> usize {
         found_of(500, |n| if n == 9 { status } else { 200 }, |_| held.clone())
     }
 
-    /// Returns the findings for a back end that answers a crowd ten times, so many milliseconds
+    /// Returns the findings for a back end that answers a caller ten times, `ms` milliseconds
     /// apart, and is then seen forty times in ten seconds.
     fn found_of(ms: u64, status: impl Fn(u64) -> u16, held: impl Fn(u64) -> Held) -> usize {
         let role = Role::Proxy { stateful: true, bridges: false, sticky: true, roomy: true };

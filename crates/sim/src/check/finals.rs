@@ -3,33 +3,33 @@
 //! Watched at each answerer and each proxy that keeps transactions, on its upstream side: there a
 //! request is known by the branch and sent-by of its top Via and its method (RFC 3261 §17.2.3).
 //!
-//! - RFC 3261 §17.2.1, §17.2.2: a final response that is sent again is the same, byte for byte.
-//!   A 503 that is given without a transaction (§8.2.7) has the same To-tag; it need not name the
+//! - RFC 3261 §17.2.1, §17.2.2: a retransmitted final response is the same, byte for byte.
+//!   A 503 given without a transaction (§8.2.7) has the same To-tag; it need not name the
 //!   same cause again.
 //! - §16.7 item 5: after a final response only a 2xx to an INVITE may follow; forks may bring
 //!   several of these (§13.2.2.4), from different To-tags.
 //! - §17.2.1: a provisional response belongs to the Proceeding state, before any final one.
 //!
 //! A transaction ends: 64·T1 after its final response (Timers H, J and L), and T4 after the ACK to
-//! a refusal (Timer I). A copy that was under way or in a queue for longer begins another.
+//! a rejection (Timer I). A copy that was in flight or in a queue for longer starts another.
 //!
-//! A proxy without transactions passes on what comes (§16.11), so nothing is asserted of it here;
-//! [`provenance`](super::provenance) has its eye on it. Where a refusal is not remembered, 503s
-//! are left out: a repetition of the request is judged anew. After a crash the rules hold for
-//! requests that first came in the new life: a restarted proxy passes on answers to what its
-//! predecessor sent, and may have begun the same request again. So one BYE may reach an answerer in
+//! A proxy without transactions forwards what comes (§16.11), so nothing is asserted of it here;
+//! [`provenance`](super::provenance) watches it. Where a rejection is not remembered, 503s are left
+//! out: a retransmission of the request is decided anew. After a crash the rules hold for requests
+//! that first came in the new life: a restarted proxy forwards answers to requests of its
+//! predecessor, and may have started the same request again. So one BYE may reach an answerer in
 //! two transactions, the second of which outlives the call: BYEs are left out there.
 //!
 //! A 481 to a CANCEL is left out at proxies: ours answers a CANCEL for as long as it knows the
-//! INVITE, and passes on a copy that comes later (§16.10). A copy of a CANCEL that comes from another
-//! address is answered there, with that address in the Via (§18.2.1): of that response only the status
-//! and the To-tag are compared.
+//! INVITE, and forwards a copy that comes later (§16.10). A copy of a CANCEL that comes from
+//! another address is answered there, with that address in the Via (§18.2.1): of that response only
+//! the status and the To-tag are compared.
 //!
-//! Nor does a 481 of a proxy's own end what is watched of a BYE. It is given without a transaction, for
-//! a dialog that the proxy does not know: a fork may set up more dialogs than a call keeps, and the
-//! proxy comes to know a further one when another has ended. A caller sends a BYE for each copy of a
-//! 2xx whose dialog it does not keep (§13.2.2.4), all in one transaction, so a later one may go on.
-//! After any other final response it is compared as all are.
+//! Nor does a 481 of a proxy's own end the watch of a BYE. It is given without a transaction, for a
+//! dialog that the proxy does not know: a fork may set up more dialogs than a call keeps, and the
+//! proxy comes to know a further one when another has ended. A caller sends a BYE for each copy of
+//! a 2xx whose dialog it does not keep (§13.2.2.4), all in one transaction, so a later one may go
+//! on. After any other final response it is compared as all are.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -46,24 +46,25 @@ use super::{Findings, Role};
 /// The checker's name.
 pub const NAME: &str = "finals";
 
-/// Branches that may answer one INVITE with 2xx: as many as a pool has back ends to fork to.
+/// The most branches that may answer one INVITE with 2xx: as many as a pool has back ends to fork
+/// to.
 const FORKS_MAX: usize = 32;
 
-/// RFC 3261 §17.2.1, §17.2.2, RFC 6026 §8.7: Timers H, J and L over UDP, 64·T1; less a second, for
-/// they begin when the response is made, and an emulated processor sends it later.
+/// RFC 3261 §17.2.1, §17.2.2, RFC 6026 §8.7: Timers H, J and L over UDP, 64·T1; less a second,
+/// because they begin when the response is made, and an emulated processor sends it later.
 const LINGER: Duration = Duration::from_secs(31);
 
 /// RFC 3261 §17.2.1: Timer I over UDP, T4; likewise.
 const LINGER_ACKNOWLEDGED: Duration = Duration::from_secs(4);
 
-/// What a request was answered with.
+/// The responses to a request.
 #[derive(Debug, Default)]
 struct Answered {
-    /// When the request first came.
+    /// Time of the first copy of the request.
     asked: Timestamp,
-    /// When its transaction is over, once it has its final response.
+    /// End of its transaction, once it has its final response.
     over: Option<Timestamp>,
-    /// A final response other than 2xx to an INVITE.
+    /// Final response other than 2xx to an INVITE.
     last: Option<Last>,
     /// 2xx to an INVITE: To-tag and hash.
     successes: Vec<(u64, u64)>,
@@ -82,7 +83,7 @@ struct Last {
 #[derive(Debug, Default)]
 pub(super) struct Finals {
     answered: Recent<Transaction, Answered>,
-    /// A response has gone on a stream.
+    /// Whether a response has gone on a stream.
     has_streams: bool,
 }
 
@@ -120,7 +121,7 @@ impl Finals {
         let exempt = match seen.role {
             Role::Caller | Role::Proxy { stateful: false, .. } => true,
             Role::Answerer { roomy } => {
-                // A caller that is rid of a call sends its BYE for each copy of the 2xx. On streams
+                // A caller that has ended a call sends its BYE for each copy of the 2xx. On streams
                 // each is another transaction at the proxies before it, as it is after a crash.
                 !roomy && status == 503
                     || seen.method == Method::Bye && (self.has_streams || lives.has_any_crashed())
@@ -168,14 +169,14 @@ impl Finals {
 }
 
 impl Answered {
-    /// Whether it is a copy of what was sent.
+    /// Returns whether it is a copy of a sent response.
     fn knows(&self, seen: &Seen, status: u16) -> bool {
         let success = (seen.to_tag.unwrap_or_default(), seen.whole);
         let is_last = |last: Last| (last.status, last.whole) == (status, seen.whole);
         self.last.is_some_and(is_last) || self.successes.contains(&success)
     }
 
-    /// Records a response that goes `to` an address; returns what is wrong with it.
+    /// Records a response that goes `to` an address; returns the violation, if any.
     fn take(&mut self, seen: &Seen, status: u16, to: SocketAddr) -> Option<String> {
         let before = self.last.map(|last| last.status);
         let before = before.or((!self.successes.is_empty()).then_some(200));

@@ -1,12 +1,14 @@
-//! `forwarding`: what passes a proxy is changed as RFC 3261 §16 says, and not otherwise.
+//! `forwarding`: a proxy changes messages as RFC 3261 §16 says, and not otherwise.
 //!
 //! - §16.6 item 3: Max-Forwards falls by one; a request without one gets 70. §16.3 item 3: one
-//!   that came with 0 does not go on.
+//!   that came with 0 is not forwarded.
 //! - §16.6 item 8: one Via is put on top of those that came, which stay.
-//! - §16.7 item 3: a response leaves with the Vias that it came with but the topmost.
-//! - §16.6: "The proxy MUST NOT add to, modify, or remove the message body"; the tags, by which the ends know
+//! - §16.7 item 3: a response leaves with the Vias that it came with except the topmost.
+//! - §16.6: "The proxy MUST NOT add to, modify, or remove the message body"; the tags, by which the
+//!   ends know
 //!   their dialog (§12), stay as well.
-//! - §16.3 item 4: nothing passes one proxy twice on its way. The topologies of the simulator have
+//! - §16.3 item 4: no message passes one proxy twice on its way. The topologies of the simulator
+//!   have
 //!   no circles, so a spiral is a loop.
 //!
 //! None of this needs memory in the proxy, so a crash excuses nothing.

@@ -1,31 +1,31 @@
-//! Proxies as strangers find them: in front of back ends, with limits.
+//! Proxies that face attackers: in front of back ends, with limits.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A proxy in front of back ends, as far as its configuration decides what strangers can make of it.
+/// A proxy in front of back ends: the parts of its configuration that limit attackers.
 #[derive(Clone, Debug)]
 pub struct Front {
     /// Its own address.
     pub address: SocketAddr,
     /// Its back ends, in the order of its book.
     pub backends: Vec<SocketAddr>,
-    /// Calls that each of them may hold; `None` also where it cannot be seen which ones it was given:
-    /// a call that was given up may be answered after all, or a back end is forgotten and comes back.
+    /// Limit on the calls of each of them; `None` also where its calls cannot be seen: a cancelled
+    /// call may be answered after all, or a back end is forgotten and comes back.
     pub calls_max: Option<u64>,
-    /// Requests a second that each of them may be given, if that is limited.
+    /// Limit on the rate of each of them, if any.
     pub cps_max: Option<f64>,
-    /// An answered call is taken for ended after this long without a request.
+    /// Time without a request after which an answered call counts as ended.
     pub idle_max: Duration,
-    /// It handles each packet when it gets it, and knows the addresses of its back ends.
+    /// Whether it handles each packet when it gets it, and knows the addresses of its back ends.
     pub at_once: bool,
-    /// What speaks against a back end is seen: that it refuses a connection is not.
+    /// Whether the evidence against a back end is visible: a refused connection is not.
     pub sees_evidence: bool,
-    /// A back end that says nothing for so long may be taken for ill.
+    /// Time without an answer after which a back end may be suspected.
     pub silent_after: Duration,
-    /// It keeps transactions, or has room for all calls: it knows what it has sent to whom.
+    /// Whether it keeps transactions, or has room for all calls, and so knows all its requests.
     pub keeps_accounts: bool,
-    /// Server transactions that it has room for.
+    /// Room for server transactions.
     pub transactions_max: u64,
 }
 

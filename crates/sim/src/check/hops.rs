@@ -1,27 +1,29 @@
-//! `hops`: the ACK and the CANCEL of one hop, and how often a request is repeated.
+//! `hops`: the ACK and the CANCEL of one hop, and the number of retransmissions of a request.
 //!
-//! Watched at all that keeps client transactions: callers, answerers (their BYE) and stateful
-//! proxies.
+//! Watched at every node that keeps client transactions: callers, answerers (their BYE) and
+//! stateful proxies.
 //!
 //! - RFC 3261 §17.1.1.3: the ACK to a final response other than 2xx has the branch of its INVITE
-//!   and the To-tag of that response, which has come. A process that has been restarted passes on
+//!   and the To-tag of that response, which has come. A process that has been restarted forwards
 //!   the rejections of all branches of a fork, and the ACK to one of them to every branch that was
-//!   rejected: a client repeats its first ACK for any further rejection (§17.1.1.2), and an INVITE is
-//!   found by the branch alone (§17.2.3). There the To-tag is that of a rejection of some branch.
-//! - §9.1: "If no provisional response has been received, the CANCEL request MUST NOT be sent";
-//!   it has the branch and the Request-URI of its INVITE.
-//! - §17.1.1.2: Timer A doubles from T1 until Timer B fires at 64·T1: an INVITE is sent 7 times at
-//!   the most. §17.1.2.2: any other request 11 times, as Timer E stops doubling at T2. What a proxy
-//!   passes on without a transaction may come as often on top. A copy that is served when the
-//!   transaction is over, 64·T1 after its first packet, begins another, which is counted anew with its CANCEL. The BYE of a caller
-//!   is left out: every copy of a 2xx whose dialog the call does not keep brings one (§13.2.2.4).
-//! - §9.1, §16.11: a proxy without transactions gives a CANCEL the branch that the INVITE got, or it
-//!   would find no transaction behind. This is asserted where no back end was replaced, and of a
-//!   CANCEL that comes from where its INVITE came from: whoever has only read the Via of another ends
-//!   nothing.
+//!   rejected: a client repeats its first ACK for any further rejection (§17.1.1.2), and an INVITE
+//!   is found by the branch alone (§17.2.3). There the To-tag is that of a rejection of some
+//!   branch.
+//! - §9.1: "If no provisional response has been received, the CANCEL request MUST NOT be sent"; it
+//!   has the branch and the Request-URI of its INVITE.
+//! - §17.1.1.2: Timer A doubles from T1 until Timer B fires at 64·T1: an INVITE is sent at most 7
+//!   times. §17.1.2.2: any other request 11 times, as Timer E stops doubling at T2. A request that
+//!   a proxy forwards without a transaction may come as often on top. A copy that is served when
+//!   the transaction has ended, 64·T1 after its first packet, starts another, which is counted anew
+//!   with its CANCEL. The BYE of a caller is left out: every copy of a 2xx whose dialog the call
+//!   does not keep causes one (§13.2.2.4).
+//! - §9.1, §16.11: a proxy without transactions gives a CANCEL the branch that the INVITE got, or
+//!   it would find no transaction behind. This is asserted where no back end was replaced, and of a
+//!   CANCEL that comes from the source of its INVITE: a sender that has only read the Via of
+//!   another ends nothing.
 //!
-//! A restarted proxy knows nothing of what its predecessor sent and can neither acknowledge nor
-//! cancel it, so a crash excuses nothing.
+//! A restarted proxy knows nothing of the requests of its predecessor and can neither acknowledge
+//! nor cancel them, so a crash excuses nothing.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -37,24 +39,26 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "hops";
 
-/// How often an INVITE is sent: at 0, 1, 3, 7, 15, 31 and 63 T1.
+/// The most transmissions of an INVITE: at 0, 1, 3, 7, 15, 31 and 63 T1.
 const INVITES_MAX: u32 = 7;
 
-/// How often any other request is sent: at 0, 1, 3 and 7 T1, and then every T2 = 8·T1 up to 63.
+/// The most transmissions of any other request: at 0, 1, 3 and 7 T1, and then every T2 = 8·T1 up to
+/// 63.
 const OTHERS_MAX: u32 = 11;
 
-/// RFC 3261 §17.1.1.2, §17.1.2.2: Timers B and F, 64·T1; a little less, for they begin when the request is
-/// served, and an emulated processor sends it later. The last repetition is sent 63·T1 after the first.
+/// RFC 3261 §17.1.1.2, §17.1.2.2: Timers B and F, 64·T1; a little less, because they begin when the
+/// request is served, and an emulated processor sends it later. The last retransmission is sent
+/// 63·T1 after the first.
 const PATIENCE: Duration = Duration::from_millis(31_900);
 
-/// To-tags of refusals, and branches of one request, that are remembered.
+/// The most remembered To-tags of rejections, and branches of one request.
 const REMEMBERED_MAX: usize = 32;
 
-/// A request that was sent, and what has come for it.
+/// A sent request, and its responses.
 #[derive(Debug, Default)]
 struct Sent {
     times: u32,
-    /// Start of its transaction, and number of its transactions that were over before.
+    /// Start of its transaction, and number of its earlier transactions.
     since: Timestamp,
     over: u32,
     uri: u64,
@@ -65,19 +69,20 @@ struct Sent {
 #[derive(Debug, Default)]
 pub(super) struct Hops {
     sent: Recent<Transaction, Sent>,
-    /// To-tags of the refusals of all branches of an INVITE that passes, by the Via that it came with.
+    /// To-tags of the rejections of all branches of a forwarded INVITE, by the Via that it came
+    /// with.
     refused: Recent<(NodeId, u64), Vec<Option<u64>>>,
-    /// The INVITEs that a stateless proxy has passed on, by the Via that they came with.
+    /// The INVITEs that a stateless proxy has forwarded, by the Via that they came with.
     given: Recent<(NodeId, u64), Given>,
 }
 
-/// An INVITE that passes a proxy without transactions.
+/// An INVITE forwarded by a proxy without transactions.
 #[derive(Debug, Default)]
 struct Given {
     from: Option<SocketAddr>,
-    /// The branches that it has got.
+    /// The branches that it was given.
     branches: Vec<u64>,
-    /// A CANCEL has come from elsewhere.
+    /// Whether a CANCEL has come from another source.
     has_forgery: bool,
 }
 
@@ -103,7 +108,7 @@ impl Hops {
         }
     }
 
-    /// A request comes to a proxy that keeps no transactions.
+    /// Records a request to a proxy that keeps no transactions.
     fn on_passing(&mut self, seen: &Seen, from: SocketAddr) {
         let key = (seen.node, seen.vias[0]);
         match seen.method {
@@ -121,7 +126,7 @@ impl Hops {
         }
     }
 
-    /// `copies` is how often the request has come itself, if it only passes.
+    /// Checks a sent request; `copies` is how often it was received, if it was only forwarded.
     pub(super) fn on_sent(&mut self, seen: &Seen, copies: u32, found: &mut Findings) {
         if !seen.is_request() {
             return;
@@ -144,17 +149,17 @@ impl Hops {
         self.sent.unwatched() + self.refused.unwatched() + self.given.unwatched()
     }
 
-    /// A request of a client transaction, or the ACK of one.
+    /// Records a request of a client transaction, or its ACK.
     fn begins(&mut self, seen: &Seen, copies: u32) -> Option<String> {
         let of_hop = seen.vias.len() == 1;
         let (node, branch, _) = seen.transaction();
         let invite = self.sent.get(seen.now, (node, branch, Method::Invite as u32));
         match (seen.method, invite) {
-            // To a 2xx: a transaction of its own, of which nothing is repeated here.
+            // To a 2xx: a transaction of its own, without retransmissions here.
             (Method::Ack, None) if !of_hop || seen.role == Role::Caller => return None,
             (Method::Ack, None) => return Some("there is no such INVITE".into()),
-            // RFC 3261 §16.10 for a CANCEL, and likewise for the ACK to a refusal: a process that has
-            // been restarted passes it on under the branch of the INVITE.
+            // RFC 3261 §16.10 for a CANCEL, and likewise for the ACK to a rejection: a process that
+            // has been restarted forwards it under the branch of the INVITE.
             (Method::Ack, Some(invite)) if !of_hop => {
                 let is_refused = !invite.refusals.is_empty();
                 let tags = self.refused.get(seen.now, (seen.node, seen.vias[1]));
@@ -186,8 +191,8 @@ impl Hops {
         (times == times_max + 1).then(|| format!("it is sent more than {times_max} times"))
     }
 
-    /// Counts a request of a client transaction. Returns how often that has sent it, and how many
-    /// transactions of it were over before.
+    /// Counts a request of a client transaction. Returns its number of transmissions, and the
+    /// number of its earlier transactions.
     fn count(&mut self, seen: &Seen, copies: u32) -> Option<(u32, u32)> {
         let (node, branch, _) = seen.transaction();
         let sent = self.sent.entry(seen.now, seen.transaction())?;
@@ -209,7 +214,7 @@ impl Hops {
         Some(counts)
     }
 
-    /// A request that passes a proxy without transactions.
+    /// Checks a request forwarded by a proxy without transactions.
     fn passes(&mut self, seen: &Seen) -> Option<String> {
         let key = (seen.node, *seen.vias.get(1)?);
         match seen.method {
@@ -223,7 +228,7 @@ impl Hops {
             }
             Method::Cancel => {
                 let given = self.given.get(seen.now, key)?;
-                // What was rejected has got none.
+                // A rejected request has no branch.
                 let is_other =
                     !given.branches.is_empty() && !given.branches.contains(&seen.vias[0]);
                 (is_other && !given.has_forgery)

@@ -1,14 +1,14 @@
-//! `innocents`: a call of somebody who does no harm goes on, whatever strangers send.
+//! `innocents`: a call of a well-behaved caller goes on, whatever attackers send.
 //!
-//! A crowd's call is known by its Call-ID, which no stranger makes up. That a back end has answered
-//! it, the proxy has seen: its requests are verified, whoever else sends from the same address, or
-//! with the same Call-ID.
+//! A caller's call is known by its Call-ID, which no attacker invents. The proxy has seen that a
+//! back end has answered it: its requests are verified, whatever else comes from the same address,
+//! or with the same Call-ID.
 //!
-//! - A ban, and whatever else is dropped before it is read, drops no request of such a call: a
+//! - A ban, and any other drop before a message is read, drops no request of such a call: a
 //!   source with verified calls loses new work only. Nor is a response dropped so.
-//! - A BYE of such a call that has come to a proxy goes on, or is answered: asserted of proxies
-//!   that handle each packet at once. Those that take time may lose it at a full queue; how
-//!   many calls these complete, `tidegate lab swarm` compares with a world without strangers.
+//! - A BYE of such a call that has come to a proxy is forwarded, or answered: asserted of proxies
+//!   that handle each packet at once. Slower ones may lose it at a full queue; `tidegate lab swarm`
+//!   compares the number of calls that these complete with a world without attackers.
 //!
 //! After a crash the second holds for calls that were answered in the new life; the first is
 //! asserted of the calls of every life, because their tokens prove them.
@@ -37,7 +37,7 @@ struct Bye {
 
 #[derive(Debug, Default)]
 pub(super) struct Innocents {
-    /// Calls that crowds have begun.
+    /// Calls that well-behaved callers have started.
     calls: Recent<u64, ()>,
     /// Calls of theirs that a proxy has seen answered, with the To-tag.
     verified: Recent<(NodeId, u64, u64), ()>,
@@ -47,7 +47,7 @@ pub(super) struct Innocents {
 }
 
 impl Innocents {
-    /// Returns whether a crowd has begun the call.
+    /// Returns whether a well-behaved caller has started the call.
     pub(super) fn has(&mut self, seen: &Seen) -> bool {
         self.calls.get(seen.now, seen.call).is_some()
     }
@@ -86,7 +86,7 @@ impl Innocents {
         }
     }
 
-    /// A packet is dropped before it is read.
+    /// Checks a packet that is dropped before it is read.
     pub(super) fn on_lost(
         &mut self,
         now: Timestamp,

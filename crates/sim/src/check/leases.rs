@@ -1,20 +1,21 @@
-//! `leases`: a balancer counts on each back end just what it has sent there and seen no end of.
+//! `leases`: a balancer counts on each back end exactly the work that it has sent there and that
+//! has not ended.
 //!
-//! The counts that a policy goes by are held as leases in a table of calls that is made to be fast.
-//! Beside it runs a model that is made to be obvious ([`model`]): a map of calls, each with a map of
-//! transactions, kept from nothing but the packets that the balancer gets and sends. Whenever the
-//! books are looked at, the calls and the work that it counts on each back end must be the model's,
-//! and so must its number of open transactions: through losses, copies, failovers, forks, and back
-//! ends that crash. What the truth is after a fault is a question of who is asked; here it is what
-//! the balancer itself can have seen.
+//! The counts that a policy uses are leases in a table of calls that is built to be fast. Beside it
+//! runs a model that is built to be obvious ([`model`]): a map of calls, each with a map of
+//! transactions, derived from nothing but the packets that the balancer gets and sends. Whenever
+//! the books are checked, the calls and the work that it counts on each back end must be the
+//! model's, and so must its number of open transactions: through losses, copies, failovers, forks,
+//! and back ends that crash. The truth after a fault depends on the observer; here it is what the
+//! balancer itself can have seen.
 //!
 //! Asserted of balancers that are [declared](super::Checkers::balances): those that handle a packet
-//! at once, so that what they have been given they have counted. Not of one that was held up in
-//! this life, whose timers are late, nor once it has given up ended calls for want of room: the
-//! model forgets none. Nor while some call has more transactions or dialogs than a balancer keeps apart,
-//! as when a fork has set up several back ends, each of which gets or sends a BYE. After a crash both
-//! begin anew. That nothing is left at the end is asserted of all of them, by
-//! [`counts`](super::counts).
+//! at once, so that everything they have got is counted. Not of one that was stalled in this life,
+//! whose timers are late, nor once it has evicted ended calls because there was no room: the model
+//! evicts none. Nor while some call has more transactions or dialogs than a balancer distinguishes,
+//! as when a fork has set up several back ends, each of which gets or sends a BYE. After a crash
+//! both start anew. [`counts`](super::counts) asserts of all of them that nothing is left at the
+//! end.
 
 mod model;
 
@@ -34,14 +35,14 @@ use model::Model;
 /// The checker's name.
 pub const NAME: &str = "leases";
 
-/// A balancer, as far as its configuration decides what it counts.
+/// A balancer: the parts of its configuration that decide what it counts.
 #[derive(Clone, Debug)]
 pub struct Balancer {
     /// Its back ends, in the order of its book.
     pub backends: Vec<SocketAddr>,
-    /// A request goes to all of them.
+    /// Whether a request goes to all of them.
     pub forks: bool,
-    /// An answered call is taken for ended after this long without a request.
+    /// Time without a request after which an answered call counts as ended.
     pub idle_max: Duration,
 }
 
@@ -73,7 +74,7 @@ impl Leases {
         }
     }
 
-    /// Compares what a balancer counts with what the model does.
+    /// Compares the counts of a balancer with the model.
     pub(super) fn look(&mut self, node: NodeId, book: &Book, lives: &Lives, found: &mut Findings) {
         let (Book::Proxy(book), Some(model)) = (book, self.models.get_mut(&node)) else { return };
         let ProxyBook { backends, open, evicted, .. } = book;

@@ -1,23 +1,24 @@
-//! `limits`: nobody gets past a limit by the look of a request.
+//! `limits`: no request evades a limit by its form.
 //!
-//! A limit is worth what the request is worth that passes it unseen. So what
-//! can create a dialog is counted on the wire, as each back end gets it:
+//! A limit is only as good as its treatment of requests in unusual form. So requests that can
+//! create a dialog are counted on the wire, as each back end gets them:
 //!
-//! - A copy is what has the same Call-ID, From-tag, CSeq, method and Request-URI (RFC 3261 §8.2.2.2:
-//!   the same "From tag, Call-ID, and CSeq"), whatever its branch. Any other INVITE is new, unless
-//!   its To-tag is that of a dialog which the back end has confirmed (§12.2.2). One whose To-tag
-//!   nobody knows is new: what stands behind a proxy may take it for the request of a lost dialog,
-//!   and has the work in any case.
-//! - `cps_max`: a back end is given no more new INVITEs than its rate, with what may come at once: a
-//!   tenth of a second's worth, two at the least.
-//! - `calls_max`: the calls that a back end really has, and was given by this proxy, are no more than
-//!   its limit. A call begins when the proxy gets its 2xx, and ends when the proxy passes on a BYE
+//! - A copy has the same Call-ID, From-tag, CSeq, method and Request-URI (RFC 3261 §8.2.2.2: the
+//!   same "From tag, Call-ID, and CSeq"), with any branch. Any other INVITE is new, unless its
+//!   To-tag is that of a dialog which the back end has confirmed (§12.2.2). One with an unknown
+//!   To-tag is new: a server behind a proxy may take it for the request of a lost dialog, and has
+//!   the work in any case.
+//! - `cps_max`: a back end gets no more new INVITEs than its rate, with a burst of a tenth of a
+//!   second's worth, at least two.
+//! - `calls_max`: the calls that a back end really has, and got from this proxy, are no more than
+//!   its limit. A call starts when the proxy gets its 2xx, and ends when the proxy forwards a BYE
 //!   whose tags are those of the call (§15: a BYE that matches no dialog ends none), or by the idle
-//!   time. What ends later and begins earlier than the proxy can know is left out so, and a BYE with
-//!   a wrong To-tag ends nothing.
-//! - Every new INVITE that goes on was admitted: no more go on than the gate has counted, so neither
-//!   its law nor the limits of sources were passed by. A gate shows its count a moment later
-//!   ([`SHOWN_WITHIN`]), so what went on until one look is compared with what it shows at the next.
+//!   time. This excludes calls that end later or start earlier than the proxy can know, and a BYE
+//!   with a wrong To-tag ends nothing.
+//! - Every forwarded new INVITE was admitted: no more are forwarded than the gate has counted, so
+//!   neither its law nor the limits of sources were evaded. A gate shows its count a moment later
+//!   ([`SHOWN_WITHIN`]), so the INVITEs forwarded until one look are compared with its count at the
+//!   next.
 //!
 //! Not asserted after a crash of the calls from before, of which the proxy has counted none; nor of
 //! proxies that were stalled.
@@ -40,7 +41,7 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "limits";
 
-/// More than may come at once: what goes on a little later than it was counted.
+/// Tolerance on the burst, for INVITEs that go on a little later than they were counted.
 const SLACK: f64 = 2.0;
 
 /// Longest time until an admitted message is counted: the next reading of the load (2 ms).
@@ -57,7 +58,7 @@ struct Held {
     until: Timestamp,
 }
 
-/// A token bucket, upside down: what was given and is not yet worn off.
+/// A token bucket, upside down: the amount given that has not drained yet.
 #[derive(Debug, Default)]
 struct Level {
     at: Timestamp,
@@ -66,9 +67,9 @@ struct Level {
 
 #[derive(Debug, Default)]
 pub(super) struct Limits {
-    /// New INVITEs that a back end was given.
+    /// New INVITEs that a back end got.
     given: Recent<(NodeId, usize, u64), ()>,
-    /// New INVITEs that a proxy has passed on to any.
+    /// New INVITEs that a proxy has forwarded to any.
     passed: Recent<(NodeId, u64), ()>,
     passed_count: BTreeMap<NodeId, u64>,
     /// Time and value of the last look.
@@ -78,11 +79,11 @@ pub(super) struct Limits {
     levels: BTreeMap<Party, Level>,
     /// Calls that back ends have, by a hash of Call-ID, From-tag and CSeq.
     held: BTreeMap<Party, BTreeMap<(u64, u64, u32), Held>>,
-    /// Already reported as too full.
+    /// Whether an excess was already reported.
     is_over: BTreeMap<Party, bool>,
 }
 
-/// Returns what all copies of one INVITE have in common.
+/// Returns the identity shared by all copies of one INVITE.
 fn identity(seen: &Seen) -> u64 {
     let from = seen.from_tag.unwrap_or_default().to_le_bytes();
     let (call, cseq, uri) =
@@ -91,7 +92,7 @@ fn identity(seen: &Seen) -> u64 {
 }
 
 impl Limits {
-    /// A proxy sends something to a back end, or passes on what one sent.
+    /// Records a packet from a proxy to a back end, or forwarded from one.
     pub(super) fn on_sent(
         &mut self,
         seen: &Seen,
@@ -108,7 +109,7 @@ impl Limits {
         }
     }
 
-    /// A proxy gets something from a back end.
+    /// Records a packet from a back end to a proxy.
     pub(super) fn on_delivered(
         &mut self,
         seen: &Seen,
@@ -128,7 +129,7 @@ impl Limits {
             return;
         }
         let party = (seen.node, backend);
-        // What a process before this one has sent is not counted by this one.
+        // A request of an earlier process is not counted by this one.
         let key = (seen.node, backend, identity_of_response(seen));
         if self.given.get(seen.now, key).is_none() {
             return;
@@ -155,7 +156,7 @@ impl Limits {
         }
     }
 
-    /// Compares what went on with what the gate has let in.
+    /// Compares the forwarded INVITEs with those that the gate has admitted.
     pub(super) fn look(&mut self, node: NodeId, book: &ProxyBook, found: &mut Findings) {
         let (at, passed) = self.looked.get(&node).copied().unwrap_or_default();
         if found.now < at + SHOWN_WITHIN {
@@ -169,7 +170,7 @@ impl Limits {
         }
     }
 
-    /// The node's counts begin anew.
+    /// Resets the counts of a crashed node.
     pub(super) fn crashed(&mut self, node: NodeId) {
         self.passed_count.remove(&node);
         self.looked.remove(&node);
@@ -185,7 +186,7 @@ impl Limits {
 
     fn give(&mut self, seen: &Seen, backend: usize, front: &Front, found: &mut Findings) {
         let (now, node) = (seen.now, seen.node);
-        // Of two parties to a dialog either may be the one who sends.
+        // Either end of a dialog may be the sender.
         let ends = [seen.to_tag, seen.from_tag].into_iter().flatten();
         let is_within = seen.to_tag.is_some()
             && ends.into_iter().any(|tag| self.dialogs.get(now, (node, seen.call, tag)).is_some());
@@ -209,7 +210,7 @@ impl Limits {
         (level.at, level.given) = (now, (level.given - worn).max(0.0) + 1.0);
         let at_once = (cps_max / 10.0).max(2.0);
         if level.given > at_once + SLACK {
-            // Reported once for each time that it is passed.
+            // Reported once for each time that it is exceeded.
             level.given = 0.0;
             let to = front.backends[backend];
             let what = format!("{to} is given more new INVITEs than {cps_max}/s");
@@ -217,7 +218,7 @@ impl Limits {
         }
     }
 
-    /// A BYE goes on: it ends the dialog whose tags it has.
+    /// Ends the dialog with the tags of a forwarded BYE.
     fn end(&mut self, seen: &Seen) {
         let (Some(from), Some(to)) = (seen.from_tag, seen.to_tag) else { return };
         let of_node = self.held.iter_mut().filter(|((node, _), _)| *node == seen.node);

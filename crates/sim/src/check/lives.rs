@@ -1,4 +1,4 @@
-//! Which nodes have crashed, and which were held up.
+//! The lives of nodes: crashes and stalls.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use tidegate_world::Timestamp;
 
 use crate::node_id::NodeId;
 
-/// What was done to the nodes, which excuses some of what they do.
+/// Faults of the nodes, which excuse some of their behaviour.
 #[derive(Debug, Default)]
 pub(super) struct Lives {
     crashed: BTreeMap<NodeId, Timestamp>,
@@ -16,7 +16,7 @@ pub(super) struct Lives {
 impl Lives {
     pub(super) fn crashed(&mut self, now: Timestamp, node: NodeId) {
         self.crashed.insert(node, now);
-        // A new life begins.
+        // A new life starts.
         self.disturbed.remove(&node);
     }
 
@@ -24,22 +24,22 @@ impl Lives {
         self.disturbed.insert(node);
     }
 
-    /// Whether the node's life was another when this happened.
+    /// Returns whether the node has crashed since then.
     pub(super) fn is_of_another_life(&self, node: NodeId, then: Timestamp) -> bool {
         self.crashed.get(&node).is_some_and(|&crashed| then <= crashed)
     }
 
-    /// Whether the node has ever crashed.
+    /// Returns whether the node has ever crashed.
     pub(super) fn has_crashed(&self, node: NodeId) -> bool {
         self.crashed.contains_key(&node)
     }
 
-    /// Whether any node has crashed.
+    /// Returns whether any node has crashed.
     pub(super) fn has_any_crashed(&self) -> bool {
         !self.crashed.is_empty()
     }
 
-    /// Whether the node was held up in this life.
+    /// Returns whether the node was stalled in this life.
     pub(super) fn is_disturbed(&self, node: NodeId) -> bool {
         self.disturbed.contains(&node)
     }

@@ -1,4 +1,4 @@
-//! `provenance`: a proxy sends nothing that it was not asked for.
+//! `provenance`: a proxy sends nothing without a reason in its inputs.
 //!
 //! Every packet that leaves a proxy is one of these:
 //!
@@ -6,19 +6,19 @@
 //! - an ACK or a CANCEL with a Via of its own alone, for an INVITE that it has received
 //!   (§17.1.1.3, §9.1): only where transactions are kept;
 //! - an OPTIONS with a Via of its own alone (§11): it probes its back ends, in turn or because
-//!   something speaks against one;
+//!   one is suspect;
 //! - a response that it has received, less its own Via (§16.7 item 3);
-//! - a response of its own to a request that it has received: a 100, a refusal, or the 200 to a
+//! - a response of its own to a request that it has received: a 100, a rejection, or the 200 to a
 //!   CANCEL (§16.10) or to OPTIONS (§11.2). Any other 2xx is for user agents alone to give.
 //!
-//! Where no transactions are kept, nothing is sent oftener than it came (§16.11:
-//! "stateless proxies do not retransmit messages on their own").
+//! Where no transactions are kept, nothing is sent oftener than it came (§16.11: "stateless proxies
+//! do not retransmit messages on their own").
 //!
-//! Nor is a request passed on that breaks the grammar in a Via below its first: it reaches no checker as
-//! SIP, and servers drop it in silence.
+//! Nor is a request forwarded that breaks the grammar in a Via below its first: it reaches no
+//! checker as SIP, and servers drop it.
 //!
-//! Whatever is sent otherwise is an invention: a call that nobody made, or an answer that nobody
-//! gave. What a proxy received before a crash still counts: its successor passes on answers to it.
+//! Any other packet is an invention: a call that was never made, or an answer that was never given.
+//! Messages received before a crash still count: the new process forwards answers to them.
 
 use tidegate_sip::Method;
 
@@ -30,16 +30,16 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "provenance";
 
-/// Different messages of one request that are told apart at one node: more than any mesh, any
-/// fork and any stranger make of it.
+/// The most distinct messages of one request at one node: more than any mesh, any fork and any
+/// attacker make of it.
 const FORMS_MAX: usize = 256;
 
-/// A message as it came to a node, all its copies.
+/// A message as it came to a node, with all its copies.
 #[derive(Clone, Debug)]
 pub(super) struct Form {
     kind: Kind,
     vias: u64,
-    /// Without the top one.
+    /// Vias without the top one.
     vias_below: u64,
     to_tag: Option<u64>,
     pub(super) from_tag: Option<u64>,
@@ -49,23 +49,23 @@ pub(super) struct Form {
     sent: u32,
 }
 
-/// What a message that a proxy sends is made from.
+/// The origin of a message that a proxy sends.
 #[derive(Debug)]
 pub(super) enum Origin {
-    /// Not of a proxy.
+    /// Not sent by a proxy.
     Foreign,
-    /// It was received, and passed on.
+    /// It was received, and forwarded.
     Passed(Form),
     /// It is the proxy's own.
     Own,
-    /// Something like it was received, but with other Vias.
+    /// A similar message was received, but with other Vias.
     Astray,
-    /// Nothing like it was received.
+    /// No similar message was received.
     None,
 }
 
 impl Origin {
-    /// How often it came.
+    /// Returns how often it came.
     pub(super) fn copies(&self) -> u32 {
         match self {
             Self::Passed(form) => form.received,
@@ -74,7 +74,7 @@ impl Origin {
     }
 }
 
-/// What came to each proxy, by request.
+/// The messages received by each proxy, by request.
 #[derive(Debug, Default)]
 pub(super) struct Provenance(Recent<(NodeId, u64), Vec<Form>>);
 
@@ -105,7 +105,7 @@ impl Provenance {
         }
     }
 
-    /// What a message is made from; it counts as sent.
+    /// Returns the origin of a message, and counts it as sent.
     pub(super) fn origin(&mut self, seen: &Seen) -> Origin {
         if !seen.is_of_proxy() {
             return Origin::Foreign;
@@ -127,7 +127,7 @@ impl Provenance {
         let is_asked = |form: &Form| form.kind == Kind::Request && form.vias == whole;
         let may_be_own = !seen.is_request() && forms.iter().any(is_asked);
         if let Some(form) = forms.iter_mut().find(passed) {
-            // A proxy may itself refuse as somebody behind it has refused before, with 481.
+            // A proxy may itself reject with 481 as a node behind it has before.
             let may_refuse = may_be_own && matches!(seen.kind, Kind::Response(400..));
             if form.sent < form.received || !may_refuse {
                 form.sent += 1;
@@ -153,13 +153,13 @@ impl Provenance {
 }
 
 impl Form {
-    /// Whether it is the same but for its Vias.
+    /// Returns whether it is the same except for its Vias.
     fn fits(&self, seen: &Seen) -> bool {
         self.kind == seen.kind && self.to_tag == seen.to_tag && self.body == seen.body
     }
 }
 
-/// The INVITE that an ACK or a CANCEL is for.
+/// Returns the INVITE of an ACK or a CANCEL.
 fn invite_of(seen: &Seen) -> u64 {
     let (call, cseq) = (seen.call.to_le_bytes(), seen.cseq.to_le_bytes());
     hash(&[&call, &cseq, &(Method::Invite as u32).to_le_bytes()])

@@ -1,18 +1,18 @@
-//! A bounded memory of what was seen lately.
+//! A bounded memory of recent entries.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// How long an entry that nobody touches is kept at least: longer than Timer C (RFC 3261 §16.6
-/// item 11, more than three minutes) and all the timers that follow it.
+/// The least time for which an unused entry is kept: longer than Timer C (RFC 3261 §16.6 item 11,
+/// more than three minutes) and all the timers that follow it.
 const KEEP: Duration = Duration::from_secs(600);
 
-/// Entries in each of the two generations at the most.
+/// The most entries in each of the two generations.
 const LEN_MAX: usize = 1 << 20;
 
-/// Values by key, in two generations: an entry that is not touched in a whole generation goes.
+/// Values by key, in two generations: an entry that is not used in a whole generation is dropped.
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
     young: BTreeMap<K, V>,
@@ -22,7 +22,7 @@ pub(super) struct Recent<K, V> {
 }
 
 impl<K: Ord + Copy, V> Recent<K, V> {
-    /// The value of a key, if it is still known.
+    /// Returns the value of a key, if it is still known.
     pub(super) fn get(&mut self, now: Timestamp, key: K) -> Option<&mut V> {
         self.turn(now);
         if !self.young.contains_key(&key) {
@@ -32,7 +32,7 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         self.young.get_mut(&key)
     }
 
-    /// The value of a key, made if it is not known; `None` if there is no room for it.
+    /// Returns the value of a key, created if it is not known; `None` if there is no room for it.
     pub(super) fn entry(&mut self, now: Timestamp, key: K) -> Option<&mut V>
     where
         V: Default,
@@ -60,12 +60,12 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         }
     }
 
-    /// How many entries had no room.
+    /// Returns the number of entries without room.
     pub(super) fn unwatched(&self) -> u64 {
         self.unwatched
     }
 
-    /// All that is known, in no order that means anything but always the same one.
+    /// Returns all entries, in an arbitrary but reproducible order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.young.iter().chain(&self.old)
     }

@@ -9,7 +9,7 @@ use twox_hash::XxHash3_64;
 use super::Role;
 use crate::node_id::NodeId;
 
-/// A hash of bytes. Nobody here chooses bytes so that they collide.
+/// Returns a hash of bytes. No peer here tries to make them collide.
 pub(super) fn hash(parts: &[&[u8]]) -> u64 {
     let mut hasher = XxHash3_64::new();
     for part in parts {
@@ -26,20 +26,20 @@ pub(super) enum Kind {
     Response(u16),
 }
 
-/// A message sent by or delivered to a node that is watched.
+/// A message sent by or delivered to a watched node.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub now: Timestamp,
     pub node: NodeId,
     pub role: Role,
     pub kind: Kind,
-    /// Of the request, or of that which is answered (CSeq).
+    /// Method of the request, or of the answered one (CSeq).
     pub method: Method,
     pub cseq: u32,
     pub call: u64,
-    /// Of each Via from the top: its branch and sent-by, which stay the same while it lives.
+    /// For each Via from the top its branch and sent-by, which stay the same while it lives.
     pub vias: Vec<u64>,
-    /// Of each Via from the top: its sent-by alone.
+    /// For each Via from the top its sent-by alone.
     pub hosts: Vec<u64>,
     pub from_tag: Option<u64>,
     pub to_tag: Option<u64>,
@@ -49,12 +49,12 @@ pub(super) struct Seen {
     pub whole: u64,
 }
 
-/// A request as one node knows it: RFC 3261 §17.2.3, with the method for what shares the branch
-/// of an INVITE.
+/// A request as one node knows it: RFC 3261 §17.2.3, with the method for requests that share the
+/// branch of an INVITE.
 pub(super) type Transaction = (NodeId, u64, u32);
 
 impl Seen {
-    /// Reads a packet; `None` if it is not SIP, or lacks what every message has.
+    /// Reads a packet; `None` if it is not SIP, or lacks a part that every message has.
     pub(super) fn read(now: Timestamp, node: NodeId, role: Role, bytes: &[u8]) -> Option<Self> {
         let message = Message::parse(bytes).ok()?;
         let cseq = message.cseq().ok()?;
@@ -88,18 +88,18 @@ impl Seen {
         })
     }
 
-    /// The transaction that its top Via names.
+    /// Returns the transaction that its top Via names.
     pub(super) fn transaction(&self) -> Transaction {
         (self.node, self.vias[0], self.method as u32)
     }
 
-    /// What all messages of one request have in common, however far it has come.
+    /// Returns the identity shared by all messages of one request, at any hop.
     pub(super) fn request(&self) -> u64 {
         let (call, cseq) = (self.call.to_le_bytes(), self.cseq.to_le_bytes());
         hash(&[&call, &cseq, &(self.method as u32).to_le_bytes()])
     }
 
-    /// A hash of the Vias from the one at `first` on.
+    /// Returns a hash of the Vias from the one at `first` on.
     pub(super) fn vias_from(&self, first: usize) -> u64 {
         let mut hasher = XxHash3_64::new();
         for &via in self.vias.iter().skip(first) {
@@ -124,12 +124,13 @@ impl Seen {
         self.kind == Kind::Request
     }
 
-    /// Whether a proxy has sent or got it that keeps transactions of some requests at least.
+    /// Returns whether its sender or receiver is a proxy that keeps transactions of at least some
+    /// requests.
     pub(super) fn may_have_transactions(&self) -> bool {
         matches!(self.role, Role::Proxy { stateful: true, .. } | Role::Proxy { bridges: true, .. })
     }
 
-    /// Whether a proxy that keeps transactions has to do with it.
+    /// Returns whether its sender or receiver is a proxy that keeps transactions.
     pub(super) fn is_of_stateful(&self) -> bool {
         matches!(self.role, Role::Proxy { stateful: true, .. })
     }

@@ -1,14 +1,15 @@
 //! `shares`: no address fills the tables of a proxy.
 //!
-//! What a request makes a proxy keep is chosen by whoever sends it: an INVITE that rings for ever
-//! stands in the transaction table for minutes (RFC 3261 §16.6 item 11, Timer C), with all its
-//! bytes, and one whose refusal is never acknowledged for 64·T1 (§17.2.1, Timer H). So the contexts
-//! that one stranger's address has are counted on the wire: from the 100 that takes an INVITE on
+//! The sender of a request determines the state that a proxy keeps for it: an INVITE that rings for
+//! ever stays in the transaction table for minutes (RFC 3261 §16.6 item 11, Timer C), with all its
+//! bytes, and one whose rejection is never acknowledged for 64·T1 (§17.2.1, Timer H). So the
+//! contexts of one attacker's address are counted on the wire: from the 100 that accepts an INVITE
 //! (§17.2.1), to the ACK to its final response, or for 64·T1 after that. They are no more than
-//! [`SHARE`] of the table's room, so that whoever comes next finds some.
+//! [`SHARE`] of the table's room, so that later senders find some.
 //!
-//! Asserted of proxies that keep transactions, for the addresses where strangers are, or nobody: a
-//! crowd is a trunk of many users. After a crash the counts begin anew.
+//! Asserted of proxies that keep transactions, for the addresses of attackers, and for addresses
+//! where nothing listens: a well-behaved caller is a trunk of many users. After a crash the counts
+//! start anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -25,26 +26,26 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "shares";
 
-/// The part of the transaction table that one address may fill: what stands in the first quarter is
-/// not counted, and of the room for new work above it, up to seven eighths, an address alone gets half.
+/// The part of the transaction table that one address may fill: the first quarter is not counted,
+/// and of the room for new work above it, up to seven eighths, a single address gets half.
 pub const SHARE: f64 = 0.6;
 
-/// Tables smaller than this are shared as it comes.
+/// Smaller tables are not shared by source.
 const ROOM_LEAST: u64 = 40;
 
-/// For how long a final response that is not acknowledged is kept, and what has had a 2xx: Timer H and
+/// Time for which an unacknowledged final response is kept, and an INVITE with a 2xx: Timer H and
 /// Timer L (RFC 6026 §8.8), 64·T1.
 const KEPT_FOR: Duration = Duration::from_secs(32);
 
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// Branches of INVITEs that were taken on, by who sent them, and until when they are kept.
+    /// Branches of accepted INVITEs, by sender, and the time until which they are kept.
     held: BTreeMap<(NodeId, IpAddr), BTreeMap<u64, Timestamp>>,
     reported: BTreeSet<(NodeId, IpAddr)>,
 }
 
 impl Shares {
-    /// A proxy answers somebody who is no crowd and no back end.
+    /// Records an answer to an address that is neither a caller nor a back end.
     pub(super) fn on_sent(&mut self, seen: &Seen, to: IpAddr, front: &Front, found: &mut Findings) {
         let Kind::Response(status) = seen.kind else { return };
         if seen.method != Method::Invite || !seen.is_of_stateful() {
@@ -53,7 +54,7 @@ impl Shares {
         let (now, branch) = (seen.now, seen.vias[0]);
         let held = self.held.entry((seen.node, to)).or_default();
         if status >= 200 {
-            // What has had no 100 was refused without state.
+            // An INVITE without a 100 was rejected without state.
             if let Some(until) = held.get_mut(&branch) {
                 *until = (*until).min(now + KEPT_FOR);
             }
@@ -69,7 +70,7 @@ impl Shares {
         }
     }
 
-    /// A proxy gets something from there: an ACK ends what it is for.
+    /// Records a packet from there: an ACK ends its INVITE.
     pub(super) fn on_delivered(&mut self, seen: &Seen, from: IpAddr) {
         if seen.is_request()
             && seen.method == Method::Ack

@@ -1,4 +1,4 @@
-//! Plans: faults and their times, written or drawn.
+//! Plans: faults and their times, given or drawn.
 
 use std::time::Duration;
 
@@ -11,34 +11,34 @@ use crate::micros;
 use crate::node_id::{NodeId, Silence};
 use crate::zone::Resolution;
 
-/// Something that goes wrong for a while.
+/// A fault with a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Episode {
-    /// When it begins; in text, in microseconds.
+    /// Start; in text, in microseconds.
     #[serde(rename = "begins_us", with = "micros")]
     pub begins: Timestamp,
-    /// How long it lasts; in text, in microseconds.
+    /// Duration; in text, in microseconds.
     #[serde(rename = "lasts_us", with = "micros")]
     pub lasts: Duration,
-    /// What goes wrong.
+    /// The fault.
     pub trouble: Trouble,
 }
 
-/// What goes wrong in an episode.
+/// The fault of an episode.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Trouble {
     /// A node crashes, and is restarted at the end.
     Crash {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// What its senders hear meanwhile.
+        /// Reports to its senders meanwhile.
         silence: Silence,
     },
     /// A node gets no processor.
     Stall {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
     /// Nothing gets through between two nodes.
@@ -48,49 +48,48 @@ pub enum Trouble {
         /// The other.
         b: NodeId,
     },
-    /// A worse link stands in for one.
+    /// A worse link replaces one.
     Impair {
-        /// Whose packets suffer.
+        /// Sender of the affected packets.
         from: NodeId,
-        /// Where they go.
+        /// Their receiver.
         to: NodeId,
-        /// What they travel by.
+        /// The worse link.
         link: Link,
     },
-    /// The connections between two nodes are reset, once. It is drawn only where there are streams.
+    /// The connections between two nodes are reset, once. Drawn only where there are streams.
     Reset {
         /// One of them.
         a: NodeId,
         /// The other.
         b: NodeId,
     },
-    /// The connection on which a node next sends a message to another breaks within the message.
-    /// It is drawn only where there are streams.
+    /// The connection of a node's next message to another breaks within the message. Drawn only
+    /// where there are streams.
     Sever {
-        /// Whose message.
+        /// Sender of the message.
         from: NodeId,
-        /// To whom.
+        /// Its receiver.
         to: NodeId,
     },
-    /// A node reads slowly from each stream. It is drawn only where there are streams.
+    /// A node reads slowly from each stream. Drawn only where there are streams.
     ReadSlowly {
-        /// Which.
+        /// The node.
         node: NodeId,
         /// Bytes a second.
         bytes_per_s: u64,
     },
-    /// Names are resolved otherwise than usual. It is never drawn: only where there are names can
-    /// it do anything.
+    /// Name resolution misbehaves. Never drawn: it has an effect only where there are names.
     Resolver {
-        /// How.
+        /// The behaviour.
         resolution: Resolution,
     },
 }
 
 /// Episodes: a value that can be shown, kept and, by leaving some out, shrunk.
 ///
-/// Episodes of the same trouble with the same nodes should not overlap: the first that ends
-/// ends both.
+/// Episodes of the same fault with the same nodes should not overlap: the first that ends ends
+/// both.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Plan {
@@ -98,16 +97,16 @@ pub struct Plan {
     pub episodes: Vec<Episode>,
 }
 
-/// What a random plan may do, to whom, and when.
+/// The bounds of a random plan: faults, nodes and times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     /// Nodes that may crash or stall.
     pub nodes: Vec<NodeId>,
-    /// Pairs that may be partitioned, and whose links may worsen, each way for itself.
+    /// Pairs that may be partitioned, and whose links may worsen, each direction separately.
     pub pairs: Vec<(NodeId, NodeId)>,
-    /// No episode begins earlier.
+    /// Earliest start of an episode.
     pub begins: Timestamp,
-    /// No episode ends later.
+    /// Latest end of an episode.
     pub ends: Timestamp,
     /// The longest episode.
     pub lasts_max: Duration,
@@ -116,13 +115,13 @@ pub struct Shape {
 }
 
 impl Plan {
-    /// Draws a plan: up to `episodes_max` episodes, in the order of their beginnings. No two
-    /// that concern the same node, or the same pair, overlap. Times are whole milliseconds.
+    /// Draws a plan: up to `episodes_max` episodes, in the order of their starts. No two for the
+    /// same node, or the same pair, overlap. Times are whole milliseconds.
     pub fn random(seed: Seed, shape: &Shape) -> Self {
         Self::drawn(seed.stream(Purpose::Fault, ELEMENT), shape, trouble)
     }
 
-    /// Draws what goes wrong with streams: up to `episodes_max` episodes, likewise.
+    /// Draws faults of streams: up to `episodes_max` episodes, likewise.
     pub fn of_streams(seed: Seed, shape: &Shape) -> Self {
         Self::drawn(seed.stream(Purpose::Fault, ELEMENT_OF_STREAMS), shape, trouble_of_streams)
     }
@@ -140,8 +139,8 @@ impl Plan {
         Self { episodes }
     }
 
-    /// What to [apply](crate::Network::apply), and when, in the order of time. Of what falls
-    /// together the ends are first.
+    /// Returns the faults to [apply](crate::Network::apply) with their times, in the order of time.
+    /// At the same time the ends come first.
     pub fn steps(&self) -> Vec<(Timestamp, Fault)> {
         let ends = self.episodes.iter().filter_map(Episode::end);
         let begins = self.episodes.iter().map(|episode| (episode.begins, episode.begin()));
@@ -165,7 +164,7 @@ impl Episode {
         }
     }
 
-    /// A stall ends by itself; a connection that broke stays broken.
+    /// Returns the end. A stall ends by itself; a connection that broke stays broken.
     fn end(&self) -> Option<(Timestamp, Fault)> {
         let fault = match self.trouble {
             Trouble::Crash { node, .. } => Fault::Restart { node },
@@ -178,7 +177,7 @@ impl Episode {
         Some((self.begins + self.lasts, fault))
     }
 
-    /// The one or two nodes it concerns; none if it concerns all.
+    /// Returns the one or two nodes concerned; none if it concerns all.
     fn nodes(&self) -> Option<(NodeId, NodeId)> {
         Some(match self.trouble {
             Trouble::Crash { node, .. }
@@ -193,20 +192,20 @@ impl Episode {
     }
 }
 
-/// Not those of any node or agent, which inject faults of their own.
+/// Unlike the number of any node or agent, which have faults of their own.
 const ELEMENT: u32 = u32::MAX;
 const ELEMENT_OF_STREAMS: u32 = u32::MAX - 100;
 
-/// Draws a trouble; `None` if there is nobody it could concern.
+/// Draws a fault; `None` if no node is available for it.
 type Drawn = fn(&mut Stream, &Shape) -> Option<Trouble>;
 
-/// Whether two episodes concern the same and overlap.
+/// Returns whether two episodes concern the same nodes and overlap.
 fn clash(a: &Episode, b: &Episode) -> bool {
     let overlap = a.begins <= b.begins + b.lasts && b.begins <= a.begins + a.lasts;
     overlap && a.nodes() == b.nodes()
 }
 
-/// An episode; `None` if there is nobody it could concern, or no time for it.
+/// Draws an episode; `None` if no node or no time is available for it.
 fn draw(stream: &mut Stream, shape: &Shape, trouble: Drawn) -> Option<Episode> {
     let whole_ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let room = whole_ms(shape.ends.since(shape.begins));
@@ -258,7 +257,7 @@ fn trouble_of_streams(stream: &mut Stream, Shape { nodes, pairs, .. }: &Shape) -
     })
 }
 
-/// A link that loses, delays, reorders, doubles or throttles, or several of these.
+/// Draws a link that loses, delays, reorders, duplicates or throttles, or several of these.
 fn worse(stream: &mut Stream) -> Link {
     let mut sometimes = |most: u64| match stream.below(2) {
         0 => 0,

@@ -109,7 +109,7 @@ fn over_many_seeds_everything_happens_to_streams() {
     ];
     assert!(counts.iter().all(|&count| count > 50), "{counts:?}");
     assert_eq!(troubles().count(), counts.iter().sum::<usize>(), "and nothing else");
-    // Who reads slowly reads at once again; a connection that broke stays broken.
+    // A slow reader reads at once again; a connection that broke stays broken.
     let steps: usize = plans.iter().map(|plan| plan.steps().len()).sum();
     assert_eq!(steps, troubles().count() + counts[2]);
 }
@@ -122,7 +122,7 @@ fn where_nobody_may_suffer_there_is_no_plan() {
     assert_eq!(Plan::random(Seed(1), &no_time), Plan::default());
 }
 
-/// The node, or the pair in the order of their numbers.
+/// Returns the node, or the pair in the order of their numbers.
 fn concerned(trouble: &Trouble) -> Vec<usize> {
     let mut nodes = match *trouble {
         Trouble::Crash { node, .. }
@@ -165,7 +165,7 @@ proptest! {
             }
         }
         prop_assert!(plan.episodes.is_sorted_by_key(|episode| episode.begins));
-        // What begins ends: as many steps come right again as go wrong, but for stalls.
+        // Every fault but a stall has an end: there are as many ends as starts.
         let stalls = plan.episodes.iter().filter(|e| matches!(e.trouble, Trouble::Stall { .. }));
         prop_assert_eq!(plan.steps().len(), 2 * plan.episodes.len() - stalls.count());
     }

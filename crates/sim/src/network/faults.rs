@@ -1,4 +1,4 @@
-//! What goes wrong in a network.
+//! Faults of a network.
 
 use tidegate_world::{Core, Failure, Timestamp};
 
@@ -10,19 +10,19 @@ use crate::node_id::{NodeId, Silence};
 use crate::tap::Tap;
 
 impl<N: Core, T: Tap> Network<N, T> {
-    /// Takes the core out of a node: what it held, its timers and what waited for it are gone.
+    /// Takes the core out of a node: its state, its timers and its waiting messages are gone.
     ///
     /// # Panics
     /// If it has crashed already.
     pub fn crash(&mut self, node: NodeId, silence: Silence) -> N {
-        // In this life, so that a new core hears of none of them.
+        // In this life, so that a new core gets none of them.
         self.break_all(node, silence);
         let node = &mut self.nodes[node.index()];
         node.forget();
         std::mem::replace(&mut node.core, Err(silence)).expect("a node that is up")
     }
 
-    /// Puts a core in the place of one that has crashed, at its addresses.
+    /// Puts a core in the place of a crashed one, at its addresses.
     ///
     /// # Panics
     /// If the node is up.
@@ -34,12 +34,11 @@ impl<N: Core, T: Tap> Network<N, T> {
     }
 
     /// Gives the process of a node no processor until `until`. Its packets wait in its buffers
-    /// ([`STALL_BUFFER`](super::STALL_BUFFER) of them) and bear the time of their arrival; its
-    /// timers are late. Then it is given all that waited at once, in its order.
+    /// ([`STALL_BUFFER`](super::STALL_BUFFER) of them) and keep the time of their arrival; its
+    /// timers are late. Then it gets everything that waited at once, in order.
     ///
-    /// A `Host` of `tidegate-emulate` makes up for a driver that is late, so one that is to be stalled
-    /// must be told that its time is lost
-    /// (`HostSettings::catches_up`).
+    /// A `Host` of `tidegate-emulate` catches up with a late driver, so a host that is to be
+    /// stalled must be told that its time is lost (`HostSettings::catches_up`).
     ///
     /// # Panics
     /// If the node has crashed.
@@ -52,24 +51,23 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Gives a node an [command](Core::on_command). A stalled one hears of it when it goes on, one that
-    /// has crashed does not.
+    /// Gives a node a [command](Core::on_command). A stalled one gets it when it goes on, a crashed
+    /// one never.
     pub fn command(&mut self, node: NodeId, command: &[u8]) {
         self.give(node, Input::Command(command.into()));
     }
 
-    /// Tells a node to admit no new work and finish what it holds. A stalled one hears of it
-    /// when it goes on, one that has crashed does not.
+    /// Drains a node. A stalled one is told when it goes on, a crashed one never.
     pub fn drain(&mut self, node: NodeId) {
         self.give(node, Input::Drain);
     }
 
-    /// Tells a node that a packet of its own could not be delivered, which somebody forged.
+    /// Gives a node a forged report that its packet could not be delivered.
     pub fn fail(&mut self, node: NodeId, failure: Failure) {
         self.give(node, Input::Failure(failure));
     }
 
-    /// Lets nothing through between two nodes, in either direction, until they are
+    /// Blocks all packets between two nodes, in either direction, until they are
     /// [healed](Self::heal).
     pub fn partition(&mut self, a: NodeId, b: NodeId) {
         self.set_partitioned(a, b, true);
@@ -80,18 +78,17 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.set_partitioned(a, b, false);
     }
 
-    /// Has `link` stand in for the link from `from` to `to`, until that is
-    /// [restored](Self::restore).
+    /// Replaces the link from `from` to `to` by `link`, until that is [restored](Self::restore).
     pub fn impair(&mut self, from: NodeId, to: NodeId, link: Link) {
         self.ways.channel(from, to).impaired = Some(Box::new(link));
     }
 
-    /// Puts the link from `from` to `to` back that [`connect`](Self::connect) gave them.
+    /// Restores the link from `from` to `to` that [`connect`](Self::connect) set.
     pub fn restore(&mut self, from: NodeId, to: NodeId) {
         self.ways.channel(from, to).impaired = None;
     }
 
-    /// Resets the connections between two nodes, whatever is under way on them.
+    /// Resets the connections between two nodes, with everything in flight.
     pub fn reset(&mut self, a: NodeId, b: NodeId) {
         self.reset_between(a, b);
     }
@@ -102,8 +99,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.streams.severed.insert((from, to));
     }
 
-    /// Has the driver of a node read so many bytes a second from each stream; `None`: whatever
-    /// comes, at once.
+    /// Limits the bytes a second that a node's driver reads from each stream; `None` for no limit.
     pub fn read_slowly(&mut self, node: NodeId, bytes_per_s: Option<u64>) {
         match bytes_per_s {
             Some(rate) => self.streams.slow_readers.insert(node, rate),
@@ -112,11 +108,11 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.read_all(node);
     }
 
-    /// Runs until `at` and does then what a fault says. The core for a node that restarts
-    /// comes from `core`. Returns the core of one that crashed.
+    /// Runs until `at` and applies a fault. The core for a node that restarts comes from `core`.
+    /// Returns the core of a crashed one.
     ///
-    /// A fault that does not fit is none: the crash or the stall of a node that is down, the
-    /// restart of one that is up. So a plan of which parts were left out can still be applied.
+    /// A fault that does not fit has no effect: the crash or the stall of a node that is down, the
+    /// restart of one that is up. So a plan with parts left out can still be applied.
     pub fn apply(
         &mut self,
         at: Timestamp,
@@ -148,7 +144,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         None
     }
 
-    /// A stalled node goes on.
+    /// Resumes a stalled node.
     pub(super) fn resume(&mut self, id: NodeId) {
         let node = &mut self.nodes[id.index()];
         node.datagrams = 0;

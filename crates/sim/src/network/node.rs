@@ -1,4 +1,4 @@
-//! Nodes: a core in its place, running, stalled or gone.
+//! Nodes: a core that runs, is stalled or has crashed.
 
 use std::collections::VecDeque;
 
@@ -8,25 +8,25 @@ use tidegate_world::{
 
 use crate::node_id::Silence;
 
-/// Datagrams that wait for a stalled node: what two buffers of a `Host` hold.
+/// Datagrams that may wait for a stalled node: as many as two buffers of a `Host`.
 pub const STALL_BUFFER: usize = 4096;
 
 pub(super) struct Node<N> {
     /// `Err` if it has crashed.
     pub core: Result<N, Silence>,
-    /// How often it has crashed.
+    /// Number of its crashes.
     pub life: u32,
-    /// The earliest timer entered in the calendar for it.
+    /// The earliest timer in the calendar for it.
     pub armed: Option<Timestamp>,
-    /// It gets nothing before this.
+    /// Time before which it gets nothing.
     pub stalled_until: Timestamp,
-    /// What it is given then.
+    /// Its inputs then.
     pub waiting: VecDeque<Input>,
     /// Datagrams among them.
     pub datagrams: usize,
 }
 
-/// What a core is given.
+/// An input of a core.
 pub(super) enum Input {
     Packet(Received),
     Failure(Failure),
@@ -50,19 +50,18 @@ impl<N> Node<N> {
         }
     }
 
-    /// Keeps what a stalled node is to be given.
+    /// Keeps an input for a stalled node.
     pub fn keep(&mut self, input: Input) {
         self.datagrams += usize::from(matches!(input, Input::Packet(_)));
         self.waiting.push_back(input);
     }
 
-    /// Whether it would not hear of a packet that comes at `now`: it is stalled, and as many wait
-    /// for it as have room.
+    /// Returns whether it would lose a packet at `now`: it is stalled, and its buffers are full.
     pub fn is_full(&self, now: Timestamp) -> bool {
         now < self.stalled_until && self.datagrams >= STALL_BUFFER
     }
 
-    /// Forgets what it was to be given, its timer, and what it has asked.
+    /// Forgets its waiting inputs, its timer, and its queries.
     pub fn forget(&mut self) {
         self.life += 1;
         (self.armed, self.stalled_until, self.datagrams) = (None, Timestamp::ZERO, 0);

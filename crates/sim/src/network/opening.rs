@@ -1,4 +1,4 @@
-//! Opening the connections of a network.
+//! Opens the connections of a network.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use crate::stream::StreamSettings;
 use crate::tap::Tap;
 
 impl<N: Core, T: Tap> Network<N, T> {
-    /// Has a node accept connections over `transport` at `address`.
+    /// Makes a node accept connections over `transport` at `address`.
     ///
     /// # Panics
     /// If another one does.
@@ -22,7 +22,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         assert!(before.is_none_or(|before| before == node), "{address} is taken");
     }
 
-    /// Has connections over `transport` to `address` refused from now on.
+    /// Refuses connections over `transport` to `address` from now on.
     pub fn stop_listening(&mut self, transport: Transport, address: SocketAddr) {
         self.streams.listeners.remove(&(transport, address));
     }

@@ -1,4 +1,4 @@
-//! What a driver reads from a stream: messages.
+//! Reads messages from a stream, as a driver does.
 
 use tidegate_sip::{BYTES_MAX, Framer, Next};
 use tidegate_world::{Buffer, CloseCause, Pool, Transport};
@@ -12,17 +12,17 @@ use crate::stream::Pipe;
 pub(super) struct Reader {
     framer: Option<Framer>,
     held: Vec<u8>,
-    /// Where what is held begins in the stream.
+    /// Offset of the kept bytes in the stream.
     base: u64,
-    /// Where the last message ended in the stream.
+    /// End of the last message in the stream.
     framed: u64,
 }
 
-/// The next thing that was read.
+/// The next item read.
 pub(super) enum Read {
     /// A message, a ping or a pong.
     Message(Buffer),
-    /// No more, and why.
+    /// The end, with its cause.
     End(CloseCause),
     /// Nothing for now.
     Nothing,
@@ -44,12 +44,12 @@ impl Reader {
         }
     }
 
-    /// Returns where the last thing that was read ends in the stream.
+    /// Returns the end of the last item in the stream.
     pub fn framed(&self) -> u64 {
         self.framed
     }
 
-    /// Reads the next thing, of at most `budget` bytes more.
+    /// Reads the next item, using at most `budget` further bytes.
     pub fn next(&mut self, pipe: &mut Pipe, pool: &Pool, budget: &mut usize) -> Read {
         let Some(framer) = &mut self.framer else {
             *budget -= pipe.skip(*budget);

@@ -1,4 +1,4 @@
-//! The connections of a network: their ends, and who listens for them.
+//! The connections of a network: their ends and listeners.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -9,15 +9,15 @@ use super::reader::Reader;
 use crate::node_id::NodeId;
 use crate::stream::{Pipe, StreamSettings};
 
-/// A connection, by its number among all that there were.
+/// A connection, by its number among all connections so far.
 pub(super) type Key = u64;
 
 /// One of the two ends of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// That opened it.
+    /// The end that opened it.
     Opener = 0,
-    /// That accepted it.
+    /// The end that accepted it.
     Acceptor = 1,
 }
 
@@ -33,13 +33,13 @@ impl Side {
 /// The state of an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndState {
-    /// Its connection is not open yet.
+    /// The connection is not open yet.
     Opening,
-    /// Messages come and go.
+    /// Messages travel.
     Open,
-    /// What was handed out on it goes, and then it ends.
+    /// Everything handed out is sent, and then it ends.
     Closing,
-    /// It is no more.
+    /// It has ended.
     Closed,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct End {
     pub seen: Flow,
     pub state: EndState,
     pub reader: Reader,
-    /// An event will read on: its driver is slow.
+    /// An event will read on, because its driver is slow.
     pub will_read: bool,
 }
 
@@ -61,9 +61,9 @@ pub(super) struct End {
 pub(super) struct Connection {
     /// By [`Side`].
     pub ends: [End; 2],
-    /// What each end sends.
+    /// Bytes sent by each end.
     pub pipes: [Pipe; 2],
-    /// How often opening it was tried.
+    /// Number of attempts to open it.
     pub tries: u32,
 }
 
@@ -72,35 +72,35 @@ impl Connection {
         &mut self.ends[side as usize]
     }
 
-    /// What an end sends.
+    /// Returns the bytes sent by an end.
     pub fn pipe_from(&mut self, side: Side) -> &mut Pipe {
         &mut self.pipes[side as usize]
     }
 
-    /// Whether an end lives: it may be told something.
+    /// Returns whether an end is alive and can get events.
     pub fn is_alive(&self, side: Side) -> bool {
         let end = &self.ends[side as usize];
         end.node.is_some() && end.state != EndState::Closed
     }
 
-    /// The node at an end, and that at the other.
+    /// Returns the node at an end, and that at the other.
     pub fn nodes_from(&self, side: Side) -> Option<(NodeId, NodeId)> {
         Some((self.ends[side as usize].node?, self.ends[side.other() as usize].node?))
     }
 }
 
-/// All connections that there are.
+/// All connections.
 pub(super) struct Streams {
     pub settings: StreamSettings,
-    /// Messages are cut out into these buffers.
+    /// Buffers for the messages.
     pub pool: Pool,
     pub connections: BTreeMap<Key, Connection>,
-    /// Ends by what their cores call them.
+    /// Ends by the names that their cores use.
     pub by_name: BTreeMap<(NodeId, ConnectionId), (Key, Side)>,
     pub listeners: BTreeMap<(Transport, SocketAddr), NodeId>,
-    /// Where the next message breaks the connection that it travels on: from, to.
+    /// Pairs of nodes whose next message breaks the connection that it travels on.
     pub severed: BTreeSet<(NodeId, NodeId)>,
-    /// How many bytes a second these nodes read from a stream.
+    /// Bytes a second that these nodes read from a stream.
     pub slow_readers: BTreeMap<NodeId, u64>,
     next_key: Key,
     next_port: u16,
@@ -126,10 +126,10 @@ impl Streams {
         }
     }
 
-    /// Enters a connection that `node` opens.
+    /// Adds a connection that `node` opens.
     ///
     /// # Panics
-    /// If its core calls another one so.
+    /// If its core uses that name for another one.
     pub fn open(&mut self, node: NodeId, id: ConnectionId, flow: Flow) -> Key {
         let key = self.next_key;
         self.next_key += 1;
@@ -155,7 +155,7 @@ impl Streams {
         key
     }
 
-    /// Lets `node` have the other end of a connection.
+    /// Gives `node` the other end of a connection.
     pub fn accept(&mut self, key: Key, node: NodeId) -> Option<Flow> {
         let connection = self.connections.get_mut(&key)?;
         let id = self.next_accepted;
@@ -167,7 +167,7 @@ impl Streams {
         Some(end.flow)
     }
 
-    /// The ends that live of a node, in the order of their connections.
+    /// Returns the live ends of a node, in the order of their connections.
     pub fn ends_of(&self, node: NodeId) -> Vec<(Key, Side)> {
         let sides = [Side::Opener, Side::Acceptor];
         let ends = self.connections.iter().flat_map(|(&key, connection)| {

@@ -1,11 +1,10 @@
-//! What a run did.
+//! The counts of a run.
 
 use crate::tap::Loss;
 
-/// What has happened to the packets of a network so far.
+/// The counts of a network's packets so far.
 ///
-/// `sent + copied` is the sum of `delivered`, of what is [`missing`](Self::missing), and of
-/// `under_way`.
+/// `sent + copied` is the sum of `delivered`, [`missing`](Self::missing) and `under_way`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Packets that nodes sent.
@@ -16,9 +15,9 @@ pub struct Summary {
     pub delivered: u64,
     /// Packets that links lost.
     pub lost: u64,
-    /// Packets for which there was no room in the queue of a link.
+    /// Packets without room in the queue of a link.
     pub overflowed: u64,
-    /// Packets to where no link led: [`Link::cut`](crate::Link::cut), or a partition.
+    /// Packets for which no link was open: [`Link::cut`](crate::Link::cut), or a partition.
     pub partitioned: u64,
     /// Packets and copies that came to a node that had crashed.
     pub down: u64,
@@ -26,20 +25,20 @@ pub struct Summary {
     pub stalled: u64,
     /// Packets and copies that their receiver wanted dropped.
     pub filtered: u64,
-    /// Packets and copies to an address where nobody is.
+    /// Packets and copies to an address without a node.
     pub undeliverable: u64,
     /// Messages whose connection ended before they were read.
     pub closed: u64,
-    /// Messages on streams that named no connection that is open.
+    /// Messages on streams that named no open connection.
     pub unconnected: u64,
-    /// Packets and copies that are yet to arrive.
+    /// Packets and copies in flight.
     pub under_way: u64,
     /// Messages for other shards. There are none, so they are dropped.
     pub handoffs: u64,
 }
 
 impl Summary {
-    /// Packets and copies that will never arrive, whatever the cause.
+    /// Returns the packets and copies that will never arrive, for any reason.
     pub fn missing(&self) -> u64 {
         let Self { lost, overflowed, partitioned, down, stalled, filtered, .. } = self;
         let Self { undeliverable, closed, unconnected, .. } = self;

@@ -1,8 +1,8 @@
 //! Messages on the connections of a network: sent, carried in segments, read and offered.
 //!
 //! This is the driver's part of the contract ([`Core`], "Connections"): it opens, cuts into
-//! messages, holds what the system does not take, and closes. It decides nothing: which message
-//! travels on which connection is the core's.
+//! messages, buffers what the system does not take, and closes. The core decides which message
+//! travels on which connection.
 
 use std::time::Duration;
 
@@ -26,27 +26,27 @@ const SLOW_READ: usize = 512;
 /// An event on a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OnStream {
-    /// The opener asks for the connection, again or for the first time.
+    /// The opener's request for the connection, first or repeated.
     Syn,
-    /// That arrives at the remote address, where a node may listen.
+    /// The request arrives at the remote address, where a node may listen.
     SynArrived,
     /// The answer is back: the connection is open.
     Established,
-    /// An end sends off what it could not before.
+    /// An end sends what it could not send before.
     Wake(Side),
-    /// The system of an end may have taken all that was handed out.
+    /// The system of an end may have taken everything handed out.
     Writable(Side),
-    /// So many bytes that an end sent arrive.
+    /// This many bytes of an end arrive.
     Segment(Side, u64),
-    /// Bytes that an end sent have arrived where the connection no longer exists.
+    /// Bytes of an end have arrived where the connection no longer exists.
     Stray(Side),
-    /// The end of what an end sent arrives.
+    /// The end of an end's bytes arrives.
     Fin(Side),
     /// An end learns that the connection has ended.
     Broken(Side, CloseCause),
     /// A slow driver reads.
     Read(Side),
-    /// The time is up in which an end that closes may still send.
+    /// The time is up in which a closing end may still send.
     Lingered(Side),
 }
 
@@ -121,14 +121,14 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Reads what waits for a node that was stalled.
+    /// Reads the waiting messages of a node that was stalled.
     pub(super) fn read_all(&mut self, node: NodeId) {
         for (key, side) in self.streams.ends_of(node) {
             self.read(key, side);
         }
     }
 
-    /// Sends off as much of an end's bytes as buffer and window allow.
+    /// Sends as much of an end's bytes as buffer and window allow.
     pub(super) fn pump(&mut self, key: Key, side: Side) {
         let settings = self.streams.settings;
         loop {
@@ -147,7 +147,7 @@ impl<N: Core, T: Tap> Network<N, T> {
             let next = pipe.segment(&settings);
             let ends = state == EndState::Closing && !pipe.is_held_up();
             if pipe.is_woken && (next.is_some() || ends) && pipe.tries > 0 {
-                // It was lost, and waits to be sent again.
+                // It was lost, and waits for retransmission.
                 return;
             }
             let bytes = match next {
@@ -181,7 +181,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.wake_when_open(key, side);
     }
 
-    /// Tells a core that it may send more, once it has been asked for all that it sends now.
+    /// Tells a core that it may send more, after taking its current outputs.
     fn tell_when_writable(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let pipe = connection.pipe_from(side);
@@ -190,7 +190,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Tells a core that it may send more on a connection, if by now its system has taken all.
+    /// Tells a core that it may send more on a connection, if its system has taken everything.
     fn tell_writable(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let End { state, node, flow, .. } = *connection.end(side);
@@ -204,7 +204,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Schedules sending for when the window of an end opens.
+    /// Schedules sending for the time when the window of an end opens.
     fn wake_when_open(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let pipe = connection.pipe_from(side);
@@ -237,8 +237,8 @@ impl<N: Core, T: Tap> Network<N, T> {
             let at = self.now + self.streams.settings.gives_up_after();
             return self.enter(at, key, OnStream::Broken(from, CloseCause::TimedOut));
         }
-        // RFC 9293 §3.10.7.1: a segment for a connection that is no more is answered by a reset;
-        // without an answer it is sent again.
+        // RFC 9293 §3.10.7.1: a segment for a connection that does not exist is answered by a
+        // reset; without an answer it is sent again.
         let way = self.ways.between(Some(receiver), Some(sender));
         match self.ways.carry(way, self.now, header(flow)) {
             Ok(carried) => {
@@ -256,7 +256,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Reads what has arrived at an end, at once or as slowly as its driver does.
+    /// Reads the arrived bytes at an end, at once or as slowly as its driver does.
     pub(super) fn read(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let (EndState::Open, Some(node)) = (connection.end(side).state, connection.end(side).node)
@@ -311,7 +311,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.wake_when_open(key, side.other());
     }
 
-    /// Gives a node an input once it has been asked for all outputs of the last one.
+    /// Gives a node an input after taking all outputs of the last one.
     pub(super) fn give_soon(&mut self, node: NodeId, input: Input) {
         let life = self.nodes[node.index()].life;
         self.calendar.push(self.now, Event::Given { node, life, input });

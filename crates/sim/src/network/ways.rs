@@ -1,4 +1,4 @@
-//! Ways: who has which address, and the channel from one to another.
+//! Addresses of nodes, and the channels between them.
 
 use std::net::SocketAddr;
 
@@ -10,19 +10,20 @@ use crate::link::Link;
 use crate::node_id::NodeId;
 use crate::tap::Loss;
 
-/// The channels of a network. Each draws from a stream of its own, so what happens on one
-/// disturbs no other. Maps are looked up and never iterated.
+/// The channels of a network. Each draws from a stream of its own, so events on one disturb no
+/// other. Maps are looked up and never iterated.
 pub(super) struct Ways {
     seed: Seed,
-    /// What every way is like that nobody has said otherwise of.
+    /// The default link.
     default: Link,
     addresses: HashMap<SocketAddr, NodeId>,
     ways: Vec<Way>,
-    /// By [`pair`]: of the ways of a hundred nodes the cache holds this, and little more.
+    /// Channels by [`pair`]: of those of a hundred nodes the cache has room for this, and little
+    /// more.
     of_pairs: HashMap<u32, u32>,
 }
 
-/// A node, or whoever it is that has none of the addresses.
+/// A node, or the sender at an address of no node.
 type Party = Option<NodeId>;
 
 /// One direction.
@@ -43,13 +44,13 @@ impl Ways {
         assert!(self.addresses.insert(address, node).is_none(), "{address} is taken");
     }
 
-    /// The number of the way from `from` to an address.
+    /// Returns the number of the channel from `from` to an address.
     pub fn find(&mut self, from: NodeId, to: SocketAddr) -> u32 {
         let party = self.addresses.get(&to).copied();
         self.between(Some(from), party)
     }
 
-    /// The number of the way from `from` to `to`.
+    /// Returns the number of the channel from `from` to `to`.
     pub fn between(&mut self, from: Party, to: Party) -> u32 {
         let Self { seed, ways, of_pairs, .. } = self;
         let pair = pair(from, to);
@@ -64,7 +65,7 @@ impl Ways {
         &self.ways[number as usize]
     }
 
-    /// How a packet of `bytes` gets along a way.
+    /// Carries a packet of `bytes` on a channel.
     ///
     /// # Errors
     /// If it is lost.
@@ -72,15 +73,15 @@ impl Ways {
         self.ways[number as usize].channel.carry(&self.default, now, bytes)
     }
 
-    /// The channel from `from` to `to`.
+    /// Returns the channel from `from` to `to`.
     pub fn channel(&mut self, from: NodeId, to: NodeId) -> &mut Channel {
         let way = self.between(Some(from), Some(to));
         &mut self.ways[way as usize].channel
     }
 }
 
-/// A number for two parties. Nodes count from 1, so that no pair has the element 0 or 1 of a
-/// [`Relay`](crate::Relay)'s ways; nobody is 0.
+/// Returns a number for two parties. Nodes count from 1, so that no pair has the element 0 or 1 of
+/// a [`Relay`](crate::Relay)'s channels; an unknown party is 0.
 fn pair(from: Party, to: Party) -> u32 {
     let number = |party: Party| party.map_or(0, |node| node.index() as u32 + 1);
     number(from) << 16 | number(to)

@@ -7,28 +7,28 @@ use tidegate_world::{Core, Pool, Received, Timestamp};
 
 use crate::echo::{Echo, Seen, flow, text};
 
-/// What becomes of datagrams that arrive at given times.
+/// A run with datagrams that arrive at given times.
 pub struct Run<'a> {
     pub settings: HostSettings,
     pub timers: Vec<Timestamp>,
     /// Arrivals, the earliest first.
     pub datagrams: &'a [(Timestamp, String)],
-    /// The driver wakes at multiples of this only; 1 ns is promptly.
+    /// Period of the driver's wakes; 1 ns is promptly.
     pub period: Duration,
-    /// Nothing is done later.
+    /// End of the run.
     pub end: Timestamp,
 }
 
-/// What became of them.
+/// The outcome of the datagrams.
 pub struct Outcome {
-    /// What left, and when.
+    /// Packets sent, with their times.
     pub sent: Vec<(Timestamp, String)>,
     pub seen: Vec<(Timestamp, Seen)>,
     pub overflow: u64,
 }
 
 impl<'a> Run<'a> {
-    /// Promptly, without timers, to the end.
+    /// Creates a prompt run to the end, without timers.
     pub fn new(settings: HostSettings, datagrams: &'a [(Timestamp, String)]) -> Self {
         let (timers, end) = (Vec::new(), Timestamp::NEVER);
         Self { settings, timers, datagrams, period: Duration::from_nanos(1), end }
@@ -67,7 +67,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Takes what leaves at `now`.
+/// Takes the packets that leave at `now`.
 pub fn drain(host: &mut Host<Echo>, now: Timestamp, sent: &mut Vec<(Timestamp, String)>) {
     while let Some(transmit) = host.poll_transmit() {
         sent.push((now, text(&transmit.bytes)));

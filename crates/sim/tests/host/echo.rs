@@ -1,4 +1,4 @@
-//! A core that echoes, and remembers what it was given and when.
+//! A core that echoes, and records its inputs and their times.
 
 use std::collections::VecDeque;
 
@@ -19,15 +19,15 @@ pub enum Seen {
     Drain,
 }
 
-/// Packets are `WORD CLASS` and whatever follows. `NO` is refused when it is offered,
-/// when served, `OVER` goes to shard 1, `HUSH` nowhere, and all else is echoed.
+/// A core for packets `WORD CLASS` and any further text. It rejects `NO` when offered, or when
+/// served, passes `OVER` to shard 1, drops `HUSH`, and echoes all others.
 pub struct Echo {
     pub seen: Vec<(Timestamp, Seen)>,
-    /// When timers are due, the earliest first. Each sends `timer`.
+    /// Times of its timers, the earliest first. Each sends `timer`.
     pub timers: VecDeque<Timestamp>,
-    /// Whether timers that are due stay so.
+    /// Whether expired timers stay.
     pub stuck: bool,
-    /// What it wants shed.
+    /// Datagrams that it wants shed.
     pub shedding: Shedding,
     waiting: VecDeque<Received>,
     out: VecDeque<Transmit>,
@@ -43,12 +43,12 @@ impl Echo {
         Self { seen, timers, stuck: false, shedding, waiting, out, handoffs, work, pool }
     }
 
-    /// What it saw but for the load.
+    /// Returns its inputs except the load.
     pub fn inputs(&self) -> Vec<(Timestamp, Seen)> {
         self.seen.iter().filter(|(_, seen)| !matches!(seen, Seen::Load(_))).cloned().collect()
     }
 
-    /// What it was told of the load.
+    /// Returns the loads that it got.
     pub fn loads(&self) -> Vec<(Timestamp, Load)> {
         let load = |(at, seen): &(Timestamp, Seen)| match seen {
             Seen::Load(load) => Some((*at, *load)),
@@ -69,7 +69,7 @@ impl Echo {
     }
 }
 
-/// The flow of packets that come to the core.
+/// Returns the flow of packets to the core.
 pub fn flow() -> Flow {
     Flow::udp("127.0.0.1:2".parse().unwrap(), "127.0.0.1:1".parse().unwrap())
 }

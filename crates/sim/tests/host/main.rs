@@ -1,4 +1,4 @@
-//! A core on a processor of a given speed.
+//! Tests of a core on a processor of a given speed.
 
 mod driver;
 mod echo;
@@ -23,13 +23,14 @@ fn span(us: u64) -> Duration {
     Duration::from_micros(us)
 }
 
-/// One FIFO, and what offering, serving and refusing cost in every class, in µs.
+/// Returns a host with one FIFO, and the costs of offering, serving and rejecting in every class,
+/// in µs.
 fn fifo(offer: u64, serve: u64, refuse: u64) -> HostSettings {
     let costs = Costs::uniform(span(offer), span(serve), span(refuse));
     HostSettings { split: false, ..HostSettings::new(costs) }
 }
 
-/// The same, with a cost of service of its own for each class from 0 on.
+/// Returns the same, with a cost of service of its own for each class from 0 on.
 fn serving(serve: &[u64]) -> HostSettings {
     let mut settings = fifo(0, 0, 0);
     for (class, &cost) in (0..Work::CLASSES_MAX).zip(serve) {

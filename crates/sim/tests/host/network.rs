@@ -1,4 +1,4 @@
-//! A host in the simulator's network.
+//! Tests of a host in the simulator's network.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tidegate_world::{Core, Failure, Flow, Pool, Received, Seed, Timestamp, Trans
 use crate::echo::Echo;
 use crate::{at, fifo};
 
-/// Sends a packet every millisecond, and notes when each comes back.
+/// A core that sends a packet every millisecond, and records when each comes back.
 struct Source {
     left: u32,
     next: Timestamp,
@@ -55,7 +55,7 @@ impl Core for Source {
     }
 }
 
-/// A hundred packets through a core that is 5 ms from their source.
+/// Sends a hundred packets through a core that is 5 ms from their source.
 fn through(core: &mut dyn Core, text: &'static str) -> (Summary, Vec<Timestamp>, u128) {
     let mut source = Source::new(100, text);
     let link = Link::delaying(Duration::from_millis(5));
@@ -88,8 +88,8 @@ fn at_no_cost_nobody_can_tell_that_there_is_a_host() {
     assert_eq!(run(&fifo(0, 0, 0)), through(&mut Echo::new(), "BYE 0"));
 }
 
-/// Of a hundred packets, a millisecond apart, those that came back while or soon after their
-/// host got no processor from 30 to 40 ms.
+/// Returns, of a hundred packets a millisecond apart, those that came back while or soon after
+/// their host got no processor from 30 to 40 ms.
 fn stalled(settings: &HostSettings) -> (Vec<Timestamp>, u64) {
     let mut source = Source::new(100, "BYE 0");
     let mut host = Host::new(Echo::new(), settings);
@@ -108,13 +108,13 @@ fn stalled(settings: &HostSettings) -> (Vec<Timestamp>, u64) {
 #[test]
 fn a_stalled_host_has_lost_its_time_and_what_its_buffer_did_not_hold() {
     let lost = HostSettings { catches_up: false, buffer_max: 6, ..fifo(0, 900, 0) };
-    // Packets from 31 to 40 ms wait: the first is begun then, six have room. The one of 30 ms
-    // was complete and could not leave.
+    // Packets from 31 to 40 ms wait: the first is started then, six have room. The one of 30 ms was
+    // complete and could not leave.
     let (back, overflow) = stalled(&lost);
     let expected: Vec<_> = (0..7).map(|k| at(45_000 + k * 900)).collect();
     assert_eq!((&back[..7], overflow), (&expected[..], 3));
 
-    // Behind real sockets the model makes up for a driver that is late.
+    // Behind real sockets the model catches up with a late driver.
     let (back, overflow) = stalled(&HostSettings { catches_up: true, ..lost });
     let expected = [[at(45_000); 10].as_slice(), &[at(45_900)]].concat();
     assert_eq!((&back[..11], overflow), (&expected[..], 0));
@@ -125,7 +125,7 @@ fn what_a_stalled_host_has_not_begun_it_begins_when_it_goes_on() {
     // One packet a millisecond, each of which takes 2.5: many wait when the stall begins.
     let busy = HostSettings { catches_up: false, ..fifo(0, 2_500, 0) };
     let (back, _) = stalled(&busy);
-    // Begun at 5, 7.5, …, 30: the last before the stall is complete in it.
+    // Started at 5, 7.5, …, 30: the last before the stall is complete in it.
     let expected: Vec<_> = (0..5).map(|k| at(45_000 + k * 2_500)).collect();
     assert_eq!(back.iter().filter(|&&back| back >= at(45_000)).count(), 3, "{back:?}");
     assert_eq!(back[back.len() - 3..], expected[..3]);

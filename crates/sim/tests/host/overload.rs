@@ -1,4 +1,4 @@
-//! What a host does with more than it can do.
+//! Tests of an overloaded host.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use tidegate_world::{Load, Timestamp};
 
 const SECOND: u64 = 1_000_000;
 
-/// One datagram every `gap_us`, for ten seconds.
+/// Returns one datagram every `gap_us`, for ten seconds.
 fn steady(text: &str, gap_us: u64) -> Vec<(Timestamp, String)> {
     (0..10 * SECOND).step_by(gap_us as usize).map(|us| (at(us), text.to_string())).collect()
 }
 
-/// Ten seconds and not a nanosecond more.
+/// Runs for ten seconds and not a nanosecond more.
 fn ten_seconds(settings: HostSettings, datagrams: &[(Timestamp, String)]) -> Outcome {
     Run { end: at(10 * SECOND), ..Run::new(settings, datagrams) }.go()
 }
@@ -30,7 +30,7 @@ fn at_twice_its_capacity_it_completes_its_capacity() {
     assert_eq!(ten_seconds(fifo(0, 2_000, 0), &datagrams).sent.len(), 5_000);
     let slower = HostSettings { cost_factor: 2.0, ..fifo(0, 2_000, 0) };
     assert_eq!(ten_seconds(slower, &datagrams).sent.len(), 2_500);
-    // A fifth of the time goes into looking at what comes.
+    // A fifth of the time goes into examining the offered datagrams.
     let looking = ten_seconds(fifo(200, 2_000, 0), &datagrams).sent.len();
     assert!((3_999..=4_000).contains(&looking), "{looking}");
 }
@@ -46,13 +46,13 @@ fn at_half_its_capacity_everything_is_complete_after_its_cost() {
 
 #[test]
 fn a_flood_of_what_is_refused_leaves_service_its_half() {
-    // The work for twenty seconds waits from the beginning; to refuse the flood would take
-    // two and a half times what there is.
+    // The work for twenty seconds waits from the start; rejecting the flood would take two and a
+    // half times the capacity.
     let mut datagrams: Vec<_> = (0..2_000).map(|_| (at(0), "BYE 0".to_string())).collect();
     datagrams.extend(steady("NO 0", 400));
     let outcome = ten_seconds(fifo(0, 10_000, 1_000), &datagrams);
     let (served, refused) = (count(&outcome, "BYE"), count(&outcome, "NO"));
-    // 5 s each, but for a burst of 64 ms and a service of 10.
+    // 5 s each, except for a burst of 64 ms and a service of 10.
     assert!((493..=501).contains(&served), "{served} served, {refused} refused");
     assert!((4_990..=5_064).contains(&refused), "{served} served, {refused} refused");
     assert!(outcome.overflow > 15_000, "{}", outcome.overflow);
@@ -74,7 +74,7 @@ fn service_that_kept_nobody_waiting_is_no_debt() {
 fn while_nothing_is_to_be_served_the_core_is_asked_after_each_burst_only() {
     let outcome = ten_seconds(fifo(0, 10_000, 1_000), &steady("NO 0", 400));
     let asked = outcome.seen.iter().filter(|(_, seen)| *seen == Seen::Idle).count();
-    // Ten thousand are refused, 64 in each burst and one before.
+    // Ten thousand are rejected, 64 in each burst and one before.
     assert_eq!((count(&outcome, "NO"), asked), (10_000, 10_000 / 65));
 }
 
@@ -82,7 +82,7 @@ fn while_nothing_is_to_be_served_the_core_is_asked_after_each_burst_only() {
 fn a_full_buffer_drops_the_newest_and_counts_it() {
     let burst: Vec<_> = (0..10).map(|i| (at(0), format!("NO 0 {i}"))).collect();
     let outcome = Run::new(HostSettings { buffer_max: 4, ..fifo(0, 0, 1_000) }, &burst).go();
-    // The first is being refused, four wait.
+    // The first is being rejected, four wait.
     let texts: Vec<_> = outcome.sent.iter().map(|(_, text)| text.clone()).collect();
     assert_eq!(texts, ["NO 0 0", "NO 0 1", "NO 0 2", "NO 0 3", "NO 0 4"]);
     assert_eq!(outcome.overflow, 5);

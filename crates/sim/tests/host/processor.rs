@@ -1,4 +1,4 @@
-//! Processors with several cores, shared with others, and of costs that vary.
+//! Tests of processors with several cores, with background load, and with varying costs.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn served(text: &str) -> Seen {
     Seen::Serve(text.into())
 }
 
-/// Services and vain ones, and when they began.
+/// Returns services and idle polls, with their starts.
 fn services(seen: Vec<(Timestamp, Seen)>) -> Vec<(Timestamp, Seen)> {
     let services = seen.into_iter();
     services.filter(|(_, seen)| matches!(seen, Seen::Serve(_) | Seen::Idle)).collect()
@@ -65,14 +65,14 @@ fn what_others_take_of_the_processor_is_seen_and_felt() {
         Seen::Load(Load { busy, cpu, .. }) if busy == cpu => Some((now, busy)),
         _ => None,
     });
-    // Of the first 8 ms others had 6; then it worked for 4 ms, and nothing was left.
+    // Of the first 8 ms other processes took 6; then it worked for 4 ms, and nothing was left.
     let expected = [(8_000, 6_000), (12_000, 10_000), (20_000, 16_000)];
     assert_eq!(busy.take(3).collect::<Vec<_>>(), expected.map(|(now, busy)| (at(now), span(busy))));
 }
 
 #[test]
 fn a_limit_in_bytes_is_the_kernels() {
-    // Each is charged 832 bytes; the third oversteps the limit, the fourth is lost.
+    // Each is charged 832 bytes; the third exceeds the limit, the fourth is lost.
     let settings = HostSettings { buffer_bytes: Some(2 * 832), ..fifo(0, 10, 0) };
     let burst = datagrams(&[(1, "A 0"), (2, "B 0"), (3, "C 0"), (4, "D 0"), (5, "E 0")]);
     let outcome = Run::new(settings, &burst).go();
@@ -80,8 +80,8 @@ fn a_limit_in_bytes_is_the_kernels() {
     assert_eq!(outcome.sent.len(), 4);
 }
 
-/// Mean time from arrival to departure, in µs, of 100,000 datagrams of a Poisson process at
-/// half of the capacity of `cores` cores, each of which takes 100 µs in the mean.
+/// Returns the mean time from arrival to departure, in µs, of 100,000 datagrams of a Poisson
+/// process at half of the capacity of `cores` cores, each of which takes 100 µs on average.
 fn mean_sojourn_us(cores: u16, variation: Variation) -> f64 {
     let mut arrivals = Seed(1).stream(Purpose::Arrivals, 0);
     let mut now = Timestamp::ZERO;

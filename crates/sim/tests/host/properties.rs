@@ -1,4 +1,4 @@
-//! The host against the formula it stands for, and under drivers of any lateness.
+//! Tests of the host against its formula, and with drivers of any delay.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use tidegate_world::Timestamp;
 
 type Datagrams = Vec<(Timestamp, String)>;
 
-/// Up to a hundred datagrams of three classes, and gaps in µs: often none, as in a burst.
+/// Returns up to a hundred datagrams of three classes, and gaps in µs: often none, as in a burst.
 fn datagrams(words: &'static [&'static str]) -> impl Strategy<Value = Datagrams> {
     let gap = prop_oneof![Just(0u64), 0..3_000u64];
     let datagram = (gap, prop::sample::select(words), 0..3);
@@ -36,8 +36,8 @@ proptest! {
     fn one_thing_after_the_other_each_at_its_cost(
         datagrams in datagrams(&["BYE", "NO"]), serve in cost(), refuse in cost(),
     ) {
-        // Refusals are made when offered, services when nothing more is to be offered: with
-        // all of one kind, the order is that of arrival.
+        // Rejections are made when offered, services when nothing more is offered: with all of one
+        // kind, the order is that of arrival.
         for word in ["BYE", "NO"] {
             let of_kind: Datagrams =
                 datagrams.iter().filter(|(_, text)| text.starts_with(word)).cloned().collect();

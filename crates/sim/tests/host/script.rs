@@ -1,4 +1,4 @@
-//! Scripts: what a host is given, what its core sees, and what leaves when.
+//! Scripts of a host: its inputs, the view of its core, and the times of its packets.
 
 use tidegate_emulate::{Host, HostSettings};
 use tidegate_world::{Cause, Core, Failure, Load, Pool, Received, Timestamp, Work};

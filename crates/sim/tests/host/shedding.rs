@@ -1,4 +1,4 @@
-//! What a core wants dropped before it is read.
+//! Tests of datagrams that a core wants dropped before they are read.
 
 use tidegate_emulate::{Host, HostSettings};
 use tidegate_world::{Core, Pool, Received, Shedding, Timestamp};
@@ -6,7 +6,7 @@ use tidegate_world::{Core, Pool, Received, Shedding, Timestamp};
 use crate::echo::{Echo, Seen, flow};
 use crate::{at, fifo};
 
-/// A host whose core wants this shed, and is told the load now.
+/// Returns a host whose core wants this shed, and gets the load now.
 fn shedding(share: f64, settings: &HostSettings) -> Host<Echo> {
     let mut echo = Echo::new();
     echo.shedding = Shedding { share, ..Shedding::NONE };
@@ -15,7 +15,7 @@ fn shedding(share: f64, settings: &HostSettings) -> Host<Echo> {
     host
 }
 
-/// One of its own class, that others are not like.
+/// Returns an INVITE of its own class, unlike the others.
 fn invite(number: u32) -> String {
     format!("INVITE 0 {number:08}{:60}", "")
 }
@@ -29,7 +29,7 @@ fn offer(host: &mut Host<Echo>, now: Timestamp, text: &str, handoffs: u8) {
     host.offer(now, Received { handoffs, ..Received::new(now, flow(), bytes) });
 }
 
-/// Texts that the core was offered.
+/// Returns the texts that the core was offered.
 fn offered(host: &Host<Echo>) -> Vec<String> {
     let text = |(_, seen): &(Timestamp, Seen)| match seen {
         Seen::Offer(text) => Some(text.clone()),
@@ -54,7 +54,7 @@ fn the_share_is_of_invites_costs_nothing_and_is_no_overflow() {
     assert_eq!(texts.iter().filter(|text| *text == "BYE 0").count(), SENT as usize);
     assert_eq!(texts.len() as u64 + filtered, 2 * u64::from(SENT));
     assert_eq!(host.overflow().get(), 0);
-    // A microsecond for each that was served; a reading every two hundred INVITEs.
+    // A microsecond for each one served; a reading every two hundred INVITEs.
     let (_, last) = *host.core().loads().last().unwrap();
     assert!(last.busy.as_micros() <= texts.len() as u128);
     assert!(last.filtered > filtered - 150 && last.filtered <= filtered, "{last:?}");

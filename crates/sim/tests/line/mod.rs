@@ -1,4 +1,4 @@
-//! The proxy between a caller and its back ends, who say what they are told to say.
+//! The proxy between a caller and scripted back ends.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 
@@ -14,7 +14,7 @@ use tidegate_world::{Core, Flow, Pool, Received, Seed, Timestamp, Transmit};
 
 use super::topology::{CALLER, PROXY, address, backends, settings};
 
-/// The INVITEs of so many calls, as our caller writes them.
+/// Returns the INVITEs of this many calls, as our caller writes them.
 pub fn invites(calls: u32) -> Vec<Box<[u8]>> {
     let load = Load { process: Process::Uniform, rate_cps: 1e6, calls, ..Load::default() };
     let config = CallerConfig {
@@ -35,7 +35,7 @@ pub fn invites(calls: u32) -> Vec<Box<[u8]>> {
     invites
 }
 
-/// A proxy and those it talks with.
+/// A proxy and its peers.
 pub struct Line {
     pub proxy: Proxy,
     pub counters: Arc<Counters>,
@@ -57,7 +57,7 @@ impl Line {
         }
     }
 
-    /// Time passes, and timers fire.
+    /// Advances the time, and fires timers.
     pub fn pass(&mut self, by: Duration) {
         self.now = self.now + by;
         while self.proxy.poll_timeout().is_some_and(|at| at <= self.now) {
@@ -77,7 +77,7 @@ impl Line {
         }
     }
 
-    /// The request the proxy has just sent, and to whom.
+    /// Returns the request that the proxy has just sent, and its target.
     pub fn request_sent(&self) -> (SocketAddr, Vec<u8>) {
         let request = self.sent.iter().find(|sent| sent.bytes.starts_with(b"INVITE"));
         let request = request.expect("the INVITE is forwarded");

@@ -1,4 +1,4 @@
-//! One caller, the proxy, three answerers: what the frame's tests and its example run.
+//! One caller, the proxy, three answerers: the topology of the frame's tests and its example.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 
@@ -36,7 +36,7 @@ impl Core for Node {
     });
 }
 
-/// A run, and what may differ between two.
+/// A run, with its variables.
 pub struct Run {
     pub seed: u64,
     pub calls: u32,
@@ -62,7 +62,7 @@ impl Default for Run {
     }
 }
 
-/// What a run did.
+/// The result of a run.
 pub struct Outcome {
     pub summary: Summary,
     pub trace: u128,
@@ -78,7 +78,7 @@ pub fn backends() -> balance::Pool {
     balance::Pool::new("app", &named)
 }
 
-/// The settings of a proxy with one pool.
+/// Returns the settings of a proxy with one pool.
 pub fn settings(pool: PoolSettings) -> Settings {
     let secret = Secret::of([7; 32]);
     Settings::new(vec![Listener::new(address(PROXY))], vec![pool], secret)

@@ -1,5 +1,5 @@
-//! Calls of every outcome through the proxy: one crowd of callers, three back ends, a network
-//! that loses a packet now and then.
+//! Calls of every outcome through the proxy: one group of callers, three back ends, a network that
+//! loses a packet now and then.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 
@@ -18,22 +18,23 @@ use tidegate_world::{Core, Pool, Seed, Timestamp};
 
 use super::topology::{BACKENDS, CALLER, PROXY, address, backends, settings};
 
-/// What the called parties do: about 70 % of the calls are set up, as some callers do not wait.
-/// A 503 is rare, for it means that a server is overloaded, and keeps others from being tried.
+/// The behaviour of the called parties: about 70 % of the calls are set up, because some callers do
+/// not wait. A 503 is rare, because it means that a server is overloaded, and keeps others from
+/// being tried.
 const OUTCOMES: &str = "answer=76,busy=9,ring=8,404=2,480=2,500=1.9,503=0.1,silent=1";
 
-/// How often the proxy's tables are looked at.
+/// Interval at which the proxy's tables are checked.
 const LOOK: Duration = Duration::from_millis(100);
 
 const CALLS_MAX: usize = 2_000_000;
 
-/// A run, and what may differ between two.
+/// A run, with its variables.
 #[derive(Clone, Copy)]
 pub struct Traffic {
     pub seed: u64,
     pub mode: Mode,
     pub rate_cps: f64,
-    /// For how long calls begin.
+    /// Time in which calls start.
     pub lasts: Duration,
     /// Fraction of packets lost, 0..1.
     pub loss: f64,
@@ -65,14 +66,14 @@ impl Sizes {
     }
 }
 
-/// What a run did.
+/// The result of a run.
 pub struct Outcome {
     pub summary: Summary,
     pub trace: u128,
-    /// When nothing was left to happen.
+    /// Time at which nothing was left to happen.
     pub lasted: Timestamp,
     pub caller: CallerStats,
-    /// All three together.
+    /// Counts of all three together.
     pub answerers: AnswererStats,
     /// Calls left in the answerers' tables.
     pub held: usize,
@@ -84,7 +85,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Every call ended in one way, at either end, and nothing is left of it anywhere.
+    /// Returns whether every call ended in one way, at either end, and left nothing behind.
     pub fn conserved(&self) -> bool {
         let caller = &self.caller;
         let a = &self.answerers;
@@ -99,14 +100,14 @@ impl Outcome {
             && self.held == 0
     }
 
-    /// No back end is thought to have any work.
+    /// Returns whether no back end counts as having work.
     pub fn is_settled(&self) -> bool {
         self.backends.backends().iter().all(|backend| backend.calls() == 0 && backend.work() == 0)
     }
 }
 
 impl Traffic {
-    /// A crowd of callers at an address, who are sent to another.
+    /// Returns a group of callers at an address, with another as their target.
     pub fn callers(&self, local: SocketAddr, target: SocketAddr) -> CallerConfig {
         CallerConfig {
             load: Load {
@@ -122,7 +123,7 @@ impl Traffic {
         }
     }
 
-    /// Those who are called at an address.
+    /// Returns the callees at an address.
     pub fn called(&self, at: SocketAddr) -> AnswererConfig {
         AnswererConfig {
             mix: OUTCOMES.parse().unwrap(),

@@ -1,4 +1,4 @@
-//! How a call ends, worked out from what its caller sends and gets.
+//! The ending of a call, derived from the packets of its caller.
 
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
@@ -6,7 +6,7 @@ use tidegate_world::Timestamp;
 use super::PATIENCE;
 use crate::check::seen::{Kind, Seen};
 
-/// How a call ended.
+/// The ending of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Left,
@@ -18,35 +18,35 @@ pub(super) enum Ending {
     ByeRefused(u16),
 }
 
-/// A call that is not known to be over.
+/// A call that is not known to have ended.
 #[derive(Debug)]
 pub(super) struct Call {
     state: State,
     /// The To-tag of the 2xx that counts.
     remote: Option<u64>,
-    /// The caller had hung up before it was answered.
+    /// Whether the caller hung up before it was answered.
     is_abandoned: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// INVITE sent, and since when nothing at all has come.
+    /// INVITE sent, and the time since when nothing at all has come.
     Inviting(Option<Timestamp>),
     /// CANCEL sent.
     Cancelling(Timestamp),
     Held,
-    /// BYE sent: when, and its branch.
+    /// BYE sent: time and branch.
     Leaving(Timestamp, u64),
     Over(Ending),
 }
 
 impl Call {
-    /// A call whose INVITE is sent.
+    /// Creates a call whose INVITE is sent.
     pub(super) fn new(seen: &Seen) -> Self {
         Self { state: State::Inviting(Some(seen.now)), remote: None, is_abandoned: false }
     }
 
-    /// The ending, if it is over.
+    /// Returns the ending, if it has ended.
     pub(super) fn ending(&self) -> Option<Ending> {
         match self.state {
             State::Over(ending) => Some(ending),
@@ -54,12 +54,12 @@ impl Call {
         }
     }
 
-    /// The ending of a call of which nothing more is heard.
+    /// Returns the ending of a call without further packets.
     pub(super) fn left(&self) -> Ending {
         match self.state {
             State::Inviting(_) => Ending::Unanswered,
             State::Cancelling(_) => Ending::Abandoned,
-            // Nobody has hung up: the call is still held, which no book counts as an ending.
+            // Neither side has hung up: the call is still held, which no book counts as an ending.
             State::Held => Ending::Left,
             State::Leaving(..) => Ending::ByeUnanswered,
             State::Over(ending) => ending,
@@ -69,7 +69,7 @@ impl Call {
     pub(super) fn on_sent(&mut self, seen: &Seen, method: Method) {
         self.state = match (self.state, method) {
             (State::Inviting(_), Method::Cancel) => State::Cancelling(seen.now),
-            // A BYE to another To-tag leaves a dialog that the call does not keep.
+            // A BYE to another To-tag ends a dialog that the call does not keep.
             (State::Held | State::Cancelling(_), Method::Bye) if seen.to_tag == self.remote => {
                 State::Leaving(seen.now, seen.vias[0])
             }
@@ -77,7 +77,7 @@ impl Call {
         };
     }
 
-    /// Whether that sets up the call.
+    /// Returns whether the packet sets up the call.
     pub(super) fn on_delivered(&mut self, seen: &Seen) -> bool {
         let Kind::Response(status) = seen.kind else {
             self.on_request(seen);
@@ -95,7 +95,7 @@ impl Call {
                 (State::Over(Ending::Refused(status)), false)
             }
             (State::Cancelling(since), Method::Invite, 200..300) => {
-                // The caller acknowledges it and leaves: RFC 3261 §9.1, §15.
+                // The caller acknowledges it and hangs up: RFC 3261 §9.1, §15.
                 (self.remote, self.is_abandoned) = (seen.to_tag, true);
                 (State::Cancelling(since), false)
             }
@@ -116,7 +116,7 @@ impl Call {
         sets_up
     }
 
-    /// The other side's BYE. RFC 3261 §12.2.2: a dialog is known by both tags.
+    /// Handles the other side's BYE. RFC 3261 §12.2.2: a dialog is identified by both tags.
     fn on_request(&mut self, seen: &Seen) {
         if seen.method != Method::Bye || seen.from_tag != self.remote {
             return;
@@ -130,7 +130,7 @@ impl Call {
         };
     }
 
-    /// What has waited too long is over: RFC 3261 §17.1.1.2 Timer B, §17.1.2.2 Timer F, §9.1.
+    /// Ends a call that has waited too long: RFC 3261 §17.1.1.2 Timer B, §17.1.2.2 Timer F, §9.1.
     fn expire(&mut self, now: Timestamp) {
         let ending = match self.state {
             State::Inviting(Some(since)) if since + PATIENCE <= now => Ending::Unanswered,

@@ -12,29 +12,28 @@ use super::Balancer;
 use crate::check::recent::Recent;
 use crate::check::seen::Seen;
 
-/// 64·T1, RFC 3261 §17.1.1.2, §17.1.2.2: how long a request without any answer is waited for.
+/// 64·T1, RFC 3261 §17.1.1.2, §17.1.2.2: the time to wait for a request without any answer.
 const PATIENCE: Duration = Duration::from_secs(32);
 
-/// RFC 3261 §16.6 item 11, Timer C: how long an INVITE is waited for from a provisional response
-/// on.
+/// RFC 3261 §16.6 item 11, Timer C: the time to wait for an INVITE after a provisional response.
 const TIMER_C: Duration = Duration::from_secs(190);
 
-/// RFC 3261 §17.2.1: Timer C of an element behind the balancer, which then answers with 408 and repeats
-/// that for 64·T1.
+/// RFC 3261 §17.2.1: Timer C of an element behind the balancer, which then answers with 408 and
+/// retransmits that for 64·T1.
 const TRYING_MAX: Duration = Duration::from_secs(190 + 32);
 
-/// RFC 3261 §13.3.1.4: 64·T1, after which an answerer that has got no ACK ends the call, and as
-/// long for that.
+/// RFC 3261 §13.3.1.4: 64·T1, after which an answerer without an ACK ends the call, and as long for
+/// that.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(64);
 
-/// Transactions of one call that a balancer keeps apart.
+/// Transactions of one call that a balancer distinguishes.
 const TRANSACTIONS_MAX: usize = 4;
 
-/// Dialogs of one call that a balancer keeps apart: a request within a further one, which a fork
+/// Dialogs of one call that a balancer distinguishes: a request within a further one, which a fork
 /// has set up, goes where its route token says, and is not counted.
 const DIALOGS_MAX: usize = 2;
 
-/// What transactions weigh, in hundredths of a BYE: 003 §IV, TLWL-1.75.
+/// Weight of an INVITE, in hundredths of a BYE: 003 §IV, TLWL-1.75.
 const INVITE_WORK: u64 = 175;
 const OTHER_WORK: u64 = 100;
 
@@ -59,7 +58,7 @@ struct Open {
     until: Timestamp,
     /// The back end that has to answer, if it is one.
     at: Option<usize>,
-    /// The balancer itself waits for the answer.
+    /// Whether the balancer itself waits for the answer.
     is_stateful: bool,
 }
 
@@ -67,52 +66,52 @@ struct Open {
 struct Call {
     backend: usize,
     phase: Phase,
-    /// The back end holds it.
+    /// Whether the back end counts it.
     is_held: bool,
-    /// The back end has sent something.
+    /// Whether the back end has sent something.
     is_answered: bool,
-    /// When it is forgotten.
+    /// Time at which it is forgotten.
     until: Timestamp,
-    /// The ACK to the 2xx that has set it up has passed, or a refresh of its session.
+    /// Whether the ACK to the 2xx that has set it up has passed, or a refresh of its session.
     is_acknowledged: bool,
     open: BTreeMap<Name, Open>,
-    /// The tags of both ends, as responses to its INVITE have told them.
+    /// The tags of both ends, from the responses to its INVITE.
     dialogs: BTreeSet<Dialog>,
-    /// Of these, those that a 2xx has confirmed, those whose BYE has passed, and those that a BYE
-    /// has ended.
+    /// Dialogs that a 2xx has confirmed, dialogs whose BYE has passed, and dialogs that a BYE has
+    /// ended.
     confirmed: BTreeSet<Dialog>,
     leaving: BTreeSet<Dialog>,
     ended: BTreeSet<Dialog>,
-    /// All that were ever open, and of these all that have had their final response.
+    /// All transactions that were ever open, and those with a final response.
     begun: BTreeSet<Name>,
     over: BTreeSet<Name>,
 }
 
-/// A response that was just handed to the balancer: what passes on at the same moment is it.
+/// A response that was just given to the balancer: the one forwarded at the same moment is it.
 #[derive(Clone, Copy, Debug)]
 struct Handed {
     at: Timestamp,
     from: Option<usize>,
-    /// To a request that the balancer has sent in this life.
+    /// Whether it answers a request that the balancer has sent in this life.
     is_own: bool,
     status: u16,
     vias_below: u64,
 }
 
-/// What is held at a moment.
+/// The counts at one moment.
 pub(super) struct Truth {
     /// Calls and work of each back end.
     pub(super) backends: Vec<(u64, u64)>,
-    /// Open transactions of all calls, those that no back end has to answer among them.
+    /// Open transactions of all calls, including those without a back end to answer.
     pub(super) open: u64,
-    /// No call has more transactions or dialogs than a balancer keeps apart.
+    /// Whether no call has more transactions or dialogs than a balancer distinguishes.
     pub(super) is_sure: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Model {
     balancer: Balancer,
-    /// By Call-ID, and the tag of the end that has made the call: a Call-ID proves nothing.
+    /// Calls by Call-ID, and the tag of the calling end: a Call-ID proves nothing.
     calls: BTreeMap<(u64, u64), Call>,
     /// Branches of the balancer's own.
     sent: Recent<u64, ()>,
@@ -124,7 +123,7 @@ impl Model {
         Self { balancer, calls: BTreeMap::new(), sent: Recent::default(), handed: None }
     }
 
-    /// The balancer begins anew.
+    /// Resets the model with the balancer.
     pub(super) fn forget(&mut self) {
         *self = Self::new(self.balancer.clone());
     }
@@ -178,7 +177,7 @@ impl Model {
         let is_stateful = seen.is_of_stateful();
         let Some(call) = self.call(seen) else { return };
         let open = call.open.get_mut(&(seen.vias[1], seen.method as u32));
-        // Once it has gone elsewhere, nobody waits for the one who had it before.
+        // Once it has gone to another back end, the earlier one is not awaited.
         let counts = |open: &Open| !is_stateful || forks || open.at == from || open.at.is_none();
         match open {
             Some(open) if counts(open) => {
@@ -212,12 +211,12 @@ impl Model {
         (seen.call, if is_from_callee { to } else { from })
     }
 
-    /// The call that a packet belongs to, if it is not forgotten.
+    /// Returns the call of a packet, if it is not forgotten.
     fn call(&mut self, seen: &Seen) -> Option<&mut Call> {
         let key = self.key(seen);
         let Entry::Occupied(mut entry) = self.calls.entry(key) else { return None };
         entry.get_mut().expire(seen.now);
-        // What becomes of its transactions at that moment may keep it.
+        // Events of its transactions at that moment may keep it.
         if entry.get().until < seen.now {
             entry.remove();
             return None;
@@ -225,19 +224,19 @@ impl Model {
         Some(entry.into_mut())
     }
 
-    /// A request goes on: to a back end, or from one to somebody else.
+    /// Handles a forwarded request: to a back end, or from one.
     fn on_request(&mut self, seen: &Seen, backend: Option<usize>) {
         let Balancer { forks, idle_max, .. } = self.balancer;
         let is_within = seen.to_tag.is_some();
         let is_of_invite = matches!(seen.method, Method::Ack | Method::Cancel);
         if self.call(seen).is_none() {
-            // What belongs to a call that is not known goes where its Route says, uncounted.
+            // A request of an unknown call goes where its Route says, uncounted.
             let Some(backend) = backend.filter(|_| !is_within && !is_of_invite) else { return };
             self.calls.insert(self.key(seen), Call::new(backend, seen.now));
         }
         let Some(call) = self.call(seen) else { return };
         // A Call-ID proves nothing: a request within a dialog that no response has created is no
-        // part of the call. The ACK to a refusal belongs to its INVITE, as a CANCEL does.
+        // part of the call. The ACK to a rejection belongs to its INVITE, as a CANCEL does.
         let invite = (seen.vias[1], Method::Invite as u32);
         let is_within = is_within && call.dialogs.contains(&dialog(seen));
         let is_of_known =
@@ -255,7 +254,7 @@ impl Model {
             call.move_to(backend, name);
             is_known = call.over.contains(&name);
         }
-        // RFC 3261 §17.1.1.2, Timer A: that is the balancer's own repetition.
+        // RFC 3261 §17.1.1.2, Timer A: that is the balancer's own retransmission.
         if is_known && seen.is_of_stateful() {
             return;
         }
@@ -265,14 +264,14 @@ impl Model {
         call.touch(seen.now, seen.method, is_within.then(|| dialog(seen)), idle_max);
     }
 
-    /// A final response goes on.
+    /// Handles a forwarded final response.
     fn on_final(&mut self, seen: &Seen, status: u16) {
         let idle_max = self.balancer.idle_max;
         let name = (seen.vias[0], seen.method as u32);
         let this =
             |handed: &Handed| handed.at == seen.now && handed.vias_below == seen.vias_from(0);
         let handed = self.handed.filter(this);
-        // To what a process before this one has sent, which counts no more.
+        // An answer to a request of an earlier process, which no longer counts.
         if handed.is_some_and(|handed| !handed.is_own) {
             return;
         }
@@ -286,7 +285,7 @@ impl Model {
         if seen.method == Method::Invite && is_success && is_of_backend {
             call.confirm(dialog(seen));
         }
-        // Somebody may answer an INVITE after all when nobody waits for it any more.
+        // An INVITE may be answered after all when it is no longer awaited.
         let is_late = seen.method == Method::Invite && call.begun.contains(&name);
         if call.over.contains(&name) || !call.open.contains_key(&name) && !is_late {
             return;
@@ -298,7 +297,7 @@ impl Model {
             && from != call.backend
             && !call.is_established()
         {
-            // The call is its back end's who has answered.
+            // The call belongs to the back end that has answered.
             call.move_to(from, name);
             call.begin(seen.now, name, Some(from), true);
             call.confirm(dialog(seen));
@@ -331,7 +330,7 @@ impl Model {
                     call.phase = Phase::Established;
                 }
             }
-            // As if nobody had answered.
+            // As if there were no answer.
             (Method::Bye, _) if is_reply || status > 500 && status < 600 => {}
             (Method::Bye, Phase::Leaving) => {
                 call.phase = Phase::Established;
@@ -345,7 +344,7 @@ impl Model {
     }
 }
 
-/// The tags of both ends, the same in either direction.
+/// Returns the tags of both ends, the same in either direction.
 fn dialog(seen: &Seen) -> Dialog {
     let mut tags = [seen.from_tag, seen.to_tag];
     tags.sort_unstable();
@@ -375,16 +374,16 @@ impl Call {
         matches!(self.phase, Phase::Established | Phase::Leaving)
     }
 
-    /// The call goes elsewhere with this one of its requests.
+    /// Moves the call to another back end with this request.
     fn move_to(&mut self, backend: usize, name: Name) {
         self.open.remove(&name);
         (self.backend, self.is_held) = (backend, false);
     }
 
-    /// What nobody has answered in time is over.
+    /// Ends everything that was not answered in time.
     fn expire(&mut self, now: Timestamp) {
-        // RFC 3261 §15.1.1: who gets "no response at all" to a BYE takes the session for ended, and
-        // so does a balancer that has waited for it.
+        // RFC 3261 §15.1.1: a sender that gets "no response at all" to a BYE takes the session for
+        // ended, and so does a balancer that has waited for it.
         let unanswered = |(&(_, method), open): (&Name, &Open)| {
             let is_awaited = method == Method::Bye as u32 && open.is_stateful;
             (is_awaited && open.until <= now).then_some(open.until)
@@ -413,7 +412,8 @@ impl Call {
         self.begun.insert(name);
     }
 
-    /// A 2xx creates this dialog. One that a BYE has ended is not created anew by a copy of its 2xx.
+    /// Creates the dialog of a 2xx. A copy of the 2xx does not create a dialog again that a BYE has
+    /// ended.
     fn confirm(&mut self, dialog: Dialog) {
         self.dialogs.insert(dialog);
         if self.ended.contains(&dialog) {
@@ -424,7 +424,7 @@ impl Call {
         }
     }
 
-    /// Something passes, in this dialog if in any.
+    /// Records activity, in this dialog if in any.
     fn touch(
         &mut self,
         now: Timestamp,
