@@ -5,13 +5,11 @@ CARGO ?= cargo
 export PATH := $(PATH):/usr/sbin:$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install deb programs demo run test check requirements swarm bench release
+.PHONY: help setup build install deb programs demo run test check python requirements swarm bench release
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@for script in scripts/show-*; do \
-		printf '  make %-13s %s\n' "$${script#scripts/}" "$$(sed -n '2s/^["\# ]*//p' $$script)"; \
-	done
+	@scripts/show
 
 setup: ## install what is missing on Debian 12 (the other targets do it when needed)
 	@scripts/setup all
@@ -39,7 +37,14 @@ demo: programs ## see in a minute what overload does to a server, and what prote
 run: programs ## run Tidegate with two back ends and a trickle of calls, until Ctrl-C
 	@scripts/run-sample
 
-test: ## formatting, lints and all tests, the end-to-end ones with real peers included
+python: ## lint, check the types of and test the Python package in bench/ (part of `check` and `test`)
+	@scripts/setup check
+	cd bench && ../out/python/bin/ruff check --quiet
+	cd bench && ../out/python/bin/ruff format --check --quiet
+	cd bench && ../out/python/bin/mypy
+	cd bench && python3 -m unittest
+
+test: python ## formatting, lints and all tests, the end-to-end ones with real peers included
 	@scripts/setup test
 	$(CARGO) fmt --check
 	@scripts/structure --check
@@ -49,7 +54,7 @@ test: ## formatting, lints and all tests, the end-to-end ones with real peers in
 	tests/sipp/pairs
 	$(CARGO) test --workspace
 
-check: ## the fast part of `make test`, for every commit
+check: python ## the fast part of `make test`, for every commit
 	@scripts/setup check
 	@scripts/structure --check
 	@scripts/language --check
@@ -108,6 +113,11 @@ show-nat: programs
 	@scripts/setup nat
 	@scripts/show-nat $(SHOW)
 
+# The packages as users get them.
+show-package: deb
+	@scripts/setup package
+	@scripts/show-package $(SHOW)
+
 show-%: programs
-	@scripts/setup test
+	@scripts/setup show
 	@scripts/show-$* $(SHOW)

@@ -1,0 +1,1 @@
+"""Unit tests of tidegate_bench: `python3 -m unittest` in `bench`."""

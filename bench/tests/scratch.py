@@ -1,0 +1,32 @@
+"""A folder that stands in for the repository, and what a test prints."""
+
+import io
+import tempfile
+import unittest
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+
+class Scratch(unittest.TestCase):
+    """A test with a folder of its own; what it prints is in `printed`."""
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory(prefix="tidegate-test-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self._output = io.StringIO()
+        capture = redirect_stdout(self._output)
+        capture.__enter__()
+        self.addCleanup(capture.__exit__, None, None, None)
+
+    @property
+    def printed(self) -> str:
+        return self._output.getvalue()
+
+    def replace(self, target: str, value: Any) -> None:
+        """Puts a value in the place of another until the test ends."""
+        patch = mock.patch(target, value)
+        patch.start()
+        self.addCleanup(patch.stop)

@@ -1,0 +1,97 @@
+import argparse
+import contextlib
+import io
+import json
+import re
+
+from tests.scratch import Scratch
+from tidegate_bench import command
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.record import ROOT
+
+
+class Sample(Demonstration):
+    PROFILE = "release"
+    prepared = False
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--calls", type=int, default=10)
+
+    @classmethod
+    def prepare(cls, options: argparse.Namespace) -> None:
+        cls.prepared = True
+
+    def run(self) -> Results:
+        self.expect(self.options.calls == 10, f"{self.options.calls} calls in the {self.profile} build")
+        return {"rounds": list(self.rounds)}
+
+
+class DemonstrationTest(Scratch):
+    def setUp(self) -> None:
+        super().setUp()
+        self.replace("tidegate_bench.record.ROOT", self.folder)
+
+    def start(self, *arguments: str) -> tuple[int, dict[str, object]]:
+        status = Sample.main("sample", "It holds\n\nAnd why.", list(arguments))
+        [file] = self.folder.glob("out/show/sample/*/result.json")
+        return status, json.loads(file.read_text())
+
+    def test_runs_three_rounds_with_their_numbers_as_seeds(self) -> None:
+        status, result = self.start()
+        self.assertEqual((status, result["rounds"]), (0, [1, 2, 3]))
+        self.assertTrue(Sample.prepared)
+
+    def test_options_are_taken_and_recorded(self) -> None:
+        status, result = self.start("--seeds", "1", "--profile", "debug")
+        self.assertEqual((status, result["rounds"]), (0, [1]))
+        self.assertEqual(result["options"], {"rounds": 1, "profile": "debug", "calls": 10})
+        self.assertIn("10 calls in the debug build", self.printed)
+
+    def test_missed_expectation_is_exit_status_1(self) -> None:
+        self.assertEqual(self.start("--calls", "11")[0], 1)
+
+    def test_unknown_option_ends_before_anything_is_recorded(self) -> None:
+        with self.assertRaises(SystemExit) as ended, contextlib.redirect_stderr(io.StringIO()):
+            Sample.main("sample", "It holds", ["--wrong"])
+        self.assertEqual(ended.exception.code, 2)
+        self.assertFalse((self.folder / "out").exists())
+
+    def test_help_has_the_claim_and_its_explanation(self) -> None:
+        with self.assertRaises(SystemExit) as ended:
+            Sample.main("sample", "It holds\n\nAnd why.", ["--help"])
+        self.assertEqual(ended.exception.code, 0)
+        self.assertIn("show-sample", self.printed)
+        self.assertIn("It holds\n", self.printed)
+        self.assertIn("And why.", self.printed)
+
+
+class CommandTest(Scratch):
+    def names(self) -> list[str]:
+        return [name for name, _ in command.demonstrations()]
+
+    def test_each_demonstration_has_its_link(self) -> None:
+        links = {path.name.removeprefix("show-") for path in (ROOT / "scripts").glob("show-*")}
+        self.assertEqual(links, set(self.names()))
+
+    def test_each_link_leads_to_the_command(self) -> None:
+        links = [path for folder in ("scripts", "bench") for path in (ROOT / folder).iterdir() if path.is_symlink()]
+        self.assertGreater(len(links), 50)
+        for link in links:
+            self.assertEqual(link.resolve(), ROOT / "bench/command")
+
+    def test_each_demonstration_has_one_line_as_its_claim(self) -> None:
+        for name, claim in command.demonstrations():
+            self.assertTrue(20 < len(claim) <= 110, f"{name}: {claim}")
+
+    def test_each_demonstration_has_a_row_in_the_documentation(self) -> None:
+        page = (ROOT / "docs/shows.md").read_text()
+        self.assertEqual(set(re.findall(r"^\| `make show-([a-z]+)`", page, re.M)), set(self.names()))
+
+    def test_show_lists_all(self) -> None:
+        self.assertEqual(command.main("show", []), 0)
+        self.assertEqual(self.printed.count("make show-"), len(self.names()))
+
+    def test_tool_without_options_prints_its_documentation(self) -> None:
+        self.assertEqual(command.main("structure", ["--help"]), 0)
+        self.assertIn("scripts/structure --check", self.printed)

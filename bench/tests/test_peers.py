@@ -1,0 +1,254 @@
+import json
+import signal
+import socket
+import tomllib
+from pathlib import Path
+from unittest.mock import Mock
+
+from tests.scratch import Scratch
+from tidegate_bench import impair, kamailio, message, sipp, tidegate
+from tidegate_bench.answerer import Answerer
+from tidegate_bench.exchange import Exchange
+from tidegate_bench.flood import Flood
+from tidegate_bench.process import Cores, Process, Stage
+from tidegate_bench.replay import Replayed
+from tidegate_bench.sipp import Calls, Sipp
+from tidegate_bench.stranger import _checksum, _port_unreachable
+from tidegate_bench.tidegate import Caller, Metrics
+
+STATISTICS = """\
+StartTime;TotalCallCreated;SuccessfulCall(C);FailedCall(C);FailedUnexpectedMessage(C);OutOfCallMsgs(C);Retransmissions(C)
+a;10;5;0;0;0;0
+b;40;38;2;1;3;7
+"""
+COUNTS = """\
+CurrentTime;ElapsedTime;0_INVITE_Sent;0_INVITE_Retrans;3_503_Recv;
+x;00:00:01:500000;100;2;0;
+x;00:01:02:000000;6200;9;31;
+"""
+
+
+class SippTest(Scratch):
+    def made(self, statistics: str) -> Sipp:
+        file = self.folder / "uac.csv"
+        file.write_text(statistics)
+        return Sipp(Mock(pid=77), 5060, file)
+
+    def test_last_line_counts(self) -> None:
+        calls = self.made(STATISTICS).calls()
+        self.assertEqual(calls, Calls(40, 38, 2, 1, 3, 7))
+        self.assertFalse(calls.clean)
+        self.assertEqual(str(calls).split(", ")[:2], ["40 calls", "38 successful"])
+
+    def test_nothing_written_is_no_call(self) -> None:
+        self.assertEqual(self.made(STATISTICS.splitlines()[0] + "\n").calls(), Calls(0, 0, 0, 0, 0, 0))
+
+    def test_clean_is_all_successful_and_nothing_else(self) -> None:
+        self.assertTrue(Calls(5, 5, 0, 0, 0, 9).clean)
+        for wrong in (Calls(5, 4, 0, 0, 0, 0), Calls(5, 5, 0, 1, 0, 0), Calls(5, 5, 0, 0, 1, 0)):
+            self.assertFalse(wrong.clean)
+
+    def test_counts_have_their_time(self) -> None:
+        (self.folder / "uac_77_counts.csv").write_text(COUNTS)
+        first, last = self.made(STATISTICS).counts()
+        self.assertEqual((first["elapsed_s"], first["0_INVITE_Sent"]), (1.5, 100.0))
+        self.assertEqual((last["elapsed_s"], last["3_503_Recv"]), (62.0, 31.0))
+
+    def test_response_times_are_in_seconds(self) -> None:
+        (self.folder / "uac_77_rtt.csv").write_text("Date_ms;response_time_ms;rtd_no\n1500;250;1\n")
+        self.assertEqual(self.made(STATISTICS).response_times(), [(1.5, 0.25)])
+
+    def test_command_names_a_scenario_of_ours_by_its_file(self) -> None:
+        stage = Mock(directory=self.folder)
+        self.assertIn("-sn", sipp.command(stage, "uac", "uac", 5060))
+        words = sipp.command(stage, "uac", "uac-cancel", 5061, "127.0.0.2", tolerant=True, options=["-d", "5"])
+        self.assertIn(str(sipp.SCENARIOS / "uac-cancel.xml"), words)
+        self.assertTrue(Path(words[words.index("-sf") + 1]).exists())
+        self.assertIn("-default_behaviors", words)
+        self.assertEqual(words[-2:], ["-d", "5"])
+
+
+METRICS = """\
+# TYPE tidegate_work_refused_total counter
+tidegate_work_refused_total{bucket="session",reason="law"} 7
+tidegate_work_refused_total{bucket="session",reason="full"} 2
+tidegate_work_refused_totally{reason="law"} 100
+tidegate_messages_received_total{class="bye"} 5
+tidegate_backend_up{backend="127.0.0.1:5070"} 1
+tidegate_backend_up{backend="127.0.0.1:5071"} 0
+"""
+
+
+class TidegateTest(Scratch):
+    def test_metrics_are_summed_by_name_and_labels(self) -> None:
+        metrics = Metrics(METRICS)
+        self.assertEqual(metrics.total("work_refused"), 9)
+        self.assertEqual(metrics.total("work_refused", reason="law"), 7)
+        self.assertEqual(metrics.total("messages_received", class_="bye"), 5)
+        self.assertEqual(list(metrics.samples("backend_up")), [1.0, 0.0])
+        self.assertEqual(metrics.value("absent"), 0.0)
+
+    def test_configuration_is_toml_with_what_was_added(self) -> None:
+        edge = tidegate.configure(
+            Mock(directory=self.folder),
+            [5070, "127.0.0.9:5071"],
+            mode="transaction",
+            server="calls_max = 5",
+            tables='[overload]\nlaw = "pi"\n',
+            name="first",
+            state="shared",
+        )
+        read = tomllib.loads(edge.configuration.read_text())
+        uris = [backend["uri"] for backend in read["pool"][0]["backend"]]
+        self.assertEqual(uris, ["sip:127.0.0.1:5070", "sip:127.0.0.9:5071"])
+        self.assertEqual(read["listen"][0]["address"], edge.address)
+        self.assertEqual((read["server"]["calls_max"], read["overload"]["law"]), (5, "pi"))
+        self.assertEqual(read["server"]["state_dir"], str(self.folder / "shared-state"))
+        self.assertEqual(edge.configuration.name, "first.toml")
+
+    def test_program_that_is_not_built_ends_the_script(self) -> None:
+        with self.assertRaises(SystemExit):
+            tidegate.built("no-such-program")
+
+    def test_report_of_our_caller_is_told_in_the_words_of_sipp(self) -> None:
+        stats = {"offered": 9, "completed": 8, "failed": {"malformed": 1}, "unexpected": 2, "repeated": {"invite": 3}}
+        report = self.folder / "uac.json"
+        report.write_text(json.dumps({"stats": stats}))
+        self.assertEqual(Caller(Mock(), 5060, report).calls(), Calls(9, 8, 1, 1, 2, 3))
+
+    def test_missing_report_ends_the_script(self) -> None:
+        with self.assertRaises(SystemExit):
+            Caller(Mock(), 5060, self.folder / "none.json").stats()
+
+
+class OtherPeersTest(Scratch):
+    def test_kamailio_is_told_its_definitions(self) -> None:
+        stage, defines = Mock(directory=self.folder), {"TO": '"sip:a"', "TRANSACTIONS": ""}
+        words = kamailio.command(stage, Path("k.cfg"), "10.0.0.1", 5070, defines, allocator=None)
+        self.assertIn("udp:10.0.0.1:5070", words)
+        self.assertIn('TO="sip:a"', words)
+        self.assertIn("TRANSACTIONS", words)
+        self.assertNotIn("-x", words)
+        self.assertIn("-x", kamailio.command(stage, Path("k.cfg"), "10.0.0.1", 5070, {}))
+
+    def test_quality_tells_what_differs_from_a_perfect_link(self) -> None:
+        quality = impair.Quality(loss="5%", delay="20ms")
+        self.assertEqual((str(quality), quality.loss_share), ("loss 5%, delay 20ms", 0.05))
+
+    def test_flood_reads_the_figures_of_the_generator(self) -> None:
+        self.replace("tidegate_bench.flood.built", lambda program, profile: program)
+        process = Mock(exit_status=0)
+        process.tail.return_value = "    invites 10 refused 7 behind_s 0.5"
+        stage = Mock()
+        stage.start.return_value = process
+        figures = Flood(stage, "127.0.0.1:5060", 10, 1.0, "debug").finish(1)
+        self.assertEqual(figures, {"invites": 10.0, "refused": 7.0, "behind_s": 0.5})
+        process.exit_status = 1
+        with self.assertRaises(SystemExit):
+            Flood(stage, "127.0.0.1:5060", 10, 1.0, "debug").finish(1)
+
+    def test_replay_is_told_in_one_line(self) -> None:
+        self.assertEqual(Replayed(True, "law pi\nexact: 3 of 3\n", {}).line, "exact: 3 of 3")
+        self.assertEqual(Replayed(False, "no such file\n", {}).line, "no such file")
+
+
+class StrangerTest(Scratch):
+    def test_checksum_of_the_whole_is_zero(self) -> None:
+        packet = _port_unreachable("127.0.0.1:5060", "127.0.0.9:5070")
+        self.assertEqual(packet[:2], bytes([3, 3]))
+        self.assertEqual(_checksum(packet), 0)
+        # RFC 1071 §3 gives this example.
+        self.assertEqual(_checksum(bytes.fromhex("0001f203f4f5f6f7")), 0x220D)
+
+
+def invite(to: str = "", number: str = "service", cseq: int = 1, method: str = "INVITE") -> bytes:
+    tag = f"<sip:{number}@x>{to}"
+    options = {"branch": f"z9hG4bK{method}{cseq}{to}{number}", "from_tag": "f", "call": "c1"}
+    return message.request(method, f"sip:{number}@x", "127.0.0.1:9", cseq=cseq, to=tag, **options)
+
+
+class UserAgentTest(Scratch):
+    """The agents, asked directly and over a socket."""
+
+    def test_header_fields_are_read_whatever_their_case(self) -> None:
+        self.assertEqual(message.value(invite(), "call-id"), "c1")
+        self.assertEqual(message.value(invite(), "Absent"), "")
+
+    def test_answers_over_the_socket_with_the_vias_of_the_request(self) -> None:
+        answerer = Answerer()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as caller:
+            caller.settimeout(5)
+            caller.sendto(invite(), ("127.0.0.1", answerer.port))
+            response = caller.recv(4096)
+        seen = answerer.close()
+        self.assertTrue(response.startswith(b"SIP/2.0 200 OK\r\n"))
+        self.assertEqual(message.value(response, "Via"), message.value(invite(), "Via"))
+        self.assertIn(";tag=", message.value(response, "To"))
+        self.assertEqual((seen.invites, seen.stray), ({"c1": {1}}, 0))
+
+    def test_counts_calls_that_were_changed_once_and_ended(self) -> None:
+        answerer = Answerer()
+        for method, to, cseq in (
+            ("INVITE", "", 1),
+            ("INVITE", ";tag=t", 2),
+            ("BYE", ";tag=t", 3),
+            ("BYE", ";tag=t", 3),
+        ):
+            answerer.responses(method, invite(to, cseq=cseq, method=method))
+        seen = answerer.close()
+        self.assertEqual((seen.whole(2), seen.whole(1), seen.repeated), (1, 0, 1))
+
+    def test_bye_of_a_call_that_never_began_is_stray(self) -> None:
+        answerer = Answerer()
+        [response] = answerer.responses("BYE", invite(";tag=t", method="BYE"))
+        self.assertTrue(response.startswith(b"SIP/2.0 481 "))
+        self.assertEqual(answerer.close().stray, 1)
+
+    def test_numbers_of_the_exchange_behave(self) -> None:
+        exchange = Exchange()
+        expected = {"overloaded": b"503", "nobody": b"404", "ringing": b"183", "service": b"200"}
+        for number, status in expected.items():
+            [response] = exchange.responses("INVITE", invite(number=number))
+            self.assertEqual(response[8:11], status)
+        self.assertEqual(exchange.responses("INVITE", invite(number="silent")), [])
+        self.assertEqual([r[8:11] for r in exchange.responses("INVITE", invite(number="rejecting"))], [b"183", b"486"])
+        self.assertEqual(exchange.close().requests["stranger"], 6)
+
+    def test_bye_ends_a_call_only_with_its_tags(self) -> None:
+        exchange = Exchange()
+        [answered] = exchange.responses("INVITE", invite())
+        tag = ";tag=" + message.value(answered, "To").partition(";tag=")[2]
+        [wrong] = exchange.responses("BYE", invite(";tag=forged", cseq=2, method="BYE"))
+        self.assertEqual((wrong[8:11], exchange.seen.live["stranger"]), (b"481", 1))
+        [right] = exchange.responses("BYE", invite(tag, cseq=3, method="BYE"))
+        self.assertEqual((right[8:11], exchange.seen.live["stranger"]), (b"200", 0))
+        self.assertEqual(exchange.close().live_max["stranger"], 1)
+
+
+class ProcessTest(Scratch):
+    def test_stage_ends_its_processes_and_removes_its_folder(self) -> None:
+        with Stage() as stage:
+            process = stage.start("sleeper", ["sleep", "60"])
+            self.assertTrue(process.running())
+            self.assertEqual(process.pids(), [process.pid])
+            folder = stage.directory
+        self.assertEqual(process.exit_status, -signal.SIGTERM)
+        self.assertFalse(folder.exists())
+
+    def test_process_tells_its_end_and_its_words(self) -> None:
+        process = Process("said", ["sh", "-c", "echo one; echo two; exit 3"], self.folder / "said.log")
+        self.assertTrue(process.wait(10))
+        self.assertEqual((process.exit_status, process.tail(1)), (3, "    two"))
+
+    def test_cpu_time_is_that_of_the_process_and_its_children(self) -> None:
+        with Stage() as stage:
+            process = stage.start("busy", ["sh", "-c", "sh -c 'while :; do :; done' & wait"])
+            cores = Cores(process)
+            process.wait(0.4)
+            [used] = cores.used()
+            self.assertGreater(used, 0.02)
+            stage.kill()
+
+    def test_port_that_is_never_opened_ends_the_script(self) -> None:
+        with Stage() as stage, self.assertRaises(SystemExit):
+            stage.serve("true", ["true"], 1, seconds=5)

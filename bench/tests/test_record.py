@@ -1,0 +1,69 @@
+import csv
+import json
+import unittest
+from math import inf
+
+from tests.scratch import Scratch
+from tidegate_bench.record import Record, Spread, quantile
+
+
+class SpreadTest(unittest.TestCase):
+    def test_has_least_median_and_greatest(self) -> None:
+        self.assertEqual(Spread.of([3.0, 1.0, 2.0]), (1.0, 2.0, 3.0))
+        self.assertEqual(Spread.of([4.0, 1.0]).median, 2.5)
+
+    def test_text_rounds_to_digits(self) -> None:
+        self.assertEqual(Spread(1.0, 2.25, 3.0).text(1).split(), ["1.0", "2.2", "3.0"])
+
+    def test_nothing_measured_is_an_error(self) -> None:
+        with self.assertRaises(ValueError):
+            Spread.of([])
+
+
+class QuantileTest(unittest.TestCase):
+    def test_is_a_value_of_the_list(self) -> None:
+        hundred = [float(n) for n in range(100, 0, -1)]
+        self.assertEqual(quantile(hundred, 0.5), 50.0)
+        self.assertEqual(quantile(hundred, 0.99), 99.0)
+        self.assertEqual(quantile(hundred, 1.0), 100.0)
+
+    def test_of_nothing_is_infinite(self) -> None:
+        self.assertEqual(quantile([], 0.5), inf)
+
+
+class RecordTest(Scratch):
+    def setUp(self) -> None:
+        super().setUp()
+        self.replace("tidegate_bench.record.ROOT", self.folder)
+        self.record = Record("show", "sample")
+
+    def result(self) -> dict[str, object]:
+        found: dict[str, object] = json.loads((self.record.directory / "result.json").read_text())
+        return found
+
+    def test_lies_below_out_with_its_machine(self) -> None:
+        self.assertEqual(self.record.directory.parent, self.folder / "out/show/sample")
+        self.assertEqual(self.record.finish(), 0)
+        self.assertGreaterEqual(self.record.machine["cores"], 1)
+        self.assertEqual(self.result()["held"], True)
+
+    def test_one_missed_condition_fails_it(self) -> None:
+        self.assertTrue(self.record.expect(True, "one and one is two"))
+        self.assertFalse(self.record.expect(False, "one and one is three"))
+        self.assertEqual(self.record.finish(figure=3), 1)
+        self.assertIn("  ok    one and one is two\n", self.printed)
+        self.assertIn("  FAIL  one and one is three\n", self.printed)
+        self.assertIn("1 of 2 conditions held", self.printed)
+        self.assertEqual((self.result()["held"], self.result()["figure"]), (False, 3))
+
+    def test_rows_are_written_and_returned(self) -> None:
+        rows = self.record.rows("runs", iter([{"round": 1, "calls": 7}, {"round": 2, "calls": 8}]))
+        self.assertEqual([row["calls"] for row in rows], [7, 8])
+        with (self.record.directory / "runs.csv").open(newline="") as file:
+            self.assertEqual([row["calls"] for row in csv.DictReader(file)], ["7", "8"])
+
+    def test_keeps_files_that_exist(self) -> None:
+        (self.folder / "a.log").write_text("said")
+        self.record.keep(self.folder / "a.log", self.folder / "b.log")
+        self.assertEqual((self.record.directory / "a.log").read_text(), "said")
+        self.assertFalse((self.record.directory / "b.log").exists())

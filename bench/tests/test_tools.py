@@ -1,0 +1,205 @@
+import unittest
+from pathlib import Path
+
+from tests.scratch import Scratch
+from tidegate_bench.tools import language, requirements, structure
+from tidegate_bench.tools.language import Finding
+from tidegate_bench.tools.requirements import Citation, Requirement
+
+
+class StructureTest(Scratch):
+    def crate(self, **files: str) -> Path:
+        for name, text in files.items():
+            file = self.folder / "src" / (name.replace("__", "/") + ".rs")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        return self.folder
+
+    def cycles(self, **files: str) -> list[list[tuple[str, ...]]]:
+        return structure.folder_cycles(structure.imports(structure.sources(self.crate(**files))))
+
+    def test_use_trees_name_each_path(self) -> None:
+        found = dict(structure.leaves("crate::a::{self, b::{C, D as E}, f}"))
+        self.assertEqual(found[("crate", "a")], "a")
+        self.assertEqual(found[("crate", "a", "b", "D")], "E")
+        self.assertEqual(found[("crate", "a", "f")], "f")
+
+    def test_paths_are_read_from_their_module(self) -> None:
+        modules = {(), ("a",), ("a", "b")}
+        self.assertEqual(structure.from_root(("super", "x"), ("a", "b"), modules), ("a", "x"))
+        self.assertEqual(structure.from_root(("crate", "x"), ("a", "b"), modules), ("x",))
+        self.assertEqual(structure.from_root(("b", "X"), ("a",), modules), ("a", "b", "X"))
+        self.assertIsNone(structure.from_root(("std", "fmt"), ("a",), modules))
+
+    def test_modules_that_use_each_other_are_a_cycle(self) -> None:
+        self.assertEqual(
+            self.cycles(lib="mod a; mod b;", a="use crate::b::B;", b="fn f() { crate::a::g(); }"), [[("a",), ("b",)]]
+        )
+
+    def test_passing_a_name_on_hides_no_cycle(self) -> None:
+        self.assertEqual(len(self.cycles(lib="pub use a::A;", a="use crate::b::B;", b="use crate::A;")), 1)
+
+    def test_one_way_and_comments_are_no_cycle(self) -> None:
+        self.assertEqual(self.cycles(lib="mod a; mod b;", a="use crate::b::B;", b="// use crate::a::A;\n"), [])
+
+    def test_unit_tests_are_left_out(self) -> None:
+        tests = "#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n"
+        self.assertEqual(self.cycles(lib="mod a; mod b;", a="use crate::b::B;", b=tests), [])
+        apart = "#[cfg(test)]\nmod checks;\n"
+        self.assertEqual(
+            self.cycles(lib="mod a; mod b;", a="use crate::b::B;", b=apart, b__checks="use crate::a::A;"), []
+        )
+
+    def test_functions_have_their_length_and_owner(self) -> None:
+        text = "impl<T> Show for Thing {\n    fn one(&self) {\n        two();\n    }\n    fn two() {}\n}\nfn three();\n"
+        lengths, owners = structure.functions({("a",): text})
+        self.assertEqual(lengths, [(3, "a", "one"), (1, "a", "two")])
+        self.assertEqual(owners, {"Thing": (2, {("a",)})})
+
+    def test_repository_has_no_cycle(self) -> None:
+        self.assertEqual(structure.main(["--check"]), 0, self.printed)
+
+
+class LanguageTest(Scratch):
+    def setUp(self) -> None:
+        super().setUp()
+        self.opening, self.words = language.rules()
+        self.allowed = self.folder / "allowed.txt"
+        self.replace("tidegate_bench.tools.language.ALLOWED", self.allowed)
+
+    def rust(self, source: str) -> list[int]:
+        return [finding.line for finding in language.in_rust("a.rs", source, self.opening, self.words)]
+
+    def found(self, **counts: int) -> None:
+        findings = [Finding(f"{path}.rs", 1, "", "") for path, count in counts.items() for _ in range(count)]
+        self.replace("tidegate_bench.tools.language.findings", lambda paths: iter(findings))
+
+    def test_openings_count_in_the_first_line_of_a_doc_comment(self) -> None:
+        self.assertEqual(self.rust("/// Who calls.\nfn f() {}\n"), [1])
+        self.assertEqual(self.rust("/// Calls.\n/// Who calls.\nfn f() {}\n"), [])
+        self.assertEqual(self.rust("// Who calls.\n"), [])
+        self.assertEqual(self.rust("/// Whole messages.\n"), [])
+
+    def test_field_may_open_with_whether(self) -> None:
+        self.assertEqual(self.rust("    /// Whether it waits.\n    #[serde]\n    pub waits: bool,\n"), [])
+        self.assertEqual(self.rust("/// Whether it waits.\npub fn waits() {}\n"), [1])
+        self.assertEqual(self.rust("    /// What waits.\n    pub waits: bool,\n"), [1])
+
+    def test_words_count_in_comments_and_messages(self) -> None:
+        self.assertEqual(self.rust("// for want of space\n"), [1])
+        self.assertEqual(self.rust('let a = "rejected for want of space";\n'), [1])
+        self.assertEqual(self.rust('let whom = "whom";\n'), [])
+
+    def test_quotations_and_code_are_left_out(self) -> None:
+        self.assertEqual(self.rust('// "to whom it concerns"\n'), [])
+        self.assertEqual(self.rust("/// ```\n/// whom();\n/// ```\n/// whom\n"), [4])
+        prose = "To whom?\n\n```\nwhom\n```\n> whom\n`whom`\n"
+        self.assertEqual([f.line for f in language.in_prose("a.md", prose, self.words)], [1])
+
+    def test_check_fails_above_and_below_the_allowed_number(self) -> None:
+        self.allowed.write_text("# head\na.rs 2\nb.rs 1\n")
+        self.found(a=2, b=1)
+        self.assertEqual((language.check(), self.printed), (0, ""))
+        self.found(a=3)
+        self.assertEqual(language.check(), 1)
+        self.assertIn("a.rs: 3 hard sentences, 2 allowed: see", self.printed)
+        self.assertIn("b.rs: 0 hard sentences, 1 allowed: run", self.printed)
+
+    def test_shrink_only_lowers(self) -> None:
+        self.allowed.write_text("a.rs 2\nb.rs 1\n")
+        self.found(a=1, b=5, c=1)
+        language.shrink()
+        self.assertEqual(language.allowed(), {"a.rs": 1, "b.rs": 1})
+
+
+RFC = """\
+3.  Something ..... 9
+
+3.  Something
+
+   A proxy MUST answer "at
+   once".  It SHOULD wait.  A word without force.
+
+Author                      Standards Track                    [Page 1]
+\f
+RFC 9999                        Title                          July 2000
+
+   Each element is REQUIRED to
+   listen.
+
+4.  Else
+
+   It MUST NOT talk.
+"""
+
+
+class RequirementsTest(Scratch):
+    def cited(self, text: str) -> list[Citation]:
+        return list(requirements.cited("a.rs:1", False, text))
+
+    def test_quotation_follows_its_section(self) -> None:
+        [one] = self.cited('RFC 3261 §16.6: "The proxy MUST forward the request."')
+        self.assertEqual((one.rfc, one.section), (3261, "16.6"))
+        first, second = self.cited('RFC 3261 §16.6: "It MUST do" and §16.7: "It SHOULD do"')
+        self.assertEqual((first.section, second.section, second.rfc), ("16.6", "16.7", 3261))
+
+    def test_quotation_without_section_or_force_is_none(self) -> None:
+        self.assertEqual(self.cited('RFC 3261: "It MUST do"'), [])
+        self.assertEqual(self.cited('RFC 3261 §16.6: "it does"'), [])
+        self.assertEqual(self.cited('"It MUST do"'), [])
+
+    def test_words_in_a_row_match_in_the_section_or_below(self) -> None:
+        requirement = Requirement(3261, "16.6.1", 1, "MUST", "The proxy MUST forward the request to each target.")
+
+        def matches(section: str, quotation: str, rfc: int = 3261) -> bool:
+            return requirements.matches(Citation("a", False, rfc, section, quotation), requirement)
+
+        self.assertTrue(matches("16.6", "proxy MUST forward the  request to"))
+        self.assertTrue(matches("16.6.1", "MUST forward ... to each target"))
+        self.assertFalse(matches("16.7", "The proxy MUST forward the request to"))
+        self.assertFalse(matches("16.6", "The proxy MUST drop the request to each target"))
+        self.assertFalse(matches("16.6", "The proxy MUST forward the request to", rfc=3263))
+
+    def test_state_is_that_of_its_citations(self) -> None:
+        one = Requirement(3261, "16.6", 1, "MUST", "")
+        states = [one.state]
+        one.code.append("a.rs:1")
+        states.append(one.state)
+        one.tests.append("tests/a.rs:1")
+        states.append(one.state)
+        one.reason = "argued"
+        self.assertEqual([*states, one.state], ["open", "implemented", "proven", "excepted"])
+
+    def test_citation_of_no_sentence_is_stray(self) -> None:
+        listed = [Requirement(3261, "16.6", 1, "MUST", "The proxy MUST forward the request to each target.")]
+        quotations = (
+            "The proxy MUST forward the request to",
+            "The proxy MUST sing all day long",
+            "It MUST be elsewhere",
+        )
+        places = zip(("16.6", "16.6", "17.1"), quotations, strict=True)
+        given = [Citation(f"a.rs:{n}", n == 0, 3261, *place) for n, place in enumerate(places)]
+        self.replace("tidegate_bench.tools.requirements.citations", lambda: iter(given))
+        self.assertEqual(requirements.connect(listed), [given[1]])
+        self.assertEqual((listed[0].tests, listed[0].code), (["a.rs:0"], []))
+
+    def test_sentences_are_extracted_across_pages(self) -> None:
+        lines = list(requirements.extract(9999, RFC, ["3"]))
+        self.assertEqual(len(lines), 5)
+        self.assertIn('text = "A proxy MUST answer \\"at once\\"."', lines[2])
+        self.assertIn('level = "SHOULD"\ntext = "It SHOULD wait."', lines[3])
+        self.assertIn('level = "MUST"\ntext = "Each element is REQUIRED to listen."', lines[4])
+
+    def test_table_counts_by_section(self) -> None:
+        listed = [Requirement(3261, section, 1, "MUST", "") for section in ("16.10", "16.2.1", "16.2")]
+        rows = list(requirements.table(listed))
+        self.assertEqual([row[1] for row in rows[1:]], ["16.2", "16.10", "", ""])
+        self.assertEqual(rows[1][3:], ("2", "0", "0", "0", "0", "2"))
+        widths = {len(line) for line in requirements.columns(rows)}
+        self.assertEqual(len(widths), 1)
+
+
+class SettledTest(unittest.TestCase):
+    def test_rules_name_a_remedy_for_each_word(self) -> None:
+        _, words = language.rules()
+        self.assertTrue(all(remedy for _, remedy in words))

@@ -1,0 +1,77 @@
+"""Baresip, a phone without screen and sound card, steered by its module ctrl_tcp."""
+
+import contextlib
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from tidegate_bench.process import Stage
+from tidegate_bench.sockets import LOCALHOST
+
+
+class Baresip:
+    """One running phone. It answers calls by itself."""
+
+    def __init__(self, stage: Stage, name: str, files: dict[str, str], port: int) -> None:
+        """Starts it with these files in its directory; ctrl_tcp listens at `port`."""
+        home: Path = stage.directory / name
+        home.mkdir()
+        for file, text in {"contacts": "", **files}.items():
+            (home / file).write_text(text)
+        self.name = name
+        self.process = stage.start(name, ["baresip", "-f", str(home)])
+        self._control = self._connect(port)
+        self._received = b""
+
+    def command(self, command: str, argument: str = "") -> None:
+        """Gives a command of the phone, such as `dial`."""
+        text = json.dumps({"command": command, "params": argument, "token": command}).encode()
+        self._control.sendall(b"%d:%s," % (len(text), text))
+
+    def event(self, kind: str, seconds: float = 20) -> dict[str, Any] | None:
+        """The next event of this kind, such as `CALL_ESTABLISHED`; `None` if none comes in time."""
+        return self._next(time.monotonic() + seconds, "type", kind)
+
+    def registered(self, seconds: float = 20) -> bool:
+        """Waits until the phone is registered; false if it is not in time."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.command("reginfo")
+            told = self._next(deadline, "token", "reginfo")
+            if told and "OK" in told.get("data", ""):
+                return True
+            time.sleep(0.1)
+        return False
+
+    def _next(self, deadline: float, name: str, wanted: str) -> dict[str, Any] | None:
+        while time.monotonic() < deadline:
+            message = self._message()
+            if message is not None and message.get(name) == wanted:
+                return message
+        return None
+
+    def _connect(self, port: int) -> socket.socket:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                control = socket.create_connection((LOCALHOST, port))
+            except ConnectionRefusedError:
+                if time.monotonic() > deadline or not self.process.running():
+                    raise SystemExit(f"{self.name} does not listen:\n{self.process.tail()}") from None
+                time.sleep(0.05)
+            else:
+                control.settimeout(0.1)
+                return control
+
+    def _message(self) -> dict[str, Any] | None:
+        """The next message, each as a netstring; `None` if there is none for a moment."""
+        length, colon, rest = self._received.partition(b":")
+        if colon and len(rest) > int(length):
+            self._received = rest[int(length) + 1 :]
+            message: dict[str, Any] = json.loads(rest[: int(length)])
+            return message
+        with contextlib.suppress(TimeoutError):
+            self._received += self._control.recv(65536)
+        return None

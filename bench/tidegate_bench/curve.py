@@ -1,0 +1,75 @@
+"""Goodput over offered load: the points of such a curve, and how they are shown."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tidegate_bench import table
+from tidegate_bench.load import Outcome
+from tidegate_bench.overload import Variant, bound
+from tidegate_bench.table import Column
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of one element under one law, at a multiple of its capacity."""
+
+    round: int
+    element: str
+    law: Variant
+    multiple: float
+    """What was asked for."""
+    capacity_cps: float
+    ratio: float
+    """r/s, by which the bound is computed."""
+    outcome: Outcome
+
+    @property
+    def name(self) -> str:
+        return f"{self.element} {self.law.name}"
+
+    @property
+    def goodput(self) -> float:
+        """As a part of the capacity."""
+        return self.outcome.goodput_cps / self.capacity_cps
+
+    @property
+    def bound(self) -> float:
+        return bound(self.multiple, self.ratio)
+
+    @property
+    def of_bound(self) -> float | None:
+        """Goodput as a part of the bound; none where nothing can be kept."""
+        return self.goodput / self.bound if self.bound > 0 else None
+
+    def row(self) -> dict[str, Any]:
+        """For a table of raw data."""
+        outcome = asdict(self.outcome)
+        usage = outcome.pop("usage")
+        row = {"round": self.round, "element": self.element, "law": self.law.law, "decide": self.law.decide}
+        row |= {"queue": self.law.queue, "multiple": self.multiple, "goodput_of_peak": round(self.goodput, 4)}
+        return row | {"bound": round(self.bound, 4), **outcome, **usage}
+
+
+OUTCOME = [
+    Column("refused/s", lambda point: point.outcome.refused_cps),
+    Column("repeated", lambda point: point.outcome.retransmission_ratio, 2),
+    Column("p50 ms", lambda point: point.outcome.p50_ms, 1),
+    Column("p99 ms", lambda point: point.outcome.p99_ms, 1),
+    Column("generator", lambda point: point.outcome.usage.caller + point.outcome.usage.callee, 2),
+    Column("too slow", lambda point: point.outcome.too_slow, 0, "sum"),
+    Column("drops: own", lambda point: point.outcome.usage.drops, 0, "sum"),
+]
+"""The fate of the calls; then the occupancy of the generator, the runs in which it was too slow, and its drops."""
+BOUND = [Column("bound", lambda point: point.bound, 2), Column("of bound", lambda point: point.of_bound, 2)]
+GOODPUT = Column("goodput/C", lambda point: point.goodput, 3, "spread")
+ELEMENT_DROPS = Column("element", lambda point: point.outcome.usage.element_drops, 0, "sum")
+
+
+def show(points: Iterable[Point]) -> None:
+    """Prints a block for each element and law, a line for each load, with its rounds' spread.
+
+    Where no spread is printed the value is the median, and of drops the sum.
+    """
+    columns = [GOODPUT, *BOUND, *OUTCOME, ELEMENT_DROPS]
+    table.show(points, columns, line=lambda point: f"{point.multiple:4.1f}", block=lambda point: point.name)

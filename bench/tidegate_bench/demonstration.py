@@ -1,0 +1,72 @@
+"""A demonstration: a claim, and a run that tests it."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from tidegate_bench.record import Record
+
+Results = Mapping[str, Any]
+
+
+class Demonstration(Record):
+    """A claim under test, which is also the record of its run.
+
+    A module of `demonstrations` has one subclass, `Show`. The first line of the module's documentation is the claim.
+    `Show` runs, prints and notes what it expects; the exit status is 0 if everything expected held.
+    """
+
+    ROUNDS: ClassVar[int | None] = 3
+    """Default of `--rounds`, each with its own seed; `None` if the option makes no sense."""
+    PROFILE: ClassVar[str | None] = None
+    """Default of `--profile`, the build under test; `None` if there is no choice."""
+
+    def __init__(self, name: str, options: argparse.Namespace) -> None:
+        super().__init__("show", name)
+        self.options = options
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """Adds options beside `--rounds` and `--profile`."""
+
+    @classmethod
+    def prepare(cls, options: argparse.Namespace) -> None:
+        """Prepares this process before the record is made, or ends it if something needed is missing."""
+
+    def run(self) -> Results:
+        """Runs the demonstration and returns what result.json gets beside options and conditions."""
+        raise NotImplementedError
+
+    @property
+    def rounds(self) -> range:
+        """Numbers of the rounds, which are their seeds."""
+        return range(1, self.options.rounds + 1)
+
+    @property
+    def profile(self) -> str:
+        """Folder of the build under test, `debug` (optimised too) or `release`."""
+        return str(self.options.profile)
+
+    @classmethod
+    def main(cls, name: str, claim: str, arguments: list[str]) -> int:
+        """Parses the arguments, runs the demonstration and returns its exit status."""
+        first, _, rest = claim.partition("\n")
+        parser = argparse.ArgumentParser(
+            prog=f"show-{name}",
+            description=first,
+            epilog=rest.strip(),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if cls.ROUNDS is not None:
+            parser.add_argument(
+                "--rounds", "--seeds", type=int, default=cls.ROUNDS, help="each with its own seed (default %(default)s)"
+            )
+        if cls.PROFILE is not None:
+            parser.add_argument(
+                "--profile", choices=("release", "debug"), default=cls.PROFILE, help="of the program (%(default)s)"
+            )
+        cls.arguments(parser)
+        options = parser.parse_args(arguments)
+        cls.prepare(options)
+        demonstration = cls(name, options)
+        return demonstration.finish(**{"options": vars(options), **demonstration.run()})

@@ -1,0 +1,67 @@
+"""20,000 calls by SIPp and by our own caller, at 1,000 and 2,000 a second: none fails
+
+Tidegate stands before two back ends, each a SIPp, and chooses by turns. SIPp's built-in
+caller and callee know nothing of Record-Route: the call table routes their ACK and BYE.
+Our caller follows the route set. Every call must succeed, as the caller counts it, and the
+back ends must have served half of them each, as they count them.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from tidegate_bench import sipp, table, tidegate
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.process import Stage
+from tidegate_bench.record import Record
+from tidegate_bench.sipp import Sipp
+from tidegate_bench.table import Column
+from tidegate_bench.tidegate import Caller
+
+CALLS = 20_000
+# Of all calls: how far the busier back end may be ahead.
+UNEVEN_MAX = 0.001
+
+# Who calls, and SIPp's scenario for who answers.
+PARTIES: dict[str, tuple[Callable[..., Sipp | Caller], str]] = {
+    "sipp": (sipp.caller, "uas"),
+    "tidegate": (tidegate.caller, "uas-record-route"),
+}
+LOADS = [("sipp", 1000), ("sipp", 2000), ("tidegate", 2000)]
+
+
+def one_load(record: Record, round_: int, generator: str, rate: int) -> dict[str, Any]:
+    print(f"round {round_}: {CALLS:,} calls by {generator}, {rate:,} a second")
+    with Stage() as stage:
+        start_caller, scenario = PARTIES[generator]
+        backends = [sipp.callee(stage, name, scenario) for name in ("first", "second")]
+        edge = tidegate.start(stage, [backend.port for backend in backends], mode="transaction")
+        before_ns = edge.process.cpu_ns()
+        caller = start_caller(stage, "caller", edge.address, rate_cps=rate, calls=CALLS)
+        ended = caller.process.wait(CALLS / rate + 90)
+        cpu_us = (edge.process.cpu_ns() - before_ns) / 1000 / CALLS
+        record.text(f"{generator}-{rate}-{round_}.metrics", edge.metrics().text)
+        drops = edge.process.drops()
+
+        asked = caller.calls()
+        served = [backend.finish() for backend in backends]
+        first, second = (backend.created for backend in served)
+        record.expect(ended and asked.created == CALLS and asked.clean, f"the caller: {asked}")
+        record.expect(
+            first + second == CALLS and all(backend.clean for backend in served),
+            f"the back ends served {first:,} + {second:,} calls, all to their end",
+        )
+        record.expect(abs(first - second) <= UNEVEN_MAX * CALLS, f"they differ by {abs(first - second)} calls")
+        record.expect(drops == 0, f"{drops} datagrams dropped at its sockets")
+        row = {"round": round_, "generator": generator, "rate_cps": rate, **asdict(asked)}
+        row |= {"first_backend": first, "second_backend": second}
+        return row | {"tidegate_us_per_call": round(cpu_us, 1), "tidegate_drops": drops}
+
+
+class Show(Demonstration):
+    def run(self) -> Results:
+        runs = ((round_, *load) for round_ in self.rounds for load in LOADS)
+        rows = self.rows("runs", [one_load(self, *run) for run in runs])
+        columns = [Column("Tidegate's CPU, µs a call", "tidegate_us_per_call", 1, "spread")]
+        table.show(rows, columns, line=lambda row: f"{row['generator']:9} at {row['rate_cps']:5,} calls/s")
+        return {"runs": rows}

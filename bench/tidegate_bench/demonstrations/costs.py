@@ -1,0 +1,472 @@
+"""What a message costs, admitted and dropped, and what a law's measurements cost: paper 000
+
+`tidegate lab costs` and `tidegate lab overhead`, three times each. Every claim of the paper about
+costs (§6.1, §6.2), its model (§5), its clock (§4.1.1) and its droppers (§3.4) is held against what
+is measured here, with the verdict: reproduced, partly, or not, by which number and why. What holds
+is the verdict, not the paper's microseconds: those are of a Pentium 4. Each condition is also given
+numbers that must break it, such as those of the random dropper in place of the deterministic one.
+"""
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidegate_bench import program
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.record import Spread
+from tidegate_bench.tidegate import built
+
+CALL = ["invite", "ringing", "answer", "ack", "bye", "bye_answer"]
+
+Run = dict[str, Any]
+
+
+class Seen(NamedTuple):
+    """Whether a condition held, and by which numbers."""
+
+    held: bool
+    numbers: str
+
+
+class Claim(NamedTuple):
+    """A claim of the paper, what is said of it, and numbers that must break that."""
+
+    place: str
+    claim: str
+    verdict: str
+    judge: Callable[[Sequence[Run]], Seen]
+    planted: Callable[[Run], Run]
+
+
+def command(name: str, folder: Path, *more: str) -> Run:
+    printed = program.output(built("tidegate", "release"), "lab", name, "--out", folder, *more)
+    (folder / f"{name}.txt").write_text(printed)
+    print(printed, flush=True)
+    result: Run = json.loads((folder / f"{name}.json").read_text())
+    return result
+
+
+# What the conditions ask of a run.
+
+
+def cost(run: Run, kind: str, control: str, fate: str, way: str = "cycle") -> float:
+    """The least of the least, as the paper reads its tables, to a good destination."""
+    wanted = {"kind": kind, "good": True, "control": control, "fate": fate}
+    rows = [row for row in run["costs"]["rows"] if wanted.items() <= row.items()]
+    return float(rows[0][way]["min_us"])
+
+
+def over_kinds(run: Run, value: Callable[[str], float]) -> float:
+    return statistics.median(value(kind) for kind in CALL)
+
+
+def more(run: Run, measure: int, reading: str) -> float:
+    """What a message costs more, as a part of its cost: the median of the three laws."""
+    rows = [
+        row["more_ns"]["median"] / row["none_ns"]["median"]
+        for row in run["overhead"]["packets"]
+        if row["measure"] == measure and row["reading"] == reading
+    ]
+    return statistics.median(rows)
+
+
+def readings(run: Run, clock: str, k: int, measure: int) -> dict[str, Any]:
+    wanted = {"clock": clock, "k": k, "measure": measure}
+    rows = [r for r in run["overhead"]["readings"]["rows"] if wanted.items() <= r.items()]
+    row: dict[str, Any] = rows[0]
+    return row
+
+
+def droppers(run: Run, name: str) -> list[dict[str, Any]]:
+    return [row for row in run["overhead"]["droppers"] if row["dropper"] == name]
+
+
+def median(runs: Sequence[Run], value: Callable[[Run], float]) -> float:
+    return statistics.median(value(run) for run in runs)
+
+
+# The conditions.
+
+
+def dropping(runs: Sequence[Run]) -> Seen:
+    def of(kind: str, control: str) -> float:
+        return median(runs, lambda run: cost(run, kind, control, "dropped"))
+
+    idle = [of(kind, "idle") for kind in CALL]
+    measured = [of(kind, "measuring") for kind in CALL]
+    parts = [
+        drop / median(runs, partial(cost, kind=kind, control="none", fate="accepted"))
+        for kind, drop in zip(CALL, idle, strict=True)
+    ]
+    return Seen(
+        max(parts) < 0.4 and all(a < b for a, b in zip(idle, measured, strict=True)),
+        f"{min(idle):.2f} to {max(idle):.2f} µs, {min(parts):.0%} to {max(parts):.0%} of an "
+        f"accepted message; with a measurement {min(measured):.2f} to {max(measured):.2f}",
+    )
+
+
+def alike(runs: Sequence[Run]) -> Seen:
+    idle = [median(runs, partial(cost, kind=kind, control="idle", fate="dropped")) for kind in CALL]
+    ratio = max(idle) / min(idle)
+    return Seen(ratio > 1.15, f"the dearest kind costs {ratio:.2f} times the cheapest")
+
+
+def control(runs: Sequence[Run]) -> Seen:
+    def extra(run: Run) -> float:
+        return over_kinds(
+            run,
+            lambda kind: (
+                cost(run, kind, "idle", "accepted", "processing") - cost(run, kind, "none", "accepted", "processing")
+            ),
+        )
+
+    value = median(runs, extra)
+    return Seen(-0.1 < value < 0.2, f"{value:.2f} µs")
+
+
+def measuring(run: Run, fate: str) -> float:
+    return over_kinds(run, lambda kind: cost(run, kind, "measuring", fate) - cost(run, kind, "idle", fate))
+
+
+def measured(runs: Sequence[Run]) -> Seen:
+    accepted = median(runs, lambda run: measuring(run, "accepted"))
+    dropped = median(runs, lambda run: measuring(run, "dropped"))
+    ratio = dropped / accepted
+    return Seen(
+        accepted > 0.5 and 0.7 < ratio < 1.4, f"{accepted:.2f} µs of an accepted message, {dropped:.2f} of one dropped"
+    )
+
+
+def kernel(runs: Sequence[Run]) -> Seen:
+    def outside(run: Run) -> float:
+        return over_kinds(
+            run, lambda kind: cost(run, kind, "idle", "dropped") - cost(run, kind, "idle", "dropped", "processing")
+        )
+
+    value = median(runs, outside)
+    whole = median(runs, lambda run: over_kinds(run, lambda kind: cost(run, kind, "idle", "dropped")))
+    part = value / whole
+
+    def gate(way: str) -> float:
+        halves = ("sender", "reader")
+        return median(runs, lambda run: sum(run["costs"]["gate"][way][half]["median_us"] for half in halves))
+
+    return Seen(
+        part > 0.5,
+        f"{value:.2f} µs of {whole:.2f} are outside the core, {part:.0%}; from the sender to the "
+        f"drop {gate('read'):.2f} µs if it is read, {gate('shed'):.2f} by the kernel gate",
+    )
+
+
+def at_measurement(runs: Sequence[Run]) -> Seen:
+    at = {
+        every: median(runs, partial(more, measure=every, reading="at_measurement")) for every in (1, 10, 125, 250, 1000)
+    }
+    held = at[1] > 0.3 and at[1] > at[10] > at[1000] - 0.02
+    held = held and all(abs(at[every] - at[1000]) < 0.06 for every in (125, 250))
+    return Seen(held, ", ".join(f"every {every}: {part:+.1%}" for every, part in at.items()))
+
+
+def by_driver(runs: Sequence[Run]) -> Seen:
+    each, seldom = (median(runs, partial(more, measure=e, reading="by_driver")) for e in (1, 1000))
+    return Seen(abs(each - seldom) < 0.1, f"every message {each:+.1%}, every thousandth {seldom:+.1%}")
+
+
+def example(runs: Sequence[Run]) -> Seen:
+    paper = runs[0]["costs"]["paper"]
+    held = abs(paper["fraction"] - 0.9 * 6 / (0.1 * 70 + 0.9 * 6)) < 1e-9
+    held = held and abs(paper["processed_per_s"] - 29_524) < 1
+    return Seen(
+        held and paper["accepted_us"] == 70,
+        f"f {paper['fraction']:.4f}, PP_r {paper['processed_per_s']:,.0f}, delay / {paper['delay_ratio']:.2f}",
+    )
+
+
+def here(runs: Sequence[Run]) -> Seen:
+    values = {}
+    for way in ("cycle", "core"):
+        models = [run["costs"][way]["dropping"] for run in runs]
+        for model in models:
+            t_a, t_d = model["accepted_us"], model["dropped_us"]
+            if abs(model["fraction"] - 0.9 * t_d / (0.1 * t_a + 0.9 * t_d)) > 1e-9:
+                return Seen(False, f"f is not that of t_a {t_a} and t_d {t_d}")
+        values[way] = {key: statistics.median(m[key] for m in models) for key in models[0]}
+    cycle, core = values["cycle"], values["core"]
+    return Seen(
+        0.435 < core["fraction"] < 0.8 and 0.435 < cycle["fraction"] < 0.8,
+        f"t_a {cycle['accepted_us']:.2f} and t_d {cycle['dropped_us']:.2f} µs: f "
+        f"{cycle['fraction']:.2f}, delay / {cycle['delay_ratio']:.2f}; core alone f "
+        f"{core['fraction']:.2f}, delay / {core['delay_ratio']:.2f}",
+    )
+
+
+def jiffies(runs: Sequence[Run]) -> Seen:
+    coarse = [readings(run, "10 ms", 2, 1) for run in runs]
+    zero = min(row["zero"] for row in coarse)
+    greatest = max(row["max"] for row in coarse)
+    return Seen(zero > 0.9 and greatest > 30, f"{zero:.1%} of the readings are 0, the greatest is {greatest:.0%}")
+
+
+def fine(runs: Sequence[Run]) -> Seen:
+    exact = [readings(run, "1 ns", 2, 1) for run in runs]
+    zero, above = (max(row[key] for row in exact) for key in ("zero", "above_one"))
+    return Seen(zero < 0.01 and above < 0.05, f"0 in {zero:.1%}, above 100 % in {above:.1%}")
+
+
+def window(runs: Sequence[Run]) -> Seen:
+    grains = [max(readings(run, "10 ms", 25, 125)["of_grain"] for run in runs)]
+    grains += [min(readings(run, "10 ms", 2, 1)["of_grain"] for run in runs)]
+    return Seen(
+        grains[0] < 0.02 and grains[1] > 1,
+        f"the grain's own error is {grains[0]:.3f}, with k = 2 and measure = 1 {grains[1]:.1f}",
+    )
+
+
+def even(runs: Sequence[Run]) -> Seen:
+    rows = [row for run in runs for row in droppers(run, "deterministic")]
+
+    def off(row: dict[str, Any], key: str) -> float:
+        return abs(float(row[key]["measured"]) - float(row[key]["exact"]))
+
+    deviation = max(off(row, "deviation") for row in rows)
+    longest = max(off(row, "run_longest") for row in rows)
+    return Seen(
+        deviation < 0.02 and longest == 0,
+        f"off the formula by {deviation:.3f} in 100 at the most, in the longest run by {longest:.0f}",
+    )
+
+
+def clusters(runs: Sequence[Run]) -> Seen:
+    rows = [row for run in runs for row in droppers(run, "random") if row["fraction"] <= 0.5]
+    ratios = [row["deviation"]["measured"] / row["deviation"]["exact"] for row in rows]
+    runs_ = [row["run_longest"]["measured"] / (1 / row["fraction"] - 1) for row in rows]
+    return Seen(
+        all(0.95 < ratio < 1.05 for ratio in ratios) and min(runs_) > 5,
+        f"{min(ratios):.3f} to {max(ratios):.3f} of √(n·f·(1−f)), and runs at least "
+        f"{min(runs_):.0f} times the deterministic ones",
+    )
+
+
+# Numbers that must break them.
+
+
+def copy(run: Run) -> Run:
+    copied: Run = json.loads(json.dumps(run))
+    return copied
+
+
+def costing(change: Callable[[dict[str, Any]], float]) -> Callable[[Run], Run]:
+    """The same run in which a row's costs are so many times what they were."""
+
+    def planted(run: Run) -> Run:
+        run = copy(run)
+        for row in run["costs"]["rows"]:
+            for way in ("cycle", "processing"):
+                row[way]["min_us"] *= change(row)
+        return run
+
+    return planted
+
+
+def dear_drops(run: Run) -> Run:
+    return costing(lambda row: 4 if row["fate"] == "dropped" else 1)(run)
+
+
+def dear_core(run: Run) -> Run:
+    run = copy(run)
+    for row in run["costs"]["rows"]:
+        row["processing"]["min_us"] *= 6
+    return run
+
+
+def even_drops(run: Run) -> Run:
+    run = copy(run)
+    for row in run["costs"]["rows"]:
+        if row["fate"] == "dropped":
+            row["cycle"]["min_us"] = 2.75
+    return run
+
+
+def swapped(part: str, key: str, first: Any, second: Any) -> Callable[[Run], Run]:
+    """The same run in which the rows of one name are those of another."""
+
+    def planted(run: Run) -> Run:
+        run = copy(run)
+        rows = run["overhead"][part]
+        for row in rows["rows"] if isinstance(rows, dict) else rows:
+            row[key] = {first: second, second: first}.get(row[key], row[key])
+        return run
+
+    return planted
+
+
+def picking(impostor: str, victim: str) -> Callable[[Run], Run]:
+    """The same run in which one dropper does what the other did."""
+
+    def planted(run: Run) -> Run:
+        run = copy(run)
+        for mine, other in zip(droppers(run, victim), droppers(run, impostor), strict=True):
+            for key in ("deviation", "run_mean", "run_longest"):
+                mine[key]["measured"] = other[key]["measured"]
+        return run
+
+    return planted
+
+
+def wrong_model(of: str) -> Callable[[Run], Run]:
+    def planted(run: Run) -> Run:
+        run = copy(run)
+        model = run["costs"][of]
+        (model if of == "paper" else model["dropping"])["fraction"] += 0.01
+        return run
+
+    return planted
+
+
+CLAIMS = [
+    Claim(
+        "414",
+        "dropping costs 2.75 µs, with a measurement 5.25",
+        "reproduced: a drop is a fraction of an accepted message, with a measurement more",
+        dropping,
+        dear_drops,
+    ),
+    Claim(
+        "414",
+        "and that alike for all kinds of message",
+        "not: what tells a repetition from new work is read before a message is judged, which of "
+        "an INVITE or ACK is more than the first line",
+        alike,
+        even_drops,
+    ),
+    Claim(
+        "414",
+        "control without a measurement costs .2 µs",
+        "reproduced: less",
+        control,
+        costing(lambda row: 1.5 if row["control"] == "idle" else 1),
+    ),
+    Claim(
+        "414",
+        "with one 1 µs, and far more of a dropped message (2.5)",
+        "partly: it costs between the two, and the same of either: nothing of a measurement "
+        "depends on what becomes of the message",
+        measured,
+        costing(lambda row: 2.5 if row["fate"] == "dropped" and row["control"] == "measuring" else 1),
+    ),
+    Claim(
+        "455",
+        "a drop in the kernel would cost 1.1 µs, less than half",
+        "not: by the same reckoning, whole cycle less core, most of a drop is outside the core: "
+        "receiving it is what is left to save",
+        kernel,
+        dear_core,
+    ),
+    Claim(
+        "477",
+        "measuring every packet costs throughput; every 125 little; every 250 nothing",
+        "reproduced, of a law that reads the processor whenever it measures (core alone)",
+        at_measurement,
+        swapped("packets", "reading", "at_measurement", "by_driver"),
+    ),
+    Claim(
+        "477",
+        "the same, as built",
+        "not: the driver reads every 2 ms, whatever the law, so measuring more often costs nothing",
+        by_driver,
+        swapped("packets", "reading", "at_measurement", "by_driver"),
+    ),
+    Claim(
+        "356",
+        "model: 90 % of PP' at f ≈ .44, PP_r ≈ 32,000, delay / 2.2 (t_a 70, t_d 6 µs)",
+        "partly: f is, PP_r and the delay follow from f = .436 as 29,500 and 2.07",
+        example,
+        wrong_model("paper"),
+    ),
+    Claim(
+        "356",
+        "90 % of the throughput at less than half the load admitted",
+        "partly: accepting became cheaper than dropping did, so more must be admitted",
+        here,
+        wrong_model("cycle"),
+    ),
+    Claim(
+        "§4.1.1",
+        "jiffies read as 0 %, and a few as 3,000 % to 4,000 %",
+        "reproduced, by a clock of 10 ms and k = 2, measure = 1",
+        jiffies,
+        swapped("readings", "clock", "10 ms", "1 ns"),
+    ),
+    Claim(
+        "§4.1.1",
+        "it is the clock's grain",
+        "reproduced: a clock of 1 ns shows none of it (but that it is read beside the other)",
+        fine,
+        swapped("readings", "clock", "10 ms", "1 ns"),
+    ),
+    Claim(
+        "§4.1.1",
+        "k = 25 and measure = 125 are large enough",
+        "reproduced",
+        window,
+        swapped("readings", "measure", 1, 125),
+    ),
+    Claim(
+        "§3.4",
+        "the deterministic dropper admits f, evenly",
+        "reproduced, to the exact formulas",
+        even,
+        picking("random", "deterministic"),
+    ),
+    Claim(
+        "§3.4",
+        "the random one deviates and drops in clusters",
+        "reproduced, to the exact formulas",
+        clusters,
+        picking("deterministic", "random"),
+    ),
+]
+
+
+class Show(Demonstration):
+    def run(self) -> Results:
+        runs: list[Run] = []
+        for number in self.rounds:
+            folder = self.directory / f"run-{number}"
+            folder.mkdir()
+            print(f"\nrun {number} of {len(self.rounds)}", flush=True)
+            overhead = command("overhead", folder, "--seed", str(number))
+            runs.append({"costs": command("costs", folder), "overhead": overhead})
+
+        print(f"{len(runs)} runs                                    minimum     median    maximum")
+        quantities: dict[str, Callable[[Run], float]] = {
+            "s, a call, whole cycle (µs)": lambda run: run["costs"]["cycle"]["call_us"],
+            "r, a call refused by 503 (µs)": lambda run: run["costs"]["cycle"]["refusal_us"],
+            "an INVITE dropped (µs)": lambda run: run["costs"]["cycle"]["drop_us"],
+            "s, core alone (µs)": lambda run: run["costs"]["core"]["call_us"],
+            "f for 90 %, whole cycle": lambda run: run["costs"]["cycle"]["dropping"]["fraction"],
+            "measuring each message, dropped (µs)": lambda run: measuring(run, "dropped"),
+            "measuring each message (part)": lambda run: more(run, 1, "at_measurement"),
+            "measuring every 125th (part)": lambda run: more(run, 125, "at_measurement"),
+            "measuring every 1000th (part)": lambda run: more(run, 1000, "at_measurement"),
+            "occupancy of the thread": lambda run: run["overhead"]["readings"]["occupancy"],
+        }
+        for name, value in quantities.items():
+            print(f"{name:<38}{Spread.of([value(run) for run in runs]).text(3)}")
+        self.rows(
+            "results",
+            [{"quantity": n, **{f"run_{i + 1}": v(r) for i, r in enumerate(runs)}} for n, v in quantities.items()],
+        )
+
+        verdicts = []
+        for place, claim, verdict, judge, planted in CLAIMS:
+            print(f"\n000, {place}: {claim}")
+            seen = judge(runs)
+            self.expect(seen.held, f"{verdict}: {seen.numbers}")
+            broken = judge([planted(run) for run in runs])
+            self.expect(not broken.held, f"fails by planted numbers: {broken.numbers}")
+            verdicts.append({"place": place, "claim": claim, "verdict": verdict, **seen._asdict()})
+        return {"verdicts": verdicts}

@@ -1,0 +1,179 @@
+"""A million simulated calls and 200,000 real ones that end in every way: every count is exact
+
+Simulated: callers who wait, hang up, give up; callees who answer early and late, are busy, ring for
+ever, keep silent, refuse; links that lose and double packets; back ends that crash, with and without
+ICMP, and come back; under every policy, with transactions and without. Beside each balancer runs the
+reference model of its leases (docs/checkers.md), and what it counts on each back end is compared
+with the model's four times a second, and with zero at the end.
+
+Real: SIPp as caller and callee, one call in ten abandoned: its caller acknowledges the answer and
+is never heard of again. When the last call is made, Tidegate counts the abandoned ones on its back
+ends and no other; when the idle time has passed, none.
+"""
+
+import argparse
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from tidegate_bench import program, sipp, tidegate
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.process import Stage
+from tidegate_bench.record import Record
+from tidegate_bench.tidegate import Edge
+
+MODES = ("transaction", "stateless")
+POLICIES = ("rr", "hash", "cjsq", "tlwl")
+CALLERS = 4  # Crowds of a world.
+BACKENDS = 3
+# What the checkers remember of a world has a limit; so it has few calls, and there are many worlds.
+WORLD_CALLS = 40_000
+WORLD_RATE_CPS = 400
+
+RATE_CPS = 1500
+ABANDONED_SHARE = 10  # One in so many.
+SETTLES_S = 36.0  # 64·T1, RFC 3261 §17, and a little.
+
+
+def world(seed: int, calls: int) -> str:
+    """The world of a seed, as `tidegate lab swarm --replay` reads it."""
+    lasts_us = 1_000_000 * calls // WORLD_RATE_CPS
+    crowds = "".join(
+        f"[[caller]]\nto = 0\nrate_cps = {WORLD_RATE_CPS / CALLERS}\ncalls = {calls // CALLERS}\n"
+        f"hold_ms = {hold_ms}\npatience_ms = {patience_ms}\nfollow_routes = {follows}\n"
+        for hold_ms, patience_ms, follows in (
+            (0, 60_000, "true"),
+            (20_000, 10_000, "true"),
+            (5_000, 2_000, "true"),
+            (20_000, 30_000, "false"),
+        )
+    )
+    mode, policy = MODES[seed % 2], POLICIES[seed // 2 % len(POLICIES)]
+    late = "answer=60,busy=15,ring=8,480=4,500=4,503=1,silent=3,603=5"
+    backends = "".join(
+        f'[[answerer]]\nmix = "{late}"\nring_ms = {ring_ms}\nhangs_up = 0.4\nhold_ms = 10000\n'
+        for ring_ms in (0, 2_000, 8_000)
+    )
+    # Crowds are numbered first, then the proxy, then the back ends.
+    first = CALLERS + 1
+    faults = "".join(
+        f"[[fault]]\nbegins_us = {lasts_us * at // 10}\nlasts_us = {min(lasts_us // 10, 15_000_000)}\n"
+        f'[fault.trouble.crash]\nnode = {first + at % BACKENDS}\nsilence = "{silence}"\n'
+        for at, silence in ((1, "refused"), (3, "silent"), (5, "refused"), (7, "silent"))
+    )
+    return (
+        f"seed = {seed}\n[link]\ndelay_us = 2000\njitter_us = 5000\nloss = 0.01\n"
+        f"reorder = 0.01\nduplicate = 0.005\n{crowds}"
+        f'[[proxy]]\nlayer = 0\npool = {{ mode = "{mode}", policy = "{policy}" }}\n'
+        f"server = {{ call_idle_seconds = 300 }}\n{backends}{faults}"
+    )
+
+
+def simulate(record: Record, seed: int, calls: int, profile: str) -> dict[str, Any]:
+    """Runs one world, twice over, and returns the result."""
+    file = record.directory / f"world-{seed}.toml"
+    file.write_text(world(seed, calls))
+    began = time.monotonic()
+    ran = program.swarm("--replay", file, profile=profile)
+    return ran | {"seed": seed, "wall_s": round(time.monotonic() - began, 1)}
+
+
+def simulated(record: Record, calls: int, jobs: int, profile: str) -> list[dict[str, Any]]:
+    """Runs worlds until so many calls are made."""
+    each = min(calls // 4, WORLD_CALLS)
+    seeds = range(1, -(-calls // each) + 1)
+    print(f"simulated: {len(seeds)} worlds of {each:,} calls at {WORLD_RATE_CPS} calls/s")
+    with ThreadPoolExecutor(jobs) as pool:
+        runs = list(pool.map(lambda seed: simulate(record, seed, each, profile), seeds))
+    offered = sum(run["offered"] for run in runs)
+    for what in ("set_up", "completed"):
+        print(f"  {what}: {sum(run[what] for run in runs):,} of {offered:,}")
+    for what in ("delivered", "missing"):
+        print(f"  {what}: {sum(run[what] for run in runs):,} packets")
+    for run in runs:
+        for finding in run["findings"]:
+            print(f"  seed {run['seed']}: {finding['what']}")
+    record.expect(offered >= calls, f"{offered:,} calls were made")
+    record.expect(
+        0.3 * offered < sum(run["completed"] for run in runs) < 0.7 * offered, "some ended well, and some did not"
+    )
+    record.expect(
+        not any(run["findings"] for run in runs),
+        "every count was the reference model's all the time, and zero at the end",
+    )
+    record.expect(not any(run["unwatched"] for run in runs), "nothing went unwatched")
+    return runs
+
+
+def counted(edge: Edge) -> dict[str, int]:
+    """What Tidegate counts now."""
+    shown = edge.metrics()
+    names = ("backend_calls", "backend_work", "calls_abandoned_total", "calls")
+    return {name: round(shown.value(name)) for name in names}
+
+
+def real(record: Record, round_: int, mode: str, calls: int, idle_s: int, profile: str) -> dict[str, Any]:
+    """Makes calls of which one in ten is abandoned, and looks at the counts before and after."""
+    abandoned = calls // ABANDONED_SHARE
+    print(f"real, round {round_}, {mode}: {calls:,} calls at {RATE_CPS}/s, {abandoned:,} abandoned")
+    with Stage() as stage:
+        backends = [sipp.callee(stage, name, "uas-record-route") for name in ("first", "second")]
+        ports = [backend.port for backend in backends]
+        options: dict[str, Any] = {"mode": mode, "policy": "cjsq", "server": f"call_idle_seconds = {idle_s}"}
+        edge = tidegate.start(stage, ports, profile, **options)
+        began = time.monotonic()
+        parts = {"uac-routes": calls - abandoned, "uac-abandons": abandoned}
+        callers = [
+            sipp.caller(stage, scenario, edge.address, rate_cps=RATE_CPS * part / calls, calls=part, scenario=scenario)
+            for scenario, part in parts.items()
+        ]
+        for caller in callers:
+            caller.process.wait(calls / RATE_CPS + 120)
+        lasted = time.monotonic() - began
+        asked = [caller.calls() for caller in callers]
+        record.expect(
+            all(each.clean for each in asked) and sum(each.created for each in asked) == calls,
+            f"the callers: {asked[0]}; {asked[1]}",
+        )
+        gone = asked[1].created
+        before = counted(edge)
+        record.expect(
+            lasted < idle_s and before["calls_abandoned_total"] == 0,
+            f"after {lasted:.0f} s no call has been idle for {idle_s} s",
+        )
+        record.expect(
+            before["backend_calls"] == gone and before["backend_work"] == 0,
+            f"{before['backend_calls']:,} calls are counted on the back ends, {gone:,} were abandoned",
+        )
+        time.sleep(max(0.0, idle_s - (time.monotonic() - began - lasted)) + SETTLES_S)
+        after = counted(edge)
+        record.expect(
+            after["backend_calls"] == after["backend_work"] == after["calls"] == 0,
+            f"{idle_s} s later none is, and the call table is empty",
+        )
+        record.expect(
+            after["calls_abandoned_total"] == gone, f"{after['calls_abandoned_total']:,} were given up as abandoned"
+        )
+        record.expect(edge.process.running() and edge.process.drops() == 0, "no datagram was lost")
+        stage.kill()
+        row = {"round": round_, "mode": mode, "calls": calls, "abandoned": gone, "lasted_s": round(lasted, 1)}
+        row |= {f"before_{name}": count for name, count in before.items()}
+        return row | {f"after_{name}": count for name, count in after.items()}
+
+
+class Show(Demonstration):
+    PROFILE = "release"
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--quick", action="store_true", help="a fiftieth of the calls, one round")
+        parser.add_argument("--jobs", type=int, default=2, help="worlds at once (default %(default)s)")
+
+    def run(self) -> Results:
+        quick = self.options.quick
+        part, idle_s, rounds = (50, 60, self.rounds[:1]) if quick else (1, 180, self.rounds)
+        runs = simulated(self, 1_000_000 // part, self.options.jobs, self.profile)
+        rows = [real(self, round_, MODES[round_ % 2], 200_000 // part, idle_s, self.profile) for round_ in rounds]
+        self.rows("simulated", [{key: run[key] for key in run if key != "findings"} for run in runs])
+        self.rows("real", rows)
+        return {"simulated": runs, "real": rows}

@@ -1,0 +1,163 @@
+"""The balancer alone: calls per CPU-second with 2 to 1,000 back ends, beside Kamailio's dispatcher
+
+Calls from one caller through a balancer to one callee, which answers at as many addresses of
+127.0.0.0/8 as there are back ends. Each balancer has one worker: Tidegate by `tlwl` with and
+without transactions and by `rr`; Kamailio's dispatcher by the algorithms 0 (hash over the Call-ID),
+4 (round robin) and 10 (fewest calls), stateless, and 10 with transactions. They take turns, in
+three rounds; CPU is that of all threads of the balancer, from /proc/PID/task/*/schedstat.
+003 §VI.e: its balancer, alone with 5 + 5 machines, carried 5,500 calls/s.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from tidegate_bench import kamailio, table, tidegate
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.process import Process, Stage
+from tidegate_bench.record import Spread
+from tidegate_bench.sockets import LOCALHOST
+from tidegate_bench.table import Column
+
+COUNTS = (2, 10, 100, 1000)
+PAPER_CPS = 5500
+# A worker's core is full from here on: what it costs then is not what it costs.
+FULL = 0.95
+
+# A process, and the port where it listens.
+Element = tuple[Process, int]
+
+
+def start_tidegate(policy: str, mode: str, profile: str, stage: Stage, backends: list[str]) -> Element:
+    edge = tidegate.start(stage, backends, profile, policy=policy, mode=mode)
+    return edge.process, edge.port
+
+
+def start_kamailio(algorithm: int, transactions: bool, stage: Stage, backends: list[str]) -> Element:
+    started = kamailio.dispatch(stage, backends, algorithm, transactions=transactions)
+    return started.process, started.port
+
+
+def elements(profile: str) -> dict[str, Callable[[Stage, list[str]], Element]]:
+    return {
+        "tlwl, transactions": partial(start_tidegate, "tlwl", "transaction", profile),
+        "tlwl": partial(start_tidegate, "tlwl", "stateless", profile),
+        "rr": partial(start_tidegate, "rr", "stateless", profile),
+        "kamailio 0": partial(start_kamailio, 0, False),
+        "kamailio 4": partial(start_kamailio, 4, False),
+        "kamailio 10": partial(start_kamailio, 10, False),
+        "kamailio 10, tm": partial(start_kamailio, 10, True),
+    }
+
+
+class Run(NamedTuple):
+    """One balancer before so many back ends, once."""
+
+    element: str
+    backends: int
+    round: int
+    calls: int
+    failed: int
+    repeated: int
+    cpu_us_per_call: float
+    occupancy: float
+
+    @property
+    def per_cpu_s(self) -> float:
+        """Calls that a second of CPU time carries."""
+        return 1e6 / self.cpu_us_per_call if self.cpu_us_per_call else 0.0
+
+
+def addresses(count: int, port: int) -> list[str]:
+    """So many addresses of the loopback network, none of them 127.0.0.1."""
+    return [f"127.1.{index // 250}.{index % 250 + 1}:{port}" for index in range(count)]
+
+
+def measure(
+    name: str,
+    start: Callable[[Stage, list[str]], Element],
+    count: int,
+    round_: int,
+    rate: int,
+    seconds: int,
+    profile: str,
+) -> Run:
+    with Stage() as stage:
+        callee = tidegate.callee(stage, "uas", profile, ["--all-addresses"])
+        element, port = start(stage, addresses(count, callee.port))
+        before_ns = element.cpu_ns()
+        caller = tidegate.caller(
+            stage, "uac", f"{LOCALHOST}:{port}", rate_cps=rate, calls=rate * seconds, profile=profile, seed=round_
+        )
+        if not caller.process.wait(seconds + 60):
+            sys.exit(f"the caller did not end:\n{caller.process.tail()}")
+        used_ns = element.cpu_ns() - before_ns
+        if not element.running():
+            sys.exit(f"{name} ended in the middle of the run:\n{element.tail()}")
+        calls = caller.calls()
+        return Run(
+            name,
+            count,
+            round_,
+            calls.created,
+            calls.failed,
+            calls.retransmissions,
+            used_ns / 1e3 / max(1, calls.successful),
+            used_ns / 1e9 / seconds,
+        )
+
+
+class Show(Demonstration):
+    PROFILE = "release"
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--rate", type=int, default=1000, help="calls/s (%(default)s)")
+        parser.add_argument("--seconds", type=int, default=6, help="of a run (%(default)s)")
+        parser.add_argument("--counts", default=",".join(map(str, COUNTS)), help="(%(default)s)")
+        parser.add_argument("--elements", help="some of them, separated by `;`")
+
+    def run(self) -> Results:
+        counts = [int(count) for count in self.options.counts.split(",")]
+        known = elements(self.profile)
+        names = self.options.elements.split(";") if self.options.elements else list(known)
+        runs = []
+        for round_ in self.rounds:
+            for count in counts:
+                for name in names:
+                    run = measure(
+                        name, known[name], count, round_, self.options.rate, self.options.seconds, self.profile
+                    )
+                    runs.append(run)
+                    print(
+                        f"  round {round_}  {count:>5} back ends  {name:<20}"
+                        f"{run.cpu_us_per_call:>8.1f} µs a call, {run.failed} failed, "
+                        f"{run.repeated} repeated, {run.occupancy:.2f} of a core",
+                        flush=True,
+                    )
+        column = Column("calls per CPU-second", lambda run: run.per_cpu_s, 0, "spread")
+        table.show(runs, [column], line=lambda run: run.element, block=lambda run: f"{run.backends} back ends")
+        self.expect(not any(run.failed for run in runs), "no call failed")
+        self.expect(all(run.occupancy < FULL for run in runs), "no worker's core was full")
+
+        def median(name: str, count: int) -> float:
+            return Spread.of([r.per_cpu_s for r in runs if (r.element, r.backends) == (name, count)]).median
+
+        for name in names:
+            if name.startswith("kamailio"):
+                continue
+            alone = median(name, counts[0])
+            # There on its machine, here on this one: what can be compared stands beside it.
+            seen = "reproduced" if alone >= PAPER_CPS else "partly"
+            self.expect(
+                alone >= PAPER_CPS / 2, f"003:53: {seen}: {name}: {alone:.0f} calls per CPU-second, of 5,500 there"
+            )
+            slowed = alone / median(name, counts[-1])
+            self.expect(slowed <= 1.5, f"{name}: {counts[-1]} back ends cost {slowed:.2f} times as much as {counts[0]}")
+            for other in (n for n in names if n.startswith("kamailio")):
+                least = min(median(name, count) / median(other, count) for count in counts)
+                self.expect(least > 1, f"{name} carries {least:.2f} times what {other} does, or more")
+        self.rows("runs", [{**run._asdict(), "per_cpu_s": run.per_cpu_s} for run in runs])
+        return {}

@@ -1,0 +1,180 @@
+"""A fifth of a core, up to 10 times its peak: what pi keeps by each disposal, beside its bound
+
+Nothing is emulated: the kernel gives Tidegate 1 ms of every 5. Its peak and s are those without
+control, as in show-quota. What is not admitted is answered by a 503 (`reject`), by 503s of one
+length (`padded`), not at all (`drop`: the caller repeats itself), or by a 503 as long as that
+takes no more than its share of the processor, beyond which the kernel sheds unread (`kernel`).
+r is the CPU for a call that is refused, with all its repetitions, under a law that refuses all;
+that of `kernel` falls with the load, so it is measured at each. The bound is computed from the r
+and s of the same run and from the load that the generator offered.
+
+Everything is on one machine. What the kernel does with a datagram before it lies in a buffer, or
+is shed, is charged to its sender: between machines the receiver pays that as well. The calls come
+from one address, as a trunk's do, in names of 16 lengths: some 503s are alike without padding too.
+Which part of all datagrams went in trains is told beside the drops.
+"""
+
+import argparse
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tidegate_bench import curve, peak, table
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.load import Load, Outcome, trial
+from tidegate_bench.overload import REFUSING, Variant, bound
+from tidegate_bench.quota import SHARE
+from tidegate_bench.record import Record
+from tidegate_bench.table import Column
+from tidegate_bench.tidegate import Metrics
+
+MULTIPLES = (1.0, 2.0, 3.0, 5.0, 10.0)
+# Where r is measured if it does not depend on the load, as in show-quota.
+REFUSING_AT = 3.0
+WARM_UP_S = 1.0
+MEASURED_S = 2.0
+# A trunk's: at one address, with names of different lengths.
+CALLERS = ("--callers", "1000", "--uneven")
+# Longer than any 503 to our caller.
+PAD = 512
+
+UNPROTECTED = Variant("none", "service", "fifo", sticky=False)
+PROTECTED = Variant("pi", "arrival", "class")
+DISPOSALS: dict[str, dict[str, Any]] = {
+    "reject": {},
+    "padded": {"pad": PAD},
+    "drop": {"disposal": "drop"},
+    "kernel": {"disposal": "kernel"},
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One disposal under one load, in one round, and what Tidegate counted of its own."""
+
+    round: int
+    disposal: str
+    multiple: float
+    peak_cps: float
+    served_us: float
+    refused_us: float
+    outcome: Outcome
+    filtered: int
+    """Datagrams that the kernel shed on purpose."""
+    sent: int
+    in_trains: int
+
+    @property
+    def lost(self) -> int:
+        """Datagrams that its full sockets dropped."""
+        return max(self.outcome.usage.element_drops - self.filtered, 0)
+
+    @property
+    def ratio(self) -> float:
+        """r/s."""
+        return self.refused_us / self.served_us
+
+    @property
+    def offered(self) -> float:
+        """As a multiple of the peak: less than asked for where the generator was too slow."""
+        return self.outcome.offered_cps / self.peak_cps
+
+    @property
+    def goodput(self) -> float:
+        """As a part of the peak."""
+        return self.outcome.goodput_cps / self.peak_cps
+
+    @property
+    def bound(self) -> float:
+        return bound(self.offered, self.ratio)
+
+    @property
+    def of_bound(self) -> float | None:
+        """Goodput as a part of the bound; none where nothing can be kept."""
+        return self.goodput / self.bound if self.bound > 0 else None
+
+    def row(self) -> dict[str, Any]:
+        """For a table of raw data."""
+        row = asdict(self)
+        outcome = row.pop("outcome")
+        derived = {name: round(getattr(self, name), 4) for name in ("offered", "goodput", "bound", "lost")}
+        usage: dict[str, Any] = outcome.pop("usage")
+        return row | derived | outcome | usage
+
+
+def measure(law: Variant, load: Load, profile: str) -> tuple[Outcome, Metrics]:
+    return trial(load, law, profile, limited=True, options=CALLERS)
+
+
+def refusing(disposal: str, peak_cps: float, round_: int, profile: str) -> dict[float, float]:
+    """r in µs, for each load."""
+    law = replace(REFUSING, **DISPOSALS[disposal])
+
+    def at(multiple: float) -> float:
+        return measure(law, Load(multiple * peak_cps, 1.0, 2.0, seed=round_), profile)[0].element_us_per_call
+
+    if disposal == "kernel":
+        found = {multiple: at(multiple) for multiple in MULTIPLES if multiple > 1}
+        return {1.0: found[min(found)], **found}
+    return dict.fromkeys(MULTIPLES, at(REFUSING_AT))
+
+
+COLUMNS = [
+    Column("offered", lambda trial: trial.offered, 2),
+    curve.GOODPUT,
+    *curve.BOUND,
+    Column("r, µs", lambda trial: trial.refused_us, 1),
+    Column("r/s", lambda trial: trial.ratio, 3),
+    *curve.OUTCOME,
+    Column("in trains", lambda trial: trial.in_trains / max(trial.sent, 1), 2),
+    Column("lost", lambda trial: trial.lost, 0, "sum"),
+    Column("filtered", lambda trial: trial.filtered, 0, "sum"),
+]
+
+
+def judge(record: Record, trials: list[Trial]) -> None:
+    """Expects each disposal to have been what it is called."""
+
+    def of(disposal: str) -> list[Trial]:
+        return [one for one in trials if one.disposal == disposal and one.multiple > 1]
+
+    for disposal in ("reject", "padded"):
+        fewest = min(one.outcome.refused_cps for one in of(disposal))
+        record.expect(fewest > 0, f"{disposal}: {fewest:.0f} calls/s or more get a 503")
+    most = max(one.outcome.refused_cps for one in of("drop"))
+    record.expect(most == 0, f"drop: {most:.0f} calls/s get a 503")
+    shed = sum(one.filtered for one in of("kernel"))
+    record.expect(shed > 0, f"kernel: {shed} datagrams are shed unread")
+    others = sum(one.filtered for one in trials if one.disposal != "kernel")
+    record.expect(others == 0, f"by no other disposal: {others}")
+    trains = [one.in_trains for one in of("padded")]
+    record.expect(min(trains) > 0, f"padded: {min(trains)} datagrams or more go in trains")
+
+
+class Show(Demonstration):
+    PROFILE = "release"
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--warm-up", type=float, default=WARM_UP_S, help="s (%(default)s)")
+        parser.add_argument("--seconds", type=float, default=MEASURED_S, help="s (%(default)s)")
+
+    def run(self) -> Results:
+        trials: list[Trial] = []
+        peak_cps: float | None = None
+        for round_ in self.rounds:
+            peak_cps, full = peak.peak(
+                lambda load: measure(UNPROTECTED, load, self.profile)[0], SHARE, peak_cps, round_
+            )
+            served_us = full.element_us_per_call
+            print(f"round {round_}: {peak_cps:.0f} calls/s without control, s = {served_us:.1f} µs", flush=True)
+            for disposal, keys in DISPOSALS.items():
+                refused_us = refusing(disposal, peak_cps, round_, self.profile)
+                for multiple, r_us in refused_us.items():
+                    load = Load(multiple * peak_cps, self.options.warm_up, self.options.seconds, round_)
+                    outcome, shown = measure(replace(PROTECTED, **keys), load, self.profile)
+                    counts = [shown.total(f"udp_{name}") for name in ("filtered", "sent", "sent_in_trains")]
+                    trials.append(Trial(round_, disposal, multiple, peak_cps, served_us, r_us, outcome, *counts))
+        table.show(trials, COLUMNS, line=lambda one: f"{one.multiple:4.1f}", block=lambda one: one.disposal)
+        rows = self.rows("results", [one.row() for one in trials])
+        judge(self, trials)
+        return {"points": rows}

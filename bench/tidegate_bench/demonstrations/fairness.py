@@ -1,0 +1,160 @@
+"""100,000 INVITEs/s from one address beside 200 calls/s: what the flood leaves to the others
+
+Tidegate under `pi` stands before answerers on this machine; nothing is emulated. From one
+loopback address INVITEs are sent as fast as they are asked for, each answered 503 acknowledged;
+from another come calls, of which those count that are set up within 500 ms. Without fairness
+the flood takes as large a part of what is admitted as it has of what is offered. Then the same
+with `fair = true`, refusing by a 503 or by silence; with a limit on the flood's address whose
+excess is refused, or dropped; and with `ban_above_cps`, where the kernel drops the INVITEs of a
+banned address. Three runs of each, by turns. Beside each stand what the flood really was,
+what it cost the server, and what the sockets lost: a flood that the processor cannot even
+refuse overflows the socket that all INVITEs share.
+"""
+
+import argparse
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+from tidegate_bench import load, sipp_load, table, tidegate
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.flood import Flood
+from tidegate_bench.load import Load
+from tidegate_bench.overload import Variant
+from tidegate_bench.process import NS, Stage
+from tidegate_bench.record import Record, Spread
+
+LAW = Variant("pi", "arrival", "class")
+FLOOD_CPS = 100_000
+OTHERS_CPS = 200.0
+FLOODER = "127.0.0.88"
+OTHERS = "127.0.0.77"
+# The flood begins a second before the calls, which are counted once it is steady.
+LEAD_S = 1.0
+WARM_UP_S = 2.0
+KEPT_MIN = 0.95
+
+LIMIT = f"""
+[[overload.limit]]
+from = "{FLOODER}"
+rate_cps = 50
+"""
+FAIR = "[overload.sources]\nfair = true\n"
+SILENT = replace(LAW, disposal="drop")
+# The law, and tables below it.
+VARIANTS = {
+    "off": (LAW, ""),
+    "fair": (LAW, FAIR),
+    "fair, drop": (SILENT, FAIR),
+    "limit, refuse": (LAW, LIMIT),
+    "limit, drop": (LAW, LIMIT + 'then = "drop"\n'),
+    "ban": (LAW, "[overload.sources]\nban_above_cps = 5000\n"),
+}
+# Who makes the others' calls.
+CALLERS = {"uac": load.offer, "sipp": sipp_load.offer}
+# That hold whatever the flood costs them: it costs little.
+CHEAP = ("limit, drop", "ban")
+
+
+def one(record: Record, round_: int, name: str, options: argparse.Namespace) -> dict[str, Any]:
+    profile = options.profile
+    seconds = LEAD_S + WARM_UP_S + options.seconds + 0.5
+    with Stage() as stage:
+        callee = tidegate.callee(stage, "uas", profile)
+        law, tables = VARIANTS[name]
+        edge = tidegate.start(stage, [callee.port], profile, queue_max=1024, tables=law.tables() + tables)
+        flood = Flood(stage, edge.address, options.rate, seconds, profile, FLOODER)
+        time.sleep(LEAD_S)
+        busy: list[int] = []
+        # What the flood costs while it is steady; the calls are few beside it.
+        clocks = [
+            threading.Timer(at, lambda: busy.append(edge.process.cpu_ns()))
+            for at in (WARM_UP_S, WARM_UP_S + options.seconds)
+        ]
+        for clock in clocks:
+            clock.start()
+        calls = Load(OTHERS_CPS, WARM_UP_S, options.seconds, round_)
+        others = CALLERS[options.caller](stage, edge.process, edge.address, callee, calls, profile, host=OTHERS)
+        for clock in clocks:
+            clock.join()
+        told = flood.finish(20)
+        shown = edge.metrics()
+        record.text(f"{round_}-{name.replace(', ', '-')}.metrics", shown.text)
+        lasted_s = seconds + told["behind_s"]
+        sent_cps = told["invites"] / lasted_s
+        server_cpu = (busy[1] - busy[0]) / NS / options.seconds
+        reasons = {"by_law": "law", "by_share": "source_share", "by_limit": "source_limit"}
+        filtered = shown.total("udp_filtered")
+        return {
+            "round": round_,
+            "variant": name,
+            "others_cps": round(others.offered_cps, 1),
+            "in_time": round(others.in_time, 4),
+            "others_p99_ms": others.p99_ms,
+            "others_refused_cps": round(others.refused_cps, 1),
+            "flood_cps": round(sent_cps),
+            "flood_behind_s": told["behind_s"],
+            "flood_refused": int(told["refused"]),
+            **{key: shown.total("work_refused", reason=reason) for key, reason in reasons.items()},
+            "banned": shown.total("messages_dropped", reason="banned") + filtered,
+            "kernel": filtered,
+            "server_cpu": round(server_cpu, 3),
+            "server_us": round(1e6 * server_cpu / max(sent_cps, 1), 2),
+            "server_drops": shown.total("udp_overflow"),
+            "flood_cpu": round(told["cpu_s"] / lasted_s, 3),
+            "flood_drops": int(told["socket_drops"] + told["unsent"]),
+            "caller_cpu": round(others.usage.caller, 3),
+            "caller_drops": others.usage.drops,
+        }
+
+
+class Show(Demonstration):
+    PROFILE = "release"
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--rate", type=int, default=FLOOD_CPS, help="INVITEs/s (%(default)s)")
+        parser.add_argument("--seconds", type=float, default=5.0, help="counted (%(default)s)")
+        parser.add_argument(
+            "--caller", choices=tuple(CALLERS), default="uac", help="makes the others' calls (%(default)s)"
+        )
+
+    def run(self) -> Results:
+        rows = []
+        for round_ in self.rounds:
+            for name in VARIANTS:
+                row = one(self, round_, name, self.options)
+                print(
+                    f"round {round_}, {name:13}: {row['in_time']:7.1%} of the others in time; flood "
+                    f"{row['flood_cps']:6}/s at {row['server_us']:5.1f} µs each, {row['server_drops']} "
+                    "lost at full sockets",
+                    flush=True,
+                )
+                rows.append(row)
+        self.rows("runs", rows)
+        figures = ("in_time", "others_p99_ms", "flood_cps", "server_cpu", "server_us", "server_drops")
+        for name in VARIANTS:
+            runs = [row for row in rows if row["variant"] == name]
+            table.show_spreads(
+                runs, dict.fromkeys((*figures, "flood_cpu", "flood_drops", "caller_cpu", "caller_drops"), 3), name
+            )
+
+        def spread(name: str) -> Spread:
+            return Spread.of([row["in_time"] for row in rows if row["variant"] == name])
+
+        off = spread("off")
+        for name in list(VARIANTS)[1:]:
+            self.expect(
+                spread(name).median > off.median,
+                f"with {name} {spread(name).median:.1%} of the others are set up in time, without "
+                f"anything {off.median:.1%}",
+            )
+        for name in CHEAP:
+            self.expect(
+                spread(name).minimum >= KEPT_MIN, f"with {name} at least {spread(name).minimum:.1%} of the others"
+            )
+        for name, column in (("fair", "by_share"), ("limit, drop", "by_limit"), ("ban", "banned")):
+            least = min(row[column] for row in rows if row["variant"] == name)
+            self.expect(least > 0, f"with {name} it is at work: {least} by it at least")
+        return {"runs": rows}

@@ -1,0 +1,48 @@
+"""One core in simulated time: same seed, same packets; an hour in seconds; a real run replayed
+
+The very proxy and the very agents, without a socket: 10,000 calls to three answerers, three
+runs of one seed and one of another; an hour of calls; and a run over real sockets whose
+recorded inputs, fed to a proxy without any, bring out the same bytes.
+"""
+
+from typing import Any
+
+from tidegate_bench import program
+from tidegate_bench.demonstration import Demonstration, Results
+
+CALLS = 10_000
+HOUR_S = 3600
+
+
+def recorded_test() -> str:
+    """Runs the test that records real sockets and replays them."""
+    return program.output("cargo", "test", "--quiet", "--package", "tidegate-server", "--test", "recorded", ok=(0, 101))
+
+
+def simulate(seed: int, calls: int, rate: float) -> dict[str, Any]:
+    row = program.cargo_example("frame", seed, calls, rate)
+    print(f"  {row}", flush=True)
+    return row
+
+
+class Show(Demonstration):
+    def run(self) -> Results:
+        print("\n10,000 calls to three answerers, at 1,000 calls/s")
+        runs = [simulate(1, CALLS, 1000) for _ in self.rounds]
+        other = simulate(2, CALLS, 1000)
+        self.expect(all(run["completed"] == CALLS for run in [*runs, other]), "every call completes")
+        self.expect(all(sum(run["answered"]) == CALLS for run in runs), "by one of the three answerers")
+        traces = {run["trace"] for run in runs}
+        self.expect(len(traces) == 1, f"one seed gives one trace in {len(runs)} runs: {traces}")
+        self.expect(other["trace"] not in traces, "another seed gives another")
+
+        print("\nan hour of 10 calls/s")
+        hours = [simulate(seed, HOUR_S * 10, 10) for seed in self.rounds]
+        self.expect(all(hour["simulated_s"] > HOUR_S * 0.95 for hour in hours), "an hour is simulated")
+        self.expect(all(hour["wall_s"] < 60 for hour in hours), "in less than a minute")
+        self.rows("runs", [*runs, other, *hours])
+
+        print("\na run over real sockets, recorded and replayed")
+        for _ in self.rounds:
+            self.expect("1 passed" in recorded_test(), "the replay brings out the same bytes")
+        return {"runs": runs, "other": other, "hours": hours}

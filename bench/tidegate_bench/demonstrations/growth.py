@@ -1,0 +1,96 @@
+"""A million calls built up in one shard: the longest pass, and the bytes of each call
+
+The very proxy without sockets (`crates/proxy/examples/growth.rs`), in both modes, with calls that ring
+and calls that are answered and whose transactions linger. A pass is one message or one
+`handle_timeout`. Three rounds, each with other keys and other times between the calls.
+
+The time of a pass is CPU time of its thread; wall time is printed beside it and judges nothing. The
+condition is on the round whose longest pass is shortest: tables grow by counts, so a stall that
+they cause is in each round, with the same number of the call. What a virtual machine or the
+kernel takes from a thread in between counts as its CPU time too, and is not in each round. The longest of
+all rounds is printed as well, and result.json has the ten longest of each with the number of the call.
+
+The fault that this must find is the table before: at commit 416564e, with this example copied there,
+INVITEs stall whose number is 7/8 of a power of two (the index; number 917,504 for 124 to 158 ms) or
+a power of two (the slots; number 524,288 for 294 to 557 ms, of which the allocator that counts has the
+larger part, since it copies where glibc remaps).
+"""
+
+import argparse
+from typing import Any
+
+from tidegate_bench import program
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.record import Spread
+from tidegate_bench.tidegate import built
+
+# Half of the longest time that may pass between two turns of a shard.
+PASS_MAX_US = 1_000
+# Of each mode and stage. A call that rings with transactions holds its INVITE and its last response,
+# which take about half of it.
+BYTES_MAX = {
+    ("stateless", "live"): 450,
+    ("stateless", "answered"): 350,
+    ("transaction", "live"): 2_150,
+    ("transaction", "answered"): 700,
+}
+PARTS = ("messages", "timers", "settling")
+
+
+def longest_us(run: dict[str, Any], clock: str, which: str = "max") -> float:
+    return max(float(run[part][clock][which]) for part in PARTS)
+
+
+class Show(Demonstration):
+    PROFILE = "release"
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--calls", type=int, default=1_000_000, help="(default %(default)s)")
+        parser.add_argument("--program", help="the example, built elsewhere")
+
+    def run(self) -> Results:
+        example = self.options.program or built("examples/growth", self.profile)
+        runs: list[dict[str, Any]] = []
+        rows = []
+        print(
+            f"  {'longest pass, µs of CPU time:':<36}{'min':>7}{'median':>11}{'max':>11}"
+            f"{'p99.99':>10}{'wall max':>11}{'B a call':>10}"
+        )
+        for (mode, stage), bytes_max in BYTES_MAX.items():
+            seeds = self.rounds
+            rounds = [
+                {
+                    "mode": mode,
+                    "stage": stage,
+                    "seed": seed,
+                    **program.result(example, mode, stage, self.options.calls, seed),
+                }
+                for seed in seeds
+            ]
+            runs += rounds
+            passes = Spread.of([longest_us(run, "cpu_us") for run in rounds])
+            usual = max(float(run["messages"]["cpu_us"]["p9999"]) for run in rounds)
+            wall = max(longest_us(run, "wall_us") for run in rounds)
+            held = max(float(run["bytes_per_call"]) for run in rounds)
+            name = f"{mode}, {stage}"
+            print(f"  {name:<34}{passes.text(0)}{usual:>10.0f}{wall:>11.0f}{held:>10.0f}")
+            self.expect(
+                passes.minimum <= PASS_MAX_US,
+                f"{name}: the longest pass takes {passes.minimum:.0f} µs of {PASS_MAX_US:,}",
+            )
+            self.expect(held <= bytes_max, f"{name}: a call holds {held:.0f} B of {bytes_max:,}")
+            rows.append(
+                {
+                    "mode": mode,
+                    "stage": stage,
+                    "longest_cpu_us_min": passes.minimum,
+                    "longest_cpu_us_median": passes.median,
+                    "longest_cpu_us_max": passes.maximum,
+                    "p9999_cpu_us": usual,
+                    "longest_wall_us": wall,
+                    "bytes_per_call": held,
+                }
+            )
+        self.rows("growth", rows)
+        return {"runs": runs}

@@ -1,0 +1,87 @@
+"""Limits of back ends: servers that refuse, behind a Tidegate that knows what they take, or learns it
+
+scenarios/pool-headroom.toml, simulated, three runs of each point: four servers, one of them with half
+of the power, that refuse by two watermarks of their queues; without limits, with configured ones, and
+with learned ones. `--rounds 1` makes one run of each point instead of three.
+"""
+
+from typing import Any
+
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.experiment import Run
+from tidegate_bench.record import Spread
+
+LABELS = {"none": "no limits", "configured": "configured", "learned": "learned"}
+OVERLOAD = (1.5, 2.0, 3.0)
+
+
+def goodput(point: dict[str, Any]) -> float:
+    """Goodput as a part of the capacity."""
+    outcome = point["outcome"]
+    return outcome["good"] / outcome["measured_s"] / point["capacity_cps"]
+
+
+def refused(point: dict[str, Any]) -> float:
+    """Of the INVITEs that came to the servers, the part that they refused."""
+    servers = [n for n in point["outcome"]["nodes"] if n["node"].startswith("server-")]
+    invites = sum(n["received"].get("invite", 0) for n in servers)
+    return sum(sum(n["refused"].values()) for n in servers) / max(1, invites)
+
+
+class Show(Demonstration):
+    PROFILE = "debug"
+
+    def run(self) -> Results:
+        run = Run(self, "pool-headroom", profile=self.profile, repetitions=str(len(self.rounds)))
+        loads = sorted({point["swept"]["load"] for point in run.points})
+
+        spreads = {
+            (label, load): [Spread.of([of(point) for point in run.of(label, load=load)]) for of in (goodput, refused)]
+            for label in LABELS
+            for load in loads
+        }
+        print("\ngoodput ÷ capacity, and the part of their INVITEs that servers refused: minimum, median, maximum")
+        for label, what in LABELS.items():
+            for load in loads:
+                good, bad = spreads[label, load]
+                print(f"  {what:<12}{load:>5g}  {good.text(3)}    {bad.text(3)}")
+        print()
+
+        def median(label: str, load: float) -> tuple[float, float]:
+            good, bad = spreads[label, load]
+            return good.median, bad.median
+
+        for load in OVERLOAD:
+            known, learned = median("configured", load), median("learned", load)
+            before = median("none", load)
+            self.expect(
+                known[0] >= 0.9 and known[1] <= 0.01,
+                f"at {load:g}, configured: goodput {known[0]:.3f}, refused {known[1]:.1%}",
+            )
+            self.expect(
+                learned[0] >= 0.9 and learned[1] <= 0.1,
+                f"at {load:g}, learned: goodput {learned[0]:.3f}, refused {learned[1]:.1%}",
+            )
+            self.expect(
+                before[0] <= 0.9 * learned[0],
+                f"at {load:g}, without limits less: goodput {before[0]:.3f}, refused {before[1]:.1%}",
+            )
+        for label, what in LABELS.items():
+            light = [point["outcome"] for point in run.of(label, load=loads[0])]
+            carried = min(outcome["good"] / outcome["offered"] for outcome in light)
+            self.expect(carried >= 0.999, f"at {loads[0]:g}, {what}: {carried:.2%} of it is carried")
+        self.rows(
+            "runs",
+            [
+                {
+                    "label": label,
+                    "load": point["swept"]["load"],
+                    "seed": point["seed"],
+                    "goodput": goodput(point),
+                    "refused": refused(point),
+                }
+                for label in LABELS
+                for point in run.of(label)
+            ],
+        )
+        return {}

@@ -1,0 +1,127 @@
+"""An hour of 1,000 calls/s of every outcome in simulated time: nothing is left of any of them
+
+The very proxy with its transactions, a crowd of callers, three back ends, links of 1 ms that
+lose a packet in a thousand. Calls are answered and ended by either side, refused, given up by
+their callers, met with silence. Three seeds for five minutes each, one for the hour; and what
+100,000 calls hold in memory, while they are live and when they are final.
+"""
+
+from typing import Any
+
+from tidegate_bench import program
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.record import Record
+
+RATE_CPS = 1000
+SEEDS = (1, 2, 3)
+SHORT_S = 300
+HOUR_S = 3600
+HELD = 100_000
+
+# What the design allows for each transaction; a call through the proxy has two.
+LIVE_MAX_BYTES = 1024
+FINAL_MAX_BYTES = 256
+
+
+def outcomes(run: dict[str, Any]) -> dict[str, int]:
+    """What became of the calls, as the callers saw it: each counts once."""
+    caller = run["caller"]
+    failed = caller["failed"]
+    kinds = {
+        "ended by the caller": caller["completed"] - caller["hung_up"],
+        "ended by the called": caller["hung_up"],
+        "given up": failed["abandoned"],
+        **{f"refused, {status}": count for status, count in failed["status"].items()},
+        **{f"BYE refused, {status}": count for status, count in failed["bye_status"].items()},
+        "no answer at all": failed["timeout"] + failed["transport"],
+        "BYE not answered": failed["bye_timeout"],
+        "answer not understood": failed["malformed"],
+    }
+    return {kind: count for kind, count in kinds.items() if count > 0}
+
+
+def row(run: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a run in one line."""
+    return {
+        "seed": run["seed"],
+        "lasts_s": run["lasts_s"],
+        "calls": run["caller"]["offered"],
+        "set_up": run["caller"]["set_up"],
+        "deliveries": run["deliveries"],
+        "lost": run["lost"],
+        "deliveries_per_cpu_s": round(run["deliveries_per_cpu_s"]),
+        "cpu_s": round(run["cpu_s"], 1),
+        "wall_s": round(run["wall_s"], 1),
+        **{f"peak_{table}": entries for table, entries in run["peak"].items()},
+        **{f"left_{table}": entries for table, entries in run["left"].items()},
+        "rss_peak_mib": round(run["rss_peak_kib"] / 1024),
+        "trace": run["trace"],
+    }
+
+
+def show(record: Record, run: dict[str, Any]) -> None:
+    figures = row(run)
+    kinds = outcomes(run)
+    calls = figures["calls"]
+    print(f"\n{run['lasts_s']} s of {RATE_CPS} calls/s, seed {run['seed']}: {calls} calls")
+    for kind, count in kinds.items():
+        print(f"  {kind:<24}{count:>9}  {100 * count / calls:6.2f} %")
+    print(
+        f"  {figures['deliveries']} packets delivered, {figures['lost']} lost; CPU"
+        f" {figures['cpu_s']} s, wall {figures['wall_s']} s:"
+        f" {figures['deliveries_per_cpu_s']} deliveries a CPU second"
+    )
+    print(f"  sent again by the proxy: {run['proxy']}")
+    print(f"  tables at their largest: {run['peak']}; proxy and agents had {figures['rss_peak_mib']} MiB at the most")
+    print(f"  {run['simulated_s'] - run['lasts_s']:.0f} s after the last call: {run['left']}")
+    record.expect(
+        run["conserved"] and sum(kinds.values()) == calls, "every call ended in exactly one way, at either end"
+    )
+    record.expect(0.65 <= figures["set_up"] / calls <= 0.75, "about 70 % were set up")
+    record.expect(
+        all(
+            kinds.get(kind, 0) > calls / 1000
+            for kind in ("given up", "ended by the called", "refused, 486", "refused, 500")
+        ),
+        "none of the kinds is missing",
+    )
+    record.expect(not any(run["left"].values()), "no call and no transaction is left")
+    record.expect(run["settled"], "and no back end is thought to have any work")
+
+
+def memory(record: Record) -> dict[str, Any]:
+    held = program.cargo_example("memory", HELD)
+    print(f"\nbytes in memory for each of {HELD} calls (INVITEs of {held['invite_bytes']:.0f} B)")
+    stages = {
+        "live": "ringing",
+        "answered": "answered",
+        "refused": "refused, no ACK yet",
+        "acknowledged": "refused, acknowledged",
+    }
+    each = {}
+    print(f"  {'':<24}{'in all':>8}{'call table':>12}{'a transaction':>15}")
+    for stage, name in stages.items():
+        total, call = held["transaction"][stage], held["stateless"][stage]
+        each[stage] = (total - call) / 2
+        print(f"  {name:<24}{total:>8.0f}{call:>12.0f}{each[stage]:>15.0f}")
+    record.expect(each["live"] <= LIVE_MAX_BYTES, f"a live transaction: {LIVE_MAX_BYTES} B or less")
+    record.expect(
+        max(each["answered"], each["acknowledged"]) <= FINAL_MAX_BYTES, f"a final one: {FINAL_MAX_BYTES} B or less"
+    )
+    return {**held, "each_transaction": each}
+
+
+class Show(Demonstration):
+    ROUNDS = None
+
+    def run(self) -> Results:
+        held = memory(self)
+        runs = []
+        for seed, lasts_s in [*((seed, SHORT_S) for seed in SEEDS), (SEEDS[0], HOUR_S)]:
+            run = program.cargo_example("hour", "transaction", seed, RATE_CPS, lasts_s)
+            runs.append(run)
+            show(self, run)
+        self.rows("runs", map(row, runs))
+        self.expect(len({run["trace"] for run in runs}) == len(runs), "each seed is another run")
+        self.expect(runs[-1]["wall_s"] < HOUR_S, "the hour took less than an hour")
+        return {"runs": runs, "memory": held}

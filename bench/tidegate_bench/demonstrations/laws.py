@@ -1,0 +1,84 @@
+"""Every law at 0.5 to 10 times the capacity, on real sockets: goodput beside the bound
+
+scenarios/laws.toml: an emulated server of 200 calls/s, three runs of each point, six at a time. For
+each law: goodput and the bound, repeated INVITEs a call, p50 and p99 of the set-up delay, share
+refused; the processor of the generator and what was lost at sockets beside it. Of calls that were
+admitted no BYE and no ACK may be lost at any load.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from tidegate_bench import program, table
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.table import Column
+
+JOBS = 6
+
+
+def of(key: str, part: str) -> Callable[[dict[str, Any]], float | None]:
+    """A part of a spread in a row; none where nothing was measured."""
+    return lambda row: row[key] and row[key][part]
+
+
+def spread(title: str, key: str, digits: int) -> list[Column]:
+    """Columns for the least, the median and the greatest of the runs."""
+    titles = ((f"{title}: min", "min"), ("median", "median"), ("max", "max"))
+    return [Column(head, of(key, part), digits) for head, part in titles]
+
+
+COLUMNS = [
+    Column("bound", "bound", 2),
+    *spread("goodput ÷ C", "goodput", 2),
+    *spread("repeated", "retransmission_ratio", 2),
+    *spread("p50, ms", "p50_ms", 0),
+    *spread("p99, ms", "p99_ms", 0),
+    *spread("refused", "refused", 2),
+]
+"""Of the rows of a scenario: goodput as a part of the capacity, INVITEs repeated a call, delay, share refused."""
+
+
+def lost(outcome: dict[str, Any]) -> Counter[str]:
+    """Of calls that were set up: what its parties had to give up."""
+    callers = [callers["stats"]["failed"] for callers in outcome["callers"]]
+    return Counter(
+        bye=sum(failed["bye_timeout"] + sum(failed["bye_status"].values()) for failed in callers),
+        ack=outcome["answerers"]["not_acknowledged"],
+        callee_bye=outcome["answerers"]["byes_unanswered"],
+    )
+
+
+class Show(Demonstration):
+    ROUNDS = None
+
+    def run(self) -> Results:
+        out = self.directory / "real"
+        results = program.scenario("scenarios/laws.toml", out, "--world", "real", "--jobs", JOBS)
+        rows, runs = results["rows"], results["points"]
+        print(f"of {rows[0]['runs']} runs each:")
+        table.show(rows, COLUMNS, line=lambda row: f"{row['load']:4g}", block=lambda row: row["variant"])
+        busy = max(row["generator_load"] for row in rows)
+        drops = sum(row["drops"] for row in rows)
+        slow = sum(row["too_slow"] or 0 for row in rows)
+        print(f"        generator: at the most {busy:.2f} of a core; {drops} datagrams lost there")
+        self.expect(slow == 0, f"the generator was too slow in {slow} of {len(runs)} runs")
+        lost_of: Counter[str] = Counter()
+        for run in runs:
+            lost_of.update(lost(run["outcome"]))
+        self.expect(
+            not any(lost_of.values()), f"of admitted calls no BYE and no ACK was lost at any load: {dict(lost_of)}"
+        )
+        for load in sorted({row["load"] for row in rows}):
+            bound = next(row["bound"] for row in rows if row["load"] == load)
+            kept = {row["variant"].split(" (")[0]: row["goodput"]["median"] for row in rows if row["load"] == load}
+            within = [law for law, goodput in kept.items() if goodput >= 0.8 * bound]
+            print(
+                f"        load {load:g}: bound {bound:.2f}, best {max(kept.values()):.2f}; 80 % of the bound: "
+                f"{', '.join(within) or 'none of them'}"
+            )
+        keys = ("variant", "load", "bound", "goodput", "retransmission_ratio", "p50_ms", "p99_ms", "refused")
+        medians = ({key: row[key] for key in (*keys, "generator_load", "drops")} for row in rows)
+        flat = [{key: v["median"] if isinstance(v, dict) else v for key, v in row.items()} for row in medians]
+        self.rows("results", flat)
+        return {"lost": lost_of}

@@ -1,0 +1,105 @@
+"""Faults planted in the source, one by one: each is found by the checker that is to find it
+
+Every patch of crates/lab/tests/planted breaks one thing as a programmer might, and names the
+checker that is to notice, and whether that takes worlds with streams. In a scratch checkout of this
+commit each is applied, built, and sought with `tidegate lab swarm`, seed after seed from 1: how many
+seeds it took, and what was found.
+With names of faults as arguments, only these are planted.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tidegate_bench import program
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.record import ROOT
+
+PATCHES = ROOT / "crates/lab/tests/planted"
+SEEDS_MAX = 1000
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+# Beside the builds of the source as it is, so that each finds the other's dependencies.
+SCRATCH = TARGET / "planted"
+
+
+def git(*arguments: object, at: Path = ROOT) -> None:
+    subprocess.run(["git", "-C", str(at), *map(str, arguments)], check=True, capture_output=True)
+
+
+def checkout() -> Path:
+    """The source as it is here, without what git does not know."""
+    source = SCRATCH / "source"
+    shutil.rmtree(source, ignore_errors=True)
+    known = subprocess.run(["git", "-C", str(ROOT), "ls-files", "-z"], check=True, capture_output=True).stdout
+    for name in known.decode().split("\0"):
+        if name and (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, source / name)
+    git("init", "--quiet", at=source)
+    return source
+
+
+def build(source: Path) -> Path:
+    command = ["cargo", "build", "--quiet", "--package", "tidegate"]
+    target = SCRATCH / "target"
+    done = subprocess.run(
+        command,
+        cwd=source,
+        env=os.environ | {"CARGO_TARGET_DIR": str(target), "RUSTFLAGS": "-Awarnings"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise SystemExit(done.stdout + done.stderr)
+    return target / "debug/tidegate"
+
+
+def hunt(tidegate: Path, checker: str, has_streams: bool) -> dict[str, Any]:
+    """The first seed in which that checker finds something."""
+    streams = ["--streams"] if has_streams else []
+    seed, found = 1, dict[str, Any]()
+    while seed <= SEEDS_MAX:
+        seeds = ("--from", seed, "--seeds", SEEDS_MAX - seed + 1, "--first", "--jobs", 1, "--tries", 1)
+        failures = program.swarm(*seeds, "--out", SCRATCH / "worlds", *streams, program=tidegate)["failures"]
+        if not failures:
+            break
+        seed = failures[0]["seed"]
+        for finding in failures[0]["findings"]:
+            found.setdefault(finding["checker"], {"seed": seed, "what": finding["what"]})
+        if checker in found:
+            break
+        seed += 1
+    return found
+
+
+class Show(Demonstration):
+    ROUNDS = None
+
+    def run(self) -> Results:
+        source = checkout()
+        rows = []
+        print(f"  {'fault':<34}{'to be found by':<16}{'seeds':>6}  finding")
+        wanted = set(sys.argv[1:])
+        for patch in sorted(PATCHES.glob("*.patch")):
+            if wanted and patch.stem not in wanted:
+                continue
+            checker, what, worlds = (line.strip() for line in patch.read_text().splitlines()[:3])
+            checker = checker.removeprefix("Checker: ")
+            git("apply", patch, at=source)
+            found = hunt(build(source), checker, worlds == "In worlds with streams.")
+            git("apply", "--reverse", patch, at=source)
+            by = found.get(checker)
+            seeds = by["seed"] if by else None
+            others = ", ".join(sorted(set(found) - {checker})) or "none"
+            print(f"  {patch.stem:<34}{checker:<16}{seeds or 'never':>6}  {by['what'] if by else ''}", flush=True)
+            rows.append({"fault": patch.stem, "what": what, "checker": checker, "seeds": seeds, "others": others})
+            self.expect(by is not None, f"{checker} finds it: {what} (others that did: {others})")
+        self.rows("planted", rows)
+        unknown = ", ".join(sorted(wanted - {row["fault"] for row in rows}))
+        self.expect(unknown == "", f"all of these faults are known{': not ' * bool(unknown)}{unknown}")
+        self.expect(len(rows) > 0, f"{len(rows)} faults were planted")
+        return {"planted": rows}

@@ -1,0 +1,121 @@
+"""The simulator predicts this machine: costs calibrated here, goodput and p99 held against it
+
+Nothing is emulated in the real runs: the kernel gives Tidegate 1 ms of every 5 (a fifth of a
+core). `tidegate lab calibrate --share 0.2` says what messages cost there; scenarios/predict.toml
+is run in simulated time with those costs; the same loads, multiples of the capacity that the
+costs predict, are offered to the real Tidegate. Stated: the error of the predicted goodput, in
+parts of the capacity, and the ratio of the predicted p99 of the set-up delay to the real one.
+Without control the error is stated and not judged (docs/laboratory.md says why it is large); what
+has to come out is that it collapses where the laws do not.
+"""
+
+from collections import defaultdict
+from itertools import product
+from typing import Any
+
+from tidegate_bench import program, table
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.load import Load, Outcome, trial
+from tidegate_bench.overload import Variant
+from tidegate_bench.quota import SHARE
+from tidegate_bench.record import Record, Spread
+from tidegate_bench.table import Column
+
+WARM_UP_S = 2.5
+MEASURED_S = 2.5
+# The scenario's variants, by the names it gives them.
+VARIANTS = (
+    Variant("none", "service", "fifo", sticky=False),
+    Variant("occupancy", "arrival", "class"),
+    Variant("pi", "arrival", "class"),
+)
+# The mean error of the goodput that a prediction may have under control, in parts of the capacity.
+ERROR_MAX = 0.1
+# From this load on a server without control collapses.
+COLLAPSED = 2.0
+
+
+def predicted(record: Record) -> dict[str, Any]:
+    """What calibration and simulation say."""
+    costs, out = record.directory / "costs.toml", record.directory / "sim"
+    calibrate = ("calibrate", "--mode", "stateless", "--share", SHARE, "--rounds", 5, "--out", costs)
+    program.lab(*calibrate, "--json", costs.with_suffix(".json"), profile="release")
+    print(costs.read_text(), flush=True)
+    return program.scenario("scenarios/predict.toml", out, "--world", "sim", "--costs", costs, profile="release")
+
+
+def compare(law: Variant, row: dict[str, Any], runs: list[Outcome], capacity: float) -> dict[str, Any]:
+    """What was predicted of one load beside what came."""
+    goodput = Spread.of([run.goodput_cps / capacity for run in runs])
+    p99 = Spread.of([run.p99_ms for run in runs])
+    return {
+        "variant": law.name,
+        "load": row["load"],
+        "sim_goodput": round(row["goodput"]["median"], 4),
+        **{f"real_goodput_{name}": round(value, 4) for name, value in goodput._asdict().items()},
+        "error": round(row["goodput"]["median"] - goodput.median, 4),
+        "sim_p99_ms": round(row["p99_ms"]["median"] if row["p99_ms"] else float("nan"), 2),
+        **{f"real_p99_ms_{name}": value for name, value in p99._asdict().items()},
+        "generator_cpu": round(max(r.usage.caller + r.usage.callee for r in runs), 3),
+        "generator_drops": sum(r.usage.drops for r in runs),
+        "element_drops": sum(r.usage.element_drops for r in runs),
+        "too_slow": sum(r.too_slow for r in runs),
+    }
+
+
+COLUMNS = [
+    Column("goodput/C: sim", "sim_goodput", 3),
+    *(Column(name, f"real_goodput_{name}", 3) for name in Spread._fields),
+    Column("error", "error", 3),
+    Column("p99 ms: sim", "sim_p99_ms", 1),
+    *(Column(name, f"real_p99_ms_{name}", 1) for name in Spread._fields),
+    Column("generator", "generator_cpu", 2),
+    Column("drops: own", "generator_drops"),
+    Column("element", "element_drops"),
+]
+
+
+class Show(Demonstration):
+    def run(self) -> Results:
+        prediction = predicted(self)
+        capacity = prediction["capacity_cps"]
+        print(f"predicted capacity with a fifth of a core: {capacity:.0f} calls/s")
+        outcomes: dict[tuple[str, float], list[Outcome]] = defaultdict(list)
+        loads = sorted({row["load"] for row in prediction["rows"]})
+        for round_ in self.rounds:
+            for law, multiple in product(VARIANTS, loads):
+                load = Load(multiple * capacity, WARM_UP_S, MEASURED_S, seed=round_)
+                outcomes[law.name, multiple].append(trial(load, law, "release", limited=True)[0])
+            print(f"round {round_} of {len(self.rounds)} done", flush=True)
+        rows = self.rows(
+            "results",
+            [
+                compare(law, row, outcomes[law.name, row["load"]], capacity)
+                for law in VARIANTS
+                for row in prediction["rows"]
+                if row["variant"] == law.name
+            ],
+        )
+        table.show(rows, COLUMNS, line=lambda row: f"{row['load']:4.1f}", block=lambda row: row["variant"])
+        for law in VARIANTS:
+            errors = [abs(row["error"]) for row in rows if row["variant"] == law.name]
+            mean = sum(errors) / len(errors)
+            stated = (
+                f"{law.name}: the goodput is predicted to {mean:.3f} of the capacity on the mean, "
+                f"{max(errors):.3f} at the worst"
+            )
+            if law is VARIANTS[0]:
+                print(f"        {stated}")
+            else:
+                self.expect(mean <= ERROR_MAX, stated)
+        for world in ("sim_goodput", "real_goodput_median"):
+            at = {row["variant"]: row[world] for row in rows if row["load"] == COLLAPSED}
+            none, *laws = (at[law.name] for law in VARIANTS)
+            self.expect(
+                all(none < kept for kept in laws),
+                f"{world}: at {COLLAPSED} times the capacity {none:.3f} without control, "
+                f"{' and '.join(f'{kept:.3f}' for kept in laws)} with it",
+            )
+        slow = sum(row["too_slow"] for row in rows)
+        self.expect(slow == 0, f"the generator was too slow in {slow} runs")
+        return {"capacity_cps": capacity, "rows": rows}

@@ -1,0 +1,46 @@
+"""Simulated results are the same to the byte: 1 job or 2, once or twice; another seed, others
+
+Every file of scenarios/overload-local.toml in simulated time, 144 runs of eight variants under six
+loads, goes into one SHA-256: tables, figures, the report, and of each run its result, its course
+and the configuration of its server. About a minute.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from tidegate_bench import program
+from tidegate_bench.demonstration import Demonstration, Results
+
+SCENARIO = "scenarios/overload-local.toml"
+# Name, jobs and seed of each run.
+RUNS = (("1 job", 1, 1), ("2 jobs", 2, 1), ("1 job again", 1, 1), ("2 jobs again", 2, 1), ("seed 2", 2, 2))
+
+
+def digest(folder: Path) -> tuple[str, int]:
+    """SHA-256 over the paths and contents of all files, and how many there are."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    whole = hashlib.sha256()
+    for path in files:
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        whole.update(f"{path.relative_to(folder)} {content}\n".encode())
+    return whole.hexdigest(), len(files)
+
+
+class Show(Demonstration):
+    ROUNDS = None
+
+    def run(self) -> Results:
+        runs: list[dict[str, Any]] = []
+        for name, jobs, seed in RUNS:
+            out = self.directory / name.replace(" ", "-")
+            program.lab("run", SCENARIO, "--world", "sim", "--out", out, "--jobs", jobs, "--seed", seed)
+            sha256, files = digest(out)
+            print(f"  {name:<14}{files} files  {sha256}", flush=True)
+            runs.append({"run": name, "jobs": jobs, "seed": seed, "files": files, "sha256": sha256})
+        self.rows("runs", runs)
+        same = {run["sha256"] for run in runs if run["seed"] == 1}
+        self.expect(len(same) == 1, "four runs of one seed left the same bytes")
+        self.expect(runs[-1]["sha256"] not in same, "another seed left others")
+        self.expect(runs[0]["files"] > 3 * 144, "all files of 144 points were compared")
+        return {"runs": runs}

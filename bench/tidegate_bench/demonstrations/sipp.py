@@ -1,0 +1,84 @@
+"""Twice the capacity by SIPp as the caller: every law's goodput is that of our own caller
+
+Tidegate emulates a server of 200 calls/s and is offered 400, under each law of show-overload
+(or of show-laws: SHOW="--scenario laws"): by `tidegate load uac`, whose calls are independent as in
+show-overload or come at even intervals; and by SIPp, which begins them in bursts of 10 ms and
+whose set-up times come from its own trace. SIPp shares no code with either and does not know
+how Tidegate decides, so that a fault of our caller would show.
+"""
+
+import argparse
+from itertools import product
+
+from tidegate_bench import curve, load, sipp_load
+from tidegate_bench.curve import Point
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.load import Load, Offer, trial
+from tidegate_bench.overload import Scenario, Variant
+from tidegate_bench.record import Record, Spread
+
+MULTIPLE = 2.0
+# How far outside of what our caller finds SIPp's median may lie, as a part of the capacity: the
+# callers' retransmissions have other phases.
+DIFFERENCE_MAX = 0.05
+
+# What becomes of a full FIFO depends on how calls arrive, and SIPp's bursts are neither of ours.
+OURS = ("poisson", "uniform")
+CALLERS: dict[str, tuple[Offer, str]] = {
+    **{arrivals: (load.offer, arrivals) for arrivals in OURS},
+    "sipp": (sipp_load.offer, "uniform"),
+}
+
+
+def agree(record: Record, law: Variant, points: list[Point]) -> None:
+    """Expects SIPp's goodput under one law to be within what our caller finds."""
+
+    def found(*callers: str) -> Spread:
+        names = [f"{caller} {law.name}" for caller in callers]
+        return Spread.of([point.goodput for point in points if point.name in names])
+
+    ours, sipps = found(*OURS), found("sipp")
+    outside = max(ours.minimum - sipps.median, sipps.median - ours.maximum, 0.0)
+    record.expect(
+        outside <= DIFFERENCE_MAX,
+        f"{law.name}: {ours.minimum:.3f} to {ours.maximum:.3f} C by our caller, "
+        f"{sipps.minimum:.3f} to {sipps.maximum:.3f} by SIPp, its median {outside:.3f} outside",
+    )
+
+
+class Show(Demonstration):
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--scenario",
+            choices=("overload-local", "laws"),
+            default="overload-local",
+            help="the server and its laws (default %(default)s)",
+        )
+        parser.add_argument("--warm-up", type=float, default=3.0, help="s (default %(default)s)")
+        parser.add_argument("--seconds", type=float, default=8.0, help="s (default %(default)s)")
+
+    def run(self) -> Results:
+        scenario = Scenario.read(self.options.scenario)
+        costs = scenario.costs
+        print(
+            f"emulated: C {costs.capacity_cps:.1f} calls/s, s {1e3 * costs.call_s:.3f} ms, "
+            f"r {1e3 * costs.refusal_s:.3f} ms, r/s {costs.ratio:.3f}"
+        )
+        points = []
+        for round_ in self.rounds:
+            for law, (caller, (offer, arrivals)) in product(scenario.variants, CALLERS.items()):
+                rate = MULTIPLE * costs.capacity_cps
+                calls = Load(rate, self.options.warm_up, self.options.seconds, round_, arrivals=arrivals)
+                outcome, _ = trial(calls, law, tables=costs.tables(), queue_max=scenario.queue_max, by=offer)
+                points.append(Point(round_, caller, law, MULTIPLE, costs.capacity_cps, costs.ratio, outcome))
+            print(f"round {round_} of {len(self.rounds)} done", flush=True)
+        curve.show(points)
+        rows = self.rows("results", [point.row() for point in points])
+        for law in scenario.variants:
+            agree(self, law, points)
+        drops = sum(point.outcome.usage.drops for point in points)
+        self.expect(drops == 0, f"{drops} datagrams lost by the callers and callees")
+        slow = sum(point.outcome.too_slow for point in points)
+        self.expect(slow == 0, f"the caller was too slow in {slow} of {len(points)} runs")
+        return {"points": rows}

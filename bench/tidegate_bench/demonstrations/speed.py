@@ -1,0 +1,149 @@
+"""The simulator: 300,000 deliveries a CPU second through the real proxy and agents; its growth
+
+A delivery is one message at one node: the very proxy with its transactions, callers and called
+parties of every outcome, links of 1 ms that lose a packet in a thousand, one thread. So many
+calls at 10 to 10,000 calls/s through one proxy, and at 1,000 calls/s among up to 100 nodes, of
+which a third are callers, a third proxies, and every proxy sends to all of the rest; without a
+tap, and with one that hashes every packet. Then, by instructions, who of them the time goes to.
+
+300,000 is the target of four nodes at up to 1,000 calls/s. What grows with the load and with the
+network is what is alive at a time, and soon more than a cache holds: so much of the speed is to be
+left at a thousand times the load and at 25 times the nodes; where that is below the target, the
+table says so.
+
+The conditions are on the fastest of five rounds. A round always does the same work on one thread,
+and time of a CPU that it waits for does not count: what others do on a shared machine, by its
+caches, its memory and its frequency, can make a round slower and never faster. Medians stand
+beside.
+"""
+
+import re
+import statistics
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidegate_bench import program
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.record import Record, Spread
+from tidegate_bench.tidegate import built
+
+TARGET = 300_000
+# Of how many calls/s among four nodes that is the target.
+TARGET_CPS = 1000
+# What is left of the speed at a thousand times the load, and at 25 times the nodes.
+LEFT_MIN = 0.5
+CALLS = 100_000
+ROUNDS = 5
+RATES_CPS = (10, 100, 1000, 10_000)
+NODES = (4, 10, 30, 100)
+# By instructions: ten seconds of 1,000 calls/s take half a minute under callgrind.
+PROFILED = ("transaction", 1, 1000, 10)
+
+# The functions by which the network enters its nodes and its tap.
+ENTRIES = {
+    "proxy": "<tidegate_proxy::proxy::Proxy as tidegate_world::core::Core>::",
+    "callers": "<tidegate_agent::caller::Caller as tidegate_world::core::Core>::",
+    "called": "<tidegate_agent::answerer::Answerer as tidegate_world::core::Core>::",
+    "trace": "<tidegate_sim::tap::Trace as tidegate_sim::tap::Tap>::",
+}
+RUN = "tidegate_sim::network::Network<N,T>::run_until"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is simulated."""
+
+    nodes: int
+    rate_cps: int
+    tap: str
+
+    def run(self) -> dict[str, Any]:
+        return program.example("speed", self.nodes, self.rate_cps, CALLS // self.rate_cps, self.tap)
+
+
+def table(runs: dict[Setup, list[dict[str, Any]]]) -> None:
+    print("\n nodes  calls/s  tap     deliveries a CPU second: min  median  max   CPU s  MiB  target")
+    for setup, rounds in runs.items():
+        speed = Spread.of([run["deliveries_per_cpu_s"] for run in rounds])
+        cpu_s = statistics.median(run["cpu_s"] for run in rounds)
+        memory = max(run["rss_peak_kib"] for run in rounds) / 1024
+        print(
+            f"{setup.nodes:6}{setup.rate_cps:9}  {setup.tap:<8}"
+            f"{speed.text(0):>32}{cpu_s:8.1f}{memory:5.0f}"
+            f"  {'reached' if speed.maximum >= TARGET else 'below'}"
+        )
+
+
+def profile(record: Record) -> dict[str, float]:
+    """Instructions of a delivery, by whom they are executed."""
+    with tempfile.TemporaryDirectory() as scratch:
+        counts = Path(scratch) / "callgrind.out"
+        under = ("valgrind", "--quiet", "--tool=callgrind", f"--callgrind-out-file={counts}")
+        run = program.result(*under, built("examples/hour", "release"), *PROFILED)
+        command = ["callgrind_annotate", "--inclusive=yes", "--auto=no", "--threshold=100"]
+        command += [str(counts)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    (record.directory / "callgrind.txt").write_text(done.stdout)
+    # A function has a line for each file from which something was inlined; the largest is its
+    # own, with all that it called.
+    inclusive: dict[str, int] = {}
+    for line in done.stdout.splitlines():
+        if found := re.match(r"\s*([\d,]+) \(.*?\)\s+[^:]*:(.*?)( \[.*\])?$", line):
+            name, count = found[2], int(found[1].replace(",", ""))
+            inclusive[name] = max(count, inclusive.get(name, 0))
+    shares = {
+        who: sum(count for name, count in inclusive.items() if name.startswith(entry)) / run["deliveries"]
+        for who, entry in ENTRIES.items()
+    }
+    total = inclusive[RUN] / run["deliveries"]
+    shares["network"] = total - sum(shares.values())
+    print(f"\ninstructions of each of {run['deliveries']} deliveries: {total:.0f}")
+    for who, count in shares.items():
+        print(f"  {who:<10}{count:8.0f}{100 * count / total:7.1f} %")
+    record.expect(all(count > 0 for count in shares.values()), "each of them was seen in the profile")
+    return shares
+
+
+class Show(Demonstration):
+    ROUNDS = None
+
+    def run(self) -> Results:
+        pairs = dict.fromkeys([(4, rate) for rate in RATES_CPS] + [(nodes, 1000) for nodes in NODES])
+        setups = [Setup(*pair, tap) for pair in pairs for tap in ("none", "trace")]
+        runs: dict[Setup, list[dict[str, Any]]] = {setup: [] for setup in setups}
+        for _ in range(ROUNDS):
+            for setup in setups:
+                runs[setup].append(setup.run())
+        table(runs)
+        self.rows("runs", (run for rounds in runs.values() for run in rounds))
+        print()
+        speeds = {
+            (setup.nodes, setup.rate_cps): Spread.of([run["deliveries_per_cpu_s"] for run in rounds])
+            for setup, rounds in runs.items()
+            if setup.tap == "none"
+        }
+        few = NODES[0]
+        for rate in (rate for rate in RATES_CPS if rate <= TARGET_CPS):
+            speed = speeds[few, rate]
+            self.expect(
+                speed.maximum >= TARGET,
+                f"{few} nodes, {rate} calls/s: {speed.maximum:,.0f} deliveries a CPU second"
+                f" (median {speed.median:,.0f}), {TARGET:,} wanted",
+            )
+        for one, other in (((few, RATES_CPS[0]), (few, RATES_CPS[-1])), ((few, TARGET_CPS), (NODES[-1], TARGET_CPS))):
+            left = speeds[other].maximum / speeds[one].maximum
+            self.expect(
+                left >= LEFT_MIN,
+                f"{other[0]} nodes, {other[1]} calls/s: {speeds[other].maximum:,.0f} (median"
+                f" {speeds[other].median:,.0f}), {left:.2f} of what it is with {one[0]} and {one[1]},"
+                f" {LEFT_MIN} wanted",
+            )
+        self.expect(
+            all(len({run["trace"] for run in rounds}) == 1 for rounds in runs.values()),
+            f"one seed gives one trace in {ROUNDS} runs",
+        )
+        shares = profile(self)
+        return {"runs": [run for rounds in runs.values() for run in rounds], "instructions": shares}

@@ -1,0 +1,145 @@
+"""A fifth of a core: stateful, stateless or adaptive service at 0.7 to 2.5 of the stateful peak
+
+Nothing is emulated: the kernel gives Tidegate 1 ms of every 5. Its peak is that of
+`mode = "transaction"` without control, the highest rate, climbing by 1.25, at which 99 % of the
+calls are set up within 500 ms. Then a pool of each mode is offered multiples of that, under the
+same law, by turns. Which calls had transactions is counted by Tidegate itself, in the warm-up
+too. What a call costs is the CPU time of the process over all calls that were offered, those
+that were refused among them.
+"""
+
+import argparse
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Any
+
+from tidegate_bench import curve, peak, table
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.load import Load, Outcome, trial
+from tidegate_bench.overload import Variant
+from tidegate_bench.quota import SHARE
+from tidegate_bench.record import Record, Spread
+from tidegate_bench.table import Column
+
+MODES = ("transaction", "stateless", "adaptive")
+MULTIPLES = (0.7, 1.2, 1.6, 2.5)
+# The share falls within half a second, and a law needs its time as well.
+WARM_UP_S = 3.0
+MEASURED_S = 3.0
+
+UNPROTECTED = Variant("none", "service", "fifo", sticky=False)
+# Of the goodput of a stateless server, what an adaptive one must have beyond the stateful peak.
+KEPT_MIN = 0.92
+# Of the calls below it, what must have transactions.
+STATEFUL_MIN = 0.99
+
+
+@dataclass(frozen=True)
+class Point:
+    """One mode under one load, in one round."""
+
+    round: int
+    mode: str
+    multiple: float
+    peak_cps: float
+    outcome: Outcome
+    stateful: float
+    """The share of the calls served that had transactions."""
+
+    @property
+    def goodput(self) -> float:
+        """As a part of the peak with transactions."""
+        return self.outcome.goodput_cps / self.peak_cps
+
+    def row(self) -> dict[str, Any]:
+        """For a table of raw data."""
+        outcome = asdict(self.outcome)
+        usage = outcome.pop("usage")
+        return {
+            "round": self.round,
+            "mode": self.mode,
+            "multiple": self.multiple,
+            "peak_cps": round(self.peak_cps, 1),
+            "goodput": round(self.goodput, 4),
+            "stateful": round(self.stateful, 4),
+            "us_per_call": round(self.outcome.element_us_per_call, 3),
+            **outcome,
+            **usage,
+        }
+
+
+def measure(mode: str, law: Variant, load: Load, profile: str) -> tuple[Outcome, float]:
+    """One load on a fresh Tidegate with a fifth of a core, and the share that it served statefully."""
+    outcome, shown = trial(load, law, profile, limited=True, mode=mode)
+    stateful, stateless = (shown.total("work_routed", tier=tier) for tier in ("stateful", "stateless"))
+    return outcome, stateful / max(stateful + stateless, 1)
+
+
+def of(points: list[Point], mode: str, multiple: float) -> list[Point]:
+    return [point for point in points if (point.mode, point.multiple) == (mode, multiple)]
+
+
+def goodput(points: list[Point], mode: str, multiple: float) -> float:
+    """The median of the rounds, as a part of the peak."""
+    return Spread.of([point.goodput for point in of(points, mode, multiple)]).median
+
+
+COLUMNS = [
+    curve.GOODPUT,
+    Column("stateful", lambda point: point.stateful, 3),
+    Column("µs a call", lambda point: point.outcome.element_us_per_call, 1),
+    *curve.OUTCOME,
+    curve.ELEMENT_DROPS,
+]
+
+
+def judge(record: Record, points: list[Point]) -> None:
+    """Expects the adaptive pool to be the better of both, whatever the load."""
+    below, *beyond = MULTIPLES
+    stateful = min(point.stateful for point in of(points, "adaptive", below))
+    record.expect(
+        stateful >= STATEFUL_MIN, f"at {below} of the peak, adaptive: {stateful:.3f} or more of the calls are stateful"
+    )
+    for multiple in beyond:
+        adaptive = goodput(points, "adaptive", multiple)
+        stateless = goodput(points, "stateless", multiple)
+        record.expect(
+            adaptive >= KEPT_MIN * stateless,
+            f"at {multiple}, adaptive: {adaptive / stateless:.2f} of the goodput without state",
+        )
+        always = goodput(points, "transaction", multiple)
+        record.expect(adaptive > always, f"and {adaptive / always:.2f} times that with transactions")
+    slow = sum(point.outcome.too_slow for point in points)
+    record.expect(slow == 0, f"the generator was too slow in {slow} of {len(points)} runs")
+
+
+class Show(Demonstration):
+    PROFILE = "release"
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--warm-up", type=float, default=WARM_UP_S, help="s (%(default)s)")
+        parser.add_argument("--seconds", type=float, default=MEASURED_S, help="s (%(default)s)")
+        parser.add_argument("--law", choices=("pi", "occ"), default="pi", help="(%(default)s)")
+        parser.add_argument("--peak", type=float, help="calls/s; sought if not given")
+
+    def run(self) -> Results:
+        law = Variant(self.options.law, "arrival", "class")
+        points: list[Point] = []
+        peak_cps: float | None = self.options.peak
+        for round_ in self.rounds:
+            if not self.options.peak:
+                # With transactions and without control.
+                peak_cps, _ = peak.peak(
+                    lambda load: measure("transaction", UNPROTECTED, load, self.profile)[0], SHARE, peak_cps, round_
+                )
+            assert peak_cps
+            print(f"round {round_}: {peak_cps:.0f} calls/s with transactions", flush=True)
+            # By turns: the machine may be slower in one minute than in the next.
+            for multiple, mode in product(MULTIPLES, MODES):
+                load = Load(multiple * peak_cps, self.options.warm_up, self.options.seconds, round_)
+                points.append(Point(round_, mode, multiple, peak_cps, *measure(mode, law, load, self.profile)))
+        table.show(points, COLUMNS, line=lambda p: p.mode, block=lambda p: f"{p.multiple} of the peak")
+        rows = self.rows("results", [point.row() for point in points])
+        judge(self, points)
+        return {"points": rows}

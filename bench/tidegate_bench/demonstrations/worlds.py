@@ -1,0 +1,67 @@
+"""One scenario in simulated time and on real sockets: how far the two are apart
+
+scenarios/overload-local.toml, an emulated processor offered half to five times its capacity,
+under every law there is, three runs of each point in each world. Stated for each point: goodput
+as a part of the capacity in both worlds and the difference; p99 of the set-up delay in both and
+the ratio. Both are drawn in one figure, and in one report.
+"""
+
+from typing import Any
+
+from tidegate_bench import program
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.record import Spread
+
+SCENARIO = "scenarios/overload-local.toml"
+# What the median error of the goodput may be, in parts of the capacity, and what any may be.
+MEDIAN_MAX = 0.02
+ERROR_MAX = 0.1
+
+
+def compare(sim: dict[str, Any], real: dict[str, Any]) -> dict[str, Any]:
+    delays = [row["p99_ms"]["median"] if row["p99_ms"] else None for row in (sim, real)]
+    return {
+        "variant": sim["variant"],
+        "load": sim["load"],
+        "sim_goodput": sim["goodput"]["median"],
+        **{f"real_goodput_{key}": real["goodput"][key] for key in ("min", "median", "max")},
+        "error": sim["goodput"]["median"] - real["goodput"]["median"],
+        "sim_p99_ms": delays[0],
+        "real_p99_ms": delays[1],
+        "p99_ratio": delays[0] / delays[1] if delays[0] and delays[1] else None,
+        "generator_load": real["generator_load"],
+        "drops": real["drops"],
+    }
+
+
+class Show(Demonstration):
+    ROUNDS = None
+
+    def run(self) -> Results:
+        sim, real = self.directory / "sim", self.directory / "real"
+        simulated = program.scenario(SCENARIO, sim, "--world", "sim")["rows"]
+        # An emulated server, and who calls it, need little of a core.
+        measured = program.scenario(SCENARIO, real, "--world", "real", "--jobs", 4)["rows"]
+        print(program.lab("report", sim, real, "--out", self.directory / "report.html"))
+        at = {(row["variant"], row["load"]): row for row in measured}
+        compared = [compare(row, at[row["variant"], row["load"]]) for row in simulated]
+        self.rows("results", compared)
+        errors = [abs(row["error"]) for row in compared]
+        worst = max(compared, key=lambda row: abs(row["error"]))
+        ratios = [row["p99_ratio"] for row in compared if row["p99_ratio"] is not None]
+        self.expect(
+            Spread.of(errors).median <= MEDIAN_MAX,
+            f"the goodput differs by {Spread.of(errors).median:.3f} of the capacity in the median",
+        )
+        self.expect(
+            max(errors) <= ERROR_MAX,
+            f"and by {max(errors):.3f} at the worst ({worst['variant']}, load {worst['load']})",
+        )
+        spread = Spread.of(ratios)
+        print(
+            f"        p99 of the set-up delay, simulated / real: {spread.minimum:.2f} to {spread.maximum:.2f},"
+            f" median {spread.median:.2f}"
+        )
+        drops = sum(row["drops"] for row in compared)
+        self.expect(drops == 0, f"the generator lost {drops} datagrams")
+        return {"rows": compared}

@@ -1,0 +1,94 @@
+"""A back end whose numbers behave: some answer, others reject, ring for ever or stay silent.
+
+It is a user agent server that is strict about dialogs: a BYE ends a call only if its tags match, as
+RFC 3261 §12.2.2 has it. So its counts say what a back end really holds, whatever a proxy believes.
+"""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from tidegate_bench.message import value
+from tidegate_bench.sockets import LOCALHOST
+from tidegate_bench.uas import UserAgentServer
+
+_SDP = "v=0\r\n" + "a=filler:" + 900 * "x" + "\r\n"
+_UNKNOWN_CALL = "481 Call/Transaction Does Not Exist"
+# Statuses with which the numbers of these names answer an INVITE; any other number answers 200.
+_REJECTIONS = {"overloaded": "503 Service Unavailable", "nobody": "404 Not Found"}
+_RETRY_AFTER = "Retry-After: 3600\r\n"
+
+
+@dataclass
+class Seen:
+    """Requests and dialogs that reached the back end, by the user part of their From."""
+
+    requests: Counter[str] = field(default_factory=Counter)
+    """Distinct INVITEs: two copies share Call-ID, From-tag, CSeq and Request-URI (RFC 3261 §8.2.2.2)."""
+    live: Counter[str] = field(default_factory=Counter)
+    """Calls answered and not ended."""
+    live_max: Counter[str] = field(default_factory=Counter)
+    wrong_tags: int = 0
+    """BYEs with tags of no call here: rejected with 481."""
+
+
+class Exchange(UserAgentServer):
+    """Answers until it is closed.
+
+    The number `overloaded` answers 503 with `Retry-After: 3600`, `nobody` 404, `ringing` 183 with
+    900 bytes of SDP and then nothing, `rejecting` the same and then 486, and `silent` nothing.
+    """
+
+    def __init__(self, host: str = LOCALHOST) -> None:
+        self.seen = Seen()
+        self._copies: dict[str, list[bytes]] = {}
+        self._dialogs: dict[tuple[str, str], str] = defaultdict(str)
+        super().__init__(host)
+
+    def close(self) -> Seen:
+        """Ends it, and returns all that it has seen."""
+        self.stop()
+        return self.seen
+
+    def responses(self, method: str, request: bytes) -> list[bytes]:
+        key = method + value(request, "Via")
+        if key not in self._copies:
+            self._copies[key] = self._answer(method, request)
+        return self._copies[key]
+
+    def _answer(self, method: str, request: bytes) -> list[bytes]:
+        to, from_ = value(request, "To"), value(request, "From")
+        call = (value(request, "Call-ID"), _tag(from_))
+        caller = _user(from_)
+        if method == "INVITE":
+            self.seen.requests[caller] += 1
+            number = _user(request.split(b" ", 2)[1].decode())
+            if ";tag=" in to and self._dialogs.get(call) != _tag(to):
+                return [self.response(request, _UNKNOWN_CALL)]
+            if number == "silent":
+                return []
+            if number in _REJECTIONS:
+                more = _RETRY_AFTER if number == "overloaded" else ""
+                return [self.response(request, _REJECTIONS[number], more)]
+            if number in ("ringing", "rejecting"):
+                rings = [self.response(request, "183 Session Progress", body=_SDP)]
+                rejects = [self.response(request, "486 Busy Here")]
+                return rings + (rejects if number == "rejecting" else [])
+            if ";tag=" not in to:
+                self._dialogs[call] = str(self.port)
+                self.seen.live[caller] += 1
+                self.seen.live_max[caller] = max(self.seen.live_max[caller], self.seen.live[caller])
+        elif method == "BYE":
+            if self._dialogs.get(call) != _tag(to):
+                self.seen.wrong_tags += 1
+                return [self.response(request, _UNKNOWN_CALL)]
+            del self._dialogs[call]
+            self.seen.live[caller] -= 1
+        return [self.response(request, "200 OK")]
+
+
+def _tag(address: str) -> str:
+    return address.partition(";tag=")[2].partition(";")[0]
+
+
+def _user(uri: str) -> str:
+    return uri.partition("sip:")[2].partition("@")[0]

@@ -1,0 +1,61 @@
+"""A scenario of `scenarios/` that `tidegate lab run` runs, and what came of each of its runs."""
+
+import csv
+import re
+from typing import Any
+
+from tidegate_bench import program
+from tidegate_bench.record import ROOT, Record
+
+Points = list[dict[str, Any]]
+
+
+class Run:
+    """The results of one scenario."""
+
+    def __init__(
+        self,
+        record: Record,
+        name: str,
+        world: str = "sim",
+        jobs: int | None = None,
+        profile: str = "release",
+        **changed: str,
+    ) -> None:
+        """The keys in `changed` get other values than in the file."""
+        text = (ROOT / "scenarios" / f"{name}.toml").read_text()
+        for key, value in changed.items():
+            text, count = re.subn(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
+            if count != 1:
+                raise SystemExit(f"{name}: `{key}` stands there {count} times")
+        words = [name, *re.findall(r"\w+", str(changed)), *([] if world == "sim" else [world])]
+        self.folder = record.directory / "-".join(words)
+        self.folder.mkdir(parents=True)
+        scenario = self.folder / f"{name}.toml"
+        scenario.write_text(text)
+        more = [] if jobs is None else ["--jobs", jobs]
+        results = program.scenario(scenario, self.folder / "out", "--world", world, *more, profile=profile)
+        self.capacity_cps: float = results["capacity_cps"]
+        self.points: Points = results["points"]
+
+    def of(self, label: str, **swept: object) -> Points:
+        """The runs of the variant with this label under these conditions."""
+        found = [
+            point
+            for point in self.points
+            if point["variant"].startswith(f"{label} (")
+            and all(point["swept"].get(key) == value for key, value in swept.items())
+        ]
+        if not found:
+            raise SystemExit(f"{label} {swept}: no run")
+        return found
+
+    def timeline(self, point: dict[str, Any], quantity: str) -> list[tuple[float, float]]:
+        """What the server under test had of this quantity, by time in seconds."""
+        path = self.folder / "out" / point["folder"] / "timeline.csv"
+        with path.open() as lines:
+            return [
+                (float(row["t_s"]), float(row["value"]))
+                for row in csv.DictReader(lines)
+                if row["quantity"] == quantity and row["node"] == "server"
+            ]

@@ -1,0 +1,25 @@
+"""The generator of calls that nobody ends, `examples/flood`."""
+
+import sys
+
+from tidegate_bench.process import Stage
+from tidegate_bench.sockets import LOCALHOST
+from tidegate_bench.tidegate import built
+
+
+class Flood:
+    """One running flood of INVITEs, which acknowledges what rejects them."""
+
+    def __init__(
+        self, stage: Stage, target: str, rate: int, seconds: float, profile: str, host: str = LOCALHOST
+    ) -> None:
+        command = [built("examples/flood", profile), "--target", target]
+        command += ["--rate", str(rate), "--seconds", str(seconds), "--bind", host]
+        self._process = stage.start("flood", command)
+
+    def finish(self, patience_s: float) -> dict[str, float]:
+        """Waits for its end and returns its figures by name."""
+        if not self._process.wait(patience_s) or self._process.exit_status != 0:
+            sys.exit(f"the flood did not end well:\n{self._process.tail()}")
+        words = self._process.tail(1).split()
+        return dict(zip(words[::2], map(float, words[1::2]), strict=True))

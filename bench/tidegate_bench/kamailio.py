@@ -1,0 +1,159 @@
+"""Kamailio before one back end: bare, or with the overload control it has."""
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tidegate_bench.process import NS, Process, Stage
+from tidegate_bench.quota import Quota
+from tidegate_bench.record import ROOT
+from tidegate_bench.sockets import LOCALHOST, free_port
+
+# As large as everybody else's where CPU is compared.
+_BUFFER_BYTES = 4 * 1024 * 1024
+# Shared memory: it keeps some KiB of every transaction for some seconds.
+_TRANSACTIONS_MIB = 1024
+# Its own default: what waits in a larger one is served too late.
+DEFAULT_BUFFER_BYTES = 256 * 1024
+
+
+class Kamailio:
+    """One running Kamailio with a single UDP worker."""
+
+    def __init__(self, process: Process, port: int) -> None:
+        self.process = process
+        self.port = port
+
+    @property
+    def address(self) -> str:
+        return f"{LOCALHOST}:{self.port}"
+
+
+def command(
+    stage: Stage,
+    file: Path,
+    host: str,
+    port: int,
+    defines: Mapping[str, str],
+    *,
+    transactions: bool = False,
+    allocator: str | None = "fm",
+) -> list[str]:
+    """The command of a Kamailio with this file and what it wants defined.
+
+    Its `allocator` is the fast one, for shared and for private memory; `None` is that of Debian's package, which
+    checks each block.
+    """
+    scratch = str(stage.directory)
+    words = ["kamailio", "-f", str(file), "-DD", "-E", "-l", f"udp:{host}:{port}", "-M", "8"]
+    words += ["-m", str(_TRANSACTIONS_MIB if transactions else 64)]
+    words += ["-x", allocator, "-X", allocator] if allocator else []
+    words += [word for name, value in defines.items() for word in ("-A", f"{name}={value}" if value else name)]
+    return [*words, "-w", scratch, "-Y", scratch, "-P", f"{scratch}/kamailio-{host}-{port}.pid"]
+
+
+def run(
+    stage: Stage,
+    backend_port: int,
+    *,
+    configuration: str = "kamailio.cfg",
+    transactions: bool = False,
+    buffer_bytes: int = _BUFFER_BYTES,
+    defines: Mapping[str, str] | None = None,
+    quota: Quota | None = None,
+    allocator: str | None = "fm",
+) -> Kamailio:
+    """Starts it with a file of `bench/`, and what that wants defined besides the back end.
+
+    With `transactions` it is `t_relay()` that forwards, where the file knows it.
+    """
+    named = {"BACKEND_HOST": LOCALHOST, "BACKEND_PORT": str(backend_port), "BUFFER": str(buffer_bytes)}
+    named |= {"T_RELAY_TO": f'"{LOCALHOST}", "{backend_port}"'} if transactions else {}
+    return _serve(stage, configuration, named | dict(defines or {}), transactions, allocator, quota)
+
+
+def dispatch(stage: Stage, destinations: list[str], algorithm: int, *, transactions: bool = False) -> Kamailio:
+    """Starts one that balances calls among destinations (`ADDRESS:PORT`) by this algorithm of its dispatcher."""
+    listed = stage.directory / "dispatcher.list"
+    # Algorithm 10 counts calls by the attribute `duid`.
+    lines = [f"1 sip:{where} 0 0 duid=d{index}\n" for index, where in enumerate(destinations)]
+    listed.write_text("".join(lines))
+    named = {"DESTINATIONS": f'"{listed}"', "ALGORITHM": f'"{algorithm}"', "BUFFER": str(_BUFFER_BYTES)}
+    named |= {"TRANSACTIONS": ""} if transactions else {}
+    # It keeps calls whether it has transactions or not.
+    return _serve(stage, "kamailio-dispatcher.cfg", named, True, "fm", None)
+
+
+def _serve(
+    stage: Stage,
+    configuration: str,
+    defines: Mapping[str, str],
+    transactions: bool,
+    allocator: str | None,
+    quota: Quota | None,
+) -> Kamailio:
+    port, file = free_port(), ROOT / "bench" / configuration
+    words = command(stage, file, LOCALHOST, port, defines, transactions=transactions, allocator=allocator)
+    return Kamailio(stage.serve("kamailio", words, port, quota=quota), port)
+
+
+# How often the load is told: some twenty periods of a quota of 5 ms.
+_TELL_S = 0.1
+
+
+class LoadTeller:
+    """Tells the ratelimit module how much of its quota Kamailio uses.
+
+    The module's FEEDBACK algorithm looks at /proc/stat, the load of the whole machine,
+    which says nothing of a process under a quota; this is the other source it offers,
+    the command `rl.push_load`.
+    """
+
+    def __init__(self, process: Process, socket_file: Path, share: float) -> None:
+        self._process = process
+        self._server = socket_file
+        self._share = share
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._tell, daemon=True)
+
+    def __enter__(self) -> "LoadTeller":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _tell(self) -> None:
+        pids = self._process.pids()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.bind(f"{self._server}.answers")
+            sender.setblocking(False)
+            used_ns, at = _cpu_ns(pids), time.monotonic()
+            while not self._over.wait(_TELL_S):
+                now_ns, now = _cpu_ns(pids), time.monotonic()
+                load = (now_ns - used_ns) / NS / (now - at) / self._share
+                used_ns, at = now_ns, now
+                # A number: the module takes a string for 0.
+                params = [float(min(load, 1.0))]
+                command = {"jsonrpc": "2.0", "method": "rl.push_load", "params": params, "id": 1}
+                # Overloaded, it may not have read the last ones: the next will do.
+                with contextlib.suppress(OSError):
+                    sender.sendto(json.dumps(command).encode(), str(self._server))
+                with contextlib.suppress(OSError):
+                    while sender.recv(4096):
+                        pass
+
+
+def _cpu_ns(pids: list[int]) -> int:
+    total = 0
+    for pid in pids:
+        try:
+            total += int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+        except (OSError, IndexError):
+            continue
+    return total

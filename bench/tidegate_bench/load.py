@@ -1,0 +1,203 @@
+"""An open load of calls: offered whatever becomes of them, and measured after a warm-up."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate_bench import tidegate
+from tidegate_bench.overload import Variant
+from tidegate_bench.process import NS, Process, Stage
+from tidegate_bench.quota import Quota
+from tidegate_bench.sockets import LOCALHOST
+from tidegate_bench.tidegate import Callee, Metrics, built, cut
+
+DEADLINE_S = 0.5
+# Time that an answer may still be on its way when the last call's deadline has passed.
+_GRACE_S = 0.2
+# From the start of the caller's process to its first call.
+_START_S = 0.02
+# In a collapse none of the calls begun in the last half a minute has ended.
+_OPEN_MAX = 2_000_000
+
+
+@dataclass(frozen=True)
+class Load:
+    """Calls at a rate, first for the warm-up, then measured."""
+
+    rate_cps: float
+    warm_up_s: float
+    measured_s: float
+    seed: int
+    arrivals: str = "poisson"
+
+    @property
+    def seconds(self) -> float:
+        return self.warm_up_s + self.measured_s
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a load cost. Occupancies are in cores, while calls were offered."""
+
+    element_cpu_s: float
+    """Over all calls, to the end of the last one."""
+    element: float
+    caller: float
+    callee: float
+    drops: int
+    """Datagrams lost by the sockets of the caller and the callee."""
+    element_drops: int
+    steady_cpu_s: float
+    """CPU of the element in the measured time."""
+    steady_s: float
+    wakes_per_s: float
+    """How often its threads went to sleep in the measured time."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a load. Rates and delays are those of the measured time."""
+
+    calls: int
+    """All calls begun, in the warm-up too."""
+    offered_cps: float
+    goodput_cps: float
+    """Calls set up within the deadline."""
+    refused_cps: float
+    """Calls answered by 503."""
+    retransmission_ratio: float
+    """INVITEs sent again, for each sent first."""
+    p50_ms: float
+    p99_ms: float
+    """Set-up delay of the calls that were set up, in time or not."""
+    too_slow: bool
+    """The caller could not offer what it was asked to."""
+    usage: Usage
+
+    @property
+    def in_time(self) -> float:
+        """The share of the calls that were set up within the deadline."""
+        return self.goodput_cps / self.offered_cps if self.offered_cps else 0.0
+
+    @property
+    def element_us_per_call(self) -> float:
+        """CPU of the element for each call begun."""
+        return 1e6 * self.usage.element_cpu_s / max(self.calls, 1)
+
+    @property
+    def steady_us_per_call(self) -> float:
+        """CPU of the element in the measured time for each call begun in it."""
+        return 1e6 * self.usage.steady_cpu_s / max(self.offered_cps * self.usage.steady_s, 1.0)
+
+
+def offer(
+    stage: Stage,
+    element: Process,
+    target: str,
+    callee: Callee,
+    load: Load,
+    profile: str = "debug",
+    host: str = LOCALHOST,
+    options: Sequence[str] = (),
+) -> Outcome:
+    """Offers the load to the element at `target` and cuts it off after the last deadline.
+
+    The caller is at the address `host`, and given these `options` too.
+    """
+    file = stage.directory / "uac.json"
+    file.unlink(missing_ok=True)
+    command = [built("tidegate", profile), "load", "uac", target, "--bind", f"{host}:0"]
+    command += ["--rate", str(load.rate_cps), "--duration", str(load.seconds)]
+    command += ["--warm-up", str(load.warm_up_s), "--deadline", str(1000 * DEADLINE_S)]
+    command += ["--arrivals", load.arrivals, "--seed", str(load.seed), "--slack", "1"]
+    command += ["--open-max", str(_OPEN_MAX), "--json", str(file)]
+    # An element that does not record its route would otherwise see no ACK and no BYE.
+    command += ["--no-record-route", *options]
+
+    caller, usage = run(lambda: stage.start("uac", command), element, callee.process, load, cut)
+    try:
+        report = json.loads(file.read_text())
+    except (OSError, ValueError):
+        sys.exit(f"the caller left no report:\n{caller.tail()}")
+    stats = report["stats"]
+    measured = stats["measured"]
+    delay = measured["set_up_delay"]
+    return Outcome(
+        calls=stats["begun"],
+        offered_cps=measured["offered"] / load.measured_s,
+        goodput_cps=measured["set_up_in_time"] / load.measured_s,
+        refused_cps=measured["refused"] / load.measured_s,
+        retransmission_ratio=measured["repeated_invites"] / max(measured["offered"], 1),
+        p50_ms=delay["p50_us"] / 1e3,
+        p99_ms=delay["p99_us"] / 1e3,
+        too_slow=report["too_slow"] is not None,
+        usage=usage,
+    )
+
+
+def run(
+    start: Callable[[], Process], element: Process, callee: Process, load: Load, end: Callable[[Process], None]
+) -> tuple[Process, Usage]:
+    """Runs a caller for the time of the load and of the last deadlines, and then ends it."""
+
+    def cpu_s(*processes: Process) -> list[float]:
+        return [process.cpu_ns() / NS for process in processes]
+
+    at_start = cpu_s(element, callee)
+    caller = start()
+    begun = time.monotonic()
+    caller.wait(_START_S + load.warm_up_s)
+    [steady_from], wakes_from, measured_from = cpu_s(element), element.wakes(), time.monotonic()
+    caller.wait(begun + _START_S + load.seconds - time.monotonic())
+    offered_s = time.monotonic() - begun
+    offered = cpu_s(element, callee, caller)
+    steady_s, wakes = time.monotonic() - measured_from, element.wakes() - wakes_from
+    caller.wait(DEADLINE_S + _GRACE_S)
+    [at_end] = cpu_s(element)
+    drops = caller.drops()
+    end(caller)
+    if not element.running():
+        sys.exit(f"{element.name} ended under the load:\n{element.tail()}")
+    return caller, Usage(
+        element_cpu_s=at_end - at_start[0],
+        element=(offered[0] - at_start[0]) / offered_s,
+        caller=offered[2] / offered_s,
+        callee=(offered[1] - at_start[1]) / offered_s,
+        drops=max(drops, caller.drops()) + callee.drops(),
+        element_drops=element.drops(),
+        steady_cpu_s=offered[0] - steady_from,
+        steady_s=steady_s,
+        wakes_per_s=wakes / steady_s,
+    )
+
+
+Offer = Callable[..., Outcome]
+
+
+def trial(
+    load: Load,
+    law: Variant,
+    profile: str = "debug",
+    *,
+    limited: bool = False,
+    tables: str = "",
+    by: Offer = offer,
+    options: Sequence[str] = (),
+    **configuration: Any,
+) -> tuple[Outcome, Metrics]:
+    """One load on a fresh Tidegate under a law, before a fresh callee; what Tidegate counted of its own.
+
+    `limited` gives it a fifth of a core. The calls are made `by` this function, with these `options`.
+    """
+    with Quota() if limited else nullcontext() as quota, Stage() as stage:
+        callee = tidegate.callee(stage, "uas", profile)
+        edge = tidegate.start(stage, [callee.port], profile, quota, tables=law.tables() + tables, **configuration)
+        outcome = by(stage, edge.process, edge.address, callee, load, profile, options=options)
+        metrics = edge.metrics()
+        # An overloaded server may take long over an orderly end.
+        stage.kill()
+    return outcome, metrics

@@ -1,0 +1,54 @@
+"""The capacity of an element, found by climbing."""
+
+from collections.abc import Callable
+
+from tidegate_bench.load import Load, Outcome
+
+STEP = 1.25
+# The last step is halved so often: the peak is found to 6 %.
+_HALVINGS = 2
+# The share of calls that must be set up in time at a rate that is carried.
+IN_TIME = 0.99
+_WARM_UP_S = 1.0
+# Long enough that what does not pass cannot wait in the element's socket.
+_MEASURED_S = 2.5
+_STEPS_MAX = 40
+
+Offer = Callable[[Load], Outcome]
+
+
+def estimate(offer: Offer, share: float) -> float:
+    """Calls/s that would fill `share` of a core at what a call costs under a light load.
+
+    Too low rather than too high: under load an element does more at each wake.
+    """
+    light = offer(Load(200.0, 0.5, 1.0, seed=1))
+    return share / (light.element_us_per_call / 1e6)
+
+
+def climb(offer: Offer, start_cps: float, seed: int) -> tuple[float, Outcome]:
+    """The highest rate carried, and what it was like, climbing from `start_cps` or below."""
+    rate, step, best, halvings = start_cps, STEP, None, 0
+    for number in range(_STEPS_MAX):
+        outcome = offer(Load(rate, _WARM_UP_S, _MEASURED_S, seed + number))
+        if outcome.in_time >= IN_TIME:
+            best = (rate, outcome)
+            if halvings:
+                halvings, step = halvings + 1, step**0.5
+        elif best:
+            halvings, step = halvings + 1, step**0.5
+        else:
+            # Not even the start was carried.
+            rate /= STEP**2
+            continue
+        if halvings > _HALVINGS:
+            break
+        rate = best[0] * step
+    if best is None:
+        raise RuntimeError(f"not even {rate:.0f} calls/s are set up in time")
+    return best
+
+
+def peak(offer: Offer, share: float, before_cps: float | None, round_: int) -> tuple[float, Outcome]:
+    """The highest rate carried with a share of a core: from where the round before found it, or from an estimate."""
+    return climb(offer, before_cps / STEP if before_cps else estimate(offer, share), seed=100 * round_)

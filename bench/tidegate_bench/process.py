@@ -1,0 +1,253 @@
+"""Processes under measurement, and the certainty that none outlives its script."""
+
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import FrameType
+
+from tidegate_bench import sockets
+from tidegate_bench.quota import Quota
+
+NS = 1_000_000_000
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def _end_with_parent() -> None:
+    # A script that is killed outright cannot clean up; the kernel then does.
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Process:
+    """One started program with all its children, in a session of its own."""
+
+    def __init__(self, name: str, command: list[str], output: Path, quota: Quota | None = None) -> None:
+        self.name = name
+        self.output = output
+        self.exit_status: int | None = None
+        self._cpu_ns_seen: dict[int, int] = {}
+        self._cpu_ns_final = 0
+        self._drops_seen = 0
+
+        def enter() -> None:
+            _end_with_parent()
+            if quota:
+                quota.join()
+
+        with output.open("ab") as sink:
+            self._popen = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                cwd=output.parent,
+                start_new_session=True,
+                preexec_fn=enter,  # noqa: PLW1509, it calls only the kernel
+            )
+        self.pid = self._popen.pid
+
+    def pids(self) -> list[int]:
+        """The program and every process it has started that still runs."""
+        members = []
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and _session(entry) == self.pid:
+                members.append(int(entry))
+        return members
+
+    def cpu_ns(self) -> int:
+        """CPU time since the start in ns, of all threads of all its processes.
+
+        Once it has ended: what the kernel accounted to it at its exit (µs steps).
+        """
+        return max(sum(self.cpu_ns_by_thread().values()), self._cpu_ns_final)
+
+    def cpu_ns_by_thread(self) -> dict[int, int]:
+        """CPU time since the start in ns, of each thread; once it has ended, as last seen."""
+        if self.running():
+            for pid in self.pids():
+                self._cpu_ns_seen.update(_cpu_ns_by_thread(pid))
+        return dict(self._cpu_ns_seen)
+
+    def wakes(self) -> int:
+        """How often its threads have gone to sleep since the start, all its processes together."""
+        return sum(_wakes(pid) for pid in self.pids())
+
+    def drops(self) -> int:
+        """Datagrams its UDP sockets have dropped; once it has ended, as last seen."""
+        if self.running():
+            self._drops_seen = max(self._drops_seen, sockets.drops(self.pids()))
+        return self._drops_seen
+
+    def resident_bytes(self) -> int:
+        """Memory it holds now (VmRSS), all its processes together."""
+        return sum(_resident_bytes(pid) for pid in self.pids())
+
+    def running(self) -> bool:
+        """False once it has ended; `exit_status` then says how."""
+        if self.exit_status is not None:
+            return False
+        pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+        if pid == 0:
+            return True
+        self.exit_status = os.waitstatus_to_exitcode(status)
+        # Popen would otherwise wait for a child that is no longer there.
+        self._popen.returncode = self.exit_status
+        self._cpu_ns_final = int((usage.ru_utime + usage.ru_stime) * NS)
+        return False
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal to the program itself."""
+        if self.running():
+            os.kill(self.pid, number)
+
+    def send_all(self, number: signal.Signals) -> None:
+        """Sends a signal to the program and all its processes."""
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for its end; False if it still runs after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while self.running():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def stop(self, first: signal.Signals = signal.SIGTERM, patience_s: float = 5.0) -> None:
+        """Ends it: by `first`, and after `patience_s` by force, with all its children."""
+        self.cpu_ns()
+        self.drops()
+        self.send(first)
+        self.wait(patience_s)
+        self.send_all(signal.SIGKILL)
+        self.wait(patience_s)
+
+    def end_in_order(self) -> None:
+        """Ends it by SIGTERM, by a second one if it still holds something."""
+        for _ in range(2):
+            self.send(signal.SIGTERM)
+            if self.wait(1.0):
+                break
+        self.stop()
+
+    def tail(self, lines: int = 12) -> str:
+        """The end of what it wrote."""
+        text = self.output.read_text(errors="replace").splitlines()
+        return "\n".join(f"    {line}" for line in text[-lines:])
+
+
+class Cores:
+    """How many cores each of these processes has used on the mean since this was made."""
+
+    def __init__(self, *processes: Process) -> None:
+        self._processes = processes
+        self._before = [process.cpu_ns() for process in processes]
+        self._begun = time.monotonic()
+
+    def used(self) -> list[float]:
+        """In the order of the processes."""
+        elapsed_ns = (time.monotonic() - self._begun) * NS
+        pairs = zip(self._processes, self._before, strict=True)
+        return [(process.cpu_ns() - before) / elapsed_ns for process, before in pairs]
+
+
+class Stage:
+    """Where a run takes place: a scratch directory, and the processes started in it.
+
+    Leaving the `with` block, in whatever way, ends the processes and removes the
+    directory.
+    """
+
+    def __init__(self) -> None:
+        self.processes: list[Process] = []
+
+    def __enter__(self) -> "Stage":
+        self.directory = Path(tempfile.mkdtemp(prefix="tidegate-"))
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _leave)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.clear()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def start(self, name: str, command: list[str], quota: Quota | None = None) -> Process:
+        """Starts a program; its output goes to `name`.log in the scratch directory."""
+        process = Process(name, command, self.directory / f"{name}.log", quota)
+        self.processes.append(process)
+        return process
+
+    def serve(
+        self, name: str, command: list[str], port: int, seconds: float = 10, quota: Quota | None = None
+    ) -> Process:
+        """Starts a program and returns once one of its UDP sockets is bound to `port`."""
+        process = self.start(name, command, quota)
+        deadline = time.monotonic() + seconds
+        while not sockets.bound(port):
+            if not process.running() or time.monotonic() > deadline:
+                sys.exit(f"{name} did not open UDP port {port}:\n{process.tail()}")
+            time.sleep(0.02)
+        return process
+
+    def clear(self) -> None:
+        """Ends every process, the last started first."""
+        while self.processes:
+            self.processes.pop().stop()
+
+    def kill(self) -> None:
+        """Ends every process at once, without what it would do at its end: an overloaded
+        server may take long over that."""
+        while self.processes:
+            self.processes.pop().stop(signal.SIGKILL)
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def _session(pid: str) -> int:
+    try:
+        stat = Path("/proc", pid, "stat").read_text()
+    except OSError:
+        return -1
+    # The name in parentheses may itself hold blanks and parentheses.
+    state, _parent, _group, session = stat.rpartition(")")[2].split()[:4]
+    return -1 if state == "Z" else int(session)
+
+
+def _cpu_ns_by_thread(pid: int) -> dict[int, int]:
+    used = {}
+    for schedstat in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError):
+            used[int(schedstat.parent.name)] = int(schedstat.read_text().split()[0])
+    return used
+
+
+def _wakes(pid: int) -> int:
+    """Voluntary context switches of all threads of one process; 0 if it has gone."""
+    total = 0
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        with contextlib.suppress(OSError):
+            for line in status.read_text().splitlines():
+                if line.startswith("voluntary_ctxt_switches:"):
+                    total += int(line.split()[1])
+    return total
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0

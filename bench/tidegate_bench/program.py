@@ -1,0 +1,57 @@
+"""Programs that run to their end and print a result."""
+
+import json
+import subprocess
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from tidegate_bench import tidegate
+from tidegate_bench.record import ROOT
+
+Json = dict[str, Any]
+
+
+def output(*command: object, ok: Collection[int] = (0,), timeout: float | None = None) -> str:
+    """Runs a command in the root of the repository and returns its standard output.
+
+    Ends this process if the exit status is not in `ok`.
+    """
+    words = [str(word) for word in command]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=timeout)
+    if done.returncode not in ok:
+        raise SystemExit(f"{' '.join(words)}: status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def result(*command: object, ok: Collection[int] = (0,)) -> Json:
+    """Runs a command that prints JSON and returns it."""
+    printed: Json = json.loads(output(*command, ok=ok))
+    return printed
+
+
+def example(name: str, *arguments: object, profile: str = "release") -> Json:
+    """Runs an example that cargo has built and returns the JSON that it prints."""
+    return result(tidegate.built(f"examples/{name}", profile), *arguments)
+
+
+def cargo_example(name: str, *arguments: object) -> Json:
+    """Builds an example of the simulator, runs it and returns the JSON that it prints."""
+    return result("cargo", "run", "--quiet", "--package", "tidegate-sim", "--example", name, "--", *arguments)
+
+
+def lab(*arguments: object, profile: str = "debug") -> str:
+    """Runs `tidegate lab`; status 1 says that an expectation of the scenario was missed."""
+    return output(tidegate.built("tidegate", profile), "lab", *arguments, ok=(0, 1))
+
+
+def scenario(name: object, out: Path, *arguments: object, profile: str = "debug") -> Json:
+    """Runs a scenario by `tidegate lab run` and returns its results."""
+    lab("run", name, "--out", out, *arguments, profile=profile)
+    results: Json = json.loads((out / "results.json").read_text())
+    return results
+
+
+def swarm(*arguments: object, program: object | None = None, profile: str = "debug") -> Json:
+    """Runs `tidegate lab swarm` and returns its result; status 1 says that it found something."""
+    return result(program or tidegate.built("tidegate", profile), "lab", "swarm", "--json", *arguments, ok=(0, 1))

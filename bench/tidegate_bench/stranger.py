@@ -1,0 +1,170 @@
+"""A stranger on the network: requests as it likes, from any address of the loopback network."""
+
+import itertools
+import random
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from tidegate_bench import message
+from tidegate_bench.sockets import LOCALHOST
+
+# An address that no back end and no honest caller has.
+HOST = "127.0.0.66"
+_ICMP_PORT_UNREACHABLE = (3, 3)
+
+
+class Stranger:
+    """A socket from which one sends what one likes, and the bytes that came back."""
+
+    def __init__(self, edge: str, seed: int, host: str = HOST) -> None:
+        name, _, port = edge.rpartition(":")
+        self._target = (name, int(port))
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 * 1024 * 1024)
+        self._socket.bind((host, 0))
+        self._socket.setblocking(False)
+        self.draw = random.Random(seed)
+        self.edge = edge
+        self.here = f"{host}:{self._socket.getsockname()[1]}"
+        self.sent = 0
+        self.sent_bytes = 0
+        self.received_bytes = 0
+        self._numbers = itertools.count(1)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def token(self) -> str:
+        """A word that was never used before."""
+        return f"{next(self._numbers)}x{self.draw.getrandbits(48):x}"
+
+    def request(
+        self,
+        method: str,
+        number: str,
+        *,
+        call: str | None = None,
+        from_tag: str | None = None,
+        to_tag: str | None = None,
+        branch: str | None = None,
+        cseq: int = 1,
+        more: str = "",
+        body: str = "",
+    ) -> bytes:
+        """A request for a number at the edge; identifiers that are not given are new."""
+        uri = f"sip:{number}@{self.edge}"
+        return message.request(
+            method,
+            uri,
+            self.here,
+            branch=branch or f"z9hG4bK{self.token()}",
+            from_tag=from_tag or self.token(),
+            call=call or self.token(),
+            cseq=cseq,
+            to=f"<{uri}>;tag={to_tag}" if to_tag else None,
+            via=";rport",
+            more=more,
+            body=body,
+        )
+
+    def send(self, data: bytes) -> None:
+        """Sends a message, and takes in what has come meanwhile."""
+        while True:
+            try:
+                self._socket.sendto(data, self._target)
+                break
+            except BlockingIOError:
+                time.sleep(0.001)
+        self.sent += 1
+        self.sent_bytes += len(data)
+        self.take()
+
+    def take(self) -> list[bytes]:
+        """The messages that have come since the last look; their bytes are counted."""
+        taken = []
+        while True:
+            try:
+                taken.append(self._socket.recv(65535))
+            except (BlockingIOError, ConnectionRefusedError):
+                self.received_bytes += sum(map(len, taken))
+                return taken
+
+    def wait(self, status: int, seconds: float) -> bytes | None:
+        """The next response with this status; None if none comes in time."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            for taken in self.take():
+                if taken.startswith(f"SIP/2.0 {status} ".encode()):
+                    return taken
+            time.sleep(0.005)
+        return None
+
+    def flood(self, messages: Callable[[], bytes], rate: float, seconds: float) -> None:
+        """Sends messages at a rate, for a time."""
+        begun = time.monotonic()
+        for number in itertools.count():
+            due = number / rate
+            if due >= seconds:
+                return
+            ahead = begun + due - time.monotonic()
+            if ahead > 0.002:
+                time.sleep(ahead)
+            self.send(messages())
+
+
+def forged_icmp(edge: str, backends: Iterable[str], times: int) -> None:
+    """Reports to the edge that nobody listens at its back ends, quoting nothing but addresses.
+
+    RFC 792: a port unreachable carries the IP header and the first 8 bytes of the datagram that it
+    is about. Needs CAP_NET_RAW.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as raw:
+        for _ in range(times):
+            for backend in backends:
+                raw.sendto(_port_unreachable(edge, backend), (LOCALHOST, 0))
+            time.sleep(0.1)
+
+
+def _port_unreachable(edge: str, backend: str) -> bytes:
+    source, destination = (address.rpartition(":") for address in (edge, backend))
+    udp = struct.pack("!HHHH", int(source[2]), int(destination[2]), 8, 0)
+    ip = struct.pack(
+        "!BBHHHBBH4s4s",
+        0x45,
+        0,
+        20 + len(udp),
+        1,
+        0,
+        64,
+        socket.IPPROTO_UDP,
+        0,
+        socket.inet_aton(source[0]),
+        socket.inet_aton(destination[0]),
+    )
+    kind, code = _ICMP_PORT_UNREACHABLE
+    message = struct.pack("!BBHI", kind, code, 0, 0) + ip + udp
+    return struct.pack("!BBHI", kind, code, _checksum(message), 0) + ip + udp
+
+
+def _checksum(data: bytes) -> int:
+    """RFC 1071: the ones' complement of the ones' complement sum of all 16-bit words."""
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+class Background:
+    """Runs a function on a thread; leaving the block waits for it."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self._thread = threading.Thread(target=run, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._thread.join()

@@ -1,0 +1,259 @@
+"""Tidegate: its configuration, its start, and its own generator as caller and callee."""
+
+import json
+import os
+import signal
+import sys
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidegate_bench.process import Process, Stage
+from tidegate_bench.quota import Quota
+from tidegate_bench.record import ROOT
+from tidegate_bench.sipp import Calls
+from tidegate_bench.sockets import LOCALHOST, free_port
+
+
+def built(program: str, profile: str = "debug") -> str:
+    """A program that cargo has built, in its folder `debug` (optimised too) or `release`."""
+    path = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / profile / program
+    if not path.exists():
+        sys.exit(f"{path} is not there: build it first, or use the make target")
+    return str(path)
+
+
+class Metrics:
+    """What a Tidegate reports of itself at one moment, as Prometheus text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def value(self, name: str, **labels: str) -> float:
+        """The sum of the samples of `tidegate_NAME` with these labels; `class_` stands for `class`."""
+        return sum(self.samples(name, **labels))
+
+    def samples(self, name: str, **labels: str) -> Iterator[float]:
+        """The samples of `tidegate_NAME` with these labels."""
+        wanted = [f'{label.rstrip("_")}="{value}"' for label, value in labels.items()]
+        for line in self.text.splitlines():
+            if line.startswith(f"tidegate_{name}{{") and all(label in line for label in wanted):
+                yield float(line.rpartition(" ")[2])
+
+    def total(self, name: str, **labels: str) -> int:
+        """The counter `tidegate_NAME_total`."""
+        return round(self.value(f"{name}_total", **labels))
+
+
+@dataclass
+class Edge:
+    """A Tidegate: where it listens, the configuration file that says so, and its process once it runs."""
+
+    port: int
+    admin_port: int
+    configuration: Path
+    started: Process | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{LOCALHOST}:{self.port}"
+
+    @property
+    def process(self) -> Process:
+        assert self.started, "it runs"
+        return self.started
+
+    def metrics(self) -> Metrics:
+        """What it reports of itself now."""
+        with urllib.request.urlopen(f"http://{LOCALHOST}:{self.admin_port}/metrics", timeout=5) as answer:
+            return Metrics(answer.read().decode())
+
+
+def configure(
+    stage: Stage,
+    backends: Sequence[int | str],
+    *,
+    policy: str = "rr",
+    mode: str = "stateless",
+    queue_max: int = 4096,
+    server: str = "",
+    listen: str = "",
+    tables: str = "",
+    name: str = "tidegate",
+    state: str | None = None,
+) -> Edge:
+    """The smallest configuration, on free ports, with its state in the scratch directory.
+
+    `backends` are ports, or addresses with ports. `server`, `listen` and `tables` are added as they
+    are: more keys of [server], of the listener, more tables, such as [overload]. The files bear
+    `name`, and so does the state unless another is named.
+    """
+    edge = Edge(free_port(), free_port(), stage.directory / f"{name}.toml")
+    addresses = [f"{LOCALHOST}:{b}" if isinstance(b, int) else b for b in backends]
+    pool = "".join(f'[[pool.backend]]\nuri = "sip:{address}"\n' for address in addresses)
+    edge.configuration.write_text(
+        f"""\
+[server]
+shards = 1
+queue_max = {queue_max}
+{server}
+state_dir = "{stage.directory / f"{state or name}-state"}"
+
+[admin]
+address = "{LOCALHOST}:{edge.admin_port}"
+
+[[listen]]
+transport = "udp"
+address = "{edge.address}"
+{listen}
+[[pool]]
+name = "app"
+policy = "{policy}"
+mode = "{mode}"
+{pool}{tables}"""
+    )
+    return edge
+
+
+def run(
+    stage: Stage,
+    edge: Edge,
+    profile: str = "debug",
+    name: str = "tidegate",
+    quota: Quota | None = None,
+    options: Sequence[str] = (),
+) -> Process:
+    """Starts `tidegate run` and returns once it listens."""
+    command = [built("tidegate", profile), "run", "--config", str(edge.configuration), *options]
+    edge.started = stage.serve(name, command, edge.port, quota=quota)
+    return edge.started
+
+
+def start(
+    stage: Stage,
+    backends: Sequence[int | str],
+    profile: str = "debug",
+    quota: Quota | None = None,
+    options: Sequence[str] = (),
+    **configuration: Any,
+) -> Edge:
+    """Configures a Tidegate as `configure` does, starts it and returns once it listens."""
+    edge = configure(stage, backends, **configuration)
+    run(stage, edge, profile, configuration.get("name", "tidegate"), quota, options)
+    return edge
+
+
+class Caller:
+    """A running `tidegate load uac`, with the face of `sipp.Sipp`."""
+
+    def __init__(self, process: Process, port: int, report: Path) -> None:
+        self.process = process
+        self.port = port
+        self.report = report
+
+    def stats(self) -> dict[str, Any]:
+        """All that it counted; there only once it has ended."""
+        return _stats(self.process, self.report)
+
+    def end(self, patience_s: float) -> bool:
+        """Waits for its end, and cuts the calls that are left off after so long: whether it ended by itself."""
+        ended = self.process.wait(patience_s)
+        if not ended:
+            cut(self.process)
+        return ended
+
+    def calls(self) -> Calls:
+        """What it counted, in SIPp's words."""
+        stats = self.stats()
+        return Calls(
+            created=stats["offered"],
+            successful=stats["completed"],
+            failed=stats["offered"] - stats["completed"],
+            unexpected=stats["failed"]["malformed"],
+            out_of_call=stats["unexpected"],
+            retransmissions=sum(stats["repeated"].values()),
+        )
+
+
+@dataclass(frozen=True)
+class Callee:
+    """A running `tidegate load uas`."""
+
+    process: Process
+    port: int
+    report: Path
+
+    def finish(self) -> dict[str, Any]:
+        """Ends it, and returns all that it counted."""
+        self.process.stop()
+        return _stats(self.process, self.report)
+
+
+def callee(stage: Stage, name: str, profile: str = "debug", options: Sequence[str] = ()) -> Callee:
+    """Starts a `tidegate load uas` and returns once it listens."""
+    port, report = free_port(), stage.directory / f"{name}.json"
+    command = [built("tidegate", profile), "load", "uas", "--bind", f"{LOCALHOST}:{port}"]
+    command += ["--json", str(report), *options]
+    return Callee(stage.serve(name, command, port), port, report)
+
+
+def _stats(process: Process, report: Path) -> dict[str, Any]:
+    try:
+        stats: dict[str, Any] = json.loads(report.read_text())["stats"]
+    except (OSError, ValueError):
+        sys.exit(f"{process.name} left no report:\n{process.tail()}")
+    return stats
+
+
+def cut(agent: Process) -> None:
+    """Has a `tidegate load` end at once and write its report: the second signal does that."""
+    for _ in range(2):
+        agent.send(signal.SIGINT)
+        agent.wait(0.05)
+    agent.stop()
+
+
+def caller(
+    stage: Stage,
+    name: str,
+    target: str,
+    *,
+    rate_cps: float,
+    calls: int,
+    follow_routes: bool = True,
+    profile: str = "debug",
+    seed: int | None = None,
+) -> Caller:
+    """Starts a `tidegate load uac` that makes `calls` calls at even intervals.
+
+    Unless it is to follow routes, ACK and BYE go where the INVITE went.
+    """
+    options = ["--calls", str(calls), "--arrivals", "uniform"] + ([] if follow_routes else ["--no-record-route"])
+    return _caller(stage, name, target, rate_cps, seed, LOCALHOST, profile, options)
+
+
+def caller_for(
+    stage: Stage, target: str, *, rate_cps: float, seconds: float, hold: float | str, seed: int, host: str = LOCALHOST
+) -> Caller:
+    """Starts a `tidegate load uac` at `host` that makes independent calls for so long, each held (s, or as `exp:3`)."""
+    options = ["--duration", str(seconds), "--hold", str(hold)]
+    return _caller(stage, "uac", target, rate_cps, seed, host, "debug", options)
+
+
+def _caller(
+    stage: Stage,
+    name: str,
+    target: str,
+    rate_cps: float,
+    seed: int | None,
+    host: str,
+    profile: str,
+    options: Sequence[str],
+) -> Caller:
+    port, report = free_port(), stage.directory / f"{name}.json"
+    command = [built("tidegate", profile), "load", "uac", target, "--bind", f"{host}:{port}"]
+    command += ["--rate", str(rate_cps), "--json", str(report), *options]
+    command += [] if seed is None else ["--seed", str(seed)]
+    return Caller(stage.serve(name, command, port), port, report)

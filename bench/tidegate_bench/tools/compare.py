@@ -1,0 +1,310 @@
+"""CPU per call of Tidegate, of a bare batching relay and of Kamailio, under the same load.
+
+Each run is: caller -> element -> callee, on loopback, with fresh processes. The elements
+take turns (A B C A B C ...), so that a change of the machine's mood meets all of them, and
+ratios are taken within a round. They are:
+
+  transaction  Tidegate as it is by default, with transactions
+  stateless    Tidegate without
+  relay        datagrams in, datagrams out: the least that any element can do
+  forward      Kamailio with forward(), without transactions; one worker
+  t_relay      Kamailio with t_relay(), with transactions; one worker
+
+Two parts:
+
+  rate        one fixed rate of calls
+  saturation  the rate is raised until calls fail, or until the element, the generator or
+              the machine is full; which of them it was is said
+
+A call is INVITE, 180, 200, ACK, BYE, 200: six datagrams in and six out, seven with
+transactions (100). CPU is that of all
+threads of the element's processes (/proc/PID/task/*/schedstat) and of nothing else.
+"""
+
+import argparse
+import dataclasses
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Protocol
+
+from tidegate_bench import sipp, table, tidegate
+from tidegate_bench.elements import BASELINE, elements
+from tidegate_bench.process import NS, Process, Stage
+from tidegate_bench.record import Record
+from tidegate_bench.sipp import Calls
+from tidegate_bench.sockets import LOCALHOST
+from tidegate_bench.table import Column
+
+# From here on a core counts as full: the rest is the scheduler's.
+FULL = 0.95
+CORES = len(os.sched_getaffinity(0))
+# More than this of a core taken by others makes absolute figures doubtful.
+OTHERS_MAX = 0.2
+
+
+ELEMENTS = ("transaction", "stateless", "relay", "forward", "t_relay")
+
+
+class Callee(Protocol):
+    """Who answers."""
+
+    @property
+    def process(self) -> Process: ...
+
+    @property
+    def port(self) -> int: ...
+
+
+class Caller(Callee, Protocol):
+    """Who calls, and counts what became of it."""
+
+    def calls(self) -> Calls: ...
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Who calls and who answers."""
+
+    callee: Callable[[Stage], Callee]
+    caller: Callable[[Stage, str, int, int], Caller]
+    """Given the target, the rate in calls/s and the number of calls."""
+
+
+GENERATORS = {
+    "sipp": Generator(
+        callee=lambda stage: sipp.callee(stage, "uas"),
+        caller=lambda stage, target, rate, calls: sipp.caller(stage, "uac", target, rate_cps=rate, calls=calls),
+    ),
+    "tidegate": Generator(
+        callee=lambda stage: tidegate.callee(stage, "uas", "release"),
+        # An element that does not record its route would otherwise see no ACK and no BYE.
+        caller=lambda stage, target, rate, calls: tidegate.caller(
+            stage, "uac", target, rate_cps=rate, calls=calls, follow_routes=False, profile="release"
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One element under one load. Occupancies are in cores."""
+
+    part: str
+    round: int
+    element: str
+    rate_asked_cps: int
+    rate_reached_cps: float
+    calls: int
+    successful: int
+    failed: int
+    retransmissions: int
+    element_us_per_call: float
+    uac_us_per_call: float
+    uas_us_per_call: float
+    element_busiest_thread: float
+    generator_busiest_thread: float
+    machine: float
+    others: float
+    """Of this, what was none of element, caller and callee: this script, and strangers."""
+    element_drops: int
+    generator_drops: int
+
+    def limit(self) -> str:
+        """What kept the rate from being higher; empty if nothing did yet."""
+        if self.element_busiest_thread >= FULL:
+            return f"{self.element}'s core is full"
+        if self.generator_busiest_thread >= FULL:
+            return "the generator's core is full"
+        if self.machine - self.others >= FULL * CORES:
+            return "caller, element and callee fill the machine"
+        if self.failed or self.successful < self.calls:
+            return "calls failed"
+        if self.rate_reached_cps < 0.9 * self.rate_asked_cps:
+            return "the generator fell behind"
+        return ""
+
+
+class Snapshot:
+    """CPU of each process and thread at one moment, and of the machine."""
+
+    def __init__(self, element: Process, uac: Process, uas: Process) -> None:
+        self.at = time.monotonic()
+        self.threads = [process.cpu_ns_by_thread() for process in (element, uac, uas)]
+        self.element_ns = element.cpu_ns()
+        self.uas_ns = uas.cpu_ns()
+        self.own_s = sum(sum(threads.values()) for threads in self.threads) / NS
+        self.busy_s = self.at * CORES - float(Path("/proc/uptime").read_text().split()[1])
+        for process in (element, uac, uas):
+            process.drops()
+
+    def busiest_since(self, start: "Snapshot", *which: int) -> float:
+        """The occupancy of the busiest thread among these processes since `start`."""
+        elapsed_ns = (self.at - start.at) * NS
+        return max(
+            (used - start.threads[index].get(thread, 0)) / elapsed_ns
+            for index in which
+            for thread, used in self.threads[index].items()
+        )
+
+
+def measure(part: str, round_: int, name: str, generator: Generator, rate: int, calls: int) -> Run:
+    with Stage() as stage:
+        callee = generator.callee(stage)
+        element, port = elements()[name](stage, callee.port)
+        caller = generator.caller(stage, f"{LOCALHOST}:{port}", rate, calls)
+
+        start = last = Snapshot(element, caller.process, callee.process)
+        patience = time.monotonic() + calls / rate + 120
+        while caller.process.running():
+            # The caller waits for stragglers at the end; full cores are judged by the time
+            # in which it was offering calls.
+            offering = time.monotonic() - start.at < calls / rate
+            if offering:
+                last = Snapshot(element, caller.process, callee.process)
+            caller.process.drops()
+            if time.monotonic() > patience:
+                sys.exit(f"the caller did not end:\n{caller.process.tail()}")
+            time.sleep(0.2 if offering else 0.02)
+        end = Snapshot(element, caller.process, callee.process)
+        if not element.running():
+            sys.exit(f"{name} ended in the middle of the run:\n{element.tail()}")
+
+        counted = caller.calls()
+        per_call = 1000 * max(counted.successful, 1)
+        elapsed_s = last.at - start.at
+        machine = (last.busy_s - start.busy_s) / elapsed_s
+        own = (last.own_s - start.own_s) / elapsed_s
+        return Run(
+            part=part,
+            round=round_,
+            element=name,
+            rate_asked_cps=rate,
+            rate_reached_cps=round(counted.created / max(end.at - start.at, calls / rate), 1),
+            calls=counted.created,
+            successful=counted.successful,
+            failed=counted.failed,
+            retransmissions=counted.retransmissions,
+            element_us_per_call=round((end.element_ns - start.element_ns) / per_call, 2),
+            uac_us_per_call=round(caller.process.cpu_ns() / per_call, 2),
+            uas_us_per_call=round((end.uas_ns - start.uas_ns) / per_call, 2),
+            element_busiest_thread=round(last.busiest_since(start, 0), 3),
+            generator_busiest_thread=round(last.busiest_since(start, 1, 2), 3),
+            machine=round(machine, 3),
+            others=round(max(0.0, machine - own), 3),
+            element_drops=element.drops(),
+            generator_drops=caller.process.drops() + callee.process.drops(),
+        )
+
+
+def show(runs: list[Run], all_runs: list[Run]) -> None:
+    """Prints of each element its rate, CPU per call, its ratio to the baseline's at the same rate in the same round,
+    looked up in `all_runs`, and what else of the machine was used."""
+    baseline = {(r.round, r.rate_asked_cps): r.element_us_per_call for r in all_runs if r.element == BASELINE}
+
+    def times(run: Run) -> float | None:
+        base = baseline.get((run.round, run.rate_asked_cps))
+        return run.element_us_per_call / base if base else None
+
+    columns = [
+        Column("calls/s carried", lambda run: run.rate_asked_cps, 0, "spread"),
+        Column("CPU µs a call", lambda run: run.element_us_per_call, 1, "spread"),
+        Column(f"times the {BASELINE}", times, 2, "spread"),
+        Column("failed", lambda run: run.failed, 0, "sum"),
+        Column("retrans", lambda run: run.retransmissions, 0, "sum"),
+        Column("uac", lambda run: run.uac_us_per_call, 1),
+        Column("uas", lambda run: run.uas_us_per_call, 1),
+        Column("busiest: element", lambda run: run.element_busiest_thread, 2),
+        Column("generator", lambda run: run.generator_busiest_thread, 2),
+        Column("machine", lambda run: run.machine, 2),
+        Column("others", lambda run: run.others, 2, "max"),
+        Column("drops: element", lambda run: run.element_drops, 0, "sum"),
+        Column("generator", lambda run: run.generator_drops, 0, "sum"),
+    ]
+    table.show(runs, columns, line=lambda run: run.element)
+    others = max((run.others for run in runs), default=0.0)
+    if others > OTHERS_MAX:
+        print(f"  (the machine was not ours alone: others took up to {others:.2f} cores)")
+
+
+def at_rate(names: list[str], generator: Generator, rate: int, seconds: int, rounds: int) -> list[Run]:
+    print(f"\nat {rate:,} calls/s, {seconds} s a run; CPU in µs a call, occupancy in cores", flush=True)
+    turns = product(range(1, rounds + 1), names)
+    return [measure("rate", round_, name, generator, rate, rate * seconds) for round_, name in turns]
+
+
+def at_saturation(
+    names: list[str], generator: Generator, rate: int, step: float, seconds: int, rounds: int
+) -> tuple[list[Run], list[Run]]:
+    """For each element and round the run at the highest rate without a failed call; all runs."""
+    best, runs = [], []
+    print(f"\nat saturation: from {rate:,} calls/s up, times {step}, {seconds} s a run", flush=True)
+    for round_ in range(1, rounds + 1):
+        carried: dict[str, Run] = {}
+        climbing, asked = list(names), rate
+        while climbing:
+            # They take turns at each rate, so that there is a baseline for each.
+            for name in list(climbing):
+                run = measure("saturation", round_, name, generator, asked, asked * seconds)
+                runs.append(run)
+                if not run.failed:
+                    carried[name] = run
+                if run.limit():
+                    print(f"  round {round_}, {name}: {run.limit()} at {asked:,} calls/s", flush=True)
+                    climbing.remove(name)
+            asked = int(asked * step)
+        best += [carried[name] for name in names if name in carried]
+    return best, runs
+
+
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--elements", default=",".join(ELEMENTS), help="any of %(default)s")
+    parser.add_argument("--generator", choices=GENERATORS, default="sipp", help="at the fixed rate")
+    parser.add_argument(
+        "--saturation-generator",
+        choices=GENERATORS,
+        default="tidegate",
+        help="SIPp itself fails calls from some 5,000/s on (default %(default)s)",
+    )
+    parser.add_argument("--parts", default="rate,saturation", help="either or both of %(default)s")
+    parser.add_argument("--rate", type=int, default=2000, help="calls/s (default %(default)s)")
+    parser.add_argument("--seconds", type=int, default=10, help="of the fixed rate (%(default)s)")
+    parser.add_argument("--step-seconds", type=int, default=3, help="of a step (%(default)s)")
+    parser.add_argument("--step", type=float, default=1.3, help="factor of a step (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a spread (%(default)s)")
+    options = parser.parse_args(arguments)
+    options.elements = options.elements.split(",")
+    for name in options.elements:
+        if name not in ELEMENTS:
+            parser.error(f"no element {name}: there are {', '.join(ELEMENTS)}")
+    options.parts = options.parts.split(",")
+    for part in options.parts:
+        if part not in ("rate", "saturation"):
+            parser.error(f"no part {part}: there are rate and saturation")
+    if options.step <= 1 or min(options.rate, options.seconds, options.step_seconds, options.rounds) < 1:
+        parser.error("rate, seconds and rounds are at least 1, the step is above 1")
+    return options
+
+
+def main(arguments: list[str]) -> int:
+    options = parsed(arguments)
+    record = Record("bench", "compare")
+    runs: list[Run] = []
+    if "rate" in options.parts:
+        generator = GENERATORS[options.generator]
+        runs = at_rate(options.elements, generator, options.rate, options.seconds, options.rounds)
+        show(runs, runs)
+        record.expect(not any(run.failed for run in runs), f"no call failed at {options.rate:,}/s")
+    if "saturation" in options.parts:
+        generator = GENERATORS[options.saturation_generator]
+        climb = (options.rate, options.step, options.step_seconds, options.rounds)
+        best, climbed = at_saturation(options.elements, generator, *climb)
+        show(best, climbed)
+        runs += climbed
+    rows = record.rows("runs", map(dataclasses.asdict, runs))
+    return record.finish(options=vars(options), runs=rows)

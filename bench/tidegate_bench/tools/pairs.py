@@ -1,0 +1,44 @@
+"""Each SIPp caller directly with its callee: when this fails, a scenario is at fault.
+
+An end-to-end test puts Tidegate between the two; it can only show something about
+Tidegate if the two understand each other without it.
+"""
+
+from tidegate_bench import sipp
+from tidegate_bench.process import Stage
+from tidegate_bench.sockets import LOCALHOST
+
+PAIRS = {
+    "uac": "uas",
+    "uac-routes": "uas-record-route",
+    "uac-reinvite": "uas-reinvite",
+    "uac-rport": "uas-record-route",
+    "uac-cancel": "uas-cancel",
+    "uac-busy": "uas-busy",
+    "uac-hung-up": "uas-hangs-up",
+    "uac-message": "uas-message",
+    "uac-options": "uas-options",
+    "uac-overload": "uas",
+    "uac-register": "uas-register",
+}
+CALLS = 40
+
+
+def main(arguments: list[str]) -> int:
+    failed = 0
+    with Stage() as stage:
+        running = []
+        for caller, callee in PAIRS.items():
+            answering = sipp.callee(stage, f"{caller}-callee", callee)
+            target = f"{LOCALHOST}:{answering.port}"
+            calling = sipp.caller(stage, caller, target, rate_cps=200, calls=CALLS, scenario=caller, hold_ms=100)
+            running.append((caller, callee, calling, answering))
+        for caller, callee, calling, answering in running:
+            calling.process.wait(60)
+            asked, answered = calling.calls(), answering.finish()
+            well = asked.clean and answered.clean and asked.created == answered.created == CALLS
+            failed += not well
+            print(f"{'ok  ' if well else 'FAIL'}  {caller} with {callee}")
+            if not well:
+                print(f"      {asked}\n      {answered}")
+    return 1 if failed else 0

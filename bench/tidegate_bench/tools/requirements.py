@@ -1,0 +1,260 @@
+"""Which sentences with MUST or SHOULD of the RFCs are quoted above the code and above a test
+
+A comment that quotes an RFC cites it: `RFC 3261 §16.6: "The proxy MUST ..."`. This finds the sentence
+in `docs/requirements/rfcNNNN.toml`. A citation in a test (a file below `tests/`, a file or a module of
+unit tests) proves the sentence; one elsewhere says where it is implemented. A sentence that does not apply
+to a proxy, or that Tidegate breaks on purpose, has its reason in `docs/requirements/exceptions.toml`.
+
+    scripts/requirements              coverage by section
+    scripts/requirements --open       also each sentence that lacks code, a test or a reason
+    scripts/requirements --check      exit status 1 if a quotation is not in the RFC, if a reason is for
+                                      nothing, or if docs/requirements/README.md is out of date
+    scripts/requirements --write      writes docs/requirements/README.md
+    scripts/requirements --extract RFC.txt SECTIONS > docs/requirements/rfcNNNN.toml
+                                      the sentences of an RFC, SECTIONS such as 16,17,18
+"""
+
+import re
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidegate_bench.record import ROOT
+
+FOLDER = ROOT / "docs/requirements"
+LEVELS = ("MUST", "SHOULD")
+KEYWORD = re.compile(r"\b(MUST|REQUIRED|SHALL|SHOULD|RECOMMENDED)\b")
+REFERENCE = re.compile(r'(?:RFC (\d+),? )?§(\d+(?:\.\d+)*)|RFC (\d+)|"([^"]+)"')
+TESTS_BEGIN = re.compile(r"^\s*#\[cfg\(test\)\]")
+# Words that a quotation shares with its sentence, one after the other.
+SHARED = 6
+
+
+@dataclass
+class Requirement:
+    rfc: int
+    section: str
+    number: int
+    level: str
+    text: str
+    code: list[str] = field(default_factory=list)
+    tests: list[str] = field(default_factory=list)
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.rfc} §{self.section} ({self.number})"
+
+    @property
+    def state(self) -> str:
+        if self.reason:
+            return "excepted"
+        if self.tests and self.code:
+            return "proven"
+        return "tested" if self.tests else "implemented" if self.code else "open"
+
+
+@dataclass(frozen=True)
+class Citation:
+    place: str
+    is_test: bool
+    rfc: int
+    section: str
+    quotation: str
+
+
+def words(text: str) -> list[str]:
+    """A text without line breaks, marks and case: what two copies of a sentence have in common."""
+    return re.sub(r"[^a-z0-9]+", " ", text.lower()).split()
+
+
+def runs(sequence: list[str], length: int) -> set[tuple[str, ...]]:
+    return {tuple(sequence[i : i + length]) for i in range(len(sequence) - length + 1)}
+
+
+def requirements() -> list[Requirement]:
+    found = []
+    for file in sorted(FOLDER.glob("rfc*.toml")):
+        numbers: dict[str, int] = defaultdict(int)
+        for entry in tomllib.loads(file.read_text())["requirement"]:
+            numbers[entry["section"]] += 1
+            number = numbers[entry["section"]]
+            found.append(Requirement(int(file.stem[3:]), entry["section"], number, entry["level"], entry["text"]))
+    return found
+
+
+def citations() -> Iterator[Citation]:
+    for file in sorted(ROOT.glob("crates/*/**/*.rs")):
+        name = file.relative_to(ROOT)
+        in_tests = "tests" in name.parts or file.stem == "tests" or file.stem.endswith("_tests")
+        block: list[str] = []
+        first = 0
+        for number, line in enumerate([*file.read_text().split("\n"), ""], 1):
+            in_tests = in_tests or bool(TESTS_BEGIN.match(line))
+            comment = re.match(r"^\s*//[/!]? ?(.*)$", line)
+            if comment:
+                first = first if block else number
+                block.append(comment[1])
+            elif block:
+                yield from cited(f"{name}:{first}", in_tests, " ".join(block))
+                block = []
+
+
+def cited(place: str, is_test: bool, text: str) -> Iterator[Citation]:
+    rfc, section = 0, None
+    for match in REFERENCE.finditer(text):
+        with_section, its_section, alone, quotation = match.groups()
+        if quotation is None:
+            rfc = int(with_section or alone or rfc or 0)
+            section = its_section or (None if alone else section)
+        elif rfc and section and KEYWORD.search(quotation):
+            yield Citation(place, is_test, rfc, section, quotation)
+
+
+def matches(citation: Citation, requirement: Requirement) -> bool:
+    if citation.rfc != requirement.rfc:
+        return False
+    same = requirement.section == citation.section
+    if not (same or requirement.section.startswith(citation.section + ".")):
+        return False
+    text = words(requirement.text)
+    for piece in map(words, re.split(r"\[\.\.\.\]|\.\.\.", citation.quotation)):
+        length = min(SHARED, len(piece), len(text))
+        if length >= 3 and runs(piece, length) & runs(text, length):
+            return True
+    return False
+
+
+def connect(requirements: list[Requirement]) -> list[Citation]:
+    """Gives each requirement its citations; returns those citations that belong to none."""
+    covered = {(one.rfc, one.section.split(".")[0]) for one in requirements}
+    stray = []
+    for citation in citations():
+        if (citation.rfc, citation.section.split(".")[0]) not in covered:
+            continue
+        found = [one for one in requirements if matches(citation, one)]
+        for requirement in found:
+            (requirement.tests if citation.is_test else requirement.code).append(citation.place)
+        if not found:
+            stray.append(citation)
+    return stray
+
+
+def except_some(requirements: list[Requirement]) -> list[str]:
+    """Gives requirements their reasons; returns those reasons that are for no requirement."""
+    entries = tomllib.loads((FOLDER / "exceptions.toml").read_text()).get("exception", [])
+    stray = []
+    for entry in entries:
+        found = [
+            one
+            for one in requirements
+            if (one.rfc, one.section) == (entry["rfc"], entry["section"]) and entry["begins"] in one.text
+        ]
+        for requirement in found:
+            requirement.reason = entry["reason"]
+        if len(found) != 1:
+            stray.append(f"RFC {entry['rfc']} §{entry['section']}: {entry['begins']!r} is in {len(found)} sentences")
+    return stray
+
+
+def table(requirements: list[Requirement]) -> Iterator[tuple[str, ...]]:
+    groups: dict[tuple[int, str, str], list[str]] = defaultdict(list)
+    for one in requirements:
+        groups[one.rfc, ".".join(one.section.split(".")[:2]), one.level].append(one.state)
+    states = ("proven", "tested", "implemented", "excepted", "open")
+    yield ("RFC", "section", "level", "sentences", *states)
+    for rfc, section, level in sorted(groups, key=lambda key: (key[0], list(map(int, key[1].split("."))), key[2])):
+        group = groups[rfc, section, level]
+        yield (str(rfc), section, level, str(len(group)), *(str(group.count(state)) for state in states))
+    for level in LEVELS:
+        group = [one.state for one in requirements if one.level == level]
+        yield ("all", "", level, str(len(group)), *(str(group.count(state)) for state in states))
+
+
+def columns(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for row in rows:
+        left = "  ".join(cell.ljust(width) for cell, width in zip(row[:3], widths[:3], strict=True))
+        yield left + "  " + "  ".join(cell.rjust(width) for cell, width in zip(row[3:], widths[3:], strict=True))
+
+
+def unproven(requirements: list[Requirement], level: str) -> list[Requirement]:
+    return [one for one in requirements if one.level == level and one.state in ("open", "implemented", "tested")]
+
+
+def page(requirements: list[Requirement]) -> str:
+    """docs/requirements/README.md."""
+    rows = list(table(requirements))
+    text = HEAD + "| " + " | ".join(rows[0]) + " |\n|" + " --- |" * len(rows[0]) + "\n"
+    text += "".join("| " + " | ".join(row) + " |\n" for row in rows[1:])
+    text += "\n## MUSTs that are not proven\n\n"
+    for one in unproven(requirements, "MUST"):
+        where = f" Code: {', '.join(sorted({place.rsplit(':', 1)[0] for place in one.code}))}." if one.code else ""
+        text += f'- RFC {one.name}, {one.state}: "{one.text}"{where}\n'
+    return text
+
+
+HEAD = """\
+# Requirements
+
+Written by `scripts/requirements --write`; `make requirements` prints the table. It counts the sentences with MUST and
+SHOULD in the parts of the RFCs that a proxy and a transaction layer implement: *proven* ones are quoted above
+code and above a test, *implemented* ones above code only, *tested* ones above a test only, *excepted* ones have a reason in
+[exceptions.toml](exceptions.toml). An *open* one is quoted nowhere: it may well be implemented, but nothing says so.
+
+"""  # noqa: E501
+
+
+def extract(rfc: int, text: str, sections: list[str]) -> Iterator[str]:
+    """The lines of `docs/requirements/rfcNNNN.toml`, from the text of the RFC."""
+    # Without page breaks: footer, form feed, header.
+    text = re.sub(r"\n+[^\n]*\[Page \d+\]\n\f?\n?(?:RFC \d+[^\n]*\n)?", "\n", text)
+    heading = re.compile(r"^(\d+(?:\.\d+)*)\.? +\S[^\n]*$", re.M)
+    # The table of contents has each heading too, indented or with dots.
+    body = [match for match in heading.finditer(text) if "...." not in match[0]]
+    yield f"# Sentences of RFC {rfc} with MUST or SHOULD, sections {', '.join(sections)}."
+    command = f"scripts/requirements --extract rfc{rfc}.txt {','.join(sections)}"
+    yield f"# {command}; the RFC is by its authors and the IETF Trust."
+    for this, following in zip(body, [*body[1:], None], strict=True):
+        section = this[1]
+        if section.split(".")[0] not in sections:
+            continue
+        part = text[this.end() : following.start() if following else len(text)]
+        for paragraph in re.split(r"\n\s*\n", part):
+            flat = re.sub(r"\s+", " ", paragraph).strip()
+            for sentence in re.split(r"(?<=[.:;])\s+(?=[A-Z])", flat):
+                keywords = set(KEYWORD.findall(sentence))
+                if keywords:
+                    first = next(KEYWORD.finditer(sentence))[1]
+                    is_must = "MUST" in keywords or first in ("REQUIRED", "SHALL")
+                    quoted = sentence.replace("\\", "\\\\").replace('"', '\\"')
+                    level = "MUST" if is_must else "SHOULD"
+                    yield f'\n[[requirement]]\nsection = "{section}"\nlevel = "{level}"\ntext = "{quoted}"'
+
+
+def main(args: list[str]) -> int:
+    if args[:1] == ["--extract"]:
+        rfc, text = int(Path(args[1]).stem.removeprefix("rfc")), Path(args[1]).read_text()
+        print("\n".join(extract(rfc, text, args[2].split(","))))
+        return 0
+    found = requirements()
+    stray, idle = connect(found), except_some(found)
+    readme = FOLDER / "README.md"
+    if args == ["--write"]:
+        readme.write_text(page(found))
+        return 0
+    if args == ["--check"]:
+        wrong = [f"{one.place}: not in RFC {one.rfc} §{one.section}: {one.quotation}" for one in stray]
+        wrong += [f"docs/requirements/exceptions.toml: {line}" for line in idle]
+        if not readme.exists() or readme.read_text() != page(found):
+            wrong.append("docs/requirements/README.md is out of date: run scripts/requirements --write")
+        print("\n".join(wrong), end="\n" if wrong else "")
+        return 1 if wrong else 0
+    print("\n".join(columns(list(table(found)))))
+    if args == ["--open"]:
+        for one in found:
+            if one.state in ("open", "implemented", "tested"):
+                print(f"\nRFC {one.name}, {one.level}, {one.state}\n    {one.text}")
+    return 0

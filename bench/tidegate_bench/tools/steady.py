@@ -1,0 +1,128 @@
+"""CPU per call, wakes and added delay in steady state: Tidegate, a bare relay and Kamailio.
+
+Each run is: caller -> element -> callee, on loopback, with fresh processes. Calls are offered at one
+rate, first for a warm-up of 40 s: longer than Timers D, H, J and K of RFC 3261, so as many transactions end as
+begin. Only then is anything measured. The elements take turns, and ratios are taken within a round.
+
+  transaction      Tidegate as it is by default, with transactions
+  stateless        Tidegate without
+  relay            datagrams in, datagrams out: the least that any element can do
+  forward          Kamailio with forward(), without transactions; one worker, fast allocator (-x fm)
+  t_relay          Kamailio with t_relay(), with transactions; likewise
+  forward_debian   the same with the allocator of Debian's package, which checks each block
+  t_relay_debian   likewise
+  direct           no element at all, for the delay
+
+A call is INVITE, 180, 200, ACK, BYE, 200. The delay is from the INVITE to its 200, and includes the callee.
+With --generator sipp the caller is SIPp, whose clock has steps of some milliseconds.
+"""
+
+import argparse
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from tidegate_bench import load, sipp_load, table, tidegate
+from tidegate_bench.elements import BASELINE, elements
+from tidegate_bench.load import Load, Outcome
+from tidegate_bench.process import Stage
+from tidegate_bench.record import Record
+from tidegate_bench.sockets import LOCALHOST
+from tidegate_bench.table import Column
+
+# A transaction is kept for 64*T1 after its end: two of each call at 10,000 calls/s are 640,000.
+ROOM = "calls_max = 2_000_000\ntransactions_max = 2_000_000\n"
+# No element at all.
+DIRECT = "direct"
+ELEMENTS = (*elements(), DIRECT)
+
+OFFERS: dict[str, load.Offer] = {"tidegate": partial(load.offer, profile="release"), "sipp": sipp_load.offer}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One element under one load, once."""
+
+    rate: int
+    round: int
+    element: str
+    outcome: Outcome
+    times: float | None
+    """CPU per call as a multiple of the baseline's in the same round, if that came before."""
+
+
+def measure(name: str, options: argparse.Namespace, rate: int, seed: int) -> Outcome:
+    offered = Load(rate, options.warm_up, options.seconds, seed)
+    with Stage() as stage:
+        callee = tidegate.callee(stage, "uas", "release")
+        element, port = callee.process, callee.port
+        if name != DIRECT:
+            element, port = elements(ROOM + options.server)[name](stage, callee.port)
+        return OFFERS[options.generator](stage, element, f"{LOCALHOST}:{port}", callee, offered)
+
+
+COLUMNS = [
+    Column("in time", lambda run: run.outcome.in_time, 4, "min"),
+    Column("CPU µs a call", lambda run: run.outcome.steady_us_per_call, 1, "spread"),
+    Column(f"times the {BASELINE}", lambda run: run.times, 2, "spread"),
+    Column("wakes/s", lambda run: run.outcome.usage.wakes_per_s),
+    Column("p50 ms", lambda run: run.outcome.p50_ms, 2),
+    Column("p99 ms", lambda run: run.outcome.p99_ms, 2),
+    Column("cores: element", lambda run: run.outcome.usage.element, 2),
+    Column("caller", lambda run: run.outcome.usage.caller, 2),
+    Column("callee", lambda run: run.outcome.usage.callee, 2),
+    Column("drops: element", lambda run: run.outcome.usage.element_drops, 0, "sum"),
+    Column("generator", lambda run: run.outcome.usage.drops, 0, "sum"),
+]
+
+
+def row(run: Run) -> dict[str, object]:
+    outcome = asdict(run.outcome)
+    usage = outcome.pop("usage")
+    head = {"rate_cps": run.rate, "round": run.round, "element": run.element, "in_time": run.outcome.in_time}
+    return head | {"cpu_us_per_call": run.outcome.steady_us_per_call, **outcome, **usage}
+
+
+def parsed(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--elements", default=",".join(ELEMENTS), help="any of %(default)s")
+    parser.add_argument("--generator", choices=OFFERS, default="tidegate")
+    parser.add_argument("--rates", default="500,2000,10000", help="calls/s (default %(default)s)")
+    parser.add_argument("--warm-up", type=float, default=40, help="s (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=15, help="measured (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="at least 3 for a spread")
+    parser.add_argument("--server", default="", help="more keys of [server] for Tidegate")
+    options = parser.parse_args(arguments)
+    options.elements = options.elements.split(",")
+    for name in options.elements:
+        if name not in ELEMENTS:
+            parser.error(f"no element {name}: there are {', '.join(ELEMENTS)}")
+    options.rates = [int(rate) for rate in options.rates.split(",")]
+    if min([options.seconds, options.rounds, *options.rates]) < 1 or options.warm_up < 0:
+        parser.error("rates, seconds and rounds are at least 1")
+    return options
+
+
+def at_rate(options: argparse.Namespace, rate: int) -> list[Run]:
+    runs = []
+    print(f"\nat {rate:,} calls/s: {options.warm_up:g} s, then {options.seconds:g} s measured")
+    for round_ in range(1, options.rounds + 1):
+        outcomes = {name: measure(name, options, rate, 100 * rate + round_) for name in options.elements}
+        base = outcomes[BASELINE].steady_us_per_call if BASELINE in outcomes else None
+        for name, outcome in outcomes.items():
+            times = outcome.steady_us_per_call / base if base and name != DIRECT else None
+            runs.append(Run(rate, round_, name, outcome, times))
+        print(f"round {round_} of {options.rounds} done", flush=True)
+    return runs
+
+
+def main(arguments: list[str]) -> int:
+    options = parsed(arguments)
+    record = Record("bench", "steady")
+    runs: list[Run] = []
+    for rate in options.rates:
+        found = at_rate(options, rate)
+        table.show(found, COLUMNS, line=lambda run: run.element)
+        well = all(run.outcome.in_time > 0.999 and not run.outcome.too_slow for run in found)
+        record.expect(well, f"at {rate:,} calls/s every run carried its load")
+        runs += found
+    return record.finish(options=vars(options), runs=record.rows("runs", map(row, runs)))

@@ -1,0 +1,67 @@
+"""The tables of a Tidegate: what it holds of calls and transactions, until it holds nothing."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tidegate_bench.tidegate import Edge
+
+# RFC 3261 §17: no transaction outlives 64·T1 and T4 without a message.
+FORGOTTEN_S = 32.0 + 5.0
+# Until a gauge is published, and this script has read it.
+_GRACE_S = 3.0
+
+
+class Held(NamedTuple):
+    """Entries at one moment."""
+
+    server_transactions: int
+    client_transactions: int
+    calls: int
+
+
+def held(edge: Edge) -> Held:
+    """What it holds now."""
+    metrics = edge.metrics()
+    return Held(*(int(metrics.value(name)) for name in Held._fields))
+
+
+@dataclass
+class Watch:
+    """What was held at the most while somebody looked."""
+
+    edge: Edge
+    most: Held = field(default_factory=lambda: Held(0, 0, 0))
+
+    def look(self) -> Held:
+        now = held(self.edge)
+        self.most = Held(*map(max, self.most, now))
+        return now
+
+    def empty(self) -> tuple[bool, str]:
+        """Waits as `until_empty` does: whether something was held and nothing is left, and a sentence that says so."""
+        kept, after_s = self.until_empty()
+        text = (
+            f"{after_s:.1f} s after the last call: {kept.server_transactions} server and {kept.client_transactions} "
+            f"client transactions, {kept.calls} calls (at the most {self.most.server_transactions:,}, "
+            f"{self.most.client_transactions:,} and {self.most.calls:,})"
+        )
+        return all(self.most) and not any(kept), text
+
+    def while_(self, running: Callable[[], bool], patience_s: float) -> bool:
+        """Looks several times a second as long as `running`; False if that took too long."""
+        until = time.monotonic() + patience_s
+        while running():
+            if time.monotonic() > until:
+                return False
+            self.look()
+            time.sleep(0.2)
+        return True
+
+    def until_empty(self) -> tuple[Held, float]:
+        """Waits until nothing is held, or nothing should be: what still is, and how long it took."""
+        begun = time.monotonic()
+        while any(now := self.look()) and time.monotonic() - begun < FORGOTTEN_S + _GRACE_S:
+            time.sleep(0.2)
+        return now, time.monotonic() - begun
