@@ -1,0 +1,174 @@
+"""The Debian package: installed, started as its unit says, upgraded with edits kept, removed, purged
+
+`make deb` makes the packages; debootstrap makes a Debian 12 below out/debian, of which each round has a copy. The
+package is installed there by dpkg, its unit is verified, and its program is run as the unit says: its user, its
+capability, its state directory and a read-only system; the notification of readiness is received by a socket.
+Calls go through it with the default configuration, a reload takes an edit over, and a package of a higher version
+is installed on top. At last it is removed, and purged: nothing of it is left. systemd itself does not run, so the
+unit's system call filter is not applied. Needs root.
+"""
+
+import argparse
+import os
+import re
+import signal
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+from tidegate_bench import namespace, tidegate
+from tidegate_bench.debian import Root, bootstrap
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.process import Stage
+from tidegate_bench.record import ROOT
+from tidegate_bench.sockets import LOCALHOST
+from tidegate_bench.tidegate import Edge, built
+
+PACKAGES = ROOT / "out" / "packages"
+CONFIGURATION, STATE, SERVICE = "/etc/tidegate/tidegate.toml", "/var/lib/tidegate", "tidegate.service"
+# Those of the packaged configuration.
+EDGE, ADMIN, BACKEND, ADDED = 5060, 8060, 5070, 5071
+EDIT = f'[[pool.backend]]                # an edit\nuri = "sip:{LOCALHOST}:{ADDED}"\n[pool.health]'
+CALLS, RATE_CPS = 200, 50
+READY_S = 10
+# What systemd calls OK begins here.
+EXPOSURE_MAX = 2.5
+
+
+def package(name: str) -> Path:
+    """The package of this name that `make deb` has made."""
+    [file] = PACKAGES.glob(f"{name}_[0-9]*.deb")
+    return file
+
+
+def upgraded(file: Path, scratch: Path) -> tuple[Path, str]:
+    """A package with the same programs, a higher version and a new default configuration."""
+    tree, made = scratch / "upgrade", scratch / "upgrade.deb"
+    subprocess.run(["dpkg-deb", "--raw-extract", str(file), str(tree)], check=True)
+    control = tree / "DEBIAN/control"
+    version = re.search(r"^Version: (.*)$", control.read_text(), re.M)
+    assert version, "a package has a version"
+    higher = f"{version[1]}+upgrade"
+    control.write_text(control.read_text().replace(version[0], f"Version: {higher}"))
+    configuration = tree / CONFIGURATION.removeprefix("/")
+    configuration.write_text(configuration.read_text() + "# New in this version.\n")
+    subprocess.run(
+        ["dpkg-deb", "--root-owner-group", "--build", str(tree), str(made)], check=True, stdout=subprocess.DEVNULL
+    )
+    return made, higher
+
+
+class Show(Demonstration):
+    ROUNDS = 1
+    PROFILE = "release"
+
+    @classmethod
+    def prepare(cls, options: argparse.Namespace) -> None:
+        bootstrap()
+        namespace.enter_own()
+
+    def run(self) -> Results:
+        file = package("tidegate")
+        for round_ in self.rounds:
+            print(f"round {round_}: {file.name}")
+            with Stage() as stage:
+                root = Root(stage)
+                higher, version = upgraded(file, stage.directory)
+                uas = [built("tidegate", self.profile), "load", "uas", "--bind", f"{LOCALHOST}:{BACKEND}"]
+                stage.serve("uas", uas, BACKEND)
+                self.install(root, file)
+                self.serve(root, stage, "first")
+                self.upgrade(root, higher, version)
+                key = root.file(f"{STATE}/route.key").read_bytes()
+                self.serve(root, stage, "second")
+                kept = root.file(f"{STATE}/route.key").read_bytes() == key
+                self.expect(kept, "the key that routes calls is the one of before the upgrade")
+                self.remove(root)
+                self.keep(*stage.directory.glob("*.log"))
+        return {"package": file.name}
+
+    def dpkg(self, root: Root, what: str, *words: str) -> None:
+        status, said = root.run("dpkg", *words)
+        self.expect(status == 0, f"dpkg {what} (status {status})")
+        if status:
+            print(said)
+
+    def install(self, root: Root, file: Path) -> None:
+        for name in (file, package("tidegate-lab")):
+            root.file(f"/tmp/{name.name}").write_bytes(name.read_bytes())
+            self.dpkg(root, f"installs {name.name}", "--install", f"/tmp/{name.name}")
+        _, user = root.run("getent", "passwd", "tidegate")
+        fields = user.strip().split(":")
+        system = len(fields) == 7 and int(fields[2]) < 1000
+        self.expect(system and fields[6] == "/usr/sbin/nologin", f"a system user is there: {user.strip()}")
+        status, said = root.run("systemd-analyze", "verify", "--man=no", f"/lib/systemd/system/{SERVICE}")
+        self.expect(status == 0 and not said, f"systemd-analyze verify finds no fault in the unit {said.strip()}")
+        status, said = root.run("systemctl", "is-enabled", SERVICE)
+        self.expect(said.strip() == "enabled", f"the unit is {said.strip()}")
+        status, said = root.run("systemd-analyze", "security", "--offline=true", SERVICE)
+        exposure = re.search(r"Overall exposure level .*?: ([0-9.]+)", said)
+        level = float(exposure[1]) if exposure else 10.0
+        self.expect(level < EXPOSURE_MAX, f"systemd-analyze security: exposure level {level} of 10")
+        for program in ("tidegate", "tidegate-lab"):
+            status, said = root.run(program, "--version")
+            self.expect(status == 0, f"{program} runs: {said.strip()}")
+        pages = list(root.file("/usr/share/man/man1").glob("tidegate*"))
+        self.expect(len(pages) > 1, f"{len(pages)} manual pages")
+
+    def serve(self, root: Root, stage: Stage, name: str) -> None:
+        """Starts the service, has calls pass, takes an edit over and ends it."""
+        unit = root.unit(SERVICE)
+        [before] = unit.all("ExecStartPre")
+        status, said = root.run("setpriv", "--reuid=tidegate", "--regid=tidegate", "--init-groups", *before.split())
+        self.expect(status == 0, f"{before} (status {status}): {' '.join(said.split())[:100]}")
+        service = root.start(f"tidegate-{name}", unit)
+        if not self.expect(service.ready(READY_S), f"{unit.one('ExecStart')} says that it is ready"):
+            print(service.process.tail())
+            return
+        owner, mode = root.file(STATE).stat(), root.file(f"{STATE}/route.key").stat()
+        user = Path(f"/proc/{service.pid}").stat().st_uid
+        self.expect(user == owner.st_uid != 0, f"it runs as the user {user}, who owns {STATE}")
+        self.expect(not stat.S_IMODE(mode.st_mode) & 0o077, f"nobody else may read its key: {oct(mode.st_mode)[-3:]}")
+        caller = tidegate.caller(
+            stage, f"uac-{name}", f"{LOCALHOST}:{EDGE}", rate_cps=RATE_CPS, calls=CALLS, profile=self.profile
+        )
+        ended, calls = caller.process.wait(CALLS / RATE_CPS + 60), caller.calls()
+        self.expect(ended and calls.created == CALLS and calls.clean, f"calls through it: {calls}")
+        file = root.file(CONFIGURATION)
+        if "an edit" not in file.read_text():
+            file.write_text(file.read_text().replace("[pool.health]", EDIT, 1))
+        # As ExecReload does.
+        os.kill(service.pid, signal.SIGHUP)
+        edge, added = Edge(EDGE, ADMIN, file), f"{LOCALHOST}:{ADDED}"
+        until = time.monotonic() + READY_S
+        while not (found := list(edge.metrics().samples("backend_up", backend=added))) and time.monotonic() < until:
+            time.sleep(0.1)
+        self.expect(bool(found), f"after a reload it knows the back end of the edit, {added}")
+        ended_with = service.stop()
+        self.expect(ended_with == 0, f"it ends when asked to (status {ended_with})")
+
+    def upgrade(self, root: Root, file: Path, version: str) -> None:
+        edited, state = root.file(CONFIGURATION).read_text(), root.file(STATE).stat().st_uid
+        root.file("/tmp/upgrade.deb").write_bytes(file.read_bytes())
+        self.dpkg(root, f"upgrades to {version}", "--force-confold", "--install", "/tmp/upgrade.deb")
+        _, installed = root.run("dpkg-query", "--show", "--showformat=${Version}", "tidegate")
+        self.expect(installed == version, f"version {installed} is installed")
+        self.expect(root.file(CONFIGURATION).read_text() == edited, "the edited configuration is kept")
+        new = root.file(f"{CONFIGURATION}.dpkg-dist")
+        self.expect(new.exists() and "New in this" in new.read_text(), f"the new default lies beside it, {new.name}")
+        self.expect(root.file(STATE).stat().st_uid == state, "the state belongs to the same user")
+
+    def remove(self, root: Root) -> None:
+        self.dpkg(root, "removes it", "--remove", "tidegate")
+        kept = [name for name in (CONFIGURATION, STATE) if root.file(name).exists()]
+        gone = not root.file("/usr/bin/tidegate").exists() and not root.file(f"/lib/systemd/system/{SERVICE}").exists()
+        self.expect(gone and len(kept) == 2, f"program and unit are gone, kept are {kept}")
+        self.dpkg(root, "purges it", "--purge", "tidegate", "tidegate-lab")
+        status, user = root.run("getent", "passwd", "tidegate")
+        self.expect(status == 2, f"the user is gone {user.strip()}")
+        status, group = root.run("getent", "group", "tidegate")
+        self.expect(status == 2, f"and the group {group.strip()}")
+        found = (path.relative_to(root.path) for path in root.path.rglob("*tidegate*"))
+        left = [str(path) for path in found if path.parts[0] not in ("proc", "tmp")]
+        self.expect(not left, f"nothing is left of it: {left or 'no file'}")
