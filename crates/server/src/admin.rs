@@ -1,6 +1,6 @@
-//! HTTP for operators, on a thread and a runtime of its own: however busy the
-//! shards are, it answers, and however busy it is, they do not notice. Only orders and the look-up of a
-//! call, one at a time, are work for them.
+//! HTTP for operators, on a thread and a runtime of its own. It answers however busy the shards
+//! are, and its own load does not affect them. Only commands and the look-up of a call, one at a
+//! time, are work for the shards.
 
 mod backends;
 mod calls;
@@ -33,20 +33,18 @@ use crate::policies;
 pub use crate::status::Status;
 pub use controls::Controls;
 
-/// What the pages show.
+/// The content of the pages.
 pub struct Pages {
     /// For `/readyz`.
     pub life: Arc<Life>,
     /// For `/metrics`.
     pub metrics: Metrics,
-    /// For `/status`: whatever else an operator wants to know, asked at each request
-    /// on the admin thread.
+    /// For `/status`: everything else for operators, computed at each request on the admin thread.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
-    /// For `/backends`, `/reload`, `/overload`, `/laws`, `/rejections`, `/calls`, `/bans` and `/keys`, if there
-    /// are shards to steer.
+    /// For `/backends`, `/reload`, `/overload`, `/laws`, `/rejections`, `/calls`, `/bans` and
+    /// `/keys`, if there are shards to control.
     pub controls: Option<Controls>,
-    /// Names, in lower case, by which the interface may be called, beside `localhost` and
-    /// addresses.
+    /// Host names, in lower case, that the interface accepts besides `localhost` and addresses.
     pub hosts: Vec<String>,
 }
 
@@ -68,7 +66,7 @@ impl Admin {
     /// Listens at `address` and serves `pages` from a thread of its own.
     ///
     /// # Errors
-    /// When the address cannot be bound or the thread not be started.
+    /// When the address cannot be bound or the thread cannot be started.
     pub fn start(address: SocketAddr, pages: Pages) -> Result<Self, StartError> {
         let refused = |error: std::io::Error| {
             let remedy = "choose another address: `[admin] address`, or \"off\"";
@@ -103,7 +101,7 @@ impl Admin {
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Where it listens: the port chosen, if port 0 was asked for.
+    /// Returns its address, with the chosen port if port 0 was configured.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -164,7 +162,7 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
     }))
 }
 
-/// Answers a request, unless a foreign page is behind it.
+/// Answers a request, unless a foreign page has caused it.
 async fn guarded(hosts: &[String], request: Request, next: Next) -> Response {
     match origin::refusal(request.uri(), request.headers(), hosts) {
         Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
@@ -172,7 +170,7 @@ async fn guarded(hosts: &[String], request: Request, next: Next) -> Response {
     }
 }
 
-/// Every policy with its parameters.
+/// Returns every policy with its parameters.
 fn policies() -> impl IntoResponse {
     let text = format!("{:#}\n", policies::all());
     ([(header::CONTENT_TYPE, "application/json")], text)

@@ -1,7 +1,7 @@
-//! The cores that a configuration describes, without sockets, clocks and threads.
+//! The cores of a configuration, without sockets, clocks and threads.
 //!
-//! `tidegate run` puts them on real sockets. The laboratory puts the same ones into simulated
-//! time, and a replay gives them what was recorded.
+//! `tidegate run` puts them on real sockets. The laboratory puts them into simulated time, and a
+//! replay gives them recorded inputs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,10 +25,10 @@ use crate::rejections::Rejections;
 use crate::runtime_control::RuntimeControl;
 use crate::status::Instruments;
 
-/// What all shards of a process share.
+/// The state that all shards of a process share.
 pub struct Assembly<'a> {
     config: &'a Config,
-    /// The same, for the cores.
+    /// The configuration, for the cores.
     kept: Arc<Config>,
     keys: &'a Secret,
     locals: Vec<SocketAddr>,
@@ -43,7 +43,7 @@ pub struct Assembly<'a> {
 }
 
 impl<'a> Assembly<'a> {
-    /// The process that `config` describes, whose listeners are at `locals`, in the order of the
+    /// Creates the process of `config`, with its listeners at `locals`, in the order of the
     /// configuration.
     pub fn new(config: &'a Config, keys: &'a Secret, locals: Vec<SocketAddr>, seed: Seed) -> Self {
         let counters = (0..config.server.shards).map(|_| ShardCounters::default()).collect();
@@ -68,39 +68,39 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// Builds its cores in this environment, and not in an empty one.
+    /// Builds its cores in this environment instead of an empty one.
     #[must_use]
     pub fn within(self, environment: Environment) -> Self {
         Self { environment, ..self }
     }
 
-    /// Its back ends, also when the configuration is read again.
+    /// Returns its back ends, which reloads change.
     pub fn registry(&self) -> &BackendRegistry {
         &self.registry
     }
 
-    /// Its pools, as they are at first.
+    /// Returns its initial pools.
     pub fn pools(&self) -> &[balance::Pool] {
         &self.pools
     }
 
-    /// Who is banned.
+    /// Returns its bans.
     pub fn bans(&self) -> &BanList {
         &self.bans
     }
 
-    /// What each shard counts in.
+    /// Returns the counters of each shard.
     pub fn counters(&self) -> &[ShardCounters] {
         &self.counters
     }
 
-    /// What it can say of itself while its cores run.
+    /// Returns its instruments.
     pub fn instruments(&self) -> Instruments {
         let law = self.config.overload.gate.law.entry().name;
         Instruments::new(law, self.registry.clone(), self.counters.clone())
     }
 
-    /// What changes the laws of its cores, by `commands`.
+    /// Returns the control of its cores, by `commands`.
     pub fn runtime_control(&self, commands: CommandSender) -> RuntimeControl {
         let (config, registry) = (Arc::clone(&self.kept), self.registry.clone());
         RuntimeControl::new(
@@ -112,12 +112,12 @@ impl<'a> Assembly<'a> {
         )
     }
 
-    /// What its cores keep of what they refuse.
+    /// Returns the recorded rejections of its cores.
     pub fn refusals(&self) -> Rejections {
         Rejections::new(self.counters.clone())
     }
 
-    /// What makes the core of a shard.
+    /// Returns the part that builds the core of a shard.
     pub fn part(&self, shard: u16) -> Part {
         Part {
             settings: self.settings(shard),
@@ -129,7 +129,7 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// The settings of one shard. Limits of the configuration are those of the process.
+    /// Returns the settings of one shard. Limits in the configuration are those of the process.
     fn settings(&self, shard: u16) -> proxy::Settings {
         let Self { config, keys, pools, .. } = self;
         let shards = usize::from(config.server.shards);
@@ -184,7 +184,7 @@ impl<'a> Assembly<'a> {
     }
 }
 
-/// What makes the core of a shard; it can be sent to the thread that is to run it.
+/// The part that builds the core of a shard. It can be sent to the shard's thread.
 pub struct Part {
     settings: proxy::Settings,
     config: Arc<Config>,
@@ -195,23 +195,23 @@ pub struct Part {
 }
 
 impl Part {
-    /// What the shard counts in.
+    /// Returns the counters of the shard.
     pub fn counters(&self) -> &ShardCounters {
         &self.counters
     }
 
-    /// Puts it on this processor, whatever the configuration emulates.
+    /// Puts it on this processor, ignoring the configured emulation.
     #[must_use]
     pub fn on(self, host: HostSettings) -> Self {
         Self { host: Some(host), ..self }
     }
 
-    /// The processor it is to be on, if it is to be on one.
+    /// Returns its emulated processor, if any.
     pub fn host(&self) -> Option<&HostSettings> {
         self.host.as_ref()
     }
 
-    /// The core, whose packets come from `pool`.
+    /// Builds the core, whose packets come from `pool`.
     pub fn core(self, pool: Pool) -> Server {
         let counters = Arc::clone(&self.counters.proxy);
         let proxy = Proxy::new(self.settings, self.counters.proxy, pool);
@@ -230,14 +230,14 @@ impl Part {
 
 /// The core of a shard.
 pub enum Server {
-    /// As fast as the machine.
+    /// At the speed of the machine.
     Plain(Box<Reconfigurable>),
     /// On an emulated processor.
     Emulated(Box<Host<Reconfigurable>>),
 }
 
 impl Server {
-    /// The proxy in it.
+    /// Returns its proxy.
     pub fn proxy(&self) -> &Proxy {
         match self {
             Self::Plain(reconfigurable) => reconfigurable.proxy(),
@@ -262,12 +262,12 @@ fn overload(config: &Config, shards: usize) -> proxy::Overload {
     overload
 }
 
-/// The emulated processor of each shard, if the configuration has one.
+/// Returns the emulated processor of each shard, if the configuration has one.
 fn host(config: &Config) -> Option<HostSettings> {
     let Emulate { receive, offer, serve, serve_stateless, refuse, socket_max } =
         config.emulate.clone()?;
     Some(HostSettings {
-        // As the real sockets are: INVITEs apart, unless everything waits in one queue.
+        // Like the real sockets: INVITEs have their own, unless everything waits in one queue.
         split: config.overload.queueing == proxy::Queueing::Class,
         buffer_max: socket_max,
         ..HostSettings::new(Costs { receive, offer, serve, serve_stateless, refuse })

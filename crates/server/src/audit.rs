@@ -1,8 +1,7 @@
-//! What operators have a running process do, told one by one: who asked, for what, and what came of
-//! it.
+//! The audit log of operators' requests to a running process: requester, request and outcome.
 //!
-//! Whoever carries an act out hands it on and goes on; the thread that runs the process tells it.
-//! What it cannot follow is counted, not waited for.
+//! The thread that executes a request sends the entry and goes on; the thread that runs the process
+//! writes it. Entries that it cannot keep up with are counted, not waited for.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,61 +12,61 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::metrics::{Family, Metrics};
 
-/// Acts that wait to be told at the most.
+/// The most entries that wait to be written.
 const WAITING_MAX: usize = 64;
 
-/// Characters that are told of what came by the admin interface, and of what came of it.
+/// The most characters logged of a request from the admin interface, and of its outcome.
 const TOLD_MAX: usize = 200;
 
-/// Something that was asked for, and what came of it.
+/// A request and its outcome.
 ///
-/// `Display` gives it in a line, such as `drain app-1, by 127.0.0.1:40312: done`.
+/// `Display` formats it as a line, such as `drain app-1, by 127.0.0.1:40312: done`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// What was asked for, and by whom.
+    /// The request, with its requester.
     pub asked: AuditedRequest,
-    /// What came of it.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// Something that is asked for.
+/// A request to the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditedRequest {
-    /// By whom.
+    /// Requester.
     pub by: Requester,
-    /// In the words of `tidegate ctl`.
+    /// Request, in the words of `tidegate ctl`.
     pub what: String,
 }
 
-/// Who asks for something.
+/// The source of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requester {
-    /// Who has this address at the other end of a connection to the admin interface.
+    /// A peer of the admin interface, with its address.
     Admin(SocketAddr),
-    /// Who has sent SIGHUP.
+    /// A SIGHUP.
     Hangup,
 }
 
-/// What came of it.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It holds.
+    /// It was applied.
     Done,
-    /// It was ordered, and a shard has not heeded it yet.
+    /// It was sent, and a shard has not applied it yet.
     Pending,
-    /// It was refused, or could not be done: why.
+    /// It was rejected, or failed, for this reason.
     Not(String),
 }
 
 impl AuditedRequest {
-    /// By whoever is at `peer`.
+    /// Creates a request of the peer at `peer`.
     pub fn by_admin(peer: SocketAddr, what: impl Into<String>) -> Self {
         Self { by: Requester::Admin(peer), what: what.into() }
     }
 }
 
 impl Outcome {
-    /// Of what could be done or not.
+    /// Returns the outcome for a result.
     pub fn of<T, E: fmt::Display>(result: &Result<T, E>) -> Self {
         match result {
             Ok(_) => Self::Done,
@@ -86,15 +85,14 @@ impl fmt::Display for AuditEntry {
         match (outcome, by) {
             (Outcome::Done, _) => f.write_str("done"),
             (Outcome::Pending, _) => f.write_str("ordered, and not heeded by every shard yet"),
-            // Who asked by HTTP has the rest; who sent a signal has no other place to read it.
+            // An HTTP client gets the rest in its response; for a signal this is the only place.
             (Outcome::Not(why), Requester::Admin(_)) => write!(f, "not done: {}", in_a_line(why)),
             (Outcome::Not(why), Requester::Hangup) => write!(f, "not done: {why}"),
         }
     }
 }
 
-/// The first line of a text, cut when long; what could move a cursor, or begin a line of its own,
-/// is escaped.
+/// Returns the first line of a text, cut when long; control characters are escaped.
 fn in_a_line(text: &str) -> String {
     let plain = |c: char| match c {
         c if c.is_control() => c.escape_default().to_string(),
@@ -103,7 +101,7 @@ fn in_a_line(text: &str) -> String {
     text.split('\n').next().unwrap_or_default().chars().take(TOLD_MAX).map(plain).collect()
 }
 
-/// Where acts are handed in to be told.
+/// The sending end of the audit log.
 #[derive(Clone, Debug)]
 pub struct AuditLog {
     sender: Sender<AuditEntry>,
@@ -114,20 +112,20 @@ static UNTOLD: Family =
     Family::counter("acts_untold", "Acts of operators that were not logged, for want of room");
 
 impl AuditLog {
-    /// Where acts are handed in, and where they come out.
+    /// Returns both ends of an audit log.
     pub fn channel() -> (Self, Receiver<AuditEntry>) {
         let (sender, receiver) = bounded(WAITING_MAX);
         (Self { sender, untold: Arc::default() }, receiver)
     }
 
-    /// Has it told what came of what was asked for.
+    /// Logs a request and its outcome.
     pub fn tell(&self, asked: AuditedRequest, outcome: Outcome) {
         if self.sender.try_send(AuditEntry { asked, outcome }).is_err() {
             self.untold.fetch_add(1, Relaxed);
         }
     }
 
-    /// Adds how many were not told.
+    /// Adds the number of lost entries.
     pub(crate) fn add(&self, metrics: &mut Metrics) {
         let untold = Arc::clone(&self.untold);
         metrics.add(move |samples| samples.push(&UNTOLD, &[], untold.load(Relaxed)));

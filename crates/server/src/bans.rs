@@ -1,4 +1,4 @@
-//! Who is banned, as operators see and change it.
+//! Bans, as operators see and change them.
 
 use std::net::IpAddr;
 
@@ -15,7 +15,7 @@ static BANS: Family = Family::gauge("bans", "Sources that are banned now");
 static UNBANNED: Family =
     Family::counter("bans_overflowed", "Bans without room in the list, or removed for others");
 
-/// Adds how many are banned.
+/// Adds the number of bans.
 pub(crate) fn add(metrics: &mut Metrics, list: BanList, clock: Clock) {
     metrics.add(move |samples| {
         samples.push(&BANS, &[], list.each(clock.now()).len() as u64);
@@ -23,8 +23,8 @@ pub(crate) fn add(metrics: &mut Metrics, list: BanList, clock: Clock) {
     });
 }
 
-/// The bans in force: for each its source, why, for how many seconds more, how much the source
-/// sent, and whether it receives what is sent to it.
+/// Returns the bans in force, each with its source, reason, remaining seconds, the amount that the
+/// source sent, and whether the source is verified.
 pub fn to_json(list: &BanList, now: Timestamp) -> Value {
     let ban = |ban: &Ban| {
         json!({
@@ -38,13 +38,13 @@ pub fn to_json(list: &BanList, now: Timestamp) -> Value {
     list.each(now).iter().map(ban).collect()
 }
 
-/// Ends the bans of the source with this address, and of the networks of IPv6 around it that are
-/// told apart. False if there is none.
+/// Ends the bans of the source with this address, and of the IPv6 networks around it. Returns false
+/// if there is none.
 pub fn lift(list: &BanList, now: Timestamp, address: IpAddr) -> bool {
     networks_of(address).fold(false, |any, source| list.lift(now, source) | any)
 }
 
-/// An IPv4 address, or an IPv6 network.
+/// Formats an IPv4 address, or an IPv6 network.
 pub(crate) fn written(source: u128) -> String {
     match network_of(source) {
         IpNet::V4(network) => network.addr().to_string(),

@@ -1,4 +1,4 @@
-//! What a core is built from beside its configuration.
+//! The environment of a core, besides its configuration.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,23 +6,23 @@ use std::time::Duration;
 use tidegate_proxy::EgressRoute;
 use tidegate_world::Seed;
 
-/// Facts about the machine and the past that a core is built from, beside its configuration.
+/// Facts about the machine and the past that a core is built from, besides its configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     /// The networks that each listener reaches.
     pub egress_routes: Vec<EgressRoute>,
-    /// The seed of the process before this one at the same address, if that is known.
+    /// The seed of the previous process at the same address, if known.
     pub before: Option<Seed>,
-    /// Bytes of the machine's memory that messages which are held may take, unless the configuration
-    /// says how many; `None`: [`MESSAGE_MEMORY_MAX`].
+    /// Bytes of the machine's memory for held messages, unless the configuration sets it; `None`:
+    /// [`MESSAGE_MEMORY_MAX`].
     pub message_memory: Option<usize>,
-    /// Unix time when the clock of the cores began: other instances tell the age of a route token by
-    /// it. Zero in a run that is to be the same each time.
+    /// Unix time at the start of the cores' clock, by which other instances know the age of a route
+    /// token. Zero in a reproducible run.
     pub start: Duration,
-    /// Addresses of back ends that were configured until lately.
+    /// Addresses of recently removed back ends.
     pub removed: Vec<SocketAddr>,
 }
 
-/// Bytes that messages may take where neither the configuration nor the machine says otherwise: in
-/// simulated time and in replays, which must not depend on the machine.
+/// Bytes for messages where neither the configuration nor the machine sets it: in simulated time
+/// and in replays, which must not depend on the machine.
 pub const MESSAGE_MEMORY_MAX: usize = 1 << 30;

@@ -1,16 +1,15 @@
-//! Why a process cannot start.
+//! Errors that keep a process from starting.
 
 use std::fmt;
 
-/// Something outside the configuration that must be put right before the process
-/// can start.
+/// An error outside the configuration that must be corrected before the process can start.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StartError {
-    /// The file or address it is about.
+    /// The file or address.
     pub place: String,
-    /// What is wrong with it.
+    /// The problem.
     pub what: String,
-    /// What would put it right.
+    /// The remedy.
     pub remedy: String,
 }
 

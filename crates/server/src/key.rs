@@ -1,9 +1,9 @@
 //! The secret keys of an address, which outlive the process.
 //!
-//! The token in our Record-Route is authenticated with one of them, so a request inside a
-//! dialog finds its back end after a restart and at every instance that has the same keys. They
-//! lie in `route.key` and are rotated: a [ring](KeyRing) says which is in use when. Instances on
-//! one machine may share the file; to others its operator copies it.
+//! The token in our Record-Route is authenticated with one of them, so an in-dialog request finds
+//! its back end after a restart and at every instance that has the same keys. They are in
+//! `route.key` and are rotated: a [ring](KeyRing) determines which is in use at a time. Instances
+//! on one machine may share the file; to others its operator copies it.
 
 pub mod command;
 mod keeper;
@@ -25,18 +25,18 @@ pub(crate) use ring::{from_hex, to_hex};
 /// The name of the key file in the state directory.
 pub const FILE_NAME: &str = "route.key";
 
-/// What whoever changes the file holds, that no other process changes it too.
+/// Name of the lock file for changes of the key file.
 const LOCK_NAME: &str = "route.key.lock";
 
-/// Bytes of the file at the most: more than the longest that can be right.
+/// The longest file in bytes: more than any valid one.
 const BYTES_MAX: u64 = 1024;
 
-/// Reads the keys in `state_dir`, which is created with new ones from the operating system's
-/// entropy if there are none. Processes that start at the same time agree on them.
+/// Reads the keys in `state_dir`, creating them from the operating system's entropy if there are
+/// none. Processes that start at the same time agree on them.
 ///
 /// # Errors
-/// When the file cannot be read or made, when others than its owner may read it, or when its
-/// content is not keys.
+/// When the file cannot be read or created, when others than its owner may read it, or when its
+/// content is invalid.
 pub fn load_or_create(state_dir: &Path) -> Result<KeyRing, StartError> {
     let path = state_dir.join(FILE_NAME);
     match fs::metadata(&path) {
@@ -47,15 +47,15 @@ pub fn load_or_create(state_dir: &Path) -> Result<KeyRing, StartError> {
     read(&path)
 }
 
-/// What time it is.
+/// Returns the time.
 #[allow(clippy::disallowed_methods)] // The instances of an address have no other time in common.
 pub fn unix_time() -> UnixTime {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The state directory: the `configured` one, or the first that the environment
-/// suggests: `$STATE_DIRECTORY`, `$XDG_STATE_HOME/tidegate`, `/var/lib/tidegate`
-/// for root, `~/.local/state/tidegate`.
+/// Returns the state directory: the `configured` one, or the first that the environment suggests:
+/// `$STATE_DIRECTORY`, `$XDG_STATE_HOME/tidegate`, `/var/lib/tidegate` for root,
+/// `~/.local/state/tidegate`.
 ///
 /// # Errors
 /// When the configuration names none and there is no home either.
@@ -71,7 +71,7 @@ pub fn state_dir(configured: Option<&Path>) -> Result<PathBuf, StartError> {
 }
 
 fn suggested(env: impl Fn(&str) -> Option<OsString>, is_root: bool) -> Option<PathBuf> {
-    // The XDG base directory specification has relative paths ignored.
+    // By the XDG base directory specification, relative paths are ignored.
     let dir = |name| env(name).map(PathBuf::from).filter(|path| path.is_absolute());
     // systemd.exec(5): several directories are separated by colons.
     let first = |list: OsString| std::env::split_paths(&list).next();
@@ -85,7 +85,7 @@ fn suggested(env: impl Fn(&str) -> Option<OsString>, is_root: bool) -> Option<Pa
 
 /// Reads the keys in the file at `path`.
 fn read(path: &Path) -> Result<KeyRing, StartError> {
-    // A pipe would block the opening, so the kind is looked at first.
+    // Opening a pipe would block, so the kind is checked first.
     let kind = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
     if !kind.is_file() {
         return Err(StartError::new(path.display(), "not a file", "move it out of the way"));
@@ -104,7 +104,8 @@ fn read(path: &Path) -> Result<KeyRing, StartError> {
     })
 }
 
-/// Whoever reads the key can have requests routed to any back end.
+/// Checks that only the owner can read the file: a reader of the key can have requests routed to
+/// any back end.
 fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError> {
     let mode = metadata.mode() & 0o777;
     if mode & 0o077 != 0 {
@@ -125,8 +126,8 @@ fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError>
     Ok(())
 }
 
-/// Has `change` make other keys of those in `state_dir`, and puts them there in one step. No
-/// other process does the same meanwhile; if one is about to, [`NotKept::Busy`].
+/// Replaces the keys in `state_dir` by those that `change` makes, in one step and under a lock;
+/// [`NotKept::Busy`] if another process has the lock.
 fn change(
     state_dir: &Path,
     change: impl FnOnce(&KeyRing) -> Result<KeyRing, NotRotated>,
@@ -143,7 +144,7 @@ fn change(
         .mode(0o600)
         .open(state_dir.join(LOCK_NAME))
         .map_err(unwritable)?;
-    // Who waits here would wait as long as a process that is halted.
+    // Waiting here could block as long as a process that is halted.
     lock.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => NotKept::Busy,
         TryLockError::Error(error) => unwritable(error).into(),
@@ -162,7 +163,7 @@ fn change(
     Ok(changed)
 }
 
-/// Makes the file with new keys, unless somebody else has made it meanwhile.
+/// Creates the file with new keys, unless another process has done so meanwhile.
 fn create(state_dir: &Path, path: &Path) -> Result<(), StartError> {
     let unwritable = |error: io::Error| {
         let remedy = format!(
@@ -183,7 +184,7 @@ fn create(state_dir: &Path, path: &Path) -> Result<(), StartError> {
     made.and(removed).and_then(|()| File::open(state_dir)?.sync_all()).map_err(unwritable)
 }
 
-/// A name for a file that nobody else writes.
+/// Returns a name for a file that no other process writes.
 fn draft(state_dir: &Path) -> io::Result<PathBuf> {
     let mark: [u8; 4] = random()?;
     Ok(state_dir.join(format!("{FILE_NAME}.{:08x}", u32::from_be_bytes(mark))))
@@ -195,8 +196,8 @@ fn write_durably(path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Gives the draft its name in one step. A link, unlike a rename, does not replace
-/// the key of a process that was faster.
+/// Gives the draft its final name in one step. A link, unlike a rename, does not replace the key of
+/// a faster process.
 fn publish(draft: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(draft, path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

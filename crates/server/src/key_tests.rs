@@ -7,7 +7,7 @@ use tidegate_proxy::{Base, Secret, TokenKey, TokenKeys};
 
 use super::*;
 
-/// What the keys are now.
+/// Returns the keys in force now.
 fn in_force(keys: &KeyRing) -> Secret {
     keys.secret(unix_time(), Duration::from_secs(60))
 }
@@ -20,7 +20,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// A state directory whose key file holds `content`, private.
+/// Returns a private state directory whose key file has `content`.
 fn written(content: impl AsRef<[u8]>) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(FILE_NAME);

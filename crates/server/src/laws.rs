@@ -5,7 +5,7 @@ use tidegate_control::registry::LAWS;
 use tidegate_control::{Entry, Values};
 use tidegate_world::{Counter, Param};
 
-/// All laws.
+/// Returns all laws.
 pub fn all() -> Value {
     LAWS.iter().copied().map(law).collect()
 }
@@ -20,7 +20,7 @@ fn law(law: &'static Entry) -> Value {
     })
 }
 
-/// Parameters of a law or a policy.
+/// Returns the parameters of a law or a policy.
 pub(crate) fn params(params: &[&Param]) -> Value {
     params.iter().map(|known| param(known)).collect()
 }
@@ -36,7 +36,7 @@ fn param(param: &Param) -> Value {
     })
 }
 
-/// A law with the values that its parameters have.
+/// Returns a law with the values of its parameters.
 pub(crate) fn with_values(values: &Values) -> Value {
     let with_value = |(known, value): (&Param, f64)| {
         let mut of = param(known);
@@ -51,7 +51,7 @@ pub(crate) fn with_values(values: &Values) -> Value {
     })
 }
 
-/// The name of the law at this place of the registry, from 1.
+/// Returns the name of the law at this index of the registry, from 1.
 pub(crate) fn name_at(place: &Counter) -> Option<&'static str> {
     let index = usize::try_from(place.get()).ok()?.checked_sub(1)?;
     LAWS.get(index).map(|entry: &&Entry| entry.name)

@@ -1,5 +1,5 @@
-//! The process around the cores: its configuration, its secret key, what it shows
-//! to operators and how it is asked to stop.
+//! The process around the cores: its configuration, its secret keys, its interfaces for operators,
+//! and its shutdown.
 
 pub mod admin;
 pub mod assembly;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes of memory: those of the machine, or those that a control group of ours may use, if that is
-/// less. 1 GiB if neither can be read.
+/// Returns the bytes of memory: those of the machine, or those that our control group may use, if
+/// that is less. 1 GiB if neither can be read.
 pub(crate) fn available() -> usize {
     available_in(Path::new("/"))
 }
@@ -18,14 +18,14 @@ fn available_in(root: &Path) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// The total that `/proc/meminfo` says, proc(5).
+/// Returns the total in `/proc/meminfo`, proc(5).
 fn total_of(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
-/// The limits of the control group in a line of `/proc/self/cgroup`, and of those above it.
+/// Returns the limits of the control group in a line of `/proc/self/cgroup`, and of those above it.
 /// cgroups(7): "hierarchy-ID:controller-list:cgroup-path"; the hierarchy of version 2 has no list.
 fn limits_of(root: &Path, line: &str) -> Vec<u64> {
     let mut parts = line.splitn(3, ':').skip(1);
@@ -41,8 +41,8 @@ fn limits_of(root: &Path, line: &str) -> Vec<u64> {
     };
     let group: PathBuf = group.trim_start_matches('/').into();
     let folders = group.ancestors().map(|above| mount.join(above).join(file));
-    // "max" is no number. Where a container sees its own group as the root of all, the path says
-    // where that is for others; the limit is at the root.
+    // "max" is no number. In a container that sees its own group as the root of all, the path is
+    // the one that others see; the limit is at the root.
     folders.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok()).collect()
 }
 
@@ -52,7 +52,7 @@ mod tests {
 
     const MEMINFO: &str = "MemTotal:        2048000 kB\nMemFree:          123456 kB\n";
 
-    /// Reads the memory that is available from these files.
+    /// Returns the available memory by these files.
     fn with(files: &[(&str, &str)]) -> usize {
         let root = tempfile::tempdir().unwrap();
         for (name, text) in files {
@@ -102,9 +102,9 @@ mod tests {
             ("proc/meminfo", MEMINFO),
             ("proc/self/cgroup", "12:cpu,cpuacct:/a\n5:hugetlb,memory:/docker/1\n0::/a\n"),
             ("sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "1073741824\n"),
-            // Of a group with that name which is none of ours: the first line is not about memory.
+            // A foreign group with that name: the first line is not about memory.
             ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "1048576\n"),
-            // Without a limit, version 1 says this.
+            // Without a limit, version 1 has this value.
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
         ];
         assert_eq!(with(&files), 1 << 30);

@@ -22,8 +22,8 @@ pub const PLAIN_MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The media type of [`Metrics::render`].
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All the numbers of one name, told apart by their labels. Declare it once, as a
-/// `static`, wherever the numbers come from.
+/// A metric family: all the numbers of one name, distinguished by their labels. It is declared
+/// once, as a `static`, beside its numbers.
 #[derive(Debug)]
 pub struct Family {
     name: &'static str,
@@ -40,29 +40,29 @@ enum Kind {
 }
 
 impl Family {
-    /// Numbers that only grow. `name` has neither prefix nor suffix, which are added;
-    /// `help` is a phrase without a full stop.
+    /// Creates a family of numbers that only grow. `name` has neither prefix nor suffix, which are
+    /// added; `help` is a phrase without a full stop.
     pub const fn counter(name: &'static str, help: &'static str) -> Self {
         Self { name, help, unit: None, kind: Kind::Counter }
     }
 
-    /// Numbers that go up and down.
+    /// Creates a family of numbers that go up and down.
     pub const fn gauge(name: &'static str, help: &'static str) -> Self {
         Self { name, help, unit: None, kind: Kind::Gauge }
     }
 
-    /// Durations in classic buckets.
+    /// Creates a family of durations in classic buckets.
     pub const fn histogram(name: &'static str, help: &'static str) -> Self {
         Self { name, help, unit: None, kind: Kind::Histogram }
     }
 
-    /// The same in a unit, which is added to the name.
+    /// Sets the unit, which is added to the name.
     pub const fn in_unit(self, unit: Unit) -> Self {
         Self { unit: Some(unit), ..self }
     }
 }
 
-/// What a number counts, when it does not count things. Base units only.
+/// The unit of a number that is no count. Base units only.
 #[derive(Clone, Copy, Debug)]
 pub enum Unit {
     /// Seconds.
@@ -78,7 +78,7 @@ impl Unit {
         match self {
             Self::Seconds => registry::Unit::Seconds,
             Self::Bytes => registry::Unit::Bytes,
-            // The conventions have the singular, `Ratios` the plural.
+            // The conventions use the singular, `Ratios` the plural.
             Self::Ratio => registry::Unit::Other("ratio".to_owned()),
         }
     }
@@ -96,7 +96,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// A histogram as it is now.
+    /// Returns the current state of a histogram.
     pub fn of(histogram: &Histogram) -> Self {
         Self::Buckets(histogram.buckets().collect(), histogram.sum())
     }
@@ -114,13 +114,13 @@ impl From<f64> for Value {
     }
 }
 
-/// A family that has one number of whatever a `T` stands for, and how that is read.
+/// A family with one number for each `T`, and the function that reads it.
 pub type Number<T> = (Family, fn(&T) -> Value);
 
-/// What the sources say at one scrape.
+/// The numbers of one scrape.
 #[derive(Debug, Default)]
 pub struct Samples {
-    /// In the order in which the families first came up.
+    /// In the order of first use.
     families: Vec<(&'static Family, Vec<Sample>)>,
 }
 
@@ -131,7 +131,7 @@ struct Sample {
 }
 
 impl Samples {
-    /// A number of `family`. No two of a family may have the same `labels`.
+    /// Adds a number of `family`. No two of a family may have the same `labels`.
     pub fn push(
         &mut self,
         family: &'static Family,
@@ -153,7 +153,7 @@ impl Samples {
         }
     }
 
-    /// Each of these numbers of `of`.
+    /// Adds each of these numbers of `of`.
     pub fn push_each<T>(
         &mut self,
         numbers: &'static [Number<T>],
@@ -181,7 +181,7 @@ const EOF: &str = "# EOF\n";
 static BUILD_INFO: Family = Family::gauge("build_info", "Always 1; the version is in the label");
 
 impl Metrics {
-    /// With one source, the version.
+    /// Creates it with one source, the version.
     pub fn new() -> Self {
         let mut metrics = Self { sources: Vec::new(), process: Vec::new() };
         metrics.add(|samples| {
@@ -196,13 +196,13 @@ impl Metrics {
         self.sources.push(Box::new(source));
     }
 
-    /// As [`add`](Self::add), for numbers that every process has, whose names begin with
-    /// `process_`.
+    /// Adds a source, like [`add`](Self::add), for numbers that every process has, whose names
+    /// begin with `process_`.
     pub fn add_process(&mut self, source: impl Fn(&mut Samples) + Send + Sync + 'static) {
         self.process.push(Box::new(source));
     }
 
-    /// What the sources say now, as OpenMetrics text.
+    /// Renders the current numbers as OpenMetrics text.
     pub fn render(&self) -> String {
         let mut out = String::new();
         for (prefix, sources) in [("tidegate", &self.sources), ("process", &self.process)] {
@@ -218,8 +218,8 @@ impl Metrics {
         out
     }
 
-    /// The same in the text format 0.0.4 of Prometheus: it has neither units nor an end, and there
-    /// a counter's `_total` belongs to the name of its family.
+    /// Renders them in the text format 0.0.4 of Prometheus: it has neither units nor an end, and
+    /// there a counter's `_total` belongs to the name of its family.
     pub fn render_plain(&self) -> String {
         let (text, mut out) = (self.render(), String::new());
         let counters: HashSet<&str> = text
@@ -242,7 +242,7 @@ impl Metrics {
         out
     }
 
-    /// Renders all metrics in the format that `accept` asks for, and returns the media type too.
+    /// Renders all metrics in the format that `accept` asks for. Returns the media type too.
     pub fn render_for(&self, accept: &str) -> (&'static str, String) {
         let names = |format: &str| accept.to_ascii_lowercase().contains(format);
         if names("text/plain") && !names("application/openmetrics-text") {

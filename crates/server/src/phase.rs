@@ -1,21 +1,21 @@
-//! Where a process is in its life, as probes and balancers in front see it.
+//! The phase of a process, as probes and upstream balancers see it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Where a process is in its life. It only goes forward.
+/// The phase of a process. It only goes forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Phase {
     /// Sockets are being opened.
     Starting,
-    /// New calls are taken.
+    /// New calls are accepted.
     Admitting,
-    /// Asked to stop: only what is held goes on.
+    /// Asked to stop: only existing work goes on.
     Draining,
 }
 
 impl Phase {
-    /// One word, lower case.
+    /// Returns one word, in lower case.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -30,12 +30,12 @@ impl Phase {
 pub struct Life(AtomicU8);
 
 impl Life {
-    /// A process that is starting.
+    /// Creates the phase of a starting process.
     pub const fn new() -> Self {
         Self(AtomicU8::new(Phase::Starting as u8))
     }
 
-    /// The phase now.
+    /// Returns the current phase.
     pub fn phase(&self) -> Phase {
         match self.0.load(Ordering::Relaxed) {
             0 => Phase::Starting,
@@ -44,7 +44,7 @@ impl Life {
         }
     }
 
-    /// Goes on to `phase`; nothing happens when it is past already.
+    /// Advances to `phase`; nothing happens when it is past already.
     pub fn advance(&self, phase: Phase) {
         self.0.fetch_max(phase as u8, Ordering::Relaxed);
     }

@@ -6,7 +6,7 @@ use tidegate_balance::registry::POLICIES;
 
 use crate::laws::params;
 
-/// All policies.
+/// Returns all policies.
 pub fn all() -> Value {
     POLICIES.iter().copied().map(policy).collect()
 }

@@ -1,4 +1,4 @@
-//! The pools of a configuration, as the balancer keeps them and as the proxy uses them.
+//! The pools of a configuration, in the form of the balancer and of the proxy.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use tidegate_proxy as proxy;
 
 use crate::config::{self, Config, Endpoint, HostPort, Selection};
 
-/// The back ends of a configuration.
+/// Returns the back ends of a configuration.
 pub(crate) fn pool_specs(config: &Config) -> Vec<PoolSpec> {
     let post = |backend: &config::Backend, learning| {
         Some(BackendSpec {
@@ -31,7 +31,7 @@ pub(crate) fn pool_specs(config: &Config) -> Vec<PoolSpec> {
     config.pool.iter().map(pool_spec).collect()
 }
 
-/// Returns the place of a back end; `None` of a domain, whose servers are back ends instead.
+/// Returns the address of a back end; `None` for a domain, whose servers become back ends instead.
 fn endpoint_address(endpoint: &Endpoint) -> Option<balance::EndpointAddress> {
     match endpoint {
         Endpoint::Address(address) => Some(balance::EndpointAddress::Address(*address)),
@@ -42,7 +42,7 @@ fn endpoint_address(endpoint: &Endpoint) -> Option<balance::EndpointAddress> {
     }
 }
 
-/// How the pools of a configuration are used, whose back ends are these.
+/// Returns the settings of the configured pools, with these back ends.
 pub(crate) fn pool_settings(pools: &[balance::Pool], config: &Config) -> Vec<proxy::PoolSettings> {
     let places = config.pool.iter().enumerate().map(|(place, pool)| (&pool.name, place));
     let places: BTreeMap<_, _> = places.collect();

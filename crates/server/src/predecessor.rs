@@ -1,6 +1,6 @@
-//! The process before this one, of which a number stays in the state directory.
+//! The previous process, which leaves a number in the state directory.
 //!
-//! With it a CANCEL finds the call that the process before this one has sent out (`proxy::lost`).
+//! By that number a CANCEL finds a call that the previous process has sent out (`proxy::lost`).
 
 use std::fs;
 use std::io::Write;
@@ -12,12 +12,12 @@ use tidegate_world::Seed;
 /// The name of the file in the state directory.
 pub const FILE_NAME: &str = "process";
 
-/// Bytes of the file at the most.
+/// The longest file, in bytes.
 const BYTES_MAX: usize = 32;
 
-/// Returns the seed of the process before this one, and leaves that of this one for the next.
+/// Returns the seed of the previous process, and stores that of this one for the next.
 ///
-/// Without such a file, or if it cannot be written, all works but that: no reason not to start.
+/// Without such a file, or if it cannot be written, everything else works: no reason not to start.
 pub fn succeed(state_dir: &Path, own: Seed) -> Option<Seed> {
     let path = state_dir.join(FILE_NAME);
     let text = fs::read_to_string(&path).ok().filter(|text| text.len() <= BYTES_MAX);

@@ -1,9 +1,9 @@
-//! The configuration of a reload, read before the shards are given it.
+//! The configuration of a reload, parsed before the shards get it.
 //!
-//! An order is a text, so that a recording has it in full. Reading 10,000 back ends takes a shard
-//! longer than a packet may wait. So the thread of the operator reads them once, and leaves what
-//! it has read where the shards find it; a shard that finds another text there, as in a replay, reads
-//! the order itself.
+//! A command is a text, so that a recording has it in full. Parsing 10,000 back ends takes a shard
+//! longer than a packet may wait. So the operator's thread parses them once, and leaves the result
+//! for the shards. A shard that finds another text there, as in a replay, parses the command
+//! itself.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,23 +13,21 @@ use tidegate_balance::PoolSpec;
 use crate::config::{Config, Found};
 use crate::pools::pool_specs;
 
-/// Configurations kept at the most: more than orders that may wait for a shard.
+/// The most configurations kept: more than commands that may wait for a shard.
 const KEPT_MAX: usize = 24;
 
-/// The configurations that were read for the shards of a process, and that a shard has yet to hear
-/// of. The last one stays.
+/// The parsed configurations that a shard of the process has yet to receive. The last one stays.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Prepared(Arc<Mutex<VecDeque<Entry>>>);
 
 #[derive(Debug)]
 struct Entry {
-    /// The number of the order.
+    /// Number of the command.
     command: u64,
     reading: Arc<Reading>,
 }
 
-/// A configuration and the servers of its domains, and the text of the order that brings one of the
-/// two.
+/// A configuration and the servers of its domains, and the text of the command for one of the two.
 #[derive(Debug)]
 pub(crate) struct Reading {
     text: Box<[u8]>,
@@ -42,7 +40,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// Makes a reading for the order with this text.
+    /// Creates the reading of the command with this text.
     pub(crate) fn new(text: &[u8], config: Arc<Config>, found: Arc<Found>) -> Self {
         let expanded = found.expand(&config);
         Self { text: text.into(), pool_specs: pool_specs(&expanded), expanded, config, found }
@@ -50,8 +48,8 @@ impl Reading {
 }
 
 impl Prepared {
-    /// Puts a configuration where the shards find it when they hear the order of that number, and
-    /// forgets the configurations of orders that all shards have heard.
+    /// Leaves a configuration for the shards, for the command with that number, and forgets the
+    /// configurations of commands that all shards have received.
     pub(crate) fn put(&self, command: u64, reading: Reading, was_heard: impl Fn(u64) -> bool) {
         let forgotten: Vec<_> = {
             let mut kept = self.lock();
@@ -65,9 +63,9 @@ impl Prepared {
         drop(forgotten);
     }
 
-    /// Returns the reading for the order of that number and text, if it is kept.
+    /// Returns the reading of the command with that number and text, if it is kept.
     ///
-    /// What a text means depends on the orders before it.
+    /// The meaning of a text depends on the commands before it.
     pub(crate) fn get(&self, command: u64, text: &[u8]) -> Option<Arc<Reading>> {
         let kept = self.lock();
         let is_it = |entry: &&Entry| entry.command == command && *entry.reading.text == *text;

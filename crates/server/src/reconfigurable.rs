@@ -1,4 +1,4 @@
-//! A proxy that heeds the orders of operators.
+//! A proxy that executes the commands of operators.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::key;
 use crate::pools::pool_settings;
 use crate::prepared::{Prepared, Reading};
 
-/// A proxy that is given orders in the words of a configuration.
+/// A proxy with commands in the language of the configuration.
 pub struct Reconfigurable {
     proxy: Proxy,
     /// The configuration in force.
@@ -22,12 +22,12 @@ pub struct Reconfigurable {
     registry: BackendRegistry,
     counters: Arc<Counters>,
     prepared: Prepared,
-    /// Orders heard: the number of the last one.
+    /// Number of the last command received.
     heard: u64,
 }
 
 impl Reconfigurable {
-    /// Steers `proxy`, which has `config`, whose back ends are of `registry` and which counts in
+    /// Wraps `proxy`, which has `config`, whose back ends are in `registry` and which counts in
     /// `counters`. Reloads may be found in `prepared`.
     pub(crate) fn new(
         proxy: Proxy,
@@ -40,12 +40,12 @@ impl Reconfigurable {
         Self { proxy, config, found, registry, counters, prepared, heard: 0 }
     }
 
-    /// The proxy.
+    /// Returns the proxy.
     pub fn proxy(&self) -> &Proxy {
         &self.proxy
     }
 
-    /// Does what an order says; `false` if it cannot.
+    /// Executes a command. Returns `false` if it cannot.
     fn apply(&mut self, now: Timestamp, command: Command) -> bool {
         match command {
             Command::Laws(laws) => {
@@ -87,7 +87,7 @@ impl Reconfigurable {
 }
 
 impl Core for Reconfigurable {
-    /// An order as [`crate::config::command`] has it, or of [keys](key::command).
+    /// Executes a command of [`crate::config::command`], or of [keys](key::command).
     fn on_command(&mut self, now: Timestamp, command: &[u8]) {
         self.heard += 1;
         let in_force = &self.counters.in_force;
@@ -98,8 +98,7 @@ impl Core for Reconfigurable {
             }
             return;
         }
-        // One that is not understood was recorded by another version: whoever gives orders has them
-        // checked.
+        // An invalid one was recorded by another version: the sender validates commands.
         let number = in_force.commands.get() + in_force.commands_rejected.get() + 1;
         let is_applied = match self.prepared.get(number, command) {
             Some(reading) => self.reload(now, &reading),

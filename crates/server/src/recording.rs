@@ -1,28 +1,28 @@
-//! Recordings: what entered the core of a process, in a file of bounded size.
+//! Recordings: the inputs of a process's core, in a file of bounded size.
 //!
-//! `tidegate run --record FILE` notes every input of the core with its time: datagrams, failed
-//! deliveries, connections, timers, turns of service, readings of the load, orders, the request to drain. Fed to a
-//! core that is built alike they bring out the same packets, at the same times
-//! ([`Recording::replay`]). The recorder stands between the driver and the core, an emulated processor
-//! being part of the core.
+//! `tidegate run --record FILE` records every input of the core with its time: datagrams, failed
+//! deliveries, connections, timers, turns of service, readings of the load, commands, the request
+//! to drain. Fed to a core that is built alike they produce the same packets, at the same times
+//! ([`Recording::replay`]). The recorder sits between the driver and the core; an emulated
+//! processor is part of the core.
 //!
 //! # The file
 //!
-//! A *head* ([`Head`]) says how the core was built, its keys included, so the file is readable
-//! by its owner only. Behind it lie [`SLOTS`] *slots* of equal size, used as a ring: when the
-//! last is full, the first is written anew. In a slot lie *blocks*, each of up to a thousand
-//! inputs, with a number, a checksum, and a hash of what the core sent meanwhile: the
-//! checkpoints of a replay.
+//! A *head* ([`Head`]) describes how the core was built, including its keys, so only the file's
+//! owner may read it. Behind it lie [`SLOTS`] *slots* of equal size, used as a ring: when the last
+//! is full, the first is overwritten. A slot contains *blocks*, each of up to a thousand inputs,
+//! with a number, a checksum, and a hash of the core's packets meanwhile: the checkpoints of a
+//! replay.
 //!
-//! A file that still holds block 0 begins with the core, and its replay is exact. One whose
-//! beginning was overwritten, or that lacks inputs because the disk was slower than the core,
-//! is replayed from an empty core, and says so: it is like the original, not the same.
+//! A file that still has block 0 starts with the core, and its replay is exact. One whose beginning
+//! was overwritten, or that lacks inputs because the disk was slower than the core, is replayed
+//! from an empty core, and the result says so: it is similar to the original, not the same.
 //!
 //! # Off the packet path
 //!
-//! The core's thread appends to a block in memory; another thread hashes and writes. Between
-//! them wait [`WAITING_MAX`] blocks at the most. Beyond that a block is dropped and its inputs
-//! are counted as lost: the disk cannot slow the core.
+//! The core's thread appends to a block in memory; another thread hashes and writes. At most
+//! [`WAITING_MAX`] blocks wait between them. Beyond that a block is dropped and its inputs are
+//! counted as lost: the disk cannot slow the core.
 
 mod block;
 mod entry;
@@ -49,27 +49,27 @@ pub(crate) use journal::Journal;
 pub(crate) use tally::Tally;
 pub(crate) use writer::Recorder;
 
-/// Where to record to.
+/// The file and size of a recording.
 #[derive(Clone, Debug)]
 pub struct RecordTo {
     /// The file.
     pub path: PathBuf,
-    /// Bytes it may have, at least [`SIZE_MIN`]; its head comes in addition.
+    /// Its size in bytes, at least [`SIZE_MIN`], without its head.
     pub size: u64,
     /// The configuration as it was read.
     pub configuration: String,
 }
 
-/// Why a recording cannot be read.
+/// The reason why a recording cannot be read.
 #[derive(Debug)]
 pub enum Unreadable {
-    /// The system says why.
+    /// An error of the system.
     Io(std::io::Error),
     /// It is no recording.
     Foreign,
-    /// It is one of another version of the format.
+    /// It has another version of the format.
     Version(u32),
-    /// What stands at this offset is not what was written there.
+    /// The data at this offset are not those that were written there.
     Corrupt(u64, &'static str),
 }
 

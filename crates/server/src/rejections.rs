@@ -1,4 +1,4 @@
-//! The rejections that are kept, for operators.
+//! The recorded rejections, for operators.
 
 use serde_json::{Value, json};
 use tidegate_proxy::{REPLIES, Refusal, ReplyReason};
@@ -7,7 +7,7 @@ use tidegate_world::Timestamp;
 use crate::metrics::collect::ShardCounters;
 use crate::wall::{rfc3339, wall_time};
 
-/// The rejections that the shards of a process have kept.
+/// The rejections recorded by the shards of a process.
 pub struct Rejections(Vec<ShardCounters>);
 
 impl Rejections {
@@ -15,7 +15,7 @@ impl Rejections {
         Self(shards)
     }
 
-    /// Returns all of them at `now`, the newest first, and how often requests were rejected for each
+    /// Returns all of them at `now`, the newest first, and the number of rejections for each
     /// reason.
     pub fn read(&self, now: Timestamp) -> Value {
         json!({
@@ -51,7 +51,7 @@ impl Rejections {
 
     fn reason(&self, reason: ReplyReason) -> Value {
         let refused = |shard: &ShardCounters| match reason {
-            // What is dropped in silence counts too.
+            // Silent drops count too.
             ReplyReason::Work(reason) => shard.proxy.refused(reason).get(),
             reason => REPLIES.iter().map(|&s| shard.proxy.replied_for(s, reason).get()).sum(),
         };

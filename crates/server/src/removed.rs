@@ -1,9 +1,9 @@
-//! Back ends that were taken out of the configuration, remembered in `state_dir`.
+//! Back ends that were removed from the configuration, remembered in `state_dir`.
 //!
-//! The token of a dialog names its back end by address, and only known addresses are honoured. A
-//! process that has been restarted knows those that are configured; this file tells it of those that
-//! were until lately, so that their calls can be ended. Each line is an address and either
-//! `configured` or the time in Unix seconds when it was found to be gone.
+//! The token of a dialog names its back end by address, and only known addresses are accepted. A
+//! restarted process knows the configured ones; this file adds recently removed ones, so that their
+//! calls can be ended. Each line is an address and either `configured` or the time in Unix seconds
+//! at which it was first missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const FILE_NAME: &str = "backends";
 
-/// Addresses kept at the most: the latest.
+/// The most addresses kept, the latest ones.
 const ADDRESSES_MAX: usize = 65_536;
 
 /// The file of back ends in a state directory.
@@ -25,7 +25,7 @@ pub(crate) struct RemovedBackends {
 }
 
 impl RemovedBackends {
-    /// The file in `state_dir`; an address that is gone is kept for `keep`.
+    /// Returns the file in `state_dir`; a removed address is kept for `keep`.
     pub(crate) fn new(state_dir: &Path, keep: Duration) -> Self {
         Self { path: state_dir.join(FILE_NAME), keep }
     }
@@ -34,11 +34,11 @@ impl RemovedBackends {
         &self.path
     }
 
-    /// Notes at `now`, in Unix seconds, that these addresses are configured. Returns those that were
-    /// before and are not any more.
+    /// Records at `now`, in Unix seconds, that these addresses are configured. Returns those that
+    /// are no longer.
     ///
     /// # Errors
-    /// Those of reading and writing the file. Lines that cannot be read are passed over.
+    /// Those of reading and writing the file. Lines that cannot be read are skipped.
     pub(crate) fn update(
         &self,
         now: u64,
@@ -52,7 +52,7 @@ impl RemovedBackends {
         let mut gone: BTreeMap<SocketAddr, u64> = BTreeMap::new();
         for (address, since) in known.take(ADDRESSES_MAX) {
             let Ok(address) = address.parse() else { continue };
-            // A clock that was set back makes nobody older.
+            // A clock that was set back makes no entry older.
             let since = since.parse().map_or(now, |since: u64| since.min(now));
             gone.insert(address, since);
         }
@@ -86,7 +86,7 @@ mod tests {
             gone.iter().map(SocketAddr::port).collect::<Vec<_>>()
         };
         assert_eq!(at(1000, &[1, 2, 3]), [0; 0]);
-        // However long it was configured, it is gone from when that is seen.
+        // It counts as removed from the time at which that is first seen.
         assert_eq!(at(5000, &[1]), [2, 3]);
         assert_eq!(at(5050, &[1, 3]), [2], "it is back");
         assert_eq!(at(5099, &[1]), [2, 3]);

@@ -1,4 +1,4 @@
-//! A recording, fed to the proxy that its own configuration describes.
+//! A recording, replayed with the proxy of its own configuration.
 
 use std::path::Path;
 
@@ -9,33 +9,32 @@ use crate::config::{Config, Diagnostics};
 use crate::recording::{Head, Passing, Recording, Unreadable, Verdict};
 use tidegate_world::{Pool, Timestamp};
 
-/// What a replay brought out.
+/// The result of a replay.
 pub struct Replayed {
-    /// Whether it was as recorded.
+    /// Comparison with the recording.
     pub verdict: Verdict,
-    /// What the proxy counted.
+    /// Counters of the proxy.
     pub counters: ShardCounters,
-    /// What it says of itself at the end.
+    /// Status at the end.
     pub status: Status,
 }
 
 impl Replayed {
-    /// The time of the last input.
+    /// Returns the time of the last input.
     pub fn end(&self) -> Timestamp {
         self.verdict.span.map_or(Timestamp::ZERO, |(_, last)| last)
     }
 }
 
-/// The configuration in the head of a recording.
+/// Returns the configuration in the head of a recording.
 ///
 /// # Errors
-/// With what this version of the program does not accept in it.
+/// With everything that this version of the program does not accept in it.
 pub fn configuration(head: &Head) -> Result<Config, Diagnostics> {
     Config::parse(Path::new("recorded configuration"), head.configuration.as_bytes())
 }
 
-/// Feeds the recording to the proxy of `config`, which is to be its own. `see` is told of all
-/// that passes.
+/// Feeds the recording to the proxy of `config`, which should be its own. `see` gets all events.
 ///
 /// # Errors
 /// When the recording cannot be read, or its head contradicts itself.
@@ -56,7 +55,7 @@ pub fn replay(
     Ok(Replayed { verdict, counters: assembly.counters()[0].clone(), status })
 }
 
-/// Whoever sends a recording may have made it up: what is recorded has a listener for each of its
+/// Checks a head, which may be forged: a recording has a listener for each one of its
 /// configuration, and one shard.
 fn check(head: &Head, config: &Config) -> Result<(), Unreadable> {
     if head.listeners.len() == config.listen.len() && config.server.shards == 1 {

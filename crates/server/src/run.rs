@@ -1,4 +1,4 @@
-//! A running process: one thread a shard, the admin interface beside them.
+//! A running process: one thread for each shard, and the admin interface.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -35,43 +35,43 @@ use crate::status::Instruments;
 use crate::watch::{LOOK_EVERY, Observation, Watch};
 use crate::{users, wiring};
 
-/// Messages that wait to cross to one shard at the most.
+/// The most messages that wait to be handed off to one shard.
 const HANDOFFS_MAX: usize = 4096;
 
-/// Where a process can be reached, once it can.
+/// The addresses of a process that has started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
-    /// The listeners, with the ports that were picked where the configuration has 0.
+    /// The listeners, with the chosen ports where the configuration has 0.
     pub listeners: Vec<SocketAddr>,
     /// The admin interface, if there is one.
     pub admin: Option<SocketAddr>,
 }
 
-/// What happens while a process runs.
+/// An event of a running process.
 #[derive(Debug)]
 pub enum Event {
-    /// It takes calls.
+    /// It accepts calls.
     Started(Started),
-    /// An operator has asked for something.
+    /// An operator has made a request.
     Acted(AuditEntry),
-    /// A signal of this name has come for the first time, and means nothing.
+    /// A signal with this name has come for the first time, and is ignored.
     Ignored(&'static str),
-    /// A state has changed, or rejections have begun or ended.
+    /// A state has changed, or rejections have started or ended.
     Observed(Observation),
 }
 
-/// How a process ended.
+/// The way in which a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// Nothing was held any more.
+    /// No work was left.
     Drained(Duration),
-    /// The time to drain was over, and something was still held.
+    /// The time to drain was over, and some work was left.
     Late(Duration),
-    /// It was asked a second time and stopped at once.
+    /// A second request stopped it at once.
     Forced,
 }
 
-/// What ended a process that nobody had asked to stop.
+/// An error that ended a process without a request to stop.
 #[derive(Debug)]
 pub enum RunError {
     /// It could not start.
@@ -100,16 +100,16 @@ impl std::error::Error for RunError {}
 /// The end of a process.
 #[derive(Debug)]
 pub struct Ending {
-    /// How it ended.
+    /// The way in which it ended.
     pub finish: Finish,
-    /// What was recorded, if anything was to be.
+    /// The recording, if there was one.
     pub recorded: Option<Recorded>,
 }
 
-/// Runs the process that `config` describes, with the keys in `state_dir`, until a signal asks it
-/// to stop, and records it if there is a place to `record` to.
+/// Runs the process of `config`, with the keys in `state_dir`, until a signal stops it, and records
+/// it if `record` is set.
 ///
-/// What happens meanwhile is told.
+/// Events are reported meanwhile.
 ///
 /// # Errors
 /// When something outside the configuration keeps it from starting, or a shard fails.
@@ -228,7 +228,7 @@ pub fn run(
     let mut watch =
         Watch::new(assembly.registry().clone(), counters.to_vec(), assembly.bans().clone());
     loop {
-        // In this order: a storm of reloads keeps nobody from stopping the process.
+        // In this order: a storm of reloads does not keep the process from being stopped.
         select_biased! {
             recv(signals.stops()) -> asked => {
                 if asked.is_ok() {
@@ -253,7 +253,7 @@ pub fn run(
             recv(ended) -> summary => match summary {
                 Ok(Ok(summary)) => finish = finish.and(summary),
                 Ok(Err(what)) => {
-                    // The others cannot do its part: their calls end too, but in order.
+                    // The other shards cannot do its part: their calls end too, but in order.
                     failure.get_or_insert(what);
                     life.advance(Phase::Draining);
                     stop.request();
@@ -275,17 +275,17 @@ pub fn run(
     failure.map_or(Ok(Ending { finish, recorded }), |what| Err(RunError::Shard(what)))
 }
 
-/// Gives the shards the servers of domains, if they have changed, and tells it.
+/// Gives the shards the servers of domains, if they have changed, and reports it.
 fn follow_domains(runtime_control: &RuntimeControl, mut tell: impl FnMut(Observation)) {
     match runtime_control.follow_domains() {
         Ok(lines) => lines.into_iter().for_each(|what| tell(Observation::now(what))),
-        // It is given at the next look.
+        // It is sent at the next check.
         Err(ControlError::CommandError(_)) => {}
         Err(why) => tell(Observation::now(format!("servers of domains: {why}"))),
     }
 }
 
-/// Returns what the machine and the state directory say.
+/// Returns the facts from the machine and the state directory.
 fn environment(
     config: &Config,
     listeners: &[SocketAddr],
@@ -315,7 +315,7 @@ fn begin_recording(
     seed: Seed,
 ) -> Result<(Recorder, Journal), StartError> {
     if config.server.shards != 1 {
-        // What shards share is touched by all of them, in an order that no log of one has.
+        // All shards access shared state, in an order that no single log has.
         let what = format!("{} shards cannot be recorded", config.server.shards);
         return Err(StartError::new("--record", what, "record with `[server] shards = 1`"));
     }
@@ -334,7 +334,7 @@ fn begin_recording(
 }
 
 impl Finish {
-    /// The worse of this and a shard's end.
+    /// Returns the worse of this and a shard's end.
     fn and(self, summary: Summary) -> Self {
         let after = |so_far: Duration| so_far.max(summary.after);
         match (self, summary.ended) {
@@ -346,14 +346,14 @@ impl Finish {
     }
 }
 
-/// What `/status` shows beyond the phase.
+/// Returns the content of `/status` beyond the phase.
 fn status(
     groups: &[Group],
     instruments: Instruments,
     clock: Clock,
 ) -> impl Fn() -> Status + Send + Sync + 'static {
     let listener = |group: &Group| {
-        // What the kernel granted, which may be less than was asked for.
+        // The kernel's value, which may be less than requested.
         json!({ "address": group.local(), "receive_buffer": group.receive_buffer() })
     };
     let listeners: Value = groups.iter().map(listener).collect();
@@ -364,7 +364,7 @@ fn status(
     }
 }
 
-/// All that a shard's thread needs to begin.
+/// Everything that a shard's thread needs to start.
 struct Thread {
     part: Part,
     clock: Clock,
@@ -386,7 +386,7 @@ impl Thread {
             Ok(summary) => summary.map_err(|error| error.to_string()),
             Err(_) => Err("it panicked; its message is above".to_owned()),
         };
-        // Nobody listens any more only if the process is ending.
+        // The receiver is gone only if the process is ending.
         let _ = done.send(ended);
     }
 

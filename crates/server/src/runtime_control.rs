@@ -1,4 +1,5 @@
-//! What operators change in a running process: laws, duties of back ends, and its configuration.
+//! Changes of a running process by operators: laws, administrative states of back ends, and the
+//! configuration.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,10 +19,10 @@ use crate::prepared::{Prepared, Reading};
 use crate::removed::RemovedBackends;
 use crate::{key, laws, recording, status, users};
 
-/// Changes what all shards do, and says what is in force.
+/// The control of all shards, which also reports what is in force.
 pub struct RuntimeControl {
     registry: BackendRegistry,
-    /// What shall hold: the last order, or the configuration.
+    /// The wanted state: of the last command, or of the configuration.
     wanted: Mutex<Wanted>,
     /// Held during a reload, so that of two the later one has read the later file.
     reloading: Mutex<()>,
@@ -29,32 +30,32 @@ pub struct RuntimeControl {
     shards: Vec<ShardCounters>,
     removed: Option<RemovedBackends>,
     prepared: Prepared,
-    /// What look-ups find.
+    /// Stores for look-ups.
     stores: Stores,
-    /// Bytes of a configuration at the most.
+    /// The longest configuration in bytes.
     order_max: usize,
 }
 
 struct Wanted {
     /// As it was last read.
     config: Arc<Config>,
-    /// The servers of its domains, as they were given to the shards.
+    /// The servers of its domains, as the shards have them.
     found: Arc<Found>,
-    /// Servers that no order could hold.
+    /// Servers that fit in no command.
     too_long: Option<Found>,
     overload: Overload,
-    /// Orders given.
+    /// Number of commands sent.
     given: u64,
 }
 
-/// Why an order was not given.
+/// The reason why a command was not sent.
 #[derive(Debug)]
 pub enum ControlError {
-    /// It was refused.
+    /// It is invalid.
     Refused(Refused),
-    /// There is no back end of that name; these are there.
+    /// There is no back end with that name; these are the existing ones.
     Unknown(Vec<String>),
-    /// The configuration has more bytes than an order may have.
+    /// The configuration is longer than a command may be.
     TooLong {
         /// Bytes of the configuration.
         bytes: usize,
@@ -63,7 +64,7 @@ pub enum ControlError {
     },
     /// The state directory could not be written.
     State(std::path::PathBuf, std::io::Error),
-    /// A shard could not be told.
+    /// A shard could not be reached.
     CommandError(CommandError),
 }
 
@@ -125,19 +126,19 @@ impl RuntimeControl {
         }
     }
 
-    /// Makes look-ups in `stores` find the users of a reload.
+    /// Makes reloads replace the users in `stores`.
     #[must_use]
     pub(crate) fn serving(self, stores: Stores) -> Self {
         Self { stores, ..self }
     }
 
-    /// Notes which back ends a reload takes out of the configuration.
+    /// Records the back ends that a reload removes from the configuration.
     #[must_use]
     pub(crate) fn noting(self, removed: RemovedBackends) -> Self {
         Self { removed: Some(removed), ..self }
     }
 
-    /// Gives only orders that a recording can hold.
+    /// Sends only commands that fit in a recording.
     #[must_use]
     pub(crate) fn recorded(self) -> Self {
         Self { order_max: recording::COMMAND_MAX, ..self }
@@ -147,13 +148,13 @@ impl RuntimeControl {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the shards the order that an operator has asked for by `text`. Returns its number, by
-    /// which one can see whether it [was heard](Self::was_heard), and what is to hold.
+    /// Sends the shards the command in an operator's `text`. Returns its number, by which one can
+    /// see whether it [was heard](Self::was_heard), and the wanted state.
     ///
     /// # Errors
-    /// When it is refused, or cannot be given.
+    /// When it is invalid, or cannot be sent.
     pub fn steer(&self, text: &[u8]) -> Result<(u64, Overload), ControlError> {
-        // Held until the order is given: orders that come at once have one sequence.
+        // Held until the command is sent: concurrent commands have one sequence.
         let mut wanted = self.wanted();
         let overload = command::asked(text, &wanted.overload).map_err(ControlError::Refused)?;
         self.give(&mut wanted, command::text(&overload).as_bytes())?;
@@ -161,11 +162,11 @@ impl RuntimeControl {
         Ok((wanted.given, overload))
     }
 
-    /// Gives a back end the duty that an operator has asked for by a word: `enable`, `drain` or
-    /// `disable`. Returns the number of the order.
+    /// Sets the administrative state of a back end by an operator's word: `enable`, `drain` or
+    /// `disable`. Returns the number of the command.
     ///
     /// # Errors
-    /// When there is no such back end or duty, or the order cannot be given.
+    /// When there is no such back end or word, or the command cannot be sent.
     pub fn assign(&self, backend: &str, admin_state: &str) -> Result<u64, ControlError> {
         let mut wanted = self.wanted();
         let command = command::admin_state_text(backend, admin_state);
@@ -179,17 +180,16 @@ impl RuntimeControl {
         Ok(wanted.given)
     }
 
-    /// Reads the configuration again, from the file that it came from. Pools, routes and users become what
-    /// it says; so do the laws, if it says something else of them than before. Returns the number
-    /// of the last order.
+    /// Reads the configuration again, from its file. Pools, routes and users are replaced; so are
+    /// the laws, if the file changes them. Returns the number of the last command.
     ///
     /// # Errors
-    /// When it is wrong, needs a restart, or an order cannot be given. Pools and routes are as they
-    /// were then; of two orders the first, of the laws, may have been given.
+    /// When it is invalid, needs a restart, or a command cannot be sent. Pools and routes are
+    /// unchanged then; of two commands the first, for the laws, may have been sent.
     pub fn reload(&self) -> Result<u64, ControlError> {
         let _reloading = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         let wrong = |wrong: Diagnostics| ControlError::Refused(wrong.into());
-        // Read here, so that no shard does, and while other orders can be given.
+        // Parsed here, so that no shard has to, and while other commands can be sent.
         let path = self.wanted().config.path.clone();
         let source = Config::source(&path).map_err(wrong)?;
         let config = Config::parse(&path, &source).map_err(wrong)?;
@@ -209,7 +209,7 @@ impl RuntimeControl {
             return Err(ControlError::TooLong { bytes: source.len(), limit: self.order_max });
         }
         if let Some(removed) = &self.removed {
-            // Before anything is changed: without it a restart would lose calls.
+            // Before any change: without it a restart would lose calls.
             let noted = removed.update(key::unix_time().as_secs(), config.backend_addresses());
             noted.map_err(|error| ControlError::State(removed.path().to_owned(), error))?;
         }
@@ -223,11 +223,11 @@ impl RuntimeControl {
             overload.gate.shadow = shadow.unwrap_or(overload.gate.shadow);
             self.give(&mut wanted, command::text(&overload).as_bytes())?;
             wanted.overload = overload;
-            // In case that the second order cannot be given: it is not asked for twice.
+            // In case the second command cannot be sent: it is not requested twice.
             Arc::make_mut(&mut wanted.config).overload = config.overload.clone();
         }
         self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));
-        // Before the order, on which shards forget the answers that they hold.
+        // Before the command, on which shards forget their answers.
         users::serve(&self.stores, &config);
         if let Err(not_given) = self.give(&mut wanted, &source) {
             users::serve(&self.stores, &wanted.config);
@@ -237,11 +237,11 @@ impl RuntimeControl {
         Ok(wanted.given)
     }
 
-    /// Gives the shards the servers of domains, if they have changed since. Returns a line for each
-    /// domain that has others.
+    /// Sends the shards the servers of domains, if they have changed. Returns a line for each
+    /// changed domain.
     ///
     /// # Errors
-    /// When the order cannot be given. Unless it is too long, it is given at the next call.
+    /// When the command cannot be sent. Unless it is too long, it is sent at the next call.
     pub(crate) fn follow_domains(&self) -> Result<Vec<String>, ControlError> {
         let mut wanted = self.wanted();
         let found = Found::of(&self.registry.services());
@@ -262,11 +262,11 @@ impl RuntimeControl {
         Ok(lines)
     }
 
-    /// Asks the shards what their call tables hold of a call. Returns the number of the order: when
-    /// it [was heard](Self::was_heard), [`calls`](Self::calls) has the answers.
+    /// Asks the shards for the call-table entries of a call. Returns the number of the command:
+    /// when it [was heard](Self::was_heard), [`calls`](Self::calls) has the answers.
     ///
     /// # Errors
-    /// When the order cannot be given.
+    /// When the command cannot be sent.
     pub fn look_up(&self, call_id: &str) -> Result<u64, ControlError> {
         let mut wanted = self.wanted();
         self.give(&mut wanted, command::call_text(call_id).as_bytes())?;
@@ -285,7 +285,7 @@ impl RuntimeControl {
         (entries.collect(), is_complete)
     }
 
-    /// The back ends at `now`, pool by pool.
+    /// Returns the back ends at `now`, pool by pool.
     pub fn pools(&self, now: Timestamp) -> Value {
         status::pools(&self.registry, now)
     }
@@ -296,7 +296,7 @@ impl RuntimeControl {
         Ok(())
     }
 
-    /// Whether every shard has heard the order of this number.
+    /// Returns whether every shard has received the command with this number.
     pub fn was_heard(&self, number: u64) -> bool {
         let heard = |shard: &ShardCounters| {
             let in_force = &shard.proxy.in_force;
@@ -305,7 +305,7 @@ impl RuntimeControl {
         self.shards.iter().all(heard)
     }
 
-    /// What is in force at `now`.
+    /// Returns the state in force at `now`.
     pub fn read(&self, now: Timestamp) -> Value {
         let (overload, given) = {
             let wanted = self.wanted();
@@ -322,7 +322,7 @@ impl RuntimeControl {
     }
 }
 
-/// A number in groups of three digits.
+/// Formats a number in groups of three digits.
 fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let mut out = String::new();
@@ -369,7 +369,7 @@ fn shard(counters: &Counters, now: Timestamp) -> Value {
     })
 }
 
-/// How calls are divided among the tiers of service.
+/// Returns the division of calls among the tiers of service.
 fn tiers(counters: &Counters) -> Value {
     let gauges = &counters.overload;
     let of = |tier: Tier| {
@@ -406,7 +406,7 @@ fn by_bucket(of: impl Fn(usize) -> Value) -> Map<String, Value> {
     Bucket::ALL.into_iter().map(|bucket| (bucket.name().to_owned(), of(bucket as usize))).collect()
 }
 
-/// A gauge in a larger unit; `None` while it is zero, which means that it is not known.
+/// Returns a gauge in a larger unit; `None` while it is zero, which means unknown.
 fn known(gauge: &Counter, unit: f64) -> Option<f64> {
     (gauge.get() > 0).then(|| gauge.get() as f64 / unit)
 }

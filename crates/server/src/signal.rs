@@ -1,4 +1,4 @@
-//! Signals that ask the process to stop, or to read its configuration again.
+//! Signals to stop the process, or to reload its configuration.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};
@@ -9,10 +9,10 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator;
 
-/// Requests to stop that wait to be read at the most; more say nothing new.
+/// The most waiting requests to stop; more say nothing new.
 const WAITING_MAX: usize = 4;
 
-/// Signals that mean nothing here, and would end the process without a word.
+/// Signals that are ignored here, and would silently end the process by default.
 const IGNORED: [(i32, &str); 6] = [
     (SIGUSR1, "SIGUSR1"),
     (SIGUSR2, "SIGUSR2"),
@@ -22,10 +22,10 @@ const IGNORED: [(i32, &str); 6] = [
     (SIGIO, "SIGIO"),
 ];
 
-/// Catches SIGTERM, SIGINT, SIGQUIT and SIGHUP as long as it lives, and those signals that mean
-/// nothing to it and whose default is to end the process. SIGPIPE is ignored by every Rust program.
+/// Catches SIGTERM, SIGINT, SIGQUIT and SIGHUP as long as it lives, and the ignored signals whose
+/// default is to end the process. Every Rust program ignores SIGPIPE.
 ///
-/// Each kind waits in a queue of its own: however often one comes, another is not lost.
+/// Each kind waits in a queue of its own, so that many of one kind do not lose another.
 #[derive(Debug)]
 pub struct Signals {
     stops: Receiver<()>,
@@ -36,7 +36,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Begins to catch signals. They are caught for the whole process.
+    /// Starts to catch signals, for the whole process.
     ///
     /// # Errors
     /// When the kernel or the thread limit refuses.
@@ -44,8 +44,8 @@ impl Signals {
         Self::catch_all(false)
     }
 
-    /// The same for a program that has no configuration to read again: SIGHUP, from a terminal that
-    /// has gone, asks it to stop.
+    /// Does the same for a program without a configuration: SIGHUP, from a closed terminal, is a
+    /// request to stop.
     ///
     /// # Errors
     /// Those of [`catch`](Self::catch).
@@ -64,7 +64,7 @@ impl Signals {
         let thread = Builder::new().name("signal".to_owned()).spawn(move || {
             let mut unnamed = IGNORED.to_vec();
             for number in &mut signals {
-                // Full: the same is waiting to be read already.
+                // Full: an equal request is waiting already.
                 let _ = match number {
                     SIGTERM | SIGINT | SIGQUIT => stop.try_send(()).is_ok(),
                     SIGHUP if hangup_stops => stop.try_send(()).is_ok(),
@@ -79,19 +79,18 @@ impl Signals {
         Ok(Self { stops, reloads, ignored, handle, thread: Some(thread) })
     }
 
-    /// Requests to stop: SIGTERM, from a service manager, SIGINT and SIGQUIT, from a keyboard. The
-    /// first asks to drain, the second to stop at once.
+    /// Returns the requests to stop: SIGTERM, from a service manager, SIGINT and SIGQUIT, from a
+    /// keyboard. The first drains, the second stops at once.
     pub fn stops(&self) -> &Receiver<()> {
         &self.stops
     }
 
-    /// Requests to read the configuration again: SIGHUP. Those that come while one waits are one
-    /// with it.
+    /// Returns the requests to reload: SIGHUP. Those that come while one waits are merged with it.
     pub fn reloads(&self) -> &Receiver<()> {
         &self.reloads
     }
 
-    /// The names of signals that were ignored, each when it comes for the first time.
+    /// Returns the names of ignored signals, each when it first comes.
     pub fn ignored(&self) -> &Receiver<&'static str> {
         &self.ignored
     }
@@ -114,12 +113,12 @@ mod tests {
 
     use super::*;
 
-    /// Signals are of the whole process, so they are one test.
+    /// Signals concern the whole process, so they are one test.
     #[test]
     fn each_kind_of_signal_arrives_whatever_else_comes_and_none_when_dropped() {
         const WAIT: Duration = Duration::from_secs(10);
         let signals = Signals::catch().unwrap();
-        // A storm of one kind keeps no other from being heard.
+        // A storm of one kind does not block another.
         for _ in 0..50 {
             raise(SIGHUP).unwrap();
             std::thread::yield_now();

@@ -1,4 +1,4 @@
-//! What `/status` shows beyond the phase.
+//! The content of `/status` beyond the phase.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,14 +12,13 @@ use tidegate_world::{Counter, SrvRecord, Timestamp};
 use crate::laws::name_at;
 use crate::metrics::collect::{ShardCounters, sojourns};
 
-/// The members of the JSON object that `/status` shows; `version` and `phase` are
-/// added.
+/// The members of the JSON object at `/status`; `version` and `phase` are added.
 pub type Status = Map<String, Value>;
 
-/// What a process measures of itself.
+/// The instruments of a process.
 #[derive(Clone)]
 pub struct Instruments {
-    /// Until a shard has said which is in force.
+    /// The law until a shard has reported one.
     law: &'static str,
     registry: balance::BackendRegistry,
     shards: Vec<ShardCounters>,
@@ -34,7 +33,7 @@ impl Instruments {
         Self { law, registry, shards }
     }
 
-    /// All of it at `now`, as `/status` shows it.
+    /// Returns everything at `now`, for `/status`.
     pub fn read(&self, now: Timestamp) -> Status {
         let mut status = Status::new();
         status.insert("pools".to_owned(), pools(&self.registry, now));
@@ -61,8 +60,7 @@ fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
     of_shard
 }
 
-/// What became of messages since the start. Of what is told apart by a word, only those that
-/// there were.
+/// Returns the outcomes of messages since the start. Labelled counts appear only if they occurred.
 fn messages(counters: &Counters) -> Value {
     let received = Class::ALL.map(|class| (class.name(), counters.received(class)));
     let dropped = DropReason::ALL.map(|why| (why.name(), counters.dropped(why)));
@@ -89,7 +87,7 @@ fn some<'a, N: ToString>(counters: impl IntoIterator<Item = (N, &'a Counter)>) -
     counted.map(|(name, counter)| (name.to_string(), Value::from(counter.get()))).collect()
 }
 
-/// The back ends of a process, pool by pool.
+/// Returns the back ends of a process, pool by pool.
 pub(crate) fn pools(registry: &balance::BackendRegistry, now: Timestamp) -> Value {
     registry.pools().iter().map(|p| pool(p, now)).collect()
 }
@@ -137,7 +135,7 @@ fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
     of_pool
 }
 
-/// Returns the servers that the DNS lists for a domain, and the outcomes of the questions for them.
+/// Returns the servers that the DNS lists for a domain, and the outcomes of its queries.
 fn domain(service: &balance::Service) -> Value {
     let server = |server: &SrvRecord| {
         let SrvRecord { priority, weight, port, target } = server;
@@ -153,7 +151,7 @@ fn domain(service: &balance::Service) -> Value {
     })
 }
 
-/// Returns what a shard holds of a call.
+/// Returns a shard's entry of a call.
 pub(crate) fn call(shard: usize, entry: &CallEntry) -> Value {
     json!({
         "shard": shard,
@@ -169,7 +167,7 @@ pub(crate) fn call(shard: usize, entry: &CallEntry) -> Value {
     })
 }
 
-/// Where a host name leads, and what became of the questions for it.
+/// Returns the addresses of a host name, and the outcomes of its queries.
 fn resolution(named: &balance::Named) -> Value {
     let [_, before @ ..] = &*named.addresses() else {
         return json!({ "host": &**named.host(), "lookups": lookups(&named.lookups) });
@@ -195,8 +193,8 @@ fn lookups(lookups: &balance::Lookups) -> Value {
     })
 }
 
-/// What overload control sees and decides. Counts and occupied time are since the start,
-/// sojourns of the last second.
+/// Returns the signals and decisions of overload control. Counts and occupied time are since the
+/// start, sojourns of the last second.
 fn overload(gauges: &Gauges, now_ns: u64) -> Value {
     let flow = |bucket: Bucket| {
         let flow = &gauges.flows[bucket as usize];

@@ -1,4 +1,4 @@
-//! Wall-clock time as operators read it.
+//! Wall-clock time for operators.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

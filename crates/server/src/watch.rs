@@ -1,8 +1,8 @@
-//! The watch: what the shared states and counters show of outages and rejections, for the log.
+//! The watch: outages and rejections for the log, from the shared states and counters.
 //!
-//! The thread that runs the process looks every quarter of a second, so the shards do nothing for
+//! The thread that runs the process checks every quarter of a second, so the shards do nothing for
 //! it. Each subject has a line when it changes and then no more than one every few seconds, with a
-//! count of what happened meanwhile.
+//! count of the events meanwhile.
 
 mod follow;
 mod name;
@@ -25,7 +25,7 @@ use crate::wall::{rfc3339, wall_now};
 use follow::{Edge, Episodes, Followed};
 use name::{NameSeen, News};
 
-/// Time between two looks.
+/// Time between two checks.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Lines on bans, and on targets of unsent datagrams, within the time that follows.
@@ -38,9 +38,9 @@ const UNSENT_EVERY: Duration = Duration::from_secs(60);
 /// Targets of unsent datagrams that are remembered.
 const UNSENT_MAX: usize = 256;
 
-/// Something that was seen, with its time.
+/// An observation, with its time.
 ///
-/// `Display` gives it in a line.
+/// `Display` formats it as a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// Time.
@@ -56,7 +56,7 @@ impl fmt::Display for Observation {
 }
 
 impl Observation {
-    /// Something that is seen now.
+    /// Creates an observation of the present.
     pub(crate) fn now(what: String) -> Self {
         Self { at: wall_now(), what }
     }
@@ -84,7 +84,7 @@ struct BackendSeen {
     name: NameSeen,
 }
 
-/// Counts of a back end, by whose growth the cause of a change is told.
+/// Counts of a back end, whose growth shows the cause of a change.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     probes_failed: u64,
@@ -98,7 +98,7 @@ struct Unsent {
     count: u64,
 }
 
-/// A bound of lines in a time.
+/// A limit on lines in a time.
 #[derive(Default)]
 struct Allowance {
     since: Timestamp,
@@ -128,7 +128,7 @@ impl Allowance {
     }
 }
 
-/// A count of shards that is followed: how an episode is told, and the count.
+/// A watched counter of the shards, with the text for its episodes.
 struct Counted {
     begins: &'static str,
     /// The unit of the count.
@@ -136,7 +136,7 @@ struct Counted {
     count: fn(&ShardCounters) -> u64,
 }
 
-/// The counts whose growth is an episode. The first is that of the law.
+/// The watched counters. The first is that of the law.
 static COUNTED: [Counted; 13] = [
     Counted {
         begins: "rejects new requests",
@@ -212,7 +212,7 @@ static COUNTED: [Counted; 13] = [
 ];
 
 impl Watch {
-    /// A watch that takes back ends to be up, and reports what is otherwise at its first look.
+    /// Creates a watch that assumes that back ends are up, and reports others at its first check.
     pub fn new(registry: BackendRegistry, shards: Vec<ShardCounters>, bans: BanList) -> Self {
         let total = |counted: &Counted| Episodes::new(shards.iter().map(counted.count).sum());
         Self {
@@ -231,7 +231,7 @@ impl Watch {
         }
     }
 
-    /// Looks at `now`, and tells what is to be said.
+    /// Checks at `now`, and reports the observations.
     pub fn look(&mut self, now: Timestamp, mut tell: impl FnMut(Observation)) {
         let at = wall_now();
         let tell = &mut |what| tell(Observation { at, what });
@@ -256,7 +256,7 @@ impl Watch {
         let mut looked: BTreeSet<*const Backend> = BTreeSet::new();
         for pool in &pools {
             for backend in pool.backends() {
-                // One in several pools is one back end.
+                // A back end in several pools is reported once.
                 if looked.insert(Arc::as_ptr(backend)) {
                     self.look_at_backend(now, pool, backend, tell);
                 }
@@ -292,7 +292,7 @@ impl Watch {
         let who = format!("back end {} of pool {}", backend.name(), pool.name());
         let (state, _) = backend.state(now);
         let falls = counts.falls.saturating_sub(seen.counts.falls);
-        // A fall that no look has seen.
+        // An outage between two checks.
         let unseen = if seen.state.last() == state { falls } else { 0 };
         seen.counts.falls = counts.falls;
         if let Some(changes) = seen.state.see(now, state, unseen) {
@@ -314,7 +314,7 @@ impl Watch {
         }
     }
 
-    /// Looks at the domains in pools. Their servers are reported when the shards are given them.
+    /// Checks the domains in pools. Their servers are reported when the shards get them.
     fn look_at_services(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {
         let services = self.registry.services();
         self.services.retain(|domain, _| services.iter().any(|service| service.domain() == domain));
@@ -348,7 +348,7 @@ impl Watch {
         let in_force: Vec<_> = listed.each(now).copied().collect();
         if self.bans.version() != version {
             for ban in &in_force {
-                // One that is only longer now is not another.
+                // One that only got longer is not another.
                 let is_new = self.banned.insert(ban.source, ban.until).is_none();
                 if is_new && self.ban_lines.take(now) {
                     let (source, cause) = (bans::written(ban.source), ban.cause.name());
@@ -404,7 +404,7 @@ impl Counts {
     }
 }
 
-/// Says why a back end is in that state, by what it has been counted for since the last line.
+/// Returns the cause of a back end's state, from its counts since the last line.
 fn cause(
     now: Timestamp,
     state: State,
@@ -453,7 +453,7 @@ fn tell_edge(edge: Option<Edge>, subject: &str, of: &str, tell: &mut impl FnMut(
     }
 }
 
-/// Says how many changes a line stands for, if it is more than one.
+/// Returns the number of changes that a line stands for, if it is more than one.
 fn more(changes: u64) -> String {
     if changes > 1 { format!(" ({changes} changes since the last line)") } else { String::new() }
 }

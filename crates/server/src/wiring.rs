@@ -1,4 +1,4 @@
-//! From a configuration to sockets.
+//! Opens the sockets of a configuration.
 
 use tidegate_io as io;
 use tidegate_proxy as proxy;
@@ -12,7 +12,7 @@ pub(crate) fn open(config: &Config) -> Result<Vec<io::Group>, StartError> {
         let group = io::Listen {
             shards: config.server.shards,
             receive_buffer: listen.receive_buffer,
-            // One queue of all has one order: that of arrival.
+            // A single queue has one order: that of arrival.
             split: config.overload.queueing == proxy::Queueing::Class,
             shared: listen.shared == Sharing::Processes,
             gate: config.overload.disposal == proxy::Disposal::Kernel

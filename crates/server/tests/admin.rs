@@ -1,4 +1,4 @@
-//! The admin interface over a real socket.
+//! Tests of the admin interface over a real socket.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -39,7 +39,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// All that comes until the peer closes.
+/// Returns all bytes until the peer closes.
 fn rest(mut stream: TcpStream) -> String {
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes) {
@@ -48,7 +48,7 @@ fn rest(mut stream: TcpStream) -> String {
     }
 }
 
-/// Status and body of the answer to one request.
+/// Returns status and body of the answer to one request.
 fn request(address: SocketAddr, method: &str, path: &str) -> (u16, String) {
     let mut stream = connect(address);
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -113,7 +113,7 @@ fn an_endless_head_is_cut_off() {
     let (admin, _life) = start();
     let mut stream = connect(admin.address());
     stream.write_all(b"GET /healthz HTTP/1.1\r\nX: ").unwrap();
-    // 1 MiB at the most; the peer closes long before, which shows as an error here.
+    // At most 1 MiB; the peer closes long before, which shows as an error here.
     let filler = [b'x'; 4096];
     let sent = (0..256).take_while(|_| stream.write_all(&filler).is_ok()).count();
     let answer = rest(stream);
@@ -121,7 +121,7 @@ fn an_endless_head_is_cut_off() {
     assert!(!answer.starts_with("HTTP/1.1 200"), "{answer:?}");
 }
 
-/// A stranger held 64 connections open, and a balancer took the process for dead.
+/// An attacker held 64 connections open, and a balancer took the process for dead.
 #[test]
 fn silent_and_slow_connections_keep_nobody_out() {
     let (admin, life) = start();
@@ -139,7 +139,7 @@ fn silent_and_slow_connections_keep_nobody_out() {
         let mut stream = connect(admin.address());
         stream.write_all(b"GET /readyz HTTP/1.1\r\nX-Slow: ").unwrap();
         slow.push(stream);
-        // Who asks again and again is not the one with the least to do.
+        // A busy client is not the one with the least to do.
         assert!(asked(&mut kept));
     }
     assert_eq!(request(admin.address(), "GET", "/readyz"), (200, "admitting\n".to_owned()));

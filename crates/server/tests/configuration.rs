@@ -1,7 +1,7 @@
-//! Broken configurations are refused with place and remedy; right ones are read.
+//! Tests of broken configurations, which are rejected with location and remedy, and of valid ones.
 //!
-//! Beside each `broken/NAME.toml` lies `NAME.txt`, the diagnostics it must bring.
-//! `TIDEGATE_BLESS=1` writes them anew, to be read before they are committed.
+//! Beside each `broken/NAME.toml` is `NAME.txt`, the expected diagnostics. `TIDEGATE_BLESS=1`
+//! writes them anew, to be read before they are committed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ fn the_health_of_a_pool_is_read_as_it_is_written() {
     let [app, spare] = &config.pool[..] else { panic!() };
     assert_eq!((&app.health, app.backup.as_deref()), (&health, Some("spare")));
     assert_eq!(app.backends.iter().map(|b| b.priority).collect::<Vec<_>>(), [0, 1]);
-    // What is left out is as the proxy has it by itself.
+    // Keys that are left out have the proxy's defaults.
     assert_eq!((&spare.health, &spare.backup), (&Health::default(), &None));
 }
 
@@ -101,7 +101,7 @@ fn limits_are_read_as_they_are_written() {
         [app, asked, plain].map(|pool| pool.learning),
         [Some(expected), Some(Learning::default()), None]
     );
-    // Who learns makes no pauses, unless that is asked for.
+    // A learned rate makes no pauses, unless they are configured.
     let pauses = [app, asked, plain].map(|pool| pool.health.retry_after_max.as_secs());
     assert_eq!(pauses, [0, 60, 60]);
     let shown = config.to_string();
@@ -292,7 +292,7 @@ fn a_file_that_cannot_be_read_is_named() {
     assert!(Config::load(Path::new("/dev/zero")).unwrap_err().to_string().contains("32768 KiB"));
 }
 
-/// Pieces of configurations, so that random ones get past the first line.
+/// Generates pieces of configurations, so that random ones get past the first line.
 fn piece() -> impl Strategy<Value = String> {
     let words = [
         "[[listen]]\n",

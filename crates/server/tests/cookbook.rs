@@ -1,4 +1,4 @@
-//! The files of `docs/cookbook` are right, and `docs/cookbook.md` quotes them as they are.
+//! Tests that the files of `docs/cookbook` are valid, and that `docs/cookbook.md` quotes them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

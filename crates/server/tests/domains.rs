@@ -1,5 +1,5 @@
-//! Pools whose back ends are the servers that the DNS lists for a domain (RFC 3263, RFC 2782), in
-//! simulated time: a resolver that is late or fails, servers that crash, come and go.
+//! Tests of pools whose back ends are the servers that the DNS lists for a domain (RFC 3263, RFC
+//! 2782), in simulated time: a resolver that is late or fails, servers that crash, come and go.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -22,7 +22,7 @@ const SERVERS: [(&str, &str, u16, u16); 3] = [
     ("b.example.com.", "127.0.0.3:5071", 1, 1),
     ("c.example.com.", "127.0.0.4:5072", 2, 1),
 ];
-/// Calls, one a second on the average.
+/// Calls, one a second on average.
 const CALLS: u32 = 200;
 
 struct Stage<'c> {
@@ -30,7 +30,7 @@ struct Stage<'c> {
     proxy: NodeId,
     servers: [NodeId; 3],
     registry: BackendRegistry,
-    /// The servers that the proxy was told.
+    /// The servers that the proxy has got.
     told: Found,
 }
 
@@ -48,7 +48,7 @@ fn at(s: u64) -> Timestamp {
 }
 
 impl Stage<'_> {
-    /// The DNS lists these servers from now on.
+    /// Sets the servers in the DNS from now on.
     fn list(&mut self, servers: &[usize]) {
         let record = |&server: &usize| {
             let (target, place, priority, weight) = SERVERS[server];
@@ -58,7 +58,7 @@ impl Stage<'_> {
         self.network.zone_mut().set_srv(SERVICE, &records, Duration::from_secs(10));
     }
 
-    /// Runs on, and gives the orders that the thread of a process gives.
+    /// Runs on, and sends the commands that the thread of a process sends.
     fn run_until(&mut self, end: Timestamp) {
         while self.network.now() < end {
             let found = Found::of(&self.registry.services());
@@ -116,7 +116,7 @@ fn run(mode: &str, hold_s: u64, act: impl FnOnce(&mut Stage<'_>)) -> Ended {
     let mut stage = Stage { network, proxy, servers, registry, told: Found::default() };
     stage.list(&[0, 1, 2]);
     act(&mut stage);
-    // The questions would go on for ever.
+    // The queries would go on for ever.
     stage.run_until(at(900));
     stage.network.drain(stage.proxy);
     stage.network.run_until(Timestamp::NEVER);

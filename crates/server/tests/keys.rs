@@ -1,4 +1,4 @@
-//! Keys are rotated while a shard runs, and no call loses its way.
+//! Tests that keys are rotated while a shard runs, and every call can still be routed.
 #![allow(clippy::disallowed_methods)] // A thread of its own is waited for.
 
 mod shard;
@@ -68,12 +68,12 @@ impl Running {
             Some(shard::drive(assembly.part(0), group, Clock::start(), stop.clone(), commands));
         let running =
             Self { caller, backend, counters, keeper, elsewhere, began, stop, shard, state };
-        // Once a call has passed it hears orders.
+        // Once a call has passed it gets commands.
         running.call("first");
         running
     }
 
-    /// Sends what a caller sends, and gives what reaches the back end.
+    /// Sends a caller's packet, and returns the packet that reaches the back end.
     fn pass(&self, text: &str) -> String {
         self.caller.send(text.as_bytes()).unwrap();
         let mut bytes = [0; 4096];
@@ -81,7 +81,7 @@ impl Running {
         String::from_utf8(bytes[..length].to_vec()).unwrap()
     }
 
-    /// Begins a call; its Record-Route.
+    /// Starts a call. Returns its Record-Route.
     fn call(&self, id: &str) -> String {
         let invite = self.pass(&self.request("INVITE", id, "", ""));
         assert!(invite.starts_with("INVITE "), "{invite}");
@@ -105,8 +105,8 @@ impl Running {
         )
     }
 
-    /// Has the process look at the file so long after its start, and waits until its shard makes
-    /// tokens with that key.
+    /// Makes the process check the file `after` its start, and waits until its shard makes tokens
+    /// with that key.
     fn look(&self, after: Duration, version: u64) {
         let deadline = Instant::now() + PATIENCE;
         self.keeper.look(self.began + after);
@@ -201,7 +201,7 @@ fn a_file_that_is_wrong_changes_nothing_and_is_told() {
     running.look(2 * SETTLE, 2);
 }
 
-/// A keeper of the keys in `state`, of a process without shards.
+/// Returns a keeper of the keys in `state`, of a process without shards.
 fn keeper(state: &Path) -> Arc<Keeper> {
     let ring = key::load_or_create(state).unwrap();
     let rotation = Rotation { every: None, settle: SETTLE };

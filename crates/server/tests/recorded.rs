@@ -1,4 +1,5 @@
-//! A run over real sockets, whose recorded inputs are given to other drivers: the same bytes.
+//! Tests of a run over real sockets, whose recorded inputs produce the same bytes with other
+//! drivers.
 
 #[path = "recorded/live.rs"]
 mod live;
@@ -30,14 +31,14 @@ fn a_real_run_played_back_brings_out_the_same_bytes() {
     for (i, (again, sent)) in again.iter().zip(&sent).enumerate() {
         assert_eq!(again, sent, "packet {i}");
     }
-    // The comparison can fail: without its first packet the story is another.
+    // The comparison can fail: without its first packet the result differs.
     let first = log.iter().position(|entry| matches!(entry.input, Input::Offer(..)));
     let mut less = log.clone();
     less.remove(first.unwrap());
     assert_ne!(played(&less, place), sent);
 }
 
-/// A datagram, when it arrives and by which flow.
+/// A datagram, its arrival and its flow.
 #[derive(Clone, Debug)]
 pub struct Arrival {
     at: Timestamp,
@@ -45,10 +46,10 @@ pub struct Arrival {
     bytes: Vec<u8>,
 }
 
-/// The datagrams of a log, no two at the same time.
+/// Returns the datagrams of a log, no two at the same time.
 ///
-/// A driver of sockets may read several in a turn, and offer them all before it serves one;
-/// what arrives alone is served alone, by every driver.
+/// A driver of sockets may read several in a turn, and offer them all before it serves one. A
+/// datagram that arrives alone is served alone, by every driver.
 fn arrivals(log: &[Entry]) -> Vec<Arrival> {
     let mut arrivals: Vec<_> = log
         .iter()
@@ -68,7 +69,7 @@ fn arrivals(log: &[Entry]) -> Vec<Arrival> {
     arrivals
 }
 
-/// What was sent, when, by which flow.
+/// Packets sent, with time and flow.
 type Timed = Vec<(Timestamp, Flow, Vec<u8>)>;
 
 /// Compares a driver of sockets with simulated time.
@@ -87,10 +88,10 @@ fn both_drivers_bring_out_the_same(transactions: bool) {
     let arrivals = arrivals(&log);
     let end = arrivals.last().unwrap().at + Duration::from_secs(60);
     let driven = assert_alike(place, &arrivals, end);
-    // Time is another: a machine that was busy has refused some, which these do not.
+    // The times differ: a busy machine has rejected some calls, which these do not.
     assert!(driven.len() + 100 >= sent.len(), "{} packets, then {}", sent.len(), driven.len());
 
-    // Callees of which nothing is heard: what is sent hangs on timers, for half a minute.
+    // Silent callees: the packets depend on timers, for half a minute.
     let silent: Vec<_> = arrivals
         .iter()
         .filter(|arrival| !place.backends.contains(&arrival.flow.remote))
@@ -100,7 +101,7 @@ fn both_drivers_bring_out_the_same(transactions: bool) {
     let late = unanswered.iter().filter(|(at, ..)| *at > silent.last().unwrap().at).count();
     assert_eq!(late > CALLS as usize, transactions, "{late} packets by timers alone");
 
-    // The comparison can fail: one datagram less, or a microsecond earlier, is another story.
+    // The comparison can fail: one datagram less, or a microsecond earlier, gives another result.
     let less = simulated::run(proxy(place), place, &arrivals[1..], end);
     assert_ne!(less, driven);
     let mut earlier = arrivals.clone();

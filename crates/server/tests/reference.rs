@@ -1,4 +1,4 @@
-//! `docs/configuration.md` is what the program would write today.
+//! Tests that `docs/configuration.md` is what the program would write today.
 
 use std::fs;
 use std::path::Path;

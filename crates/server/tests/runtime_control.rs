@@ -1,4 +1,4 @@
-//! Overload control, shown and changed over HTTP while a shard runs.
+//! Tests of overload control, shown and changed over HTTP while a shard runs.
 #![allow(clippy::disallowed_methods)] // A thread of its own is waited for.
 
 mod shard;
@@ -22,7 +22,7 @@ use tidegate_server::metrics::Metrics;
 use tidegate_server::phase::Life;
 use tidegate_world::Seed;
 
-/// A law that admits nothing more as soon as one call has come, and keeps three refusals a second.
+/// A law that admits nothing after the first call, and records three rejections a second.
 const CONFIGURATION: &str = "
     [[listen]]
     transport = \"udp\"
@@ -84,7 +84,7 @@ impl Running {
         Self { admin, sip, stop, shard, told }
     }
 
-    /// Status and body of the answer to a request with these header lines.
+    /// Returns status and body of the answer to a request with these header lines.
     fn ask(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.admin.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -111,9 +111,9 @@ impl Running {
         self.ask("PUT", "/overload", "Host: localhost\r\n", command)
     }
 
-    /// The order is carried out; what is in force then.
+    /// Executes the command. Returns the state in force then.
     fn applied(&self, command: &str) -> Value {
-        // The shard's thread may not have begun.
+        // The shard's thread may not have started.
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let (status, body) = self.put(command);
@@ -161,14 +161,14 @@ fn laws_are_switched_by_toml_and_json_and_the_shard_says_so() {
     assert_eq!(shard["orders"], 2);
     let off = running.applied("[overload.shadow]\nlaw = \"off\"");
     assert!(off["shadow"].is_null() && off["shards"][0]["shadow"].is_null());
-    // It could stand in the file from which the process is started next.
+    // It could be in the file from which the process is started next.
     let text = off["configuration"].as_str().unwrap();
     let file = CONFIGURATION.split("[overload]").next().unwrap().to_owned() + text;
     let config = Config::parse(Path::new("f"), file.as_bytes()).unwrap();
     assert_eq!(config.overload.gate.law.entry().name, "pi");
 }
 
-/// What was told of acts, each without the port of who asked.
+/// Returns the entries of the audit log, each without the port of its requester.
 fn told(running: &Running) -> Vec<String> {
     let line = |act: AuditEntry| {
         let line = act.to_string();
@@ -193,7 +193,7 @@ fn whatever_operators_ask_for_is_told_with_what_came_of_it() {
     assert_eq!(ask("PUT", "/backends/nobody%0a/disable"), 400);
     assert_eq!(ask("POST", "/reload"), 400);
     assert_eq!(ask("DELETE", "/bans/192.0.2.1"), 404);
-    // Who only looks, or is kept out, does nothing.
+    // A request that only reads, or is rejected, is not logged.
     assert_eq!(ask("GET", "/overload"), 200);
     assert_eq!(running.ask("POST", "/reload", "Host: evil.example\r\n", "").0, 403);
     assert_eq!(
@@ -213,7 +213,7 @@ fn whatever_operators_ask_for_is_told_with_what_came_of_it() {
 #[test]
 fn an_adaptive_pool_says_how_its_calls_are_served() {
     let running = Running::start(true);
-    // The shard is there when it has heeded something.
+    // The shard is there when it has applied a command.
     let tiers = running.applied("overload.law = \"pi\"")["shards"][0]["tiers"].clone();
     assert_eq!(tiers["share_stateful"], 1.0);
     assert!(tiers["occupancy"].as_f64().unwrap() <= 0.85);
@@ -322,7 +322,7 @@ fn without_a_shard_the_page_of_a_call_says_that_it_is_not_complete() {
 #[test]
 fn refusals_are_shown_newest_first_with_what_their_reasons_mean() {
     let running = Running::start(true);
-    // Nothing may wait behind the first: all others are refused.
+    // Nothing may wait behind the first: all others are rejected.
     let closed = "[overload]\nlaw = \"clearwater\"\nparams = { rate_start = 1, rate_min = 1 }";
     running.applied(closed);
     let caller = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -1,4 +1,4 @@
-//! The pages of back ends: their states and duties, and the configuration that names them.
+//! The pages of back ends: their states, and the configuration that names them.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::page::json;
 use crate::audit::AuditedRequest;
 use crate::runtime_control::ControlError;
 
-/// The pages.
+/// Returns the routes of the pages.
 pub(super) fn router(controls: Arc<Controls>) -> Router {
     let (shown, assigned) = (Arc::clone(&controls), Arc::clone(&controls));
     let show = move || async move { listed(&shown, StatusCode::OK).await };
@@ -26,7 +26,7 @@ pub(super) fn router(controls: Arc<Controls>) -> Router {
         answer(&assigned, asked, command).await
     };
     let reload = move |Extension(Peer(peer)): Extension<Peer>| async move {
-        // A large configuration takes a while to read, and other pages are asked for meanwhile.
+        // A large configuration takes a while to read, and other pages are requested meanwhile.
         let runtime_control = Arc::clone(&controls.runtime_control);
         let command = spawn_blocking(move || runtime_control.reload()).await;
         let command = command.expect("a reload does not panic");
@@ -49,8 +49,7 @@ async fn answer(
     }
 }
 
-/// Returns the list of back ends. It is written beside the thread of the pages: ten thousand take a
-/// while.
+/// Returns the list of back ends. Another thread writes it, because ten thousand take a while.
 async fn listed(controls: &Arc<Controls>, status: StatusCode) -> Response {
     let controls = Arc::clone(controls);
     let list = move || json(status, &controls.runtime_control.pools(controls.clock.now()));

@@ -1,4 +1,4 @@
-//! The page of a call: what the shards hold of it, and why it was rejected.
+//! The page of a call: its entries in the shards, and the reason of its rejection.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use super::controls::{Controls, is_heard};
 use super::page::json;
 
-/// The page.
+/// Returns the route of the page.
 pub(super) fn router(controls: Arc<Controls>) -> Router {
     // Each shard keeps one answer.
     let turn = Arc::new(Mutex::new(()));
@@ -31,7 +31,7 @@ async fn call(controls: &Controls, call_id: &str) -> Response {
     let (calls, is_complete) = controls.runtime_control.calls(call_id);
     let mut page = controls.refusals.of_call(controls.clock.now(), call_id);
     page["calls"] = calls;
-    // What is there may be the answer to a question before this one.
+    // An existing answer may belong to an earlier query.
     page["complete"] = (is_heard && is_complete).into();
     json(StatusCode::OK, &page)
 }

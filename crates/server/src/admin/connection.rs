@@ -1,5 +1,5 @@
-//! Connections to the admin interface, each within limits: whoever can reach it
-//! can hold neither memory nor descriptors of the process, nor keep others out.
+//! Connections to the admin interface, each within limits: no peer can exhaust memory or
+//! descriptors of the process, nor keep others out.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -18,22 +18,22 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-/// Connections at a time. For one more, that one is closed for which there was nothing to do for the
-/// longest time.
+/// Most connections at a time. A further one closes the one that has been idle for the longest
+/// time.
 const CONNECTIONS_MAX: usize = 64;
 /// Bytes of a request's head.
 const HEAD_MAX: usize = 8192;
 /// Fields of a request's head.
 const FIELDS_MAX: usize = 64;
-/// How long a request's head may take, and an idle connection stay open.
+/// Longest time for a request's head, and for an idle connection.
 const HEAD_WAIT: Duration = Duration::from_secs(5);
-/// How long a connection may live, and how much longer its last answer may take.
+/// Longest life of a connection, and the additional time for its last answer.
 const LIFE: Duration = Duration::from_secs(60);
 const LAST_ANSWER: Duration = Duration::from_secs(5);
-/// How long to let go by when the process has no descriptor left.
+/// Pause when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Who is at the other end of a connection, for whoever answers its requests.
+/// The peer of a connection, for the handlers of its requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
@@ -43,17 +43,17 @@ struct Open {
     activity: Arc<Activity>,
 }
 
-/// What a connection does.
+/// The activity of a connection.
 #[derive(Default)]
 struct Activity {
     /// Requests that are being answered.
     answering: AtomicU64,
-    /// Its place among all that has happened at any connection: when it was accepted, or when its
-    /// last request had come or was answered. A part of a request is nothing.
+    /// Its position among the events of all connections: when it was accepted, or when its last
+    /// request came or was answered. A part of a request is no event.
     last: AtomicU64,
 }
 
-/// Serves connections for ever, and counts those closed for want of a slot.
+/// Serves connections for ever, and counts those closed because there was no free slot.
 pub(super) async fn serve(listener: TcpListener, router: Router, refusals: &AtomicU64) {
     let mut open: Vec<Open> = Vec::with_capacity(CONNECTIONS_MAX);
     let happened = Arc::new(AtomicU64::new(0));
@@ -83,12 +83,12 @@ pub(super) async fn serve(listener: TcpListener, router: Router, refusals: &Atom
 }
 
 impl Activity {
-    /// Something has happened at this connection.
+    /// Records an event of this connection.
     fn note(&self, happened: &AtomicU64) {
         self.last.store(happened.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Lets a request be answered.
+    /// Has a request answered, and records both events.
     async fn watch(&self, happened: &AtomicU64, request: Request, next: Next) -> Response {
         self.note(happened);
         self.answering.fetch_add(1, Ordering::Relaxed);
@@ -98,13 +98,13 @@ impl Activity {
         response
     }
 
-    /// The lower, the less is lost if the connection is closed.
+    /// Returns its rank; the connection with the lowest rank is closed first.
     fn rank(&self) -> (bool, u64) {
         (self.answering.load(Ordering::Relaxed) > 0, self.last.load(Ordering::Relaxed))
     }
 }
 
-/// Answers the requests of one connection; a peer that breaks off is no event.
+/// Answers the requests of one connection; a disconnect is no event.
 async fn answer(stream: TcpStream, router: Router) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

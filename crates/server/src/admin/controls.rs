@@ -1,4 +1,5 @@
-//! What the pages see and change of a running process, and how they wait for an order to be heeded.
+//! The parts of a running process that the pages show and change, and how the pages wait for a
+//! command to be applied.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +17,11 @@ use crate::key::Keeper;
 use crate::rejections::Rejections;
 use crate::runtime_control::{ControlError, RuntimeControl};
 
-/// How long an answer waits for the shards to heed an order, and how often it looks.
+/// Longest wait of an answer for the shards to apply a command, and the interval of the checks.
 const APPLY_WAIT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What operators see and change of a running process.
+/// The parts of a running process that operators see and change.
 pub struct Controls {
     /// For `/overload`, `/backends`, `/calls` and `/reload`.
     pub runtime_control: Arc<RuntimeControl>,
@@ -28,16 +29,16 @@ pub struct Controls {
     pub refusals: Rejections,
     /// For `/bans`.
     pub bans: BanList,
-    /// For `/keys`, if there is a file that holds them.
+    /// For `/keys`, if there is a key file.
     pub keeper: Option<Arc<Keeper>>,
-    /// Where it is told what was changed, and by whom.
+    /// Log of the changes and their requesters.
     pub audit_log: AuditLog,
     /// The clock of the shards.
     pub clock: Clock,
 }
 
-/// Waits for the shards to heed an order that was given, and says whether all have; or why none was
-/// given. Either is told.
+/// Waits for the shards to apply a command that was sent. Returns whether all have, or why it was
+/// not sent. Either is logged.
 pub(super) async fn await_applied(
     controls: &Controls,
     asked: AuditedRequest,
@@ -58,7 +59,8 @@ pub(super) async fn await_applied(
     Ok(status)
 }
 
-/// Waits until every shard has heard the order of this number; `false` if one has not in time.
+/// Waits until every shard has received the command with this number. Returns `false` if one has
+/// not in time.
 pub(super) async fn is_heard(controls: &Controls, number: u64) -> bool {
     let deadline = Instant::now() + APPLY_WAIT;
     let mut heard = controls.runtime_control.was_heard(number);

@@ -1,20 +1,20 @@
-//! Who a request comes from, as far as a browser says it.
+//! The origin of a request, as far as a browser reports it.
 //!
-//! The interface asks for no password, so whoever can reach its address may use it. A page on the
-//! web cannot reach it, but its script runs in the browser of somebody who can: by a request to
-//! another origin, which the browser marks with `Origin`; or from an origin of its own, whose
-//! name its owner has lead to our address once the page was loaded (DNS rebinding). The second
-//! needs a name, and that stands in `Host`.
+//! The interface has no password, so anyone who can reach its address may use it. A page on the web
+//! cannot reach it, but its script runs in the browser of somebody who can: by a request to another
+//! origin, which the browser marks with `Origin`; or from an origin of its own, whose name was
+//! changed to our address once the page was loaded (DNS rebinding). The second needs a name, and
+//! that is in `Host`.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Uri};
 
-/// Why a request is refused, if it is. `hosts` are the names, in lower case, by which we may be
-/// called beside `localhost` and IP addresses.
+/// Returns the reason why a request is rejected, if it is. `hosts` are the accepted names, in lower
+/// case, besides `localhost` and IP addresses.
 pub(super) fn refusal(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Option<&'static str> {
-    // Programs that speak HTTP/1.0 name none; every browser does.
+    // Programs that use HTTP/1.0 send none; every browser does.
     let named = headers.get_all(HOST).iter().map(HeaderValue::to_str);
     let mut authorities =
         uri.authority().map(|authority| Ok(authority.as_str())).into_iter().chain(named);
@@ -33,7 +33,8 @@ pub(super) fn refusal(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Optio
     is_foreign.then_some("This request comes from a page of another origin.\n")
 }
 
-/// Whether `host` or `host:port` names us: by an address, which no page can have for its own.
+/// Returns whether `host` or `host:port` names us: by an address, which no page can have as its
+/// origin.
 fn is_named(authority: &str, hosts: &[String]) -> bool {
     let host = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((inside, _)) => return inside.parse::<Ipv6Addr>().is_ok(),

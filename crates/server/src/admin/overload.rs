@@ -1,4 +1,4 @@
-//! The pages by which a running process is steered: above all its overload control.
+//! The pages that control a running process, above all its overload control.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use super::{backends, calls, keys};
 use crate::audit::{AuditedRequest, Outcome};
 use crate::{bans, laws};
 
-/// Bytes of a body that asks for other laws.
+/// The longest body of a request for other laws, in bytes.
 const BODY_MAX: usize = 16 * 1024;
-/// How long the body of a request may take.
+/// Longest time for the body of a request.
 const BODY_WAIT: Duration = Duration::from_secs(5);
-/// The pages.
+/// Returns the routes of the pages.
 pub(super) fn router(controls: Controls) -> Router {
     let keys = |keeper| keys::router(keeper, controls.audit_log.clone());
     let keys = controls.keeper.clone().map(keys).unwrap_or_default();
@@ -80,7 +80,8 @@ async fn change(controls: &Controls, peer: SocketAddr, body: Body) -> Response {
     }
 }
 
-/// The laws of `overload`, with the parameters that have not their defaults.
+/// Returns the laws of `overload` as configuration, with the parameters that differ from their
+/// defaults.
 fn in_words(overload: &Overload) -> String {
     let law = |role: &str, law: &Values| {
         let given = law.each().filter(|(param, value)| *value != param.default);
@@ -91,7 +92,7 @@ fn in_words(overload: &Overload) -> String {
     law("law", &overload.gate.law) + &shadow.unwrap_or_default()
 }
 
-/// Ends a ban, and shows those that are left.
+/// Ends a ban, and shows the others.
 fn lift(controls: &Controls, peer: SocketAddr, address: &str) -> Response {
     let now = controls.clock.now();
     let lifted = match address.parse() {

@@ -1,8 +1,8 @@
-//! The order by which shards learn which keys make and verify tokens.
+//! The command by which shards learn which keys make and verify tokens.
 //!
 //! Its text is a line `[keys]`, then for each key its version and the key, the one in use first.
-//! Like every order it is an input: a recording holds it, and its replay rotates when the process
-//! did.
+//! Like every command it is an input: a recording contains it, and its replay rotates when the
+//! process did.
 
 use tidegate_proxy::{TokenKey, TokenKeys};
 
@@ -10,19 +10,19 @@ use super::{KEYS_MAX, from_hex, to_hex};
 
 const HEADER: &[u8] = b"[keys]\n";
 
-/// The order to use these keys.
+/// Returns the command to use these keys.
 pub fn text(keys: &TokenKeys) -> String {
     let all = std::iter::once(&keys.current).chain(&keys.others);
     let line = |TokenKey { version, key }: &TokenKey| format!("{version} {}\n", to_hex(key));
     "[keys]\n".to_owned() + &all.map(line).collect::<String>()
 }
 
-/// Whether an order is about keys.
+/// Returns whether a command is about keys.
 pub fn is_about_keys(command: &[u8]) -> bool {
     command.starts_with(HEADER)
 }
 
-/// The keys of an order; `None` if it is not understood: another version has written it.
+/// Returns the keys of a command; `None` if another version has written it in an unknown form.
 pub fn given(command: &[u8]) -> Option<TokenKeys> {
     let lines = command.strip_prefix(HEADER)?.strip_suffix(b"\n")?.split(|byte| *byte == b'\n');
     let key = |line: &[u8]| {

@@ -1,5 +1,5 @@
-//! The keeper of the keys in a running process: it reads the file again and again, rotates the
-//! keys when it is time, and tells the shards which are in use.
+//! The keeper of the keys in a running process: it reads the file periodically, rotates the keys on
+//! time, and tells the shards which are in use.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,28 +16,28 @@ use super::ring::{KEPT, KEYS_MAX, KeyRing, NotRotated, UnixTime};
 use super::{FILE_NAME, change, command, random, read, unix_time};
 use crate::StartError;
 
-/// How often the file is read. A key settles longer than this.
+/// Interval at which the file is read. A key settles longer than this.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// When keys are rotated.
+/// The parameters of key rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
-    /// How old a key becomes before the next is made; `None`: as old as operators let it.
+    /// Age of a key at which the next is made; `None`: only on request.
     pub every: Option<Duration>,
-    /// How long every instance knows a key before it is used.
+    /// Time for which every instance knows a key before it is used.
     pub settle: Duration,
 }
 
 impl Rotation {
-    /// The least time from one rotation to the next, if none is to be refused: a key has to settle
-    /// before the next is made, and the oldest is kept for a while after its last use.
+    /// Returns the least time between rotations that are never refused: a key has to settle before
+    /// the next is made, and the oldest is kept for a while after its last use.
     pub fn every_min(settle: Duration) -> Duration {
         let others = KEYS_MAX as u32 - 1;
         ((KEPT + settle) / others).max(settle)
     }
 }
 
-/// Keeps the keys of a process.
+/// The keeper of a process's keys.
 #[derive(Debug)]
 pub struct Keeper {
     state_dir: PathBuf,
@@ -49,13 +49,13 @@ pub struct Keeper {
 #[derive(Debug)]
 struct State {
     ring: KeyRing,
-    /// What the shards use.
+    /// The keys that the shards use.
     told: Secret,
-    /// Why the last look at the file failed.
+    /// The error of the last check of the file.
     trouble: Option<String>,
 }
 
-/// Why keys are not rotated.
+/// The reason why keys are not rotated.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotKept {
     /// It is too early.
@@ -64,13 +64,13 @@ pub enum NotKept {
     Busy,
     /// The file cannot be read or written.
     File(StartError),
-    /// There is no randomness.
+    /// There is no entropy.
     Entropy(String),
 }
 
 impl Keeper {
-    /// Keeps the keys in `state_dir`, of which the shards that hear `commands` were given those of
-    /// `ring` at `started`.
+    /// Creates the keeper of the keys in `state_dir`; the shards that get `commands` started with
+    /// those of `ring` at `started`.
     pub fn new(
         state_dir: PathBuf,
         ring: KeyRing,
@@ -83,7 +83,7 @@ impl Keeper {
         Self { state_dir, rotation, commands, state }
     }
 
-    /// Looks at the file, on a thread of its own, until the watch is dropped.
+    /// Checks the file, on a thread of its own, until the watch is dropped.
     ///
     /// # Errors
     /// When there can be no thread.
@@ -99,7 +99,7 @@ impl Keeper {
         Ok(Watch { end: Some(end), thread: Some(thread) })
     }
 
-    /// Takes on what is in the file at `now`, rotates if it is time, and tells the shards.
+    /// Takes the keys from the file at `now`, rotates on time, and tells the shards.
     pub fn look(&self, now: UnixTime) {
         let mut state = self.state();
         match read(&self.state_dir.join(FILE_NAME)) {
@@ -122,7 +122,7 @@ impl Keeper {
         self.tell(&mut state, now);
     }
 
-    /// Makes the key that is to be next.
+    /// Makes the next key.
     ///
     /// # Errors
     /// When the last one is not in use yet, an old one may still be needed, or the file cannot be
@@ -137,25 +137,25 @@ impl Keeper {
     fn rotate_in(&self, state: &mut State, now: UnixTime) -> Result<(), NotKept> {
         let key = random().map_err(|error| NotKept::Entropy(error.to_string()))?;
         state.ring = change(&self.state_dir, |ring| {
-            // What is due is judged by what is in the file now.
+            // The current content of the file decides.
             ring.rotated(now, self.rotation.settle, key)
         })?;
         Ok(())
     }
 
-    /// Tells the shards, if anything is new to them.
+    /// Tells the shards about new keys, if any.
     fn tell(&self, state: &mut State, now: UnixTime) {
         let tokens = state.ring.secret(now, self.rotation.settle).tokens;
         if tokens == state.told.tokens {
             return;
         }
-        // A shard that is not there, or has no room for it, is told at the next look.
+        // A shard that is not there, or has no room for it, is told at the next check.
         if self.commands.give(command::text(&tokens).as_bytes()).is_ok() {
             state.told.tokens = tokens;
         }
     }
 
-    /// The keys at `now`, without their secrets.
+    /// Returns the keys at `now`, without their secrets.
     pub fn shown(&self, now: UnixTime) -> Value {
         let state = self.state();
         let Rotation { every, settle } = self.rotation;

@@ -1,8 +1,9 @@
-//! The keys of an address, their versions, and which of them is in use when.
+//! The keys of an address, their versions, and which of them is in use at a time.
 //!
-//! A key is accepted as soon as it is known, and makes tokens only when it has been known for
-//! the time to *settle*: until then every instance that shares the address has read it. Which key
-//! that is follows from when each was made, so that instances agree without a word between them.
+//! A key is accepted as soon as it is known, and makes tokens only when it has been known for the
+//! time to *settle*: until then every instance that shares the address has read it. The key in use
+//! follows from the times at which the keys were made, so that instances agree without
+//! communication.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,21 +13,21 @@ use tidegate_proxy::{Base, Secret, TokenKey, TokenKeys};
 /// A secret key: 256 bits.
 pub type Key = [u8; 32];
 
-/// Keys of tokens that are known at the most.
+/// The most keys of tokens.
 pub const KEYS_MAX: usize = 8;
 
-/// How long a key is known after it was last in use, at least: no call is held longer without a
-/// request that shows it is alive.
+/// The least time for which a key is kept after its last use: no call is held longer without a
+/// request.
 pub const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// How far in the future a key may have been made, by the clock of another instance. One beyond was
-/// made by a clock that was wrong.
+/// The most that a key may have been made in the future, by the clock of another instance. One
+/// beyond that was made by a wrong clock.
 const AHEAD_MAX: Duration = KEPT;
 
-/// The beginning of 2026. A clock before it was not set yet.
+/// The start of 2026. An earlier clock has not been set.
 const CLOCK_MIN: UnixTime = Duration::from_secs(1_767_225_600);
 
-/// Versions that are this far apart have one mark ([`TokenKey::mark`]).
+/// Distance between versions with the same mark ([`TokenKey::mark`]).
 const MARKS: u32 = 256;
 
 /// The keys of an address.
@@ -38,7 +39,7 @@ pub struct KeyRing {
     keys: Vec<Made>,
 }
 
-/// A key of tokens, and when it was made.
+/// A key of tokens, and the time at which it was made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Made {
     version: u32,
@@ -46,13 +47,13 @@ struct Made {
     key: Key,
 }
 
-/// Time since the beginning of 1970: what instances on several machines have in common.
+/// Time since the start of 1970, which instances on several machines share.
 pub type UnixTime = Duration;
 
-/// What a key is used for.
+/// The use of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// To verify; before long also to make tokens.
+    /// To verify; later also to make tokens.
     Next,
     /// To make tokens and to verify.
     Current,
@@ -60,43 +61,43 @@ pub enum Role {
     Previous,
 }
 
-/// A key as it is shown.
+/// A key as shown to operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// Which one.
+    /// Version.
     pub version: u32,
-    /// When it was made; zero where nobody knows.
+    /// Time at which it was made; zero if unknown.
     pub made: UnixTime,
-    /// What it is used for.
+    /// Use.
     pub role: Role,
 }
 
-/// Why there is no new key.
+/// The reason why there is no new key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRotated {
     /// The last one is not in use yet; it is after this time.
     Settling(u32, Duration),
     /// There is no room: the oldest was in use a short time ago, and may go after this time.
     Kept(u32, Duration),
-    /// The clock shows this time, which cannot be right.
+    /// The clock shows this time, which is impossible.
     Clock(UnixTime),
 }
 
-/// What is wrong with the text of a ring.
+/// An error in the text of a ring.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
-    /// From 1.
+    /// Line, from 1.
     pub(super) line: usize,
     pub(super) what: String,
 }
 
 impl KeyRing {
-    /// A ring with its first key.
+    /// Creates a ring with its first key.
     pub fn new(base: Key, first: Key, now: UnixTime) -> Self {
         Self { base, keys: vec![Made { version: 1, at: whole(now), key: first }] }
     }
 
-    /// The secret at `now`, of instances that give a key this time to `settle`.
+    /// Returns the secret at `now`, for instances that give a key this time to `settle`.
     pub fn secret(&self, now: UnixTime, settle: Duration) -> Secret {
         let current = self.current(now, settle);
         let token = |made: &Made| TokenKey { version: made.version, key: made.key };
@@ -110,7 +111,7 @@ impl KeyRing {
         }
     }
 
-    /// The keys at `now`, newest first.
+    /// Returns the keys at `now`, newest first.
     pub fn shown(&self, now: UnixTime, settle: Duration) -> impl Iterator<Item = Shown> {
         let current = self.current(now, settle);
         self.keys.iter().enumerate().map(move |(index, made)| Shown {
@@ -124,20 +125,20 @@ impl KeyRing {
         })
     }
 
-    /// Whether the newest key was made at least this time ago, or by a clock that was wrong.
+    /// Returns whether the newest key was made at least this time ago, or by a wrong clock.
     pub fn is_due(&self, now: UnixTime, every: Duration) -> bool {
         let newest = &self.keys[0];
         now >= CLOCK_MIN && (now.saturating_sub(newest.at) >= every || newest.is_of_the_future(now))
     }
 
-    /// The ring with one key more, which is to be the next. The oldest goes if there are too
-    /// many.
+    /// Returns the ring with one more key, which is the next. The oldest is dropped if there are
+    /// too many.
     ///
-    /// Keys of a clock that was decades ahead would be the last for decades: they hold nothing up,
-    /// and are taken for made now.
+    /// Keys of a clock that was decades ahead would be the last for decades. They do not delay
+    /// others, and count as made now.
     ///
     /// # Errors
-    /// When the clock cannot be right, the last rotation is not over, or the oldest key may still be
+    /// When the clock is impossible, the last rotation is not over, or the oldest key may still be
     /// needed.
     pub fn rotated(&self, now: UnixTime, settle: Duration, key: Key) -> Result<Self, NotRotated> {
         if now < CLOCK_MIN {
@@ -163,7 +164,7 @@ impl KeyRing {
                 made.at = whole(now);
             }
         }
-        // The last versions that there can be become the first with the same marks.
+        // The last possible versions become the first with the same marks.
         if newest.version >= u32::MAX - 1 {
             let past = (keys[keys.len() - 1].version - 1) / MARKS * MARKS;
             keys.iter_mut().for_each(|made| made.version -= past);
@@ -172,15 +173,15 @@ impl KeyRing {
         Ok(Self { base: self.base, keys })
     }
 
-    /// The index of the newest key that has settled; of the oldest if none has.
+    /// Returns the index of the newest key that has settled; of the oldest if none has.
     fn current(&self, now: UnixTime, settle: Duration) -> usize {
         let settled =
             |made: &Made| made.at == Duration::ZERO || made.at.saturating_add(settle) <= now;
         self.keys.iter().position(settled).unwrap_or(self.keys.len() - 1)
     }
 
-    /// The ring as text: `base` and its key, then a line for each key of tokens, the newest
-    /// first, with its version, the second it was made in, and the key.
+    /// Formats the ring: `base` and its key, then a line for each key of tokens, the newest first,
+    /// with its version, the second it was made in, and the key.
     pub(super) fn text(&self) -> String {
         let mut text = format!("base {}\n", to_hex(&self.base));
         for Made { version, at, key } in &self.keys {
@@ -189,8 +190,8 @@ impl KeyRing {
         text
     }
 
-    /// Reads what [`text`](Self::text) wrote, or lines of keys alone: then the first is in use
-    /// and is the base, and how old they are nobody knows.
+    /// Reads the output of [`text`](Self::text), or lines of keys alone: then the first is in use
+    /// and is the base, and their age is unknown.
     pub(super) fn parse(content: &[u8]) -> Result<Self, Wrong> {
         let content = content.strip_suffix(b"\n").unwrap_or(content);
         let lines: Vec<_> = content.split(|byte| *byte == b'\n').collect();
@@ -237,18 +238,18 @@ impl KeyRing {
 }
 
 impl Made {
-    /// Whether it was made by a clock that was wrong, if the clock is right `now`.
+    /// Returns whether it was made by a wrong clock, if the clock is right `now`.
     fn is_of_the_future(&self, now: UnixTime) -> bool {
         self.at > now.saturating_add(AHEAD_MAX)
     }
 }
 
-/// What the text holds of a time.
+/// Rounds a time to the resolution of the text.
 fn whole(time: UnixTime) -> UnixTime {
     Duration::from_secs(time.as_secs())
 }
 
-/// The key in a line with version, second and key.
+/// Parses a line with version, second and key.
 fn made(line: &[u8]) -> Result<Made, String> {
     let fields: Vec<_> = line.split(|byte| *byte == b' ').collect();
     let &[version, at, key] = &fields[..] else {
@@ -272,7 +273,7 @@ fn not_a_key(field: &[u8]) -> String {
     format!("not a key: {}", complaint(field))
 }
 
-/// What is wrong with a key, without showing a secret that is nearly right.
+/// Describes the error in a key, without showing a secret that is nearly right.
 fn complaint(field: &[u8]) -> String {
     match field.iter().position(|byte| !byte.is_ascii_hexdigit()) {
         _ if field.is_empty() => "an empty line".to_owned(),
@@ -297,7 +298,7 @@ pub(crate) fn to_hex(key: &Key) -> String {
 }
 
 impl Role {
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Next => "next",

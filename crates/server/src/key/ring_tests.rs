@@ -80,7 +80,8 @@ fn keys_that_are_rotated_as_often_as_may_be_are_rotated_each_time() {
     }
 }
 
-/// A rotation while the clock was wrong: the next was refused for as long as it had been ahead.
+/// A rotation while the clock was wrong: the next one was refused for as long as the clock had been
+/// ahead.
 #[test]
 fn keys_of_a_clock_that_was_decades_ahead_hold_nothing_up() {
     let decades = 30 * 365 * 24 * HOUR;
@@ -99,7 +100,7 @@ fn keys_of_a_clock_that_was_decades_ahead_hold_nothing_up() {
         assert_eq!(KeyRing::parse(ring.text().as_bytes()).as_ref(), Ok(&ring));
         let early = ring.rotated(at(501), SETTLE, [78; 32]).unwrap_err();
         assert_eq!(early, NotRotated::Settling(times + 2, Duration::from_secs(59)));
-        // The oldest is needed for a day once more, but no longer.
+        // The oldest is needed for one more day, but no longer.
         assert!(ring.rotated(at(560) + KEPT, SETTLE, [78; 32]).is_ok());
     }
     // As far ahead as the clock of another instance may be.
@@ -108,7 +109,7 @@ fn keys_of_a_clock_that_was_decades_ahead_hold_nothing_up() {
     assert_eq!(left, NotRotated::Settling(2, AHEAD_MAX + SETTLE));
 }
 
-/// The year 2106, and the end of what a clock can show.
+/// The year 2106, and the last time that a clock can show.
 #[test]
 fn the_time_of_a_key_may_be_any_that_a_clock_shows() {
     for seconds in [1 << 32, u64::MAX] {
@@ -130,7 +131,7 @@ fn a_clock_that_was_not_set_makes_no_keys() {
     assert!(!ring.is_due(hours, HOUR));
 }
 
-/// By hand: a rotation made a version of it that could not be read any more.
+/// By hand: a rotation made an unreadable version of it.
 #[test]
 fn after_the_last_version_comes_the_first_with_the_same_mark() {
     let key = "0a".repeat(32);

@@ -1,4 +1,4 @@
-//! Which numbers of the shards, the sockets and the back ends operators see.
+//! Collects the metrics of the shards, the sockets and the back ends.
 
 mod backends;
 mod in_force;
@@ -22,20 +22,20 @@ use crate::recording::Tally;
 
 pub(crate) use overload::sojourns;
 
-/// What one shard counts in.
+/// The counters of one shard.
 #[derive(Clone, Default)]
 pub struct ShardCounters {
-    /// What its sockets did.
+    /// Counters of its sockets.
     pub io: Arc<io::Counters>,
-    /// What its core did.
+    /// Counters of its core.
     pub proxy: Arc<proxy::Counters>,
     /// Datagrams dropped at full emulated receive buffers.
     pub emulated_overflow: Arc<Counter>,
-    /// Datagrams dropped before the emulated receive buffers, because the core wanted it.
+    /// Datagrams dropped before the emulated receive buffers at the request of the core.
     pub emulated_filtered: Arc<Counter>,
 }
 
-/// Adds everything there is to see of these shards and pools.
+/// Adds all metrics of these shards and pools.
 pub(crate) fn add(
     metrics: &mut Metrics,
     shards: Vec<ShardCounters>,
@@ -65,7 +65,7 @@ pub(crate) fn add(
     });
 }
 
-/// Adds what becomes of a recording.
+/// Adds the metrics of a recording.
 pub(crate) fn add_recording(metrics: &mut Metrics, tally: Arc<Tally>) {
     metrics.add(move |samples| samples.push_each(&RECORDING, &[], &*tally));
 }

@@ -1,4 +1,4 @@
-//! Blocks: a bounded number of inputs, and the fingerprint of what came of them.
+//! Blocks: a bounded number of inputs, and the fingerprint of the resulting packets.
 
 use std::hash::Hasher;
 
@@ -8,24 +8,23 @@ use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13x128};
 /// Length of a block's header.
 pub(super) const HEADER: usize = 64;
 
-/// Inputs in a block at the most: the distance of checkpoints.
+/// The most inputs in a block: the distance of checkpoints.
 pub(super) const INPUTS_MAX: u32 = 1000;
 
-/// Bytes at which a block is full. The input that fills it, and what is sent for that, come in
-/// addition.
+/// Bytes at which a block is full. The last input, and its packets, come in addition.
 pub(super) const FULL: usize = 192 * 1024;
 
-/// Bytes of inputs that a block may have: the last one may be an order.
+/// The most bytes of inputs in a block: the last one may be a command.
 pub(super) const PAYLOAD_MAX: usize = FULL + COMMAND_MAX + 32 * 1024;
 
-/// Bytes of an order that a block can hold: a configuration of about 10,000 back ends.
+/// The longest command that a block can have, in bytes: a configuration of about 10,000 back ends.
 pub const COMMAND_MAX: usize = 768 * 1024;
 
-/// How every header begins. No datagram can be made to look like a block: its place is given by
-/// the blocks before it.
+/// The beginning of every header. No datagram can be mistaken for a block: its position follows
+/// from the blocks before it.
 pub(super) const MARK: [u8; 4] = *b"tgB\n";
 
-/// What stands before the inputs of a block.
+/// The header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     /// Bytes of its inputs.
@@ -34,9 +33,9 @@ pub(super) struct Header {
     pub number: u64,
     /// Inputs lost since the block before.
     pub lost: u64,
-    /// How many inputs there are.
+    /// Number of inputs.
     pub inputs: u32,
-    /// How many packets the core sent for them.
+    /// Number of packets that the core sent for them.
     pub sent: u32,
     /// Fingerprint of those packets.
     pub output: u128,
@@ -66,7 +65,7 @@ impl Header {
         bytes
     }
 
-    /// The header at the beginning of `bytes`, if one stands there.
+    /// Returns the header at the beginning of `bytes`, if there is one.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; HEADER] = bytes.first_chunk()?;
         let (fields, own) = bytes.split_last_chunk::<8>()?;
@@ -88,14 +87,14 @@ impl Header {
     }
 }
 
-/// Detects what a disk or a hand has changed; it keeps nobody from forging.
+/// Detects accidental changes; it does not prevent forgery.
 pub(super) fn checksum(bytes: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(bytes);
     hasher.finish()
 }
 
-/// Fingerprint of packets sent.
+/// Returns the fingerprint of packets sent.
 pub(super) fn fingerprint(sent: &[u8]) -> u128 {
     let mut hasher = SipHasher13x128::new();
     hasher.write(sent);

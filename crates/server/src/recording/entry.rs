@@ -23,7 +23,7 @@ const CONNECTED: u8 = 8;
 const CLOSED: u8 = 9;
 const WRITABLE: u8 = 10;
 
-/// Appends an input: its kind, its time, and what belongs to its kind.
+/// Appends an input: its kind, its time, and the data of its kind.
 pub(super) fn put(out: &mut Vec<u8>, Entry { now, input }: &Entry<&[u8]>) {
     let mut begin = |kind: u8| {
         out.push(kind);
@@ -96,7 +96,7 @@ pub(super) fn put_sent(out: &mut Vec<u8>, now: Timestamp, Transmit { flow, bytes
     put_bytes(out, bytes);
 }
 
-/// Takes the next input from the front of `rest`; `None` if that is none.
+/// Takes the next input from the front of `rest`; `None` if it is invalid.
 pub(super) fn take<'b>(rest: &mut &'b [u8]) -> Option<Entry<&'b [u8]>> {
     let kind = take_u8(rest)?;
     let now = take_time(rest)?;
@@ -255,7 +255,7 @@ fn put_answer(out: &mut Vec<u8>, answer: &QueryAnswer) {
     }
 }
 
-/// Appends how many records follow, and returns them.
+/// Appends the number of records, and returns them.
 fn put_count<'r, R>(out: &mut Vec<u8>, records: &'r [R]) -> &'r [R] {
     let records = &records[..records.len().min(RECORDS_MAX)];
     out.push(records.len() as u8);
@@ -282,7 +282,7 @@ fn put_ip(out: &mut Vec<u8>, ip: IpAddr) {
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    // A datagram has at most 65,535 of them, an order `COMMAND_MAX`.
+    // A datagram has at most 65,535 of them, a command `COMMAND_MAX`.
     out.extend((bytes.len() as u32).to_le_bytes());
     out.extend(bytes);
 }
@@ -583,7 +583,7 @@ mod tests {
         assert_eq!(read, Some(QueryAnswer::Found(vec![0; VALUE_MAX].into())));
     }
 
-    /// Recordings of format 5, which knew UDP alone, are still read.
+    /// Recordings of format 5, which knew UDP alone, can still be read.
     #[test]
     fn a_datagram_stands_as_it_did_in_format_5() {
         let bytes = [

@@ -1,4 +1,4 @@
-//! The head of a recording: how its core was built.
+//! The head of a recording, which describes how its core was built.
 
 use std::fs::File;
 use std::io;
@@ -20,38 +20,38 @@ use crate::key::{self, from_hex, to_hex};
 /// The version of the file's format.
 pub const VERSION: u32 = 6;
 
-/// The oldest version that is read. Since then there are more kinds of inputs and transports; what
-/// stood in a file before stands there as it did.
+/// The oldest version that can be read. Later versions have more kinds of inputs and transports;
+/// the earlier ones are unchanged.
 pub const VERSION_MIN: u32 = 5;
 
-/// How every recording begins.
+/// The beginning of every recording.
 const MAGIC: [u8; 16] = *b"Tidegate record\n";
 
 /// Before the text of the head: magic, version, length, checksum.
 const FRAME: usize = 32;
 
-/// Bytes of the text at the most: a configuration of 1 MiB may grow sixfold by escapes.
+/// The longest text in bytes: a configuration of 1 MiB may grow sixfold by escapes.
 const TEXT_MAX: usize = 8 << 20;
 
-/// What a core is built from.
+/// The parameters from which a core is built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The version of the program that recorded.
+    /// Version of the recording program.
     pub program: String,
     /// The configuration, as it was read.
     pub configuration: String,
     /// Addresses of the listeners, in the order of the configuration.
     pub listeners: Vec<SocketAddr>,
-    /// Environment that it was also built from.
+    /// Environment.
     pub environment: Environment,
-    /// The seed of all that is random in the core.
+    /// Seed of all random numbers in the core.
     pub seed: Seed,
-    /// Its keys at the beginning; what became of them stands among the inputs.
+    /// Its keys at the start; later ones are among the inputs.
     pub keys: Secret,
 }
 
 impl Head {
-    /// The head as it stands at the beginning of a file, with where its slots are.
+    /// Encodes the head for the beginning of a file, with the layout of its slots.
     pub(super) fn encode(&self, layout: &Layout) -> Vec<u8> {
         let Self { program, configuration, listeners, environment, seed, keys } = self;
         let Environment { egress_routes, removed, before, message_memory, start } = environment;
@@ -81,7 +81,7 @@ impl Head {
         bytes
     }
 
-    /// Whether the file at `path` begins as a recording does, of whatever version.
+    /// Returns whether the file at `path` begins like a recording of any version.
     pub(super) fn begins(path: &Path) -> io::Result<bool> {
         let mut magic = MAGIC.map(|_| 0);
         let whole = read_exact_at(&File::open(path)?, &mut magic, 0)?.is_some();
@@ -129,7 +129,7 @@ impl Head {
             let to = value[0].as_str()?.parse().ok()?;
             Some(EgressRoute { to, listener: value[1].as_u64()? as usize })
         };
-        // Recordings of versions that knew no environment have none.
+        // Recordings of versions without an environment have none.
         let list = |name: &str| value[name].as_array().map(Vec::as_slice).unwrap_or_default();
         let environment = Environment {
             egress_routes: list("egress_routes").iter().map(route).collect::<Option<_>>()?,

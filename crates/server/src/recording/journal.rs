@@ -1,4 +1,4 @@
-//! The core's side of a recording: blocks in the making.
+//! The core's side of a recording: blocks under construction.
 
 use std::mem;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use super::block::{FULL, INPUTS_MAX};
 use super::entry;
 use super::tally::Tally;
 
-/// The longest time that a block covers, if anything happens at all: a process that is killed
-/// loses the block in the making.
+/// The longest time that a block covers: a process that is killed loses the block under
+/// construction.
 const SPAN_NS: u64 = 1_000_000_000;
 
-/// A block in the making.
+/// A block under construction.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     /// Inputs lost before it.
     pub lost: u64,
-    /// How many inputs it has.
+    /// Number of its inputs.
     pub count: u32,
-    /// They.
+    /// The inputs.
     pub inputs: Vec<u8>,
-    /// How many packets were sent for them.
+    /// Number of packets sent for them.
     pub sent_count: u32,
-    /// They.
+    /// The packets.
     pub sent: Vec<u8>,
 }
 
@@ -36,13 +36,13 @@ impl Draft {
         self.count += 1;
     }
 
-    /// Adds a packet sent for the last of them.
+    /// Adds a packet sent for the last input.
     pub fn record_sent(&mut self, now: Timestamp, transmit: &Transmit) {
         entry::put_sent(&mut self.sent, now, transmit);
         self.sent_count += 1;
     }
 
-    /// Makes it empty, and keeps its memory.
+    /// Clears it, keeping its memory.
     pub fn clear(&mut self) {
         self.inputs.clear();
         self.sent.clear();
@@ -54,13 +54,14 @@ impl Draft {
     }
 }
 
-/// Notes what enters a core and hands it on in blocks. Never waits, but when it is dropped.
+/// Records the inputs of a core and sends them on in blocks. It never waits, except when it is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Journal {
     draft: Draft,
     began: Timestamp,
     full: Sender<Draft>,
-    /// Drafts to be used again.
+    /// Drafts for reuse.
     empty: Receiver<Draft>,
     tally: Arc<Tally>,
 }
@@ -86,7 +87,7 @@ impl Journal {
 
 impl Log for Journal {
     fn note(&mut self, entry: Entry<&[u8]>) {
-        // Before the input, so that all that was sent for the last one is in its block.
+        // Before the input, so that all packets of the last one are in its block.
         let old = entry.now.since(self.began).as_nanos() >= u128::from(SPAN_NS);
         if self.draft.is_full() || (old && self.draft.count > 0) {
             self.hand_on();
@@ -98,8 +99,8 @@ impl Log for Journal {
     }
 
     fn sent(&mut self, now: Timestamp, transmit: &Transmit) {
-        // Blocks are handed on before an input, so this one has the input it was sent for.
-        // What a core sends before its first input belongs to no block.
+        // Blocks are sent on before an input, so this one has the packet's input. Packets before
+        // the first input belong to no block.
         if self.draft.count > 0 {
             self.draft.record_sent(now, transmit);
         }
@@ -109,8 +110,8 @@ impl Log for Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         if self.draft.count > 0 {
-            // The core is at its end, and waits as long as the writer needs; one that has
-            // ended has closed the channel.
+            // The core has ended, and waits as long as the writer needs; a writer that has ended
+            // has closed the channel.
             let _ = self.full.send(mem::take(&mut self.draft));
         }
     }

@@ -2,14 +2,14 @@
 
 use super::block::{HEADER, PAYLOAD_MAX};
 
-/// Slots of a file. The oldest is overwritten, so 15 of 16 parts of the size hold the last of
-/// what happened.
+/// Slots of a file. The oldest is overwritten, so 15 of 16 parts of the size keep the latest
+/// inputs.
 pub const SLOTS: u64 = 16;
 
-/// Bytes that a recording may have at the least.
+/// The least size of a recording in bytes.
 pub const SIZE_MIN: u64 = 16 << 20;
 
-/// Where the slots are.
+/// The positions of the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Offset of the first.
@@ -19,14 +19,15 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Slots of `slot` bytes behind a head of `head` bytes; `None` if no file has such slots.
+    /// Returns slots of `slot` bytes behind a head of `head` bytes; `None` if no file has such
+    /// slots.
     pub fn of(head: usize, slot: u64) -> Option<Self> {
         const PAGE: u64 = 4096;
         let fits = (SIZE_MIN / SLOTS..1 << 40).contains(&slot);
         fits.then_some(Self { first: (head as u64).next_multiple_of(PAGE), slot })
     }
 
-    /// Offset of slot `index`.
+    /// Returns the offset of slot `index`.
     pub fn offset(&self, index: u64) -> u64 {
         self.first + index * self.slot
     }

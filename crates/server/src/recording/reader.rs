@@ -1,4 +1,4 @@
-//! Reading a recording.
+//! Reads a recording.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::block::{HEADER, Header, MARK, PAYLOAD_MAX, checksum};
 use super::head::{Head, read_exact_at};
 use super::layout::{Layout, SLOTS};
 
-/// A recording whose blocks were all looked at.
+/// A recording whose blocks were all checked.
 #[derive(Debug)]
 pub struct Recording {
     file: File,
@@ -20,7 +20,7 @@ pub struct Recording {
     cut: Option<u64>,
 }
 
-/// A block whose checksum is right.
+/// A block with a valid checksum.
 #[derive(Debug)]
 pub struct Checked {
     pub(super) header: Header,
@@ -45,35 +45,35 @@ impl Recording {
         Ok(Self { file, head, blocks, cut })
     }
 
-    /// How its core was built.
+    /// Returns how its core was built.
     pub fn head(&self) -> &Head {
         &self.head
     }
 
-    /// Blocks before the first that was kept: overwritten by later ones.
+    /// Returns the number of blocks before the first that was kept: overwritten by later ones.
     pub fn overwritten(&self) -> u64 {
         self.blocks.first().map_or(0, |(_, header)| header.number)
     }
 
-    /// Inputs lost between blocks, because the disk was slower than the core.
+    /// Returns the number of inputs lost between blocks, because the disk was slower than the core.
     pub fn lost(&self) -> u64 {
-        // Those before the first block went with the blocks they stood between.
+        // Those before the first block were lost with the blocks around them.
         let lost = self.blocks.iter().skip(1).map(|(_, header)| header.lost);
         lost.fold(0, u64::saturating_add)
     }
 
-    /// Where the file ends in the midst of a block, as one of a machine that crashed may: all
-    /// that was written before is whole.
+    /// Returns the offset where the file ends within a block, as after a crash of the machine:
+    /// everything written before is valid.
     pub fn cut(&self) -> Option<u64> {
         self.cut
     }
 
-    /// Inputs that it holds.
+    /// Returns the number of its inputs.
     pub fn inputs(&self) -> u64 {
         self.blocks.iter().map(|(_, header)| u64::from(header.inputs)).sum()
     }
 
-    /// Its blocks in their order.
+    /// Returns its blocks in order.
     pub fn blocks(&self) -> impl Iterator<Item = Result<Checked, Unreadable>> + '_ {
         self.blocks.iter().map(|&(at, header)| {
             let changed = Unreadable::Corrupt(at, "a block that was whole when it was opened");
@@ -82,8 +82,7 @@ impl Recording {
     }
 }
 
-/// The block with this header, which stands at `at`; `None` if its inputs are not those that
-/// were written.
+/// Reads the block with this header at `at`; `None` if its inputs are not those that were written.
 fn checked(file: &File, at: u64, header: Header) -> Result<Option<Checked>, Unreadable> {
     let offset = at + HEADER as u64;
     let mut payload = vec![0; header.len as usize];
@@ -95,7 +94,7 @@ fn checked(file: &File, at: u64, header: Header) -> Result<Option<Checked>, Unre
 /// A block's header, with its offset.
 type Placed = (u64, Header);
 
-/// All blocks in their order, and where the last one is cut, if it is.
+/// Returns all blocks in order, and the offset where the last one is cut, if it is.
 fn survey(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Unreadable> {
     let mut slots = Vec::new();
     for index in 0..SLOTS {
@@ -106,8 +105,7 @@ fn survey(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Un
     let mut cut = None;
     for (index, slot) in &slots {
         let Some(at) = slot.broken else { continue };
-        // The slot written last may end in the midst of a block, or the one that was to be
-        // written next begin with one.
+        // The slot written last may end within a block, or the next one begin with one.
         let last = match newest {
             None => *index == 0,
             Some(newest) if slot.blocks.is_empty() => *index == (newest + 1) % SLOTS,
@@ -129,12 +127,12 @@ fn survey(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Un
     Ok((blocks, cut))
 }
 
-/// What a slot holds.
+/// The content of a slot.
 struct Slot {
     blocks: Vec<Placed>,
-    /// Where something stands that is neither a block nor the end.
+    /// Offset of data that are neither a block nor the end.
     broken: Option<u64>,
-    /// Whether a later block stands behind that.
+    /// Whether a later block follows that.
     goes_on: bool,
 }
 
@@ -151,7 +149,7 @@ impl Slot {
             let mut header = [0; HEADER];
             read_exact_at(file, &mut header, at)?;
             let last = slot.blocks.last().map(|(_, last): &Placed| last.number);
-            // Behind the last number there is none.
+            // No number follows the last.
             let expected = last.map(|last| last.saturating_add(1));
             if header == [0; HEADER] {
                 // The end, if it is one.
@@ -177,7 +175,7 @@ impl Slot {
             slot.blocks.push((at, header));
             at += HEADER as u64 + u64::from(header.len);
         }
-        // Behind the last block of a slot there is an end mark, if there is room for one.
+        // After the last block of a slot there is an end mark, if there is room for one.
         if !slot.blocks.is_empty() && at + (HEADER as u64) <= end {
             slot.broken = Some(at);
         }
@@ -185,8 +183,8 @@ impl Slot {
     }
 }
 
-/// Whether a block of a number above `number` begins between `at` and `end`. What the slot held
-/// before has lower numbers.
+/// Returns whether a block with a number above `number` begins between `at` and `end`. The earlier
+/// content of the slot has lower numbers.
 fn later(file: &File, at: u64, end: u64, number: u64) -> Result<bool, Unreadable> {
     const WINDOW: usize = PAYLOAD_MAX;
     let mut at = at;

@@ -1,4 +1,4 @@
-//! Playing a recording back, and comparing what comes of it.
+//! Replays a recording, and compares the packets.
 
 use tidegate_world::{Core, Entry, Flow, Input, Pool, Timestamp};
 
@@ -8,7 +8,7 @@ use super::entry;
 use super::journal::Draft;
 use super::reader::{Checked, Recording};
 
-/// How many inputs there were, by kind.
+/// The number of inputs by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Inputs {
     /// Datagrams.
@@ -23,7 +23,7 @@ pub struct Inputs {
     pub connections: u64,
     /// Readings of the load.
     pub loads: u64,
-    /// Orders.
+    /// Commands.
     pub commands: u64,
     /// Answers to queries.
     pub answers: u64,
@@ -32,7 +32,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// All of them.
+    /// Returns the sum.
     pub fn total(&self) -> u64 {
         let Self { datagrams, serves, timeouts, failures, connections, .. } = *self;
         let Self { loads, commands, answers, drains, .. } = *self;
@@ -54,7 +54,7 @@ impl Inputs {
     }
 }
 
-/// A block for whose inputs the core sent something else than it did when it was recorded.
+/// A block for whose inputs the core sent other packets than when it was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Its number.
@@ -63,22 +63,22 @@ pub struct Difference {
     pub first_input: u64,
     /// Time of its first input.
     pub from: Timestamp,
-    /// Packets the core sent when it was recorded.
+    /// Packets sent when it was recorded.
     pub recorded: u32,
-    /// Packets it sent now.
+    /// Packets sent now.
     pub sent: u32,
 }
 
-/// What came of a replay.
+/// The result of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Verdict {
-    /// What was fed.
+    /// Inputs.
     pub inputs: Inputs,
-    /// What the core sent.
+    /// Packets that the core sent.
     pub packets: u64,
     /// Checkpoints: blocks compared.
     pub blocks: u64,
-    /// Checkpoints at which it sent something else.
+    /// Checkpoints with different packets.
     pub differing: u64,
     /// The first of them.
     pub difference: Option<Difference>,
@@ -86,21 +86,21 @@ pub struct Verdict {
     pub span: Option<(Timestamp, Timestamp)>,
 }
 
-/// What passes a core that is fed a recording.
+/// An event at a core that is fed a recording.
 #[derive(Clone, Debug)]
 pub enum Passing<'b> {
     /// An input.
     In(Entry<&'b [u8]>),
-    /// A packet that it wants sent: the time of the input before, where to, what.
+    /// A packet that it sends: time of the input before, flow, bytes.
     Out(Timestamp, Flow, &'b [u8]),
 }
 
 impl Recording {
-    /// Feeds the recording to `core`, built from its head, with packets from `pool`. `see` is
-    /// told of all that passes.
+    /// Feeds the recording to `core`, built from its head, with packets from `pool`. `see` gets all
+    /// events.
     ///
     /// # Errors
-    /// When a block cannot be read, or holds something that is no input.
+    /// When a block cannot be read, or has invalid inputs.
     pub fn replay(
         &self,
         core: &mut impl Core,
@@ -126,7 +126,7 @@ impl Recording {
                 }
                 // There are no other shards.
                 while core.poll_handoff().is_some() {}
-                // Answers and what becomes of connections are inputs, which follow.
+                // Answers and events of connections are inputs, which follow.
                 while core.poll_query().is_some() {}
                 while core.poll_connect().is_some() {}
                 while core.poll_close().is_some() {}

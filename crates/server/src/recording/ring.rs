@@ -9,26 +9,26 @@ use super::block::{HEADER, Header};
 use super::head::Head;
 use super::layout::{Layout, SIZE_MIN, SLOTS};
 
-/// A file to be filled with blocks.
+/// A file to fill with blocks.
 #[derive(Debug)]
 pub(super) struct Ring {
     file: File,
     layout: Layout,
-    /// The slot that is written.
+    /// The current slot.
     slot: u64,
     /// Offset in it.
     at: u64,
-    /// A block in the making, header first.
+    /// The block under construction, header first.
     frame: Vec<u8>,
 }
 
 impl Ring {
-    /// Makes the file, which only its owner may read, in place of a recording that was there. It
-    /// grows to `size` bytes, at least [`SIZE_MIN`], and by its head.
+    /// Creates the file, which only its owner may read, replacing an earlier recording. It grows to
+    /// `size` bytes, at least [`SIZE_MIN`], plus its head.
     pub fn create(path: &Path, head: &Head, size: u64) -> io::Result<Self> {
         let slot = size.max(SIZE_MIN) / SLOTS;
         let file = new_file(path)?;
-        // The length of the head does not depend on where the slots begin.
+        // The length of the head does not depend on the positions of the slots.
         let draft = Layout { first: 0, slot };
         let bytes = head.encode(&draft);
         let too_big = || io::Error::new(io::ErrorKind::InvalidInput, "too large a size");
@@ -37,7 +37,7 @@ impl Ring {
         Ok(Self { file, layout, slot: 0, at: 0, frame: Vec::new() })
     }
 
-    /// Writes a block. What follows it in the file is no block.
+    /// Writes a block. The bytes after it in the file are no block.
     pub fn write(&mut self, header: &Header, payload: &[u8]) -> io::Result<()> {
         let len = (HEADER + payload.len()) as u64;
         if self.at + len > self.layout.slot {
@@ -55,8 +55,8 @@ impl Ring {
     }
 }
 
-/// A file that was not there before, so that nobody who had the old one open, or owned it, sees
-/// the keys. Only an empty file or an older recording makes way for it; a link is not followed.
+/// Creates a new file, so that a process that had the old one open, or owned it, does not see the
+/// keys. Only an empty file or an older recording is replaced; a link is not followed.
 fn new_file(path: &Path) -> io::Result<File> {
     let occupied = |what| Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     match path.symlink_metadata() {

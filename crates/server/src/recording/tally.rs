@@ -2,12 +2,12 @@
 
 use tidegate_world::Counter;
 
-/// What becomes of inputs, counted while they come.
+/// The outcome of inputs, counted as they come.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Written.
     pub written: Counter,
-    /// Lost because writing failed before.
+    /// Lost because an earlier write failed.
     pub unwritten: Counter,
     /// Lost because too many waited to be written. The core's thread counts them.
     pub overrun: Counter,

@@ -18,7 +18,7 @@ use super::writer::Recorder;
 use super::*;
 use crate::assembly::Environment;
 
-/// Answers a datagram with what it has seen so far.
+/// A core that answers a datagram with its inputs so far.
 struct Answering {
     salt: u64,
     pool: Pool,
@@ -81,8 +81,8 @@ fn flow() -> Flow {
     Flow::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap())
 }
 
-/// A recording of `inputs` datagrams of `len` bytes, each a tenth of a millisecond after the
-/// last and followed by a timer.
+/// Records `inputs` datagrams of `len` bytes, each a tenth of a millisecond after the last and
+/// followed by a timer.
 fn record(inputs: u64, len: usize) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("recording");
@@ -109,7 +109,7 @@ fn replay(recording: &Recording, salt: u64) -> Verdict {
     recording.replay(&mut Answering::new(salt), &Pool::new(), |_| {}).unwrap()
 }
 
-/// The blocks, with the offsets of their headers.
+/// Returns the blocks, with the offsets of their headers.
 fn places(recording: &Recording) -> Vec<(u64, Header)> {
     recording
         .blocks()
@@ -149,7 +149,7 @@ fn others_may_not_read_the_keys() {
     drop(journal);
     recorder.finish();
     assert_eq!(Recording::open(&file).unwrap().inputs(), 0);
-    // Who had the old one open has the old one.
+    // A process that had the old one open still has the old one.
     let mut seen = Vec::new();
     open_before.read_to_end(&mut seen).unwrap();
     assert!(seen.len() as u64 > fs::metadata(&file).unwrap().len());
@@ -188,7 +188,7 @@ fn a_full_ring_keeps_the_last_of_it_and_says_what_is_gone() {
     let (first, last) = verdict.span.unwrap();
     assert_eq!(last, Timestamp::from_nanos(499_900_000));
     assert_eq!(verdict.inputs.total(), recording.inputs());
-    // 15 of 16 MB, less what no block fitted into.
+    // 15 of 16 MB, less the space into which no block fitted.
     let bytes = verdict.inputs.datagrams * 5000;
     assert!(bytes > 11_000_000 && first > Timestamp::ZERO, "{bytes}");
     assert_eq!(verdict.differing, verdict.blocks, "what the core held before is not known");
@@ -237,7 +237,7 @@ fn a_byte_that_was_changed_is_found_and_its_place_is_told() {
     let foreign =
         format!("a recording in format {other}, but this program reads formats 5 to {VERSION}");
     assert_eq!(corrupt(17), foreign);
-    // Zeros are no end where something follows.
+    // Zeros are no end if something follows.
     let mut hole = bytes.clone();
     hole[second as usize..][..HEADER].fill(0);
     fs::write(&file, &hole).unwrap();
@@ -306,7 +306,7 @@ fn inputs_that_nobody_writes_in_time_are_lost_and_counted() {
         }
     };
     note(&mut journal, 3500);
-    // One waits, two were dropped, the rest is in the making.
+    // One waits, two were dropped, the rest is under construction.
     assert_eq!(tally.overrun.get(), 2000);
     assert_eq!(to_write.recv().unwrap().count, 1000);
     drop(journal);

@@ -13,33 +13,33 @@ use super::journal::{Draft, Journal};
 use super::ring::Ring;
 use super::tally::Tally;
 
-/// Blocks that wait to be written at the most: about 200 KiB each.
+/// The most blocks that wait to be written: about 200 KiB each.
 pub const WAITING_MAX: usize = 64;
 
-/// A recording in the making.
+/// A running recording.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     writer: JoinHandle<Option<io::Error>>,
     tally: Arc<Tally>,
 }
 
-/// What a recording has become.
+/// The result of a recording.
 #[derive(Debug)]
 pub struct Recorded {
-    /// Inputs written, those overwritten since included.
+    /// Inputs written, including those overwritten since.
     pub inputs: u64,
     /// Inputs lost, because the disk was slower than the core or failed.
     pub lost: u64,
-    /// Why it ended before its core, if it did.
+    /// Error that ended it before its core, if any.
     pub error: Option<io::Error>,
 }
 
 impl Recorder {
-    /// Begins a recording of up to `size` bytes at `path`. The journal is for the core's thread;
+    /// Starts a recording of up to `size` bytes at `path`. The journal is for the core's thread;
     /// the recording ends when it is dropped.
     ///
     /// # Errors
-    /// When the file cannot be made, or the thread.
+    /// When the file or the thread cannot be created.
     pub fn start(path: &Path, head: &Head, size: u64) -> io::Result<(Self, Journal)> {
         let ring = Ring::create(path, head, size)?;
         let (full, to_write) = bounded(WAITING_MAX);
@@ -53,7 +53,7 @@ impl Recorder {
         Ok((Self { writer, tally }, journal))
     }
 
-    /// What it counts.
+    /// Returns its counts.
     pub fn tally(&self) -> &Arc<Tally> {
         &self.tally
     }
@@ -66,8 +66,7 @@ impl Recorder {
     }
 }
 
-/// Writes what comes, until the journal is dropped. Returns the error after which it wrote no
-/// more.
+/// Writes blocks until the journal is dropped. Returns the error after which it stopped writing.
 fn write(
     mut ring: Ring,
     drafts: &Receiver<Draft>,
@@ -83,13 +82,13 @@ fn write(
         let counter = if error.is_none() { &tally.written } else { &tally.unwritten };
         counter.add(draft.count.into());
         draft.clear();
-        // One too many is freed.
+        // An excess draft is freed.
         let _ = written.try_send(draft);
     }
     error
 }
 
-/// The header of a block.
+/// Returns the header of a block.
 fn header(number: u64, draft: &Draft) -> Header {
     Header {
         len: u32::try_from(draft.inputs.len()).expect("bounded by its journal"),

@@ -1,4 +1,4 @@
-//! When something that changes is worth a line in the log.
+//! Rules for when a change is worth a line in the log.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const QUIET: Duration = Duration::from_secs(5);
 /// Time after which an episode that goes on is reported again.
 const GOES_ON: Duration = Duration::from_secs(60);
 
-/// A state that is followed: every change is reported, but no more often than every few seconds.
+/// A watched state: every change is reported, but no more often than every few seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Followed<T> {
     last: T,
@@ -32,8 +32,8 @@ impl<T: Copy + PartialEq> Followed<T> {
         self.last
     }
 
-    /// Takes the state at `now`, and how often it has changed and changed back `unseen`. Returns how
-    /// many changes a line is to report now, if one is due.
+    /// Takes the state at `now`, and how often it has changed and changed back `unseen`. Returns
+    /// the number of changes to report now, if a line is due.
     pub fn see(&mut self, now: Timestamp, value: T, unseen: u64) -> Option<u64> {
         self.changes += u64::from(value != self.last) + 2 * unseen;
         self.last = value;
@@ -46,8 +46,8 @@ impl<T: Copy + PartialEq> Followed<T> {
     }
 }
 
-/// A count of occurrences that is followed: an episode begins with the first after a quiet time, and
-/// ends when there was none for a while.
+/// A watched count of occurrences: an episode starts with the first after a quiet time, and ends
+/// when there was none for a while.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Episodes {
     total: u64,
@@ -71,7 +71,7 @@ pub(super) enum Edge {
 }
 
 impl Episodes {
-    /// Follows a count that is `total` now.
+    /// Starts to watch a count that is `total` now.
     pub fn new(total: u64) -> Self {
         Self { total, episode: None }
     }

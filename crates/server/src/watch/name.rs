@@ -7,7 +7,7 @@ use tidegate_world::Timestamp;
 
 use super::follow::Followed;
 
-/// Outcome of the last questions for a name.
+/// The outcome of the last queries for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Found,
@@ -28,9 +28,9 @@ pub(super) struct NameSeen {
 
 /// News of a name.
 pub(super) enum News {
-    /// The outcome of its resolution has changed, so many times.
+    /// The outcome of its resolution has changed this often.
     Outcome(Outcome, u64),
-    /// It leads elsewhere.
+    /// Its address has changed.
     Moved,
 }
 
@@ -41,7 +41,7 @@ impl Default for NameSeen {
 }
 
 impl NameSeen {
-    /// Looks at what became of the questions. Returns news if a line is due.
+    /// Checks the outcomes of the queries. Returns news if a line is due.
     pub(super) fn look(&mut self, now: Timestamp, lookups: &Lookups) -> Option<News> {
         let Lookups { found, not_found, unanswered, unusable, moved } = lookups;
         let lookups =

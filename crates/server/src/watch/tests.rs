@@ -56,7 +56,7 @@ fn an_outage_is_told_once_with_its_cause_and_so_is_its_end() {
     let [a, b] = ["a", "b"].map(|name| watched.registry.find(name).unwrap());
     a.on_failed(at(100), Duration::from_secs(2));
     b.set_admin_state(at(100), AdminState::Draining);
-    // `a` is in both pools and is told once.
+    // `a` is in both pools and is reported once.
     assert_eq!(
         watched.look(250),
         [
@@ -98,7 +98,7 @@ fn a_fall_before_the_first_look_is_not_told() {
     assert_eq!(watched.look(250), [""; 0]);
 }
 
-/// An operator who reads of ICMP looks at the process, not at the network.
+/// An operator who reads of ICMP checks the process, not the network.
 #[test]
 fn a_silent_back_end_is_not_told_as_one_where_nobody_listens() {
     let mut watched = Watched::new();
@@ -210,7 +210,7 @@ fn a_ban_is_told_once_and_of_many_only_some() {
     }
     assert_eq!(watched.look(750).len(), 4);
     assert_eq!(watched.look(10_250), ["14 more sources were banned in the last seconds"]);
-    // The first is over, and begins anew.
+    // The first one has ended, and starts again.
     assert_eq!(watched.look(95_000), [""; 0]);
     watched.bans.ban(at(95_100), ban(1, 100));
     assert_eq!(watched.look(95_250), ["source 192.0.2.1 is banned for 5 s: limit"]);

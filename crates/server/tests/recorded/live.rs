@@ -1,4 +1,4 @@
-//! Calls through a proxy over real sockets, with all that entered it and all that it sent.
+//! Calls through a proxy over real sockets, with its inputs and its packets.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub const CALLS: u32 = 300;
 
 pub type Sent = Vec<(Flow, Vec<u8>)>;
 
-/// A core whose outputs are noted as the driver takes them.
+/// A core whose outputs are recorded as the driver takes them.
 struct Tapped<C> {
     core: C,
     sent: Sent,
@@ -37,7 +37,7 @@ impl<C: Core> Core for Tapped<C> {
     delegate!(self.core, but poll_transmit);
 }
 
-/// One thread that drives the core made by `core` at `group`, and returns it.
+/// Runs one thread that drives the core made by `core` at `group`, and returns it.
 fn drive<C: Core + 'static, R: Send + 'static>(
     group: &Group,
     clock: Clock,
@@ -57,7 +57,7 @@ fn drive<C: Core + 'static, R: Send + 'static>(
     })
 }
 
-/// Where a run took place.
+/// The addresses of a run.
 #[derive(Clone, Copy)]
 pub struct Place {
     pub proxy: SocketAddr,
@@ -65,17 +65,17 @@ pub struct Place {
     pub transactions: bool,
 }
 
-/// A run that took place.
+/// A finished run.
 pub struct Run {
     pub place: Place,
-    /// What entered the proxy.
+    /// Inputs of the proxy.
     pub log: Vec<Entry>,
-    /// What it sent.
+    /// Packets of the proxy.
     pub sent: Sent,
 }
 
-/// A proxy whose law paces the queue and watches the load: what it does depends on every kind
-/// of input.
+/// Returns a proxy whose law paces the queue and watches the load: it depends on every kind of
+/// input.
 pub fn proxy(Place { proxy, backends, transactions }: Place) -> Proxy {
     let pool = Backends::new("app", &[("a", backends[0], 1), ("b", backends[1], 1)]);
     let secret = Secret::of([3; 32]);
@@ -86,7 +86,7 @@ pub fn proxy(Place { proxy, backends, transactions }: Place) -> Proxy {
     Proxy::new(settings, Arc::default(), Pool::new())
 }
 
-/// Calls through a proxy over real sockets.
+/// Runs calls through a proxy over real sockets.
 pub fn run(transactions: bool) -> Run {
     let clock = Clock::start();
     let group = |split| {
@@ -140,7 +140,7 @@ pub fn run(transactions: bool) -> Run {
         |tapped| tapped.core.stats().clone(),
     );
     let called = caller.join().unwrap();
-    // On a busy machine the law refuses some.
+    // On a busy machine the law rejects some.
     assert_eq!(called.completed + called.failed.total(), u64::from(CALLS));
     assert!(called.completed > 0, "{:?}", called.failed);
     stop_others.request();

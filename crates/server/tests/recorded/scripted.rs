@@ -10,7 +10,7 @@ use tidegate_world::{Core, Failure, Pool, Received, Shedding, Timestamp, Transmi
 
 use super::{Arrival, Timed};
 
-/// Gives the arrivals to `core`, and asks it to stop at `end`. Returns what it sent.
+/// Gives the arrivals to `core`, and stops it at `end`. Returns its packets.
 pub fn run(mut core: impl Core, arrivals: &[Arrival], end: Timestamp) -> Timed {
     let (stop, pool) = (Stop::new(), Pool::new());
     let script = Script {
@@ -46,7 +46,7 @@ struct Script {
     pool: Pool,
 }
 
-/// What leaves with the next flush.
+/// The packets of the next flush.
 #[derive(Default)]
 struct Posted(Vec<Transmit>);
 
@@ -141,7 +141,7 @@ impl Machine for Script {
         self.now = arrival.min(timer).min(self.end);
         if self.now == self.end && self.stop.requests() == 0 {
             self.stop.request();
-            // What is still held then is let go.
+            // Remaining work is dropped then.
             self.stop.request();
         }
         (Ok(Ready::UNKNOWN), false)

@@ -9,7 +9,7 @@ use tidegate_world::{Core, Failure, Flow, Pool, Received, Seed, Timestamp, Trans
 
 use super::{Arrival, Place, Timed};
 
-/// Gives the arrivals to `proxy`, and asks it to stop at `end`. Returns what it sent.
+/// Gives the arrivals to `proxy`, and stops it at `end`. Returns its packets.
 pub fn run(proxy: Proxy, place: Place, arrivals: &[Arrival], end: Timestamp) -> Timed {
     let mut peers: Vec<_> = arrivals.iter().map(|arrival| arrival.flow.remote).collect();
     peers.extend(place.backends);
@@ -32,7 +32,7 @@ pub fn run(proxy: Proxy, place: Place, arrivals: &[Arrival], end: Timestamp) -> 
     sent.packets
 }
 
-/// What one node sends.
+/// The packets of one node.
 #[derive(Default)]
 struct Sent {
     of: Option<NodeId>,
@@ -47,7 +47,7 @@ impl Tap for Sent {
     }
 }
 
-/// All peers at once: sends what they sent when they sent it, and listens to nobody.
+/// All peers at once: sends their packets at the recorded times, and ignores everything.
 struct Player {
     arrivals: VecDeque<Arrival>,
     due: VecDeque<Transmit>,

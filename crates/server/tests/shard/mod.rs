@@ -1,4 +1,4 @@
-//! A shard that runs in a thread of its own.
+//! A shard in a thread of its own.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -8,7 +8,7 @@ use tidegate_io::{Clock, CommandSender, Drive, Group, Handoffs, Limits, Shard, S
 use tidegate_server::assembly::Part;
 use tidegate_world::Pool;
 
-/// Drives this part at `group` until it is asked to stop.
+/// Drives this part at `group` until it is stopped.
 pub fn drive(
     part: Part,
     group: Group,

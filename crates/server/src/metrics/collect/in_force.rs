@@ -1,4 +1,4 @@
-//! What is in force of what operators can change, and what a shadow would do.
+//! Metrics of what operators have changed, and of shadow laws.
 
 use tidegate_control::{Bucket, Compared};
 use tidegate_proxy::Counters;
@@ -38,7 +38,7 @@ static ALONE: [Number<Counters>; 4] = [
     ),
 ];
 
-/// Adds what one shard says.
+/// Adds the metrics of one shard.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     let in_force = &counters.in_force;
     if let Some(law) = name_at(&in_force.law) {

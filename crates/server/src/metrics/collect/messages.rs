@@ -1,10 +1,10 @@
-//! Messages, calls and transactions: what the proxy counts.
+//! Metrics of messages, calls and transactions, counted by the proxy.
 
 use tidegate_proxy::{Class, Counters, DropReason, REPLIES, ReplyReason};
 
 use crate::metrics::{Family, Number, Samples, Unit};
 
-/// Adds what one shard says.
+/// Adds the metrics of one shard.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     for class in Class::ALL {
         let labels = [("shard", shard), ("class", class.name())];
@@ -18,7 +18,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
         let status_text = status.to_string();
         for reason in ReplyReason::ALL {
             let count = counters.replied_for(status, reason).get();
-            // Of the others only those that there were: most go with one status alone.
+            // Other combinations only if they occurred: most reasons have one status alone.
             if count > 0 || reason == ReplyReason::usual(status) {
                 let labels =
                     [("shard", shard), ("status", &*status_text), ("reason", reason.name())];

@@ -1,4 +1,4 @@
-//! The resolution of host names of back ends, and of domains in pools.
+//! Metrics of the resolution of host names of back ends, and of domains in pools.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -45,7 +45,7 @@ pub(super) fn add_domain(samples: &mut Samples, service: &Service) {
     }
 }
 
-/// Adds what is known of the name of the back end that bears these labels.
+/// Adds the metrics of the name of the back end with these labels.
 pub(super) fn add(samples: &mut Samples, labels: &[(&'static str, &str); 2], named: &Named) {
     let Lookups { found, not_found, unanswered, unusable, moved } = &named.lookups;
     samples.push(&RESOLVED, labels, u64::from(named.is_known()));

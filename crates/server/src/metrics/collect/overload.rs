@@ -1,4 +1,4 @@
-//! Overload control: what it sees, what it decides, and whose work it was.
+//! Metrics of overload control: its signals, its decisions, and the sources of work.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use tidegate_proxy::{Class, Counters, Gauges, SojournGauges};
 use super::{millionths, seconds, thousandths};
 use crate::metrics::{Family, Number, Samples, Unit, Value};
 
-/// Adds what one shard says, as it is at `now_ns`.
+/// Adds the metrics of one shard at `now_ns`.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters, now_ns: u64) {
     let gauges = &counters.overload;
     for bucket in Bucket::ALL {
@@ -46,8 +46,8 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters, now_n
     samples.push_each(&ALONE, &[("shard", shard)], gauges);
 }
 
-/// Sojourn in the last second by kind of work: count, least, mean and p99, in ns. When nothing
-/// has been published for longer, nothing has waited.
+/// Returns the sojourn in the last second by kind of work: count, least, mean and p99, in ns. When
+/// nothing has been published for longer, nothing has waited.
 pub(crate) fn sojourns(gauges: &Gauges, now_ns: u64) -> [(&'static str, [u64; 4]); 2] {
     const OLD_NS: u64 = 2_000_000_000;
     let fresh = now_ns.saturating_sub(gauges.published.get()) < OLD_NS;

@@ -1,10 +1,10 @@
-//! The process as the kernel sees it, by the names that Prometheus has for that.
+//! Metrics of the process as the kernel sees it, with the usual names of Prometheus.
 
 use std::fs;
 
 use crate::metrics::{Family, Samples, Unit};
 
-/// USER_HZ, in which proc(5) counts time: 100 on every architecture that Linux runs on today.
+/// USER_HZ, the unit of time in proc(5): 100 on every architecture that Linux runs on today.
 const TICKS: f64 = 100.0;
 
 static CPU: Family = Family::counter("cpu", "Time of all processors that the process has used")
@@ -16,7 +16,7 @@ static MAX_FDS: Family = Family::gauge("max_fds", "File descriptors that it may 
 static START: Family =
     Family::gauge("start_time", "Start of the process, since the epoch").in_unit(Unit::Seconds);
 
-/// Adds what can be read of the process.
+/// Adds the metrics of the process that can be read.
 pub(crate) fn add(samples: &mut Samples) {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     if let Some((cpu, started)) = times_of(&stat) {
@@ -39,7 +39,8 @@ pub(crate) fn add(samples: &mut Samples) {
     }
 }
 
-/// Seconds of processor time, and the start in seconds after the boot, of `/proc/self/stat`.
+/// Returns the seconds of processor time, and the start in seconds after the boot, from
+/// `/proc/self/stat`.
 fn times_of(stat: &str) -> Option<(f64, f64)> {
     // The second field is a name in brackets, which may contain anything.
     let (_, rest) = stat.rsplit_once(") ")?;
@@ -47,12 +48,12 @@ fn times_of(stat: &str) -> Option<(f64, f64)> {
     Some(((ticks(14)? + ticks(15)?) / TICKS, ticks(22)? / TICKS))
 }
 
-/// Seconds since the epoch at the boot, of `/proc/stat`.
+/// Returns the time of the boot in seconds since the epoch, from `/proc/stat`.
 fn boot_of(stat: &str) -> Option<f64> {
     number_after(stat, "btime").map(|seconds| seconds as f64)
 }
 
-/// The first number in the line that begins so.
+/// Returns the first number in the line with this name.
 fn number_after(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     rest.split_whitespace().next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! Requests that wait for names and users, and what became of those.
+//! Metrics of requests that wait for names and users.
 
 use tidegate_proxy::Counters;
 use tidegate_proxy::resolution::ResolutionCounters;
@@ -7,7 +7,7 @@ use tidegate_proxy::LookupCounters;
 
 use crate::metrics::{Family, Number, Samples};
 
-/// Adds what one shard says.
+/// Adds the metrics of one shard.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     let ResolutionCounters { found, not_found, failed, given_up, refused, .. } =
         &*counters.resolution;

@@ -1,4 +1,4 @@
-//! Datagrams and time: what the driver of the sockets counts.
+//! Metrics of datagrams and time, counted by the driver of the sockets.
 
 use tidegate_io::Counters;
 use tidegate_world::Counter;
@@ -6,7 +6,7 @@ use tidegate_world::Counter;
 use super::seconds;
 use crate::metrics::{Family, Number, Samples, Unit};
 
-/// Adds what one shard says.
+/// Adds the metrics of one shard.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     let mut labelled = |family, label, rows: &[(&str, &Counter)]| {
         for (value, counter) in rows {

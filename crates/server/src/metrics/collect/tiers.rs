@@ -1,4 +1,4 @@
-//! How calls are divided among the tiers of service.
+//! Metrics of the division of calls among the tiers of service.
 
 use tidegate_control::Tier;
 use tidegate_proxy::Counters;
@@ -24,7 +24,7 @@ static COST: Family = Family::gauge(
 )
 .in_unit(Unit::Seconds);
 
-/// Adds what one shard says. How it divides only if it has calls to divide.
+/// Adds the metrics of one shard, if it divides calls.
 pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
     let gauges = &counters.overload;
     for tier in Tier::ALL {
