@@ -1,9 +1,9 @@
-//! Guards a worker thread that has nothing to do with SIP.
+//! Protects a worker thread with a gate, without SIP.
 //!
-//! A worker does jobs of 2 ms, 500 a second, and is given 1000 a second. Whoever submits a job
-//! waits 100 ms for it and no longer: what is done later is done for nobody. Without control
-//! the queue soon holds seconds of work and every job is late. With a gate before the queue the
-//! worker is given as much as it can do in time, and the rest is refused at once.
+//! A worker does jobs of 2 ms, 500 a second, and gets 1000 a second. A client waits 100 ms for its
+//! job; later results are useless. Without control the queue soon has seconds of work and every job
+//! is late. With a gate before the queue the worker gets as much as it can do in time, and the rest
+//! is rejected at once.
 //!
 //! `cargo run -p tidegate-control --example guard` takes eight seconds.
 
@@ -21,13 +21,13 @@ const JOB: Duration = Duration::from_millis(2);
 const LOAD: f64 = 2.0;
 const PATIENCE: Duration = Duration::from_millis(100);
 const LASTS: Duration = Duration::from_secs(4);
-/// More must never wait, whatever the law.
+/// The most jobs that may wait under any law.
 const QUEUE_MAX: usize = 10_000;
 
 fn main() {
     let capacity = 1.0 / JOB.as_secs_f64();
     println!("offered {:.0} jobs/s, capacity {capacity:.0} jobs/s", LOAD * capacity);
-    // To refuse a job costs next to nothing here.
+    // Rejecting a job costs next to nothing here.
     println!("bound: {:.0} jobs/s in time", bound::goodput(LOAD, 0.0) * capacity);
     for law in ["none", "pi"] {
         let desk = Desk::new(law);
@@ -42,7 +42,7 @@ fn main() {
     }
 }
 
-/// Where jobs are handed in.
+/// The front end that takes jobs.
 struct Desk {
     begun: Instant,
     state: Mutex<State>,
@@ -52,7 +52,7 @@ struct Desk {
 struct State {
     gate: Gate,
     queue: VecDeque<(Instant, Ticket)>,
-    /// Time that the worker was at work.
+    /// Time for which the worker was busy.
     busy: Duration,
     in_time: u64,
     late: u64,
@@ -62,7 +62,7 @@ struct State {
 impl Desk {
     fn new(law: &str) -> Self {
         let settings = Settings {
-            // Nobody submits a job twice.
+            // No client submits a job twice.
             sticky: false,
             ..Settings::new(registry::find(law).expect("it is registered").defaults())
         };
@@ -81,7 +81,7 @@ impl Desk {
         Timestamp::ZERO + self.begun.elapsed()
     }
 
-    /// Hands in jobs at a rate, and keeps the gate's clock.
+    /// Submits jobs at a rate, and keeps the gate's clock.
     fn submit(&self, rate: f64) {
         let mut arrivals = Seed(1).stream(Purpose::Arrivals, 0);
         let mut next = self.begun;

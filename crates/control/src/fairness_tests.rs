@@ -12,17 +12,17 @@ fn fairness(sources_max: usize) -> Fairness {
     Fairness::new(sources_max, &mut Seed(1).stream(Purpose::Sources, 0))
 }
 
-/// How the pieces of a source come.
+/// The arrivals of a source.
 #[derive(Clone, Copy)]
 enum Arrivals {
     Even,
     Poisson,
 }
 
-/// What passes of the work of some sources, each with a rate, under a throttle.
+/// A run of several sources, each with a rate, under a throttle.
 struct Run {
     seconds: f64,
-    /// What comes earlier is not counted.
+    /// Time before which nothing is counted.
     counted_from_s: f64,
     allowance: Allowance,
     arrivals: Arrivals,
@@ -30,11 +30,11 @@ struct Run {
 }
 
 struct Passed {
-    /// What came and what passed of each source, in pieces a second.
+    /// Rates of each source that arrived and that passed, in pieces a second.
     offered: Vec<f64>,
     rates: Vec<f64>,
-    /// Pieces that the throttle let pass from the start, those that passed, and the most that
-    /// the second was ever ahead of the first.
+    /// Pieces that the throttle let pass from the start, those that passed, and the most that the
+    /// second was ever ahead of the first.
     let_pass: f64,
     all: f64,
     ahead_max: f64,
@@ -179,14 +179,14 @@ fn a_flood_is_found_out_before_a_tenth_of_a_second_has_passed() {
 
 #[test]
 fn who_comes_seldom_is_not_shut_out() {
-    // A thousand sources, each every two seconds; a fifth of it all is admitted.
+    // A thousand sources, each every two seconds; a fifth of all is admitted.
     let offered = vec![0.5; 1000];
     let run = Run { seconds: 20.0, arrivals: Arrivals::Poisson, ..Run::even(0.2) };
     let passed = run.of(&offered);
     let ratio = passed.all / passed.let_pass;
     assert!((0.95..=1.05).contains(&ratio), "{ratio}");
     let served = passed.rates.iter().filter(|&&rate| rate > 0.0).count();
-    // Of nine or ten pieces each, a fifth passes by chance: 0.8 to the tenth are left out.
+    // Of nine or ten pieces each, a fifth passes by chance: 0.8 to the tenth get none.
     assert!(served > 800, "{served} of 1000");
 }
 
@@ -196,7 +196,7 @@ fn whom_the_table_has_no_room_for_are_one_source() {
     let sources = [1, 2, 3, 4].map(|source| fairness.on_arrival(at_us(0), source, 1));
     assert_eq!((fairness.sources(), fairness.overflowed()), (2, 2));
     assert!(sources[2] == sources[3] && sources[1] != sources[2]);
-    // After two seconds both are forgotten, but not who holds a place.
+    // After two seconds both are forgotten, but not a source that holds a place.
     fairness.hold(sources[0]);
     let late = fairness.on_arrival(at_us(3_000_000), 5, 1);
     assert_eq!((late, fairness.overflowed()), (sources[2], 3), "looked at after it was placed");
@@ -250,7 +250,7 @@ fn a_flood_leaves_a_ninth_of_the_room() {
         held += 1;
     }
     assert!(!fairness.may_hold(flood, 90, held));
-    // What it holds must fall to eight times what the others left.
+    // It must fall to eight times the room that the others left.
     for _ in 0..45 {
         fairness.release(flood);
         held -= 1;

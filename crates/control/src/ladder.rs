@@ -1,21 +1,21 @@
-//! The ladder of disposals: what is done with new work that is not admitted.
+//! The ladder of shedding: how work that is not admitted is rejected or dropped.
 //!
 //! # Signal
 //!
-//! The share of the processor that refusing takes, and receive buffers that overflow. The cost
-//! of one refusal is measured as a whole: what of the occupied time was not service is
-//! reception, refusing and sending, and the refusals and their acknowledgements have their part
-//! of it by number. So the kernel's work for their datagrams is in it, which is most of it.
+//! The share of the processor that rejecting takes, and receive buffers that overflow. The cost of
+//! one rejection is measured as a whole: the occupied time outside service is reception, rejecting
+//! and sending, and the rejections and their acknowledgements have their part of it by number. So
+//! the kernel's work for their datagrams is included, which is most of it.
 //!
 //! # Rungs
 //!
 //! 1. [`Reject`](Rung::Reject): each piece of work that is not admitted is answered. The sender
 //!    knows at once, and sends no more.
 //! 2. [`Thin`](Rung::Thin): a share `p` of the datagrams is dropped before they are read, and
-//!    what is still read and not admitted is answered. When refusing `λ` arrivals a second at `r`
-//!    each takes more than the budget `B`, there is nothing left to admit others with: the bound
-//!    `(1 − m·r/s) / (1 − r/s)` ([`bound`](crate::bound)) falls to nothing. So as much is let
-//!    through as is admitted, `a`, and as much again as can be refused within the budget:
+//!    work that is still read and not admitted is answered. When rejecting `λ` arrivals a second at
+//!    `r` each takes more than the budget `B`, there is nothing left to serve others with: the bound
+//!    `(1 − m·r/s) / (1 − r/s)` ([`bound`](crate::bound)) falls to nothing. So as much passes
+//!    as is admitted, `a`, and as much again as can be rejected within the budget:
 //!
 //! ```text
 //! p = 1 − (B/r + a) / λ
@@ -23,86 +23,87 @@
 //!
 //! # When it trips
 //!
-//! As soon as refusing took more than the budget in one period, or a hundredth of what arrived
-//! found no room in the buffers. In the second case the measured cost is too low, or refusing is
-//! not what takes the processor: no more than nine tenths of what was read then is let through.
-//! That limit grows, slowly at first and twice as fast with each second in which nothing
-//! overflows: one that was taken from a moment in which the process stood still is forgotten
-//! within some seconds. So is a cost that was measured then: as long as there is thinning and
-//! hardly anything to refuse, it is halved with each period.
+//! As soon as rejecting took more than the budget in one period, or a hundredth of the arrivals
+//! found no room in the buffers. In the second case the measured cost is too low, or rejecting is
+//! not what takes the processor: then at most nine tenths of the messages that were read pass. That
+//! limit grows, slowly at first and twice as fast with each second without overflow: one that was
+//! taken from a moment in which the process stood still is forgotten within some seconds. So is a
+//! cost that was measured then: as long as datagrams are dropped and hardly any work is left to
+//! reject, it is halved with each period.
 //!
 //! # How it recovers
 //!
-//! `λ` counts what was thinned out, so nothing has to be tried: `p` falls with the load, to
-//! nothing if nine tenths of the budget suffice for all of it. Two seconds after that the ladder
-//! is down. Between nine tenths and the whole of the budget it stays on the rung where it is.
+//! `λ` includes the dropped datagrams, so no trial is needed: `p` falls with the load, to nothing
+//! if nine tenths of the budget suffice for all of it. Two seconds after that the ladder is down.
+//! Between nine tenths and the whole of the budget it stays on its rung.
 //!
 //! # Packets, not callers
 //!
-//! A caller that hears nothing sends again, up to seven packets in all (RFC 3261 §17.1.1.2), which
-//! thinning brings forth. Where all packets of a caller are thinned alike (they are the same
-//! bytes), what was read says how many were not: `λ` is taken for `1 / (1 − p)` of that at the
-//! most, and so is the rate of callers. Where each is thinned by itself, `1 − p^7` of the callers
-//! get through, after `(1 − p^7) / (1 − p)` packets each, and `λ` is up to seven times their rate.
-//! Even that makes no trap: with `c` callers a second, of whom each is refused once he gets through,
-//! `(1 − p)·λ = c·(1 − p^7)` is to be `B/r + a`, which no `p` above 0 satisfies once `c` is less
-//! than that; so `p` falls until it is 0. It takes as long as callers repeat what was thinned out,
-//! which is half a minute.
+//! A caller without an answer retransmits, up to seven packets in all (RFC 3261 §17.1.1.2), which
+//! dropping causes. Where all packets of a caller are treated alike (they are the same bytes), the
+//! messages read show how many were not dropped: `λ` is taken for at most `1 / (1 − p)` of them,
+//! and so is the rate of callers. Where each is drawn by itself, `1 − p^7` of the callers get
+//! through, after `(1 − p^7) / (1 − p)` packets each, and `λ` is up to seven times their rate. Even
+//! that is no trap: with `c` callers a second, each rejected once it gets through, `(1 − p)·λ =
+//! c·(1 − p^7)` should equal `B/r + a`, which no `p` above 0 satisfies once `c` is less than that;
+//! so `p` falls until it is 0. That takes as long as callers retransmit dropped requests, which is
+//! half a minute.
 //!
 //! # Cold start
 //!
-//! On the first rung. Before a refusal has been measured only overflow leads to the second.
+//! On the first rung. Before a rejection has been measured only overflow leads to the second.
 //!
 //! # Known bias
 //!
-//! Thinning is blind: it takes requests within a call that begin like new work and calls that would
-//! have been admitted, all alike. What reception costs is attributed by number, as if all messages cost the same.
+//! Dropping is blind: it also hits in-dialog requests that begin like new work, and calls that
+//! would have been admitted. The cost of reception is attributed by number, as if all messages cost
+//! the same.
 //!
 //! # Source
 //!
 //! Paper 000 measures 9.68 to 26.69 µs to process a packet and 2.75 µs to drop it in the
 //! application, and estimates 1.1 µs for the kernel (§6.1, §6.10); to drop there is its future work
-//! (§2.4). With the rate of arrivals and these costs its model of the rate of service is
-//! `1 / (t_a·f + t_d·(1 − f))` (§5.1), which shows why the cheaper disposal matters the more the
-//! smaller `f` is. The rule by which the share is set is ours.
+//! (§2.4). With the rate of arrivals and these costs its model of the rate of service is `1 /
+//! (t_a·f + t_d·(1 − f))` (§5.1), which shows why the cheaper way matters the more the smaller `f`
+//! is. The rule for the share is ours.
 
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// What thinning aims at, as a part of the budget.
+/// The target of dropping, as a part of the budget.
 const AIM: f64 = 0.9;
 
-/// How long nothing must have needed to be thinned before the ladder is down.
+/// Time without need to drop before the ladder is down.
 const HOLD: Duration = Duration::from_secs(2);
 
-/// The part of what arrived that may overflow without consequence.
+/// The part of the arrivals that may overflow without consequence.
 const OVERFLOW: f64 = 0.01;
 
-/// The part of what was read when buffers overflowed that is let through next.
+/// The part of the messages read at an overflow that passes next.
 const BACK: f64 = 0.9;
 
-/// How fast that limit grows at first: this part of itself each second.
+/// Initial growth of that limit: this part of itself each second.
 const GROWTH: f64 = 0.1;
 
-/// What is let through changes only by more than this part of itself: a change has its price.
+/// The least relative change of the amount that passes, because a change has a cost.
 const STEP: f64 = 0.1;
 
-/// Weight of the newest period in the cost of a refusal.
+/// Weight of the newest period in the cost of a rejection.
 const WEIGHT: f64 = 0.3;
 
-/// Refusals that a period must have for their cost to count.
+/// Rejections that a period needs for their cost to count.
 const REFUSALS: u64 = 10;
 
-/// The largest share. With it one packet in a thousand tells how many there are.
+/// The largest share. With it one packet in a thousand shows the total.
 const SHARE_MAX: f64 = 0.999;
 
-/// How a ladder works.
+/// The parameters of a ladder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LadderSettings {
-    /// The share of the processor that refusing may take, 0 to 1 without either; default 0.4.
+    /// The share of the processor that rejecting may take, between 0 and 1; default 0.4.
     pub budget: f64,
-    /// How often it decides; default 100 ms.
+    /// Interval of its decisions; default 100 ms.
     pub period: Duration,
 }
 
@@ -112,7 +113,7 @@ impl Default for LadderSettings {
     }
 }
 
-/// What is done with new work that is not admitted.
+/// The treatment of new work that is not admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rung {
     /// All of it is answered.
@@ -123,7 +124,7 @@ pub enum Rung {
 }
 
 impl Rung {
-    /// Its name in metrics.
+    /// Returns its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reject => "reject",
@@ -132,50 +133,50 @@ impl Rung {
     }
 }
 
-/// What a server has counted, since its start, of what the ladder looks at.
+/// The counts of a server, since its start, that the ladder uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
     /// Messages of all kinds that were read.
     pub messages: u64,
-    /// Of them those that asked for the kind of work that is thinned, repetitions included.
+    /// Messages that asked for the kind of work that may be dropped, retransmissions included.
     pub asked: u64,
-    /// Of those the ones that were refused, again or for the first time.
+    /// Messages of that kind that were rejected, again or for the first time.
     pub refused: u64,
-    /// Messages that refusals brought in their turn: acknowledgements.
+    /// Messages caused by rejections: acknowledgements.
     pub brought: u64,
-    /// Messages dropped on purpose before they were read. There may be others than the thinned
-    /// among them.
+    /// Messages dropped on purpose before they were read, including those dropped for other
+    /// reasons.
     pub filtered: u64,
     /// Messages for which the receive buffers had no room.
     pub overflow: u64,
     /// Occupied time of the processor.
     pub occupied: Duration,
-    /// Of that the time spent on service.
+    /// Time spent on service.
     pub served: Duration,
 }
 
-/// Chooses the disposal by what it costs.
+/// The choice of the cheapest treatment.
 #[derive(Clone, Debug)]
 pub struct Ladder {
     settings: LadderSettings,
     rung: Rung,
     share: f64,
-    /// Seconds that a refusal takes; `None` before it was measured.
+    /// Seconds that a rejection takes; `None` before it was measured.
     cost: Option<f64>,
-    /// What may be let through, a second, since buffers overflowed.
+    /// Limit on the messages a second that pass, after an overflow.
     ceiling: f64,
-    /// Seconds since they did.
+    /// Seconds since the overflow.
     calm: f64,
-    /// When thinning was last needed.
+    /// Time at which dropping was last needed.
     needed: Timestamp,
-    /// The last reading; `None` while there is nothing to compare with.
+    /// The last reading; `None` before the first.
     last: Option<(Timestamp, Tally)>,
-    /// The part of the processor that refusing took in the last period.
+    /// The part of the processor that rejecting took in the last period.
     load: f64,
 }
 
 impl Ladder {
-    /// A ladder on its first rung.
+    /// Creates a ladder on its first rung.
     ///
     /// # Panics
     /// If the budget is not between 0 and 1, or the period is 0.
@@ -195,7 +196,7 @@ impl Ladder {
         }
     }
 
-    /// The server was read. Decides if a period has passed since the last decision.
+    /// Takes a reading of the server. Decides if a period has passed since the last decision.
     pub fn on_reading(&mut self, now: Timestamp, tally: Tally) {
         let Some((since, earlier)) = self.last else {
             self.last = Some((now, tally));
@@ -208,28 +209,28 @@ impl Ladder {
         }
     }
 
-    /// Which rung it is on.
+    /// Returns its rung.
     pub fn rung(&self) -> Rung {
         self.rung
     }
 
-    /// The share of the packets that is to be dropped before they are read, 0 to 1.
+    /// Returns the share of the packets to drop before they are read, 0 to 1.
     pub fn share(&self) -> f64 {
         self.share
     }
 
-    /// What a refusal takes of the processor; `None` before it was measured.
+    /// Returns the processor time of a rejection; `None` before it was measured.
     pub fn refusal_cost(&self) -> Option<Duration> {
         self.cost.map(Duration::from_secs_f64)
     }
 
-    /// The part of the processor that refusing took in the last period, 0 to 1.
+    /// Returns the part of the processor that rejecting took in the last period, 0 to 1.
     pub fn load(&self) -> f64 {
         self.load
     }
 
-    /// When it wants to be read, whether or not anything arrives: it would else keep dropping
-    /// what comes long after a flood. `None` on the first rung.
+    /// Returns the time of its next reading, also without arrivals: otherwise it would keep
+    /// dropping long after a flood. `None` on the first rung.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let (since, _) = self.last.filter(|_| self.rung != Rung::Reject)?;
         Some(since + self.settings.period)
@@ -240,7 +241,7 @@ impl Ladder {
         self.cost = match (self.cost, period.cost) {
             (None, measured) => measured,
             (Some(mean), Some(cost)) => Some(mean + WEIGHT * (cost - mean)),
-            // More are let through until there are enough to measure.
+            // More pass until there are enough to measure.
             (Some(mean), None) if self.share > 0.0 => Some(mean / 2.0),
             (mean, None) => mean,
         };
@@ -282,7 +283,7 @@ impl Ladder {
     }
 }
 
-/// What happened between two readings; rates are per second.
+/// The changes between two readings; rates are per second.
 #[derive(Debug)]
 struct Period {
     seconds: f64,
@@ -291,7 +292,7 @@ struct Period {
     filtered: f64,
     overflow: f64,
     load: f64,
-    /// Seconds that a refusal took, if there were enough.
+    /// Seconds that a rejection took, if there were enough.
     cost: Option<f64>,
 }
 
@@ -317,8 +318,8 @@ impl Period {
         }
     }
 
-    /// What was dropped at this share of what asked. Others may be among what was filtered, so
-    /// it is no more than what belongs to those that were read.
+    /// Returns the messages dropped at this share. The filtered ones may include others, so it is
+    /// at most the number that belongs to those that were read.
     fn thinned(&self, share: f64) -> f64 {
         self.filtered.min((self.asked + self.overflow) * share / (1.0 - share))
     }

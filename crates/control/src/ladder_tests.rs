@@ -5,27 +5,27 @@ use tidegate_world::{Purpose, Seed, Stream};
 use super::*;
 
 const TICK: Duration = Duration::from_millis(1);
-/// What a call takes of the processor, in seconds, and what a refusal takes: the capacity is
-/// 2,000 calls a second, and at ten times that nothing but refusing can be done.
+/// Costs of a call and of a rejection in seconds of processor time: the capacity is 2,000 calls a
+/// second, and at ten times that rejecting takes all of it.
 const SERVICE: f64 = 0.000_5;
 const REFUSAL: f64 = 0.000_05;
 const CAPACITY: f64 = 1.0 / SERVICE;
-/// Packets that the receive buffer holds.
+/// Packets that fit in the receive buffer.
 const BUFFER: usize = 2_000;
 /// Calls that are admitted at a time.
 const QUEUE: usize = 20;
-/// RFC 3261 §17.1.1.2: in which tick after its first an INVITE is sent again.
+/// RFC 3261 §17.1.1.2: the ticks after the first at which an INVITE is retransmitted.
 const REPEATS: [u64; 6] = [500, 1_500, 3_500, 7_500, 15_500, 31_500];
 
-/// Callers before a server whose law admits exactly what it can serve, and which reads whatever
-/// has arrived before it serves.
+/// Callers before a server whose law admits exactly the capacity, and which reads all arrivals
+/// before it serves.
 struct Plant {
     ladder: Option<Ladder>,
-    /// Callers that hear nothing repeat.
+    /// Whether callers without an answer retransmit.
     repeats: bool,
-    /// Each packet is thinned by chance, and not all of a caller alike.
+    /// Whether each packet is dropped by chance, and not all of a caller alike.
     by_chance: bool,
-    /// The part of what reading and refusing take that is measured.
+    /// The measured part of the cost of reading and rejecting.
     measured: f64,
     /// Packets a second that are dropped on purpose for another reason.
     banned: f64,
@@ -33,10 +33,10 @@ struct Plant {
     owed: f64,
     /// Packets by the tick in which they are sent.
     unheard: BTreeMap<u64, Vec<Packet>>,
-    /// How many wait in the receive buffer.
+    /// Packets in the receive buffer.
     buffer: usize,
     waiting: usize,
-    /// What is left to do of the call that is being served, and what of a tick was overdrawn.
+    /// Remaining work of the current call, and the excess of a tick.
     left: f64,
     overdrawn: f64,
     occupied: f64,
@@ -47,7 +47,7 @@ struct Plant {
     chance: Stream,
 }
 
-/// An INVITE that was sent so often before, and what of it decides whether it is dropped.
+/// An INVITE that was sent `before` times, and the mark that decides whether it is dropped.
 struct Packet {
     before: usize,
     mark: f64,
@@ -85,8 +85,8 @@ impl Plant {
         self.ladder.as_ref().unwrap()
     }
 
-    /// Lets `seconds` pass in which that many times the capacity is offered. Returns the calls
-    /// served, as a part of the capacity.
+    /// Runs `seconds` at a `multiple` of the capacity. Returns the calls served, as a part of the
+    /// capacity.
     fn run(&mut self, multiple: f64, seconds: u64) -> f64 {
         let before = self.served;
         for _ in 0..seconds * 1_000 {
@@ -97,7 +97,7 @@ impl Plant {
         (self.served - before) as f64 / (CAPACITY * seconds as f64)
     }
 
-    /// Lets `ms` pass in which the process gets no processor.
+    /// Runs `ms` in which the process gets no processor.
     fn stall(&mut self, multiple: f64, ms: u64) {
         (0..ms).for_each(|_| self.arrive(multiple));
         self.occupied += ms as f64 / 1_000.0;
@@ -119,7 +119,7 @@ impl Plant {
         }
     }
 
-    /// Whoever is not heard sends again.
+    /// Sends a packet; a caller without an answer retransmits.
     fn send(&mut self, Packet { before, mark }: Packet) {
         let share = self.ladder.as_ref().map_or(0.0, Ladder::share);
         let mark = if self.by_chance { self.chance.unit() } else { mark };
@@ -210,7 +210,7 @@ fn at_twenty_times_the_capacity_the_rest_of_the_goodput_stays() {
         let mut plant = Plant { repeats, by_chance, ..Plant::with_ladder() };
         plant.run(20.0, 3);
         let goodput = plant.run(20.0, 10);
-        // Refusing takes nine tenths of 0.4, and what varies a little of the rest.
+        // Rejecting takes nine tenths of 0.4, and a little of the rest varies.
         assert!((0.5..0.65).contains(&goodput), "{goodput}, repeats: {repeats}");
         assert_eq!(plant.ladder().rung(), Rung::Thin);
         let cost = plant.ladder().refusal_cost().unwrap().as_secs_f64();
@@ -222,7 +222,7 @@ fn at_twenty_times_the_capacity_the_rest_of_the_goodput_stays() {
 #[test]
 fn what_can_be_refused_within_the_budget_is() {
     let mut plant = Plant::with_ladder();
-    // Refusing takes 0.37 of the processor.
+    // Rejecting takes 0.37 of the processor.
     let goodput = plant.run(4.3, 20);
     assert_eq!((plant.ladder().rung(), plant.tally.filtered, plant.changes), (Rung::Reject, 0, 0));
     assert!(goodput > 0.6 && plant.ladder().load() > 0.3, "{goodput}");
@@ -234,8 +234,8 @@ fn the_repetitions_that_thinning_brings_forth_do_not_keep_it_up() {
         let mut plant = Plant { by_chance, ..Plant::with_ladder() };
         plant.run(20.0, 10);
         assert_eq!(plant.ladder().rung(), Rung::Thin);
-        // A quarter of the processor is enough to refuse every caller, but not seven times.
-        // The flood itself comes back for half a minute.
+        // A quarter of the processor is enough to reject every caller, but not seven times. The
+        // flood itself comes back for half a minute.
         plant.run(3.5, 60);
         assert_eq!((plant.ladder().rung(), plant.ladder().share()), (Rung::Reject, 0.0));
         let filtered = plant.tally.filtered;
@@ -298,7 +298,7 @@ fn a_standstill_is_forgotten_within_seconds() {
     plant.run(0.8, 15);
     assert_eq!((plant.ladder().rung(), plant.ladder().share()), (Rung::Reject, 0.0));
     let goodput = plant.run(0.8, 5);
-    // Those who found no room come back, too.
+    // Callers that found no room come back, too.
     assert!(goodput > 0.79, "{goodput}");
 }
 

@@ -1,4 +1,4 @@
-//! The laws: one file each, which opens with its signal, when it trips, how it recovers, its
+//! The laws, one file each. Each file opens with its signal, when it trips, how it recovers, its
 //! cold start, its known bias, and its source.
 
 pub(crate) mod acceptance;
@@ -28,38 +28,38 @@ use tidegate_world::Timestamp;
 use crate::{Control, Signals};
 pub use entry::{Entry, Values};
 
-/// A law decides, from what a server sees of itself, how much new work it admits.
+/// A law that decides, from the signals of a server, how much new work it admits.
 ///
 /// It may change the control at any of the hooks, and reads nothing but the signals.
 pub trait Law: Debug + Send {
-    /// The law takes over a server that has been running: what the signals have counted until
-    /// `now` is not its own, and it is to begin as on a server that has just started.
+    /// Takes over a running server: the counts until `now` are not the law's own, and it starts as
+    /// on a server that has just started.
     fn on_begin(&mut self, _now: Timestamp, _signals: &Signals) {}
 
-    /// A message has arrived; it is in the signals, its decision is not.
+    /// Handles the arrival of a message; it is in the signals, its decision is not.
     fn on_arrival(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
 
-    /// The service of a message begins.
+    /// Handles the start of a message's service.
     fn on_service(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
 
-    /// The service of a message is complete.
+    /// Handles the completion of a message's service.
     fn on_completion(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
 
-    /// A tick is due. While nothing arrives and [`is_at_rest`](Self::is_at_rest), ticks are
-    /// left out; the one after such a rest comes late.
+    /// Handles a tick. While nothing arrives and [`is_at_rest`](Self::is_at_rest), ticks are left
+    /// out; the one after such a rest comes late.
     fn on_tick(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
 
-    /// Time between two ticks; `None` for a law without.
+    /// Returns the time between two ticks; `None` for a law without.
     fn tick(&self) -> Option<Duration> {
         None
     }
 
-    /// The occupancy that it keeps the processor at, 0 to 1, if that is what it aims at.
+    /// Returns the occupancy, 0 to 1, that the law aims at, if any.
     fn occupancy_aimed_at(&self) -> Option<f64> {
         None
     }
 
-    /// Whether ticks would change nothing until something arrives.
+    /// Returns whether ticks would change nothing until something arrives.
     fn is_at_rest(&self) -> bool {
         true
     }

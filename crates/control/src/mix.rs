@@ -1,14 +1,14 @@
-//! What arrives, by class.
+//! Arrivals by class.
 
 use std::time::Duration;
 
 use tidegate_world::{Timestamp, Work};
 
-/// How long a window lasts.
+/// Length of a window.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Arrivals by class in windows of a second: shares are those of the last whole window, and of
-/// the one that is open as long as there was none.
+/// Arrivals by class in windows of a second. Shares are those of the last whole window, or of the
+/// open one until there was one.
 #[derive(Clone, Debug)]
 pub struct Mix {
     open: Counts,
@@ -24,14 +24,14 @@ struct Counts {
 }
 
 impl Mix {
-    /// The share of a class in what arrives, 0 to 1; 0 when nothing has arrived.
+    /// Returns the share of a class in the arrivals, 0 to 1; 0 when nothing has arrived.
     pub fn share(&self, class: u8) -> f64 {
         let counts = self.counts();
         let count = counts.by_class.get(usize::from(class)).copied().unwrap_or(0);
         counts.share(count)
     }
 
-    /// The share of messages that ask for new work, 0 to 1; 0 when nothing has arrived.
+    /// Returns the share of messages that ask for new work, 0 to 1; 0 when nothing has arrived.
     pub fn share_of_new(&self) -> f64 {
         let counts = self.counts();
         counts.share(counts.new)
@@ -39,7 +39,7 @@ impl Mix {
 
     pub(crate) fn record(&mut self, now: Timestamp, class: u8, is_new: bool) {
         if now >= self.until {
-            // What came long ago says nothing of now.
+            // Old arrivals say nothing about now.
             let stale = now.since(self.until) >= WINDOW;
             self.last = if stale { Counts::default() } else { self.open };
             self.open = Counts::default();

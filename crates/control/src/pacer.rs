@@ -1,21 +1,21 @@
-//! The paced release of what waits.
+//! The paced release of waiting work.
 
 use std::time::Duration;
 
 use crate::Release;
 
-/// Ten tenths are less than one in floating point: they are one all the same.
+/// Ten tenths are less than one in floating point: they count as one.
 const ONE: f64 = 1.0 - 1e-9;
 
-/// Releases waiting work at a rate. Fractions carry over; what the processor was too slow to
-/// take does not pile up beyond what waits.
+/// A release of waiting work at a rate. Fractions carry over. Credit that a slow processor did not
+/// use does not exceed the waiting work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     credit: f64,
 }
 
 impl Pacer {
-    /// Time `passed` under `release`, with `waiting` pieces of work in the queue.
+    /// Advances by the time `passed` under `release`, with `waiting` pieces of work in the queue.
     pub fn advance(&mut self, release: Release, passed: Duration, waiting: usize) {
         if let Release::Rate(rate) = release {
             let earned = rate.max(0.0) * passed.as_secs_f64();
@@ -24,19 +24,19 @@ impl Pacer {
         }
     }
 
-    /// Whether the next piece may be served.
+    /// Returns whether the next piece may be served.
     pub fn may_release(&self, release: Release) -> bool {
         release == Release::Open || self.credit >= ONE
     }
 
-    /// A piece was released.
+    /// Records that a piece was released.
     pub fn on_released(&mut self, release: Release) {
         if release != Release::Open {
             self.credit -= 1.0;
         }
     }
 
-    /// What may be released and was not.
+    /// Returns the unused credit.
     pub fn credit(&self) -> f64 {
         self.credit
     }

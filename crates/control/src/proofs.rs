@@ -1,6 +1,6 @@
-//! Sources that have shown that they receive what is sent to them.
+//! Sources that have shown that they receive.
 //!
-//! Over UDP anybody can write any source address, but not read what is sent there. A source that
+//! Over UDP anyone can forge any source address, but cannot read packets sent there. A source that
 //! sends back something that it could only have received is a peer, whatever else comes in its
 //! name. Such a proof is remembered for some hours, for as many sources as there is room for;
 //! sources without room count as not proven.
@@ -17,7 +17,7 @@ const HOLDS: Duration = Duration::from_secs(3 * 3600);
 /// Interval at which expired proofs are removed while the table is full.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// The time at which each source last showed that it receives what is sent to it.
+/// The times at which sources last showed that they receive.
 #[derive(Debug)]
 pub struct Proofs {
     sources: SourceTable<Timestamp>,
@@ -26,18 +26,18 @@ pub struct Proofs {
 }
 
 impl Proofs {
-    /// Remembers up to `sources_max` sources. The key of its table is drawn from `stream`.
+    /// Creates a table of up to `sources_max` sources. The key of its hash is drawn from `stream`.
     pub fn new(sources_max: usize, stream: &mut Stream) -> Self {
         let sources = SourceTable::new(sources_max, stream);
         Self { sources, sources_max, swept: Timestamp::ZERO }
     }
 
-    /// Proofs for which there was no room.
+    /// Returns the number of proofs for which there was no room.
     pub fn overflowed(&self) -> u64 {
         self.sources.overflowed()
     }
 
-    /// A source has shown that it receives what is sent to it.
+    /// Records that a source has shown that it receives.
     pub fn prove(&mut self, now: Timestamp, source: u128) {
         if self.sources.len() >= self.sources_max && now.since(self.swept) >= SWEEP {
             self.swept = now;
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(held(&proofs, hours), [false, true, true]);
     }
 
-    // A flood of sources must not have the table looked through for each of them.
+    // A flood of sources must not cause a scan of the table for each of them.
     #[test]
     fn a_full_table_is_looked_through_every_ten_seconds() {
         let mut proofs = Proofs::new(1, &mut Seed(1).stream(Purpose::Sources, 0));

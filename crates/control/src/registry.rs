@@ -9,7 +9,7 @@ use crate::law::{
     occupancy, ohta, pi, sired,
 };
 
-/// All laws: those of the papers, then those of today's practice.
+/// All laws: those of the papers, then those of current practice.
 pub static LAWS: [&Entry; 14] = [
     &none::ENTRY,
     &occupancy::ENTRY,
@@ -27,7 +27,7 @@ pub static LAWS: [&Entry; 14] = [
     &kamailio_feedback::ENTRY,
 ];
 
-/// The law of this name.
+/// Returns the law with this name.
 pub fn find(name: &str) -> Option<&'static Entry> {
     LAWS.into_iter().find(|entry| entry.name == name)
 }

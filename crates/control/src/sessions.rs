@@ -1,24 +1,24 @@
-//! Estimates of whole sessions, made of messages.
+//! Estimates of whole sessions from messages.
 //!
-//! A session is the unit in which laws admit, but a queue holds messages. Every T_m:
+//! A session is the unit in which laws admit, but a queue has messages. Every T_m:
 //!
 //! - the rate at which sessions are served, μ = N_inv/T_m, where N_inv counts those that were
 //!   admitted and whose service has begun;
-//! - messages of a session, L = N_msg/N_inv, of all that was served in that time;
-//! - by the same division, what a whole session takes of the processor, s.
+//! - messages of a session, L = N_msg/N_inv, of everything served in that time;
+//! - by the same division, the processor time of a whole session, s.
 //!
-//! From these the sessions that wait in a queue of `sessions` and `others` messages:
-//! N = sessions + others/(L − 1).
+//! From these the sessions that wait in a queue of `sessions` and `others` messages: N = sessions +
+//! others/(L − 1).
 //!
-//! That is the *start session check*. The *full session check* counts sessions that end
-//! instead: one is known to be whole only then, but its messages may have been served long
-//! before, and its end may go by another way. The gate does not know which session a message is
-//! of, so L is the quotient here too, and not the mean of the lengths of single sessions; a
-//! message that ends a session counts only while one is open.
+//! That is the *start session check*. The *full session check* counts sessions that end instead:
+//! one is known to be whole only then, but its messages may have been served long before, and its
+//! end may take another way. The gate does not know the session of a message, so L is the quotient
+//! here too, and not the mean of the lengths of single sessions; a message that ends a session
+//! counts only while one is open.
 //!
 //! All are smoothed. An interval without any session changes none of them: its messages count for
-//! the next, up to ten intervals later. They begin at an engineered rate and at L = 7 (INVITE, 100,
-//! 180, 200, ACK, BYE, 200); L is 2 at least, and μ has a floor, so that a window of no calls can
+//! the next, up to ten intervals later. They start at an engineered rate and at L = 7 (INVITE, 100,
+//! 180, 200, ACK, BYE, 200); L is at least 2, and μ has a floor, so that a window of no calls can
 //! open again.
 //!
 //! Source: 002 §3.1, equation 1.
@@ -29,50 +29,50 @@ use tidegate_world::Timestamp;
 
 use crate::ewma::Ewma;
 
-/// How sessions are estimated.
+/// The parameters of the estimation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimation {
-    /// What is counted.
+    /// The event that counts as a session.
     pub check: SessionCheck,
-    /// The class of the message that ends a session, if there is one.
+    /// Class of the message that ends a session, if there is one.
     pub end: Option<u8>,
     /// T_m.
     pub interval: Duration,
     /// Weight of the newest interval, above 0 and up to 1.
     pub weight: f64,
-    /// Sessions a second that are served, until something is known.
+    /// Sessions a second that are served, until measured.
     pub rate_cps: f64,
-    /// The least that this is estimated to be.
+    /// The least estimate of that rate.
     pub rate_min_cps: f64,
 }
 
-/// What stands for a session.
+/// The event that counts as a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionCheck {
-    /// Its beginning.
+    /// Its start.
     Start,
     /// Its end.
     Full,
 }
 
-/// Messages of a session before anything is known: 002 §3.1, a call.
+/// Messages of a session before anything is measured: 002 §3.1, a call.
 const LENGTH: f64 = 7.0;
 const LENGTH_MIN: f64 = 2.0;
 /// Intervals for which messages wait for a session to count for.
 const CARRIED: u32 = 10;
 
-/// Messages that wait for service.
+/// Waiting messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// That ask for new sessions.
+    /// Messages that ask for new sessions.
     pub sessions: usize,
     /// All others.
     pub others: usize,
-    /// Of which nobody knows what they are.
+    /// Unread messages, of unknown kind.
     pub unread: usize,
 }
 
-/// What is estimated.
+/// The estimates.
 #[derive(Clone, Debug)]
 pub struct Sessions {
     estimation: Estimation,
@@ -80,7 +80,7 @@ pub struct Sessions {
     /// The first interval whose messages wait for a session.
     carried: Timestamp,
     count: Counts,
-    /// Sessions that began and did not end.
+    /// Sessions that started and did not end.
     open: u64,
     rate_cps: Ewma,
     /// Sessions, messages and seconds of an interval.
@@ -99,7 +99,7 @@ struct Counts {
 }
 
 impl Default for Estimation {
-    /// By beginnings every 100 ms, the newest weighing a tenth.
+    /// Returns estimation by starts every 100 ms, the newest weighing a tenth.
     fn default() -> Self {
         Self {
             check: SessionCheck::Start,
@@ -130,26 +130,26 @@ impl Sessions {
         }
     }
 
-    /// μ: sessions that are served, a second.
+    /// Returns μ: sessions served a second.
     pub fn rate_cps(&self) -> f64 {
         self.rate_cps.value().max(self.estimation.rate_min_cps)
     }
 
-    /// L: messages of a session, 2 at least.
+    /// Returns L: messages of a session, at least 2.
     pub fn length(&self) -> f64 {
         let length = self.messages.value() / self.sessions.value();
         if length.is_finite() { length.max(LENGTH_MIN) } else { LENGTH }
     }
 
-    /// s: what all messages of a session take to serve; `None` while that is not known. It
-    /// lacks what the operating system does for them.
+    /// Returns s: the time to serve all messages of a session; `None` while that is not known. The
+    /// operating system's work for them is not included.
     pub fn cost(&self) -> Option<Duration> {
         let cost_s = self.cost_s.value() / self.priced.value();
         (cost_s > 0.0 && cost_s.is_finite()).then(|| Duration::from_secs_f64(cost_s.min(3600.0)))
     }
 
-    /// N: sessions in what waits. Of what nobody has read, the part `new` is taken to ask for
-    /// new sessions.
+    /// Returns N: sessions among the waiting messages. The part `new` of the unread ones counts as
+    /// asking for new sessions.
     pub fn waiting(&self, backlog: &Backlog, new: f64) -> f64 {
         let Backlog { sessions, others, unread } = *backlog;
         let unread = unread as f64;
@@ -157,8 +157,8 @@ impl Sessions {
         sessions as f64 + unread * new + others / (self.length() - 1.0)
     }
 
-    /// The service of a message begins, which takes `cost` as far as that is known, and begins
-    /// a session or not.
+    /// Records the start of a message's service, with its `cost` as far as that is known; `begins`
+    /// if it starts a session.
     pub(crate) fn on_message(&mut self, now: Timestamp, begins: bool, cost: Option<Duration>) {
         self.advance(now);
         self.count.messages += 1;
@@ -169,7 +169,7 @@ impl Sessions {
         }
     }
 
-    /// The message was one of `class`.
+    /// Records that the message was one of `class`.
     pub(crate) fn on_class(&mut self, class: u8) {
         if self.estimation.end == Some(class) && self.open > 0 {
             self.open -= 1;
@@ -227,7 +227,7 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
-    /// Calls of `length` messages, of which the last ends it, evenly for a time.
+    /// Runs calls of `length` messages, the last of which ends the call, evenly for a time.
     fn calls(sessions: &mut Sessions, from_ms: u64, to_ms: u64, every_ms: u64, length: u32) {
         for ms in (from_ms..to_ms).step_by(every_ms as usize) {
             for i in 0..length {
@@ -263,7 +263,7 @@ mod tests {
         let sessions = Sessions::default();
         let backlog = |sessions, others, unread| Backlog { sessions, others, unread };
         assert_eq!(sessions.waiting(&backlog(5, 12, 0), 0.0), 7.0);
-        // Half of twelve begin sessions, and six are one more.
+        // Half of twelve start sessions, and six are one more.
         assert_eq!(sessions.waiting(&backlog(0, 0, 12), 0.5), 7.0);
     }
 

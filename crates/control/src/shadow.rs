@@ -1,16 +1,16 @@
-//! A second law that decides nothing: it sees what the first one sees, and says of each piece of
-//! new work what it would have done.
+//! A shadow law that decides nothing: it sees the signals of the law in force, and records its own
+//! decision on each piece of new work.
 //!
-//! Known bias: the signals are those of a server under the other law. The work that this one
-//! would have refused is done, and takes its time; what it would have admitted is not, and has
-//! its callers try again. So while the two agree a shadow tells the truth; after that it tells
-//! the first thing that the law would have done otherwise, and of all later ones how it would
-//! act on a server that somebody else steers. Of a law that closes a loop over the processor
-//! or the queue, do not read a share from it that it would have settled at.
+//! Known bias: the signals are those of a server under the other law. Work that the shadow would
+//! have rejected is served, and takes its time; work that it would have admitted is not, and its
+//! callers try again. So a shadow is accurate while the two agree. After that, its first different
+//! decision is accurate, and the later ones are those on a server that another law controls. For a
+//! law that closes a loop over the processor or the queue, its share is not the one at which it
+//! would settle.
 //!
-//! In particular it does not pace the queue: neither the release nor the order in which the queue
-//! is emptied is its own, the window in which it counts is filled by the other, and of what is judged
-//! at its arrival it is not known what would have grown stale.
+//! In particular it does not pace the queue: neither the release nor the order of the queue is its
+//! own, the window in which it counts is filled by the other law, and for work decided at its
+//! arrival it is unknown what would have grown stale.
 
 use std::fmt;
 
@@ -20,14 +20,14 @@ use crate::rank::rank;
 use crate::signals::BUCKETS;
 use crate::{Allowance, Bucket, Control, Law, Signals, Throttle, Values};
 
-/// Pieces of new work by what the law in force did and what the shadow would have done.
+/// Pieces of new work by the decision of the law in force and the decision of the shadow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
     /// Both admit it.
     pub both: u64,
-    /// It was admitted, and the shadow would have refused it.
+    /// It was admitted, and the shadow would have rejected it.
     pub only_real: u64,
-    /// It was refused, and the shadow would have admitted it.
+    /// It was rejected, and the shadow would have admitted it.
     pub only_shadow: u64,
     /// Neither admits it.
     pub neither: u64,
@@ -39,7 +39,7 @@ pub struct Shadow {
     values: Values,
     control: Control,
     throttles: Vec<Throttle>,
-    /// Ranks of what has no fingerprint.
+    /// Stream of ranks for work without a fingerprint.
     ranks: Stream,
     /// The next tick; `NEVER` while the law rests.
     due: Timestamp,
@@ -47,7 +47,7 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// A law that begins at `now`, with throttles of its own.
+    /// Starts a law at `now`, with throttles of its own.
     pub(crate) fn begin(
         now: Timestamp,
         values: Values,
@@ -68,17 +68,17 @@ impl Shadow {
         }
     }
 
-    /// The law and its parameters.
+    /// Returns the law and its parameters.
     pub fn values(&self) -> &Values {
         &self.values
     }
 
-    /// What the law would decide.
+    /// Returns the control that the law would set.
     pub fn control(&self) -> &Control {
         &self.control
     }
 
-    /// How its verdicts compare, since it began.
+    /// Returns the comparison of its decisions, since it started.
     pub fn compared(&self, bucket: Bucket) -> &Compared {
         &self.compared[bucket as usize]
     }
@@ -112,12 +112,12 @@ impl Shadow {
         };
     }
 
-    /// When a tick is due; `NEVER` if none is.
+    /// Returns the time of the next tick; `NEVER` if there is none.
     pub(crate) fn due(&self) -> Timestamp {
         self.due
     }
 
-    /// Whether the law lets new work wait, of this rank, behind so many.
+    /// Returns whether the law lets new work of this rank wait behind so many.
     pub(crate) fn has_place(
         &mut self,
         bucket: Bucket,
@@ -132,12 +132,12 @@ impl Shadow {
             && (*rank_floor <= 0.0 || *rank_floor <= rank(fingerprint, &mut self.ranks))
     }
 
-    /// Whether the law wants the next message admitted, whatever its throttle says.
+    /// Returns whether the law exempts the next message from its throttle.
     pub(crate) fn take_exemption(&mut self) -> bool {
         std::mem::take(&mut self.control.admit_next)
     }
 
-    /// Whether one of its throttles lets the next piece of work pass.
+    /// Returns whether one of its throttles lets the next piece of work pass.
     pub(crate) fn passes(
         &mut self,
         throttle: usize,
@@ -148,7 +148,7 @@ impl Shadow {
         self.throttles[throttle].passes(now, allowance, in_progress)
     }
 
-    /// The law in force has judged a piece of work, and so has this one.
+    /// Records the decisions of the law in force and of this one on a piece of work.
     pub(crate) fn compare(&mut self, bucket: Bucket, real: bool, shadow: bool) {
         let Compared { both, only_real, only_shadow, neither } =
             &mut self.compared[bucket as usize];

@@ -1,8 +1,8 @@
-//! What is kept of each source, as many as there is room for.
+//! A bounded table with an entry for each source.
 //!
-//! Anybody can make up source addresses, so the table is bounded, and its hash keyed. Whoever
-//! comes when it is full shares one entry with all others who do. Room is made by
-//! [sweeping](SourceTable::sweep): what has become like new is forgotten.
+//! Source addresses can be forged, so the table is bounded, and its hash keyed. Sources that come
+//! when it is full share one entry. Room is made by [sweeping](SourceTable::sweep), which forgets
+//! entries that are as good as new.
 
 use std::hash::BuildHasher;
 
@@ -10,11 +10,11 @@ use hashbrown::HashMap;
 use siphasher::sip::SipHasher13;
 use tidegate_world::Stream;
 
-/// Where a source's entry lies, until the entry is swept away.
+/// The index of a source's entry, until the entry is swept away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot(u32);
 
-/// An entry for each source, and one that all share for whom there is no room.
+/// A table with an entry for each source, and one shared by all sources without room.
 #[derive(Debug)]
 pub(crate) struct SourceTable<T> {
     slots: HashMap<u128, Slot, Keyed>,
@@ -27,13 +27,13 @@ pub(crate) struct SourceTable<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// `None` for one that is free, and for the shared one.
+    /// `None` for a free entry, and for the shared one.
     source: Option<u128>,
     value: T,
 }
 
 impl<T: Default> SourceTable<T> {
-    /// Room for `count_max` sources. The key of its hash is drawn from `stream`.
+    /// Creates a table for `count_max` sources. The key of its hash is drawn from `stream`.
     pub(crate) fn new(count_max: usize, stream: &mut Stream) -> Self {
         Self {
             slots: HashMap::with_hasher(Keyed { keys: [stream.next_u64(), stream.next_u64()] }),
@@ -44,25 +44,25 @@ impl<T: Default> SourceTable<T> {
         }
     }
 
-    /// The slot that all share for whom there is no room.
+    /// The slot shared by all sources without room.
     pub(crate) const SHARED: Slot = Slot(0);
 
-    /// Sources that have an entry of their own.
+    /// Returns the number of sources with an entry of their own.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// How often a source found no room.
+    /// Returns how often a source found no room.
     pub(crate) fn overflowed(&self) -> u64 {
         self.overflowed
     }
 
-    /// The slot of a source, if it has one.
+    /// Returns the slot of a source, if it has one.
     pub(crate) fn find(&self, source: u128) -> Option<Slot> {
         self.slots.get(&source).copied()
     }
 
-    /// The slot of a source, which is given one if there is room.
+    /// Returns the slot of a source, adding it if there is room.
     pub(crate) fn slot(&mut self, source: u128) -> Slot {
         if let Some(&slot) = self.slots.get(&source) {
             return slot;
@@ -94,7 +94,8 @@ impl<T: Default> SourceTable<T> {
         &mut self.entries[slot.0 as usize].value
     }
 
-    /// Visits every entry, the shared one too, and forgets the sources for which `keep` says no.
+    /// Visits every entry, the shared one too, and forgets the sources for which `keep` returns
+    /// false.
     pub(crate) fn sweep(&mut self, mut keep: impl FnMut(&mut T) -> bool) {
         for (index, entry) in self.entries.iter_mut().enumerate() {
             if index > 0 && entry.source.is_none() {
@@ -110,7 +111,7 @@ impl<T: Default> SourceTable<T> {
     }
 }
 
-/// SipHash under a key of our own: nobody else can choose sources that collide.
+/// SipHash under a key of our own: peers cannot choose sources that collide.
 #[derive(Clone, Copy, Debug)]
 struct Keyed {
     keys: [u64; 2],

@@ -1,8 +1,8 @@
-//! Throttles: which pieces of new work pass, when not all may.
+//! Throttles: the selection of new work that passes, when not all may.
 //!
 //! A share is enforced by count, a rate by time. Each throttle does one of them by nature and
-//! enforces the other by the rate at which work comes before it: a share of that rate, or the
-//! part of it that a rate is. A window needs neither: all throttles count it alike.
+//! enforces the other through the rate of arrivals: a share of that rate, or the part of it that a
+//! rate is. A window needs neither: all throttles count it alike.
 
 mod deterministic;
 mod gapping;
@@ -23,27 +23,27 @@ use leaky_bucket::LeakyBucket;
 use random::Random;
 pub(crate) use token_bucket::TokenBucket;
 
-/// How a throttle picks what passes.
+/// A throttle's way of selecting work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThrottleKind {
     /// A share, evenly spread (000 §3.4).
     Deterministic,
-    /// A share, each by a draw of its own (002 §2.4).
+    /// A share, with a draw for each piece (002 §2.4).
     Random,
     /// A rate, with bursts (RFC 7415 §3.5.1).
     LeakyBucket,
-    /// A rate, with bursts of what was not used.
+    /// A rate, with bursts of the unused part.
     TokenBucket,
-    /// A rate, as the least time between two that pass.
+    /// A rate, as the least time between two pieces that pass.
     Gapping,
 }
 
 impl ThrottleKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 5] =
         [Self::Deterministic, Self::Random, Self::LeakyBucket, Self::TokenBucket, Self::Gapping];
 
-    /// Its name in configurations.
+    /// Returns its name in configurations.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Deterministic => "deterministic",
@@ -72,8 +72,8 @@ enum Pick {
 }
 
 impl Throttle {
-    /// A throttle of this kind. The two buckets let `burst` pieces pass at once, 1 at least;
-    /// the random one draws from `stream`.
+    /// Creates a throttle of this kind. The two buckets let `burst` pieces pass at once, at least
+    /// 1; the random one draws from `stream`.
     pub fn new(kind: ThrottleKind, burst: u32, stream: Stream) -> Self {
         let pick = match kind {
             ThrottleKind::Deterministic => Pick::Deterministic(Deterministic::default()),
@@ -85,10 +85,9 @@ impl Throttle {
         Self { arrivals: ArrivalRate::default(), pick }
     }
 
-    /// The same, as if of what came before a `part` of one piece, 0 to 1, were left over. Where
-    /// many senders obey one server, each begins at another: else the first of every sender
-    /// would be refused, and the first of all pass together. Only the deterministic throttle
-    /// has such a remainder.
+    /// Starts with a `part` of one piece, 0 to 1, left over. Where many senders obey one server,
+    /// each starts with another: otherwise the first of every sender would be rejected, and the
+    /// first of all pass together. Only the deterministic throttle has such a remainder.
     pub fn starting_at(mut self, part: f64) -> Self {
         if let Pick::Deterministic(throttle) = &mut self.pick {
             throttle.start_at(part);
@@ -96,12 +95,12 @@ impl Throttle {
         self
     }
 
-    /// Pieces of work a second that come before it, as of the last.
+    /// Returns the pieces of work a second that arrive, as of the last.
     pub fn arrival_rate(&self) -> f64 {
         self.arrivals.rate()
     }
 
-    /// Whether the next piece of work passes while so many are in progress.
+    /// Returns whether the next piece of work passes while `in_progress` are in progress.
     pub fn passes(&mut self, now: Timestamp, allowance: Allowance, in_progress: u64) -> bool {
         self.arrivals.on_arrival(now);
         match allowance {

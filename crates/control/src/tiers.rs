@@ -1,65 +1,65 @@
-//! The upper tier of service: which part of new calls is served with state, when there is not
-//! processor enough to serve all of them so.
+//! The tiers of service: the part of new calls that is served with state, when there is not enough
+//! processor to serve all of them so.
 //!
-//! Service with state repeats what is lost, absorbs what is repeated and goes on to another
-//! server when one fails; service without only passes messages on, and takes less. So there are
-//! three tiers: with state, without, and refused. A call is refused only where serving all
-//! of them without state would be too much as well.
+//! Service with state retransmits lost messages, absorbs retransmissions and fails over to another
+//! server; service without state only forwards messages, and takes less. So there are three tiers:
+//! with state, without, and rejected. A call is rejected only where serving all of them without
+//! state would be too much as well.
 //!
 //! # Signal
 //!
-//! The occupancy ρ of the processor, smoothed over 0.3 s; the rate of new calls λ; and what a
-//! call takes of the processor in either tier, `s₁` with state and `s₀` without, measured by
-//! number of messages ([`cost`]). Occupancy cannot exceed 1, so what could not be served is added
-//! to it: the calls that were refused for want of processor, and those that wait, as if they
-//! were to be served within a second.
+//! The occupancy ρ of the processor, smoothed over 0.3 s; the rate of new calls λ; and the
+//! processor time of a call in either tier, `s₁` with state and `s₀` without, measured by number of
+//! messages ([`cost`]). Occupancy cannot exceed 1, so unserved work is added to it: the calls that
+//! were rejected because of the processor, and those that wait, as if they had to be served within
+//! a second.
 //!
 //! ```text
-//! ρ' = ρ + (refused a second + waiting / 1 s) · (q·s₁ + (1 − q)·s₀)
+//! ρ' = ρ + (rejected a second + waiting / 1 s) · (q·s₁ + (1 − q)·s₀)
 //! ```
 //!
 //! # When it trips
 //!
 //! As soon as ρ' exceeds the target τ. One unit of the share `q` is worth `λ·(s₁ − s₀)` of the
-//! processor, so `q` falls by half of what is missing, and by a quarter at the most in one
-//! period, which may have been one in which the process stood still:
+//! processor, so `q` falls by half of the missing amount, and by at most a quarter in one period,
+//! which may have been one in which the process stood still:
 //!
 //! ```text
 //! q ← q − min(½·(ρ' − τ) / (λ·(s₁ − s₀)), ¼)
 //! ```
 //!
-//! τ is a tenth below what the law in force aims at, if that is an occupancy, and
-//! [`occupancy_max`](TierSettings::occupancy_max) at the most. Were it the same, both would
-//! answer to the same excess, and some calls would be refused that can be served without state;
-//! were it above, the law would hold ρ where nothing is to be changed here. A law that reads a
-//! delay trips only when the processor is full, which is later.
+//! τ is a tenth below the target of the law in force, if that is an occupancy, and at most
+//! [`occupancy_max`](TierSettings::occupancy_max). Were it the same, both would react to the same
+//! excess, and some calls would be rejected that can be served without state; were it above, the
+//! law would hold ρ where nothing changes here. A law that reads a delay trips only when the
+//! processor is full, which is later.
 //!
 //! # How it recovers
 //!
 //! By the same rule, when ρ' has been below `τ − 0.05` and `q` has not fallen for a second, and
-//! nothing is refused: else `q` would take what the law is about to give back to callers. It
-//! rises by a fifth in a second at the most, which is slower than it falls: the last messages of a
-//! call come long after the first, so what a change of `q` does is seen late. Between `τ − 0.05`
-//! and τ it stays.
+//! nothing is rejected: otherwise `q` would take the capacity that the law is about to give back to
+//! callers. It rises by at most a fifth in a second, which is slower than it falls: the last
+//! messages of a call come long after the first, so the effect of a change of `q` is seen late.
+//! Between `τ − 0.05` and τ it stays.
 //!
 //! # Cold start
 //!
-//! All calls are served with state. Before any was served without, `s₀` is taken for two thirds
-//! of `s₁`; before anything was measured, each period of excess takes a quarter.
+//! All calls are served with state. Before any was served without, `s₀` is taken for two thirds of
+//! `s₁`; before anything was measured, each period of excess takes a quarter.
 //!
 //! # Which calls
 //!
-//! The [deterministic throttle](crate::ThrottleKind::Deterministic) picks them, so that of any n
-//! in a row `n·q` are served with state, but for one.
+//! The [deterministic throttle](crate::ThrottleKind::Deterministic) selects them, so that of any n
+//! in a row `n·q` are served with state, within one.
 //!
 //! # Known bias
 //!
-//! What is not service (reception, sending) is not in `s₁` and `s₀`. Service with state
-//! sends more, so the difference is too small and the steps are too large, twice at the most in
-//! practice; that is what the half is for. If state turns out to cost nothing, `q` rises
-//! to 1 and stays there. Messages of pools that are always in one tier count as if they were of
-//! the calls that are divided here. A law that acts on the occupancy of a tenth of a second may
-//! refuse one call in a thousand at τ, when for a moment that many more come.
+//! Work outside service (reception, sending) is not in `s₁` and `s₀`. Service with state sends
+//! more, so the difference is too small and the steps are too large, in practice at most twice;
+//! hence the half. If state turns out to cost nothing, `q` rises to 1 and stays there. Messages of
+//! pools that are always in one tier count as if they were of the calls that are divided here. A
+//! law that acts on the occupancy of a tenth of a second may reject one call in a thousand at τ,
+//! when for a moment that many more come.
 //!
 //! # Source
 //!
@@ -79,25 +79,25 @@ use crate::throttle::Deterministic;
 
 use cost::CallCosts;
 
-/// τ as a part of what a law aims at.
+/// τ as a part of a law's target.
 const LEAD: f64 = 0.9;
 
-/// How far below τ the occupancy must be for the share to rise.
+/// Distance below τ at which the share may rise.
 const BAND: f64 = 0.05;
 
-/// The part of what is missing that one step makes up for.
+/// The part of the missing amount that one step corrects.
 const GAIN: f64 = 0.5;
 
-/// How far the share falls in one period at the most.
+/// The most by which the share falls in one period.
 const FALL: f64 = 0.25;
 
-/// How far it rises in a second at the most.
+/// The most by which it rises in a second.
 const RISE: f64 = 0.2;
 
-/// How long it must not have fallen before it rises.
+/// Time without a fall before it rises.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// In what time that which waits is to be served, s.
+/// Time in which waiting work should be served, s.
 const BACKLOG_TIME_S: f64 = 1.0;
 
 /// Time constant of the filters, s.
@@ -106,27 +106,27 @@ const FILTER_S: f64 = 0.3;
 /// `s₀` as a part of `s₁` before it was measured.
 const STATELESS: f64 = 2.0 / 3.0;
 
-/// New calls of which a period must know, unless it has lasted for [`PERIOD_MAX`].
+/// New calls that a period needs, unless it has lasted for [`PERIOD_MAX`].
 const CALLS: u64 = 30;
 
-/// How long a period lasts at the most.
+/// The longest period.
 const PERIOD_MAX: Duration = Duration::from_secs(1);
 
-/// How a call is served.
+/// The service of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tier {
-    /// What is needed to repeat, to absorb and to begin again is kept.
+    /// With state for retransmission, absorption and failover.
     #[default]
     Stateful,
-    /// Each message is passed on by itself.
+    /// Each message is forwarded by itself.
     Stateless,
 }
 
 impl Tier {
-    /// All of them.
+    /// All tiers.
     pub const ALL: [Self; 2] = [Self::Stateful, Self::Stateless];
 
-    /// Its name in metrics.
+    /// Returns its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stateful => "stateful",
@@ -135,13 +135,13 @@ impl Tier {
     }
 }
 
-/// How calls are divided among the tiers.
+/// The parameters of the division of calls among the tiers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TierSettings {
-    /// Occupancy of the processor up to which all calls are served with state, 0 to 1 without
-    /// 0; default 0.85.
+    /// Occupancy of the processor up to which all calls are served with state, above 0 and up to 1;
+    /// default 0.85.
     pub occupancy_max: f64,
-    /// How often the share is set, at the most; default 100 ms.
+    /// The least time between changes of the share; default 100 ms.
     pub period: Duration,
 }
 
@@ -151,7 +151,7 @@ impl Default for TierSettings {
     }
 }
 
-/// Divides new calls among the tiers.
+/// The division of new calls among the tiers.
 #[derive(Clone, Debug)]
 pub struct Tiers {
     settings: TierSettings,
@@ -165,9 +165,9 @@ pub struct Tiers {
     occupancy: LowPass,
     /// λ, calls/s.
     rate: LowPass,
-    /// When the share last fell.
+    /// Time of the last fall of the share.
     fell: Timestamp,
-    /// The reading with which the open period begins; `None` before the first.
+    /// The reading at the start of the open period; `None` before the first.
     since: Option<Reading>,
     /// New calls of the open period.
     begun: u64,
@@ -175,7 +175,7 @@ pub struct Tiers {
 }
 
 impl Tiers {
-    /// With all calls served with state.
+    /// Creates a division in which all calls are served with state.
     ///
     /// # Panics
     /// If the occupancy is not above 0 and up to 1, or the period is 0.
@@ -200,7 +200,7 @@ impl Tiers {
         }
     }
 
-    /// How the next new call is to be served. Without room for state, without.
+    /// Returns the tier of the next new call; without room for state, the stateless one.
     pub fn choose(&mut self, has_room: bool) -> Tier {
         self.begun += 1;
         self.costs.on_begun();
@@ -209,23 +209,25 @@ impl Tiers {
         if passes && has_room { Tier::Stateful } else { Tier::Stateless }
     }
 
-    /// A message of `class`, below [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX), was served.
+    /// Records that a message of `class`, below [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX),
+    /// was served.
     pub fn on_served(&mut self, class: u8) {
         self.costs.on_served(class);
     }
 
-    /// What was served in `tier` took `cost`. Not of every message need it be known.
+    /// Records that a service in `tier` took `cost`. The cost need not be known for every message.
     pub fn on_completion(&mut self, class: u8, tier: Tier, cost: Duration) {
         self.costs.on_completion(class, tier, cost);
     }
 
-    /// A new call was refused for want of processor.
+    /// Records that a new call was rejected because of the processor.
     pub fn on_refused(&mut self) {
         self.refused += 1;
     }
 
-    /// The processor was read; `waiting` new calls are in the queue, and the law in force aims at
-    /// the occupancy `aimed_at`, if it aims at one. Sets the share when a period is over.
+    /// Records a reading of the processor; `waiting` new calls are in the queue, and the law in
+    /// force aims at the occupancy `aimed_at`, if it aims at one. Sets the share when a period is
+    /// over.
     pub fn on_reading(&mut self, processor: Reading, waiting: usize, aimed_at: Option<f64>) {
         let Some(since) = self.since else {
             self.since = Some(processor);
@@ -250,23 +252,23 @@ impl Tiers {
         (self.since, self.begun, self.refused) = (Some(processor), 0, 0);
     }
 
-    /// The share of new calls that is served with state, 0 to 1.
+    /// Returns the share of new calls that is served with state, 0 to 1.
     pub fn stateful_share(&self) -> f64 {
         self.share
     }
 
-    /// τ: the occupancy up to which it is 1, as last set.
+    /// Returns τ: the occupancy up to which it is 1, as last set.
     pub fn target(&self) -> f64 {
         self.target
     }
 
-    /// What all messages of a call take to be served in a tier; `None` before it was measured.
+    /// Returns the time to serve all messages of a call in a tier; `None` before it was measured.
     pub fn call_cost(&self, tier: Tier) -> Option<Duration> {
         self.costs.of(tier).map(Duration::from_secs_f64)
     }
 
-    /// By how much the share is to change after a period of `passed`; `unserved` calls a second
-    /// would have to be served beside.
+    /// Returns the change of the share after a period of `passed`; `unserved` calls a second would
+    /// have to be served in addition.
     fn step(&self, now: Timestamp, passed: Duration, unserved: f64) -> f64 {
         let rise_max = RISE * passed.as_secs_f64();
         if self.costs.is_state_free() {
@@ -279,7 +281,7 @@ impl Tiers {
         let mean = self.share * stateful + (1.0 - self.share) * stateless;
         let missing = self.occupancy.value() + unserved * mean - self.target;
         let slope = self.rate.value() * (stateful - stateless);
-        // Without a slope it is as steep as can be handled.
+        // Without a slope it is as steep as allowed.
         let step =
             |missing: f64| if slope > 0.0 { GAIN * missing / slope } else { missing.signum() };
         if missing > 0.0 {

@@ -1,7 +1,7 @@
 use super::*;
 
 const PERIOD: Duration = Duration::from_millis(100);
-/// What a call takes with state and without: 1 and 0.6 ms.
+/// Costs of a call with state and without: 1 and 0.6 ms.
 const COSTS: [f64; 2] = [1e-3, 0.6e-3];
 /// The class of all messages.
 const CLASS: u8 = 0;
@@ -9,14 +9,14 @@ const CLASS: u8 = 0;
 /// A server of 1000 calls a second with state, each of one message, and a queue before it.
 struct Server {
     tiers: Tiers,
-    /// What a call takes in each tier.
+    /// Costs of a call in each tier.
     costs: [f64; 2],
     processor: Reading,
-    /// Seconds of work that wait.
+    /// Seconds of waiting work.
     backlog: f64,
     /// Fractions of calls that have not come yet.
     due: f64,
-    /// Under a law that refuses at once what the processor has no time for.
+    /// Whether a law rejects at once the calls for which the processor has no time.
     refuses: bool,
     aimed_at: Option<f64>,
 }
@@ -34,7 +34,8 @@ impl Server {
         }
     }
 
-    /// `seconds` of `load` times its capacity with state. The shares after each period.
+    /// Runs `seconds` of `load` times its capacity with state. Returns the shares after each
+    /// period.
     fn run(&mut self, seconds: f64, load: f64) -> Vec<f64> {
         let periods = (seconds / PERIOD.as_secs_f64()).round() as u32;
         (0..periods).map(|_| self.period(load)).collect()
@@ -64,7 +65,7 @@ impl Server {
         self.tiers.stateful_share()
     }
 
-    /// The occupancy in `seconds` of `load`, when it has been held for long.
+    /// Returns the occupancy in `seconds` of `load`, when it has been held for long.
     fn settled(&mut self, load: f64) -> f64 {
         self.run(20.0, load);
         let before = self.processor;
@@ -83,8 +84,8 @@ fn below_its_target_all_calls_are_served_with_state() {
 
 #[test]
 fn under_load_as_many_as_there_is_processor_for() {
-    // From 0.85 of the capacity with state to 0.85 of that without: the share that leaves the
-    // occupancy at the target, and at nothing what is left.
+    // From 0.85 of the capacity with state to 0.85 of that without: the share leaves the occupancy
+    // at the target, and at zero the remaining occupancy.
     for (load, expected) in [(0.9, 0.86), (1.0, 0.625), (1.2, 0.27), (1.4, 0.017)] {
         let mut server = Server::new();
         let occupancy = server.settled(load);
@@ -193,7 +194,7 @@ fn few_calls_are_judged_by_the_second() {
     let mut server = Server::new();
     server.run(20.0, 1.2);
     let before = server.tiers.stateful_share();
-    // 20 calls a second: only after each second it is known how many there are.
+    // 20 calls a second: only after each second is the number known.
     let shares = server.run(10.0, 0.02);
     let steps = shares.windows(2).filter(|pair| pair[0] != pair[1]).count();
     assert!(steps <= 8 && shares.last() > Some(&before), "{shares:?}");

@@ -1,8 +1,8 @@
-//! The last measurements of what only grows.
+//! The last measurements of a growing quantity.
 
 use std::collections::VecDeque;
 
-/// The last `k` measurements of what only grows, such as time or counts.
+/// The last `k` measurements of a growing quantity, such as time or counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Trail<T> {
     k: usize,
@@ -11,17 +11,17 @@ pub(crate) struct Trail<T> {
 }
 
 impl<T: Copy> Trail<T> {
-    /// Of `k` measurements, 2 at least: k − 1 intervals.
+    /// Creates a trail of `k` measurements, at least 2: k − 1 intervals.
     pub(crate) fn new(k: usize) -> Self {
         Self { k, taken: VecDeque::with_capacity(k) }
     }
 
-    /// The newest there was; `None` if there was none since the start or since it was cleared.
+    /// Returns the newest; `None` if there was none since the start or the last clear.
     pub(crate) fn newest(&self) -> Option<T> {
         self.taken.back().copied()
     }
 
-    /// Adds the newest. Gives the oldest of the last k; `None` before there are so many.
+    /// Adds the newest. Returns the oldest of the last k; `None` before there are as many.
     pub(crate) fn push(&mut self, newest: T) -> Option<T> {
         self.taken.push_back(newest);
         if self.taken.len() < self.k { None } else { self.taken.pop_front() }

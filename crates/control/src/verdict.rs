@@ -1,52 +1,52 @@
-//! What the gate says of new work.
+//! The verdict of the gate on new work.
 
 use crate::{Bucket, Source};
 
-/// What becomes of a message that asks for new work.
+/// The verdict on a message that asks for new work.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It may be queued, with this ticket, to be [taken](crate::Gate::on_taken) from there.
     Admit(Ticket),
-    /// It is to be refused.
+    /// It is rejected.
     Refuse(Reason),
-    /// It repeats what waits already, and can be forgotten.
+    /// It is a retransmission of waiting work, and can be dropped.
     Absorb,
 }
 
-/// What the queue keeps with a piece of work, for the gate: there is one for each, so that
-/// each is counted once, whatever has been forgotten meanwhile.
+/// The gate's ticket that the queue keeps with a piece of work. There is one for each, so that each
+/// is counted once, whatever has been forgotten meanwhile.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub(crate) bucket: Bucket,
     pub(crate) class: u8,
     pub(crate) fingerprint: Option<u64>,
-    /// It repeats what has been served, which is not judged again.
+    /// Whether it is a retransmission of served work, which is not decided again.
     pub(crate) again: bool,
-    /// It passes its throttle in any case.
+    /// Whether it passes its throttle in any case.
     pub(crate) exempt: bool,
-    /// Who is to have a fair share.
+    /// The source for fair shares.
     pub(crate) source: Option<Source>,
 }
 
 impl Ticket {
-    /// What the work's repetitions have in common with it, if that is known.
+    /// Returns the fingerprint that retransmissions share with the work, if it is known.
     pub fn fingerprint(&self) -> Option<u64> {
         self.fingerprint
     }
 
-    /// The bucket in which it is counted, and where it is to wait: what claims priority may have
-    /// been admitted without.
+    /// Returns the bucket in which it is counted, and in which it waits: work that claims priority
+    /// may have been admitted without.
     pub fn bucket(&self) -> Bucket {
         self.bucket
     }
 }
 
-/// Why work is refused.
+/// The reason why work is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The law does not admit it.
     Law,
-    /// It was refused before.
+    /// It was rejected before.
     Again,
     /// Its rank is below the law's floor.
     Rank,
@@ -54,20 +54,20 @@ pub enum Reason {
     Stale,
     /// There is no room in the queue.
     QueueFull,
-    /// All back ends that it could go to are at their limits.
+    /// All possible back ends are at their limits.
     PoolFull,
-    /// No back end that it could go to may be given anything new.
+    /// No possible back end may get new work.
     PoolDown,
     /// The server is stopping.
     Stopping,
-    /// Its source has had its share of what is admitted, or of the room in the queue.
+    /// Its source has used up its share of the admitted work, or of the room in the queue.
     SourceShare,
-    /// Its source has gone beyond the limit that is set for it.
+    /// Its source has exceeded its limit.
     SourceLimit,
 }
 
 impl Reason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 10] = [
         Self::Law,
         Self::Again,
@@ -81,7 +81,7 @@ impl Reason {
         Self::SourceLimit,
     ];
 
-    /// Its name in metrics.
+    /// Returns its name in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Law => "law",
@@ -97,7 +97,7 @@ impl Reason {
         }
     }
 
-    /// What it means: a sentence, for people.
+    /// Returns its meaning: a sentence, for people.
     pub const fn doc(self) -> &'static str {
         match self {
             Self::Law => {

@@ -1,10 +1,10 @@
-//! Who sends more than anybody may.
+//! Detection of sources that send more than allowed.
 //!
-//! A source is found out in the moment in which it has sent more than the allowed rate in each of
-//! so many seconds in a row, the last of which need not be over: a flood is found out in a part of
-//! a second if one is enough. What a source sends is counted as it comes, repetitions included,
-//! for whoever repeats one message floods as well. Sources for which there is no room are not
-//! found out: they may be anybody. A source with a weight may send as many times as much.
+//! A source is detected as soon as it has sent more than the allowed rate in each of a number of
+//! consecutive seconds, the last of which need not be over: a flood is detected in a part of a
+//! second if one second is enough. All messages of a source are counted as they come,
+//! retransmissions included, because repeating one message is a flood as well. Sources without room
+//! in the table are not detected. A source with a weight may send as many times as much.
 
 use tidegate_world::{Stream, Timestamp};
 
@@ -15,7 +15,7 @@ const MEASURED_MIN: u64 = SECOND / 10;
 
 use crate::source_table::SourceTable;
 
-/// Counts what each source sends.
+/// Counts of the messages of each source.
 #[derive(Debug)]
 pub struct Watch {
     above: u32,
@@ -26,36 +26,37 @@ pub struct Watch {
 
 #[derive(Debug, Default)]
 struct Watched {
-    /// The second that is counted.
+    /// The current second.
     second: u64,
     /// Arrival of the first message in that second, in nanoseconds.
     first: u32,
     count: u32,
-    /// Seconds before it, in a row, in which it sent too much.
+    /// Consecutive seconds before it in which it sent too much.
     row: u32,
 }
 
 impl Watch {
-    /// Finds out who sends more than `above` a second in `seconds` in a row, 1 at least. Tells up
-    /// to `sources_max` sources apart; the key of its table is drawn from `stream`.
+    /// Creates a detector of sources that send more than `above` a second in `seconds` in a row, at
+    /// least 1. It distinguishes up to `sources_max` sources; the key of its table is drawn from
+    /// `stream`.
     pub fn new(above: u32, seconds: u32, sources_max: usize, stream: &mut Stream) -> Self {
         let sources = SourceTable::new(sources_max, stream);
         Self { above, seconds: seconds.max(1), sources, swept: 0 }
     }
 
-    /// Messages from sources for which there was no room.
+    /// Returns the messages from sources without room.
     pub fn overflowed(&self) -> u64 {
         self.sources.overflowed()
     }
 
-    /// A source sends a message, which may send `weight` times as much as another, 1 at least.
-    /// `Some` finds it out, and says how many messages a second it sends in this second.
+    /// Records a message of a source that may send `weight` times as much as another, at least 1.
+    /// `Some` detects it, and returns its messages a second in this second.
     pub fn on_message(&mut self, now: Timestamp, source: u128, weight: u32) -> Option<u32> {
         let (second, within) = (now.as_nanos() / SECOND, now.as_nanos() % SECOND);
         let above = self.above.saturating_mul(weight.max(1));
         if second != self.swept {
             self.swept = second;
-            // Who has sent nothing in the last second begins anew.
+            // A source without messages in the last second starts again.
             self.sources.sweep(|watched| watched.second + 1 >= second);
         }
         let slot = self.sources.slot(source);
@@ -64,7 +65,7 @@ impl Watch {
         }
         let watched = self.sources.get_mut(slot);
         if watched.second != second {
-            // What was swept away since then had been silent for a second.
+            // A source swept away since then had been silent for a second.
             let row = if watched.count > above { watched.row.saturating_add(1) } else { 0 };
             *watched = Watched { second, first: within as u32, count: 0, row };
         }
@@ -88,7 +89,7 @@ mod tests {
         Watch::new(above, seconds, sources_max, &mut Seed(1).stream(Purpose::Sources, 0))
     }
 
-    /// How many messages it takes in that second, of at most so many.
+    /// Returns the messages it takes in that second, of at most so many.
     fn found_after(watch: &mut Watch, second: u64, source: u128, count: u32) -> Option<u32> {
         (1..=count).find(|i| {
             let now = Timestamp::from_nanos(second * 1_000_000_000 + u64::from(*i));
@@ -136,7 +137,7 @@ mod tests {
         assert_eq!(found_after(&mut watch, 5, 7, 1000), None);
         assert_eq!(found_after(&mut watch, 6, 7, 10), None);
         assert_eq!(found_after(&mut watch, 7, 7, 1000), None);
-        // So does one in which nothing came.
+        // So does a second without messages.
         assert_eq!(found_after(&mut watch, 9, 7, 1000), None);
         assert_eq!(found_after(&mut watch, 10, 7, 1000), Some(11));
     }

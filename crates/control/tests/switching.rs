@@ -1,4 +1,4 @@
-//! A law that takes the place of another, and a law that only looks on: what holds for every law.
+//! Tests for every law: replacing another law, and running as a shadow.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tidegate_world::{Load, Seed, Timestamp};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// What one piece of work takes: the server can do 200 a second.
+/// Cost of one piece of work: the server can do 200 a second.
 const COST: Duration = Duration::from_millis(5);
 
 /// A server of one processor, stepped through by the millisecond.
@@ -22,7 +22,7 @@ struct Server {
     queue: VecDeque<(Timestamp, Ticket)>,
     in_service: Option<Timestamp>,
     busy: Duration,
-    /// Fingerprint of the next piece, and what became of each.
+    /// Fingerprint of the next piece, and the outcome of each.
     next: u64,
     admitted: Vec<bool>,
     served: u64,
@@ -46,7 +46,7 @@ impl Server {
         }
     }
 
-    /// Lets `steps` milliseconds pass in which a new piece comes each `every` of them; 0: none.
+    /// Runs `steps` milliseconds in which a new piece arrives at this interval; 0: none.
     fn run(&mut self, steps: u32, every: u32) {
         for step in 0..steps {
             self.now = self.now + MS;
@@ -109,7 +109,7 @@ fn none() -> Values {
     find("none").unwrap().defaults()
 }
 
-/// A law that releases its queue at a pace.
+/// Returns a law that releases its queue at a pace.
 fn pacing() -> Values {
     find("pi").unwrap().values(&[("t_q", 0.5)]).unwrap()
 }
@@ -122,8 +122,8 @@ fn load(server: &mut Server) {
     }
 }
 
-/// Nothing of what a server has been through before makes a law act otherwise than on a server
-/// that has just started: not the length of its life, nor what was counted in it.
+/// The history of a server does not make a law act otherwise than on a server that has just
+/// started: neither the length of its life, nor its counts.
 #[test]
 fn every_law_begins_cold_on_a_server_that_has_been_running() {
     for law in laws() {
@@ -133,8 +133,8 @@ fn every_law_begins_cold_on_a_server_that_has_been_running() {
         let under = |law| Settings { throttle, ..Settings::new(law) };
         let mut old = Server::new(under(none()), Timestamp::ZERO);
         old.run(20_000, 3);
-        // What is seen of the last seconds is not the law's to forget. With the last step the
-        // processor is read, as at the beginning.
+        // The signals of the last seconds remain. With the last step the processor is read, as at
+        // the start.
         old.run(5001, 0);
         let start = old.now;
         old.gate.switch(old.now, law, None);
@@ -142,7 +142,7 @@ fn every_law_begins_cold_on_a_server_that_has_been_running() {
         (old.controls, old.admitted) = Default::default();
         load(&mut old);
 
-        // The same from its beginning, but for the time and the fingerprints.
+        // The same from its start, but for the time and the fingerprints.
         let mut new = Server::new(under(law), Timestamp::ZERO);
         new.next = 0u64.wrapping_add(0x9E37_79B9_7F4A_7C15u64.wrapping_mul(6667));
         // A gate ticks from its first arrival on, one that was switched at once.
@@ -277,7 +277,7 @@ fn each_piece_of_work_is_compared_once_and_a_shadow_can_come_and_go() {
     assert_eq!((compared.both + compared.only_real, compared.neither), (offered, 0));
     assert!(compared.only_real > offered / 2, "the queue is long: {compared:?}");
     assert_eq!(server.gate.share_of_shadow(Bucket::Session), Some(0.0));
-    // What the law in force does is not touched by its shadow, which stays while that changes.
+    // The shadow does not affect the law in force, and stays while that changes.
     server.gate.switch(server.now, pacing(), Some(strict));
     assert_eq!(server.compared(), compared);
     server.gate.switch(server.now, pacing(), None);

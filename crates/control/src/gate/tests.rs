@@ -91,18 +91,18 @@ fn gate(given: &[(&str, f64)]) -> Gate {
     Gate::new(settings(given), Seed(1), 0)
 }
 
-/// A gate that refuses all new work.
+/// Returns a gate that rejects all new work.
 fn closed() -> Gate {
     gate(&[("share", 0.0)])
 }
 
-/// What becomes of a session that arrives where `waiting` wait.
+/// Returns the verdict on a session that arrives where `waiting` wait.
 fn arrives(gate: &mut Gate, now: Timestamp, fingerprint: Option<u64>, waiting: usize) -> Verdict {
     gate.on_arrival(now, waiting);
     gate.on_new(now, Bucket::Session, 0, fingerprint, true)
 }
 
-/// The ticket of a session that is admitted.
+/// Returns the ticket of an admitted session.
 fn enters(gate: &mut Gate, now: Timestamp, fingerprint: Option<u64>) -> Ticket {
     match arrives(gate, now, fingerprint, 0) {
         Verdict::Admit(ticket) => ticket,

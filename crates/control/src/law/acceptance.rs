@@ -1,29 +1,29 @@
 //! Acceptance: the share of admitted calls follows the share of messages that were accepted.
 //!
-//! Signal: α, the accepted of all messages over the last `k` measurements, taken every
-//! `measure` messages: those of any kind count, also where only some are ever refused. At each
-//! measurement f ← clamp(f_min, (α_targ/α)·f, 1), without smoothing. Trips whenever α exceeds
-//! the target. Recovers by the same factor, which is the larger the more was refused. Cold
-//! start: f = 1; nothing happens before k measurements.
+//! Signal: α, the accepted of all messages over the last `k` measurements, taken every `measure`
+//! messages: those of any kind count, also where only some are ever rejected. At each measurement f
+//! ← clamp(f_min, (α_targ/α)·f, 1), without smoothing. Trips whenever α exceeds the target.
+//! Recovers by the same factor, which is the larger the more was rejected. Cold start: f = 1;
+//! nothing happens before k measurements.
 //!
-//! Known bias: the law does not see the load. To accept everything is above the target, so
-//! that without any load f cycles between 1 and about 0.8, with the time of a window, and
-//! refuses some 7 %; and under any load it admits the share α_targ, which is right for one
-//! load only. Where the other messages of a call are never refused, α counts them as accepted,
-//! and of the calls several times 1 − α_targ is refused.
+//! Known bias: the law does not see the load. Accepting everything is above the target, so that
+//! without any load f cycles between 1 and about 0.8, with the time of a window, and rejects some 7
+//! %; and under any load it admits the share α_targ, which is right for one load only. Where the
+//! other messages of a call are never rejected, α counts them as accepted, and of the calls several
+//! times 1 − α_targ is rejected.
 //!
-//! With `sustainable` set, α is instead the rate of admitted calls over the highest one that
-//! can be sustained, as in the law's model for telephone switches (Kasera et al. 2001). Then
-//! f falls when more is admitted than can be done, however far beyond 1 the occupancy would be.
-//! It is as good as the number: half of the true rate halves the goodput.
+//! With `sustainable` set, α is instead the rate of admitted calls over the highest one that can be
+//! sustained, as in the law's model for telephone switches (Kasera et al. 2001). Then f falls when
+//! more is admitted than can be served, however far beyond 1 the occupancy would be. It is as good
+//! as the number: half of the true rate halves the goodput.
 //!
-//! Calls that are refused because nobody behind has room for them (`pool_full`) are no part of α: they
-//! were never the law's to accept, and f makes no difference to them. As refused ones they would open
-//! the law as far as the back ends are full, as accepted ones close it. What refusing them costs is
-//! for ρ to tell.
+//! Calls that are rejected because no back end has room for them (`pool_full`) are no part of α:
+//! they were never the law's to accept, and f makes no difference to them. As rejected ones they
+//! would open the law as far as the back ends are full, as accepted ones close it. Their cost shows
+//! in ρ.
 //!
-//! An interval without messages is no measurement. When as many as make a window have passed
-//! in silence, f is 1 again: nothing has been refused there.
+//! An interval without messages is no measurement. When as many as make a window have passed in
+//! silence, f is 1 again: nothing has been rejected there.
 //!
 //! Source: 000 §3.2, equation 4; as a law of its own: §3.2, "acceptance rate algorithm".
 
@@ -105,17 +105,17 @@ impl Measuring for Acceptance {
 #[derive(Debug)]
 pub(super) struct Estimate {
     target: f64,
-    /// The least that acceptance counts as: what was all refused says no more than that.
+    /// The least value of acceptance: complete rejection says no more than that.
     least: f64,
     /// New sessions a second; `None`: of the messages.
     sustainable_cps: Option<f64>,
     trail: Trail<Counts>,
     k: usize,
-    /// Intervals without messages up to now.
+    /// Intervals without messages so far.
     silent: usize,
 }
 
-/// Counts since the start, without what was refused for those behind.
+/// Counts since the start, without rejections because of full back ends.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     at: Timestamp,
@@ -138,8 +138,8 @@ impl Estimate {
         }
     }
 
-    /// Takes a measurement, before which `arrived` messages have come since the last. Gives the
-    /// factor by which the admitted share is to change; `None` if it is not known.
+    /// Takes a measurement, after `arrived` messages since the last. Returns the factor for the
+    /// admitted share; `None` if it is not known.
     pub(super) fn factor(
         &mut self,
         now: Timestamp,
@@ -199,7 +199,7 @@ mod tests {
         Bench::of(&ENTRY, &[&given[..], &[("sustainable", sustainable)]].concat())
     }
 
-    /// So many messages, a millisecond apart, of which the first are refused.
+    /// Runs this many messages, a millisecond apart, of which the first are rejected.
     fn messages(bench: &mut Bench, count: u64, refused: u64) -> f64 {
         for i in 0..count {
             bench.pass(Duration::from_millis(1), 0.0);
@@ -230,7 +230,7 @@ mod tests {
         assert_near(messages(&mut bench, 29, 0), 1.0);
         // 000 §3.2 as printed: everything was accepted, which is above the target.
         assert_near(messages(&mut bench, 1, 0), 0.8);
-        // The window is 20 messages, of which 2 are refused, then 4, then 10.
+        // The window is 20 messages, of which 2 are rejected, then 4, then 10.
         assert_near(messages(&mut bench, 10, 2), 0.8 / 0.9 * 0.8);
         assert_near(messages(&mut bench, 10, 2), 0.8 / 0.9 * 0.8);
         assert!(!bench.law.is_at_rest());
@@ -261,7 +261,7 @@ mod tests {
         assert_near(share, 0.64);
         assert_near(ticks(&mut bench, 2), share);
         assert_near(ticks(&mut bench, 1), 1.0);
-        // The window begins anew.
+        // The window starts again.
         assert_near(messages(&mut bench, 29, 0), 1.0);
         assert_near(messages(&mut bench, 1, 0), 0.8);
         // A message between ticks is a measurement.

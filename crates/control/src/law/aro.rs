@@ -1,23 +1,23 @@
 //! Acceptance rate and occupancy, the stricter of the two.
 //!
 //! Signals: the occupancy ρ̂ as in [`occupancy`](super::occupancy), and the acceptance α as in
-//! [`acceptance`](super::acceptance), both over the last `k` measurements, which are taken
-//! every `measure` messages. f ← clamp(f_min, min(f_α, f_ρ), 1), where f_ρ = (ρ_targ/ρ̂)·f and
-//! f_α = (α_targ/α)·f, and the f multiplied in each is the combined one. Trips when either
-//! exceeds its target. Recovers when both are below, by the smaller of the two factors. Cold
-//! start: f = 1; nothing happens before k measurements.
+//! [`acceptance`](super::acceptance), both over the last `k` measurements, which are taken every
+//! `measure` messages. f ← clamp(f_min, min(f_α, f_ρ), 1), where f_ρ = (ρ_targ/ρ̂)·f and f_α =
+//! (α_targ/α)·f, and the f multiplied in each is the combined one. Trips when either exceeds its
+//! target. Recovers when both are below, by the smaller of the two factors. Cold start: f = 1;
+//! nothing happens before k measurements.
 //!
-//! Known bias, as printed: f_α calls it an overload that everything is accepted. *Without any
-//! load* α is 1, so that f falls by 5 % a measurement until the refusals have entered the
-//! window of k measurements; then α lies below its target and f climbs to 1, until they have
-//! left it. So f cycles between about 0.8 and 1, and of the calls some 7 % are refused that
-//! the server had time for. Under load f_ρ is the smaller one from the start, and the law is
-//! [`occupancy`](super::occupancy), but that f_α holds it back each time it recovers: the
-//! poorest of the paper's three in calls a second (000 §6.5: "very aggressive").
+//! Known bias, as printed: f_α treats complete acceptance as an overload. *Without any load* α is
+//! 1, so that f falls by 5 % a measurement until the rejections have entered the window of k
+//! measurements; then α lies below its target and f climbs to 1, until they have left it. So f
+//! cycles between about 0.8 and 1, and some 7 % of the calls are rejected that the server had time
+//! for. Under load f_ρ is the smaller one from the start, and the law is
+//! [`occupancy`](super::occupancy), but that f_α holds it back each time it recovers: the poorest
+//! of the paper's three in calls a second (000 §6.5: "very aggressive").
 //!
 //! With `sustainable` set, α is the rate of admitted calls over the highest one that can be
-//! sustained. Then it does what the paper wants of it: it says by how much the server is
-//! overloaded where ρ cannot exceed 1, and says nothing without load.
+//! sustained. Then it does what the paper intends: it shows by how much the server is overloaded
+//! where ρ cannot exceed 1, and has no effect without load.
 //!
 //! Source: 000 §3.2, equations 4 and 5.
 
@@ -112,7 +112,7 @@ mod tests {
         Bench::of(&ENTRY, &given)
     }
 
-    /// Messages a millisecond apart, of which the first are refused.
+    /// Runs messages a millisecond apart, of which the first are rejected.
     fn messages(bench: &mut Bench, count: u64, refused: u64, occupancy: f64) -> f64 {
         for i in 0..count {
             bench.pass(Duration::from_millis(1), occupancy);
@@ -130,12 +130,12 @@ mod tests {
         assert!(bench.law.is_at_rest());
         // f_α = 0.8 of 1, and f_ρ = 5.
         assert_near(messages(&mut bench, 1, 0, 0.1), 0.8);
-        // f_ρ = 0.5/0.55, and of the window 9 were refused: f_α = 0.8/0.55.
+        // f_ρ = 0.5/0.55, and of the window 9 were rejected: f_α = 0.8/0.55.
         assert_near(messages(&mut bench, 10, 10, 1.0), 0.5 / 0.55 * 0.8);
-        // f_ρ = 0.5/0.625, and 10 were refused.
+        // f_ρ = 0.5/0.625, and 10 were rejected.
         let before = 0.5 / 0.55 * 0.8;
         assert_near(messages(&mut bench, 10, 0, 0.25), 0.5 / 0.625 * before);
-        // f_ρ = 2; the last of those ten was refused within the window.
+        // f_ρ = 2; the last of those ten was rejected within the window.
         assert_near(messages(&mut bench, 10, 0, 0.25), 0.8 / 0.95 * 0.5 / 0.625 * before);
     }
 

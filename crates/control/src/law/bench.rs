@@ -1,4 +1,4 @@
-//! A law on signals that are set by hand: what the tests of the laws stand on.
+//! A bench for the tests of laws: a law on signals that are set by hand.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tidegate_world::Timestamp;
 
 use crate::{Allowance, Bucket, Control, Entry, Law, Signals};
 
-/// A law, what it is given, and what it sets.
+/// A law with its signals and its control.
 pub(super) struct Bench {
     pub law: Box<dyn Law>,
     pub signals: Signals,
@@ -15,7 +15,7 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// The law of `entry` with its defaults but for what is `given`.
+    /// Creates the law of `entry` with its defaults, overridden by the `given` values.
     pub fn of(entry: &'static Entry, given: &[(&str, f64)]) -> Self {
         Self {
             law: (entry.build)(&entry.values(given).unwrap()),
@@ -25,7 +25,7 @@ impl Bench {
         }
     }
 
-    /// Time passes, of which the processor is occupied that part.
+    /// Passes time, in which the processor is occupied for that part.
     pub fn pass(&mut self, time: Duration, occupancy: f64) {
         self.now = self.now + time;
         self.signals.processor.at = self.now;
@@ -48,19 +48,19 @@ impl Bench {
         self.law.on_tick(self.now, &self.signals, &mut self.control);
     }
 
-    /// A new call is taken from the queue, after it waited so long.
+    /// Takes a new call from the queue, after this wait.
     pub fn taken(&mut self, sojourn: Duration) {
         self.signals.service.is_new = true;
         self.signals.service.sojourn = sojourn;
         self.service();
     }
 
-    /// What new calls are allowed.
+    /// Returns the allowance for new calls.
     pub fn allowance(&self) -> Allowance {
         self.control.admit(Bucket::Session)
     }
 
-    /// The share of them that is admitted.
+    /// Returns the admitted share of new calls.
     pub fn share(&self) -> f64 {
         self.allowance().fraction(0.0)
     }

@@ -1,25 +1,25 @@
 //! Breakwater: credits for the calls that may be in the server, by the delay of its queue.
 //!
-//! Signal: d, how long the last new call waited that was taken from the queue. Every T_c: if
-//! d ≥ d_t, C ← C·max(1 − β·(d − d_t)/d_t, ½), else C ← C + 1. Trips when d reaches the target d_t;
-//! the further beyond, the larger the step down. What has waited 2·d_t is refused when its turn
-//! comes. Recovers by a credit a step while d is below its target, from one credit, which
-//! is the least, to the most. Cold start: the most, all credits.
+//! Signal: d, the wait of the last new call taken from the queue. Every T_c: if d ≥ d_t, C ←
+//! C·max(1 − β·(d − d_t)/d_t, ½), else C ← C + 1. Trips when d reaches the target d_t; the further
+//! beyond, the larger the step down. A call that has waited 2·d_t is rejected when its turn comes.
+//! Recovers by a credit a step while d is below its target, from one credit, which is the least, to
+//! the most. Cold start: the most, all credits.
 //!
-//! In Breakwater the clients hold the credits, and send nothing without one: it refuses almost
-//! nothing. Here the server keeps them for itself, and who finds none is refused. They bound
-//! what is in the server at the same time, as Breakwater's bound what is under way and in its
-//! queue: a window, not a rate. It needs no notion of capacity, and what a window admits is at
-//! once as much as what has left.
+//! In Breakwater the clients hold the credits, and send nothing without one: it rejects almost
+//! nothing. Here the server keeps them, and a call without a credit is rejected. They bound the
+//! calls in the server at the same time, as Breakwater's bound the requests in flight and in its
+//! queue: a window, not a rate. It needs no notion of capacity, and a window admits at once as much
+//! as has left.
 //!
-//! Known bias: steps up are fixed and steps down in proportion, so that a short window (few
-//! calls fit into d_t) swings by more of itself than a long one. Credits that nobody uses grow
-//! to the most, and an overload that sets in finds them there: until the first steps down, all
-//! that come wait, and it is the bound of 2·d_t that keeps them from waiting long.
+//! Known bias: steps up are fixed and steps down in proportion, so that a short window (few calls
+//! fit into d_t) swings by more of itself than a long one. Unused credits grow to the most, and an
+//! overload that sets in finds them there: until the first steps down, all arrivals wait, and only
+//! the bound of 2·d_t keeps the wait short.
 //!
 //! Source: Cho et al., "Overload Control for µs-Scale RPCs with Breakwater", OSDI 2020, and
 //! caladan, `breakwater/src/bw_server.c`: β 0.02, at least half kept, at least one more a step,
-//! refusal beyond twice the target. d_t is 40 % of the delay that is promised.
+//! rejection beyond twice the target. d_t is 40 % of the promised delay.
 
 use std::time::Duration;
 
@@ -149,7 +149,7 @@ mod tests {
     use super::super::bench::{Bench, assert_near};
     use super::*;
 
-    /// A call is taken from the queue that waited so long; others stay.
+    /// Takes a call from the queue that waited this long; others stay.
     fn taken(bench: &mut Bench, ms: u64) {
         bench.signals.queue.waiting = 9;
         bench.taken(Duration::from_millis(ms));
@@ -176,7 +176,7 @@ mod tests {
         assert_near(steps(&mut bench, 1), 490.0);
         taken(&mut bench, 120);
         assert_near(steps(&mut bench, 1), 490.0 * 0.96);
-        // By a half at the most.
+        // By a half at most.
         taken(&mut bench, 10_000);
         assert_near(steps(&mut bench, 1), 490.0 * 0.48);
     }

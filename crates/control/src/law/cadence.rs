@@ -1,14 +1,15 @@
-//! When a law that counts messages takes its next measurement.
+//! The time of the next measurement, for laws that count messages.
 //!
 //! 000 §6.3: measuring costs time, and measuring too rarely lets the queue overflow before the
 //! overload is noticed. A law that lowers its share f by at most the factor 1−w a measurement, from
-//! 1 to f_min, should measure every Q·(1−f_min)·w messages at the most if it is to act before a
-//! queue of Q overflows, and every t·R·(1−f_min)·w to notice an overload within t seconds at R
-//! messages a second. `measure = 0` takes the smaller of the two, from the rate observed and the room
-//! in the queue.
+//! 1 to f_min, should measure at most every Q·(1−f_min)·w messages if it is to act before a queue
+//! of Q overflows, and every t·R·(1−f_min)·w to notice an overload within t seconds at R messages a
+//! second. `measure = 0` takes the smaller of the two, from the observed rate and the room in the
+//! queue.
 //!
-//! At night 125 messages take long: a measurement is also due after a second, whatever has come.
-//! Who measures so asks for a tick of [`PATIENCE`], since without messages nobody else asks.
+//! At night 125 messages take long: a measurement is also due after a second, in any case. A law
+//! with this cadence asks for a tick of [`PATIENCE`], because without messages nothing else
+//! triggers it.
 
 use std::time::Duration;
 
@@ -47,23 +48,23 @@ pub(crate) static ACCEPT: Param = Param {
     max: 1.0,
 };
 
-/// The longest time between two measurements, in whatever few messages.
+/// The longest time between two measurements, with any number of messages.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A law that does nothing but measure in a [`Cadence`], and decides by what it measures.
+/// A law that only measures in a [`Cadence`], and decides by its measurements.
 pub(crate) trait Measuring: std::fmt::Debug + Send {
-    /// When it measures.
+    /// Returns its cadence.
     fn cadence(&mut self) -> &mut Cadence;
 
-    /// A message has arrived, or a second has passed: measures, if that is due.
+    /// Handles an arrival or a tick: measures, if that is due.
     fn measure(&mut self, now: Timestamp, signals: &Signals, control: &mut Control);
 
-    /// The occupancy that it keeps the processor at, 0 to 1, if that is what it aims at.
+    /// Returns the occupancy, 0 to 1, that the law aims at, if any.
     fn occupancy_aimed_at(&self) -> Option<f64> {
         None
     }
 
-    /// Whether it would change nothing until something arrives.
+    /// Returns whether it would change nothing until something arrives.
     fn is_at_rest(&self) -> bool;
 }
 
@@ -93,7 +94,7 @@ impl<M: Measuring> Law for M {
     }
 }
 
-/// When measurements are due.
+/// The schedule of measurements.
 #[derive(Clone, Debug)]
 pub(crate) struct Cadence {
     every: Every,
@@ -101,14 +102,14 @@ pub(crate) struct Cadence {
     /// Messages until now, and whether the last of them has just arrived.
     seen: u64,
     at_arrival: bool,
-    /// The last measurement: when, and at how many messages.
+    /// The last measurement: time, and number of messages.
     taken: (Timestamp, u64),
 }
 
 #[derive(Clone, Debug)]
 enum Every {
     Messages(u64),
-    /// By what is noticed of an overload in a measurement, (1−f_min)·w, and within what time.
+    /// By the part of an overload that a measurement notices, (1−f_min)·w, and the time limit.
     InTime {
         step: f64,
         notice_s: f64,
@@ -117,8 +118,8 @@ enum Every {
 }
 
 impl Cadence {
-    /// By the parameters above, for a law with this floor and weight; 1 is the weight of one
-    /// that smooths nothing.
+    /// Creates the cadence of the parameters above, for a law with this floor and weight; 1 is the
+    /// weight without smoothing.
     pub(crate) fn new(values: &Values, floor: f64, weight: f64) -> Self {
         let every = match values.of(&MEASURE) as u64 {
             0 => Every::InTime {
@@ -132,7 +133,7 @@ impl Cadence {
         Self { every, accepts, seen: 0, at_arrival: false, taken: (Timestamp::ZERO, 0) }
     }
 
-    /// What the parameters above must be; for the `check` of a law.
+    /// Checks the parameters above, for the `check` of a law.
     pub(crate) fn check(values: &Values) -> Result<(), &'static str> {
         match values.of(&ACCEPT) {
             0.0 | 1.0 => Ok(()),
@@ -140,12 +141,12 @@ impl Cadence {
         }
     }
 
-    /// Begins at `now`, on a server that has been running.
+    /// Starts at `now`, on a server that has been running.
     pub(crate) fn begin(&mut self, now: Timestamp, signals: &Signals) {
         (self.seen, self.taken) = (signals.messages, (now, signals.messages));
     }
 
-    /// Whether a measurement is due: asked at each arrival and each tick.
+    /// Returns whether a measurement is due, at each arrival and each tick.
     pub(crate) fn is_due(&mut self, now: Timestamp, signals: &Signals) -> bool {
         let before = std::mem::replace(&mut self.seen, signals.messages);
         self.at_arrival = signals.messages > before;
@@ -163,7 +164,7 @@ impl Cadence {
         signals.messages - messages >= every.max(1) || now.since(then) >= PATIENCE
     }
 
-    /// One was taken. Gives how many messages have arrived since the one before.
+    /// Records a measurement. Returns the number of messages since the one before.
     pub(crate) fn on_taken(
         &mut self,
         now: Timestamp,
@@ -195,7 +196,7 @@ mod tests {
         Cadence::new(&ENTRY.values(given).unwrap(), floor, weight)
     }
 
-    /// Messages from one measurement to the next, as the last of many, at a rate.
+    /// Returns the messages between measurements, as the last of many, at a rate.
     fn interval(cadence: &mut Cadence, room: usize, per_second: u64) -> u64 {
         let mut signals = Signals::default();
         signals.queue.room = room;
@@ -219,7 +220,7 @@ mod tests {
         }
     }
 
-    // 000 §6.3, with f_min 0.05 and w 0.1: 0.095 of what arrives in a second, or of the queue.
+    // 000 §6.3, with f_min 0.05 and w 0.1: 0.095 of the arrivals in a second, or of the queue.
     #[test]
     fn left_to_itself_it_notices_in_time_and_before_the_queue_overflows() {
         let auto =

@@ -1,27 +1,27 @@
 //! Clearwater: the rate of a token bucket, by the smoothed latency.
 //!
-//! Signal: the time that new calls waited before their service, smoothed by an eighth; Clearwater
-//! has the whole latency of its requests, of which a proxy's own work is a thousandth. After
-//! every 20 calls err = (latency − target)/target. Trips when err > 0: the rate is divided by
-//! 1.2. Recovers when err < −0.005: the rate grows by −err/2 of the bucket a second, but not
-//! while less than half of it is used: a quiet hour is no evidence of capacity. Cold start: the
-//! initial rate, which the operator takes to be safe.
+//! Signal: the wait of new calls before their service, smoothed by an eighth; Clearwater uses the
+//! whole latency of its requests, of which a proxy's own work is a thousandth. After every 20 calls
+//! err = (latency − target)/target. Trips when err > 0: the rate is divided by 1.2. Recovers when
+//! err < −0.005: the rate grows by −err/2 of the bucket a second, but not while less than half of
+//! it is used: a quiet hour is no evidence of capacity. Cold start: the initial rate, which the
+//! operator takes to be safe.
 //!
-//! A rate that nobody has asked for, for a second, says nothing: if it is below the initial
-//! rate it goes back there, and the latency to its target. Clearwater has no such rule, and
-//! refuses the first calls after a quiet night by the rate of the last overload. The floor of the
-//! rate keeps it from starving in any case.
+//! A rate that was not used for a second says nothing: if it is below the initial rate it goes back
+//! there, and the latency to its target. Clearwater has no such rule, and rejects the first calls
+//! after a quiet night by the rate of the last overload. The floor of the rate keeps it from
+//! starving in any case.
 //!
-//! Known bias: the law counts by calls, not by time, so that it is slow where few are admitted;
-//! and latency is measured where the queue is left: what the rate lets in now shows there after
-//! everything that waits already. By its own bucket of 1,000 and 100 calls a second it grows by
-//! 500 at once. The throttle is to be the token bucket, with a depth of the same size.
+//! Known bias: the law counts by calls, not by time, so that it is slow where few are admitted; and
+//! latency is measured where the queue is left: the calls that the rate admits now show there only
+//! after all waiting ones. By its own bucket of 1,000 and 100 calls a second it grows by 500 at
+//! once. The throttle should be the token bucket, with a depth of the same size.
 //!
 //! Source: Metaswitch Clearwater, cpp-common `src/load_monitor.cpp`, after Welsh and Culler,
-//! "Adaptive Overload Control for Busy Internet Servers", 2003. Its first releases change the
-//! rate every 20 calls, later ones every two seconds at the most, with a bucket of 1,000. Both are
-//! too much for a server of hundreds of calls a second, where the rate overshoots by more than
-//! the capacity: the defaults lie between.
+//! "Adaptive Overload Control for Busy Internet Servers", 2003. Its first releases change the rate
+//! every 20 calls, later ones at most every two seconds, with a bucket of 1,000. Both are too much
+//! for a server of hundreds of calls a second, where the rate overshoots by more than the capacity:
+//! the defaults lie between.
 
 use std::time::Duration;
 
@@ -100,17 +100,17 @@ pub(crate) static ENTRY: Entry = Entry {
     build: |values: &Values| Box::new(Clearwater::new(values)),
 };
 
-/// How much the rate falls by.
+/// Factor by which the rate falls.
 const DECREASE: f64 = 1.2;
-/// Error from which on it may grow.
+/// Error below which it may grow.
 const INCREASE_BELOW: f64 = -0.005;
-/// Share of the bucket that it grows by without any latency.
+/// Share of the bucket by which it grows without any latency.
 const INCREASE: f64 = 0.5;
 /// Share of the rate that must be used for it to grow.
 const USED_MIN: f64 = 0.5;
 /// Weight of the newest latency.
 const WEIGHT: f64 = 1.0 / 8.0;
-/// How long nobody must ask for the rate to be forgotten.
+/// Time without calls after which the rate is forgotten.
 const SILENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -124,7 +124,7 @@ struct Clearwater {
     rate: f64,
     latency: Ewma,
     calls: u64,
-    /// The last change: when, and how many had been admitted.
+    /// The last change: time, and number of admitted calls.
     changed: (Timestamp, u64),
     /// Messages that had asked for a session at the last tick.
     arrived: u64,
@@ -216,7 +216,7 @@ mod tests {
         bench
     }
 
-    /// So many calls are admitted and served, which waited so long, at the pace of `cps`.
+    /// Admits and serves this many calls, with this wait, at the pace of `cps`.
     fn serve(bench: &mut Bench, count: u32, ms: u64, cps: f64) -> f64 {
         for _ in 0..count {
             bench.pass(Duration::from_secs_f64(1.0 / cps), 0.0);
@@ -299,7 +299,7 @@ mod tests {
         assert_near(tick(&mut bench), low);
         assert_near(tick(&mut bench), 100.0);
         assert!(bench.law.is_at_rest());
-        // And the wait of then is forgotten.
+        // And the wait of that time is forgotten.
         assert!(serve(&mut bench, 20, 90, 100.0) >= 100.0);
         // A higher one is kept.
         let high = serve(&mut bench, 100, 0, 100.0);

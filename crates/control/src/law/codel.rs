@@ -1,21 +1,20 @@
 //! Controlled delay: a queue that never gets short is an overload.
 //!
-//! Signal: the least sojourn of new calls in each interval of 100 ms. A burst makes some wait
-//! long, but not all: only a standing queue has no short wait in it. Trips when the least
-//! exceeds 5 ms. While it is tripped, the newest call is served first, since its caller is the
-//! most likely to be still there, and what has waited more than twice the target is refused
-//! when its turn comes. Recovers after an interval in which the queue was once empty. Cold
-//! start: not tripped.
+//! Signal: the least sojourn of new calls in each interval of 100 ms. A burst makes some wait long,
+//! but not all: only a standing queue has no short wait in it. Trips when the least exceeds 5 ms.
+//! While it is tripped, the newest call is served first, because its caller is the most likely to
+//! be still there, and a call that has waited more than twice the target is rejected when its turn
+//! comes. Recovers after an interval in which the queue was once empty. Cold start: not tripped.
 //!
-//! Nothing is ever refused at arrival, and no share is set: the queue itself is the throttle.
+//! Nothing is ever rejected at arrival, and no share is set: the queue itself is the throttle.
 //!
-//! folly serves the oldest first throughout, and so can go by the least sojourn throughout. With
-//! the newest first that is always short, and the law would let go of the overload every other
-//! interval: while it is tripped, only a queue that is empty counts as short.
+//! folly serves the oldest first throughout, and so can use the least sojourn throughout. With the
+//! newest first that is always short, and the law would end the overload every other interval:
+//! while it is tripped, only an empty queue counts as short.
 //!
-//! Known bias: each refusal comes late, after the call has waited, and costs a place in the
-//! queue until then. The target must be longer than a turn of the server takes, or a server that
-//! works in batches is always overloaded.
+//! Known bias: each rejection comes late, after the call has waited, and costs a place in the queue
+//! until then. The target must be longer than a turn of the server, or a server that works in
+//! batches is always overloaded.
 //!
 //! Source: folly, `folly/executors/Codel.cpp` (interval, target, the slough of twice the target);
 //! after Nichols and Jacobson, "Controlling Queue Delay", 2012. Newest first: Maurer, "Fail at
@@ -98,7 +97,7 @@ struct Codel {
 }
 
 impl Codel {
-    /// What a service tells about the queue.
+    /// Returns the sojourn that a service shows of the queue.
     fn sojourn(&self, signals: &Signals) -> Duration {
         if !(self.overloaded && self.newest_first) {
             signals.service.sojourn
@@ -137,8 +136,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A service a millisecond, which begins with these sojourns in turn, and leaves
-    /// `waiting` behind. Whether it was overloaded at last.
+    /// Runs a service a millisecond, with these sojourns in turn, leaving `waiting` behind. Returns
+    /// whether it was overloaded at last.
     fn services(bench: &mut Bench, count: usize, sojourns_ms: &[f64], waiting: usize) -> bool {
         bench.signals.queue.waiting = waiting;
         for ms in sojourns_ms.iter().cycle().take(count) {

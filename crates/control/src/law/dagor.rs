@@ -1,24 +1,24 @@
 //! DAGOR: a floor on the rank of calls, which rises while they wait too long.
 //!
-//! Signal: the mean time that new calls waited before their service, in a window of time or of
-//! 2,000 calls, whichever is over first. Trips when it exceeds 20 ms: the share of ranks that is
-//! admitted is multiplied by 0.95. Recovers by 0.01 a window: slowly, by equal steps, in 100
-//! windows from nothing to everything. Cold start: everything is admitted.
+//! Signal: the mean wait of new calls before their service, in a window of time or of 2,000 calls,
+//! whichever ends first. Trips when it exceeds 20 ms: the share of ranks that is admitted is
+//! multiplied by 0.95. Recovers by 0.01 a window: slowly, by equal steps, in 100 windows from
+//! nothing to everything. Cold start: everything is admitted.
 //!
-//! A call's rank is fixed, and so is that of its repetitions: whom the law refuses it refuses
-//! again while the floor holds, and whom it admits it admits throughout. Where a request needs
-//! several servers, all of them refuse the same ones, and none works for a request that
-//! another refuses: that is what the law was made for.
+//! A call's rank is fixed, and so is that of its retransmissions: the law rejects a rejected call
+//! again while the floor holds, and admits an admitted one throughout. Where a request needs
+//! several servers, all of them reject the same ones, and none works for a request that another
+//! rejects: that is the purpose of the law.
 //!
-//! Known bias: a step of 5 % a window, whatever the overload: to come down to a fifth takes 32
-//! windows, and meanwhile the queue fills. And the mean says more of a few that waited long
-//! than of the many. WeChat's servers have 2,000 calls in a fraction of a second, which is what
-//! the default window is made of; its second would be too long for a server of hundreds of calls.
+//! Known bias: a step of 5 % a window, in any overload: to come down to a fifth takes 32 windows,
+//! and meanwhile the queue fills. And the mean depends more on a few that waited long than on the
+//! many. WeChat's servers have 2,000 calls in a fraction of a second, which is the basis of the
+//! default window; its second would be too long for a server of hundreds of calls.
 //!
 //! A window in which none was taken from the queue while some waited says nothing.
 //!
-//! Source: Zhou et al., "Overload Control for Scaling WeChat Microservices", SoCC 2018, §4.1
-//! and §4.2: 20 ms, 2,000 requests or one second, α 5 %, β 1 %.
+//! Source: Zhou et al., "Overload Control for Scaling WeChat Microservices", SoCC 2018, §4.1 and
+//! §4.2: 20 ms, 2,000 requests or one second, α 5 %, β 1 %.
 
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ struct Dagor {
     calls_max: u32,
     alpha: f64,
     beta: f64,
-    /// In this window: what those waited together that were taken, and their number.
+    /// Total wait of the calls taken in this window, and their number.
     waited: Duration,
     calls: u32,
     /// The share of ranks that is admitted.

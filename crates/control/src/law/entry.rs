@@ -1,4 +1,4 @@
-//! One law as it is chosen and configured: its name, its documentation and its parameters.
+//! An entry of the registry: the name, documentation and parameters of one law.
 
 use std::fmt;
 
@@ -9,31 +9,31 @@ use super::Law;
 /// The values of a law's parameters, each within its bounds.
 pub type Values = tidegate_world::Values<Entry>;
 
-/// A law, as one chooses it.
+/// A law in the registry.
 pub struct Entry {
-    /// Its name in configurations.
+    /// Name in configurations.
     pub name: &'static str,
     /// A phrase that says how the law decides.
     pub summary: &'static str,
-    /// Where it comes from: papers by number (000 to 004) and section.
+    /// Source: papers by number (000 to 004) and section.
     pub source: &'static str,
     /// The full description, in Markdown.
     pub doc: &'static str,
-    /// Its parameters.
+    /// Parameters.
     pub params: &'static [&'static Param],
-    /// Checks values that are each within their bounds; an error says what must hold.
+    /// Checks values that are each within their bounds; the error says what must hold.
     pub check: fn(&Values) -> Result<(), &'static str>,
-    /// The law with these values, which were checked.
+    /// Builds the law with checked values.
     pub build: fn(&Values) -> Box<dyn Law>,
 }
 
 impl Entry {
-    /// The default of every parameter.
+    /// Returns the default of every parameter.
     pub fn defaults(&'static self) -> Values {
         Values::defaults(self)
     }
 
-    /// The defaults, but for what is `given` by name.
+    /// Returns the defaults, overridden by the `given` values.
     ///
     /// # Errors
     /// With the first value that is [`Wrong`].

@@ -1,21 +1,20 @@
 //! Gradient: a window that follows the slope of the response time.
 //!
-//! Signal: the response time of each new call, from its arrival to the end of its service, and
-//! its long average over some 600 calls. g = clamp(½, tolerance·long/current, 1), and the window
-//! L ← 0.8·L + 0.2·(g·L + 4). Trips when the current time exceeds the average: g < 1 by so much
-//! that 4 calls do not make up for it. Recovers by those 4 a call, but only while at least half of
-//! the window is in use: a window that nobody fills says nothing. Cold start: L = 20, which is
-//! its least as well, so it cannot starve.
+//! Signal: the response time of each new call, from its arrival to the end of its service, and its
+//! long average over some 600 calls. g = clamp(½, tolerance·long/current, 1), and the window L ←
+//! 0.8·L + 0.2·(g·L + 4). Trips when the current time exceeds the average: g < 1 by so much that 4
+//! calls do not make up for it. Recovers by those 4 a call, but only while at least half of the
+//! window is in use: an unused window says nothing. Cold start: L = 20, which is its least as well,
+//! so it cannot starve.
 //!
-//! After an overload the average is long out of date; as long as it is more than twice the
-//! current time, it is taken down by a tenth with every call.
+//! After an overload the average is long out of date; as long as it is more than twice the current
+//! time, it is reduced by a tenth with every call.
 //!
-//! Known bias: the law knows no absolute time. In an overload that lasts, the long average
-//! follows the current one, and what is left to hold L down is that times vary. With a tolerance
-//! of 1.5, as later releases have it, that is not enough: L drifts up to its maximum, and 200
-//! calls wait at all times. What these take to be served must be less than a caller's patience.
-//! And a completion is seen only where another message is served right after it, which is
-//! whenever there is load enough to matter.
+//! Known bias: the law knows no absolute time. In an overload that lasts, the long average follows
+//! the current one, and only the variation of times holds L down. With a tolerance of 1.5, as in
+//! later releases, that is not enough: L drifts up to its maximum, and 200 calls wait at all times.
+//! Serving these must take less than a caller's patience. And a completion is seen only where
+//! another message is served right after it, which is so at any load that matters.
 //!
 //! Source: Netflix concurrency-limits, `Gradient2Limit.java`.
 
@@ -107,18 +106,18 @@ pub(crate) static ENTRY: Entry = Entry {
             queue: values.of(&QUEUE),
             smoothing: values.of(&SMOOTHING),
             tolerance: values.of(&TOLERANCE),
-            // As many samples as the average is made of have this weight.
+            // This is the weight of an average over that many samples.
             long: Ewma::beginning_with(WARM_UP, 2.0 / (values.of(&LONG) + 1.0)),
             limit: values.of(&LIMIT_START),
         })
     },
 };
 
-/// Calls that the average begins with, all alike.
+/// Calls of equal weight at the start of the average.
 const WARM_UP: u32 = 10;
 /// The least that g may be.
 const GRADIENT_MIN: f64 = 0.5;
-/// The long average is taken down while it is more than this multiple of the current time.
+/// The long average is reduced while it exceeds this multiple of the current time.
 const DRIFT_MAX: f64 = 2.0;
 /// By this factor.
 const DRIFT_FACTOR: f64 = 0.9;
@@ -149,7 +148,7 @@ impl Law for Gradient2 {
         if long_s > DRIFT_MAX * current_s {
             self.long.scale(DRIFT_FACTOR);
         }
-        // The one that was served, and who waits behind it.
+        // The call that was served, and those behind it.
         let in_use = signals.in_progress(Bucket::Session).max(signals.queue.waiting as u64) + 1;
         if (in_use as f64) < self.limit / 2.0 {
             return;
@@ -176,7 +175,7 @@ mod tests {
         bench
     }
 
-    /// So many calls are served, which took so long with `behind` in progress.
+    /// Serves this many calls, each of this duration with `behind` in progress.
     fn serve(bench: &mut Bench, count: u32, ms: u64, behind: u64) -> f64 {
         bench.signals.service.is_new = true;
         bench.signals.service.sojourn = Duration::from_millis(ms - 1);
@@ -210,10 +209,10 @@ mod tests {
     #[test]
     fn a_slower_response_shrinks_it_by_the_gradient() {
         let mut bench = fresh(&[EXACT, ("limit_start", 100.0)]);
-        // Of the first ten the mean is taken: 10, then 20.
+        // The mean of the first ten: 10, then 20.
         assert_near(serve(&mut bench, 1, 10, 60), 100.8);
         assert_near(serve(&mut bench, 1, 30, 60), 0.8 * 100.8 + 0.2 * (100.8 * 20.0 / 30.0 + 4.0));
-        // By a half at the most.
+        // By a half at most.
         let before = window(&bench);
         assert_near(serve(&mut bench, 1, 10_000, 60), 0.8 * before + 0.2 * (before / 2.0 + 4.0));
         assert_near(serve(&mut bench, 3, 1_000_000, 60).max(20.0), window(&bench));
@@ -250,7 +249,7 @@ mod tests {
         let mut bench = fresh(&[EXACT]);
         assert_near(serve(&mut bench, 5, 10, 8), 20.0);
         assert_near(serve(&mut bench, 1, 10, 9), 20.8);
-        // Judged at service, messages wait that nobody has read.
+        // Decided at service, unread messages wait.
         bench.signals.queue.waiting = 100;
         assert_near(serve(&mut bench, 1, 10, 0), 21.6);
     }

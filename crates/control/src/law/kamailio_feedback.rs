@@ -1,18 +1,18 @@
 //! Kamailio's ratelimit module, algorithm FEEDBACK: the control that operators run today.
 //!
-//! Signal: the load of the processor, read by a timer of 10 s. e = setpoint − load, and what is
-//! refused, in whole percent, is K_p·e + K_i·Σe + K_d·Δe, with K_i = −25 and no more: an
-//! integral controller. Trips when the load exceeds the setpoint. Recovers as e is summed up
-//! again. Cold start: nothing is refused, and Σe = 0.
+//! Signal: the load of the processor, read by a timer of 10 s. e = setpoint − load, and the
+//! rejected share, in whole percent, is K_p·e + K_i·Σe + K_d·Δe, with K_i = −25 and no more: an
+//! integral controller. Trips when the load exceeds the setpoint. Recovers as e is summed up again.
+//! Cold start: nothing is rejected, and Σe = 0.
 //!
-//! Known bias: it is slow. A full processor at a setpoint of 0.8 adds 5 % of refusals every
-//! 10 s, so that an overload by half is controlled after a minute, by which time every caller
-//! has given up on it several times over. Σe grows no further once it is above 0, but it keeps
-//! what the last step of a recovery left there, up to the setpoint: the next overload is let in
-//! for as many steps more as it takes to use that up, 40 s at the most.
+//! Known bias: it is slow. A full processor at a setpoint of 0.8 adds 5 % of rejections every 10 s,
+//! so that an overload by half is controlled after a minute, by which time every caller has given
+//! up on it several times over. Σe grows no further once it is above 0, but it keeps the last step
+//! of a recovery, up to the setpoint: the next overload is admitted for as many steps more as it
+//! takes to use that up, at most 40 s.
 //!
 //! In Kamailio Σe has no lower bound: as long as nothing helps, it sums up more than 100 % of
-//! refusals, which are to be undone one by one after the overload. Here it stops at 100 %. From
+//! rejections, which have to be undone one by one after the overload. Here it stops at 100 %. From
 //! there a processor without work comes back in 50 s.
 //!
 //! Source: Kamailio, `src/modules/ratelimit/ratelimit.c`, and its documentation: timer, K_i. The
@@ -91,7 +91,7 @@ struct Feedback {
     sum: f64,
     /// e of the last step.
     error: f64,
-    /// What is refused.
+    /// The rejected share in percent.
     percent: f64,
 }
 
@@ -132,7 +132,7 @@ mod tests {
     use super::super::bench::Bench;
     use super::*;
 
-    /// Percent that is refused after so many steps at this load.
+    /// Returns the percentage rejected after this many steps at this load.
     fn steps(bench: &mut Bench, count: u32, load: f64) -> f64 {
         for _ in 0..count {
             bench.pass(bench.law.tick().unwrap(), load);
@@ -145,7 +145,7 @@ mod tests {
     fn a_full_processor_adds_five_percent_every_ten_seconds() {
         let mut bench = Bench::of(&ENTRY, &[("setpoint", 0.75)]);
         assert_eq!(bench.law.tick(), Some(Duration::from_secs(10)));
-        // Whole percent: 6.25 and 12.5. What was unused before is not summed up.
+        // Whole percent: 6.25 and 12.5. Unused capacity before is not summed up.
         assert_eq!(steps(&mut bench, 3, 0.0), 0.0);
         assert_eq!(steps(&mut bench, 1, 1.0), 6.0);
         assert_eq!(steps(&mut bench, 1, 1.0), 12.0);

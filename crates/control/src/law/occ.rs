@@ -1,18 +1,17 @@
 //! OCC: occupancy, at a steady beat.
 //!
-//! Signal: the occupancy ρ, read every T_m; at the end of each control interval T_c its mean.
-//! φ = min(ρ_targ/ρ, φ_max), and f ← clamp(f_min, φ·f, 1). Trips when ρ exceeds the target.
-//! Recovers by the same factor: from the floor of 0.02 to 1 in three intervals of an idle
-//! processor, as φ ≤ φ_max = 5 allows. Cold start: f = 1. Without any occupancy φ is φ_max.
+//! Signal: the occupancy ρ, read every T_m; at the end of each control interval T_c its mean. φ =
+//! min(ρ_targ/ρ, φ_max), and f ← clamp(f_min, φ·f, 1). Trips when ρ exceeds the target. Recovers by
+//! the same factor: from the floor of 0.02 to 1 in three intervals of an idle processor, as φ ≤
+//! φ_max = 5 allows. Cold start: f = 1. Without any occupancy φ is φ_max.
 //!
-//! Known bias: ρ cannot exceed 1, so with a target of 0.9 f falls by 10 % a second at the most,
-//! however large the overload: at 1.57 times the capacity the processor is fully occupied for
-//! the first 25 s (001, figure 6 b), while the queue fills and callers repeat. A lower target is
-//! faster and leaves more unused. Nothing in the law knows of the queue that has built up
-//! meanwhile.
+//! Known bias: ρ cannot exceed 1, so with a target of 0.9 f falls by at most 10 % a second, however
+//! large the overload: at 1.57 times the capacity the processor is fully occupied for the first 25
+//! s (001, figure 6 b), while the queue fills and callers retransmit. A lower target is faster and
+//! leaves more unused. The law does not see the queue that has built up meanwhile.
 //!
-//! Source: 001 §4.2, after Hilt and Widjaja 2008. With one f for all senders it is 002's
-//! rate-occ (§3.5).
+//! Source: 001 §4.2, after Hilt and Widjaja 2008. With one f for all senders it is 002's rate-occ
+//! (§3.5).
 
 use std::time::Duration;
 
@@ -102,7 +101,7 @@ struct Occ {
     target: f64,
     decided: Timestamp,
     read: Reading,
-    /// Of the readings since the last decision: sum of the occupancies, and their number.
+    /// Sum and number of the occupancies read since the last decision.
     sum: f64,
     readings: u32,
     /// ρ of the last decision.

@@ -1,19 +1,17 @@
 //! Occupancy: the share of admitted calls follows the use of the processor.
 //!
 //! Signal: the processor's occupancy ρ, measured every `measure` messages over the last `k`
-//! measurements and smoothed: ρ̂ ← (1−w)·ρ̂ + w·ρ. At each measurement the share is multiplied
-//! by ρ_targ/ρ̂: f ← clamp(f_min, (ρ_targ/ρ̂)·f, 1). Trips when ρ̂ exceeds the target. Recovers
-//! by the same factor, which is larger the idler the processor. Cold start: f = 1; nothing
-//! happens before k samples, and ρ̂ starts as the first measurement. A processor that did
-//! nothing at all sets f to 1.
+//! measurements and smoothed: ρ̂ ← (1−w)·ρ̂ + w·ρ. At each measurement the share is multiplied by
+//! ρ_targ/ρ̂: f ← clamp(f_min, (ρ_targ/ρ̂)·f, 1). Trips when ρ̂ exceeds the target. Recovers by the
+//! same factor, which is larger the idler the processor. Cold start: f = 1; nothing happens before
+//! k samples, and ρ̂ starts as the first measurement. A completely idle processor sets f to 1.
 //!
-//! Known bias: ρ cannot exceed 1, so the share falls by 5 % a measurement at the most,
-//! however large the overload, and the window of k measurements makes it act on the past:
-//! it overshoots in both directions. With a floor of f_min, an overload beyond 1/f_min is not
-//! controlled at all.
+//! Known bias: ρ cannot exceed 1, so the share falls by at most 5 % a measurement, however large
+//! the overload, and the window of k measurements makes it act on the past: it overshoots in both
+//! directions. With a floor of f_min, an overload beyond 1/f_min is not controlled at all.
 //!
-//! The window spans k−1 intervals. A measurement is also taken each second, since 125 messages
-//! take long at night: else what was refused in an overload would be refused after any rest.
+//! The window spans k−1 intervals. A measurement is also taken each second, because 125 messages
+//! take long at night: otherwise the share of an overload would still apply after any rest.
 //!
 //! Source: 000 §3.1, equations 1-3.
 
@@ -129,18 +127,19 @@ impl Estimate {
         }
     }
 
-    /// The occupancy that is aimed at.
+    /// Returns the target occupancy.
     pub(super) fn target(&self) -> f64 {
         self.target
     }
 
-    /// Whether the processor has been read since the last measurement: messages may come faster.
+    /// Returns whether the processor has been read since the last measurement: messages may come
+    /// faster.
     pub(super) fn is_news(&self, reading: Reading) -> bool {
         self.trail.newest().is_none_or(|last| last.at < reading.at)
     }
 
-    /// Takes a measurement. Gives the factor by which the admitted share is to change; `None` if
-    /// it is not known, infinity if there was no occupancy.
+    /// Takes a measurement. Returns the factor for the admitted share; `None` if it is not known,
+    /// infinity if there was no occupancy.
     pub(super) fn factor(&mut self, newest: Reading) -> Option<f64> {
         let oldest = self.trail.push(newest)?;
         let occupancy = newest.occupancy_since(oldest)?;
@@ -160,7 +159,7 @@ mod tests {
         Bench::of(&ENTRY, &given)
     }
 
-    /// Messages a millisecond apart.
+    /// Runs messages a millisecond apart.
     fn messages(bench: &mut Bench, count: u32, occupancy: f64) -> f64 {
         for _ in 0..count {
             bench.pass(Duration::from_millis(1), occupancy);

@@ -113,20 +113,20 @@ pub(crate) static ENTRY: Entry = Entry {
     build: |values| Box::new(Pi::new(values)),
 };
 
-/// T_m: how often the occupancy is sampled.
+/// T_m: the interval of sampling the occupancy.
 const SAMPLE: Duration = Duration::from_millis(10);
-/// T_c: how often the loops are closed.
+/// T_c: the interval of closing the loops.
 const CONTROL: Duration = Duration::from_millis(20);
 /// τ of the filter of rates, s.
 const RATE_FILTER_S: f64 = 0.4;
 /// τ_c of the filter of the occupancy, s.
 const PROCESSOR_FILTER_S: f64 = 0.1;
-/// A step is taken as no longer than this: after a rest the past is not integrated.
+/// The longest step: after a rest the past is not integrated.
 const STEP_MAX: Duration = Duration::from_millis(100);
-/// Load up to which the gains are adapted. Beyond it hardly any call is admitted, and its
-/// rate says nothing any more.
+/// Load up to which the gains are adapted. Beyond it hardly any call is admitted, and its rate says
+/// nothing.
 const LOAD_MAX: f64 = 16.0;
-/// In what time work that was not taken is to be done, s.
+/// Time in which work that was not taken should be done, s.
 const BACKLOG_TIME_S: f64 = 0.5;
 /// Below these a loop counts as at rest, in calls/s and as fractions.
 const REST_CPS: f64 = 0.5;
@@ -141,7 +141,7 @@ struct Pi {
     processor_gains: (f64, f64),
     adaptive: bool,
 
-    /// The last step of the loops: when, and the counts then.
+    /// Time and counts of the last step of the loops.
     stepped: Timestamp,
     counted: Counted,
     read: Reading,
@@ -209,7 +209,7 @@ impl Pi {
         self.counted = Counted::of(signals);
     }
 
-    /// The release of the queue, calls/s.
+    /// Returns the release of the queue, calls/s.
     fn release(&mut self, signals: &Signals, step_s: f64) -> f64 {
         let target = self.queue_time_s * self.entering.value();
         let error = signals.queue.waiting as f64 - target;
@@ -223,7 +223,7 @@ impl Pi {
         output(self.queue_integral).max(0.0)
     }
 
-    /// The share of calls to refuse.
+    /// Returns the share of calls to reject.
     fn refusal(&mut self, signals: &Signals, step_s: f64) -> f64 {
         let mut error = self.occupancy.value() - self.cpu_target;
         let mut scale = 1.0;
@@ -241,14 +241,14 @@ impl Pi {
         output(self.processor_integral).clamp(0.0, 1.0)
     }
 
-    /// What arrives as a multiple of the capacity, 1 at least. The capacity is what is taken
-    /// over the occupancy that it makes.
+    /// Returns the arrivals as a multiple of the capacity, at least 1. The capacity is the rate
+    /// taken over the resulting occupancy.
     fn load(&self) -> f64 {
         let load = self.occupancy.value() * self.arriving.value() / self.taken.value();
         if load.is_finite() { load.clamp(1.0, LOAD_MAX) } else { 1.0 }
     }
 
-    /// The occupancy that it would take to do in time what was released and not taken.
+    /// Returns the additional occupancy that released work which was not taken would need.
     fn backlog(&self, signals: &Signals) -> f64 {
         let left = match self.queue_time_s {
             0.0 => signals.queue.waiting as f64,
@@ -256,7 +256,7 @@ impl Pi {
             _ => (signals.queue.credit - 1.0).max(0.0).min(signals.queue.waiting as f64),
         };
         let service_s = self.occupancy.value() / self.taken.value();
-        // What stands in the receive buffer cannot be counted, but shows by its wait.
+        // Messages in the receive buffer cannot be counted, but their wait shows them.
         let time_s = left * service_s + signals.queue.lag.as_secs_f64();
         let occupancy = time_s / BACKLOG_TIME_S;
         if occupancy.is_finite() { occupancy.min(LOAD_MAX) } else { 0.0 }

@@ -3,13 +3,13 @@ use crate::QueueControl;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// The law on a processor and a queue that are set by hand, ticking every 10 ms.
+/// A bench: the law on a processor and a queue that are set by hand, ticking every 10 ms.
 struct Bench {
     law: Box<dyn Law>,
     signals: Signals,
     control: Control,
     now: Timestamp,
-    /// Occupancy of the processor, and what arrives, enters and is taken in calls/s.
+    /// Occupancy of the processor, and the rates that arrive, enter and are taken, in calls/s.
     occupancy: f64,
     rates: [f64; 3],
     carried: [f64; 3],
@@ -28,13 +28,13 @@ impl Bench {
         }
     }
 
-    /// The paper's law.
+    /// Creates the paper's law.
     fn paper(given: &[(&str, f64)]) -> Self {
         let paper = [("adaptive", 0.0), ("c_t", 0.8)];
         Self::new(&[&paper, given].concat())
     }
 
-    /// One tick after `passed`.
+    /// Runs one tick after `passed`.
     fn tick_after(&mut self, passed: Duration) {
         self.now = self.now + passed;
         let Reading { occupied, .. } = self.signals.processor;
@@ -53,7 +53,7 @@ impl Bench {
         self.law.on_tick(self.now, &self.signals, &mut self.control);
     }
 
-    /// Ticks for a time.
+    /// Runs ticks for a time.
     fn run(&mut self, ms: u32) -> &mut Self {
         for _ in 0..ms / 10 {
             self.tick_after(SAMPLE);
@@ -66,12 +66,12 @@ impl Bench {
         self
     }
 
-    /// The share α of calls that is refused.
+    /// Returns the share α of calls that is rejected.
     fn refused(&self) -> f64 {
         1.0 - self.control.admit(Bucket::Session).fraction(0.0)
     }
 
-    /// The release u of the queue, calls/s.
+    /// Returns the release u of the queue, calls/s.
     fn release(&self) -> f64 {
         match self.control.queue.release {
             Release::Rate(rate) => rate,
@@ -80,9 +80,9 @@ impl Bench {
     }
 }
 
-/// 001 §3 in continuous time: α while the occupancy is `occupancy`, `t` after it rose from 0 in
-/// an unloaded server, as long as nothing is saturated above. C̃ = C·(1 − e^(−t/τ)); the
-/// integral begins where C̃ crosses the target.
+/// 001 §3 in continuous time: returns α while the occupancy is `occupancy`, `t` after it rose from
+/// 0 in an unloaded server, as long as nothing is saturated above. C̃ = C·(1 − e^(−t/τ)); the
+/// integral starts where C̃ crosses the target.
 fn closed_form(occupancy: f64, target: f64, gains: (f64, f64), t: f64) -> f64 {
     let filtered = |t: f64| occupancy * (1.0 - (-t / PROCESSOR_FILTER_S).exp());
     let crossing = -PROCESSOR_FILTER_S * (1.0 - target / occupancy).ln();
@@ -105,7 +105,7 @@ fn the_processor_loop_answers_a_step_as_in_the_closed_form() {
         for step in 1..60 {
             bench.run(20);
             let exact = closed_form(occupancy, 0.8, gains, f64::from(step) * 0.02);
-            // The sum of steps of 20 ms is ahead of the integral by half a step at the most.
+            // The sum of steps of 20 ms is at most half a step ahead of the integral.
             let tolerance = 1e-9 + gains.1 * 0.02 * (occupancy - 0.8);
             let refused = bench.refused();
             assert!((refused - exact).abs() <= tolerance, "step {step}: {refused}, not {exact}");
@@ -139,7 +139,7 @@ fn the_loops_are_closed_every_20_ms() {
     assert!(values[1] < values[3] && values[3] < values[5], "{values:?}");
 }
 
-// Whatever was refused, the share falls with the occupancy, and at once.
+// After any rejections, the share falls with the occupancy, and at once.
 #[test]
 fn a_long_overload_does_not_wind_the_processor_loop_up() {
     for overload_ms in [1_000, 100_000] {
@@ -156,8 +156,8 @@ fn a_long_overload_does_not_wind_the_processor_loop_up() {
     }
 }
 
-// What an overload has left in the integral is not held over a quiet time, to refuse calls by
-// it as soon as the load nears the target from below.
+// The integral of an overload is not kept over a quiet time, to reject calls as soon as the load
+// nears the target from below.
 #[test]
 fn an_overload_is_forgotten_in_a_quiet_second() {
     let mut bench = Bench::paper(&[]);
@@ -249,7 +249,8 @@ fn without_a_time_in_the_queue_its_release_is_left_open() {
     assert_eq!(bench.control.queue, QueueControl { waiting_max: 800, ..Control::OPEN.queue });
 }
 
-/// The adaptive law at a processor that is full, where `arriving` come and `taken` are taken.
+/// Creates the adaptive law at a processor that is full, where `arriving` come and `taken` are
+/// taken.
 fn adaptive(arriving: f64, taken: f64, given: &[(&str, f64)]) -> Bench {
     let mut bench = Bench::new(&[&[("c_t", 0.8)], given].concat());
     bench.rates = [arriving, taken, taken];
@@ -265,7 +266,7 @@ fn the_gains_are_divided_by_the_load_as_a_multiple_of_the_capacity() {
     // A load below 1 leaves the gains as they are.
     let mut bench = adaptive(100.0, 250.0, &[("k_ic", 0.0)]);
     assert!((bench.run(10_000).refused() - 1.0).abs() < 1e-3);
-    // Where hardly anything is taken the load is unknown, and taken as 16.
+    // Where hardly anything is taken the load is unknown, and counts as 16.
     let mut bench = adaptive(10_000.0, 1.0, &[("k_ic", 0.0)]);
     assert!((bench.run(10_000).refused() - 5.0 / 16.0 * 0.2).abs() < 1e-3);
     // So does the integral's: 5/4·0.2 a second.
@@ -364,8 +365,8 @@ fn what_would_hold_the_queue_for_ever_is_refused() {
     }
 }
 
-/// What stands in a receive buffer is no number that could be read: it shows by its wait, which
-/// counts as the occupancy that doing it in half a second takes.
+/// Messages in a receive buffer cannot be counted: their wait shows them, which counts as the
+/// occupancy that doing them in half a second takes.
 #[test]
 fn what_waits_in_the_receive_buffer_counts_as_occupancy() {
     let share = |adaptive: f64, lag_ms: u32| {

@@ -1,16 +1,15 @@
 //! SiRED: the share of admitted calls falls linearly with the fill of the queue.
 //!
-//! Signal: q, the fill of what messages wait in: the queue of new calls, or the receive
-//! buffer if that is fuller. Every `measure` messages q̂ ← (1−w)·q̂ + w·q and
-//! f = clamp(f_min, (Q_max − q̂)/(Q_max − Q_min), 1). Trips above Q_min, is at its strictest
-//! from Q_max on. Recovers as q̂ falls, that is with the weight w: f depends on nothing but q̂.
-//! Cold start: q̂ = 0.
+//! Signal: q, the fill of the queue of new calls, or of the receive buffer if that is fuller. Every
+//! `measure` messages q̂ ← (1−w)·q̂ + w·q and f = clamp(f_min, (Q_max − q̂)/(Q_max − Q_min), 1).
+//! Trips above Q_min, is at its strictest from Q_max on. Recovers as q̂ falls, that is with the
+//! weight w: f depends on nothing but q̂. Cold start: q̂ = 0.
 //!
-//! Known bias: the law acts when a queue is two thirds full, and holds it there. What is
-//! admitted waits for as long as that takes to be served, so the size of the queue is the
-//! law's real parameter: for a wait of T at μ calls a second it must hold about μ·T/Q_min. It
-//! is slow: by its weight q̂ reaches Q_min after some ln(1 − Q_min)/ln(1 − w) = 23 measurements of
-//! a full queue, and a queue of fewer messages than 23 · 125 has overflowed long before.
+//! Known bias: the law acts when a queue is two thirds full, and holds it there. An admitted call
+//! waits for as long as serving that takes, so the size of the queue is the law's real parameter:
+//! for a wait of T at μ calls a second it must have about μ·T/Q_min places. It is slow: by its
+//! weight q̂ reaches Q_min after some ln(1 − Q_min)/ln(1 − w) = 23 measurements of a full queue,
+//! and a queue of fewer messages than 23 · 125 has overflowed long before.
 //!
 //! The paper prints the average twice, equation 6 with its indices swapped: it is taken as one.
 //! Also measured each second, so that q̂ is forgotten while nothing arrives.
@@ -123,7 +122,7 @@ mod tests {
         bench
     }
 
-    /// One measurement.
+    /// Takes one measurement.
     fn measure(bench: &mut Bench, waiting: usize, socket_fill: f64) -> f64 {
         bench.signals.queue.waiting = waiting;
         bench.signals.socket_fill = socket_fill;

@@ -1,7 +1,7 @@
 //! The deterministic throttle.
 //!
-//! The shares that have not passed yet add up; when they make one, one passes. Of any n in a row
-//! it passes n·f, but for one, and what it passes is spread as evenly as can be.
+//! The shares that have not passed yet add up; when they make one, one passes. Of any n in a row it
+//! passes n·f, within one, and the pieces that pass are spread as evenly as possible.
 //!
 //! Source: 000 §3.4.
 
@@ -10,17 +10,17 @@ const ONE: u64 = 1 << 32;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deterministic {
-    /// What has added up, in units of 2^-32; below one.
+    /// Accumulated shares, in units of 2^-32; below one.
     sum: u64,
 }
 
 impl Deterministic {
-    /// As if so much had added up, 0 to 1.
+    /// Starts with this accumulated share, 0 to 1.
     pub(crate) fn start_at(&mut self, part: f64) {
         self.sum = fixed(part).min(ONE - 1);
     }
 
-    /// Whether the next piece passes, of which the share `fraction` is to.
+    /// Returns whether the next piece passes, at the share `fraction`.
     pub(crate) fn passes(&mut self, fraction: f64) -> bool {
         self.sum += fixed(fraction);
         let passes = self.sum >= ONE;

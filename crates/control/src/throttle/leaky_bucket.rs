@@ -1,13 +1,13 @@
 //! The leaky bucket.
 //!
-//! Each piece that passes pours T = 1/rate into a bucket, in seconds, that leaks a second a
-//! second; what finds more than TAU in it does not pass. At a constant rate it passes at most
-//! (TAU + T)/T pieces at once and never more than that and rate·t in any time t. The bucket
-//! begins empty, and keeps its seconds when the rate changes: after a fall of the rate it is
-//! emptied in the time that the old rate would have needed, and bursts of the new one are shorter.
+//! Each piece that passes pours T = 1/rate into a bucket, in seconds, that leaks a second a second;
+//! a piece that finds more than TAU in it does not pass. At a constant rate at most (TAU + T)/T
+//! pieces pass at once and never more than that and rate·t in any time t. The bucket starts empty,
+//! and keeps its seconds when the rate changes: after a fall of the rate it is emptied in the time
+//! that the old rate would have needed, and bursts of the new one are shorter.
 //!
-//! The RFC adds up to half a T to what an empty bucket gets, so that many senders to one server
-//! do not fall into step. At the server's own door there is one bucket: it is left out.
+//! The RFC adds up to half a T to an empty bucket, so that many senders to one server do not fall
+//! into step. At the server there is one bucket, so that is left out.
 //!
 //! Source: RFC 7415 §3.5.1, which calls TAU = 4·T a reasonable compromise: a burst of 5.
 
@@ -29,7 +29,7 @@ impl LeakyBucket {
         Self { tolerance, content_s: 0.0, passed: Timestamp::ZERO }
     }
 
-    /// Whether a piece passes, of which `rate` a second are to, above zero.
+    /// Returns whether a piece passes, at the rate `rate`, above zero.
     pub(super) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
         let interval_s = 1.0 / rate;
         let left_s = self.content_s - now.since(self.passed).as_secs_f64();

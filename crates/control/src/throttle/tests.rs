@@ -1,4 +1,4 @@
-//! What all throttles have in common.
+//! Tests of the properties of all throttles.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn throttle(kind: ThrottleKind) -> Throttle {
     Throttle::new(kind, BURST, Seed(1).stream(Purpose::Throttle, 0))
 }
 
-/// Times of Poisson arrivals.
+/// Returns the times of Poisson arrivals.
 fn poisson(rate: f64, seconds: f64) -> impl Iterator<Item = Timestamp> {
     let mut stream = Seed(2).stream(Purpose::Arrivals, 0);
     let end = Timestamp::ZERO + Duration::from_secs_f64(seconds);
@@ -24,7 +24,7 @@ fn poisson(rate: f64, seconds: f64) -> impl Iterator<Item = Timestamp> {
     })
 }
 
-/// How many a second pass of Poisson arrivals.
+/// Returns the rate of Poisson arrivals that pass.
 fn passed(kind: ThrottleKind, allowance: Allowance, rate: f64) -> f64 {
     let mut throttle = throttle(kind);
     let passed = poisson(rate, 100.0).filter(|&now| throttle.passes(now, allowance, 0)).count();
@@ -61,7 +61,7 @@ fn a_share_passes_in_the_long_run() {
     for kind in ThrottleKind::ALL {
         for fraction in [0.1, 0.5, 0.9] {
             let passed = passed(kind, Allowance::Fraction(fraction), 200.0);
-            // The buckets keep back what comes in bursts beyond theirs.
+            // The buckets keep back bursts beyond theirs.
             let tolerance = match kind {
                 ThrottleKind::LeakyBucket | ThrottleKind::TokenBucket => 0.08,
                 _ => 0.04,
@@ -104,7 +104,7 @@ fn only_the_deterministic_one_has_a_remainder_to_start_at() {
 }
 
 proptest! {
-    /// RFC 7415 §3.5.1: no more than (T + TAU) worth at once, and 1/T a second.
+    /// RFC 7415 §3.5.1: at most (T + TAU) worth at once, and 1/T a second.
     #[test]
     fn in_any_time_the_buckets_pass_no_more_than_a_burst_and_the_rate(
         rate in 1.0..500.0f64,

@@ -1,10 +1,10 @@
 //! The token bucket.
 //!
-//! A bucket of a set depth is filled with `rate` tokens a second; each piece that passes takes
-//! one. It begins full. At a constant rate it passes what a [leaky bucket](super::leaky_bucket)
-//! of the same burst does, seen from the other side: tokens are what is not poured in yet. They
-//! differ where the rate changes: tokens are pieces, not seconds, so that a higher rate is used
-//! at once, and what was saved at a high rate is spent at a low one.
+//! A bucket of a set depth is filled with `rate` tokens a second; each piece that passes takes one.
+//! It starts full. At a constant rate it passes the same as a [leaky bucket](super::leaky_bucket)
+//! of the same burst, seen from the other side: tokens are the part that is not poured in yet. They
+//! differ where the rate changes: tokens are pieces, not seconds, so that a higher rate is used at
+//! once, and tokens saved at a high rate are spent at a low one.
 //!
 //! Source: RFC 2697 §3, one bucket of it; 002 §2.4 names it among the throttles.
 
@@ -23,13 +23,13 @@ impl TokenBucket {
         Self { depth, tokens: depth, filled: Timestamp::ZERO }
     }
 
-    /// Whether it is as full as at the beginning.
+    /// Returns whether it is as full as at the start.
     pub(crate) fn is_full(&mut self, now: Timestamp, rate: f64) -> bool {
         self.fill(now, rate);
         self.tokens >= self.depth
     }
 
-    /// Whether a piece passes, of which `rate` a second are to.
+    /// Returns whether a piece passes, at the rate `rate`.
     pub(crate) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
         self.fill(now, rate);
         // Ten tenths of a token are less than one in floating point.

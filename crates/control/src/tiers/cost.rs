@@ -1,10 +1,10 @@
-//! What a call takes of the processor in each tier.
+//! The processor time of a call in each tier.
 //!
-//! A call is the messages that one brings on the average, of each class, whatever the tier; and
-//! a message of a class has a mean service time in each tier. So calls whose last message comes
-//! long after the first, under another share, are measured all the same, and both tiers by the
-//! same mix. Means are quotients of long sums: a service that was interrupted may take a thousand
-//! times as long as another, and would by itself decide an average that forgets quickly.
+//! A call counts as its average messages of each class, in any tier; and a message of a class has a
+//! mean service time in each tier. So calls whose last message comes long after the first, under
+//! another share, are measured all the same, and both tiers by the same mix. Means are quotients of
+//! long sums: a service that was interrupted may take a thousand times as long as another, and
+//! would by itself decide an average with a short memory.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use tidegate_world::Work;
 
 use super::Tier;
 
-/// Messages of a class and tier at which what is known of them is halved: so many count, and
-/// half as many at least.
+/// Messages of a class and tier at which their counts are halved: so many count, and at least half
+/// as many.
 const MESSAGES: f64 = 16_384.0;
 
 /// Likewise, calls by which messages are divided.
@@ -25,7 +25,7 @@ const KNOWN: f64 = 30.0;
 /// And for state to be found to cost nothing.
 const SURE: f64 = 1000.0;
 
-/// What is cheaper by less than this part is not found to be cheaper.
+/// The least relative difference that counts.
 const ERROR: f64 = 0.02;
 
 /// Messages by number, and service by class and tier.
@@ -66,8 +66,8 @@ impl CallCosts {
         }
     }
 
-    /// Seconds that a call takes in `tier`; `None` before that was measured. A class of which
-    /// this tier has had none takes what it takes in the other.
+    /// Returns the seconds that a call takes in `tier`; `None` before that was measured. A class
+    /// without messages in this tier takes as long as in the other.
     pub(super) fn of(&self, tier: Tier) -> Option<f64> {
         if self.begun == 0.0 || self.count(tier) < KNOWN {
             return None;
@@ -82,7 +82,7 @@ impl CallCosts {
         Some(sum / self.begun)
     }
 
-    /// Whether a call takes as much without state as with it, for all that has been measured.
+    /// Returns whether a call takes as much without state as with it, by all measurements.
     pub(super) fn is_state_free(&self) -> bool {
         let is_sure = Tier::ALL.iter().all(|&tier| self.count(tier) >= SURE);
         let [stateful, stateless] = Tier::ALL.map(|tier| self.of(tier).unwrap_or(0.0));

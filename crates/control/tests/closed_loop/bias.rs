@@ -1,4 +1,4 @@
-//! What is known of each law: its published behaviour, and its published bias.
+//! Tests of each law's published behaviour, and of its published bias.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn without_control_goodput_collapses_beyond_the_capacity() {
         for load in [1.2, 2.0, 5.0] {
             let outcome = constant("none", &[], decide, load);
             assert!(goodput(&outcome) < 0.01, "{decide:?} at {load}: {}", goodput(&outcome));
-            // It is at work all the same, on calls whose callers wait no longer.
+            // It works all the same, on calls whose callers have given up.
             assert!(outcome.mean(FROM_S, TO_S, |note| note.occupancy) > 0.999);
         }
     }
@@ -27,7 +27,7 @@ fn the_queue_of_ohta_swings_between_its_marks() {
     for decide in DECIDE {
         let outcome = constant("ohta", &params, decide, 1.5);
         let waiting: Vec<usize> = outcome.noted(FROM_S, TO_S).map(|note| note.waiting).collect();
-        // At service they are looked at between two notes, and judged some later.
+        // At service they are examined between two notes, and decided some later.
         assert!(waiting.iter().all(|&n| (85..=215).contains(&n)), "{decide:?}: {waiting:?}");
         let high = waiting.iter().any(|&n| n > 190);
         let low = waiting.iter().any(|&n| n < 110);
@@ -52,8 +52,8 @@ fn occupancy_settles_near_its_target() {
     }
 }
 
-// 000 §3.1: f_min. Beyond 1/f_min, and where refusals alone take the processor, nothing is left
-// to be taken back.
+// 000 §3.1: f_min. Beyond 1/f_min, and where rejections alone take the processor, nothing can be
+// recovered.
 #[test]
 fn occupancy_does_not_control_what_its_floor_lets_in() {
     let law = setup("occupancy", &[("f_min", 0.5)], Decide::Arrival, &[(30.0, 3.0)]);
@@ -62,7 +62,7 @@ fn occupancy_does_not_control_what_its_floor_lets_in() {
     assert!(outcome.mean(FROM_S, TO_S, |note| note.occupancy) > 0.99);
 }
 
-// 000 §3.2, as printed: that everything is accepted is an overload.
+// 000 §3.2, as printed: complete acceptance counts as an overload.
 #[test]
 fn acceptance_and_aro_refuse_some_calls_without_any_load() {
     for law in ["acceptance", "aro"] {
@@ -74,7 +74,7 @@ fn acceptance_and_aro_refuse_some_calls_without_any_load() {
             assert!(shares().all(|share| share > 0.75) && shares().any(|share| share < 0.82));
             assert!(shares().any(|share| share == 1.0), "{law} at {load}");
         }
-        // Against what can be sustained, only what is beyond.
+        // Against the sustainable rate, only the excess counts.
         let params = [("sustainable", 500.0)];
         let outcome = run(&setup(law, &params, Decide::Arrival, &[(60.0, 0.8)]));
         assert_eq!(outcome.refused_share(0.0, 60.0), 0.0, "{law}");
@@ -138,7 +138,7 @@ fn codel_oldest_first_serves_as_many() {
     }
 }
 
-// By the tolerance that its later releases have.
+// With the tolerance of its later releases.
 #[test]
 fn gradient2_that_tolerates_half_as_much_again_drifts_to_its_largest_window() {
     let waiting = |tolerance| {
@@ -178,7 +178,7 @@ fn dagor_steps_by_a_twentieth_down_and_a_hundredth_up() {
     assert!(share > 0.65, "{share}");
 }
 
-// Its rate is then no more than twice what was asked for.
+// Its rate is then at most twice the requested one.
 #[test]
 fn clearwater_refuses_some_of_a_step_after_quiet_times() {
     let outcome = run(&setup("clearwater", &[], Decide::Arrival, &[(20.0, 0.1), (20.0, 0.9)]));
@@ -191,7 +191,7 @@ fn clearwater_refuses_some_of_a_step_after_quiet_times() {
 fn kamailio_feedback_takes_minutes() {
     let law = setup("kamailio-feedback", &[], Decide::Service, &[(240.0, 1.5)]);
     let outcome = run(&Setup { queue_max: 100, ..law });
-    // 5 % every 10 s, where half of what is offered is too much.
+    // 5 % every 10 s, where half of the offered calls are too many.
     for step in 1..8 {
         let from_s = 10.0 * f64::from(step) + 0.5;
         let share = outcome.mean(from_s, from_s + 9.0, |note| note.admitted);

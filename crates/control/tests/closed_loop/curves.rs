@@ -8,7 +8,7 @@ use tidegate_control::{bound, registry};
 
 use crate::{COSTS, DECIDE, FROM_S, LOADS, PAPER, Params, TO_S, constant, goodput};
 
-// Whoever changes a law reads what has become of these, and commits them with it.
+// When a law changes, read the difference in these curves, and commit it with the change.
 #[test]
 fn the_curves_of_every_law_are_as_committed() {
     let own: Params = &[];
@@ -50,8 +50,8 @@ fn row(table: &mut String, name: &str, values: [f64; LOADS.len()]) {
     table.push('\n');
 }
 
-/// Whether two rows say the same, to 0.03 or 5 %: logarithms differ in their last bit from one
-/// machine to the next, and a run does so with them.
+/// Returns whether two rows agree to 0.03 or 5 %: logarithms differ in their last bit from one
+/// machine to the next, and so do the runs.
 fn agree(line: &str, expected: &str) -> bool {
     let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let (line, expected) = (words(line), words(expected));

@@ -1,4 +1,4 @@
-//! The laws around a simulated server: what each makes of the load it is offered.
+//! Tests of the laws around a simulated server, under various loads.
 //!
 //! `curves.txt` has the curves of every law. `TIDEGATE_BLESS=1` writes it anew, to be read before
 //! it is committed.
@@ -20,7 +20,7 @@ use tidegate_world::Seed;
 /// Parameters of a law, by name.
 type Params<'a> = &'a [(&'a str, f64)];
 
-/// A server of 500 calls a second, which refuses one at a tenth of that cost.
+/// A server of 500 calls a second, with a rejection at a tenth of that cost.
 const COSTS: Costs = Costs {
     look: Duration::from_micros(100),
     serve: Duration::from_micros(1900),
@@ -34,7 +34,7 @@ const DECIDE: [Decide; 2] = [Decide::Arrival, Decide::Service];
 /// 001's law with its own parameters.
 const PAPER: Params = &[("t_q", 0.05), ("c_t", 0.9), ("adaptive", 0.0)];
 
-/// A law with its parameters, which Clearwater's needs a throttle of its own for.
+/// Returns a law with its parameters, and for Clearwater's its own throttle.
 fn setup(law: &str, params: Params, decide: Decide, profile: &[(f64, f64)]) -> Setup {
     let seconds = |&(s, load): &(f64, f64)| (Duration::from_secs_f64(s), load);
     Setup {
@@ -51,8 +51,8 @@ fn setup(law: &str, params: Params, decide: Decide, profile: &[(f64, f64)]) -> S
     }
 }
 
-/// A constant load for half a minute. What begins in the first ten seconds is not looked at, and
-/// neither is what has too little time left.
+/// Returns a constant load for half a minute, ignoring calls of the first ten seconds and those
+/// with too little time left.
 fn constant(law: &str, params: Params, decide: Decide, load: f64) -> Outcome {
     run(&setup(law, params, decide, &[(30.0, load)]))
 }
@@ -60,7 +60,7 @@ fn constant(law: &str, params: Params, decide: Decide, load: f64) -> Outcome {
 const FROM_S: f64 = 10.0;
 const TO_S: f64 = 29.0;
 
-/// Goodput in multiples of the capacity.
+/// Returns the goodput in multiples of the capacity.
 fn goodput(outcome: &Outcome) -> f64 {
     outcome.goodput_cps(FROM_S, TO_S) / COSTS.capacity_cps()
 }

@@ -1,4 +1,4 @@
-//! The two controllers of 001.
+//! Tests of the two controllers of 001.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn pi_keeps_four_fifths_of_the_bound() {
         for load in LOADS {
             let bound = match decide {
                 Decide::Arrival => bound::goodput(load, COSTS.ratio()),
-                // What it leaves unused weighs more, the less is left.
+                // The unused part weighs more, the less is left.
                 Decide::Service => bound::goodput_at_target(load, COSTS.ratio(), 0.95),
             };
             let goodput = goodput(&constant("pi", &[], decide, load));
@@ -23,7 +23,7 @@ fn pi_keeps_four_fifths_of_the_bound() {
     }
 }
 
-// 001, figure 7, at r = 1.57, where refusing costs 1/3.5 of serving, and calls are refused as
+// 001, figure 7, at r = 1.57, where rejecting costs 1/3.5 of serving, and calls are rejected as
 // they are drained from the queue: q follows q_T and C follows C_T.
 #[test]
 fn pi_tracks_both_its_targets() {
@@ -37,7 +37,7 @@ fn pi_tracks_both_its_targets() {
         let waiting = outcome.mean(FROM_S, 60.0, |note| note.waiting as f64);
         let queue_target = 0.05 * 1.57 * costs.capacity_cps();
         assert!((waiting / queue_target - 1.0).abs() < 0.1, "q = {waiting}, not {queue_target}");
-        // So that each waits 50 ms, and nobody repeats.
+        // So that each waits 50 ms, without retransmissions.
         assert!(outcome.repetitions < outcome.began.len() as u64 / 1000, "{}", outcome.repetitions);
     }
 }
@@ -53,7 +53,7 @@ fn pi_answers_a_step_within_seconds_and_forgets_it() {
         assert!(goodput(8.0, 15.0) > 0.8 * bound, "{decide:?}: {}", goodput(8.0, 15.0));
         let waiting = outcome.noted(8.0, 15.0).map(|note| note.waiting).max().unwrap();
         assert!(waiting < 50, "{decide:?}: {waiting} wait");
-        // The load is gone, and so is what was held against it.
+        // The load is gone, and so are the rejections.
         let admitted = |from, to| outcome.mean(from, to, |note| note.admitted);
         assert!(admitted(15.5, 20.0) > 0.999, "{decide:?}: {}", admitted(15.5, 20.0));
         assert!(admitted(20.0, 25.0) > 0.97, "{decide:?}: {}", admitted(20.0, 25.0));

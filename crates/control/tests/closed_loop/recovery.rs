@@ -1,4 +1,4 @@
-//! What becomes of each law when an overload is over.
+//! Tests of each law's recovery after an overload.
 
 use tidegate_control::{Decide, registry};
 use tidegate_world::{Purpose, Seed};
@@ -6,13 +6,12 @@ use tidegate_world::{Purpose, Seed};
 use crate::plant::{Outcome, Setup, run};
 use crate::{DECIDE, setup};
 
-/// Within how many seconds each law serves what is offered again, judged at arrival and at
-/// service.
+/// Seconds within which each law serves the offered load again, decided at arrival and at service.
 ///
-/// Judged at service, what finds the buffer full is lost unread. Its caller comes again for up to
-/// 32 s, and this is most of the longer times: a law that lets the buffer overflow is not done with
-/// an overload when the load is. `none` and `ohta`, whose marks lie beyond this buffer, are that
-/// and nothing else.
+/// If decided at service, a message that finds the buffer full is lost unread. Its caller
+/// retransmits for up to 32 s, and this is most of the longer times: a law that lets the buffer
+/// overflow is not done with an overload when the load is. `none` and `ohta`, whose marks lie
+/// beyond this buffer, show only that.
 const BACK_S: [(&str, [f64; 2]); registry::LAWS.len()] = [
     ("none", [1.0, 40.0]),
     ("occupancy", [8.0, 12.0]),
@@ -30,12 +29,13 @@ const BACK_S: [(&str, [f64; 2]); registry::LAWS.len()] = [
     ("kamailio-feedback", [4.0, 70.0]),
 ];
 
-/// Share of the calls that a law may refuse without any load. Two do so as they are printed.
+/// Returns the share of the calls that a law may reject without any load. Two do so as they are
+/// printed.
 fn refused_at_rest(law: &str) -> f64 {
     if ["acceptance", "aro"].contains(&law) { 0.25 } else { 0.0 }
 }
 
-/// Share of the calls of this time that were not answered in time.
+/// Returns the share of the calls of this time that were not answered in time.
 fn lost(outcome: &Outcome, from_s: f64, to_s: f64) -> f64 {
     let began = |at: &&_| (from_s..to_s).contains(&tidegate_world::Timestamp::as_secs_f64(**at));
     let calls = outcome.began.iter().filter(began).count() as f64;
@@ -62,8 +62,8 @@ fn each_law_is_back_in_its_time_after_an_overload() {
     }
 }
 
-/// Any loads up to five times the capacity for up to 50 s, any queue up to a second; then a
-/// minute at next to nothing or nothing, and ten seconds more. When those begin.
+/// Returns any loads up to five times the capacity for up to 50 s, any queue up to a second; then a
+/// minute at next to nothing or nothing, and ten seconds more; and the start of those.
 fn any_overload(law: &str, decide: Decide, seed: u64) -> (f64, Setup) {
     let mut draw = Seed(seed).stream(Purpose::Arrivals, 1);
     let phases = 1 + draw.below(5);
@@ -94,8 +94,8 @@ fn after_a_minute_of_little_load_every_law_admits_everything_whatever_was_before
     }
 }
 
-// Its refusals stop with the load, not the calls that wait in a queue of four seconds: those are
-// late, repeated, and late again.
+// Its rejections stop with the load, but the calls in a queue of four seconds are late,
+// retransmitted, and late again.
 #[test]
 fn a_queue_longer_than_patience_keeps_a_collapse_alive_at_half_of_the_capacity() {
     for (law, queue_max, back) in [("none", 2000, false), ("none", 100, true)] {

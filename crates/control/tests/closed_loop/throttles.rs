@@ -1,11 +1,11 @@
-//! What the choice of the throttle and of the measurements changes in the loop.
+//! Tests of the effect of the throttle and of the measurements in the loop.
 
 use tidegate_control::{Decide, ThrottleKind, bound};
 
 use crate::plant::{Setup, run};
 use crate::{COSTS, DECIDE, goodput, setup};
 
-// A law in a loop makes up for what its throttle passes beyond or below its share.
+// A law in a loop corrects a throttle that passes more or less than its share.
 #[test]
 fn pi_keeps_most_of_the_bound_by_every_throttle() {
     for kind in ThrottleKind::ALL {
@@ -18,8 +18,8 @@ fn pi_keeps_most_of_the_bound_by_every_throttle() {
     }
 }
 
-/// Seconds after a step from half to three times the capacity until the law admits less than
-/// nine in ten.
+/// Returns the seconds after a step from half to three times the capacity until the law admits less
+/// than nine in ten.
 fn noticed_s(params: &[(&str, f64)]) -> f64 {
     let params = [&[("k", 2.0), ("w", 0.3)], params].concat();
     let law = setup("occupancy", &params, Decide::Arrival, &[(10.0, 0.5), (10.0, 3.0)]);
@@ -28,7 +28,7 @@ fn noticed_s(params: &[(&str, f64)]) -> f64 {
     first.map_or(f64::INFINITY, |note| note.at.as_secs_f64() - 10.0)
 }
 
-// 000 §6.3: 0.3·0.95 of what arrives in half a second are 70 messages before the step.
+// 000 §6.3: 0.3·0.95 of the arrivals in half a second are 70 messages before the step.
 #[test]
 fn left_to_itself_occupancy_notices_an_overload_in_time() {
     let rare = noticed_s(&[("measure", 4000.0)]);

@@ -21,7 +21,7 @@ fn at(law: &str, params: Params, load: f64) -> Outcome {
     run(&Setup { queue_max: 50, ..setup(law, params, Decide::Arrival, &[(30.0, load)]) })
 }
 
-/// Difference between the largest and the least.
+/// Returns the difference between the largest and the least.
 fn spread(values: impl Iterator<Item = f64> + Clone) -> f64 {
     values.clone().fold(0.0, f64::max) - values.fold(f64::INFINITY, f64::min)
 }

@@ -1,10 +1,10 @@
-//! The gate's accounts, over whatever may happen.
+//! Tests of the gate's accounts, with any sequence of events.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What happens at a gate.
+/// An event at a gate.
 #[derive(Clone, Debug)]
 enum Step {
     Arrives {
@@ -12,7 +12,7 @@ enum Step {
         single: bool,
         room: bool,
     },
-    /// What is taken has waited for so many ms.
+    /// A piece is taken that has waited this long, in ms.
     Taken(u64),
     Passes(u64),
     Law(f64),
@@ -38,8 +38,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever happens: each piece of work is counted once, as admitted, refused or
-    /// undecided, and never both.
+    /// With any events, each piece of work is counted once, as admitted, rejected or undecided, and
+    /// never both.
     #[test]
     fn every_piece_of_work_is_accounted_for_once(
         steps in steps(), at_service in any::<bool>(), sticky in any::<bool>(),

@@ -1,4 +1,4 @@
-//! What the gate makes of who asks.
+//! Tests of the gate's treatment of sources.
 
 use super::*;
 use crate::{Headroom, Limit, Per, Sender, SourceSettings};
@@ -12,14 +12,15 @@ fn fair_gate(given: &[(&str, f64)]) -> Gate {
     Gate::new(Settings { sources, ..settings(given) }, Seed(1), 0)
 }
 
-/// What becomes of a piece of work that arrives where `waiting` wait.
+/// Returns the verdict on a piece of work that arrives where `waiting` wait.
 fn asks(gate: &mut Gate, now: Timestamp, sender: &Sender, waiting: usize) -> Verdict {
     gate.on_arrival(now, waiting);
     gate.on_new_from(now, sender, Bucket::Session, 0, None, true)
 }
 
-/// Offers 2,000 pieces/s of source 1 and 50 of source 2 for 4 s, each taken at once, under what
-/// `control` is made to hold. What was admitted of each in the last 3 s, and the reasons why others were not.
+/// Offers 2,000 pieces/s of source 1 and 50 of source 2 for 4 s, each taken at once, under the
+/// control that `control` sets. Returns the pieces of each admitted in the last 3 s, and the
+/// reasons why others were not.
 fn flood(gate: &mut Gate, control: impl Fn(&mut Control)) -> ([u32; 2], Vec<Reason>) {
     let (mut admitted, mut reasons) = ([0; 2], Vec::new());
     for tick in 0..8000u64 {

@@ -11,12 +11,12 @@ use super::{Costs, Note, Outcome, Setup};
 
 /// RFC 3261 §17.1.1.1.
 const T1: Duration = Duration::from_millis(500);
-/// How often the processor is read.
+/// Interval at which the processor is read.
 const READING: Duration = Duration::from_millis(2);
-/// How often the state is noted.
+/// Interval at which the state is noted.
 const NOTE: Duration = Duration::from_millis(20);
 
-/// A run that is under way.
+/// A run in progress.
 pub(super) struct Server<'a> {
     setup: &'a Setup,
     pub(super) gate: Gate,
@@ -27,16 +27,17 @@ pub(super) struct Server<'a> {
     arrivals: Stream,
     services: Stream,
     calls: Vec<Call>,
-    /// Messages that nobody has read.
+    /// Unread messages.
     unread: VecDeque<(usize, Timestamp)>,
     queue: VecDeque<Waiting>,
     job: Option<Job>,
-    /// The processor was read last, had been occupied for so long, and is so since.
+    /// The last reading of the processor, its occupied time then, and the start of the current
+    /// occupancy.
     read: Timestamp,
     busy: Duration,
     busy_since: Timestamp,
     recorded_busy: Duration,
-    /// Time spent on reading less that on service, while both were wanted, in seconds.
+    /// Time spent on reading less that on service, while both were needed, in seconds.
     reading_lead_s: f64,
     pub(super) outcome: Outcome,
 }
@@ -51,7 +52,7 @@ enum Event {
 
 struct Call {
     began: Timestamp,
-    /// The next repetition comes after this.
+    /// The next retransmission comes after this.
     interval: Duration,
     answered: bool,
 }
@@ -60,11 +61,11 @@ struct Waiting {
     call: usize,
     ticket: Ticket,
     since: Timestamp,
-    /// It is no repetition, and so counted as offered.
+    /// Whether it is no retransmission, and so counted as offered.
     counted: bool,
 }
 
-/// What the processor is at.
+/// The current job of the processor.
 enum Job {
     Look,
     Refuse(usize),
@@ -126,7 +127,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Calls that wait and were neither admitted nor refused.
+    /// Returns the waiting calls that were neither admitted nor rejected.
     pub(super) fn undecided(&self) -> u64 {
         self.queue.iter().filter(|waiting| waiting.counted).count() as u64
     }
@@ -136,7 +137,8 @@ impl<'a> Server<'a> {
         self.scheduled += 1;
     }
 
-    /// A Poisson process has no memory: where the rate changes it begins anew.
+    /// Schedules the next arrival. A Poisson process has no memory: where the rate changes it
+    /// starts again.
     fn schedule_arrival(&mut self) {
         let (mut at, mut until) = (self.now, Timestamp::ZERO);
         for &(length, multiple) in &self.setup.profile {
@@ -202,7 +204,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// What waits in the queue that the law controls.
+    /// Returns the messages in the queue that the law controls.
     fn waiting(&self) -> usize {
         let unread = match (self.setup.decide, self.gate.control().queue.release) {
             (Decide::Service, Release::Open) => self.unread.len(),
