@@ -1,23 +1,23 @@
-//! How a server chooses among those it sends to, and how much it gives each.
+//! The balancing of a server: its policy among several targets, and their limits.
 
 use tidegate_balance::{Learning, Policy};
 use tidegate_server::config::{Selection, learning_toml, selection_toml};
 
-/// What `[[pool]]` says of it.
+/// The content of `[[pool]]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Balancing {
-    /// Who gets the next call.
+    /// Policy for the next call.
     pub selection: Selection,
-    /// Calls that each of those in turn may hold; any number if there are none.
+    /// Most calls of each target in turn; any number if the list is empty.
     pub calls_max: Vec<u64>,
-    /// Requests a second that each of those in turn may be given, likewise.
+    /// Most requests a second of each target in turn, likewise.
     pub cps_max: Vec<f64>,
-    /// How lower rates are learned, if they are.
+    /// Parameters for learning lower rates, if enabled.
     pub learning: Option<Learning>,
 }
 
 impl Default for Balancing {
-    /// Each in turn, without limits.
+    /// Returns round robin without limits.
     fn default() -> Self {
         Self {
             selection: Selection::One(Policy::Rr.into()),
@@ -29,20 +29,20 @@ impl Default for Balancing {
 }
 
 impl Balancing {
-    /// The keys of `[[pool]]`.
+    /// Returns the keys of `[[pool]]`.
     pub fn pool_toml(&self) -> String {
         let learning = self.learning.as_ref().map(learning_toml).unwrap_or_default();
         selection_toml(&self.selection) + &learning
     }
 
-    /// The keys of the `[[pool.backend]]` at `place` among its fellows.
+    /// Returns the keys of the `[[pool.backend]]` at index `place`.
     pub fn backend_toml(&self, place: usize) -> String {
         let calls_max = in_turn(&self.calls_max, place).map(|n| format!("calls_max = {n}\n"));
         let cps_max = in_turn(&self.cps_max, place).map(|n| format!("cps_max = {n}\n"));
         calls_max.into_iter().chain(cps_max).collect()
     }
 
-    /// All of it, in words that differ where it does.
+    /// Returns a text of all of it, which differs where it does.
     pub fn inputs(&self) -> String {
         let longest = self.calls_max.len().max(self.cps_max.len());
         let backends = (0..longest).map(|place| self.backend_toml(place));

@@ -1,26 +1,26 @@
-//! What messages cost on this machine, by class: the numbers that let a simulation predict it.
+//! Measures the cost of messages on this machine, by class: the numbers by which a simulation can
+//! predict it.
 //!
 //! A Tidegate runs on a real socket, on a thread of its own, between callers and answerers on
 //! theirs. Every input of its core is timed by the clock of its thread. The rest of the thread's
-//! CPU time is the sockets': the runs mix packets that come and packets that go in different
-//! proportions, so that the cost of each can be told ([`fit`]). A message costs its time in the
-//! core and that of its packets, as they cost in that run.
+//! CPU time is the sockets': the runs mix received and sent packets in different proportions, so
+//! that the cost of each can be determined ([`fit`]). A message costs its time in the core and that
+//! of its packets, as they cost in that run.
 //!
-//! How many INVITEs a listener's receive buffer holds is tried out ([`room`]).
+//! The number of INVITEs that fit in a listener's receive buffer is tried out ([`room`]).
 //!
-//! The runs: calls; calls that their callers give up, for CANCEL; calls refused by 503; calls
-//! dropped. The server's thread runs in slices ([`slices`]), and has always something to do: of each
-//! kind more calls are offered than it can take ([`saturation`]), of which [`OPEN_MAX`] may be under
-//! way. A packet costs less the more of them come and go at once; so these are the costs of a server
-//! at its capacity.
+//! The runs: calls; calls that their callers cancel; calls rejected with 503; calls dropped. The
+//! server's thread runs in slices ([`slices`]), and is never idle: more calls of each kind are
+//! offered than it can take ([`saturation`]), of which [`OPEN_MAX`] may be open. A packet costs
+//! less the more of them come and go at once; so these are the costs of a server at its capacity.
 //!
-//! Reading the clock disturbs what it measures. So each run is made twice, the second time without:
-//! the first says in what proportion the messages cost, the second how much they cost together.
+//! Reading the clock disturbs the measurement. So each run is made twice, the second time without:
+//! the first gives the proportions of the costs, the second their sum.
 //!
 //! # Known bias
 //!
-//! An idle server spends more on a packet. What the sum of the costs of a call differs from the
-//! CPU time of a call measured whole is told beside them.
+//! An idle server spends more on a packet. The result states the difference between the sum of a
+//! call's costs and the CPU time of a whole call.
 
 mod costs;
 mod fit;
@@ -44,78 +44,78 @@ use fit::{Outside, PerPacket};
 use metered::Metering;
 use stage::{Action, Played};
 
-/// Calls under way at the most: they wait for the server for less than T1, after which they
-/// would be repeated.
+/// The most open calls: they wait for the server for less than T1, after which they would be
+/// retransmitted.
 const OPEN_MAX: usize = 300;
 
-/// Use of a core from which a thread of the generator may have waited for it.
+/// Use of a core above which a thread of the generator may have been a bottleneck.
 const GENERATOR_BUSY: f64 = 0.9;
 
-/// Use of its slices below which a server had not always something to do.
+/// Use of its slices below which a server was idle at times.
 const SERVER_IDLE: f64 = 0.9;
 
-/// Seconds of the runs by which is sought what to offer.
+/// Seconds of the runs that determine the offered load.
 const SEEKING_S: f64 = 0.5;
 
-/// What is to be measured.
+/// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// How the server keeps its calls.
+    /// Mode of the server.
     pub mode: Mode,
     /// Seconds of each run.
     pub seconds: f64,
     /// Rounds of runs; the median of each cost counts.
     pub rounds: u32,
-    /// The part of a core that the server is to get where the costs are used, above 0, up to 1.
+    /// The part of a core that the server gets where the costs are used, above 0, up to 1.
     pub share: f64,
     /// Seed of the first round.
     pub seed: u64,
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Calibration {
     /// The machine it was measured on.
     pub machine: Machine,
-    /// Calls/s that were offered, of those that were to be served.
+    /// Offered calls/s, of those to be served.
     pub rate_cps: f64,
     /// The part of its slices that the server used, the least of all runs.
     pub server_load: f64,
     /// CPU time of the server for a call that is set up and ended, in µs: the whole thread's.
     pub call_us: Spread,
-    /// The same as the sum of the costs of its messages.
+    /// CPU time of a call as the sum of the costs of its messages, in µs.
     pub call_of_costs_us: f64,
-    /// CPU time for a call refused by 503, in µs.
+    /// CPU time for a call rejected with 503, in µs.
     pub refusal_us: Spread,
-    /// The same as the sum of costs.
+    /// CPU time of a rejection as the sum of costs, in µs.
     pub refusal_of_costs_us: f64,
     /// CPU time for an INVITE that is dropped, in µs.
     pub drop_us: Spread,
-    /// CPU time outside the core for a packet that comes, in µs.
+    /// CPU time outside the core for a received packet, in µs.
     pub packet_in_us: Spread,
-    /// CPU time outside the core for a packet that goes, in µs.
+    /// CPU time outside the core for a sent packet, in µs.
     pub packet_out_us: Spread,
     /// Use of a core by the busiest thread of the generator, the most of all runs.
     pub generator_load: f64,
-    /// Datagrams that were lost at any socket.
+    /// Datagrams lost at any socket.
     pub drops: u64,
     /// The costs, with the share applied.
     #[serde(skip)]
     pub emulate: Emulate,
-    /// The part of a core for which they are.
+    /// The part of a core for which the costs hold.
     pub share: f64,
 }
 
-/// Who is told how far it is.
+/// An observer of the progress.
 pub trait Observer {
-    /// A run is over.
+    /// Reports the end of a run.
     fn run(&self, round: u32, action: &str, us: f64);
 }
 
-/// Measures what messages cost.
+/// Measures the cost of messages.
 ///
 /// # Errors
-/// When there is no socket or no thread, or nothing could be told from the runs.
+/// When there is no socket or no thread, or the runs are inconclusive.
 pub fn measure(parameters: &Parameters, observer: &dyn Observer) -> Result<Calibration, String> {
     let failed = |error: std::io::Error| error.to_string();
     let play = |action, metering, rate_cps, seconds, seed| {
@@ -169,7 +169,7 @@ impl Round {
         let outside: Vec<Outside> = actions.iter().map(Played::outside).collect();
         let packet = fit::fit(&outside)
             .ok_or("the runs do not tell apart what packets that come and that go cost")?;
-        // What a run is about is priced by it; the others fill the gaps.
+        // The messages that a run is for are priced by it; the other runs fill the gaps.
         let packets: Vec<PerPacket> = actions.iter().map(|a| packet.at(a.outside())).collect();
         let of_actions: Vec<Prices> = actions
             .iter()
@@ -177,7 +177,7 @@ impl Round {
             .map(|(played, packet)| Prices::of(&played.tally, *packet))
             .collect();
         let refused = &of_actions[Action::Refused as usize];
-        // What one costs at the least is common to all; the rest is its kind's.
+        // The least cost of any class is common to all; the rest belongs to the class.
         let receive_ns = packets.iter().map(|packet| packet.received_ns).fold(f64::MAX, f64::min);
         let prices = of_actions.iter().fold(Prices::default(), Prices::or);
         let prices = prices.looking_as(refused).receiving_for(receive_ns / 1e3);
@@ -222,17 +222,17 @@ fn summarise(
 }
 
 impl Calibration {
-    /// The file of costs: the table `[emulate]`, and above it how they were measured.
+    /// Returns the file of costs: the table `[emulate]`, below the description of the measurement.
     pub fn file(&self) -> String {
         costs::file(&self.to_string(), &self.emulate)
     }
 
-    /// What it costs to receive a message, in µs.
+    /// Returns the cost of receiving a message, in µs.
     pub fn receive_us(&self) -> f64 {
         self.emulate.receive.as_secs_f64() * 1e6
     }
 
-    /// The costs of one class, in µs: to look at it, to serve it, to refuse it.
+    /// Returns the costs of one class, in µs: to examine, to serve, to reject.
     pub fn of(&self, class: Class) -> [f64; 3] {
         let Emulate { offer, serve, refuse, .. } = &self.emulate;
         [offer, serve, refuse].map(|costs| costs[class as usize].as_secs_f64() * 1e6)

@@ -1,4 +1,4 @@
-//! The scenarios in a folder: what each shows and how long it takes.
+//! The scenarios in a folder, with title and duration.
 
 use std::fs;
 use std::io;
@@ -19,28 +19,28 @@ use crate::worlds::{self, Kind};
 pub struct Entry {
     /// The file.
     pub path: PathBuf,
-    /// What it holds, or everything that is wrong with it.
+    /// Its content, or all its errors.
     pub content: Result<Content, String>,
 }
 
-/// A scenario in short.
+/// A summary of a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Content {
     /// Its name.
     pub name: String,
-    /// What it shows, in one line.
+    /// Title, in one line.
     pub title: String,
     /// Variants and combinations of conditions.
     pub parameter_sets: usize,
     /// Runs of all points together.
     pub runs: usize,
-    /// All runs on real sockets, one after the other, without what it takes to start them.
+    /// Time of all runs on real sockets, one after the other, without starting them.
     pub real: Duration,
     /// CPU time of all runs in simulated time, by a rough guess.
     pub simulated: Duration,
 }
 
-/// Every scenario in `folder` (`*.toml`), by name.
+/// Returns every scenario in `folder` (`*.toml`), by name.
 ///
 /// # Errors
 /// When the folder cannot be read. A file that is no scenario is no error.
@@ -73,7 +73,7 @@ fn content(scenario: Scenario) -> Content {
     }
 }
 
-/// The entries for people. `jobs` runs are made at once.
+/// Formats the entries for people. `jobs` runs are made at once.
 pub fn text(entries: &[Entry], jobs: usize) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
@@ -103,7 +103,7 @@ pub fn text(entries: &[Entry], jobs: usize) -> String {
     text
 }
 
-/// The entries for programs.
+/// Returns the entries for programs.
 pub fn json(entries: &[Entry]) -> Value {
     let entry = |entry: &Entry| match &entry.content {
         Ok(content) => json!({
@@ -121,7 +121,7 @@ pub fn json(entries: &[Entry]) -> Value {
     entries.iter().map(entry).collect()
 }
 
-/// `12 min`
+/// Formats a time, such as `12 min`.
 fn words(time: Duration) -> String {
     match time.as_secs_f64().ceil() as u64 {
         seconds @ 0..100 => format!("{seconds} s"),

@@ -1,5 +1,5 @@
-//! What follows from the emulated costs of messages: the cost of a call and of its refusal,
-//! the capacity, and the bound of the goodput.
+//! Computes from the emulated costs of messages: the cost of a call and of its rejection, the
+//! capacity, and the bound of the goodput.
 
 use std::time::Duration;
 
@@ -14,22 +14,22 @@ use crate::topology::Topology;
 pub const CALL: [Class; 6] =
     [Class::Invite, Class::Provisional, Class::Final, Class::Ack, Class::Bye, Class::Final];
 
-/// The costs of a server in this mode: of one that may keep transactions those with them.
+/// Returns the costs of a server in this mode; for one that may keep transactions, those with them.
 fn charged(costs: &Emulate, mode: Mode) -> Emulate {
     let serve = costs.serve_stateless.filter(|_| mode == Mode::Stateless).unwrap_or(costs.serve);
     Emulate { serve, ..costs.clone() }
 }
 
-/// s: what a whole call of these messages costs.
+/// Returns s: the cost of a whole call of these messages.
 pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
     let message =
         |class: &Class| costs.receive + costs.offer[*class as usize] + costs.serve[*class as usize];
     messages.iter().map(message).sum()
 }
 
-/// r: what disposing of an unwanted call costs: of its INVITE, and of the ACK of its 503 if it
-/// gets one. A caller that gets none repeats the INVITE, which is not counted here, so that the
-/// bound remains one. What the kernel drops costs the model nothing.
+/// Returns r: the cost of shedding an unwanted call: of its INVITE, and of the ACK of its 503 if it
+/// gets one. A caller without a 503 retransmits the INVITE, which is not counted here, so that the
+/// bound remains a bound. Drops by the kernel cost the model nothing.
 pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
     let (invite, ack) = (Class::Invite as usize, Class::Ack as usize);
     let invite = costs.receive + costs.offer[invite] + costs.refuse[invite];
@@ -40,9 +40,8 @@ pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
     }
 }
 
-/// What an INVITE costs as a multiple of a BYE: all that is done for the one transaction, over all
-/// that is done for the other. The costs of both requests are set so that it is `ratio`, and those of
-/// a whole call remain; no request costs less than nothing.
+/// Sets the cost of an INVITE to `ratio` times that of a BYE, counting all work for each of the two
+/// transactions. The cost of a whole call remains; no request costs less than nothing.
 pub fn divide(costs: &mut Emulate, ratio: f64) {
     let stateless = costs.serve_stateless.map(|serve| Emulate { serve, ..costs.clone() });
     costs.serve = divided(costs, ratio).serve;
@@ -61,19 +60,20 @@ fn divided(costs: &Emulate, ratio: f64) -> Emulate {
     costs
 }
 
-/// What the servers under test can do: those that are full first decide.
+/// The capacity of the servers under test: that of the first to be full.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
-    /// C: calls/s offered to all servers together that keep such a one busy.
+    /// C: calls/s offered to all servers together that keep such a server busy.
     pub cps: f64,
-    /// s: what a whole call costs there.
+    /// s: the cost of a whole call there.
     pub call: Duration,
     /// Messages of a call there.
     pub messages: usize,
 }
 
 impl Capacity {
-    /// The capacity of `topology` at these costs; of callees that send a 100 first if `trying`.
+    /// Returns the capacity of `topology` at these costs, with callees that send a 100 first if
+    /// `trying`.
     pub fn of(topology: &Topology, costs: &Emulate, trying: bool) -> Self {
         let flows = topology.flows();
         let nodes = topology.nodes().iter().enumerate();
@@ -88,12 +88,13 @@ impl Capacity {
         tested.min_by(|a, b| a.cps.total_cmp(&b.cps)).expect("a server is under test")
     }
 
-    /// r/s.
+    /// Returns r/s.
     pub fn ratio(&self, costs: &Emulate, disposal: Disposal) -> f64 {
         refusal(costs, disposal).as_secs_f64() / self.call.as_secs_f64()
     }
 
-    /// The most goodput there can be, as a part of the capacity, at `load` times the capacity.
+    /// Returns the greatest possible goodput, as a part of the capacity, at `load` times the
+    /// capacity.
     pub fn bound(&self, costs: &Emulate, disposal: Disposal, load: f64) -> f64 {
         bound::goodput(load, self.ratio(costs, disposal))
     }

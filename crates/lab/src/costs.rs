@@ -1,21 +1,22 @@
-//! What a message of each kind costs this server, admitted and refused, with and without a
-//! measurement of the law: 000 §6.1 on the machine at hand.
+//! Measures the cost of a message of each kind to this server, admitted and rejected, with and
+//! without a measurement of the law: 000 §6.1 on this machine.
 //!
-//! Two ways. The *whole cycle* is that of a server on sockets of loopback: what its thread uses of
-//! the processor from the receive buffer to the last packet sent ([`loopback`]). *Processing* is
-//! the core alone ([`alone`]). Time is that of the thread's CPU clock, read around a batch of
-//! messages of one kind, less what a batch of nothing takes: so the clock costs nothing, and what
-//! others do on the processor does not count.
+//! Two ways. The *whole cycle* is that of a server on sockets of loopback: the processor time of
+//! its thread from the receive buffer to the last packet sent ([`loopback`]). *Processing* is the
+//! core alone ([`alone`]). Time is that of the thread's CPU clock, read around a batch of messages
+//! of one kind, less the time of an empty batch: so the clock costs nothing, and other work on the
+//! processor does not count.
 //!
 //! A server is kept in one state ([`subject`]): without control; under the law `occupancy`, which
-//! never measures or at each message, and admits all or nothing. All messages are judged alike
-//! (`classes = "single"`), as in the paper. What is refused is what an admitting server would get.
+//! never measures or at each message, and admits all or nothing. All messages are treated alike
+//! (`classes = "single"`), as in the paper. The rejected messages are those that an admitting
+//! server would get.
 //!
 //! # Known bias
 //!
 //! A value is the mean of a batch, where the paper has single messages: the least is no lucky
 //! message, and the mean has no outlier of milliseconds. A batch is of one kind, as in the paper:
-//! the processor's caches know it well.
+//! it suits the processor's caches.
 
 pub(crate) mod alone;
 pub mod gate;
@@ -40,44 +41,45 @@ pub use script::Kind;
 use script::{Script, Timed, Way};
 use subject::{Law, State};
 
-/// Messages from one measurement to the next by which there is none but the one of each second.
+/// Messages between measurements for which there is none but the one of each second.
 const NEVER: u32 = 100_000;
 
-/// What part of a batch must have been refused, or admitted, as it was to be.
+/// The part of a batch that must have been rejected, or admitted, as intended.
 const RIGHT: f64 = 0.98;
 
-/// What is to be measured.
+/// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// How the server keeps its calls.
+    /// Mode of the server.
     pub mode: Mode,
     /// Rounds; each has a least value, a median and a mean.
     pub rounds: u32,
-    /// Messages of each kind in a round, at the least.
+    /// Least number of messages of each kind in a round.
     pub messages: u32,
     /// Messages of a batch.
     pub batch: u32,
 }
 
-/// Whether there is control, and whether it measures.
+/// The control of the server, and whether it measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Control {
     /// `law = "none"`.
     None,
-    /// `law = "occupancy"`, which does not measure.
+    /// `law = "occupancy"`, without measurements.
     Idle,
-    /// It measures at each message, and the processor and the sockets are read for it.
+    /// `law = "occupancy"`, which measures at each message; the processor and the sockets are read
+    /// for it.
     Measuring,
 }
 
-/// What becomes of a message.
+/// The treatment of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
     /// It is admitted.
     Accepted,
-    /// It is answered 503, if it is a request that can be.
+    /// It is answered with 503, if it is a request that can be.
     Rejected,
     /// It is not answered.
     Dropped,
@@ -94,7 +96,7 @@ const STATES: [(Control, Decision); 7] = [
     (Control::Measuring, Decision::Dropped),
 ];
 
-/// What a message costs in one way, in µs.
+/// The cost of a message in one way, in µs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cost {
     /// The least of the rounds' least.
@@ -107,17 +109,17 @@ pub struct Cost {
     pub rounds_us: Vec<[f64; 3]>,
 }
 
-/// What messages of one kind cost in one state of the server.
+/// The cost of messages of one kind in one state of the server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Their kind.
     pub kind: Kind,
-    /// To a destination that the server serves, or within a call that it knows; if not, it is
-    /// answered 403 or 481, or leads nowhere.
+    /// Whether they go to a served destination, or within a known call; if not, they are answered
+    /// with 403 or 481, or dropped.
     pub good: bool,
-    /// Whether there is control.
+    /// Control of the server.
     pub control: Control,
-    /// What becomes of them.
+    /// Their treatment.
     pub fate: Decision,
     /// From socket to socket.
     pub cycle: Cost,
@@ -125,7 +127,7 @@ pub struct Row {
     pub processing: Cost,
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Costs {
     /// The machine it was measured on.
@@ -140,20 +142,20 @@ pub struct Costs {
     pub batch: u32,
     /// A row for each kind, destination and state.
     pub rows: Vec<Row>,
-    /// What a datagram costs that is dropped here, or by the kernel.
+    /// Cost of a datagram that is dropped here, or by the kernel.
     pub gate: Gate,
 }
 
-/// Who is told how far it is.
+/// An observer of the progress.
 pub trait Observer {
-    /// A state was measured in a round.
+    /// Reports that a state was measured in a round.
     fn measured(&self, round: u32, control: Control, fate: Decision);
 }
 
-/// Measures what messages cost.
+/// Measures the cost of messages.
 ///
 /// # Errors
-/// When there is no socket or no thread, or a server does not do what it is measured for.
+/// When there is no socket or no thread, or a server does not behave as intended.
 pub fn measure(parameters: &Parameters, observer: &dyn Observer) -> Result<Costs, String> {
     let (mut rows, mut gate) = (Vec::new(), Gate::default());
     for round in 0..parameters.rounds {
@@ -196,7 +198,7 @@ fn state(mode: Mode, control: Control, fate: Decision) -> State {
     }
 }
 
-/// Plays as many batches of each kind as the order wants.
+/// Plays as many batches of each kind as the parameters say.
 fn play<W: Way>(
     state: &State,
     mut server: W,
@@ -218,9 +220,9 @@ fn play<W: Way>(
     Ok(timed)
 }
 
-/// Whether the server did what it is measured for.
+/// Checks that the server did as intended.
 fn check(timed: &Timed, refuses: bool) -> Result<(), String> {
-    // The ACK of its own 503 is not refused: it ends there.
+    // The ACK of its own 503 is not rejected: it ends there.
     let to_be_refused = refuses && timed.kind != Kind::AckOfRefusal;
     let refused = timed.refused as f64 / timed.messages as f64;
     let right = if to_be_refused { refused } else { 1.0 - refused };
@@ -237,7 +239,7 @@ fn check(timed: &Timed, refuses: bool) -> Result<(), String> {
     }
 }
 
-/// Enters what a round brought.
+/// Adds the results of a round.
 fn enter(
     rows: &mut Vec<Row>,
     control: Control,
@@ -268,7 +270,7 @@ fn enter(
     }
 }
 
-/// By kind, then by destination, then by state.
+/// Sorts by kind, then by destination, then by state.
 fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
     let state = |row: &Row| STATES.iter().position(|state| *state == (row.control, row.fate));
     rows.sort_by_key(|row| (row.kind as u8, !row.good, state(row)));
@@ -292,24 +294,24 @@ impl Cost {
     }
 }
 
-/// What follows from the costs of one way.
+/// Values derived from the costs of one way.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Derived {
     /// s: all messages of a call, under control that does not measure, in µs.
     pub call_us: f64,
-    /// r: refusing a call by 503, and taking its ACK, in µs.
+    /// r: rejecting a call with 503, and taking its ACK, in µs.
     pub refusal_us: f64,
     /// Dropping an INVITE, in µs.
     pub drop_us: f64,
-    /// t_a and t_d of the model where a message is dropped: a message of a call, and one of them
-    /// that is dropped, each the mean of the kinds.
+    /// t_a and t_d of the model where a message is dropped: a message of a call, and a dropped one,
+    /// each the mean of the kinds.
     pub dropping: Model,
-    /// Where a call is refused: t_d is an INVITE and its ACK, for each message of a call.
+    /// Where a call is rejected: t_d is an INVITE and its ACK, for each message of a call.
     pub refusing: Model,
 }
 
 impl Costs {
-    /// What follows from the medians of the way that `cost` chooses; `None` if kinds are missing.
+    /// Derives values from the medians of the way that `cost` selects; `None` if kinds are missing.
     pub fn derived(&self, cost: fn(&Row) -> &Cost) -> Option<Derived> {
         let of = |kind, control, fate| -> Option<f64> {
             let is =
@@ -336,12 +338,12 @@ impl Costs {
 }
 
 impl Row {
-    /// From socket to socket.
+    /// Returns the cost from socket to socket.
     pub fn cycle(&self) -> &Cost {
         &self.cycle
     }
 
-    /// In the core.
+    /// Returns the cost in the core.
     pub fn processing(&self) -> &Cost {
         &self.processing
     }

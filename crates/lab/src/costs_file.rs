@@ -23,15 +23,15 @@ static ROOT: Table = Table {
 /// Reads the costs at `path`.
 ///
 /// # Errors
-/// When the file cannot be read, or with everything that is wrong with it.
+/// When the file cannot be read, or with all its errors.
 pub fn load(path: &Path) -> Result<Emulate, Diagnostics> {
     parse(path, &read(path)?)
 }
 
-/// Reads `bytes`, the content of the file at `path`, which is only named.
+/// Parses `bytes`, the content of the file at `path`, which is only named.
 ///
 /// # Errors
-/// With everything that is wrong with it.
+/// With all its errors.
 pub fn parse(path: &Path, bytes: &[u8]) -> Result<Emulate, Diagnostics> {
     let document = Document::parse(path, bytes)?;
     let mut report = Report::default();

@@ -1,14 +1,13 @@
-//! What would another law have made of the calls in a recording?
+//! Simulates the calls of a recording under another law.
 //!
-//! The calls begin when they began, from where they came. What happens after that depends on
-//! the law, so it cannot be taken from the recording: a call that was refused would have been
-//! answered, one that was answered would have been repeated. It is simulated: callers that
-//! repeat as RFC 3261 has it and are as patient as the recorded ones, callees that answer as
-//! these did on average ([`Scene`]), and the proxy of the recording on an emulated processor.
+//! The calls start at their recorded times, from their recorded sources. The rest depends on the
+//! law, so it cannot be taken from the recording: a rejected call would have been answered, an
+//! answered one would have been retransmitted. It is simulated: callers that retransmit by RFC 3261
+//! with the patience of the recorded ones, callees that answer as these did on average ([`Scene`]),
+//! and the proxy of the recording on an emulated processor.
 //!
-//! How much of the truth that is, the second row of the answer shows: the recorded law itself,
-//! simulated in the same way, beside what was recorded. All rows are measured alike, by what
-//! passes the proxy.
+//! The second row of the answer shows the accuracy: the recorded law itself, simulated in the same
+//! way, beside the recording. All rows are measured alike, by the packets at the proxy.
 
 mod figures;
 mod observer;
@@ -27,34 +26,34 @@ pub use figures::{Figures, Row, render};
 pub use observer::{Call, Observer};
 pub use scene::Scene;
 
-/// What is asked of a recording.
+/// A question about a recording.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// What messages cost, instead of the recorded server's emulated costs.
+    /// Costs of messages, instead of the recorded server's emulated costs.
     pub costs: Option<Emulate>,
-    /// Set-up delay up to which a call counts as set up in time.
+    /// Longest set-up delay of a call that counts as set up in time.
     pub deadline: Duration,
     /// The laws to try, in place of the recorded one.
     pub laws: Vec<Values>,
 }
 
-/// What came of it.
+/// The answer to a question.
 #[derive(Debug)]
 pub struct Answer {
-    /// How callers and callees were found to be.
+    /// Observed callers and callees.
     pub scene: Scene,
-    /// As recorded; the recorded law simulated; then each law.
+    /// The recording; the recorded law simulated; then each law.
     pub rows: Vec<Row>,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// It is not known what messages cost.
+    /// The cost of messages is not known.
     Costs,
-    /// Where its back ends were is known by their names alone.
+    /// The back ends are known by their names alone.
     Names,
-    /// No call began in it.
+    /// No call started in it.
     NoCalls,
 }
 
@@ -76,7 +75,7 @@ impl fmt::Display for NoAnswer {
 
 impl std::error::Error for NoAnswer {}
 
-/// Answers the question, from what was observed while the recording was replayed.
+/// Answers the question, from the observations while the recording was replayed.
 ///
 /// # Errors
 /// [`NoAnswer`].

@@ -17,18 +17,18 @@ use story::{Act, Story};
 use summary::Summary;
 pub use terminal::Screen;
 
-/// What is to be shown.
+/// The parameters of a demonstration.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
-    /// The program that the servers are.
+    /// The server program.
     pub program: &'a Path,
     /// The times.
     pub plan: Plan,
-    /// Of the calls' arrivals.
+    /// Seed of the calls' arrivals.
     pub seed: u64,
 }
 
-/// Shows it all on `screen`; `None` if it was ended before its time.
+/// Shows everything on `screen`; `None` if it was stopped early.
 ///
 /// # Errors
 /// When a server, a socket or the terminal fails.
@@ -44,7 +44,7 @@ pub fn run(options: &Options<'_>, screen: &mut Screen) -> io::Result<Option<Summ
     Ok(summary)
 }
 
-/// The servers, and what was seen of them.
+/// The servers, and the observations.
 struct Show {
     story: Story,
     stages: Vec<Stage>,
@@ -52,7 +52,7 @@ struct Show {
 }
 
 impl Show {
-    /// All loads, one after the other. `false` if it was ended before its time.
+    /// Plays all loads, one after the other. Returns `false` if it was stopped early.
     fn play(&mut self, seed: u64, screen: &mut Screen) -> io::Result<bool> {
         let plan = self.story.plan;
         for phase in 0..MULTIPLES.len() {
@@ -74,7 +74,7 @@ impl Show {
         Ok(true)
     }
 
-    /// Shows what happens for some time.
+    /// Shows the state for some time.
     fn watch(&mut self, time: Duration, screen: &mut Screen) -> io::Result<bool> {
         let until = Instant::now() + time;
         loop {

@@ -1,4 +1,4 @@
-//! A scenario from its points to its files.
+//! Runs a scenario, and writes its files.
 
 use std::fs;
 use std::io;
@@ -19,14 +19,14 @@ use crate::verdict::{self, Verdict};
 use crate::worlds::{Kind, World};
 use crate::{export, plots};
 
-/// What came of a scenario.
+/// The results of a scenario.
 #[derive(Debug)]
 pub struct Experiment {
     /// A row for each variant and set of conditions.
     pub rows: Vec<Row>,
-    /// What was expected, and whether it came true.
+    /// Verdicts on the expectations.
     pub verdicts: Vec<Verdict>,
-    /// Runs that failed, and why.
+    /// Runs that failed, with the reason.
     pub failed: Vec<(RunSpec, String)>,
     /// The code that ran.
     pub program: String,
@@ -34,27 +34,26 @@ pub struct Experiment {
     pub machine: Option<Machine>,
 }
 
-/// Who runs scenarios, and where what comes of them lies.
+/// The settings for running scenarios.
 pub struct Runner<'a> {
-    /// The folder of results; points lie in `runs` within it.
+    /// Folder of results; the runs are in `points` within it.
     pub folder: &'a Path,
     /// The code that runs.
     pub programs: &'a Programs,
-    /// Where points are run.
+    /// World of the runs.
     pub world: &'a dyn World,
-    /// How many at once.
+    /// Number of runs at once.
     pub jobs: usize,
-    /// Who is told how it goes.
+    /// Observer of the progress.
     pub observer: &'a dyn Observer,
-    /// Becomes true when it is to stop.
+    /// Becomes true to stop.
     pub cancelled: &'a AtomicBool,
 }
 
 impl Runner<'_> {
-    /// Runs what is missing of `scenario`, and writes tables and figures of all of it:
+    /// Runs the missing runs of `scenario`, and writes tables and figures of all of it:
     /// `results.csv`, `results.json`, `*.svg`, `*.png`, `report.html`, the scenario's text, the
-    /// costs, and a folder for each point. `None` if it was cancelled; what was run by then is
-    /// kept.
+    /// costs, and a folder for each run. `None` if it was cancelled; finished runs are kept.
     ///
     /// # Errors
     /// When something cannot be written.
@@ -84,9 +83,9 @@ impl Runner<'_> {
         Ok(Some(Experiment { rows, verdicts, failed, program, machine }))
     }
 
-    /// Runs what is missing of the points of `scenario` that are `shard`'s. Once all shards were
-    /// run into one folder, [`perform`](Self::perform) finds every point there. The points that
-    /// failed, and why; `None` if it was cancelled.
+    /// Runs the missing runs of `scenario` that are `shard`'s. Once all shards were run into one
+    /// folder, [`perform`](Self::perform) finds every run there. Returns the failed runs with the
+    /// reason; `None` if it was cancelled.
     ///
     /// # Errors
     /// When something cannot be written.
@@ -103,7 +102,7 @@ impl Runner<'_> {
         Store::open(&self.folder.join("points"), self.programs)
     }
 
-    /// What came of `runs`; `None` if some were not run.
+    /// Returns the results of `runs`; `None` if some were not run.
     fn run(&self, runs: Vec<RunSpec>, store: &Store) -> Option<Vec<runs::Run>> {
         let count = runs.len();
         let results = runs::run(runs, store, self.world, self.jobs, self.observer, self.cancelled);

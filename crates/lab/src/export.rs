@@ -14,7 +14,7 @@ use crate::summary::Row;
 use crate::verdict::Verdict;
 use crate::worlds::Kind;
 
-/// A row for each run.
+/// Writes a row for each run.
 ///
 /// # Errors
 /// None that a vector can give.
@@ -103,8 +103,7 @@ fn record(run: &RunSpec, outcome: &Outcome) -> Vec<String> {
     record
 }
 
-/// Everything there is to know of a scenario that was run in `world`. `program` names the code
-/// that ran.
+/// Returns everything about a scenario that was run in `world`. `program` names the code that ran.
 pub fn json(
     scenario: &Scenario,
     world: Kind,

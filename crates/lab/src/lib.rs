@@ -1,5 +1,4 @@
-//! The laboratory: scenarios, the runs they ask for, and what comes of them as tables and
-//! figures.
+//! The laboratory: scenarios, their runs, and the results as tables and figures.
 
 // The laboratory runs real sockets against the clock.
 #![allow(clippy::disallowed_methods)]

@@ -1,4 +1,4 @@
-//! What there is to choose from: laws and policies.
+//! Lists laws and policies.
 
 use std::fmt::Write;
 
@@ -8,23 +8,23 @@ use tidegate_balance::registry::POLICIES;
 use tidegate_control::registry::LAWS;
 use tidegate_world::Param;
 
-/// Every law with its parameters, for people.
+/// Lists every law with its parameters, for people.
 pub fn laws() -> String {
     LAWS.map(|law| described(law.name, law.summary, law.source, law.params)).join("\n")
 }
 
-/// The same for programs.
+/// Returns the same for programs.
 pub fn laws_json() -> Value {
     tidegate_server::laws::all()
 }
 
-/// Every policy with its parameters, for people.
+/// Lists every policy with its parameters, for people.
 pub fn policies() -> String {
     let one = |policy: &Entry| described(policy.name, policy.summary, policy.source, policy.params);
     POLICIES.map(one).join("\n")
 }
 
-/// The same for programs.
+/// Returns the same for programs.
 pub fn policies_json() -> Value {
     tidegate_server::policies::all()
 }

@@ -1,4 +1,4 @@
-//! The machine on which something was measured.
+//! The machine of a measurement.
 
 use std::fs;
 use std::thread;
@@ -8,7 +8,7 @@ use serde::Serialize;
 /// The machine this process runs on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Machine {
-    /// The processor, as its maker calls it; empty where the system does not say.
+    /// The processor, as its maker calls it; empty if unknown.
     pub processor: String,
     /// Cores that this process may use.
     pub cores: usize,
@@ -17,7 +17,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine.
+    /// Returns this machine.
     pub fn this() -> Self {
         let said = |file: &str| fs::read_to_string(file).unwrap_or_default();
         let info = said("/proc/cpuinfo");

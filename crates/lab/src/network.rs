@@ -1,11 +1,11 @@
-//! What lies between callers, servers and answerers, and what goes wrong there.
+//! The network between callers, servers and answerers, and its faults.
 
 use std::time::Duration;
 
 use serde::Serialize;
 use tidegate_sim::{Link, Resolution, Silence};
 
-/// Somebody who sends and receives.
+/// An end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Endpoint {
@@ -17,45 +17,45 @@ pub enum Endpoint {
     Answerers,
 }
 
-/// A link, and whose packets it carries.
+/// A link in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Way {
-    /// From whom; everybody if `None`.
+    /// Source; any if `None`.
     pub from: Option<Endpoint>,
-    /// To whom; everybody if `None`.
+    /// Destination; any if `None`.
     pub to: Option<Endpoint>,
-    /// How they travel.
+    /// The link.
     pub link: Link,
 }
 
-/// Something that goes wrong for a while.
+/// A fault with a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fault {
-    /// When, after the start of the load.
+    /// Start, after the start of the load.
     pub at: Duration,
-    /// For how long.
+    /// Duration.
     pub lasts: Duration,
-    /// What.
+    /// The fault.
     pub what: Trouble,
 }
 
-/// What goes wrong.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trouble {
-    /// A server loses all it holds, and comes back without it.
+    /// A server loses all its state, and comes back without it.
     Crash {
-        /// Its place.
+        /// Its index.
         node: usize,
-        /// What its senders hear meanwhile.
+        /// Reports to its senders meanwhile.
         silence: Silence,
     },
     /// A server gets no processor.
     Stall {
-        /// Its place.
+        /// Its index.
         node: usize,
     },
-    /// Nothing gets through between two, in either direction.
+    /// Nothing gets through between two ends, in either direction.
     Partition {
         /// One of them.
         a: Endpoint,
@@ -64,12 +64,12 @@ pub enum Trouble {
     },
     /// A worse link.
     Link(Way),
-    /// Names are resolved otherwise than at once.
+    /// Name resolution is not immediate.
     Resolver(Resolution),
 }
 
 impl Way {
-    /// Whether packets from `from` to `to` travel this way.
+    /// Returns whether packets from `from` to `to` travel this way.
     pub fn carries(&self, from: Endpoint, to: Endpoint) -> bool {
         self.from.is_none_or(|endpoint| endpoint == from)
             && self.to.is_none_or(|endpoint| endpoint == to)
@@ -77,7 +77,7 @@ impl Way {
 }
 
 impl Fault {
-    /// When it is over.
+    /// Returns its end.
     pub fn end(&self) -> Duration {
         self.at + self.lasts
     }

@@ -1,75 +1,74 @@
-//! What came of a point.
+//! The outcome of a run.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What was counted of one run. Calls are those whose intended moment lay in the measured time.
+/// The counts of one run. Calls are those whose intended time lay in the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Calls offered.
     pub offered: u64,
-    /// Of these, answered, in time or not.
+    /// Calls answered, in time or not.
     pub set_up: u64,
-    /// Of these, answered within the deadline.
+    /// Calls answered within the deadline.
     pub set_up_in_time: u64,
-    /// Of the calls offered, those that count as goodput.
+    /// Calls that count as goodput.
     pub good: u64,
-    /// Calls refused by 503.
+    /// Calls rejected with 503.
     pub refused: u64,
-    /// INVITEs sent again, until the deadline of the last call: callers who went on would repeat
-    /// them further.
+    /// INVITEs retransmitted, until the deadline of the last call: callers that went on would
+    /// retransmit them further.
     pub repeated_invites: u64,
     /// Seconds measured.
     pub measured_s: f64,
     /// Set-up delay of the calls that were answered; `None` if none was.
     pub set_up_delay: Option<Quantiles>,
-    /// Requests that begin a transaction: INVITEs, and BYEs first sent in the measured time.
+    /// Requests that start a transaction: INVITEs, and BYEs first sent in the measured time.
     #[serde(default)]
     pub requests: u64,
-    /// Of these, answered with 2xx within the deadline: what 003 calls handled.
+    /// Requests answered with 2xx within the deadline: 003's calls handled.
     #[serde(default)]
     pub requests_handled: u64,
-    /// BYE first sent to its 200; `None` if none was answered.
+    /// Delay from the first BYE to its 200; `None` if none was answered.
     #[serde(default)]
     pub bye_delay: Option<Quantiles>,
-    /// How many transactions a server had open when it was given one more, by their number, at
-    /// servers that others choose among; the last stands for all beyond it. Of the measured time;
-    /// only simulated time sees it.
+    /// Open transactions of a server at each new one, by their number, at balanced servers; the
+    /// last entry stands for all beyond it. Of the measured time; only in simulated time.
     #[serde(default)]
     pub occupancy: Vec<u64>,
     /// Seconds from the end of the overload until the goodput was, and for 5 s remained, at 90 % of
-    /// what was offered, or of the capacity; `None` if there was no such end or no such moment.
+    /// the offered load, or of the capacity; `None` if there was no such end or no such time.
     pub recovery_s: Option<f64>,
-    /// Who made the load.
+    /// Measurements of the generator.
     pub generator: Generator,
     /// CPU time of the servers in seconds, of the whole run.
     pub tidegate_cpu_s: f64,
-    /// How often it was run until the generator kept up, this time included.
+    /// Attempts until the generator kept up, including this one.
     pub attempts: u32,
     /// The servers, over the whole run.
     pub nodes: Vec<NodeOutcome>,
     /// The callers before each server, over the whole run.
     pub callers: Vec<CallersOutcome>,
-    /// The answerers together, over the whole run: their books.
+    /// Counts of all answerers together, over the whole run.
     pub answerers: Value,
-    /// Messages between them, over the whole run; only simulated time sees them.
+    /// Messages between them, over the whole run; only in simulated time.
     pub flows: Vec<MessageCount>,
 }
 
-/// What became of messages at one server.
+/// The outcomes of messages at one server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeOutcome {
     /// Its name.
     pub node: String,
-    /// How often it was started.
+    /// Number of starts.
     pub starts: u32,
-    /// Messages read, by class. What was lost before it was read is not among them.
+    /// Messages read, by class, without those lost before.
     pub received: BTreeMap<String, u64>,
     /// Messages dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// New work refused, by reason.
+    /// New work rejected, by reason.
     pub refused: BTreeMap<String, u64>,
     /// Responses of its own, by status.
     pub replied: BTreeMap<String, u64>,
@@ -77,114 +76,113 @@ pub struct NodeOutcome {
     pub requests_forwarded: u64,
     /// Responses forwarded.
     pub responses_forwarded: u64,
-    /// Requests that it sent again itself.
+    /// Requests retransmitted by the server itself.
     pub requests_resent: u64,
-    /// Responses that it sent again itself.
+    /// Responses retransmitted by the server itself.
     pub responses_resent: u64,
-    /// Requests that repeat an earlier one.
+    /// Requests that are retransmissions.
     pub retransmissions: u64,
-    /// Transactions that ended in vain.
+    /// Transactions that timed out.
     pub timeouts: u64,
     /// Datagrams lost at its receive buffers, real and emulated.
     pub socket_drops: u64,
-    /// Datagrams dropped on purpose before its receive buffers, real and emulated. What is sent to
-    /// it is received, lost or this.
+    /// Datagrams dropped on purpose before its receive buffers, real and emulated. Each packet sent
+    /// to it is received, lost or one of these.
     #[serde(default)]
     pub filtered: u64,
 }
 
-/// What callers did who send to one server.
+/// The counts of the callers of one server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CallersOutcome {
     /// The server.
     pub to: String,
-    /// Their books.
+    /// Their counts.
     pub stats: Value,
 }
 
-/// Messages of one kind from one to another.
+/// Messages of one kind from one sender to one receiver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MessageCount {
-    /// From whom: `callers`, a node, or `answerers`.
+    /// Sender: `callers`, a node, or `answerers`.
     pub from: String,
-    /// To whom.
+    /// Receiver.
     pub to: String,
     /// A method, or a status with the method it answers: `180 INVITE`.
     pub message: String,
-    /// How many were sent.
+    /// Number sent.
     pub sent: u64,
-    /// Of these and their copies, how many the network lost.
+    /// Number lost in the network, copies included.
     pub lost: u64,
 }
 
 /// Quantiles of delays, in ms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// Half took no longer.
+    /// Median.
     pub p50_ms: f64,
-    /// 90 % took no longer.
+    /// 90th percentile.
     pub p90_ms: f64,
-    /// 99 % took no longer.
+    /// 99th percentile.
     pub p99_ms: f64,
-    /// The longest.
+    /// Greatest.
     pub max_ms: f64,
 }
 
-/// How the generator did, callers and answerers together; nothing in simulated time.
+/// Measurements of the generator, callers and answerers together; nothing in simulated time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
-    /// Use of a core by the busiest crowd of callers, 0..1.
+    /// Use of a core by the busiest thread of callers, 0..1.
     pub caller_load: f64,
-    /// The same of the busiest answerer.
+    /// Use of a core by the busiest answerer.
     pub answerer_load: f64,
-    /// Datagrams lost at its sockets, and such that could not be sent.
+    /// Datagrams lost at its sockets, and those that could not be sent.
     pub drops: u64,
-    /// Why it could not offer what it was asked to, if so.
+    /// Reason why it could not offer its load, if so.
     pub too_slow: Option<String>,
 }
 
 impl Generator {
-    /// It offered what it was asked to and lost nothing, so that what came is the server's
-    /// doing.
+    /// Returns whether it offered its load and lost nothing, so that the outcome is the server's.
     pub fn kept_up(&self) -> bool {
         self.too_slow.is_none() && self.drops == 0
     }
 }
 
 impl Outcome {
-    /// Calls offered a second.
+    /// Returns the calls offered a second.
     pub fn offered_cps(&self) -> f64 {
         self.offered as f64 / self.measured_s
     }
 
-    /// Calls a second that were set up in time.
+    /// Returns the calls a second that were set up in time.
     pub fn goodput_cps(&self) -> f64 {
         self.good as f64 / self.measured_s
     }
 
-    /// INVITEs sent again for each sent first.
+    /// Returns the INVITEs retransmitted per INVITE first sent.
     pub fn retransmission_ratio(&self) -> f64 {
         self.repeated_invites as f64 / self.offered.max(1) as f64
     }
 
-    /// The part of the requests that was handled.
+    /// Returns the part of the requests that was handled.
     pub fn handled_part(&self) -> f64 {
         self.requests_handled as f64 / self.requests.max(1) as f64
     }
 
-    /// The part of the offered calls that was refused.
+    /// Returns the part of the offered calls that was rejected.
     pub fn refused_part(&self) -> f64 {
         self.refused as f64 / self.offered.max(1) as f64
     }
 }
 
 impl NodeOutcome {
-    /// A server that was never started.
+    /// Creates the outcome of a server that was never started.
     pub fn new(node: &str) -> Self {
         Self { node: node.to_owned(), ..Self::default() }
     }
 
-    /// Adds what it says of itself (`/status`) at the end of one of its lives.
+    /// Adds the server's `/status` at the end of one of its lives.
     pub fn add(&mut self, status: &Value) {
         self.starts += 1;
         for shard in status["shards"].as_array().into_iter().flatten() {

@@ -1,8 +1,9 @@
-//! What measuring costs, and what it is worth: 000 §6.2, §4.1.1 and §3.4 on the machine at hand.
+//! Measures the cost and the value of a law's measurements: 000 §6.2, §4.1.1 and §3.4 on this
+//! machine.
 //!
-//! [`packets`]: CPU time of a message by how often the law measures. [`readings`]: the error of
-//! the occupancy that a law sees, by its window and by the grain of the clock. [`droppers`]: how
-//! far the two ways to pick what is refused stray from the share they are to admit.
+//! [`packets`]: CPU time of a message by the interval of measurements. [`readings`]: the error of
+//! the occupancy that a law sees, by its window and by the resolution of the clock. [`droppers`]:
+//! the deviation of two throttles from their share.
 
 pub mod droppers;
 pub mod packets;
@@ -13,34 +14,34 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 
-/// What is to be measured.
+/// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// What measuring costs.
+    /// The cost of measuring.
     pub packets: packets::Parameters,
-    /// What it shows.
+    /// The accuracy of measurements.
     pub readings: readings::Parameters,
-    /// What is done with it.
+    /// The throttles.
     pub droppers: droppers::Parameters,
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Overhead {
     /// The machine it was measured on.
     pub machine: Machine,
-    /// A row for each law, number of messages between measurements, and way to read.
+    /// A row for each law, interval of measurements, and way to read.
     pub packets: Vec<packets::Row>,
     /// The occupancy of a thread, and a row for each clock and window.
     pub readings: readings::Readings,
-    /// A row for each dropper and share.
+    /// A row for each throttle and share.
     pub droppers: Vec<droppers::Row>,
 }
 
 /// Measures all of it.
 ///
 /// # Errors
-/// When a server does not do what it is measured for, or there is no thread.
+/// When a server does not behave as intended, or there is no thread.
 pub fn measure(parameters: &Parameters) -> Result<Overhead, String> {
     Ok(Overhead {
         machine: Machine::this(),

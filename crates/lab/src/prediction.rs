@@ -1,27 +1,27 @@
-//! What running a point takes, before it is run.
+//! Predicts the time of a run.
 
 use std::time::Duration;
 
 use crate::run_spec::RunSpec;
 use crate::worlds::{self, Kind};
 
-/// What the simulator delivers in a second of CPU time, about.
+/// Approximate deliveries of the simulator in a second of CPU time.
 const DELIVERIES_PER_CPU_S: f64 = 250_000.0;
 
-/// Packets delivered in simulated time if every call is set up at once. Calls that are refused need
-/// fewer, and those of a server that collapses more.
+/// Returns the packets delivered in simulated time if every call is set up at once. Rejected calls
+/// need fewer, and those of a collapsing server more.
 pub fn deliveries(run: &RunSpec) -> f64 {
     let end = worlds::lasts(run);
     let calls = worlds::load(run, 1.0).calls_until(end.min(run.warm_up + run.measured));
     calls * deliveries_per_call(run)
 }
 
-/// The CPU time that takes, as a rough guess.
+/// Returns their CPU time, as a rough guess.
 pub fn simulated(run: &RunSpec) -> Duration {
     Duration::from_secs_f64(deliveries(run) / DELIVERIES_PER_CPU_S)
 }
 
-/// What running `run` takes in its world, in seconds: of a processor in simulated time, of the
+/// Returns the time of `run` in its world, in seconds: of a processor in simulated time, of the
 /// clock on real sockets.
 pub fn seconds(run: &RunSpec) -> f64 {
     match run.world {
@@ -30,7 +30,7 @@ pub fn seconds(run: &RunSpec) -> f64 {
     }
 }
 
-/// What servers, callers and answerers get of one call, in the mean.
+/// Returns the average deliveries to servers, callers and answerers per call.
 fn deliveries_per_call(run: &RunSpec) -> f64 {
     let topology = &run.conditions.topology;
     let trying = run.conditions.trying;

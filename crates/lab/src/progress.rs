@@ -1,4 +1,4 @@
-//! Telling how far the runs are: a bar on a terminal, a line for each point elsewhere.
+//! Reports the progress of runs: a bar on a terminal, a line for each run elsewhere.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -12,7 +12,7 @@ use crate::run_spec::RunSpec;
 use crate::runs::Observer;
 use crate::worlds::Kind;
 
-/// A bar with the time left, by what each point is expected to take.
+/// A bar with the time left, by the prediction for each run.
 #[derive(Debug)]
 pub struct Bar {
     bar: ProgressBar,
@@ -21,7 +21,7 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// A bar on standard error.
+    /// Creates a bar on standard error.
     pub fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         let style = ProgressStyle::with_template("{bar:32} {prefix}, {eta} left  {wide_msg}");
@@ -63,12 +63,12 @@ impl Observer for Bar {
     }
 }
 
-/// What a point takes, in ms; at least 1.
+/// Returns the predicted time of a run, in ms; at least 1.
 fn weight(run: &RunSpec) -> u64 {
     1 + (prediction::seconds(run) * 1e3) as u64
 }
 
-/// What is to be done, and what that takes.
+/// Returns a sentence on the remaining work, and its time.
 fn head(missing: &[&RunSpec], found: usize) -> String {
     let mut head = format!("{} runs, of which {found} were made before", found + missing.len());
     let simulated = || missing.iter().filter(|run| run.world == Kind::Sim);
@@ -84,7 +84,7 @@ fn head(missing: &[&RunSpec], found: usize) -> String {
     head
 }
 
-/// A line for each point, for what is no terminal.
+/// A line for each run, without a terminal.
 pub struct Lines<W> {
     out: Mutex<W>,
     total: AtomicUsize,
@@ -92,13 +92,13 @@ pub struct Lines<W> {
 }
 
 impl<W: std::io::Write> Lines<W> {
-    /// Lines written to `out`.
+    /// Creates lines written to `out`.
     pub fn new(out: W) -> Self {
         Self { out: Mutex::new(out), total: AtomicUsize::new(0), done: AtomicUsize::new(0) }
     }
 
     fn write(&self, line: &str) {
-        // Whoever no longer reads does not want to know.
+        // A reader that has gone is ignored.
         let _ = writeln!(self.out.lock().expect("no thread panics while it holds it"), "{line}");
     }
 }

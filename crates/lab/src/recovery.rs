@@ -1,23 +1,23 @@
-//! How long it takes a server to recover from an overload that has ended.
+//! The time that a server takes to recover from an overload.
 
 use std::time::Duration;
 
 use tidegate_agent::Load;
 
-/// How finely the rate is looked at.
+/// Resolution of the rate.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Over which goodput is taken.
+/// Time over which goodput is averaged.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// How long it must stay.
+/// Time for which it must stay.
 const STAYS: Duration = Duration::from_secs(5);
 
-/// The part of what can be had that it must be.
+/// The required part of the possible goodput.
 const ENOUGH: f64 = 0.9;
 
-/// When the rate of `load` last falls to the capacity or below it; `None` if it never is above, or
-/// is above in the end.
+/// Returns the time at which the rate of `load` last falls to the capacity or below; `None` if it
+/// never is above, or is above at the end.
 pub fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
     let is_over = |at| load.rate_at(at) > capacity_cps;
     let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;
@@ -28,9 +28,9 @@ pub fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
     Some(STEP * (last + 1))
 }
 
-/// Time after `end`, when an overload ended, until the goodput of each second from then on was
-/// enough for 5 s: 90 % of the smaller of what was offered in it and the capacity. `offered` and
-/// `good` are counts since the start, at the same moments. `None` if that did not come.
+/// Returns the time after `end`, when an overload ended, until the goodput of each second from then
+/// on was enough for 5 s: 90 % of the smaller of the offered load in it and the capacity. `offered`
+/// and `good` are counts since the start, at the same times. `None` if that did not happen.
 pub fn recovery(
     offered: &[(Duration, u64)],
     good: &[(Duration, u64)],
@@ -47,7 +47,7 @@ pub fn recovery(
         while from < to && good[from + 1].0 + WINDOW <= at {
             from += 1;
         }
-        // Windows that begin in the overload tell nothing of what comes after it.
+        // Windows that start in the overload show nothing of the time after it.
         if good[from].0 < end || at < good[from].0 + WINDOW {
             continue;
         }
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(overload_ends(&load("instant:5"), 50.0), None);
     }
 
-    /// Counts of each 100 ms, from the calls of each second.
+    /// Returns the counts of each 100 ms, from the calls of each second.
     fn counts(each_s: &[u64]) -> Vec<(Duration, u64)> {
         let mut sum = 0;
         let tenths = each_s.iter().flat_map(|&calls| [calls / 10; 10]).enumerate();

@@ -1,5 +1,5 @@
-//! A point: one variant under one set of conditions, run once. What a scenario asks for is a
-//! list of points.
+//! The specification of a run: one variant under one set of conditions. A scenario is a list of
+//! them.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -21,38 +21,38 @@ use crate::scenario::{Axis, Conditions, Scenario, Variant};
 use crate::topology::Node;
 use crate::world_kind::Kind;
 
-/// Changed when results of older versions do not compare any more.
+/// Changed when results of older versions are no longer comparable.
 const FORMAT: u32 = 2;
 
-/// Moments at which a run is looked at, at the most.
+/// The most samples of a run.
 const SAMPLES_MAX: u32 = 10_000;
 
 /// One variant under one set of conditions, run once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSpec {
-    /// Where it is run.
+    /// World of the run.
     pub world: Kind,
-    /// How overload is met.
+    /// Treatment of overload.
     pub variant: Variant,
-    /// What holds during the run.
+    /// Conditions of the run.
     pub conditions: Conditions,
-    /// What was swept to come here.
+    /// Swept conditions, with their values.
     pub swept: Vec<(Axis, f64)>,
     /// Time before measuring, under the same load.
     pub warm_up: Duration,
     /// Time of which all calls are measured.
     pub measured: Duration,
-    /// How often servers and callers are to be looked at, if it is said.
+    /// Interval of samples of servers and callers, if configured.
     pub sample_asked: Option<Duration>,
-    /// Which of the runs that differ in their seed only, from 0.
+    /// Index of the run among those that differ in their seed only, from 0.
     pub repetition: u32,
-    /// Seed of the run. Variants are run under the same ones, so that they are offered the
-    /// same calls.
+    /// Seed of the run. Variants are run under the same seeds, so that they are offered the same
+    /// calls.
     pub seed: u64,
 }
 
-/// Every point of `scenario` in `world`. Repetitions come last, so that whoever stops half way has some
-/// of everything.
+/// Returns every run of `scenario` in `world`. Repetitions come last, so that an interrupted
+/// experiment has some of everything.
 pub fn runs(scenario: &Scenario, world: Kind) -> Vec<RunSpec> {
     let schedule = scenario.schedule;
     let mut runs = Vec::new();
@@ -80,7 +80,7 @@ pub fn runs(scenario: &Scenario, world: Kind) -> Vec<RunSpec> {
     runs
 }
 
-/// Every so many-th of a list of points, for several processes that share them.
+/// A part of a list of runs, for several processes that share them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     number: usize,
@@ -88,13 +88,13 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Those of `runs` that are its own.
+    /// Returns its part of `runs`.
     pub fn of(self, runs: Vec<RunSpec>) -> Vec<RunSpec> {
         runs.into_iter().skip(self.number - 1).step_by(self.of).collect()
     }
 }
 
-/// `K/N`, K from 1 to N.
+/// Parses `K/N`, K from 1 to N.
 impl FromStr for Shard {
     type Err = String;
 
@@ -107,7 +107,7 @@ impl FromStr for Shard {
     }
 }
 
-/// Every combination of values, the last axis varying fastest.
+/// Returns every combination of values, the last axis varying fastest.
 fn combinations(sweep: &[(Axis, Vec<f64>)]) -> Vec<Vec<(Axis, f64)>> {
     let mut all = vec![Vec::new()];
     for (axis, values) in sweep {
@@ -121,29 +121,29 @@ fn combinations(sweep: &[(Axis, Vec<f64>)]) -> Vec<Vec<(Axis, f64)>> {
 }
 
 impl RunSpec {
-    /// Calls/s that are its capacity.
+    /// Returns its capacity in calls/s.
     pub fn capacity_cps(&self) -> f64 {
         Capacity::under(&self.conditions).cps
     }
 
-    /// Calls offered a second, where the profile is 1.
+    /// Returns the calls offered a second, where the profile is 1.
     pub fn rate_cps(&self) -> f64 {
         self.conditions.load * self.capacity_cps()
     }
 
-    /// The most goodput there can be at `load`, as a part of the capacity.
+    /// Returns the greatest possible goodput at `load`, as a part of the capacity.
     pub fn bound(&self, load: f64) -> f64 {
         let capacity = Capacity::under(&self.conditions);
         capacity.bound(&self.conditions.emulate, self.variant.overload.disposal, load)
     }
 
-    /// What tells it from other runs of its variant, for people: `load 2, run 1`.
+    /// Returns what distinguishes it from other runs of its variant, for people: `load 2, run 1`.
     pub fn place(&self) -> String {
         let swept = self.swept.iter().map(|(axis, value)| format!("{} {value}, ", axis.title()));
         format!("{}run {}", swept.collect::<String>(), self.repetition + 1)
     }
 
-    /// Everything that its outcome may depend on. `program` names the code that runs.
+    /// Returns everything that its outcome may depend on. `program` names the code that runs.
     pub fn inputs(&self, program: &str) -> Value {
         let Conditions {
             load,
@@ -205,12 +205,12 @@ impl RunSpec {
         })
     }
 
-    /// A name made of its inputs: 32 hexadecimal digits.
+    /// Returns a name made of its inputs: 32 hexadecimal digits.
     pub fn id(&self, program: &str) -> String {
         fingerprint(self.inputs(program).to_string().as_bytes())
     }
 
-    /// What goes wrong: what the scenario names, and the pauses of a farm.
+    /// Returns its faults: those of the scenario, and the pauses of a farm.
     pub fn faults(&self) -> Vec<Fault> {
         let mut faults = self.conditions.faults.to_vec();
         if let Some(farm) = &self.conditions.farm {
@@ -219,7 +219,7 @@ impl RunSpec {
         faults
     }
 
-    /// How often servers and callers are looked at.
+    /// Returns the interval of samples of servers and callers.
     pub fn sample(&self) -> Duration {
         let asked = self.sample_asked.unwrap_or(match self.world {
             Kind::Sim => Duration::from_millis(100),
@@ -228,8 +228,8 @@ impl RunSpec {
         asked.max((self.warm_up + self.measured) / SAMPLES_MAX)
     }
 
-    /// The configuration of the server at `place` of the topology, which listens at `listen` and
-    /// sends to `targets`.
+    /// Returns the configuration of the server at index `place` of the topology, which listens at
+    /// `listen` and sends to `targets`.
     pub fn configuration(
         &self,
         place: usize,
@@ -268,7 +268,7 @@ impl RunSpec {
     }
 }
 
-/// What is different from other servers.
+/// Returns the properties that differ from other servers.
 fn node(node: &Node) -> Value {
     let Node { name, to, share, mode, under_test, overload, emulate, balancing, speed } = node;
     json!({
@@ -284,7 +284,7 @@ fn node(node: &Node) -> Value {
     })
 }
 
-/// What these costs are at this speed.
+/// Returns these costs at this speed.
 fn at_speed(costs: &Emulate, speed: f64) -> Emulate {
     let each = |costs: [Duration; Work::CLASSES_MAX]| costs.map(|cost| cost.div_f64(speed));
     Emulate {
@@ -297,7 +297,7 @@ fn at_speed(costs: &Emulate, speed: f64) -> Emulate {
     }
 }
 
-/// A name of the trace, if it is one.
+/// Returns a name of the trace, if there is one.
 fn trace(arrivals: &Process) -> Option<String> {
     let Process::Trace(trace) = arrivals else { return None };
     let bytes: Vec<u8> =
@@ -305,7 +305,7 @@ fn trace(arrivals: &Process) -> Option<String> {
     Some(fingerprint(&bytes))
 }
 
-/// A name made of `bytes`: 32 hexadecimal digits.
+/// Returns a name made of `bytes`: 32 hexadecimal digits.
 pub fn fingerprint(bytes: &[u8]) -> String {
     let mut hasher = SipHasher13::new();
     hasher.write(bytes);

@@ -1,4 +1,4 @@
-//! Running the points of a scenario, several at once.
+//! Runs the runs of a scenario, several at once.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -9,27 +9,27 @@ use crate::run_spec::RunSpec;
 use crate::store::Store;
 use crate::worlds::World;
 
-/// A point is run so often at the most, until the generator keeps up: when the machine was
-/// busy with something else, the run tells nothing of the server.
+/// Most attempts of a run, until the generator keeps up: when the machine was busy with something
+/// else, the run says nothing about the server.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// Who is told how it goes. Called by several threads.
+/// An observer of the progress, called by several threads.
 pub trait Observer: Sync {
-    /// These points are to be run; `found` others had been run before.
+    /// Reports the runs to do; `found` others had been run before.
     fn begin(&self, missing: &[&RunSpec], found: usize);
 
-    /// A point is over.
+    /// Reports the end of a run.
     fn ended(&self, run: &RunSpec, result: &Result<Outcome, String>);
 
-    /// All are.
+    /// Reports the end of all.
     fn end(&self);
 }
 
-/// A point, and what came of it or why nothing did.
+/// A run, with its outcome or error.
 pub type Run = (RunSpec, Result<Outcome, String>);
 
-/// What came of `runs`, in their order: what `store` has, and the rest run in `world`, `jobs`
-/// at once. Those that were not begun when `cancelled` became true are left out.
+/// Returns the results of `runs`, in their order: those in `store`, and the rest run in `world`,
+/// `jobs` at once. Runs that were not started when `cancelled` became true are left out.
 pub fn run(
     runs: Vec<RunSpec>,
     store: &Store,
@@ -101,11 +101,11 @@ mod tests {
     use crate::store::Programs;
     use crate::worlds::Kind;
 
-    /// Offers as many calls as the seed says; fails where that is 3.
+    /// A world that offers as many calls as the seed; it fails for 3.
     #[derive(Default)]
     struct Fake {
         runs: AtomicUsize,
-        /// Runs of which the generator is too slow: the first ones.
+        /// Number of first runs in which the generator is too slow.
         slow: usize,
         cancel_at: Option<usize>,
     }

@@ -1,7 +1,7 @@
-//! A scenario: one experiment, as a TOML file says it.
+//! A scenario: one experiment, as a TOML file describes it.
 //!
-//! What is not swept holds for every point; each variant is run under each combination of the
-//! swept conditions, several times.
+//! Conditions that are not swept hold for every run; each variant is run under each combination of
+//! the swept conditions, several times.
 
 mod conditions;
 mod farm;
@@ -22,65 +22,64 @@ pub use farm::Farm;
 pub use tables::reference;
 pub use workload::{Goodput, Hold};
 
-/// A scenario that was found right.
+/// A validated scenario.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The name of its file, without folder and ending.
+    /// Name of its file, without folder and extension.
     pub name: String,
-    /// What it shows, in one line.
+    /// Title, in one line.
     pub title: String,
-    /// What holds for every point, but for what is swept.
+    /// Conditions of every run, apart from the swept ones.
     pub conditions: Conditions,
-    /// What is varied, and its values.
+    /// Swept conditions, with their values.
     pub sweep: Vec<(Axis, Vec<f64>)>,
-    /// What is compared; at least one.
+    /// Compared variants; at least one.
     pub variants: Vec<Variant>,
-    /// When and how often is measured.
+    /// Times and number of the measurements.
     pub schedule: Schedule,
-    /// What is to come of it.
+    /// Expected results.
     pub expectations: Vec<Expectation>,
     /// The file as it was read.
     pub text: String,
 }
 
-/// When and how often is measured.
+/// The times and number of the measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Schedule {
     /// Time before measuring, under the same load.
     pub warm_up: Duration,
     /// Time of which all calls are measured.
     pub measured: Duration,
-    /// How often servers and callers are looked at; by the world if `None`.
+    /// Interval of samples of servers and callers; the default of the world if `None`.
     pub sample: Option<Duration>,
-    /// Runs of each point, at least 1.
+    /// Runs of each set of conditions, at least 1.
     pub repetitions: u32,
     /// Seed of the first run; the next ones follow.
     pub seed: u64,
 }
 
-/// One way to meet overload, and to choose among servers.
+/// One treatment of overload, with one balancing of servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// What tells it from others that decide and queue alike: the law's name unless another
+    /// Distinguishes it from others with the same decision and queue: the law's name unless another
     /// is given.
     pub label: String,
-    /// How new work is admitted and waits.
+    /// Admission and queueing of new work.
     pub overload: Overload,
-    /// How servers choose among several others that say nothing of it themselves, and how much they
-    /// give each; in turn and without limits if it is not said.
+    /// Balancing of servers that set none themselves; round robin without limits if not set.
     pub pool: Option<Balancing>,
 }
 
-/// What is to come of a variant.
+/// An expected result of a variant.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
     /// The variant's name.
     pub variant: String,
-    /// Under which loads; all if empty.
+    /// Loads; all if empty.
     pub loads: Vec<f64>,
-    /// The least part of the bound that its goodput may be, the median of its runs.
+    /// Least part of the bound for its goodput, the median of its runs.
     pub goodput_of_bound_min: Option<f64>,
-    /// The greatest.
+    /// Greatest part of the bound for its goodput.
     pub goodput_of_bound_max: Option<f64>,
 }
 
@@ -88,33 +87,32 @@ impl Scenario {
     /// Reads the scenario at `path`.
     ///
     /// # Errors
-    /// When it cannot be read, or with everything that is wrong with it.
+    /// When it cannot be read, or with all its errors.
     pub fn load(path: &Path) -> Result<Self, Diagnostics> {
         Self::parse(path, &schema::read(path)?)
     }
 
-    /// Reads `bytes`, the content of the file at `path`, which is only named.
+    /// Parses `bytes`, the content of the file at `path`, which is only named.
     ///
     /// # Errors
-    /// With everything that is wrong with it.
+    /// With all its errors.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Diagnostics> {
         read::parse(path, bytes)
     }
 }
 
 impl Variant {
-    /// Its name in tables and expectations, such as `pi (arrival, class)`. No other variant
-    /// has it.
+    /// Returns its unique name in tables and expectations, such as `pi (arrival, class)`.
     pub fn name(&self) -> String {
         format!("{} ({}, {})", self.label, self.decide(), self.queue())
     }
 
-    /// When it decides, as one writes it.
+    /// Returns its point of decision, as it is written.
     pub fn decide(&self) -> &'static str {
         decide_word(self.overload.gate.decide)
     }
 
-    /// How messages wait, as one writes it.
+    /// Returns its queueing, as it is written.
     pub fn queue(&self) -> &'static str {
         queue_word(self.overload.queueing)
     }

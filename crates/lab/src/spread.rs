@@ -3,7 +3,7 @@
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// What is sure of the mean: such a part of all samples has it in its interval.
+/// Confidence level of the interval of the mean.
 const CONFIDENCE: f64 = 0.95;
 
 /// Several measurements of one quantity.
@@ -11,19 +11,19 @@ const CONFIDENCE: f64 = 0.95;
 pub struct Spread {
     /// The least.
     pub min: f64,
-    /// The one in the middle, or the mean of the two there.
+    /// The median.
     pub median: f64,
     /// The greatest.
     pub max: f64,
     /// The mean.
     pub mean: f64,
-    /// The interval in which the mean of ever more of them is to be expected at 95 %, by Student's
-    /// t: it supposes that they are normally distributed and independent. `None` of one alone.
+    /// The 95 % confidence interval of the mean, by Student's t: it assumes independent normally
+    /// distributed values. `None` for a single one.
     pub ci95: Option<[f64; 2]>,
 }
 
 impl Spread {
-    /// The spread of `values`; `None` of nothing.
+    /// Returns the spread of `values`; `None` for no values.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -38,7 +38,7 @@ impl Spread {
         Some(Self { min, median, max, mean, ci95: reach(&values, mean).map(around) })
     }
 
-    /// The same in a unit of which one makes `factor` of this one's.
+    /// Converts to a unit of which one is `factor` of this one's.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         let Self { min, median, max, mean, ci95 } = self;
@@ -52,7 +52,7 @@ impl Spread {
     }
 }
 
-/// How far the interval goes to each side of the mean.
+/// Returns the half-width of the interval.
 fn reach(values: &[f64], mean: f64) -> Option<f64> {
     let freedom = values.len().checked_sub(1).filter(|&freedom| freedom > 0)? as f64;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / freedom;

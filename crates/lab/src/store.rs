@@ -1,5 +1,5 @@
-//! Where outcomes lie: a folder for each point, named by what the point is made of. What is
-//! there is not run again; several processes may fill one store.
+//! The store of outcomes: a folder for each run, named by its inputs. Existing runs are not run
+//! again; several processes may fill one store.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::outcome::Outcome;
 use crate::run_spec::{RunSpec, fingerprint};
 
-/// The file that holds an outcome.
+/// The file of an outcome.
 const RESULT: &str = "result.json";
 
 /// Outcomes in a folder.
@@ -28,7 +28,7 @@ struct Kept {
     outcome: Outcome,
 }
 
-/// The programs that make outcomes: 32 hexadecimal digits, made of their bytes.
+/// The programs that produce outcomes: 32 hexadecimal digits, made of their bytes.
 #[derive(Clone, Debug)]
 pub struct Programs(String);
 
@@ -55,38 +55,37 @@ impl Programs {
 }
 
 impl Store {
-    /// Opens the outcomes of `programs` in `folder`, which is made if there is none. Another
+    /// Opens the outcomes of `programs` in `folder`, which is created if it does not exist. Another
     /// program, or the same built of other source, has other outcomes.
     ///
     /// # Errors
-    /// When the folder cannot be made.
+    /// When the folder cannot be created.
     pub fn open(folder: &Path, programs: &Programs) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         Ok(Self { folder: folder.to_owned(), program: programs.0.clone() })
     }
 
-    /// The name of the program: 32 hexadecimal digits, made of its bytes.
+    /// Returns the name of the program: 32 hexadecimal digits, made of its bytes.
     pub fn program(&self) -> &str {
         &self.program
     }
 
-    /// What came of `run`, if it was run.
+    /// Returns the outcome of `run`, if it was run.
     pub fn find(&self, run: &RunSpec) -> Option<Outcome> {
         let text = fs::read(self.place(run).join(RESULT)).ok()?;
         let kept: Kept = serde_json::from_slice(&text).ok()?;
         Some(kept.outcome)
     }
 
-    /// A folder for the files of a run that is under way, removed when dropped.
+    /// Returns a folder for the files of a run in progress, removed when dropped.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn workshop(&self) -> io::Result<TempDir> {
         tempfile::Builder::new().prefix(".under-way-").tempdir_in(&self.folder)
     }
 
-    /// Keeps what came of `run` with the files in `workshop`: all of it or, if something
-    /// fails, nothing.
+    /// Stores the outcome of `run` with the files in `workshop`: all of it or, on failure, nothing.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -100,9 +99,9 @@ impl Store {
                 let _ = workshop.keep();
                 Ok(())
             }
-            // Somebody else ran the same point meanwhile.
+            // Another process has finished the same run meanwhile.
             Err(_) if self.find(run).is_some() => Ok(()),
-            // What lies there is of no use.
+            // The existing content is unusable.
             Err(_) if place.is_dir() => {
                 fs::remove_dir_all(&place)?;
                 fs::rename(workshop.keep(), place)

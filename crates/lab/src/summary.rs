@@ -1,4 +1,4 @@
-//! The runs of a point together: what is shown in tables and figures.
+//! The runs of one set of conditions together, for tables and figures.
 
 use crate::outcome::Outcome;
 use crate::run_spec::RunSpec;
@@ -10,22 +10,22 @@ pub use crate::spread::Spread;
 pub struct Row {
     /// The variant.
     pub variant: Variant,
-    /// The swept conditions but for the load.
+    /// Swept conditions, without the load.
     pub swept: Vec<(Axis, f64)>,
     /// Offered load as a multiple of the capacity.
     pub load: f64,
-    /// The most goodput there can be at that load, as a part of the capacity.
+    /// Greatest possible goodput at that load, as a part of the capacity.
     pub bound: f64,
     /// Runs.
     pub runs: usize,
     /// Goodput as a part of the capacity.
     pub goodput: Spread,
-    /// Goodput as a part of the bound at the load that the run happened to be offered; `None`
-    /// where the bound is 0.
+    /// Goodput as a part of the bound at the load actually offered in the run; `None` where the
+    /// bound is 0.
     pub of_bound: Option<Spread>,
-    /// INVITEs sent again for each sent first.
+    /// INVITEs retransmitted per INVITE first sent.
     pub resent: Spread,
-    /// The part of the calls that was refused.
+    /// The part of the calls that was rejected.
     pub refused: Spread,
     /// Median set-up delay; `None` if no call was set up in any run.
     pub p50_ms: Option<Spread>,
@@ -37,11 +37,11 @@ pub struct Row {
     pub generator_load: f64,
     /// Datagrams that the generator lost, of all runs.
     pub drops: u64,
-    /// Runs in which the generator could not offer what it was asked to.
+    /// Runs in which the generator could not offer its load.
     pub too_slow: usize,
 }
 
-/// A row for each variant and set of conditions that was run, in the order of `results`.
+/// Returns a row for each variant and set of conditions that was run, in the order of `results`.
 pub fn rows<'a>(results: impl IntoIterator<Item = (&'a RunSpec, &'a Outcome)>) -> Vec<Row> {
     let mut groups: Vec<Vec<(&RunSpec, &Outcome)>> = Vec::new();
     for (run, outcome) in results {

@@ -1,10 +1,10 @@
-//! Whole worlds from seeds: drawn, run in simulated time, watched by every checker, and made
-//! small when something does not hold.
+//! Whole worlds from seeds: drawn, run in simulated time, watched by every checker, and shrunk when
+//! an assertion fails.
 //!
-//! A [`World`] is a value: a topology of proxies, crowds that call, servers that answer, links,
-//! and what goes wrong. It is [drawn](draw::draw) from a seed, and prints as a file that
-//! [`run`](run::run) runs again. The proxies are those that `tidegate run` would start from the
-//! configuration that the world [writes](configuration) for them.
+//! A [`World`] is a value: a topology of proxies, callers, answerers, links, and faults. It is
+//! [drawn](draw::draw) from a seed, and prints as a file that [`run`](run::run) runs again. The
+//! proxies are those that `tidegate run` would start from the configuration that the world
+//! [writes](configuration) for them.
 
 pub mod attacker;
 mod commands;

@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, LineStyle, Table};
 
 use crate::summary::{Row, Spread};
 
-/// A table of `rows`, at most as wide as they need.
+/// Formats a table of `rows`, at most as wide as they need.
 pub fn render(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
@@ -83,7 +83,7 @@ fn percent(part: f64) -> String {
     format!("{:.0} %", part * 100.0)
 }
 
-/// Three digits are more than three runs can tell.
+/// Formats milliseconds; three runs do not determine more than three digits.
 fn millis(ms: f64) -> String {
     if ms < 10.0 { format!("{ms:.1}") } else { format!("{ms:.0}") }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time of this thread, in ns: what others do on the processor does not count.
+/// Returns the CPU time of this thread, in ns: other work on the processor does not count.
 pub(crate) fn thread_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     // The clock counts from zero: neither field is negative.

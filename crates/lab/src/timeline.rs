@@ -1,23 +1,23 @@
-//! How a run went over time: what servers and callers counted, looked at again and again.
+//! The course of a run over time: samples of the counts of servers and callers.
 
 use std::io;
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// Rows of a file at the most; what would come later is left out.
+/// The most rows of a file; later ones are left out.
 const ROWS_MAX: usize = 4_000_000;
 
-/// What a server said of itself at one moment. Counts are since its start.
+/// A server's status at one moment. Counts are since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServerReading {
     /// New sessions, each counted once.
     pub offered: u64,
-    /// Of these, admitted.
+    /// Sessions admitted.
     pub admitted: u64,
-    /// Refusals.
+    /// Rejections.
     pub refused: u64,
-    /// Repetitions of what was decided or waits.
+    /// Retransmissions of decided or waiting requests.
     pub repeated: u64,
     /// Messages waiting.
     pub waiting: u64,
@@ -25,7 +25,7 @@ pub struct ServerReading {
     pub occupied_s: f64,
     /// Share of new sessions that is admitted.
     pub fraction: f64,
-    /// Rate at which new sessions are released, in calls/s; 0 if they are not paced.
+    /// Release rate of new sessions, in calls/s; 0 if they are not paced.
     pub release_cps: f64,
     /// Datagrams lost at receive buffers.
     pub socket_drops: u64,
@@ -33,20 +33,20 @@ pub struct ServerReading {
     pub filtered: u64,
 }
 
-/// What callers had counted at one moment.
+/// The counts of callers at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallersReading {
-    /// Calls whose intended moment had come.
+    /// Calls whose intended time had come.
     pub offered: u64,
     /// Calls answered.
     pub set_up: u64,
-    /// Of these, in time.
+    /// Calls answered in time.
     pub in_time: u64,
-    /// Calls refused by 503.
+    /// Calls rejected with 503.
     pub refused: u64,
-    /// INVITEs sent again.
+    /// INVITEs retransmitted.
     pub repeated: u64,
-    /// Calls not over.
+    /// Open calls.
     pub open: u64,
 }
 
@@ -65,7 +65,7 @@ struct Track<R> {
 }
 
 impl ServerReading {
-    /// What is in a `/status`.
+    /// Returns the reading in a `/status`.
     pub fn of(status: &Value) -> Self {
         let mut reading = Self::default();
         for (index, shard) in status["shards"].as_array().into_iter().flatten().enumerate() {
@@ -91,7 +91,7 @@ impl ServerReading {
 }
 
 impl Timeline {
-    /// Without readings, of these servers and of the callers before those.
+    /// Creates an empty timeline of these servers and of their callers.
     pub fn new<'a>(
         servers: impl IntoIterator<Item = &'a str>,
         entries: impl IntoIterator<Item = &'a str>,
@@ -102,22 +102,22 @@ impl Timeline {
         }
     }
 
-    /// Adds what the server at `place` said at `at`, after the start of the load.
+    /// Adds the status of the server at index `place` at `at`, after the start of the load.
     pub fn server(&mut self, place: usize, at: Duration, reading: ServerReading) {
         self.servers[place].readings.push((at, reading));
     }
 
-    /// Adds what the callers at the entry `index` had counted at `at`.
+    /// Adds the counts of the callers at the entry `index` at `at`.
     pub fn callers(&mut self, index: usize, at: Duration, reading: CallersReading) {
         self.callers[index].readings.push((at, reading));
     }
 
-    /// Calls answered in time by all callers together until each moment they were looked at.
+    /// Returns the calls of all callers answered in time, until each sample.
     pub fn in_time(&self) -> Vec<(Duration, u64)> {
         self.sum(|reading| reading.in_time)
     }
 
-    /// The same of calls offered.
+    /// Returns the calls offered, likewise.
     pub fn offered(&self) -> Vec<(Duration, u64)> {
         self.sum(|reading| reading.offered)
     }
@@ -131,8 +131,8 @@ impl Timeline {
         first.readings.iter().enumerate().map(sum).collect()
     }
 
-    /// As CSV: a row for each moment, party and quantity. Rates are means since the moment before;
-    /// a server that was started anew meanwhile counts from its start.
+    /// Formats as CSV: a row for each time, party and quantity. Rates are means since the time
+    /// before; a server that was restarted meanwhile counts from its start.
     ///
     /// # Errors
     /// None that a vector can give.
@@ -232,7 +232,7 @@ impl Table {
     }
 }
 
-/// To a thousandth.
+/// Formats to a thousandth.
 fn shown(value: f64) -> String {
     ((value * 1e3).round() / 1e3).to_string()
 }

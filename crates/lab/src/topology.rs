@@ -1,4 +1,4 @@
-//! Servers, and who sends calls to whom.
+//! Servers, and the routes of calls between them.
 
 use serde::Serialize;
 use tidegate_proxy::{Class, Mode, Overload};
@@ -12,53 +12,52 @@ pub struct Topology {
     nodes: Vec<Node>,
 }
 
-/// One server.
+/// A server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Its name; no other has it.
+    /// Unique name.
     pub name: String,
-    /// To whom its calls go; not empty.
+    /// Targets of its calls; not empty.
     pub to: Vec<Next>,
-    /// Who of them gets the next call, where the variant does not say it.
+    /// Balancing of the targets, if it differs from the variant's.
     pub balancing: Option<Balancing>,
-    /// The part of the offered calls that comes to it from callers, 0..1; all parts make 1.
+    /// Part of the offered calls that comes to it from callers, 0..1; the sum of all parts is 1.
     pub share: f64,
-    /// What it keeps of what it forwards.
+    /// Mode.
     pub mode: Mode,
-    /// Whether it is what the scenario is about: it meets overload as the variant says, at the
-    /// costs of the scenario.
+    /// Whether it is under test: it treats overload by the variant, at the costs of the scenario.
     pub under_test: bool,
-    /// How it meets overload if it is not under test.
+    /// Treatment of overload if it is not under test.
     pub overload: Overload,
-    /// Its costs if it is not under test; without any it is as fast as can be.
+    /// Costs if it is not under test; without any it is infinitely fast.
     pub emulate: Option<Emulate>,
-    /// How fast it does what it costs: at 0.5 all costs are double.
+    /// Speed: at 0.5 all costs are double.
     pub speed: f64,
 }
 
-/// Where a server's calls go.
+/// A target of a server's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Next {
-    /// To the server at this place.
+    /// The server at this index.
     Node(usize),
     /// To the answerers, in turn.
     Answerers,
 }
 
-/// What keeps `nodes` from being a topology.
+/// The reason why nodes are no valid topology.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopologyError {
-    /// A call would come back to the server at this place.
+    /// A call would come back to the server at this index.
     Circle(usize),
-    /// No call comes to the server at this place.
+    /// No call comes to the server at this index.
     Idle(usize),
     /// No server is under test.
     Untested,
 }
 
 impl Topology {
-    /// One server before the answerers.
+    /// Returns one server before the answerers.
     pub fn single(mode: Mode) -> Self {
         let server = Node {
             name: "server".to_owned(),
@@ -74,7 +73,7 @@ impl Topology {
         Self { nodes: vec![server] }
     }
 
-    /// A balancer that callers send to, before servers of these speeds, which are under test.
+    /// Returns a balancer for the callers, before servers of these speeds, which are under test.
     ///
     /// # Panics
     /// If there are none, or one has no speed.
@@ -93,11 +92,11 @@ impl Topology {
         Self::new([balancer].into_iter().chain(servers).collect()).expect("a farm is a topology")
     }
 
-    /// These servers, whose places are named in [`Node::to`]. At least one must have a share of
-    /// the calls; shares are brought to a sum of 1.
+    /// Creates a topology of these servers, whose indices are used in [`Node::to`]. At least one
+    /// must have a share of the calls; shares are scaled to a sum of 1.
     ///
     /// # Errors
-    /// When they cannot be one.
+    /// When it is invalid.
     pub fn new(mut nodes: Vec<Node>) -> Result<Self, TopologyError> {
         let total: f64 = nodes.iter().map(|node| node.share).sum();
         nodes.iter_mut().for_each(|node| node.share /= total);
@@ -114,19 +113,19 @@ impl Topology {
         Ok(topology)
     }
 
-    /// The servers.
+    /// Returns the servers.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Places of the servers to which callers send, with their parts of the calls.
+    /// Returns the indices of the servers to which callers send, with their parts of the calls.
     pub fn entries(&self) -> impl Iterator<Item = (usize, f64)> {
         let entry =
             |(place, node): (usize, &Node)| (node.share > 0.0).then_some((place, node.share));
         self.nodes.iter().enumerate().filter_map(entry)
     }
 
-    /// The places in an order in which each comes behind those it sends to.
+    /// Returns the indices in an order in which each comes after its targets.
     pub fn downstream_first(&self) -> Vec<usize> {
         let mut order = Vec::with_capacity(self.nodes.len());
         for place in 0..self.nodes.len() {
@@ -135,8 +134,8 @@ impl Topology {
         order
     }
 
-    /// The part of the offered calls that passes each server, if those who share calls get them in
-    /// proportion to their speeds.
+    /// Returns the part of the offered calls that passes each server, if balanced servers get them
+    /// in proportion to their speeds.
     pub fn flows(&self) -> Vec<f64> {
         let mut flows: Vec<f64> = self.nodes.iter().map(|node| node.share).collect();
         let speed = |next: &Next| match *next {
@@ -155,13 +154,13 @@ impl Topology {
         flows
     }
 
-    /// Whether the server at `place` chooses among several others.
+    /// Returns whether the server at index `place` chooses among several others.
     pub fn balances(&self, place: usize) -> bool {
         self.nodes[place].to.iter().filter(|next| matches!(next, Next::Node(_))).count() > 1
     }
 
-    /// The messages of a call that the server at `place` handles, if answerers send a 100 first
-    /// where `trying` says so.
+    /// Returns the messages of a call that the server at index `place` handles, if answerers send a
+    /// 100 first where `trying` says so.
     pub fn messages(&self, place: usize, trying: bool) -> Vec<Class> {
         let mut messages = Vec::with_capacity(7);
         messages.push(Class::Invite);
@@ -172,15 +171,15 @@ impl Topology {
         messages
     }
 
-    /// The responses of a call that whoever sends to the server at `place` gets: a 100 if there is
-    /// one, 180, 200, and the 200 to the BYE.
+    /// Returns the responses of a call that the sender to the server at index `place` gets: a 100
+    /// if there is one, 180, 200, and the 200 to the BYE.
     pub fn responses_above(&self, place: usize, trying: bool) -> usize {
         let is_stateful = self.nodes[place].mode != Mode::Stateless;
         3 + usize::from(is_stateful || self.hears_trying(place, trying))
     }
 
-    /// Whether a 100 comes to the server at `place`. It goes no further than one hop, but for
-    /// servers without transactions, which forward it (RFC 3261 §16.11).
+    /// Returns whether a 100 comes to the server at index `place`. It goes no further than one hop,
+    /// except at servers without transactions, which forward it (RFC 3261 §16.11).
     fn hears_trying(&self, place: usize, trying: bool) -> bool {
         self.nodes[place].to.iter().any(|next| match *next {
             Next::Answerers => trying,
@@ -202,7 +201,7 @@ impl Topology {
         order.push(place);
     }
 
-    /// A place from which a call can come back to it.
+    /// Returns an index from which a call can come back to it.
     fn circle(&self) -> Option<usize> {
         let count = self.nodes.len();
         (0..count).find(|&start| {
@@ -233,7 +232,7 @@ mod tests {
         Node { name: name.to_owned(), to: to.to_vec(), share, ..single }
     }
 
-    /// Two servers before one, which shares with a third.
+    /// Returns two servers before one, which shares with a third.
     fn tree() -> Vec<Node> {
         vec![
             node("a", &[Next::Node(2)], 3.0),

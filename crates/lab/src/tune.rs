@@ -1,8 +1,8 @@
-//! Tuning a law: its parameters are shaken and moved until what is wanted is best.
+//! Tunes a law: its parameters are perturbed and moved until the objective is best.
 //!
-//! Each step runs the scenario's points under one set of parameters, always with the same seeds,
-//! so that what differs is the parameters' doing. Parameters are sought by their logarithm: a gain
-//! of 5 is as far from 10 as one of 50 is from 100. What was found is judged by seeds of its own.
+//! Each step runs the scenario under one set of parameters, always with the same seeds, so that
+//! only the parameters make a difference. Parameters are sought by their logarithm: a gain of 5 is
+//! as far from 10 as one of 50 is from 100. The result is evaluated with seeds of its own.
 
 mod picture;
 mod seek;
@@ -23,25 +23,25 @@ use crate::worlds::{Kind, World};
 pub use picture::picture;
 pub use seek::{Seeker, Settings};
 
-/// Seeds of the judgement lie so far from those of the search.
+/// Distance of the seeds of the evaluation from those of the search.
 const JUDGED_BY: u64 = 1_000_000;
 
-/// What a run without any call in time counts for delay, in deadlines.
+/// The delay that a run without any call in time counts as, in deadlines.
 const HOPELESS: f64 = 10.0;
 
-/// What is to be best.
+/// The objective of tuning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Objective {
-    /// Goodput as a part of the bound, the mean over the loads: as much as possible.
+    /// Goodput as a part of the bound, averaged over the loads: as much as possible.
     Goodput,
-    /// Set-up delay that 1 % of the calls exceed, in deadlines, the mean over the loads: as little
+    /// Set-up delay that 1 % of the calls exceed, in deadlines, averaged over the loads: as little
     /// as possible.
     Delay,
 }
 
 impl Objective {
-    /// What it is, with its unit.
+    /// Returns its title, with its unit.
     pub fn title(self) -> &'static str {
         match self {
             Self::Goodput => "goodput ÷ bound",
@@ -64,7 +64,7 @@ impl Objective {
         }
     }
 
-    /// What is sought is least.
+    /// Returns the cost to minimise.
     fn cost(self, value: f64) -> f64 {
         match self {
             Self::Goodput => -value,
@@ -73,26 +73,26 @@ impl Objective {
     }
 }
 
-/// What is to be tuned.
+/// The parameters of tuning.
 #[derive(Clone, Debug)]
 pub struct Parameters {
-    /// Where it is tuned: its sweep and its seeds. Of its variants the first that has the law
-    /// counts, or else the first with the law in place of its own.
+    /// The scenario: its sweep and its seeds. Of its variants the first with the law counts, or
+    /// else the first with the law in place of its own.
     pub scenario: Scenario,
-    /// The law, with what its parameters are at the start.
+    /// The law, with its initial parameters.
     pub start: Values,
     /// The parameters that are sought; each is above 0 at the start.
     pub sought: Vec<&'static Param>,
-    /// What is to be best.
+    /// Objective.
     pub objective: Objective,
     /// Steps.
     pub steps: u32,
-    /// How one seeks.
+    /// Settings of the search.
     pub settings: Settings,
 }
 
 impl Parameters {
-    /// The parameters of `entry` that are sought when none is named: numbers above 0.
+    /// Returns the parameters of `entry` that are sought by default: numbers above 0.
     pub fn tunable(start: &Values) -> Vec<&'static Param> {
         let is_number = |param: &Param| param.unit != "0 or 1";
         let above = start.each().filter(|(param, value)| *value > 0.0 && is_number(param));
@@ -100,46 +100,45 @@ impl Parameters {
     }
 }
 
-/// One step of the way.
+/// One step of the search.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Step {
-    /// The sought parameters as they were tried, in the order of [`Parameters::sought`].
+    /// The sought parameters as tried, in the order of [`Parameters::sought`].
     pub tried: Vec<f64>,
-    /// Where they are thought to be best, before this step.
+    /// The estimate before this step.
     pub estimate: Vec<f64>,
-    /// What came of those tried.
+    /// The value of those tried.
     pub value: f64,
 }
 
-/// What was found.
+/// The result of tuning.
 #[derive(Clone, Debug)]
 pub struct Tuned {
     /// All steps.
     pub path: Vec<Step>,
-    /// The law as it was found best: the mean, by the logarithm, of the last quarter of the
-    /// estimates.
+    /// The best law: the mean, by the logarithm, of the last quarter of the estimates.
     pub found: Values,
-    /// What is got with the values of the start, by seeds the search has not seen.
+    /// Result with the initial values, by seeds that the search has not seen.
     pub before: Spread,
-    /// What is got with those found, by the same seeds.
+    /// Result with the values found, by the same seeds.
     pub after: Spread,
 }
 
-/// Who is told of each step.
+/// An observer of the steps.
 pub trait Watcher {
-    /// A step was made.
+    /// Reports a step.
     fn step(&self, number: u32, step: &Step);
 }
 
-/// Where points are run, and how.
+/// The settings for runs.
 pub struct Bench<'a> {
-    /// Where they are run.
+    /// World of the runs.
     pub world: &'a dyn World,
-    /// Where what came of them lies; what is there is not run again.
+    /// Store of the outcomes; existing ones are not run again.
     pub store: &'a Store,
-    /// How many at once.
+    /// Number of runs at once.
     pub jobs: usize,
-    /// Becomes true when it is to stop.
+    /// Becomes true to stop.
     pub cancelled: &'a AtomicBool,
 }
 
@@ -184,7 +183,7 @@ pub fn tune(
 }
 
 impl Parameters {
-    /// The parameters of these logarithms, within their bounds: the sought ones, and all.
+    /// Returns the parameters of these logarithms, within their bounds: the sought ones, and all.
     fn values(&self, logarithms: &[f64]) -> Result<(Vec<f64>, Values), String> {
         let bounded = |(param, ln): (&&Param, &f64)| ln.exp().clamp(param.min, param.max);
         let sought: Vec<f64> = self.sought.iter().zip(logarithms).map(bounded).collect();
@@ -200,7 +199,7 @@ impl Parameters {
         Ok((sought, values))
     }
 
-    /// The scenario's points under these values, with seeds that lie `seeds` further.
+    /// Returns the scenario's runs under these values, with seeds shifted by `seeds`.
     fn runs(&self, values: Values, seeds: u64, world: Kind) -> Vec<RunSpec> {
         let mut scenario = self.scenario.clone();
         let law = |variant: &&Variant| variant.overload.gate.law.entry().name;
@@ -229,8 +228,8 @@ fn mean(parameters: &Parameters, results: &[(RunSpec, Outcome)]) -> f64 {
     sum / results.len().max(1) as f64
 }
 
-/// Where the estimates stay in the end: their mean by the logarithm over the last quarter, so that
-/// their circling does not count.
+/// Returns the final estimates: their mean by the logarithm over the last quarter, so that their
+/// circling does not count.
 fn settled(path: &[Step], start: &[f64]) -> Vec<f64> {
     let last = &path[path.len() - path.len().div_ceil(4)..];
     let mean = |i: usize| {
@@ -240,7 +239,7 @@ fn settled(path: &[Step], start: &[f64]) -> Vec<f64> {
     if last.is_empty() { start.to_vec() } else { (0..start.len()).map(mean).collect() }
 }
 
-/// Nobody is told of single points.
+/// An observer that ignores single runs.
 struct Unheard;
 
 impl Observer for Unheard {

@@ -1,4 +1,4 @@
-//! Whether what a scenario expects came true.
+//! Verdicts on the expectations of a scenario.
 
 use serde::Serialize;
 
@@ -8,13 +8,13 @@ use crate::summary::Row;
 /// One condition and whether it held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// What was expected and what came, in one line.
+    /// Expectation and result, in one line.
     pub condition: String,
     /// Whether it held.
     pub held: bool,
 }
 
-/// Judges `rows` by what was expected of them. What was not run, or has no bound to compare
+/// Compares `rows` with the expectations. One whose runs are missing, or have no bound to compare
 /// with, does not hold.
 pub fn judge(expectations: &[Expectation], rows: &[Row]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
@@ -58,8 +58,8 @@ mod tests {
     use crate::summary;
     use crate::worlds::Kind;
 
-    /// One run of 1,000 s at each load, with a goodput of these parts of the capacity, which is
-    /// 100 calls/s; refusals cost nothing.
+    /// Returns one run of 1,000 s at each load, with a goodput of these parts of the capacity,
+    /// which is 100 calls/s; rejections cost nothing.
     fn rows(goodput: [f64; 2]) -> Vec<Row> {
         let text = "title = \"t\"\n[emulate]\nserve_us = { default = 2000, invite = 0 }\n\
                     [sweep]\nload = [1, 2]\n[schedule]\nrepetitions = 1\nmeasured_s = 1000\n\

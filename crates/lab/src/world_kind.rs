@@ -1,4 +1,4 @@
-//! The kinds of worlds in which points are run.
+//! The kinds of worlds for runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Simulated time. What comes of a point depends on its inputs and on nothing else.
+    /// Simulated time. The outcome of a run depends on its inputs and on nothing else.
     Sim,
     /// Real sockets and the clock of this machine.
     Real,
 }
 
 impl Kind {
-    /// Its name in files and on the command line.
+    /// Returns its name in files and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sim => "sim",
@@ -21,7 +21,7 @@ impl Kind {
         }
     }
 
-    /// What people call it.
+    /// Returns its title for people.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Sim => "simulated time",

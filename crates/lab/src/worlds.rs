@@ -1,5 +1,5 @@
-//! Where points are run: in simulated time, or on real sockets of this machine. Callers,
-//! answerers and the server are the same code in both.
+//! The worlds for runs: simulated time, or real sockets of this machine. Callers, answerers and the
+//! server are the same code in both.
 
 mod agents;
 mod counted;
@@ -17,15 +17,15 @@ pub(crate) use agents::{lasts, load};
 pub use loopback::Loopback;
 pub use simulated::{Simulated, Speed};
 
-/// Where points are run.
+/// A world for runs.
 pub trait World: Sync {
-    /// Which kind it is.
+    /// Returns its kind.
     fn kind(&self) -> Kind;
 
-    /// Runs `run`, leaving files of interest in `folder`. Gives up soon after `cancelled`
-    /// becomes true.
+    /// Runs `run`, leaving files of interest in `folder`. Stops soon after `cancelled` becomes
+    /// true.
     ///
     /// # Errors
-    /// With what went wrong, in a sentence.
+    /// With the error, in a sentence.
     fn run(&self, run: &RunSpec, folder: &Path, cancelled: &AtomicBool) -> Result<Outcome, String>;
 }

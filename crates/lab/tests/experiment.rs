@@ -1,4 +1,4 @@
-//! A scenario from its file to its results, in a world that only reckons.
+//! Tests of a scenario from its file to its results, in a computed world.
 
 use std::fs;
 use std::path::Path;
@@ -32,8 +32,8 @@ variant = "pi (arrival, class)"
 goodput_of_bound_min = 0.8
 "#;
 
-/// What keeps 90 % of the bound, or collapses beyond the capacity; two in a thousand calls more
-/// with each seed.
+/// A world that keeps 90 % of the bound, or collapses beyond the capacity, with two in a thousand
+/// calls more with each seed.
 #[derive(Default)]
 struct Reckoned(AtomicUsize);
 

@@ -1,4 +1,4 @@
-//! What the kernel is to drop, on an emulated processor in simulated time.
+//! Tests of drops by the kernel, on an emulated processor in simulated time.
 
 use std::sync::atomic::AtomicBool;
 
@@ -7,11 +7,11 @@ use tidegate_lab::run_spec::runs;
 use tidegate_lab::scenario::Scenario;
 use tidegate_lab::worlds::{Kind, Simulated, World};
 
-/// A call of six messages costs 6 ms: 166.7 calls/s. To refuse one costs a tenth.
+/// A call of six messages costs 6 ms: 166.7 calls/s. A rejection costs a tenth.
 const CAPACITY_CPS: f64 = 1_000.0 / 6.0;
 const SECONDS: f64 = 20.0;
 
-/// What comes of so many times the capacity, and the goodput as a part of the capacity.
+/// Returns the outcome at this multiple of the capacity, and the goodput as a part of the capacity.
 fn run(load: f64, disposal: &str) -> (Outcome, f64) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("s.toml");

@@ -1,4 +1,4 @@
-//! Every checker finds the fault that is made for it: proxies that misbehave in the packets they
+//! Tests that every checker finds the fault made for it: proxies that misbehave in the packets they
 //! send. Faults in the source, of the kind that programmers make, are in `planted/`; `make
 //! show-planted` builds them one by one.
 
@@ -14,7 +14,7 @@ use meddler::{Meddler, Meddling};
 use tidegate_lab::swarm::World;
 use tidegate_lab::swarm::run::run_with;
 
-/// Two crowds, a proxy before two servers, every outcome; nothing is lost.
+/// Returns two caller groups, a proxy before two servers, every outcome; nothing is lost.
 fn world(mode: &str) -> World {
     let text = format!(
         "seed = 1\n[link]\ndelay_us = 1000\njitter_us = 0\n\
@@ -26,7 +26,7 @@ fn world(mode: &str) -> World {
     World::parse(&text).unwrap()
 }
 
-/// The same world with a stranger, and a small table of transactions.
+/// Returns the same world with an attacker, and a small table of transactions.
 fn besieged(attack: &str) -> World {
     let small = "[proxy.server]\ntransactions_max = 100\n[proxy.pool]";
     let mut text = world("transaction").to_toml().replacen("[proxy.pool]", small, 1);
@@ -35,7 +35,7 @@ fn besieged(attack: &str) -> World {
     World::parse(&text).unwrap()
 }
 
-/// What is found in a world whose proxy meddles.
+/// Returns the findings in a world whose proxy meddles.
 fn found(mode: &str, meddling: Meddling) -> Vec<String> {
     found_in(&world(mode), meddling)
 }
@@ -172,7 +172,7 @@ fn a_stranger_that_fills_a_table_is_found() {
 
 #[test]
 fn a_stranger_that_fills_a_table_and_acknowledges_nothing_is_found() {
-    // Each refusal is one of a transaction, which the ACK that never comes would end.
+    // Each rejection is one of a transaction, which the missing ACK would end.
     let found = found_in(&besieged("closed"), |_, sent| match sent.contains("stranger.example") {
         true => match sent.strip_prefix("SIP/2.0 503 Service Unavailable") {
             Some(rest) => vec![format!("SIP/2.0 100 Trying{rest}"), sent],
@@ -214,7 +214,7 @@ fn a_core_that_panics_is_found() {
     });
 }
 
-/// `make show-planted` builds them; here it is seen that they still fit.
+/// `make show-planted` builds them; this test checks that they still apply.
 #[test]
 fn every_patch_fits_the_source_and_names_its_checker() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

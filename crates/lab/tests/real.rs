@@ -1,4 +1,4 @@
-//! Nodes on real sockets.
+//! Tests of nodes on real sockets.
 
 #![allow(clippy::disallowed_methods)] // It waits for real sockets.
 
@@ -9,7 +9,7 @@ use tidegate_agent::{AnswererConfig, CallerConfig, Load};
 use tidegate_lab::real::{Answerers, Callers};
 use tidegate_world::Seed;
 
-/// Waits for what must come, however busy the machine is.
+/// Waits for a condition, however busy the machine is.
 fn until(mut condition: impl FnMut() -> bool) {
     let began = Instant::now();
     while !condition() {

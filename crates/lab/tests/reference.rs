@@ -1,5 +1,5 @@
-//! `docs/scenarios.md` is what the program would write today, and the scenarios beside it are
-//! right.
+//! Tests that `docs/scenarios.md` is what the program would write today, and that the scenarios
+//! beside it are valid.
 
 use std::fs;
 use std::path::{Path, PathBuf};

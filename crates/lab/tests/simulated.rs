@@ -1,4 +1,4 @@
-//! Points in simulated time: topologies, faults, links, workloads.
+//! Tests of runs in simulated time: topologies, faults, links, workloads.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ const COSTS: &str = "[emulate]\nserve_us = 1000\nrefuse_us = 100\n";
 
 const VARIANT: &str = "[[variant]]\noverload = { law = \"pi\" }\n";
 
-/// What comes of the only point of a scenario, and its course.
+/// Returns the outcome of the only run of a scenario, and its timeline.
 fn run(text: &str) -> (Outcome, String) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("calls.txt"), "0.5\n1\n1\n2.5\n").unwrap();
@@ -33,7 +33,7 @@ fn node<'a>(outcome: &'a Outcome, name: &str) -> &'a NodeOutcome {
     outcome.nodes.iter().find(|node| node.node == name).unwrap()
 }
 
-/// Messages of a kind from one to another: sent, and lost on the way.
+/// Returns the messages of a kind from one party to another: sent, and lost on the way.
 fn flow(outcome: &Outcome, from: &str, to: &str, message: &str) -> (u64, u64) {
     let flow = |f: &&_| {
         let tidegate_lab::outcome::MessageCount { from: a, to: b, message: m, .. } = f;
@@ -57,7 +57,8 @@ fn calls_go_through_a_tree_of_servers_in_proportion_to_the_shares() {
     assert!((west / offered - 0.75).abs() < 0.05, "{west} of {offered}");
     let callers: Vec<_> = outcome.callers.iter().map(|callers| &*callers.to).collect();
     assert_eq!(callers, ["west", "east"]);
-    // Only who keeps transactions says 100, and all that begins with an INVITE ends with a BYE.
+    // Only servers with transactions send 100, and each call that starts with an INVITE ends with a
+    // BYE.
     assert_eq!(flow(&outcome, "west", "callers", "100 INVITE").0, west as u64);
     assert_eq!(flow(&outcome, "east", "callers", "100 INVITE").0, 0);
     assert_eq!(flow(&outcome, "core", "answerers", "BYE").0, outcome.offered);
@@ -79,7 +80,7 @@ fn a_crash_takes_what_was_held_and_a_stall_gives_it_back() {
     let crashed = fault("crash");
     let server = &crashed.nodes[0];
     assert_eq!(server.starts, 2);
-    // ICMP told the callers, who repeat their INVITEs all the same.
+    // ICMP told the callers, who retransmit their INVITEs all the same.
     let invites = flow(&crashed, "callers", "server", "INVITE");
     assert!(invites.1 > 50 && invites.0 > crashed.offered + 50, "{invites:?}");
     assert!(crashed.good > crashed.offered * 9 / 10, "{} of {}", crashed.good, crashed.offered);
@@ -89,7 +90,7 @@ fn a_crash_takes_what_was_held_and_a_stall_gives_it_back() {
     assert_eq!(stalled.nodes[0].starts, 1);
     let invites = flow(&stalled, "callers", "server", "INVITE");
     assert!(invites.1 == 0 && invites.0 > stalled.offered + 50, "{invites:?}");
-    // What waited is judged when it is read, and the law refuses some of so many at once.
+    // Waiting messages are decided when they are read, and the law rejects some of so many at once.
     assert_eq!(stalled.good + stalled.refused, stalled.offered);
 }
 
@@ -139,7 +140,7 @@ fn a_call_that_is_acknowledged_counts_where_that_is_asked_for() {
     assert_eq!(answered.good, answered.set_up_in_time);
     assert_eq!(answered.set_up_in_time, acknowledged.set_up_in_time, "the same calls");
     let part = acknowledged.good as f64 / answered.good as f64;
-    // Half of the ACKs are lost; some calls are in time by the repetition of the 200.
+    // Half of the ACKs are lost; some calls are in time by the retransmission of the 200.
     assert!((0.3..0.9).contains(&part), "{part}");
 }
 
@@ -186,11 +187,11 @@ fn a_run_that_is_cancelled_ends() {
     assert_eq!(result, Err("cancelled".to_owned()));
 }
 
-/// Servers of 250 calls/s: all that a transaction costs is charged with its request.
+/// Servers of 250 calls/s: the whole cost of a transaction is charged with its request.
 const FARM: &str = "[emulate]\nserve_us = { default = 0, invite = 2500, bye = 1500 }\n\
     [server]\nqueue_max = 100_000\n[workload]\nload = 0.9\nhold_s = 0.5\nhold = \"lognormal:1\"\n";
 
-/// A farm under this policy.
+/// Returns the outcome of a farm under this policy.
 fn farm(keys: &str, policy: &str) -> Outcome {
     let variant = format!(
         "[[variant]]\npool = {{ policy = \"{policy}\" }}\n\

@@ -1,4 +1,4 @@
-//! Worlds drawn from seeds, and worlds that have once shown a fault.
+//! Tests of worlds drawn from seeds, and of worlds that once showed a fault.
 
 use std::fs;
 use std::path::Path;

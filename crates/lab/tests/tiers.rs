@@ -1,4 +1,4 @@
-//! Service with transactions, without, and refusal: which calls get which, in simulated time.
+//! Tests of service with transactions, without, and rejection, in simulated time.
 
 use std::sync::atomic::AtomicBool;
 
@@ -12,12 +12,12 @@ use tidegate_lab::worlds::{Kind, Simulated, World};
 /// A call of six messages costs 1.2 ms with transactions and 0.72 without: 833 and 1389 calls/s.
 const COSTS: &str = "[emulate]\nserve_us = 200\nserve_stateless_us = 120\nrefuse_us = 20\n";
 
-/// What a stateless call costs, as a part of one with transactions.
+/// Cost of a stateless call, as a part of one with transactions.
 const STATELESS: f64 = 0.6;
 
-/// One server in this mode, under a law, at `load` times what it can do with transactions.
+/// Runs one server in this mode, under a law, at `load` times its capacity with transactions.
 fn run(mode: &str, law: &str, load: f64) -> Outcome {
-    // Loads are multiples of what the server can do in its mode.
+    // Loads are multiples of the server's capacity in its mode.
     let load = if mode == "stateless" { load * STATELESS } else { load };
     let text = format!(
         "title = \"t\"\n[workload]\nload = {load}\n\
@@ -32,7 +32,7 @@ fn run(mode: &str, law: &str, load: f64) -> Outcome {
     Simulated::new().run(&run, folder.path(), &AtomicBool::new(false)).unwrap()
 }
 
-/// The share of the calls that went on with transactions: only these bring a 100.
+/// Returns the share of the calls that went on with transactions: only these cause a 100.
 fn stateful(outcome: &Outcome) -> f64 {
     let sent = |from: &str, to: &str, message: &str| {
         let flow = |f: &&tidegate_lab::outcome::MessageCount| {
@@ -51,8 +51,8 @@ fn below_its_capacity_every_call_has_transactions() {
 
 #[test]
 fn none_is_refused_that_can_be_served_without_transactions() {
-    // By occupancy, by delay, and by the occupancy of a tenth of a second, in which for a moment
-    // so many may come that some are refused.
+    // By occupancy, by delay, and by the occupancy of a tenth of a second, in which so many may
+    // come for a moment that some are rejected.
     for (law, refused_max) in [("occ", 0), ("codel", 0), ("pi", 50)] {
         let always = run("transaction", law, 1.3);
         assert!(always.refused > always.offered / 7, "{law}: {}", always.refused);

@@ -1,4 +1,4 @@
-//! From what was measured to what a message costs, and to the file that says so.
+//! Computes the cost of messages from the measurements, and writes the file of costs.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -10,27 +10,27 @@ use tidegate_world::Work;
 use super::fit::PerPacket;
 use super::metered::{Sum, Tally};
 
-/// Classes that the runs have no messages of, and those whose costs they are given.
+/// Classes without messages in the runs, and the classes whose costs they get.
 const ALIKE: [(Class, Class); 3] = [
     (Class::InDialog, Class::Bye),
     (Class::Register, Class::Invite),
     (Class::Other, Class::Invite),
 ];
 
-/// CPU time by class of message, in µs. A run's or, by [`Prices::median`], that of several.
+/// CPU time by class of message, in µs, of a run or, by [`Prices::median`], of several.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Prices {
-    /// To take a packet from its socket; what else it costs to look at it is in `offer_us`.
+    /// To take a packet from its socket; the rest of the cost of examining it is in `offer_us`.
     pub receive_us: f64,
     pub offer_us: [Option<f64>; Work::CLASSES_MAX],
     pub serve_us: [Option<f64>; Work::CLASSES_MAX],
-    /// To look at a message and refuse it.
+    /// To examine a message and reject it.
     pub dispose_us: [Option<f64>; Work::CLASSES_MAX],
 }
 
 impl Prices {
-    /// What messages of `tally` cost when each packet costs `packet` outside the core. What the
-    /// core does between messages is borne by those served.
+    /// Returns the costs of the messages of `tally` when each packet costs `packet` outside the
+    /// core. The core's work between messages counts for those served.
     pub fn of(tally: &Tally, packet: PerPacket) -> Self {
         let sending = |sum: &Sum| sum.sent_each() * packet.sent_ns;
         let between = tally.rest.ns as f64 / tally.messages_served().max(1) as f64;
@@ -49,7 +49,7 @@ impl Prices {
         prices
     }
 
-    /// What `self` lacks, from `other`.
+    /// Fills gaps of `self` from `other`.
     pub fn or(self, other: &Self) -> Self {
         let or = |mine: [Option<f64>; Work::CLASSES_MAX],
                   theirs: &[Option<f64>; Work::CLASSES_MAX]| {
@@ -63,10 +63,9 @@ impl Prices {
         }
     }
 
-    /// The same, but looking at the messages of a call that is refused, its INVITE and the ACK of
-    /// its 503, costs no more than in `refused`. What it costs of those that are admitted (their
-    /// place in a queue, and what more the processor forgets meanwhile) belongs to their service:
-    /// the sum is kept.
+    /// Limits the cost of examining the messages of a rejected call, its INVITE and the ACK of its
+    /// 503, to that in `refused`. The additional cost for admitted ones (their place in a queue,
+    /// and cache misses) belongs to their service: the sum is kept.
     pub fn looking_as(self, refused: &Self) -> Self {
         let looks = [
             (Class::Invite, refused.dispose_us[Class::Invite as usize]),
@@ -86,7 +85,7 @@ impl Prices {
         prices
     }
 
-    /// The same with the price of receiving apart from that of looking.
+    /// Separates the price of receiving from that of examining.
     pub fn receiving_for(self, us: f64) -> Self {
         let apart = |prices: [Option<f64>; Work::CLASSES_MAX]| {
             prices.map(|price| price.map(|price| (price - us).max(0.0)))
@@ -99,7 +98,7 @@ impl Prices {
         }
     }
 
-    /// The median of each price.
+    /// Returns the median of each price.
     pub fn median(of: &[Self]) -> Self {
         let median = |price: fn(&Self, usize) -> Option<f64>| -> [Option<f64>; Work::CLASSES_MAX] {
             std::array::from_fn(|class| {
@@ -116,8 +115,8 @@ impl Prices {
         }
     }
 
-    /// The table of the configuration, on a processor `factor` times as slow, with a receive
-    /// buffer for `socket_max` datagrams. Classes without messages have the price of those
+    /// Returns the table of the configuration, on a processor `factor` times as slow, with a
+    /// receive buffer for `socket_max` datagrams. Classes without messages have the price of those
     /// [`ALIKE`].
     pub fn emulate(&self, factor: f64, socket_max: usize) -> Emulate {
         let all = |prices: &[Option<f64>; Work::CLASSES_MAX]| {
@@ -131,14 +130,14 @@ impl Prices {
         let receive = Duration::from_nanos((self.receive_us * 1e3 * factor).round() as u64);
         let offer: [Duration; Work::CLASSES_MAX] = all(&self.offer_us);
         let dispose: [Duration; Work::CLASSES_MAX] = all(&self.dispose_us);
-        // A message that is refused was looked at first, which is paid for already.
+        // A rejected message was examined first, which is paid for already.
         let refuse = std::array::from_fn(|class| dispose[class].saturating_sub(offer[class]));
         let serve = all(&self.serve_us);
         Emulate { receive, offer, serve, serve_stateless: None, refuse, socket_max }
     }
 }
 
-/// A file of costs: `head` as a comment, and the table.
+/// Formats a file of costs: `head` as a comment, and the table.
 pub(super) fn file(head: &str, emulate: &Emulate) -> String {
     let mut text = String::new();
     for line in head.lines() {
@@ -178,7 +177,7 @@ mod tests {
         let prices = Prices::of(&tally(), PACKET);
         let invite = Class::Invite as usize;
         assert_eq!(prices.offer_us[invite], Some(1.5));
-        // 4 µs, two packets of 2 µs, and a tenth of what is between.
+        // 4 µs, two packets of 2 µs, and a tenth of the work between.
         assert_eq!(prices.serve_us[invite], Some(8.1));
         // 1.5 µs in the core, one packet in, one out.
         assert_eq!(prices.dispose_us[invite], Some(4.5));

@@ -1,7 +1,6 @@
-//! What the sockets cost: CPU time that is spent outside the core, for each packet that comes and
-//! each that goes.
+//! The cost of the sockets: CPU time outside the core, for each received and each sent packet.
 
-/// One run: packets that came, packets that went, and the CPU time outside the core.
+/// One run: packets received, packets sent, and the CPU time outside the core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Outside {
     pub received: u64,
@@ -9,7 +8,7 @@ pub(super) struct Outside {
     pub ns: f64,
 }
 
-/// CPU time for a packet that comes and for one that goes, in ns.
+/// CPU time for a received and for a sent packet, in ns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PerPacket {
     pub received_ns: f64,
@@ -17,8 +16,8 @@ pub(super) struct PerPacket {
 }
 
 impl PerPacket {
-    /// The same proportion, at the height that explains `run` to the full: how many packets come
-    /// and go at once differs between runs, and with it what each costs.
+    /// Scales both costs so that they explain `run` completely: the number of packets at once
+    /// differs between runs, and with it the cost of each.
     pub fn at(self, run: Outside) -> Self {
         let explained = self.received_ns * run.received as f64 + self.sent_ns * run.sent as f64;
         let factor = if explained > 0.0 { run.ns / explained } else { 1.0 };
@@ -26,11 +25,11 @@ impl PerPacket {
     }
 }
 
-/// The two costs by which `runs` are explained best: the sum of the squares of the relative
-/// errors is least. Neither is negative.
+/// Returns the two costs with the least sum of squared relative errors over `runs`. Neither is
+/// negative.
 ///
-/// `None` when the runs do not tell the two apart: fewer than two runs, or the same share of
-/// packets sent in all of them.
+/// `None` when the runs do not determine both: fewer than two runs, or the same share of packets
+/// sent in all of them.
 pub(super) fn fit(runs: &[Outside]) -> Option<PerPacket> {
     // Each run divided by its time: 1 = received_ns · a + sent_ns · b.
     let scaled = runs
@@ -53,7 +52,7 @@ pub(super) fn fit(runs: &[Outside]) -> Option<PerPacket> {
         ((a1 * bb - b1 * ab) / determinant, (b1 * aa - a1 * ab) / determinant);
     Some(match (received_ns < 0.0, sent_ns < 0.0) {
         (false, false) => PerPacket { received_ns, sent_ns },
-        // On the edge of what is possible the other one is free.
+        // On the edge of the possible range the other one is free.
         (true, _) => PerPacket { received_ns: 0.0, sent_ns: b1 / bb },
         (_, true) => PerPacket { received_ns: a1 / aa, sent_ns: 0.0 },
     })

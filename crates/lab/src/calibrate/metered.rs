@@ -1,4 +1,4 @@
-//! A core whose work is timed, by what it did.
+//! A core whose work is timed by kind.
 
 use std::collections::VecDeque;
 
@@ -17,36 +17,36 @@ pub(super) struct Sum {
     pub inputs: u64,
     /// CPU time in the core, its outputs taken.
     pub ns: u64,
-    /// Packets that came of them.
+    /// Packets sent for them.
     pub sent: u64,
 }
 
-/// What a core did, and the CPU time it took.
+/// The work of a core, and its CPU time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tally {
-    /// Messages looked at and not refused, by class.
+    /// Messages examined and not rejected, by class.
     pub offered: [Sum; Work::CLASSES_MAX],
-    /// Messages looked at and refused, by class.
+    /// Messages examined and rejected, by class.
     pub refused: [Sum; Work::CLASSES_MAX],
     /// Messages served, by class.
     pub served: [Sum; Work::CLASSES_MAX],
-    /// Everything else: timers, loads, looking for work in vain.
+    /// Everything else: timers, loads, idle polls.
     pub rest: Sum,
-    /// Packets that came.
+    /// Packets received.
     pub received: u64,
     /// Bytes of the longest INVITE.
     pub invite_bytes: usize,
-    /// CPU time that metering took, about.
+    /// Approximate CPU time of metering.
     pub metering_ns: u64,
 }
 
 impl Sum {
-    /// CPU time of one input.
+    /// Returns the CPU time of one input.
     pub fn mean_ns(&self) -> Option<f64> {
         (self.inputs > 0).then(|| self.ns as f64 / self.inputs as f64)
     }
 
-    /// Packets that came of one input.
+    /// Returns the packets sent per input.
     pub fn sent_each(&self) -> f64 {
         self.sent as f64 / self.inputs.max(1) as f64
     }
@@ -66,51 +66,51 @@ impl Tally {
         }
     }
 
-    /// CPU time in the core.
+    /// Returns the CPU time in the core.
     pub fn ns(&self) -> u64 {
         self.sums().map(|sum| sum.ns).sum()
     }
 
-    /// Packets sent.
+    /// Returns the packets sent.
     pub fn sent(&self) -> u64 {
         self.sums().map(|sum| sum.sent).sum()
     }
 
-    /// Messages served.
+    /// Returns the messages served.
     pub fn messages_served(&self) -> u64 {
         self.served.iter().map(|sum| sum.inputs).sum()
     }
 }
 
-/// What is read of a core's work.
+/// The extent of metering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Metering {
     /// The time of each input.
     Each,
-    /// Nothing: the clock is read now and then, for the slices. Reading it disturbs what it
-    /// measures.
+    /// Nothing: the clock is read now and then, for the slices. Reading it disturbs the
+    /// measurement.
     Hardly,
 }
 
-/// Inputs from one reading of the clock to the next, when it is hardly read.
+/// Inputs between two readings of the clock, when it is rarely read.
 const SELDOM: u32 = 16;
 
-/// A core whose work is timed by the clock of the thread that drives it, so that what others do
-/// on the processor does not count. The thread runs in [`Slices`].
+/// A core whose work is timed by the clock of its thread, so that other work on the processor does
+/// not count. The thread runs in [`Slices`].
 pub(super) struct Metered<C> {
     core: C,
     metering: Metering,
-    /// Inputs since the clock was read, when it is hardly read.
+    /// Inputs since the clock was read, when it is rarely read.
     unread: u32,
     out: VecDeque<Transmit>,
     tally: Tally,
     slices: Slices,
-    /// What reading the clock twice takes, and how much of it falls between the two.
+    /// Time to read the clock twice, and the part of it between the two.
     clock_ns: (u64, u64),
 }
 
 impl<C: Core> Metered<C> {
-    /// To be made on the thread that is to drive it.
+    /// Creates it on the thread that drives it.
     pub fn new(core: C, metering: Metering) -> Self {
         let clock_ns = clock_cost();
         let slices = Slices::new(thread_ns());
@@ -122,7 +122,7 @@ impl<C: Core> Metered<C> {
         self.tally
     }
 
-    /// Gives an input and takes the outputs: what became of it, the CPU time and the packets.
+    /// Gives an input and takes the outputs. Returns the result, the CPU time and the packets.
     fn meter<R>(&mut self, input: impl FnOnce(&mut C) -> R) -> (R, Sum) {
         if self.metering == Metering::Hardly {
             self.unread += 1;
@@ -158,7 +158,7 @@ impl Sum {
     }
 }
 
-/// Enters `sum` where `work` belongs.
+/// Adds `sum` to the entry for `work`.
 fn enter(tally: &mut Tally, work: Work, sum: Sum) {
     let place = match work {
         Work { refused: Some(class), .. } => &mut tally.refused[usize::from(class)],
@@ -235,7 +235,7 @@ impl<C: Core> Core for Metered<C> {
         last_work, poll_timeout, is_drained);
 }
 
-/// What reading the clock twice takes, and what a metered nothing seems to take: the median of
+/// Returns the time to read the clock twice, and the apparent time of an empty input: the median of
 /// many.
 fn clock_cost() -> (u64, u64) {
     let mut pairs: Vec<(u64, u64)> = (0..1001)

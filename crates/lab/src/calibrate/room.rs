@@ -1,16 +1,16 @@
-//! How many datagrams wait at a listener: the kernel charges a datagram more than its bytes, and
-//! how much more is its own affair.
+//! The number of datagrams that can wait at a listener: the kernel charges more than their bytes,
+//! by rules of its own.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 
 use tidegate_io::{Listen, open};
 
-/// Datagrams sent: more than any buffer of a listener holds.
+/// Datagrams sent: more than fit in any listener's buffer.
 const SENT: usize = 20_000;
 
-/// Datagrams of `bytes` that a listener's receive buffer holds, as large as it is by default: a
-/// listener is filled, and what it has then is counted.
+/// Returns the number of datagrams of `bytes` that fit in a listener's receive buffer of the
+/// default size, by filling a listener and counting.
 ///
 /// # Errors
 /// Those of the sockets.

@@ -1,27 +1,27 @@
-//! How many calls to offer, so that the server has always something to do.
+//! The number of calls to offer, so that the server is never idle.
 //!
-//! A packet costs less the more of them come at once, so how much a server can do is known only of
-//! one that cannot do more. It is sought from below: what a run costs says what could be offered,
-//! and that, offered, costs less again.
+//! A packet costs less the more of them come at once, so the capacity of a server is known only at
+//! saturation. It is sought from below: the cost in a run gives the next offered load, at which
+//! calls cost less again.
 
 use std::io;
 
 use super::slices;
 
-/// Calls/s by which the first estimate is made.
+/// Calls/s of the first estimate.
 const LIGHT_CPS: f64 = 500.0;
 
-/// What is offered of what the server can do, at the least and when more is tried.
+/// Offered load as a multiple of the capacity: the least, and the next to try.
 const OFFERED: (f64, f64) = (2.0, 3.0);
 
-/// Calls/s at the most: one thread of callers can offer more if hardly any of them begin.
+/// The most calls/s: one thread of callers can offer more if hardly any of them are started.
 const MAX_CPS: f64 = 60_000.0;
 
-/// Estimates at the most.
+/// The most estimates.
 const ESTIMATES_MAX: usize = 6;
 
-/// Calls/s that are twice of what the server can do or more. `each_us` says what one costs, of the
-/// calls/s that it is asked for.
+/// Returns at least twice the calls/s that the server can serve. `each_us` returns the cost of one
+/// at a rate of calls.
 pub(super) fn saturating_cps(each_us: impl Fn(f64) -> io::Result<f64>) -> io::Result<f64> {
     let mut offered = LIGHT_CPS;
     for _ in 0..ESTIMATES_MAX {

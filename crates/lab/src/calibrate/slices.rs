@@ -1,7 +1,7 @@
-//! A thread that may run for a part of each period only, as a quota of the kernel has it.
+//! A thread that may run for a part of each period only, as under a quota of the kernel.
 //!
 //! Packets gather while it pauses, so that it finds them in batches, as a server at its capacity
-//! does; and whoever offers them has most of a processor for it.
+//! does; and the generator has most of a processor for itself.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,20 +12,20 @@ const PERIOD: Duration = Duration::from_millis(5);
 /// The part of a period for which the thread may run.
 pub(super) const SHARE: f64 = 0.2;
 
-/// The account of a thread: CPU time in the period that runs.
+/// The account of a thread: CPU time in the current period.
 pub(super) struct Slices {
     began: Instant,
-    /// The thread's CPU time when the period began, or when it was first asked in it, in ns.
+    /// The thread's CPU time at the start of the period, or at the first call in it, in ns.
     from_ns: u64,
 }
 
 impl Slices {
-    /// For a thread whose CPU time is `thread_ns` now.
+    /// Creates the account of a thread whose CPU time is `thread_ns` now.
     pub fn new(thread_ns: u64) -> Self {
         Self { began: Instant::now(), from_ns: thread_ns }
     }
 
-    /// Pauses until the period is over if the thread has used what it may. Its CPU time is
+    /// Pauses until the end of the period if the thread has used its share. Its CPU time is
     /// `thread_ns`.
     pub fn keep(&mut self, thread_ns: u64) {
         let spent = Duration::from_nanos(thread_ns - self.from_ns);
@@ -33,7 +33,7 @@ impl Slices {
             return;
         }
         let passed = self.began.elapsed();
-        // Who used it up over several periods has nothing left of them, and owes nothing.
+        // A thread that used it up over several periods has nothing left of them, and owes nothing.
         if let Some(left) = PERIOD.checked_sub(passed) {
             thread::sleep(left);
         }

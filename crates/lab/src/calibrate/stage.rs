@@ -17,27 +17,27 @@ use super::metered::{Metered, Metering, Tally};
 use super::{OPEN_MAX, Parameters, slices};
 use crate::real::{Answerers, Callers, CoreThread, Socket};
 
-/// Wakes are coalesced as long as `tidegate run` does by default.
+/// Time for which wakes are coalesced: the default of `tidegate run`.
 const COALESCE: Duration = Duration::from_micros(200);
 
-/// After the last call, for what is still under way.
+/// Time after the last call, for packets in flight.
 const TAIL: Duration = Duration::from_millis(200);
 
-/// What a run is about.
+/// The kind of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Calls that are set up and ended.
     Calls,
-    /// Calls that ring until their callers give up.
+    /// Calls that ring until their callers cancel.
     GivenUp,
-    /// Calls refused by 503.
+    /// Calls rejected with 503.
     Refused,
     /// Calls whose INVITEs are dropped.
     Dropped,
 }
 
 impl Action {
-    /// All of them, in the order of their numbers.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 4] = [Self::Calls, Self::GivenUp, Self::Refused, Self::Dropped];
 
     pub fn title(self) -> &'static str {
@@ -49,7 +49,8 @@ impl Action {
         }
     }
 
-    /// `[overload]`. A target that any load exceeds refuses all but one call in ten thousand.
+    /// Returns `[overload]`. A target that any load exceeds rejects all but one call in ten
+    /// thousand.
     fn overload(self) -> String {
         let refusing = |disposal| {
             format!(
@@ -64,24 +65,24 @@ impl Action {
         }
     }
 
-    /// Calls under way at the most.
+    /// Returns the most open calls.
     fn open_max(self) -> usize {
         match self {
             Self::Calls | Self::Refused => OPEN_MAX,
-            // They last as long as their callers are patient, whatever the server does.
+            // They last as long as the patience of their callers, whatever the server does.
             Self::GivenUp => 2 * OPEN_MAX,
-            // Their callers wait for half a minute, and repeat themselves meanwhile.
+            // Their callers wait for half a minute, and retransmit meanwhile.
             Self::Dropped => usize::MAX,
         }
     }
 }
 
-/// What a run cost the server.
+/// The cost of a run to the server.
 pub(super) struct Played {
     pub tally: Tally,
-    /// Calls begun; of dropped ones, INVITEs received.
+    /// Calls started; of dropped ones, INVITEs received.
     units: u64,
-    /// CPU time of the server's thread but for the metering.
+    /// CPU time of the server's thread without the metering.
     cpu_ns: f64,
     /// The part of its slices that the server used while calls were offered.
     pub server_load: f64,
@@ -90,13 +91,13 @@ pub(super) struct Played {
 }
 
 impl Played {
-    /// CPU time of the server for a call, in µs.
+    /// Returns the CPU time of the server for a call, in µs.
     pub fn each_us(&self) -> f64 {
         self.cpu_ns / 1e3 / self.units.max(1) as f64
     }
 
-    /// Scales all times so that a call costs what it costs in `whole`, the same run hardly
-    /// metered.
+    /// Scales all times so that a call costs the same as in `whole`, the same run with little
+    /// metering.
     pub fn take_level_of(&mut self, whole: &Self) {
         let factor = whole.each_us() / self.each_us();
         if factor.is_finite() {
@@ -108,7 +109,7 @@ impl Played {
         self.drops += whole.drops;
     }
 
-    /// What is spent outside the core.
+    /// Returns the time spent outside the core.
     pub fn outside(&self) -> Outside {
         Outside {
             received: self.tally.received,
@@ -128,7 +129,7 @@ pub(super) fn play(
     seed: u64,
 ) -> io::Result<Played> {
     let seed = Seed(seed);
-    // Who gives up does so before the answer.
+    // A caller that cancels does so before the answer.
     let ring = if action == Action::GivenUp { Duration::from_secs(60) } else { Duration::ZERO };
     let answerer = |_, local| AnswererConfig { ring: ring.into(), ..AnswererConfig::new(local) };
     let answerers = Answerers::start(1, answerer, seed)?;
@@ -178,8 +179,8 @@ pub(super) fn play(
         tally: served.stats,
         server_load: use_of(served.cpu, lasts.mul_f64(slices::SHARE)),
         generator_load: use_of(calls.cpu, calls.wall).max(answerer),
-        // Callers that nobody answers send more than any server takes: what its socket loses then
-        // costs it nothing, and is in no sum.
+        // Callers without answers send more than any server takes: datagrams lost at the socket
+        // cost the server nothing, and are in no sum.
         drops: calls.drops
             + if action == Action::Dropped { 0 } else { served.drops }
             + answered.iter().map(|done| done.drops).sum::<u64>(),

@@ -1,4 +1,4 @@
-//! The core alone: no socket, no clock but that of the thread, which is read around a batch.
+//! The core alone, without sockets, and with the thread's clock read around a batch.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::subject::{State, Subject};
 use crate::spread::Spread;
 use crate::thread_clock::thread_ns;
 
-/// From one message to the next, in the core's time: 50,000 messages/s.
+/// Time between messages, in the core's time: 50,000 messages/s.
 const STEP: Duration = Duration::from_micros(20);
 
-/// Batches of nothing whose median time is that of reading the clock.
+/// Empty batches whose median time is that of reading the clock.
 const EMPTY: usize = 201;
 
 /// A server without sockets.
@@ -23,7 +23,7 @@ pub(crate) struct Alone {
     parties: Parties,
     pool: Pool,
     now: Timestamp,
-    /// What a batch of nothing takes.
+    /// Time of an empty batch.
     empty_ns: f64,
 }
 
@@ -81,8 +81,8 @@ impl Way for Alone {
     }
 }
 
-/// A server that refuses what another one admits: who is behind the messages goes on with the
-/// other's answers, or there would be nothing but INVITEs to refuse.
+/// A server that rejects the messages that another one admits: the peers go on with the other's
+/// answers, or there would be nothing but INVITEs to reject.
 pub(super) struct Diverted<W> {
     pub refusing: W,
     pub admitting: Alone,
@@ -92,7 +92,7 @@ impl<W: Way> Way for Diverted<W> {
     fn pass(&mut self, from: Side, batch: &[Vec<u8>]) -> Result<Passed, String> {
         let passed = self.refusing.pass(from, batch)?;
         let admitted = self.admitting.pass(from, batch)?;
-        // Of what the refusing one says only its refusals are heeded.
+        // Of the rejecting server only the rejections are used.
         let is_refusal = |(_, bytes): &(Side, Vec<u8>)| bytes.starts_with(b"SIP/2.0 503");
         let refusals = passed.sent.into_iter().filter(is_refusal);
         Ok(Passed { sent: admitted.sent.into_iter().chain(refusals).collect(), ..passed })

@@ -1,9 +1,10 @@
-//! What the kernel gate saves: a datagram that it drops, against one that is read and dropped.
+//! Measures the saving by the kernel gate: a datagram that it drops, against one that is read and
+//! dropped.
 //!
-//! A thread sends itself datagrams on the loopback interface, by turns with reading them, so that
-//! its CPU time of either half is known apart. The sender's half contains all that the kernel does
-//! with a datagram until it lies in a buffer or is dropped, which between machines is done by the
-//! receiving one. What the gate drops is never read: its reader's half is nothing.
+//! A thread sends itself datagrams on the loopback interface, in turns with reading them, so that
+//! its CPU time of either half is known separately. The sender's half contains all the kernel's
+//! work on a datagram until it lies in a buffer or is dropped, which between machines the receiver
+//! does. Datagrams dropped by the gate are never read: their reader's half is nothing.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -18,32 +19,32 @@ use crate::thread_clock::thread_ns;
 /// Bytes of a common INVITE.
 const INVITE: usize = 500;
 
-/// Batches of which one time is taken: a reading of the clock costs as much as a datagram.
+/// Batches for one reading of the clock, which costs as much as a datagram.
 const BATCHES: u32 = 4;
 
-/// Both halves of a datagram's way, in µs.
+/// Both halves of the cost of a datagram, in µs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Halves {
-    /// Sending it, and all that the kernel does on its arrival.
+    /// Sending it, and all the kernel's work on its arrival.
     pub sender: Cost,
     /// Reading it.
     pub reader: Cost,
 }
 
-/// What a datagram costs that nobody wants.
+/// The cost of an unwanted datagram.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Gate {
-    /// Where it is read, and dropped for its first bytes.
+    /// Read, and dropped by its first bytes.
     pub read: Halves,
-    /// Where the kernel gate drops it.
+    /// Dropped by the kernel gate.
     pub shed: Halves,
 }
 
 impl Gate {
-    /// Measures so many datagrams of each way more, as a round of its own.
+    /// Measures this many further datagrams of each way, as a round of its own.
     ///
     /// # Errors
-    /// When there is no socket, or datagrams are lost or dropped that should not be.
+    /// When there is no socket, or datagrams are lost or dropped unexpectedly.
     pub(super) fn measure(&mut self, datagrams: u32) -> Result<(), String> {
         let none = Shedding::NONE;
         let all = Shedding { share: 1.0, ..Shedding::NONE };
@@ -56,7 +57,8 @@ impl Gate {
         Ok(())
     }
 
-    /// What the gate saves of a datagram, the kernel's part included, in µs; from the medians.
+    /// Returns the saving of the gate per datagram, the kernel's part included, in µs; from the
+    /// medians.
     pub fn saved_us(&self) -> f64 {
         let both = |halves: &Halves| halves.sender.median_us + halves.reader.median_us;
         both(&self.read) - both(&self.shed)
@@ -79,12 +81,12 @@ impl Way {
         Ok(Self { group, peer: UdpSocket::bind(local)?, inbox, sheds: shedding.share > 0.0 })
     }
 
-    /// The µs of each half for a datagram, a value for each [`BATCHES`].
+    /// Returns the µs of each half for a datagram, a value for each [`BATCHES`].
     fn pass(&mut self, datagrams: u32) -> Result<(Vec<f64>, Vec<f64>), String> {
         let told = |error: io::Error| error.to_string();
         let times = datagrams.div_ceil(BATCHES * BATCH as u32);
         let (mut sender, mut reader) = (Vec::new(), Vec::new());
-        // The first is for the caches.
+        // The first batch warms the caches.
         for time in 0..=times {
             let (sent, read) = self.turn(time).map_err(told)?;
             if time > 0 {
@@ -123,7 +125,7 @@ impl Way {
         Ok((each(sender), each(reader)))
     }
 
-    /// Reads all that waits, and drops what is an INVITE by its first bytes.
+    /// Reads all waiting datagrams, and drops INVITEs by their first bytes.
     fn read(&mut self) -> io::Result<usize> {
         let listener = self.group.listener(0);
         let socket = listener.invite().expect("a socket of their own");
@@ -144,7 +146,7 @@ mod tests {
     #[test]
     fn either_way_is_measured_to_the_datagram() {
         let mut gate = Gate::default();
-        // An error if the kernel dropped one more or less than it was to.
+        // Fails if the kernel dropped one more or less than it should.
         gate.measure(1000).unwrap();
         gate.measure(1000).unwrap();
         for halves in [&gate.read, &gate.shed] {

@@ -1,8 +1,8 @@
 //! The whole cycle: from the socket by the core to the socket, driven as `tidegate run` drives it.
 //!
-//! A batch waits in the receive buffer while the server's thread is held, as at a server that is
-//! overloaded; then the thread is let go, until nothing is left of the batch. What it used of the
-//! processor is that of the batch, but for what a batch of nothing takes.
+//! A batch waits in the receive buffer while the server's thread is held, as at an overloaded
+//! server; then the thread is released, until nothing is left of the batch. Its processor time is
+//! that of the batch, less that of an empty batch.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,29 +19,29 @@ use crate::real::{CoreThread, Socket};
 use crate::spread::Spread;
 use crate::thread_clock::thread_ns;
 
-/// What holds the server: a keep-alive, which its core never sees.
+/// The datagram that holds the server: a keep-alive, which its core never sees.
 const HOLD: &[u8] = b"\r\n\r\n";
 
-/// Wakes are coalesced as long as `tidegate run` does by default.
+/// Time for which wakes are coalesced: the default of `tidegate run`.
 const COALESCE: Duration = Duration::from_micros(200);
 
-/// How long a batch may take. Loopback loses nothing that there is room for.
+/// Longest time for a batch. Loopback loses nothing as long as there is room.
 const BATCH_MAX: Duration = Duration::from_secs(5);
 
-/// Batches of nothing whose median time is taken off those of something.
+/// Empty batches whose median time is subtracted.
 const EMPTY: usize = 21;
 
-/// What a held server is to do.
+/// A command to a held server.
 enum Command {
-    /// Let a minute pass.
+    /// Pass a minute.
     Rest,
-    /// Take so many messages.
+    /// Take this many messages.
     Go(usize),
 }
 
-/// What a server tells.
+/// A report of a server.
 enum Told {
-    /// It is held. Its CPU time since it was let go, and the messages it did not admit.
+    /// It is held. Its CPU time since its release, and the messages it did not admit.
     Held { ns: f64, refused: u64 },
     /// It has nothing left to serve.
     Done,
@@ -53,14 +53,14 @@ struct Held {
     commands: Receiver<Command>,
     told: Sender<Told>,
     begun_ns: u64,
-    /// Messages that are still to come; `None` once it was told that it is done.
+    /// Messages that are still to come; `None` once it has reported that it is done.
     expected: Option<usize>,
 }
 
 impl Held {
     fn hold(&mut self) {
         let ns = (thread_ns() - self.begun_ns) as f64;
-        // Nobody listens any more if the measuring has ended.
+        // The receiver is gone if the measuring has ended.
         let _ = self.told.send(Told::Held { ns, refused: self.core.take_refused() });
         while let Ok(command) = self.commands.recv() {
             match command {
@@ -113,7 +113,7 @@ impl Peer {
         self.group.listener(0).ordinary().send_to(message, to).map(|_| ())
     }
 
-    /// Everything that waits there.
+    /// Takes everything that waits there.
     fn take(&self, buffer: &mut [u8]) -> Vec<Vec<u8>> {
         let listener = self.group.listener(0);
         let receive = || listener.ordinary().recv(buffer).ok().map(|n| buffer[..n].to_vec());
@@ -144,7 +144,7 @@ impl Loopback {
             caller: caller.group.local(),
             backend: backend.group.local(),
         };
-        // One order at a time, and its answer.
+        // One command at a time, and its answer.
         let ((commands, received), (telling, told)) = (bounded(4), bounded(4));
         let state = state.clone();
         let make = move |pool| Held {
@@ -173,7 +173,7 @@ impl Loopback {
         Ok(loopback)
     }
 
-    /// Holds the server: its CPU time since it was let go, and the messages it did not admit.
+    /// Holds the server. Returns its CPU time since its release, and the messages it did not admit.
     fn hold(&self) -> Result<(f64, u64), String> {
         self.caller.send(self.parties.server, HOLD).map_err(|error| error.to_string())?;
         match self.hear()? {
@@ -211,14 +211,14 @@ impl Loopback {
 
 impl Way for Loopback {
     fn pass(&mut self, from: Side, batch: &[Vec<u8>]) -> Result<Passed, String> {
-        // What was repeated meanwhile is nobody's answer.
+        // Messages retransmitted meanwhile are ignored.
         for peer in [&self.caller, &self.backend] {
             peer.take(&mut self.buffer);
         }
         let (ns, refused) = self.turn(from, batch)?;
         let mut sent = Vec::new();
         for (side, peer) in [(Side::Caller, &self.caller), (Side::Backend, &self.backend)] {
-            // On a machine that is held up a packet may be repeated.
+            // On a busy machine a packet may be retransmitted.
             let mut once = peer.take(&mut self.buffer);
             once.sort_unstable();
             once.dedup();

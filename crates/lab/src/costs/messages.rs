@@ -1,21 +1,21 @@
-//! What callers and back ends send: requests as user agents write them, and their answers.
+//! Messages of callers and back ends: requests as user agents write them, and their answers.
 //!
-//! A call is a number. All that belongs to it follows from that and from what was received.
+//! A call is a number. All its texts follow from that and from the received messages.
 
 use std::net::SocketAddr;
 
-/// Who sends what to whom.
+/// The addresses of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parties {
     /// The server that is measured.
     pub server: SocketAddr,
-    /// Whom calls come from.
+    /// Source of calls.
     pub caller: SocketAddr,
-    /// Whom they go to.
+    /// Destination of calls.
     pub backend: SocketAddr,
 }
 
-/// An address of TEST-NET-1 (RFC 5737): the server relays nobody there.
+/// An address of TEST-NET-1 (RFC 5737), to which the server does not relay.
 const NOBODY: &str = "192.0.2.1:5060";
 
 const BODY: &str = "v=0\r\no=user1 53655765 2353687637 IN IP4 127.0.0.1\r\ns=-\r\n\
@@ -30,7 +30,7 @@ struct Request<'a> {
     uri: String,
     call: u64,
     cseq: u32,
-    /// Parameters of To, and what stands before them.
+    /// Parameters of To, and the text before them.
     to: String,
     /// Route values, the first to be visited first.
     routes: Vec<&'a str>,
@@ -38,28 +38,28 @@ struct Request<'a> {
 }
 
 impl Parties {
-    /// A request that begins something: to whoever the server's rules choose, or to an address
-    /// where it relays nobody.
+    /// Returns a request that starts something: to a target that the server's rules select, or to
+    /// an address to which it does not relay.
     pub fn initial(&self, method: &str, call: u64, good: bool) -> Vec<u8> {
         let body = if method == "INVITE" { BODY } else { "" };
         self.write(&Request { body, ..self.request(method, call, self.uri(good)) })
     }
 
-    /// The CANCEL of the INVITE of `call` (RFC 3261 §9.1: the same branch, number and URI).
+    /// Returns the CANCEL of the INVITE of `call` (RFC 3261 §9.1: the same branch, number and URI).
     pub fn cancel(&self, call: u64) -> Vec<u8> {
         self.write(&self.request("CANCEL", call, self.uri(true)))
     }
 
-    /// The ACK of a final response other than 2xx (RFC 3261 §17.1.1.3: the branch of the INVITE
-    /// and the To of the response).
+    /// Returns the ACK of a final response other than 2xx (RFC 3261 §17.1.1.3: the branch of the
+    /// INVITE and the To of the response).
     pub fn ack_of_refusal(&self, response: &[u8], good: bool) -> Vec<u8> {
         let text = text(response);
         let to = value(&text, "To").to_owned();
         self.write(&Request { to, ..self.request("ACK", number(&text), self.uri(good)) })
     }
 
-    /// A request within the call that `answer`, a 200 as its caller got it, has set up (RFC 3261
-    /// §12.2.1.1: to the Contact, by the Record-Route from its end).
+    /// Returns a request within the call that `answer`, a 200 as its caller got it, has set up (RFC
+    /// 3261 §12.2.1.1: to the Contact, by the Record-Route from its end).
     pub fn within(&self, method: &str, answer: &[u8]) -> Vec<u8> {
         let text = text(answer);
         let mut routes: Vec<&str> = values(&text, "Record-Route").collect();
@@ -70,7 +70,7 @@ impl Parties {
         self.write(&Request { cseq, to, routes, ..self.request(method, number(&text), uri) })
     }
 
-    /// A request within a call that nobody knows.
+    /// Returns a request within an unknown call.
     pub fn astray(&self, method: &str, call: u64) -> Vec<u8> {
         let cseq = if method == "CANCEL" { 1 } else { 2 };
         let request = self.request(method, call, self.uri(true));
@@ -78,8 +78,7 @@ impl Parties {
         self.write(&Request { cseq, to: request.to.clone() + tag, ..request })
     }
 
-    /// The answer of a back end to a request that it got: the lines that RFC 3261 §8.2.6.2 has it
-    /// copy.
+    /// Returns the answer of a back end to a request: the lines that RFC 3261 §8.2.6.2 has it copy.
     pub fn response(&self, request: &[u8], status: &str) -> Vec<u8> {
         let text = text(request);
         let copied = ["Via", "From", "Call-ID", "CSeq", "Record-Route"];
@@ -96,7 +95,7 @@ impl Parties {
         .into_bytes()
     }
 
-    /// A response to a request that the server never sent.
+    /// Returns a response to a request that the server never sent.
     pub fn response_astray(&self, call: u64, status: &str) -> Vec<u8> {
         let Self { server, caller, backend } = self;
         format!(
@@ -121,7 +120,7 @@ impl Parties {
     fn write(&self, request: &Request<'_>) -> Vec<u8> {
         let Request { method, uri, call, cseq, to, routes, body } = request;
         let Self { caller, .. } = self;
-        // An ACK of a refusal and a CANCEL bear the branch of their INVITE, any other of its own.
+        // An ACK of a rejection and a CANCEL have the branch of their INVITE, any other its own.
         let branch = match (*method, routes.is_empty()) {
             ("ACK", false) => "ack".to_owned(),
             _ => cseq.to_string(),
@@ -148,7 +147,7 @@ fn values<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
     lines.filter_map(move |line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// Of a header that every message has.
+/// Returns the value of a header that every message has.
 fn value<'a>(text: &'a str, name: &'a str) -> &'a str {
     values(text, name).next().unwrap_or("")
 }

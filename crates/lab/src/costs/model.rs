@@ -1,5 +1,5 @@
-//! 000 §5: what a server does with a share f of what arrives admitted, if a message costs t_a to
-//! process and t_d to dispose of.
+//! 000 §5: the performance of a server that admits a share f of the arrivals, if a message costs
+//! t_a to process and t_d to shed.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 pub struct Model {
     /// t_a: to process a message, in µs.
     pub accepted_us: f64,
-    /// t_d: to dispose of one, in µs.
+    /// t_d: to shed one, in µs.
     pub dropped_us: f64,
 }
 
@@ -16,28 +16,28 @@ impl Model {
     /// The example of 000 §5.2.1.
     pub const PAPER: Self = Self { accepted_us: 70.0, dropped_us: 6.0 };
 
-    /// PP_r: messages processed a second, those disposed of included (equation 9).
+    /// Returns PP_r: messages processed a second, including those shed (equation 9).
     pub fn processed(&self, fraction: f64) -> f64 {
         1e6 / (self.accepted_us * fraction + self.dropped_us * (1.0 - fraction))
     }
 
-    /// PP'_r: messages accepted a second (equation 10).
+    /// Returns PP'_r: messages accepted a second (equation 10).
     pub fn accepted(&self, fraction: f64) -> f64 {
         fraction * self.processed(fraction)
     }
 
-    /// The share f at which `part` of the greatest PP'_r, that at f = 1, is left.
+    /// Returns the share f at which `part` of the greatest PP'_r, that at f = 1, is left.
     pub fn fraction_for(&self, part: f64) -> f64 {
         let Self { accepted_us, dropped_us } = *self;
         part * dropped_us / ((1.0 - part) * accepted_us + part * dropped_us)
     }
 
-    /// How many times shorter a full queue's wait is at f than at 1.
+    /// Returns how many times shorter a full queue's wait is at f than at 1.
     pub fn delay_ratio(&self, fraction: f64) -> f64 {
         self.processed(fraction) / self.processed(1.0)
     }
 
-    /// t_d ÷ t_a.
+    /// Returns t_d ÷ t_a.
     pub fn ratio(&self) -> f64 {
         self.dropped_us / self.accepted_us
     }

@@ -1,4 +1,4 @@
-//! What is played to a server, in batches of messages of one kind, so that each kind can be timed.
+//! The messages played to a server, in batches of one kind, so that each kind can be timed.
 
 use super::messages::Parties;
 
@@ -6,7 +6,7 @@ use super::messages::Parties;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// An INVITE that begins a call.
+    /// An INVITE that starts a call.
     Invite,
     /// The 180 to it.
     Ringing,
@@ -18,13 +18,13 @@ pub enum Kind {
     Bye,
     /// The 200 to it.
     ByeAnswer,
-    /// The CANCEL of a call that rings.
+    /// The CANCEL of a ringing call.
     Cancel,
     /// A REGISTER.
     Register,
     /// An OPTIONS: any request that stands alone.
     Options,
-    /// The ACK of a refused INVITE.
+    /// The ACK of a rejected INVITE.
     AckOfRefusal,
 }
 
@@ -33,7 +33,7 @@ impl Kind {
     pub const CALL: [Self; 6] =
         [Self::Invite, Self::Ringing, Self::Answer, Self::Ack, Self::Bye, Self::ByeAnswer];
 
-    /// As people call it.
+    /// Returns its title for people.
     pub fn title(self) -> &'static str {
         match self {
             Self::Invite => "INVITE",
@@ -50,26 +50,26 @@ impl Kind {
     }
 }
 
-/// Whose side of the server.
+/// The side of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Caller,
     Backend,
 }
 
-/// What came of a batch.
+/// The result of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Passed {
     /// CPU time of the server.
     pub ns: f64,
     /// Messages that were not admitted.
     pub refused: u64,
-    /// What it sent, in no particular order, each packet once.
+    /// Packets sent, in no particular order, each once.
     pub sent: Vec<(Side, Vec<u8>)>,
 }
 
 impl Passed {
-    /// Packets to one side that begin so.
+    /// Returns the packets to one side that begin so.
     fn to(&self, side: Side, beginning: &str) -> impl Iterator<Item = &[u8]> {
         let begins = move |(to, bytes): &&(Side, Vec<u8>)| {
             *to == side && bytes.starts_with(beginning.as_bytes())
@@ -80,10 +80,10 @@ impl Passed {
 
 /// A way for messages to and from a server.
 pub(crate) trait Way {
-    /// Passes a batch from one side, and takes what the server sends for it.
+    /// Passes a batch from one side, and takes the server's packets for it.
     fn pass(&mut self, from: Side, batch: &[Vec<u8>]) -> Result<Passed, String>;
 
-    /// Lets a minute pass, after which nothing is left of finished calls.
+    /// Passes a minute, after which nothing is left of finished calls.
     fn rest(&mut self) -> Result<(), String>;
 }
 
@@ -91,7 +91,7 @@ pub(crate) trait Way {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
     pub kind: Kind,
-    /// To a destination that the server serves, in a call that it knows.
+    /// Whether it goes to a served destination, in a known call.
     pub good: bool,
     pub messages: usize,
     pub refused: u64,
@@ -113,7 +113,7 @@ impl Script {
         Self { parties, batch, calls: 0, timed: Vec::new() }
     }
 
-    /// Plays one batch of each kind, and the ACKs of what was refused by 503.
+    /// Plays one batch of each kind, and the ACKs of the calls rejected with 503.
     pub fn play(&mut self, way: &mut impl Way) -> Result<Vec<Timed>, String> {
         self.calls(way)?;
         self.cancelled(way)?;
@@ -149,12 +149,12 @@ impl Script {
         way.rest()
     }
 
-    /// The batches that were passed since this was asked last.
+    /// Takes the batches that were passed since the last call.
     pub fn take_timed(&mut self) -> Vec<Timed> {
         std::mem::take(&mut self.timed)
     }
 
-    /// Calls that are given up while they ring.
+    /// Plays calls that are cancelled while they ring.
     fn cancelled(&mut self, way: &mut impl Way) -> Result<(), String> {
         let first = self.calls;
         let invites = self.numbered(|parties, call| parties.initial("INVITE", call, true));
@@ -174,7 +174,7 @@ impl Script {
         way.rest()
     }
 
-    /// Requests outside any call.
+    /// Plays requests outside any call.
     fn alone(&mut self, way: &mut impl Way) -> Result<(), String> {
         for (kind, method) in [(Kind::Register, "REGISTER"), (Kind::Options, "OPTIONS")] {
             let requests = self.numbered(|parties, call| parties.initial(method, call, true));
@@ -186,7 +186,7 @@ impl Script {
         way.rest()
     }
 
-    /// What leads nowhere.
+    /// Plays messages that belong to no call.
     fn astray(&mut self, way: &mut impl Way) -> Result<(), String> {
         let initial =
             [(Kind::Invite, "INVITE"), (Kind::Register, "REGISTER"), (Kind::Options, "OPTIONS")];
@@ -225,7 +225,7 @@ impl Script {
         Ok(passed)
     }
 
-    /// A message of each of the next calls.
+    /// Returns a message of each of the next calls.
     fn numbered(&mut self, message: impl Fn(&Parties, u64) -> Vec<u8>) -> Vec<Vec<u8>> {
         let first = self.calls;
         self.calls += self.batch as u64;
@@ -240,8 +240,8 @@ impl Script {
         answers.iter().map(|answer| self.parties.within(method, answer)).collect()
     }
 
-    /// A packet for each message of the batch, or what is missing: a cost that is taken of fewer
-    /// would be that of something else.
+    /// Returns a packet for each message of the batch, or an error: a cost of fewer messages would
+    /// be wrong.
     fn all<'a>(
         &self,
         packets: impl Iterator<Item = &'a [u8]>,

@@ -1,7 +1,7 @@
-//! The server that is measured: in which state its overload control is, and how it is kept there.
+//! The measured server: the state of its overload control, and how it is kept there.
 //!
-//! The law does not see how busy the server is, but what it must see so as to admit all or
-//! nothing. What it does with that, and what it costs, is the law's own.
+//! The law does not see how busy the server is, but a signal that makes it admit all or nothing.
+//! The law itself, and its cost, are real.
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -18,7 +18,8 @@ use tidegate_world::{
 use super::messages::Parties;
 use crate::thread_clock::thread_ns;
 
-/// When a server has forgotten finished calls, and has sent what it repeats: 64·T1 and more.
+/// Time after which a server has forgotten finished calls, and ended its retransmissions: 64·T1 and
+/// more.
 const REST: Duration = Duration::from_secs(64);
 
 /// Sockets of a shard: one for INVITEs, one for all else.
@@ -27,29 +28,29 @@ const SOCKETS: usize = 2;
 /// A law that counts measurements in messages, as `[overload]` has it.
 #[derive(Clone, Debug)]
 pub(crate) struct Law {
-    /// `law = …` and its parameters but for those here.
+    /// `law = …`, and its parameters other than those here.
     pub name: &'static str,
-    /// Messages from one measurement to the next.
+    /// Messages between measurements.
     pub measure: u32,
-    /// Its parameters, `name = value`, each with a comma before it.
+    /// Its parameters, `name = value`, each after a comma.
     pub params: &'static str,
 }
 
 impl Law {
-    /// By which nothing is admitted once the processor is busy, but for one in ten thousand.
+    /// Parameters that admit nothing once the processor is busy, except one in ten thousand.
     pub const REFUSES: &'static str = ", k = 2, w = 1, rho_targ = 0.01, f_min = 0.0001";
 }
 
 /// The state of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    /// How it keeps its calls.
+    /// Mode.
     pub mode: Mode,
-    /// The law; `None` is a server without control.
+    /// Law; `None` for a server without control.
     pub law: Option<Law>,
-    /// The processor and the sockets are read every so many messages; 0: never.
+    /// Messages between readings of the processor and the sockets; 0: never.
     pub reads_every: u32,
-    /// Whether it admits everything, or what becomes of what is not admitted: everything.
+    /// Treatment of rejected messages, if everything is rejected.
     pub refuses: Option<Disposal>,
 }
 
@@ -79,20 +80,20 @@ impl State {
 /// A server in a state.
 pub(crate) struct Subject {
     core: Server,
-    /// What is added to the driver's time.
+    /// Time added to the driver's.
     ahead: Duration,
     last: Timestamp,
-    /// What the law is told of the processor.
+    /// Whether the law sees a busy processor.
     busy: bool,
     reads_every: u32,
     unread: u32,
     refused: u64,
-    /// What is asked at a reading, as often as the driver asks its sockets.
+    /// Sockets read at a reading, as many as the driver's.
     sockets: Vec<UdpSocket>,
 }
 
 impl Subject {
-    /// A server between `parties`, to be made on the thread that drives it.
+    /// Creates a server between `parties`, on the thread that drives it.
     ///
     /// # Errors
     /// When there is no socket.
@@ -119,23 +120,23 @@ impl Subject {
         Ok(subject)
     }
 
-    /// Messages that were not admitted since this was asked last.
+    /// Returns the messages that were not admitted since the last call.
     pub fn take_refused(&mut self) -> u64 {
         std::mem::take(&mut self.refused)
     }
 
-    /// Lets a minute pass.
+    /// Passes a minute.
     pub fn rest(&mut self) {
         self.ahead += REST;
         let now = self.last + REST;
         self.tell(now);
         self.handle_timeout(now - self.ahead);
-        // The driver is told when to call next; until then nothing is due.
+        // The core tells when to call next; until then nothing is due.
         while self.poll_transmit().is_some() {}
     }
 
-    /// Shows the law a processor until it does what it is to do. It measures each second in
-    /// whatever few messages: those here are keep-alives, which no server answers.
+    /// Shows the law a processor until it behaves as intended. It measures each second with any
+    /// number of messages: those here are keep-alives, which no server answers.
     fn settle(&mut self, parties: &Parties, pool: &Pool) {
         for _ in 0..8 {
             let now = self.last + Duration::from_secs(2);
@@ -154,8 +155,8 @@ impl Subject {
         self.core.on_load(now, Load { busy, cpu: busy, ..Load::default() });
     }
 
-    /// Reads the processor and the sockets as a driver does, and tells the core of it; what was
-    /// read is thrown away.
+    /// Reads the processor and the sockets as a driver does, and reports to the core; the values
+    /// read are discarded.
     fn read(&mut self) {
         std::hint::black_box(thread_ns());
         for socket in &self.sockets {
@@ -165,7 +166,7 @@ impl Subject {
         self.tell(self.last + Duration::from_nanos(1));
     }
 
-    /// The core's time.
+    /// Returns the core's time.
     fn at(&mut self, now: Timestamp) -> Timestamp {
         self.last = self.last.max(now + self.ahead);
         self.last

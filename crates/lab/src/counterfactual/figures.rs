@@ -1,4 +1,4 @@
-//! What came of the calls, in figures and as a table.
+//! The outcomes of the calls, as figures and as a table.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use tidegate_world::Timestamp;
 
 use super::observer::Observer;
 
-/// What came of the calls that began early enough to be judged: a deadline before the end.
+/// The outcomes of the calls that started early enough to be counted: a deadline before the end.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figures {
-    /// Calls that began.
+    /// Calls that started.
     pub offered: u64,
-    /// Of them set up within the deadline.
+    /// Calls set up within the deadline.
     pub in_time: u64,
-    /// Of them refused by the proxy.
+    /// Calls rejected by the proxy.
     pub refused: u64,
-    /// INVITEs that came again, for each call that began.
+    /// INVITEs that came again, per call started.
     pub retransmission_ratio: f64,
     /// Median of the set-up delays, of calls that were set up.
     pub setup_p50_ms: Option<f64>,
-    /// The set-up delay that one call in a hundred exceeds.
+    /// Set-up delay that one call in a hundred exceeds.
     pub setup_p99_ms: Option<f64>,
 }
 
 impl Figures {
-    /// The figures of what was observed until `end`.
+    /// Returns the figures of the observations until `end`.
     pub fn of(observer: &Observer, deadline: Duration, end: Timestamp) -> Self {
         let judged: Vec<_> =
             observer.calls().iter().filter(|call| call.arrived + deadline <= end).collect();
@@ -58,14 +58,14 @@ impl Figures {
 pub struct Row {
     /// The law.
     pub law: String,
-    /// Whether it is as recorded or simulated.
+    /// Whether it is recorded or simulated.
     pub how: &'static str,
-    /// What came of the calls.
+    /// Outcomes of the calls.
     pub figures: Figures,
 }
 
 impl Row {
-    /// A row for `law`, named with the parameters that are not its defaults.
+    /// Creates a row for `law`, named with the parameters that differ from their defaults.
     pub fn new(how: &'static str, law: &Values, figures: Figures) -> Self {
         let mut name = law.entry().name.to_owned();
         for (param, value) in law.each().filter(|(param, value)| *value != param.default) {
@@ -75,7 +75,7 @@ impl Row {
     }
 }
 
-/// The rows as a table.
+/// Formats the rows as a table.
 pub fn render(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
@@ -116,7 +116,7 @@ mod tests {
         Timestamp::from_nanos(ms * 1_000_000)
     }
 
-    /// Calls by when they begin, the status they get, and when.
+    /// Returns calls with their start, their status, and its time.
     fn seen(calls: &[(u64, Option<(u16, u64)>)]) -> Observer {
         let flow = Flow::udp("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
         let mut observer = Observer::default();

@@ -1,4 +1,4 @@
-//! What becomes of calls, as it is seen at the proxy.
+//! The calls as seen at the proxy.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -7,45 +7,45 @@ use std::time::Duration;
 use tidegate_sip::{Method, Scan, ScanStart, scan};
 use tidegate_world::{Entry, Flow, Input, Log, Timestamp, Transmit};
 
-/// A call that began.
+/// A call that started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// When its first INVITE arrived.
+    /// Arrival of its first INVITE.
     pub arrived: Timestamp,
-    /// Whose it was.
+    /// Its caller.
     pub caller: SocketAddr,
-    /// Where it arrived.
+    /// Address at which it arrived.
     pub local: SocketAddr,
-    /// How often the INVITE came again.
+    /// Copies of the INVITE.
     pub repeated: u32,
-    /// When it was first sent on.
+    /// Time at which it was first forwarded.
     pub forwarded: Option<Timestamp>,
-    /// Whether somebody was heard to ring.
+    /// Whether a callee was heard to ring.
     pub rang: bool,
-    /// The first final response that came for it, and when.
+    /// The first final response that came for it, with its time.
     pub answered: Option<(u16, Timestamp)>,
-    /// The first final response that the caller was sent, and when.
+    /// The first final response that the caller got, with its time.
     pub decided: Option<(u16, Timestamp)>,
-    /// When the first CANCEL arrived.
+    /// Arrival of the first CANCEL.
     pub given_up: Option<Timestamp>,
-    /// When the first BYE arrived.
+    /// Arrival of the first BYE.
     pub ended: Option<Timestamp>,
 }
 
 impl Call {
-    /// From the first INVITE to the 2xx that was sent for it.
+    /// Returns the time from the first INVITE to its 2xx.
     pub fn setup(&self) -> Option<Duration> {
         let (status, at) = self.decided?;
         (status < 300).then(|| at.since(self.arrived))
     }
 
-    /// Refused by the proxy itself: nobody was asked.
+    /// Returns whether the proxy itself rejected it, without forwarding.
     pub fn is_refused(&self) -> bool {
         self.forwarded.is_none() && self.decided.is_some_and(|(status, _)| status >= 300)
     }
 }
 
-/// Watches what enters and leaves a proxy.
+/// An observer of a proxy's inputs and packets.
 #[derive(Debug, Default)]
 pub struct Observer {
     calls: Vec<Call>,
@@ -54,17 +54,17 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// The calls, in the order in which they were read.
+    /// Returns the calls, in the order in which they were read.
     pub fn calls(&self) -> &[Call] {
         &self.calls
     }
 
-    /// The Request-URI of a caller's first call.
+    /// Returns the Request-URI of a caller's first call.
     pub fn uri(&self, caller: SocketAddr) -> Option<&str> {
         self.uris.get(&caller).map(String::as_str)
     }
 
-    /// An input.
+    /// Records an input.
     pub fn see<B: AsRef<[u8]>>(&mut self, entry: &Entry<B>) {
         let Input::Offer(arrived, flow, bytes, _) = &entry.input else { return };
         let Ok(scanned) = scan(bytes.as_ref()) else { return };
@@ -94,7 +94,7 @@ impl Observer {
         }
     }
 
-    /// A packet that was sent at `now`.
+    /// Records a packet that was sent at `now`.
     pub fn see_sent(&mut self, now: Timestamp, flow: Flow, bytes: &[u8]) {
         let Ok(scanned) = scan(bytes) else { return };
         let Some(call) = self.call(&scanned) else { return };
@@ -115,7 +115,7 @@ impl Observer {
 
     fn invite(&mut self, arrived: Timestamp, flow: &Flow, scanned: &Scan<'_>, uri: &[u8]) {
         if let Some(call) = self.call(scanned) {
-            // A request that was looped back to us is no repetition.
+            // A request that was looped back to us is no retransmission.
             call.repeated += u32::from(flow.remote == call.caller);
             return;
         }

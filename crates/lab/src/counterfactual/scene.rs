@@ -1,4 +1,4 @@
-//! Who called and who answered, as far as a recording tells.
+//! The callers and callees of a recording, as far as it shows them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,7 +11,7 @@ use tidegate_world::Timestamp;
 
 use super::observer::{Call, Observer};
 
-/// Callers that are told apart at the most: those beyond call from the address of the last.
+/// The most distinct callers: further ones call from the address of the last.
 const CALLERS_MAX: usize = 256;
 
 /// Calls from one address.
@@ -19,39 +19,39 @@ const CALLERS_MAX: usize = 256;
 pub struct Crowd {
     /// The address.
     pub address: SocketAddr,
-    /// Where they call.
+    /// Target of the calls.
     pub target: SocketAddr,
-    /// Whom.
+    /// Request-URI.
     pub uri: String,
-    /// When, from the driver's beginning.
+    /// Times, from the driver's start.
     pub moments: Trace,
 }
 
-/// Who called and who answered.
+/// Callers and callees.
 #[derive(Clone, Debug)]
 pub struct Scene {
     /// The callers.
     pub crowds: Vec<Crowd>,
-    /// Where the callees are.
+    /// Addresses of the callees.
     pub callees: Vec<SocketAddr>,
-    /// What becomes of calls that reach a callee, by how many of those observed.
+    /// Behaviours towards calls that reach a callee, with the number of observations.
     pub behaviours: Vec<(Behaviour, usize)>,
-    /// How long it takes a callee to answer: the median observed.
+    /// Ringing time before an answer: the median observed.
     pub ring: Duration,
-    /// Whether callees say that they ring.
+    /// Whether callees send a 180.
     pub rings: bool,
-    /// How long a caller waits for an answer: the median, as far as it was observed.
+    /// Patience of a caller: the median, as far as it was observed.
     pub patience: Option<Duration>,
-    /// How long a call is held: the median observed, or for ever if none ended.
+    /// Holding time of a call: the median observed, or for ever if none ended.
     pub hold: Option<Duration>,
-    /// Where the proxy is reached, and what it sends from.
+    /// Addresses of the proxy, for receiving and for sending.
     pub proxy: Vec<SocketAddr>,
-    /// Calls that callees began, or the proxy itself, which are left out.
+    /// Calls started by callees, or by the proxy itself, which are left out.
     pub left_out: usize,
 }
 
 impl Scene {
-    /// What was observed until `end`; `None` if no call began.
+    /// Returns the scene observed until `end`; `None` if no call started.
     pub fn of(
         observer: &Observer,
         config: &Config,
@@ -93,7 +93,8 @@ impl Scene {
         })
     }
 
-    /// What becomes of calls that reach a callee. If none was observed, all are answered.
+    /// Returns the behaviours towards calls that reach a callee. If none was observed, all are
+    /// answered.
     pub fn mix(&self) -> Mix {
         let weight = |&(behaviour, calls): &(Behaviour, usize)| (behaviour, calls as f64);
         let weights: Vec<_> = self.behaviours.iter().map(weight).collect();
@@ -101,7 +102,7 @@ impl Scene {
     }
 }
 
-/// Says what was observed and what is assumed.
+/// Formats the observations and assumptions.
 impl fmt::Display for Scene {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
@@ -152,15 +153,15 @@ fn crowds(observer: &Observer, calls: &[&Call], end: Timestamp) -> Vec<Crowd> {
         moments.sort_unstable();
         let moments: Vec<_> = moments.iter().map(|at| at.since(Timestamp::ZERO)).collect();
         let uri = observer.uri(address).unwrap_or_default().to_owned();
-        // More than a trace holds do not fit into a recording.
+        // More than fit in a trace do not fit into a recording.
         Trace::new(moments).ok().map(|moments| Crowd { address, target, uri, moments })
     };
     by_address.into_iter().filter_map(crowd).collect()
 }
 
-/// What the callee of a call did that got a final response; callees ring for `ring`. A 487 is the
-/// caller's doing (RFC 3261 §9.2): it tells of the callee only that it had not answered yet, and
-/// nothing if others had not either by then.
+/// Returns the behaviour of the callee of a call with a final response; callees ring for `ring`. A
+/// 487 is the caller's doing (RFC 3261 §9.2): it shows only that the callee had not answered yet,
+/// and nothing if others had not either by then.
 fn behaviour(call: &Call, ring: Duration) -> Option<Behaviour> {
     match call.answered? {
         (..300, _) => Some(Behaviour::Answer),
@@ -172,7 +173,7 @@ fn behaviour(call: &Call, ring: Duration) -> Option<Behaviour> {
     }
 }
 
-/// Each behaviour with how often it occurs, in the order in which they occur first.
+/// Returns each behaviour with its number, in the order of first occurrence.
 fn counted(behaviours: impl Iterator<Item = Behaviour>) -> Vec<(Behaviour, usize)> {
     let mut counts: Vec<(Behaviour, usize)> = Vec::new();
     for behaviour in behaviours {
@@ -184,16 +185,16 @@ fn counted(behaviours: impl Iterator<Item = Behaviour>) -> Vec<(Behaviour, usize
     counts
 }
 
-/// The median of the times after which callers give up; `None` if fewer than half would have. A
-/// call that was decided, or was still open at `end`, shows only that its caller waited so long,
-/// which is what the estimator of Kaplan and Meier (1958) reckons with.
+/// Returns the median patience; `None` if fewer than half would have cancelled. A call that was
+/// decided, or was still open at `end`, only shows that its caller waited so long, which the
+/// estimator of Kaplan and Meier (1958) accounts for.
 fn patience(calls: &[&Call], end: Timestamp) -> Option<Duration> {
     let waited = |call: &&Call| {
         let decided = call.decided.map(|(_, at)| at);
         let until = call.given_up.or(decided).unwrap_or(end);
         (until.since(call.arrived), call.given_up.is_none())
     };
-    // At the same moment, those that gave up first.
+    // At the same time, those that cancelled first.
     let mut waited: Vec<(Duration, bool)> = calls.iter().map(waited).collect();
     waited.sort_unstable();
     let mut waiting = 1.0;
@@ -237,7 +238,7 @@ mod tests {
         )
     }
 
-    /// What passes, by time in ms: whether it comes, from or to whom, and the message.
+    /// Returns the packets by time in ms: whether received, the peer, and the message.
     fn seen(passing: &[(u64, bool, &str, String)]) -> Observer {
         let mut observer = Observer::default();
         for (at, comes, remote, text) in passing {
@@ -252,7 +253,7 @@ mod tests {
         observer
     }
 
-    /// A call that begins at `at`, rings for `ring` and is held for `hold`; all in ms.
+    /// Returns a call that starts at `at`, rings for `ring` and is held for `hold`; all in ms.
     fn call(at: u64, status: u16, ring: u64, hold: u64) -> Vec<(u64, bool, &'static str, String)> {
         let invite = || message("INVITE sip:b@h SIP/2.0", at, "INVITE");
         let response = |status: u16| message(&format!("SIP/2.0 {status} X"), at, "INVITE");
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(scene.callees, [CALLEE.parse().unwrap()]);
     }
 
-    /// A call that begins at `at` and is given up after `patience`.
+    /// Returns a call that starts at `at` and is cancelled after `patience`.
     fn given_up(at: u64, patience: u64) -> Vec<(u64, bool, &'static str, String)> {
         let cancel = message("CANCEL sip:b@h SIP/2.0", at, "CANCEL");
         let mut call = call(at, 487, patience, 0);
@@ -312,7 +313,7 @@ mod tests {
 
     #[test]
     fn who_gives_up_is_not_refused() {
-        // Two answer after 100 ms; one caller gave up sooner, two later.
+        // Two answer after 100 ms; one caller cancelled sooner, two later.
         let passing = [
             call(0, 200, 100, 10),
             call(1, 200, 100, 10),

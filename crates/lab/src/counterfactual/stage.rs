@@ -12,7 +12,7 @@ use tidegate_world::{Core, Pool, Recorder, Timestamp};
 use super::observer::Observer;
 use super::scene::Scene;
 
-/// Runs the scene until `end`. Returns what was seen at the proxy.
+/// Runs the scene until `end`. Returns the observations at the proxy.
 pub(super) fn run(scene: &Scene, config: &Config, head: &Head, end: Timestamp) -> Observer {
     let assembly = Assembly::new(config, &head.keys, head.listeners.clone(), head.seed)
         .within(head.environment.clone());
@@ -42,7 +42,7 @@ pub(super) fn run(scene: &Scene, config: &Config, head: &Head, end: Timestamp) -
         };
         let mut start =
             |config| Caller::new(config, head.seed, element(), Timestamp::ZERO, Pool::new());
-        // A URI that no caller of ours can write has the default's place.
+        // A URI that our callers cannot write is replaced by the default.
         let caller =
             start(caller.clone()).or_else(|_| start(CallerConfig { uri: plain.uri, ..caller }));
         agents.push((crowd.address, Box::new(caller.expect("a caller at a recorded address"))));

@@ -1,4 +1,4 @@
-//! What the demonstration does, and when.
+//! The schedule of the demonstration.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -10,31 +10,30 @@ use tidegate_control::bound;
 /// Offered loads, as multiples of the capacity.
 pub const MULTIPLES: [f64; 4] = [0.5, 1.0, 2.0, 5.0];
 
-/// Set-up delay up to which a call counts.
+/// Longest set-up delay of a call that counts.
 pub const DEADLINE: Duration = Duration::from_millis(500);
 
 /// Back ends on each side.
 pub const BACKENDS: usize = 2;
 
-/// The least time in which there is anything to see.
+/// The least duration in which there is anything to see.
 pub const SECONDS_MIN: u64 = 12;
 
-/// Emulated costs of a message, in µs: to look at one, to serve one, to refuse one. Each call
-/// is six of them.
+/// Emulated costs of a message, in µs: to examine, to serve, to reject. Each call is six of them.
 const OFFER_US: f64 = 100.0;
 const SERVE_US: f64 = 733.0;
 const REFUSE_US: f64 = 200.0;
 
-/// What a whole call costs, in s: INVITE, 180, 200, ACK, BYE, 200.
+/// Cost of a whole call, in s: INVITE, 180, 200, ACK, BYE, 200.
 pub const CALL_S: f64 = 6.0 * (OFFER_US + SERVE_US) / 1e6;
 
-/// What refusing one costs, in s: its INVITE, and the ACK of its 503.
+/// Cost of a rejection, in s: its INVITE, and the ACK of its 503.
 pub const REFUSAL_S: f64 = (2.0 * OFFER_US + REFUSE_US) / 1e6;
 
 /// Calls/s that keep the emulated processor busy.
 pub const CAPACITY_CPS: f64 = 1.0 / CALL_S;
 
-/// The most goodput there can be at `multiple` times the capacity, as a part of it.
+/// Returns the greatest possible goodput at `multiple` times the capacity, as a part of it.
 pub fn bound(multiple: f64) -> f64 {
     bound::goodput(multiple, REFUSAL_S / CALL_S)
 }
@@ -42,9 +41,9 @@ pub fn bound(multiple: f64) -> f64 {
 /// One of the two servers that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// As the papers' servers are, and most of today's.
+    /// Without protection, like the papers' servers, and most current ones.
     Unprotected,
-    /// As Tidegate is meant to be run.
+    /// With protection, as Tidegate should be run.
     Protected,
 }
 
@@ -52,7 +51,7 @@ impl Side {
     /// Both, from left to right.
     pub const BOTH: [Self; 2] = [Self::Unprotected, Self::Protected];
 
-    /// Its name.
+    /// Returns its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unprotected => "unprotected",
@@ -60,7 +59,7 @@ impl Side {
         }
     }
 
-    /// How it meets overload, in a phrase.
+    /// Returns its treatment of overload, in a phrase.
     pub const fn manner(self) -> &'static str {
         match self {
             Self::Unprotected => "no law, one queue for all messages",
@@ -77,7 +76,7 @@ impl Side {
         }
     }
 
-    /// The configuration of its server before `backends`.
+    /// Returns the configuration of its server before `backends`.
     pub fn configuration(
         self,
         state_dir: &Path,
@@ -105,32 +104,32 @@ impl Side {
 /// The times of a demonstration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
-    /// How long each load is offered.
+    /// Duration of each load.
     pub load: Duration,
-    /// Of that, what is not measured.
+    /// Initial part that is not measured.
     pub warm_up: Duration,
     /// Rest between two loads.
     pub pause: Duration,
 }
 
 impl Plan {
-    /// A plan that takes about `seconds`.
+    /// Creates a plan that takes about `seconds`.
     pub fn new(seconds: u64) -> Self {
         let total = Duration::from_secs(seconds.max(SECONDS_MIN));
         let pause = total / 24;
         let phases = MULTIPLES.len() as u32;
-        // A second goes into the start, and each load is waited for until its last deadline.
+        // A second goes into the start, and each load is awaited until its last deadline.
         let load = (total - Duration::from_secs(1) - pause * (phases - 1)) / phases - DEADLINE;
         Self { load, warm_up: load / 5, pause }
     }
 
-    /// All of it, as far as it can be foreseen.
+    /// Returns the total duration, as far as it can be foreseen.
     pub fn total(&self) -> Duration {
         let phases = MULTIPLES.len() as u32;
         (self.load + DEADLINE) * phases + self.pause * (phases - 1)
     }
 
-    /// When a phase begins, after the first one's beginning.
+    /// Returns the start of a phase, after the first one's start.
     pub fn begin(&self, phase: usize) -> Duration {
         (self.load + DEADLINE + self.pause) * phase as u32
     }

@@ -12,17 +12,17 @@ use super::plan::{BACKENDS, CAPACITY_CPS, DEADLINE, MULTIPLES, Plan, Side};
 use super::story::{Counted, Phase, Seen};
 use crate::real::{Answerers, Callers, Done, Tidegate};
 
-/// One server, what stands behind it, and who calls it.
+/// One server with its back ends and its callers.
 pub(super) struct Stage {
     tidegate: Tidegate,
     answerers: Answerers,
     callers: Option<Callers>,
-    /// Of the configuration and the key.
+    /// Folder of the configuration and the key.
     _folder: TempDir,
 }
 
 impl Stage {
-    /// Starts the server of a side, which `program` is.
+    /// Starts the server of a side, with `program`.
     pub(super) fn start(side: Side, program: &Path, seed: u64) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("tidegate-demo-").tempdir()?;
         let answerers = Answerers::start(BACKENDS, |_, at| AnswererConfig::new(at), Seed(seed))?;
@@ -32,7 +32,7 @@ impl Stage {
         Ok(Self { tidegate, answerers, callers: None, _folder: folder })
     }
 
-    /// Begins to offer a load. Both sides are offered the same calls.
+    /// Starts to offer a load. Both sides are offered the same calls.
     pub(super) fn call(&mut self, plan: &Plan, phase: usize, seed: u64) -> io::Result<()> {
         let load = Load {
             rate_cps: MULTIPLES[phase] * CAPACITY_CPS,
@@ -52,13 +52,13 @@ impl Stage {
         Ok(())
     }
 
-    /// Ends the calls of a load, and says what came of it.
+    /// Ends the calls of a load, and returns the outcome.
     pub(super) fn hang_up(&mut self, plan: &Plan, phase: usize) -> io::Result<Phase> {
         let callers = self.callers.take().expect("a load begins before it ends");
         Ok(summarise(MULTIPLES[phase], plan, &callers.finish()?))
     }
 
-    /// Looks at the server and its callers.
+    /// Reads the server and its callers.
     pub(super) fn look(&self, at: Duration, seen: &mut Seen) -> io::Result<()> {
         let status = self.tidegate.status()?;
         let gauges = self.callers.as_ref().map(Callers::gauges);

@@ -1,4 +1,4 @@
-//! What has been seen so far of both servers, for whoever shows it.
+//! The observations of both servers so far, for display.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use serde_json::Value;
 use super::plan::{BACKENDS, CAPACITY_CPS, MULTIPLES, Plan, Side, bound};
 use crate::real::Gauges;
 
-/// How far back rates look.
+/// Time over which rates are computed.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Everything there is to see.
+/// All observations.
 #[derive(Clone, Debug)]
 pub struct Story {
-    /// What was planned.
+    /// Plan.
     pub plan: Plan,
-    /// How far it has come.
+    /// Time elapsed.
     pub elapsed: Duration,
-    /// What happens just now.
+    /// Current activity.
     pub act: Act,
-    /// What was seen of each side.
+    /// Observations of each side.
     pub sides: [Seen; 2],
 }
 
-/// What happens just now.
+/// The current activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// This load is offered.
@@ -33,42 +33,42 @@ pub enum Act {
     Pause(usize),
 }
 
-/// What was seen of one side.
+/// The observations of one side.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// Goodput over time: seconds since the start, and calls/s as a part of the capacity.
     pub goodput: Vec<(f64, f64)>,
-    /// What it is like now.
+    /// Current state.
     pub now: Now,
-    /// What came of each load that is over.
+    /// Outcome of each finished load.
     pub phases: Vec<Phase>,
     counted: Vec<Counted>,
 }
 
-/// What a server is like at one moment; rates over the last second.
+/// The state of a server at one moment; rates over the last second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Now {
     /// Calls offered a second.
     pub offered_cps: f64,
     /// Calls set up in time a second.
     pub goodput_cps: f64,
-    /// Calls refused by 503 a second.
+    /// Calls rejected with 503 a second.
     pub refused_cps: f64,
-    /// INVITEs sent again a second.
+    /// INVITEs retransmitted a second.
     pub repeated_cps: f64,
     /// Messages that wait.
     pub waiting: u64,
-    /// What 99 % of new calls wait no longer than, in ms.
+    /// Wait that 99 % of new calls do not exceed, in ms.
     pub sojourn_p99_ms: f64,
     /// Occupancy of the processor, 0 to 1.
     pub occupancy: f64,
     /// Share of new calls that is admitted, 0 to 1.
     pub admitted: f64,
-    /// Calls a second that each back end is given.
+    /// Calls a second that each back end gets.
     pub backends_cps: [f64; BACKENDS],
 }
 
-/// What came of one load at one side, behind its warm-up.
+/// The outcome of one load at one side, after its warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Phase {
     /// Offered load as a multiple of the capacity.
@@ -77,12 +77,12 @@ pub struct Phase {
     pub offered_cps: f64,
     /// Calls/s that were set up in time.
     pub goodput_cps: f64,
-    /// Share of the calls that was refused by 503.
+    /// Share of the calls that was rejected with 503.
     pub refused: f64,
-    /// INVITEs sent again for each sent first.
+    /// INVITEs retransmitted per INVITE first sent.
     pub retransmission_ratio: f64,
-    /// Set-up delay of the calls that were set up, in ms: the middle one, and that which one
-    /// in a hundred exceeds; `None` if none was.
+    /// Set-up delay of the calls that were set up, in ms: the median, and that which one in a
+    /// hundred exceeds; `None` if none was.
     pub set_up_p50_ms: Option<f64>,
     /// Likewise.
     pub set_up_p99_ms: Option<f64>,
@@ -90,18 +90,18 @@ pub struct Phase {
     pub generator_load: f64,
     /// Datagrams lost at the sockets of the caller, or that it could not send.
     pub generator_drops: u64,
-    /// Why the caller could not offer what it should, if so.
+    /// Reason why the caller could not offer its load, if so.
     pub too_slow: Option<String>,
 }
 
 impl Phase {
-    /// The most goodput there can be at the load that was offered, as a part of the capacity.
-    /// Calls that arrive at random are not as many as was asked for.
+    /// Returns the greatest possible goodput at the load that was offered, as a part of the
+    /// capacity. The number of random arrivals differs from the requested one.
     pub fn bound(&self) -> f64 {
         bound(self.offered_cps / CAPACITY_CPS)
     }
 
-    /// Goodput as a part of that.
+    /// Returns the goodput as a part of that.
     pub fn goodput_of_bound(&self) -> f64 {
         self.goodput_cps / CAPACITY_CPS / self.bound()
     }
@@ -120,7 +120,8 @@ pub(super) struct Counted {
 }
 
 impl Counted {
-    /// What the callers of this load and the server say; `gauges` is `None` while nobody calls.
+    /// Reads the counts of this load's callers and of the server; `gauges` is `None` while there
+    /// are no calls.
     pub(super) fn read(at: Duration, gauges: Option<&Gauges>, status: &Value) -> Self {
         let mut counted = Self { at, ..Self::default() };
         if let Some(gauges) = gauges {
@@ -139,25 +140,25 @@ impl Counted {
 }
 
 impl Story {
-    /// Nothing has happened yet.
+    /// Creates a story without events.
     pub fn new(plan: Plan) -> Self {
         let sides = Default::default();
         Self { plan, elapsed: Duration::ZERO, act: Act::Load(0), sides }
     }
 
-    /// What was seen of a side.
+    /// Returns the observations of a side.
     pub fn side(&self, side: Side) -> &Seen {
         &self.sides[side as usize]
     }
 
-    /// Which load is offered, or was last.
+    /// Returns the load that is offered, or was last.
     pub fn phase(&self) -> usize {
         match self.act {
             Act::Load(phase) | Act::Pause(phase) => phase,
         }
     }
 
-    /// A sentence on what can be seen just now.
+    /// Returns a sentence on the current state.
     pub fn comment(&self) -> String {
         let phase = self.phase();
         if matches!(self.act, Act::Pause(_)) {
@@ -174,19 +175,19 @@ impl Story {
 }
 
 impl Seen {
-    /// Takes in what was counted.
+    /// Adds counts.
     pub(super) fn add(&mut self, counted: Counted, status: &Value) {
         // Counts start anew with each load's callers.
         if self.counted.last().is_some_and(|last| counted.offered < last.offered) {
             self.counted.clear();
         }
         self.counted.push(counted);
-        // The last look that is a second old, or older, is what the others are compared with.
+        // The others are compared with the last reading that is at least a second old.
         let begin = counted.at.saturating_sub(WINDOW);
         let old = self.counted.iter().filter(|then| then.at <= begin).count();
         self.counted.drain(..old.saturating_sub(1));
         let then = self.counted[0];
-        // Of a shorter time there is too little to make a rate of.
+        // A shorter time is too little for a rate.
         let passed = counted.at.saturating_sub(then.at).max(WINDOW).as_secs_f64();
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / passed;
         let shard = &status["shards"][0];

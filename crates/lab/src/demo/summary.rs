@@ -1,4 +1,4 @@
-//! What came of it all: a table, a picture, and whether the promise was kept.
+//! The result of a demonstration: a table, a picture, and whether the claim holds.
 
 use std::fmt;
 
@@ -9,20 +9,20 @@ use super::story::{Phase, Story};
 use crate::figure::overload::{Facet, Heading, Series, goodput};
 use crate::figure::{Figure, Point};
 
-/// The load at which the promise is judged, and the least part of the bound that the
-/// protected server must keep there.
+/// The load at which the claim is checked, and the least part of the bound that the protected
+/// server must keep there.
 pub const PROMISED_AT: f64 = 2.0;
 /// See [`PROMISED_AT`].
 pub const PROMISED: f64 = 0.8;
 
-/// What came of every load at both sides.
+/// The outcomes of every load at both sides.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Of the calls' arrivals.
+    /// Seed of the calls' arrivals.
     pub seed: u64,
     /// Calls/s that keep the emulated processor busy.
     pub capacity_cps: f64,
-    /// What a refusal costs as a part of a call (r/s).
+    /// Cost of a rejection as a part of a call (r/s).
     pub cost_ratio: f64,
     /// Without protection, by load.
     pub unprotected: Vec<Phase>,
@@ -31,7 +31,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of what was seen to the end.
+    /// Summarises a complete story.
     pub(super) fn of(story: &Story, seed: u64) -> Self {
         let phases = |side| story.side(side).phases.clone();
         Self {
@@ -43,14 +43,14 @@ impl Summary {
         }
     }
 
-    /// The part of the bound that the protected server kept where it is judged, if that
+    /// Returns the part of the bound that the protected server kept where it is checked, if that
     /// was reached.
     pub fn kept(&self) -> Option<f64> {
         let phase = self.protected.iter().find(|phase| phase.multiple == PROMISED_AT)?;
         Some(phase.goodput_of_bound())
     }
 
-    /// Why the promise was not kept, in a sentence; `None` if it was.
+    /// Returns the reason why the claim does not hold, in a sentence; `None` if it does.
     pub fn fault(&self) -> Option<String> {
         match self.kept() {
             Some(kept) if kept >= PROMISED => None,
@@ -64,7 +64,7 @@ impl Summary {
         }
     }
 
-    /// What makes the figures doubtful: faults of the generator, not of the servers.
+    /// Returns reasons for doubt: faults of the generator, not of the servers.
     pub fn doubts(&self) -> Vec<String> {
         let mut doubts = Vec::new();
         for phase in self.unprotected.iter().chain(&self.protected) {
@@ -80,7 +80,7 @@ impl Summary {
         doubts
     }
 
-    /// The picture: goodput over offered load, and the bound.
+    /// Draws goodput over offered load, and the bound.
     pub fn figure(&self) -> Figure {
         let series = |name: &str, phases: &[Phase]| Series {
             name: name.to_owned(),
@@ -111,7 +111,7 @@ impl Summary {
 /// Columns of the longest bar, which stands for the capacity.
 const BAR: usize = 24;
 
-/// A bar of this part of the capacity, in eighths of a column; the bound is marked.
+/// Returns a bar of this part of the capacity, in eighths of a column; the bound is marked.
 fn bar(part: f64, bound: f64) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (part.clamp(0.0, 1.2) * BAR as f64 * 8.0).round() as usize;
@@ -242,7 +242,7 @@ mod tests {
         assert!(!shown.contains("  0 ms"), "no call was set up, so none took any time: {shown}");
     }
 
-    /// Calls that arrive at random are not as many as was asked for.
+    /// The number of random arrivals differs from the requested one.
     #[test]
     fn the_bound_is_that_of_the_calls_that_were_offered() {
         let mut summary = summary(80.0);

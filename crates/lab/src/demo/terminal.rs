@@ -1,4 +1,4 @@
-//! Where the demonstration is shown.
+//! The display of the demonstration.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use tidegate_server::signal::Signals;
 use super::story::Story;
 use super::view;
 
-/// Lines without a terminal come this far apart.
+/// Interval of lines without a terminal.
 const LINE: Duration = Duration::from_secs(1);
 
-/// A terminal that shows pictures, or an output of lines. Either heeds signals.
+/// A terminal that shows pictures, or an output of lines. Either reacts to signals.
 pub struct Screen {
     shown: Shown,
     signals: Signals,
@@ -25,16 +25,16 @@ enum Shown {
 }
 
 impl Screen {
-    /// The terminal of standard output. It is given back when this is dropped, and by a panic.
+    /// Takes the terminal of standard output. It is restored when this is dropped, and by a panic.
     ///
     /// # Errors
-    /// When it is none, or signals cannot be caught.
+    /// When it is no terminal, or signals cannot be caught.
     pub fn picture() -> io::Result<Self> {
         let signals = Signals::catch_stops()?;
         Ok(Self { shown: Shown::Picture(Box::new(ratatui::try_init()?)), signals })
     }
 
-    /// One line a second to standard output.
+    /// Writes one line a second to standard output.
     ///
     /// # Errors
     /// When signals cannot be caught.
@@ -57,7 +57,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Waits, for as long as nobody wants to end it; `false` if somebody does.
+    /// Waits until the user ends it. Returns `false` if the user does.
     pub(super) fn wait(&mut self, time: Duration) -> io::Result<bool> {
         let until = Instant::now() + time;
         loop {
@@ -92,7 +92,7 @@ impl Drop for Screen {
     }
 }
 
-/// Whether a key asks to end it; in this mode the terminal makes no signal of Ctrl-C.
+/// Returns whether a key asks to end it; in this mode the terminal makes no signal of Ctrl-C.
 fn is_end(event: &Event) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else {
         return false;

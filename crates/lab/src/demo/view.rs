@@ -12,14 +12,14 @@ use ratatui::widgets::{Axis, Block, BorderType, Chart, Dataset, GraphType, Parag
 use super::plan::{CAPACITY_CPS, MULTIPLES, Side};
 use super::story::{Act, Seen, Story};
 
-/// Less than this does not show it all.
+/// Least width for the picture.
 const WIDTH_MIN: u16 = 80;
 const HEIGHT_MIN: u16 = 24;
 
 /// The top of the charts, as a multiple of the capacity.
 const TOP: f64 = 1.25;
 
-/// The colours of Okabe and Ito, which are told apart by everybody.
+/// The colours of Okabe and Ito, which colour-blind people can distinguish.
 const fn colour(side: Side) -> Color {
     match side {
         Side::Unprotected => Color::Rgb(213, 94, 0),
@@ -102,7 +102,7 @@ fn draw_side(story: &Story, side: Side, frame: &mut Frame<'_>, area: Rect) {
     draw_backends(seen, side, frame, backends);
 }
 
-/// The rates on the left, and why they are so on the right.
+/// Draws the rates on the left, and their causes on the right.
 fn draw_figures(seen: &Seen, side: Side, frame: &mut Frame<'_>, area: Rect) {
     let now = &seen.now;
     let rate = |name: &'static str, cps: f64, style: Style| {
@@ -177,7 +177,7 @@ fn draw_chart(story: &Story, side: Side, frame: &mut Frame<'_>, area: Rect) {
     }
 }
 
-/// The bound while each load is offered: two points for each.
+/// Returns the bound while each load is offered: two points for each.
 fn bounds(story: &Story) -> Vec<[(f64, f64); 2]> {
     let phases = 0..=story.phase();
     let begin = |phase| story.plan.begin(phase).as_secs_f64();
@@ -206,7 +206,7 @@ fn draw_backends(seen: &Seen, side: Side, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-/// One line on both sides, where there is no terminal.
+/// Formats both sides in one line, without a terminal.
 pub(super) fn line(story: &Story) -> String {
     let mut text = format!("{:>3.0} s", story.elapsed.as_secs_f64());
     match story.act {
@@ -227,7 +227,7 @@ pub(super) fn line(story: &Story) -> String {
     text
 }
 
-/// How often the picture is drawn anew.
+/// Interval of redrawing the picture.
 pub(super) const REFRESH: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

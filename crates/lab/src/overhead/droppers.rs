@@ -1,13 +1,13 @@
-//! How far the deterministic and the random throttle stray from the share that they are to admit,
-//! and how long the runs are that they refuse: measured, beside what is exact.
+//! Measures the deviation of the deterministic and the random throttle from their share, and the
+//! lengths of runs of rejections, beside the exact values.
 //!
 //! The throttles are those of the gate (000 §3.4, 002 §2.4). Of n pieces in a row at a share f:
 //!
-//! - The deterministic one admits ⌊n·f⌋ or ⌈n·f⌉, by where it stands: a deviation of √(φ(1−φ))
-//!   with φ the fraction of n·f. Two that it admits lie ⌊1/f⌋ or ⌈1/f⌉ apart.
-//! - The random one deviates by √(n·f·(1−f)). A run of refusals is longer than j with the
-//!   probability (1−f)^j: its mean is 1/f, and the longest of R is to be expected at
-//!   Σ 1 − (1 − (1−f)^j)^R.
+//! - The deterministic one admits ⌊n·f⌋ or ⌈n·f⌉, depending on its state: a deviation of √(φ(1−φ))
+//!   with φ the fraction of n·f. Two admitted pieces lie ⌊1/f⌋ or ⌈1/f⌉ apart.
+//! - The random one deviates by √(n·f·(1−f)). A run of rejections is longer than j with the
+//!   probability (1−f)^j: its mean is 1/f, and the longest of R is expected at Σ 1 − (1 −
+//!   (1−f)^j)^R.
 
 use serde::Serialize;
 use tidegate_control::{Allowance, Throttle, ThrottleKind};
@@ -16,10 +16,10 @@ use tidegate_world::{Purpose, Seed, Timestamp};
 /// Shares that are admitted.
 pub const FRACTIONS: [f64; 7] = [0.05, 0.1, 0.25, 1.0 / 3.0, 0.5, 0.75, 0.95];
 
-/// Pieces in a row whose admitted ones are counted.
+/// Pieces in a row in which the admitted ones are counted.
 pub const WINDOW: u32 = 100;
 
-/// How much is measured.
+/// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
     /// Pieces of work for each share.
@@ -28,24 +28,24 @@ pub struct Parameters {
     pub seed: u64,
 }
 
-/// What a throttle did, and what is exact.
+/// The measured and the exact values of a throttle.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Its name.
     pub dropper: &'static str,
-    /// The share it was to admit.
+    /// Its share.
     pub fraction: f64,
-    /// The share it admitted.
+    /// The share admitted.
     pub admitted: f64,
     /// Deviation of the number admitted of [`WINDOW`] in a row.
     pub deviation: Pair,
-    /// Mean length of a run of refusals between two that were admitted.
+    /// Mean length of a run of rejections between two admitted pieces.
     pub run_mean: Pair,
     /// The longest.
     pub run_longest: Pair,
 }
 
-/// What was measured, and what is exact.
+/// A measured and an exact value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Pair {
     /// Measured.
@@ -85,12 +85,12 @@ fn row(parameters: &Parameters, kind: ThrottleKind, fraction: f64) -> Row {
 struct Seen {
     pieces: u32,
     admitted: u32,
-    /// Admitted in the window that runs.
+    /// Pieces admitted in the current window.
     in_window: u32,
     windows: Vec<u32>,
-    /// Refused since one was admitted; `None` before the first.
+    /// Rejections since the last admitted piece; `None` before the first.
     run: Option<u32>,
-    /// Lengths of runs between two that were admitted.
+    /// Lengths of runs between two admitted pieces.
     runs: Vec<u32>,
 }
 
@@ -111,7 +111,7 @@ impl Seen {
     }
 }
 
-/// Deviation, mean and longest run of `runs`.
+/// Returns deviation, mean and longest run of `runs`.
 fn exact(kind: ThrottleKind, fraction: f64, runs: usize) -> [f64; 3] {
     let n = f64::from(WINDOW);
     match kind {

@@ -1,12 +1,12 @@
-//! What a message costs more because a law measures every so many of them, at f = 1.
+//! Measures the additional cost of a message under a law that measures at an interval, at f = 1.
 //!
-//! Calls of six messages pass two servers in turn, one without control and one under the law: what
-//! the second took longer is one value, so that what changes on the machine meanwhile falls on
-//! both. The core alone is timed, as [`costs`](crate::costs) does it.
+//! Calls of six messages pass two servers in turn, one without control and one under the law. The
+//! difference is one value, so that changes of the machine affect both. The core alone is timed, as
+//! in [`costs`](crate::costs).
 //!
-//! The papers' server reads the processor when it measures. This one is read by its driver every
-//! 2 ms, whatever the law. Both are measured: [`Reading::AtMeasurement`] is what a law would cost
-//! if it read for itself, [`Reading::ByDriver`] what it costs as built.
+//! The papers' server reads the processor when it measures. This one is read by its driver every 2
+//! ms, under any law. Both are measured: [`Reading::AtMeasurement`] is the cost of a law that reads
+//! for itself, [`Reading::ByDriver`] its cost as built.
 
 use serde::Serialize;
 use tidegate_proxy::Mode;
@@ -17,34 +17,34 @@ use crate::costs::script::Script;
 use crate::costs::subject::{Law, State};
 use crate::spread::Spread;
 
-/// Messages from one measurement to the next, as in 000 §6.2.
+/// Messages between measurements, as in 000 §6.2.
 pub const EVERY: [u32; 8] = [1, 10, 100, 125, 250, 375, 500, 1000];
 
-/// Messages from one reading to the next when the driver reads: 2 ms at 50,000 messages/s.
+/// Messages between readings when the driver reads: 2 ms at 50,000 messages/s.
 const READ_EVERY: u32 = 100;
 
-/// The laws of paper 000, so that they admit everything: acceptance alone takes all that is
-/// accepted for an overload, unless that is its target.
+/// The laws of paper 000, set to admit everything: acceptance alone treats complete acceptance as
+/// an overload, unless that is its target.
 const LAWS: [(&str, &str); 3] = [("occupancy", ""), ("aro", ", alpha_targ = 1"), ("sired", "")];
 
-/// How much is measured.
+/// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// How the server keeps its calls.
+    /// Mode of the server.
     pub mode: Mode,
-    /// Pairs of batches for each law and number of messages.
+    /// Pairs of batches for each law and interval.
     pub rounds: u32,
     /// Calls of a batch.
     pub calls: u32,
 }
 
-/// Who reads the processor and the sockets.
+/// The reader of the processor and the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reading {
-    /// They are read at each measurement, and not otherwise.
+    /// Read at each measurement, and not otherwise.
     AtMeasurement,
-    /// The driver reads them every 2 ms, with a law and without.
+    /// Read by the driver every 2 ms, with a law and without.
     ByDriver,
 }
 
@@ -52,7 +52,7 @@ impl Reading {
     /// Both.
     pub const ALL: [Self; 2] = [Self::AtMeasurement, Self::ByDriver];
 
-    /// As people call it.
+    /// Returns its title for people.
     pub fn title(self) -> &'static str {
         match self {
             Self::AtMeasurement => "at each measurement",
@@ -61,29 +61,29 @@ impl Reading {
     }
 }
 
-/// What a law costs.
+/// The cost of a law.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Its name.
     pub law: &'static str,
-    /// Messages from one measurement to the next.
+    /// Messages between measurements.
     pub measure: u32,
-    /// Who reads.
+    /// Reader.
     pub reading: Reading,
     /// CPU time of a message without control, in ns.
     pub none_ns: Spread,
-    /// What one takes longer under the law, in ns: of pairs.
+    /// Additional CPU time of a message under the law, in ns, by pairs.
     pub more_ns: Spread,
 }
 
 impl Row {
-    /// What it costs more as a part of what it costs without control: of the medians.
+    /// Returns the additional cost relative to the cost without control, from the medians.
     pub fn part(&self) -> f64 {
         self.more_ns.median / self.none_ns.median
     }
 }
 
-/// A server and who calls it.
+/// A server and its callers.
 struct Bench {
     server: Alone,
     script: Script,
@@ -98,7 +98,7 @@ impl Bench {
         Ok(Self { server: Alone::new(&state, parties)?, script })
     }
 
-    /// CPU time of a message, in ns.
+    /// Returns the CPU time of a message, in ns.
     fn play(&mut self) -> Result<f64, String> {
         self.script.calls(&mut self.server)?;
         let timed = self.script.take_timed();
@@ -134,10 +134,10 @@ pub fn measure(parameters: &Parameters) -> Result<Vec<Row>, String> {
         });
         let mut under = under.collect::<Result<Vec<_>, String>>()?;
         let mut pairs = vec![Vec::new(); settings.len()];
-        // The first pair of each is not counted: nothing is warm.
+        // The first pair of each warms up and is not counted.
         for round in 0..=parameters.rounds {
             for (bench, pairs) in under.iter_mut().zip(&mut pairs) {
-                // Who goes first has the colder caches.
+                // The first one has the colder caches.
                 let (without, with) = if round % 2 == 0 {
                     let without = none.play()?;
                     (without, bench.play()?)

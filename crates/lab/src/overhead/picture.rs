@@ -1,10 +1,10 @@
-//! The figures of what measuring costs and shows, and of the two droppers.
+//! Figures of the cost and accuracy of measuring, and of the two throttles.
 
 use super::packets::{EVERY, Reading};
 use super::{Overhead, droppers, packets, readings};
 use crate::figure::{Axis, Figure, Line, Panel, Point, Scale, Stroke};
 
-/// Every figure with the name of its file.
+/// Returns every figure with the name of its file.
 pub fn figures(overhead: &Overhead) -> [(&'static str, Figure); 3] {
     [
         ("measuring", measuring(overhead)),
@@ -129,7 +129,7 @@ fn both(rows: &[droppers::Row]) -> Figure {
     }
 }
 
-/// From 0 to `highest` and a little more.
+/// Returns an axis from 0 to a little above `highest`.
 fn linear(label: &str, highest: f64) -> Axis {
     let steps = [0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0];
     let step = steps.into_iter().find(|step| highest / step <= 6.0).unwrap_or(highest / 5.0);

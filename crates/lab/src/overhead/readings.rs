@@ -1,9 +1,9 @@
-//! How far the occupancy that a law sees is from the truth, by its window and the grain of the
+//! Measures the error of the occupancy that a law sees, by its window and the resolution of the
 //! clock.
 //!
 //! A thread serves packets that come by a Poisson process, each for the same CPU time. At every
-//! packet the clock on the wall and the thread's CPU clock are read, to the ns. From these come the
-//! readings of a coarse clock: CPU time in whole jiffies, as /proc/PID/stat gave it to the server
+//! packet the wall clock and the thread's CPU clock are read, to the ns. From these the readings of
+//! a coarse clock are derived: CPU time in whole jiffies, as /proc/PID/stat gave it to the server
 //! of paper 000. A law's window is (k − 1) · measure packets (000 §4.1.1).
 
 use std::thread;
@@ -14,18 +14,18 @@ use tidegate_world::{Purpose, Seed};
 
 use crate::thread_clock::thread_ns;
 
-/// CPU time of a packet, and the mean time from one to the next: an occupancy of 0.7, and the
-/// 3,333 packets/s at which a jiffy of 10 ms in one interval reads as 3,333 %.
+/// CPU time of a packet, and the mean interval: an occupancy of 0.7, and the 3,333 packets/s at
+/// which a jiffy of 10 ms in one interval reads as 3,333 %.
 const PACKET: Duration = Duration::from_micros(210);
 const INTERVAL: Duration = Duration::from_micros(300);
 
 /// The clocks: a jiffy of a kernel with 100 a second, one of a kernel with 250, and none.
 const GRAINS: [(&str, u64); 3] = [("10 ms", 10_000_000), ("4 ms", 4_000_000), ("1 ns", 1)];
 
-/// k and measure: from that of the first try to that of the paper's experiments.
+/// k and measure: from the first try to the paper's experiments.
 const WINDOWS: [(usize, usize); 6] = [(2, 1), (2, 10), (2, 125), (25, 1), (25, 10), (25, 125)];
 
-/// How much is measured.
+/// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
     /// Packets.
@@ -34,12 +34,12 @@ pub struct Parameters {
     pub seed: u64,
 }
 
-/// What clocks show of a thread.
+/// The readings of a thread by several clocks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Readings {
     /// Its occupancy over the whole time, by the ns clock.
     pub occupancy: f64,
-    /// What it was to be.
+    /// Its intended occupancy.
     pub intended: f64,
     /// Packets, and the seconds they took.
     pub packets: usize,
@@ -52,26 +52,27 @@ pub struct Readings {
 /// The readings of one clock in windows of one length.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The grain of the clock.
+    /// Resolution of the clock.
     pub clock: &'static str,
     /// Measurements in the window.
     pub k: usize,
-    /// Packets from one measurement to the next.
+    /// Packets between measurements.
     pub measure: usize,
     /// Readings.
     pub readings: usize,
-    /// The part of them that is 0.
+    /// Share of readings of 0.
     pub zero: f64,
-    /// The part above 1, which no processor can do.
+    /// Share of readings above 1, which is impossible.
     pub above_one: f64,
     /// The greatest.
     pub max: f64,
     /// Their mean.
     pub mean: f64,
-    /// Root of their mean square distance from the occupancy over the whole time. The load itself
-    /// varies, so an exact clock has one too.
+    /// Root mean square error against the occupancy over the whole time. The load itself varies, so
+    /// an exact clock has one too.
     pub error: f64,
-    /// The same from what the exact clock says of the same window: what the grain adds.
+    /// Root mean square error against the exact clock in the same window: the effect of the
+    /// resolution.
     pub of_grain: f64,
 }
 
@@ -134,7 +135,7 @@ fn of(moments: &[Moment]) -> Readings {
     }
 }
 
-/// 000 §3.1, equation 1, at each measurement.
+/// Returns the readings by 000 §3.1, equation 1, at each measurement.
 fn readings(moments: &[Moment], grain: u64, k: usize, measure: usize) -> Vec<f64> {
     let window = (k - 1) * measure;
     let ends = (window..moments.len()).step_by(measure);
@@ -162,7 +163,7 @@ fn row(
         measure,
         readings: seen.len(),
         zero: part(|seen| *seen == 0.0),
-        // By the ns clock the two clocks are not read in the same instant.
+        // With the ns clock the two clocks are not read in the same instant.
         above_one: part(|seen| *seen > 1.01),
         max: seen.iter().copied().fold(0.0, f64::max),
         mean: seen.iter().sum::<f64>() / count,
@@ -175,7 +176,7 @@ fn row(
 mod tests {
     use super::*;
 
-    /// A packet each 300 µs, each for 210 µs.
+    /// Returns a packet each 300 µs, each of 210 µs.
     fn regular(packets: u64) -> Vec<Moment> {
         (0..=packets).map(|n| Moment { wall: n * 300_000, cpu: n * 210_000 }).collect()
     }
@@ -200,7 +201,7 @@ mod tests {
         let exact = find(&of, "1 ns", 2, 1);
         assert_eq!((exact.zero, exact.above_one), (0.0, 0.0));
         assert!(exact.error < 1e-9 && exact.of_grain == 0.0);
-        // By this thread the load does not vary.
+        // On this thread the load does not vary.
         assert!((coarse.of_grain - coarse.error).abs() < 1e-9);
     }
 
@@ -225,7 +226,7 @@ mod tests {
     fn a_thread_is_occupied_about_as_it_is_to_be() {
         let of = measure(&Parameters { packets: 300, seed: 1 }).unwrap();
         assert_eq!(of.packets, 300);
-        // Who else runs can only make it less; by the process of arrivals it may be more.
+        // Other processes can only reduce it; the random arrivals may increase it.
         assert!(of.occupancy > 0.0 && of.occupancy <= 1.0, "{}", of.occupancy);
         assert!((of.intended - 0.7).abs() < 1e-12);
     }

@@ -12,26 +12,26 @@ use super::core_thread::{CoreThread, Done, Socket};
 use super::watched::Watched;
 use crate::timeline::CallersReading;
 
-/// Between the start and the first call: the driver must be turning by then.
+/// Time between the start and the first call: the driver must be running by then.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// How late an agent may do what is due, so that several datagrams cost one wake.
+/// Time by which an agent may act late, so that several datagrams cost one wake.
 const SLACK: Duration = Duration::from_micros(200);
 
-/// A caller's counts, to be read while it calls.
+/// A caller's counts, readable while it calls.
 #[derive(Debug, Default)]
 pub struct Gauges {
-    /// Calls whose intended moment has come.
+    /// Calls whose intended time has come.
     pub offered: Counter,
     /// Calls that were set up.
     pub set_up: Counter,
-    /// Of these, in time.
+    /// Calls set up in time.
     pub set_up_in_time: Counter,
-    /// Calls refused by 503.
+    /// Calls rejected with 503.
     pub refused: Counter,
-    /// INVITEs sent again.
+    /// INVITEs retransmitted.
     pub repeated: Counter,
-    /// Calls that are not over.
+    /// Open calls.
     pub open: Counter,
 }
 
@@ -60,18 +60,18 @@ impl From<&Gauges> for CallersReading {
     }
 }
 
-/// A crowd of callers behind one address of loopback.
+/// A group of callers behind one address of loopback.
 pub struct Callers {
     thread: CoreThread<CallerStats>,
     gauges: Arc<Gauges>,
 }
 
 impl Callers {
-    /// Begins to call. `configure` is given the address the calls come from; `element` tells these
-    /// callers from others of the same seed.
+    /// Starts to call. `configure` gets the source address; `element` distinguishes these callers
+    /// from others with the same seed.
     ///
     /// # Errors
-    /// When there is no socket or no thread, or the configuration is impossible.
+    /// When there is no socket or no thread, or the configuration is invalid.
     pub fn start(
         configure: impl FnOnce(SocketAddr) -> CallerConfig,
         seed: Seed,
@@ -82,7 +82,7 @@ impl Callers {
         let socket = Socket::open(false)?;
         let config = CallerConfig { slack: SLACK, ..configure(socket.local()) };
         let start = socket.now() + LEAD;
-        // Impossible ones are told here, and not by the thread.
+        // Invalid ones are reported here, and not by the thread.
         Caller::new(config.clone(), seed, element, start, Pool::new())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let make = move |pool| {
@@ -95,12 +95,12 @@ impl Callers {
         Ok(Self { thread, gauges })
     }
 
-    /// What they have done so far.
+    /// Returns the counts so far.
     pub fn gauges(&self) -> &Gauges {
         &self.gauges
     }
 
-    /// Ends them at once, whatever calls are open.
+    /// Stops them at once, with any open calls.
     ///
     /// # Errors
     /// Those of the sockets, while they were calling.
@@ -113,7 +113,7 @@ impl Callers {
 pub struct Answerers(Vec<CoreThread<AnswererStats>>);
 
 impl Answerers {
-    /// Starts `count` of them. `configure` is given the number of each, from 0, and its address.
+    /// Starts `count` of them. `configure` gets the number of each, from 0, and its address.
     ///
     /// # Errors
     /// When there is no socket or no thread.
@@ -134,12 +134,12 @@ impl Answerers {
         (0..count).map(start).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Where each is.
+    /// Returns their addresses.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.0.iter().map(CoreThread::local)
     }
 
-    /// Ends them at once.
+    /// Stops them at once.
     ///
     /// # Errors
     /// Those of the sockets, while they were answering.

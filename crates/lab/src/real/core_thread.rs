@@ -10,14 +10,14 @@ use rustix::time::{ClockId, clock_gettime};
 use tidegate_io::{Clock, Counters, Drive, Group, Handoffs, Limits, Listen, Shard, Stop, open};
 use tidegate_world::{Core, Pool, Timestamp};
 
-/// A bound socket of loopback, and the clock of whoever sits on it.
+/// A bound socket of loopback, and the clock of its core.
 pub(crate) struct Socket {
     group: Group,
     clock: Clock,
 }
 
 impl Socket {
-    /// On a free port. If `split`, INVITEs wait apart from everything else.
+    /// Opens it on a free port. If `split`, INVITEs wait apart from everything else.
     pub(crate) fn open(split: bool) -> io::Result<Self> {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let group = open(&Listen { split, ..Listen::new(any) }).map_err(io::Error::other)?;
@@ -33,20 +33,20 @@ impl Socket {
     }
 }
 
-/// What a core did, and what that cost.
+/// The result of a core, and its cost.
 #[derive(Clone, Debug)]
 pub struct Done<S> {
-    /// What it counted.
+    /// Counts.
     pub stats: S,
     /// CPU time of its thread.
     pub cpu: Duration,
-    /// From its start to its end.
+    /// Time from its start to its end.
     pub wall: Duration,
     /// Datagrams lost at its socket, or that could not be sent.
     pub drops: u64,
 }
 
-/// A thread that drives a core. Dropped, it is asked to stop.
+/// A thread that drives a core. When dropped, it is stopped.
 pub(crate) struct CoreThread<S> {
     local: SocketAddr,
     stop: Stop,
@@ -54,8 +54,8 @@ pub(crate) struct CoreThread<S> {
 }
 
 impl<S: Send + 'static> CoreThread<S> {
-    /// Drives the core that `make` makes, on a thread of its own, until it is stopped. Wakes
-    /// are coalesced for up to `coalesce`.
+    /// Drives the core that `make` makes, on a thread of its own, until it is stopped. Wakes are
+    /// coalesced for up to `coalesce`.
     pub(crate) fn start<C: Core>(
         name: &str,
         socket: Socket,
@@ -69,7 +69,7 @@ impl<S: Send + 'static> CoreThread<S> {
         let run = move || {
             let began = socket.clock.now();
             let counters = Arc::new(Counters::default());
-            // What is made for a thread is made on it.
+            // The core is made on its thread.
             let pool = Pool::new();
             let mut drive = Drive::new(Shard {
                 clock: socket.clock,
@@ -95,12 +95,12 @@ impl<S: Send + 'static> CoreThread<S> {
         Ok(Self { local, stop, thread: Some(thread) })
     }
 
-    /// Where it is.
+    /// Returns its address.
     pub(crate) fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Ends it at once.
+    /// Stops it at once.
     ///
     /// # Errors
     /// Those of its socket.

@@ -14,23 +14,23 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How long it may take to be ready.
+/// Longest time until it is ready.
 const READY_MAX: Duration = Duration::from_secs(10);
 
-/// How long it may take to end once it was asked to.
+/// Longest time to end after a request.
 const END_MAX: Duration = Duration::from_secs(5);
 
 /// Lines of its standard error that are kept.
 const LINES_MAX: usize = 20;
 
-/// Bytes of a status at the most.
+/// The longest status in bytes.
 const STATUS_MAX: u64 = 1 << 20;
 
-/// What `/status` says.
+/// The content of `/status`.
 pub type Status = serde_json::Value;
 
-/// A running `tidegate run`. Dropped, it is killed; so it is by the kernel when the thread that
-/// started it ends, however that comes.
+/// A running `tidegate run`. When dropped, it is killed; the kernel also kills it when the thread
+/// that started it ends.
 pub struct Tidegate {
     child: Child,
     address: SocketAddr,
@@ -42,7 +42,7 @@ pub struct Tidegate {
 /// The end of its standard error.
 type Said = Arc<Mutex<VecDeque<String>>>;
 
-/// Where it can be reached.
+/// Its addresses.
 struct Reached {
     address: SocketAddr,
     admin: String,
@@ -50,17 +50,17 @@ struct Reached {
 
 impl Tidegate {
     /// Runs `program` with this configuration, which is written to `file`, and waits until it
-    /// takes calls. The configuration names one listener and an admin interface; their
-    /// ports may be 0.
+    /// accepts calls. The configuration names one listener and an admin interface; their ports may
+    /// be 0.
     ///
     /// # Errors
-    /// When it cannot be started, or is not ready in time: with the end of what it said.
+    /// When it cannot be started, or is not ready in time: with the end of its standard error.
     pub fn start(program: &Path, file: &Path, configuration: &str) -> io::Result<Self> {
         fs::write(file, configuration)?;
         let mut child = Command::new(program)
             .args(["run".as_ref(), "--config".as_ref(), file.as_os_str()])
             .args(["--end-with", &std::process::id().to_string()])
-            // Ctrl-C is for whoever started it, who then ends it.
+            // Ctrl-C is for the parent, which then stops it.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -95,12 +95,12 @@ impl Tidegate {
         }
     }
 
-    /// Where it takes calls.
+    /// Returns its address for calls.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it says of itself.
+    /// Returns its status.
     ///
     /// # Errors
     /// When it does not answer.
@@ -112,7 +112,7 @@ impl Tidegate {
         serde_json::from_str(&text).map_err(io::Error::other)
     }
 
-    /// CPU time it has used: `/proc/PID/schedstat` of each of its threads, exact to the ns.
+    /// Returns its CPU time: `/proc/PID/schedstat` of each of its threads, exact to the ns.
     ///
     /// # Errors
     /// When it has ended.
@@ -126,12 +126,12 @@ impl Tidegate {
         Ok(total)
     }
 
-    /// Asks it to stop, and waits until it has; after 5 s it is killed.
+    /// Stops it, and waits for its end; after 5 s it is killed.
     ///
     /// # Errors
     /// When it cannot be waited for.
     pub fn stop(mut self) -> io::Result<ExitStatus> {
-        // A second signal ends the drain: what is open is of no interest any more.
+        // A second signal ends the drain: open calls are of no interest.
         for _ in 0..2 {
             self.signal(Signal::TERM);
             thread::sleep(Duration::from_millis(20));
@@ -147,7 +147,7 @@ impl Tidegate {
         self.child.wait()
     }
 
-    /// Ends it at once, whatever it does.
+    /// Kills it at once.
     ///
     /// # Errors
     /// When it cannot be waited for.
@@ -156,12 +156,12 @@ impl Tidegate {
         self.child.wait().map(|_| ())
     }
 
-    /// Gives it no processor, or gives it back.
+    /// Stops or continues its process.
     pub fn stall(&self, stalled: bool) {
         self.signal(if stalled { Signal::STOP } else { Signal::CONT });
     }
 
-    /// The end of what it said on standard error.
+    /// Returns the end of its standard error.
     pub fn said(&self) -> String {
         told(&self.said)
     }
@@ -183,7 +183,7 @@ impl Drop for Tidegate {
     }
 }
 
-/// Reads what a Tidegate says, keeps the end of it, and tells where it can be reached.
+/// Reads a Tidegate's standard error, keeps the end of it, and reports its addresses.
 fn listen(stderr: ChildStderr, said: &Said, ready: &Sender<Reached>) {
     let (mut address, mut admin) = (None, None);
     let mut waiting = Some(ready);
@@ -196,7 +196,7 @@ fn listen(stderr: ChildStderr, said: &Said, ready: &Sender<Reached>) {
             && let (Some(address), Some(admin)) = (address, admin.take())
             && let Some(ready) = waiting.take()
         {
-            // Nobody listens if it took too long.
+            // The receiver is gone if it took too long.
             let _ = ready.send(Reached { address, admin });
         }
         let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,7 +2,7 @@
 
 use tidegate_world::{Core, Received, Timestamp, delegate};
 
-/// A core, and what is to be done after each input that may have changed it.
+/// A core, and a function to call after each input that may have changed it.
 pub struct Watched<C, F> {
     core: C,
     look: F,
@@ -14,7 +14,7 @@ impl<C: Core, F: FnMut(&C)> Watched<C, F> {
         Self { core, look }
     }
 
-    /// The core.
+    /// Returns the core.
     pub fn into_inner(self) -> C {
         self.core
     }

@@ -18,50 +18,50 @@ use crate::cost::{self, Capacity};
 use crate::network::{Fault, Way};
 use crate::topology::Topology;
 
-/// What holds during one run.
+/// The conditions of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conditions {
     /// Offered load as a multiple of the capacity.
     pub load: f64,
-    /// How calls arrive.
+    /// Arrival process.
     pub arrivals: Process,
-    /// How their rate changes.
+    /// Profile of the rate.
     pub profile: Profile,
-    /// How long a call is held, in seconds.
+    /// Holding time of a call, in seconds.
     pub hold_s: f64,
-    /// How that is distributed.
+    /// Its distribution.
     pub hold: Hold,
-    /// When a caller that is not answered hangs up, in seconds.
+    /// Time after which a caller without an answer hangs up, in seconds.
     pub patience_s: f64,
-    /// Set-up delay up to which a call counts as goodput, in ms.
+    /// Longest set-up delay of a call that counts as goodput, in ms.
     pub deadline_ms: f64,
-    /// When a call is set up.
+    /// Definition of a call's set-up.
     pub goodput: Goodput,
-    /// Whether agents repeat what is not answered.
+    /// Whether agents retransmit.
     pub retransmissions: bool,
-    /// Calls that may be open at once before one server.
+    /// The most open calls before one server.
     pub open_max: usize,
     /// Calls beyond which the next is held back, if there is such a limit.
     pub open_limit: Option<usize>,
-    /// Whether callers offer a call that one server has refused to the others.
+    /// Whether callers offer a call that one server has rejected to the others.
     pub failover: bool,
     /// T1 of RFC 3261, in ms.
     pub t1_ms: f64,
-    /// Those who are called.
+    /// Number of answerers.
     pub answerers: u32,
     /// Whether they send a 100 first.
     pub trying: bool,
-    /// Messages that wait in one queue at the most.
+    /// The most messages that wait in one queue.
     pub queue_max: u32,
-    /// What messages cost at servers under test.
+    /// Costs of messages at servers under test.
     pub emulate: Emulate,
     /// The servers.
     pub topology: Arc<Topology>,
-    /// What the topology and some faults are made of, if it is a farm.
+    /// The farm of which the topology and some faults are made, if any.
     pub farm: Option<Farm>,
-    /// How packets travel; of several for the same, the last counts.
+    /// Links; of several for the same packets, the last counts.
     pub links: Arc<[Way]>,
-    /// What goes wrong.
+    /// Faults.
     pub faults: Arc<[Fault]>,
 }
 
@@ -70,7 +70,7 @@ pub struct Conditions {
 pub struct Axis(&'static Swept);
 
 struct Swept {
-    /// What it is, with its unit, as a table heads it.
+    /// Title with its unit, as in the head of a table.
     title: &'static str,
     number: Number,
     set: fn(&mut Conditions, f64),
@@ -141,7 +141,7 @@ static AXES: [Swept; 11] = [
     },
 ];
 
-/// Values of one axis at the most.
+/// The most values of one axis.
 const VALUES_MAX: usize = 100;
 
 impl Conditions {
@@ -163,28 +163,28 @@ impl Axis {
     /// The offered load.
     pub const LOAD: Self = Self(&AXES[0]);
 
-    /// Every condition that can be swept.
+    /// Returns every condition that can be swept.
     pub fn all() -> impl Iterator<Item = Self> {
         AXES.iter().map(Self)
     }
 
-    /// Its key in a scenario.
+    /// Returns its key in a scenario.
     pub fn name(self) -> &'static str {
         self.documented().name()
     }
 
-    /// What it is, with its unit, as a table heads it.
+    /// Returns its title with its unit, as in the head of a table.
     pub fn title(self) -> &'static str {
         self.0.title
     }
 
-    /// Gives `conditions` this value, which was read by one of the functions below.
+    /// Sets this value of `conditions`, which was read by one of the functions below.
     pub fn set(self, conditions: &mut Conditions, value: f64) {
         (self.0.set)(conditions, value);
     }
 
-    /// Its value, or its default, if `section` is where it is given; none if it has no default and
-    /// is not given. `None` when something was reported.
+    /// Reads its value, or returns its default, from `section`; nothing if it has neither. `None`
+    /// when an error was reported.
     pub(super) fn read(
         self,
         section: &Section<'_, '_>,
@@ -200,12 +200,12 @@ impl Axis {
         .map(Some)
     }
 
-    /// Whether only a farm has it.
+    /// Returns whether only a farm has it.
     pub(super) fn is_of_farm(self) -> bool {
         tables::FARM.names().any(|name| name == self.name())
     }
 
-    /// Whether something else holds where it is not given.
+    /// Returns whether another rule holds where it is not given.
     fn is_optional(self) -> bool {
         matches!(self.documented().absent(), Absent::Means(_))
     }
@@ -217,7 +217,7 @@ impl Axis {
         }
     }
 
-    /// The values it is swept over; `None` when something was reported.
+    /// Reads its swept values; `None` when an error was reported.
     pub(super) fn read_list(
         self,
         value: &Spanned<DeValue<'_>>,

@@ -1,4 +1,4 @@
-//! A farm: a balancer before servers that do the same (003).
+//! A farm: a balancer before equal servers (003).
 
 use std::time::Duration;
 
@@ -9,25 +9,25 @@ use tidegate_world::{Purpose, Seed};
 use crate::network::{Fault, Trouble};
 use crate::topology::Topology;
 
-/// Servers behind a balancer, and how they pause.
+/// Servers behind a balancer, and their pauses.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Farm {
-    /// How many servers, at least 1.
+    /// Number of servers, at least 1.
     pub nodes: usize,
     /// Their speeds in turn, each above 0; all are 1 if there are none.
     pub speeds: Vec<f64>,
-    /// How long a server gets no processor when it pauses, in ms; 0 if it never does.
+    /// Duration of a pause, in ms; 0 for no pauses.
     pub pause_ms: f64,
-    /// From the end of a pause to the next of the same server, in seconds, the mean of an
-    /// exponential distribution.
+    /// Mean time from the end of a pause to the next of the same server, in seconds, exponentially
+    /// distributed.
     pub pause_every_s: f64,
-    /// What all keep of what they forward.
+    /// Mode of all servers.
     #[serde(skip)]
     pub mode: Mode,
 }
 
 impl Farm {
-    /// Its servers.
+    /// Returns its servers.
     pub fn topology(&self) -> Topology {
         let speeds: Vec<f64> = match &*self.speeds {
             [] => vec![1.0; self.nodes],
@@ -36,14 +36,14 @@ impl Farm {
         Topology::farm(self.mode, &speeds)
     }
 
-    /// When its servers pause until `end`: each at moments of its own.
+    /// Returns the pauses of its servers until `end`, independently drawn.
     pub fn pauses(&self, seed: Seed, end: Duration) -> Vec<Fault> {
         let lasts = Duration::from_secs_f64(self.pause_ms / 1e3);
         if lasts.is_zero() {
             return Vec::new();
         }
         let mut pauses = Vec::new();
-        // The balancer has the first place.
+        // The balancer has index 0.
         for node in 1..=self.nodes {
             let mut gaps = seed.stream(Purpose::Fault, node as u32);
             let mut at = Duration::ZERO;
@@ -72,7 +72,7 @@ mod tests {
         for node in 1..=3 {
             let of = |fault: &&Fault| fault.what == Trouble::Stall { node };
             let mine: Vec<&Fault> = pauses.iter().filter(of).collect();
-            // One in 5 s on the mean; the standard deviation of 1,000 gaps' sum is 142 s, or 28 of
+            // One in 5 s on average; the standard deviation of 1,000 gaps' sum is 142 s, or 28 of
             // them: five of those.
             assert!(mine.len().abs_diff(1000) < 142, "{}", mine.len());
             assert!(mine.windows(2).all(|pair| pair[0].end() <= pair[1].at), "one after the other");

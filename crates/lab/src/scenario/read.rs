@@ -1,4 +1,4 @@
-//! From a file to a scenario.
+//! Reads a scenario from a file.
 
 mod farm;
 mod network;
@@ -33,10 +33,10 @@ use workload::Workload;
 /// Conditions and their values where they are not swept.
 type Base = Vec<(Axis, f64)>;
 
-/// Points of one scenario at the most, repetitions counted.
+/// The most runs of one scenario, including repetitions.
 const POINTS_MAX: usize = 100_000;
 
-/// What to do without costs.
+/// Help for a missing cost.
 const COSTS: &str = "write what messages cost, such as `offer_us = 100`, `serve_us = 700`, \
                      `refuse_us = 100`: loads are multiples of the capacity that follows";
 
@@ -54,7 +54,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Scenario, Diagnostics> 
     }
 }
 
-/// The scenario, still without its name and text, or `None` when something was reported.
+/// Reads the scenario, still without its name and text; `None` when an error was reported.
 fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<Scenario> {
     let root = Section::root(&ROOT, document.table(), report);
     let title = root.value(&TITLE, report).map(Spanned::into_inner);
@@ -173,7 +173,7 @@ fn check_capacity(
     Some(())
 }
 
-/// The load that a trace is; `None` if there is no trace.
+/// Returns the load of a trace; `None` if there is no trace.
 fn trace_load(
     workload: &Workload,
     topology: &Topology,
@@ -195,7 +195,7 @@ fn trace_load(
     Some(Load::of_trace(trace.clone()).rate_cps / capacity.cps)
 }
 
-/// The values of those keys of `table` that can be swept, for when they are not.
+/// Reads those keys of `table` that can be swept, for the case that they are not.
 fn read_axes(table: &Table, section: &Section<'_, '_>, report: &mut Report) -> Option<Base> {
     let here = Axis::all().filter(|axis| table.names().any(|name| name == axis.name()));
     // Every one is read before any is given up, so that all errors show.
@@ -239,7 +239,7 @@ fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axi
             None => right = false,
         }
     }
-    // What is run, shown and drawn together differs in its load.
+    // Runs that are shown and drawn together differ in their load.
     sweep.sort_by_key(|(axis, _)| *axis == Axis::LOAD);
     right.then_some(sweep)
 }
@@ -270,7 +270,7 @@ fn read_schedule(section: &Section<'_, '_>, report: &mut Report) -> Option<Sched
     })
 }
 
-/// An `[[expect]]` with the places that may turn out wrong.
+/// An `[[expect]]` with the locations of possible errors.
 struct Expected {
     variant: Range<usize>,
     expectation: Expectation,

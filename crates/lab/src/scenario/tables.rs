@@ -178,7 +178,7 @@ and `overload` of a variant, are the tables of that name in [the configuration](
 A file begins with `title = \"…\"`, what the scenario shows in one line.
 ";
 
-/// The reference of every table and key, in Markdown.
+/// Returns the reference of every table and key, in Markdown.
 pub fn reference() -> String {
     let mut out = HEAD.to_owned();
     for table in ROOT.tables.iter().filter(|table| !std::ptr::eq(**table, &EMULATE)) {

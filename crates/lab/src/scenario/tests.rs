@@ -41,7 +41,7 @@ fn parse(text: &str) -> Result<Scenario, Diagnostics> {
     Scenario::parse(Path::new("scenarios/collapse.toml"), text.as_bytes())
 }
 
-/// What is said of `text`.
+/// Returns the errors in `text`.
 fn refusal(text: &str) -> String {
     parse(text).expect_err("it is wrong").to_string()
 }

@@ -1,8 +1,8 @@
-//! How long calls of a workload are held, and when one of them counts as set up.
+//! Holding times of a workload's calls, and the definition of their set-up.
 
 use serde::Serialize;
 
-/// How holding times are distributed.
+/// The distribution of holding times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hold {
@@ -14,13 +14,13 @@ pub enum Hold {
     Lognormal(f64),
 }
 
-/// When a call is set up.
+/// The time at which a call counts as set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Goodput {
-    /// When its 200 has come to the caller.
+    /// When its 200 has reached the caller.
     Answered,
-    /// When its ACK has come to the answerer (002 §4.2: "successful delivery of all five call
-    /// setup messages from INVITE to ACK").
+    /// When its ACK has reached the answerer (002 §4.2: "successful delivery of all five call setup
+    /// messages from INVITE to ACK").
     Acknowledged,
 }

@@ -1,9 +1,9 @@
-//! Hostile strangers: senders that want something other than calls.
+//! Attackers: senders that want something other than calls.
 //!
-//! A stranger makes one [`Attack`], at a fixed rate and for a bounded number of packets. It sends
-//! from an address of its own, or forges that of a crowd or of nobody. It is blind, or it sees a
-//! share of the packets of others as an on-path observer does ([`Wiretap`]). Whatever it chooses,
-//! it draws from a stream of its own.
+//! An attacker makes one [`Attack`], at a fixed rate and for a bounded number of packets. It sends
+//! from an address of its own, or forges that of a caller or an unused one. It is blind, or it sees
+//! a share of the packets of others as an on-path observer does ([`Wiretap`]). It draws from a
+//! stream of its own.
 
 mod forgery;
 
@@ -21,19 +21,19 @@ use tidegate_world::{
 
 use forgery::{Request, Text};
 
-/// Calls that one Call-ID stands for, with [`Attack::Tags`] and [`Attack::Copies`].
+/// Requests for each Call-ID, with [`Attack::Tags`] and [`Attack::Copies`].
 const PER_CALL: u32 = 40;
 
-/// Bytes of the body of [`Attack::Hoard`]'s requests at the most.
+/// The longest body of [`Attack::Hoard`]'s requests, in bytes.
 pub(super) const BODY_MAX: usize = 60_000;
 
 /// Packets of others that an observer chooses from.
 const SEEN_MAX: usize = 64;
 
-/// Responses of one burst that a stranger reacts to at the most.
+/// The most responses of one burst to which an attacker reacts.
 const REACTIONS_MAX: usize = 64;
 
-/// A hostile stranger.
+/// An attacker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attacker {
@@ -50,32 +50,32 @@ pub struct Attacker {
     /// Share of the recent packets of others that it can read, 0..1.
     #[serde(default)]
     pub sees: f64,
-    /// The source address of what it sends.
+    /// Source address of its packets.
     #[serde(default)]
     pub source: Source,
 }
 
-/// The source address of a stranger's packets.
+/// The source address of an attacker's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// Its own: it gets the responses.
     #[default]
     Own,
-    /// A forged one, where nobody is: another one for each packet.
+    /// A forged unused one, another for each packet.
     Nobody,
-    /// That of a crowd.
+    /// That of a group of callers.
     Crowd(usize),
 }
 
-/// The attack of a stranger.
+/// An attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attack {
-    /// INVITEs with an invented To-tag and the Call-ID of a call that was admitted.
+    /// INVITEs with an invented To-tag and the Call-ID of an admitted call.
     Tags,
-    /// INVITEs with the Call-ID and CSeq of a call that was admitted: with another From-tag, some
-    /// without magic cookie.
+    /// INVITEs with the Call-ID and CSeq of an admitted call, with another From-tag, some without
+    /// magic cookie.
     Copies,
     /// Calls that are answered, and BYEs for them with a wrong To-tag.
     Byes,
@@ -91,7 +91,7 @@ pub enum Attack {
     Vias,
     /// ICMP port unreachable in the name of back ends.
     Icmp,
-    /// INVITEs to the number that everybody calls.
+    /// INVITEs to the number that all callers call.
     Flood,
     /// BYEs, ACKs, INFOs and responses that belong to nothing.
     Noise,
@@ -100,7 +100,7 @@ pub enum Attack {
 }
 
 impl Attack {
-    /// All of them.
+    /// All attacks.
     pub const ALL: [Self; 12] = [
         Self::Tags,
         Self::Copies,
@@ -118,13 +118,13 @@ impl Attack {
 }
 
 impl Attacker {
-    /// Returns when it sends its packet numbered `n` from 0.
+    /// Returns the time of its packet numbered `n` from 0.
     pub(super) fn due(&self, n: u32) -> Timestamp {
         let after = Duration::from_secs_f64(f64::from(n) / self.rate_pps);
         Timestamp::ZERO + Duration::from_millis(self.begins_ms) + after
     }
 
-    /// Returns whether it sends in a bounded way: a day is the longest time.
+    /// Returns whether its times are bounded: a day is the longest time.
     pub(super) fn is_possible(&self) -> bool {
         (0.01..=1e6).contains(&self.rate_pps)
             && (0.0..=1.0).contains(&self.sees)
@@ -133,7 +133,7 @@ impl Attacker {
     }
 }
 
-/// The recent packets of a network, for those who listen to it.
+/// The recent packets of a network, for observers.
 #[derive(Clone, Debug)]
 pub(super) struct Wiretap {
     seen: Rc<RefCell<VecDeque<Box<[u8]>>>>,
@@ -143,7 +143,7 @@ pub(super) struct Wiretap {
 }
 
 impl Wiretap {
-    /// Keeps the packets of the first `below` nodes, if anybody `listens`.
+    /// Keeps the packets of the first `below` nodes, if any attacker `listens`.
     pub(super) fn new(below: usize, listens: bool) -> Self {
         Self { seen: Rc::default(), below, listens }
     }
@@ -168,12 +168,12 @@ impl Tap for Wiretap {
     }
 }
 
-/// A stranger as a core.
+/// An attacker as a core.
 pub(super) struct Hostile {
     stranger: Attacker,
     local: SocketAddr,
     target: SocketAddr,
-    /// The address of the crowd whose source it forges.
+    /// The address of the caller whose source it forges.
     innocent: Option<SocketAddr>,
     wiretap: Wiretap,
     stream: Stream,
@@ -183,7 +183,8 @@ pub(super) struct Hostile {
 }
 
 impl Hostile {
-    /// The stranger with the number `element`, at the address `local`, that sends to `target`.
+    /// Creates the attacker with the number `element`, at the address `local`, that sends to
+    /// `target`.
     pub(super) fn new(
         stranger: Attacker,
         [local, target]: [SocketAddr; 2],
@@ -196,7 +197,7 @@ impl Hostile {
         Self { stranger, local, target, innocent, wiretap, stream, sent: 0, pool, out }
     }
 
-    /// The next packet, with its source.
+    /// Returns the next packet, with its source.
     fn forge(&mut self) -> Option<(SocketAddr, Text)> {
         let source = self.source();
         let seen = (self.stream.unit() < self.stranger.sees)
@@ -260,8 +261,8 @@ impl Hostile {
 }
 
 impl Core for Hostile {
-    /// With [`Attack::Byes`] it acknowledges what is answered, and ends another dialog. Otherwise
-    /// it acknowledges nothing, as whoever forges its source cannot.
+    /// With [`Attack::Byes`] it acknowledges answers, and ends another dialog. Otherwise it
+    /// acknowledges nothing, as an attacker with a forged source cannot.
     fn offer(&mut self, _: Timestamp, received: Received) {
         let acts = self.stranger.attack == Attack::Byes && self.out.len() < REACTIONS_MAX;
         let Some(text) = std::str::from_utf8(&received.bytes).ok().filter(|_| acts) else { return };

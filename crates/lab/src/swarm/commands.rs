@@ -1,4 +1,4 @@
-//! The orders by which operators take back ends out of service and put them back.
+//! The commands by which operators take back ends out of service and put them back.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::configuration::{name_of, text_without};
 use super::out_of_service::{Means, OutOfService};
 use super::world::World;
 
-/// An order to a proxy.
+/// A command to a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Command {
     pub(super) at: Timestamp,
@@ -17,7 +17,7 @@ pub(super) struct Command {
     pub(super) text: String,
 }
 
-/// The orders of a world, in the order of time.
+/// Returns the commands of a world, in the order of time.
 pub(super) fn commands(world: &World) -> Vec<Command> {
     let moments = world.absences.iter().flat_map(|absence| {
         let ends_ms = absence.begins_ms + absence.lasts_ms;
@@ -40,7 +40,7 @@ pub(super) fn commands(world: &World) -> Vec<Command> {
     moments.iter().map(command).collect()
 }
 
-/// Who is taken out of a proxy's configuration at that time; never all.
+/// Returns the back ends missing from a proxy's configuration at that time; never all.
 fn removed(world: &World, proxy: usize, at_ms: u64) -> Vec<usize> {
     let is_out = |absence: &&OutOfService| {
         let lasts = absence.begins_ms..absence.begins_ms + absence.lasts_ms;

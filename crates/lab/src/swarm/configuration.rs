@@ -12,12 +12,12 @@ use super::world::{Place, World, address, host};
 const LIMITS: [(&str, u64); 3] =
     [("calls_max", 1000), ("transactions_max", 1000), ("queue_max", 256)];
 
-/// The configuration file of a proxy.
+/// Returns the configuration file of a proxy.
 pub fn text(world: &World, proxy: usize) -> String {
     text_without(world, proxy, &[])
 }
 
-/// The configuration file of a proxy without these of those behind it.
+/// Returns the configuration file of a proxy without these back ends.
 pub(super) fn text_without(world: &World, proxy: usize, absent: &[usize]) -> String {
     let this = &world.proxies[proxy];
     let mut text = String::from("[server]\n");
@@ -32,7 +32,7 @@ pub(super) fn text_without(world: &World, proxy: usize, absent: &[usize]) -> Str
     );
     let [ahead, behind] = world.transports(proxy);
     if ahead != behind {
-        // Of another transport, which a configuration cannot say yet: see `config`.
+        // Of another transport, which a configuration cannot express yet: see `config`.
         let mut other = address(Place::Proxy(proxy));
         other.set_port(other.port() + 1);
         let _ = write!(
@@ -91,7 +91,7 @@ pub(super) fn text_without(world: &World, proxy: usize, absent: &[usize]) -> Str
     text
 }
 
-/// What proxies know a place by, as the host and port of a URI and as a name.
+/// Returns the name of a place for proxies, as the host and port of a URI and as a name.
 pub(super) fn name_of(world: &World, place: Place) -> String {
     let at = address(place);
     match world.names {
@@ -100,10 +100,10 @@ pub(super) fn name_of(world: &World, place: Place) -> String {
     }
 }
 
-/// The configuration of a proxy, with limits as low as the world has them.
+/// Returns the configuration of a proxy, with limits as low as the world has them.
 ///
 /// # Errors
-/// With what is wrong with it.
+/// With its errors.
 pub fn config(world: &World, proxy: usize) -> Result<Config, String> {
     let text = text(world, proxy);
     let mut config = Config::parse(Path::new("proxy.toml"), text.as_bytes())

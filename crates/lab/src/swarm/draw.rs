@@ -1,9 +1,9 @@
-//! A world from a seed.
+//! Draws a world from a seed.
 //!
 //! Every choice is one draw of one stream, so a seed names a world for as long as this file stays
-//! as it is; what is to be kept is kept as a file. Worlds are small, so that a run takes a second
-//! or two of processor time: a few hundred calls, tables and queues that they fill, a capacity
-//! that they exceed.
+//! as it is; worlds to keep are kept as files. Worlds are small, so that a run takes a second or
+//! two of processor time: a few hundred calls, tables and queues that they fill, a capacity that
+//! they exceed.
 
 mod strangers;
 
@@ -20,18 +20,18 @@ use tidegate_world::{Purpose, Seed, Stream, Timestamp};
 use super::out_of_service::{Means, OutOfService};
 use super::world::{Crowd, Names, Place, Proxy, Server, Setting, Streams, World};
 
-/// Calls of a world, over all crowds.
+/// Calls of a world, over all callers.
 const CALLS: [u64; 2] = [20, 1500];
 
-/// Messages that a call takes at a proxy, for estimating its capacity: INVITE, 100, 180, 200, ACK,
-/// BYE, 200.
+/// Messages of a call at a proxy, for estimating its capacity: INVITE, 100, 180, 200, ACK, BYE,
+/// 200.
 const MESSAGES: f64 = 7.0;
 
-/// Not that of any node, nor that of a plan of faults.
+/// Unlike the number of any node, or of a plan of faults.
 const ELEMENT: u32 = u32::MAX - 1;
 const ELEMENT_OF_STREAMS: u32 = u32::MAX - 101;
 
-/// The world of a seed.
+/// Draws the world of a seed.
 pub fn draw(seed: u64) -> World {
     let mut dice = Dice(Seed(seed).stream(Purpose::Fault, ELEMENT));
     let widths = layers(&mut dice);
@@ -64,8 +64,8 @@ pub fn draw(seed: u64) -> World {
     if dice.happens(0.6) {
         world.faults = Plan::random(Seed(seed), &shape(&world)).episodes;
     }
-    // Last, so that the draws before are those of worlds without names, of those whose back ends
-    // nobody looks after, and of those without limits.
+    // Last, so that the draws before are those of worlds without names, of those without health
+    // checks, and of those without limits.
     if dice.happens(0.25) {
         resolve(&mut dice, &mut world);
     }
@@ -79,8 +79,8 @@ pub fn draw(seed: u64) -> World {
     world
 }
 
-/// The world of a seed in which messages travel on streams here and there, whose connections break,
-/// and whose readers are slow.
+/// Draws the world of a seed with some messages on streams, whose connections break, and whose
+/// readers are slow.
 pub fn draw_with_streams(seed: u64) -> World {
     let mut world = draw(seed);
     let mut dice = Dice(Seed(seed).stream(Purpose::Fault, ELEMENT_OF_STREAMS));
@@ -104,7 +104,7 @@ pub fn draw_with_streams(seed: u64) -> World {
     world
 }
 
-/// Proxies give those behind them no more than so much, or than they are found to take.
+/// Adds limits for back ends, configured or learned.
 fn limit(dice: &mut Dice, world: &mut World, capacity_cps: f64) {
     for index in 0..world.proxies.len() {
         let behind = world.behind(index).len() as f64;
@@ -128,7 +128,7 @@ fn limit(dice: &mut Dice, world: &mut World, capacity_cps: f64) {
     }
 }
 
-/// Proxies ask those behind them how they are, and operators take some of these out of service.
+/// Adds health checks, and operators that take back ends out of service.
 fn look_after(dice: &mut Dice, world: &mut World) {
     for index in 0..world.proxies.len() {
         let behind = world.behind(index).len() as u64;
@@ -178,8 +178,8 @@ fn look_after(dice: &mut Dice, world: &mut World) {
         world.absences.push(OutOfService {
             proxy,
             behind,
-            // Calls from before a crash are not counted: they are cut off with who is taken out, and
-            // go on when he is back.
+            // Calls from before a crash are not counted: a removed back end loses them, and gets
+            // them back later.
             by: if crashes { Means::Drain } else { by },
             begins_ms: dice.0.below(room.as_millis() as u64),
             lasts_ms: dice.between([1, 30_000]),
@@ -187,7 +187,7 @@ fn look_after(dice: &mut Dice, world: &mut World) {
     }
 }
 
-/// Proxies know those behind them by name. For a while, perhaps, names are hard to resolve.
+/// Makes proxies know their back ends by name, perhaps with resolution faults for a while.
 fn resolve(dice: &mut Dice, world: &mut World) {
     let millis = |most: f64, dice: &mut Dice| Duration::from_millis(dice.scale([1.0, most]) as u64);
     let resolution = |dice: &mut Dice, delay_max_ms: f64, share_max: f64| Resolution {
@@ -208,7 +208,7 @@ fn resolve(dice: &mut Dice, world: &mut World) {
     }
 }
 
-/// Returns what may go wrong in a world: proxies, servers and links.
+/// Returns the possible faults of a world: proxies, servers and links.
 fn shape(world: &World) -> Shape {
     let nodes = (0..world.nodes()).map(NodeId::new);
     let is_server = |node: &NodeId| {
@@ -231,12 +231,12 @@ impl Dice {
         self.0.unit() < share
     }
 
-    /// A whole number between these two, both included.
+    /// Draws a whole number between these two, both included.
     fn between(&mut self, [least, most]: [u64; 2]) -> u64 {
         least + self.0.below(most - least + 1)
     }
 
-    /// A number between these two whose logarithm is uniform.
+    /// Draws a number between these two whose logarithm is uniform.
     fn scale(&mut self, [least, most]: [f64; 2]) -> f64 {
         least * (most / least).powf(self.0.unit())
     }
@@ -250,7 +250,7 @@ impl Dice {
     }
 }
 
-/// How many proxies each layer has: one, a row, a fan out, a fan in, a mesh.
+/// Draws the number of proxies in each layer: one, a row, a fan out, a fan in, a mesh.
 fn layers(dice: &mut Dice) -> Vec<usize> {
     const SHAPES: [&[usize]; 8] =
         [&[1], &[1], &[2], &[1, 1], &[1, 1, 1], &[1, 2], &[2, 1], &[2, 2]];
@@ -315,7 +315,7 @@ fn overload(dice: &mut Dice, this: &mut Proxy) {
                 0.0 => dice.one(&[0.0, 0.0, 0.05, 0.5]),
                 usual => usual * dice.scale([0.2, 2.0]),
             };
-            // Whole numbers are asked for where the default is one above 1.
+            // Whole numbers are required where the default is one above 1.
             let value = if param.default >= 1.0 { value.round() } else { value };
             given.insert(param.name.into(), value.clamp(param.min, param.max));
         }
@@ -326,7 +326,7 @@ fn overload(dice: &mut Dice, this: &mut Proxy) {
     }
 }
 
-/// Calls/s that the slowest emulated proxy carries.
+/// Returns the capacity of the slowest emulated proxy, in calls/s.
 fn capacity_cps(proxies: &[Proxy]) -> f64 {
     let serve = |proxy: &Proxy| proxy.emulate.get("serve_us").copied();
     let slowest = proxies.iter().filter_map(serve).max();

@@ -1,4 +1,4 @@
-//! A server with numbers of its own kind: what strangers call to have a back end look ill.
+//! A server with special numbers, which attackers call to make a back end look faulty.
 
 use tidegate_agent::Answerer;
 use tidegate_sip::{Message, Method, Reply, reason, write_reply};
@@ -6,7 +6,7 @@ use tidegate_world::{Core, Pool, Received, Timestamp, Transmit, delegate};
 
 use std::collections::VecDeque;
 
-/// A server that answers calls, and to three numbers does something else.
+/// A server that answers calls, with three special numbers.
 ///
 /// | number | it |
 /// | --- | --- |
@@ -14,14 +14,14 @@ use std::collections::VecDeque;
 /// | `void` | never answers |
 /// | `endless` | rings, and never answers |
 ///
-/// What has a Via that breaks the grammar it drops silently, as Kamailio does.
+/// It silently drops requests with a Via that breaks the grammar, as Kamailio does.
 pub(super) struct Exchange {
     pub(super) answerer: Answerer,
     pool: Pool,
     out: VecDeque<Transmit>,
 }
 
-/// Numbers that strangers call, and the response of each.
+/// Numbers that attackers call, and the response of each.
 const NUMBERS: [(&str, Option<u16>); 3] =
     [("closed", Some(503)), ("void", None), ("endless", Some(180))];
 
@@ -31,7 +31,7 @@ impl Exchange {
     }
 
     fn say(&mut self, received: &Received, request: &Message<'_>, status: u16) {
-        // The same To-tag each time: it is one transaction, however often the request comes.
+        // The same To-tag each time: it is one transaction, with any number of copies.
         let to_tag = request.call_id().unwrap_or_default();
         let to_tag: Vec<u8> =
             to_tag.iter().copied().filter(u8::is_ascii_alphanumeric).take(32).collect();

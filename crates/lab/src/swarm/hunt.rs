@@ -1,4 +1,4 @@
-//! Seed after seed, until something does not hold.
+//! Runs seed after seed, until an assertion fails.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -11,15 +11,15 @@ use super::run::{Finding, Ran, run_compared, run_twice};
 use super::shrink::{Shrunk, shrink};
 use super::world::World;
 
-/// Every so many seeds, a world is run twice and both runs are compared.
+/// Interval of seeds at which a world is run twice and both runs are compared.
 const TWICE: u64 = 10;
 
-/// Which seeds, and how.
+/// The parameters of a hunt.
 #[derive(Clone, Copy, Debug)]
 pub struct Hunt {
     /// The first seed.
     pub from: u64,
-    /// How many; `None`: until stopped.
+    /// Number of seeds; `None`: until stopped.
     pub seeds: Option<u64>,
     /// Worlds run at once; at least 1.
     pub jobs: usize,
@@ -29,12 +29,12 @@ pub struct Hunt {
     pub has_streams: bool,
 }
 
-/// What has come of a hunt so far.
+/// The results of a hunt so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// Worlds run.
     pub worlds: u64,
-    /// Of these, worlds in which something did not hold.
+    /// Worlds with a violation.
     pub failed: u64,
     /// Calls offered.
     pub offered: u64,
@@ -44,33 +44,33 @@ pub struct Tally {
     pub completed: u64,
     /// Packets that arrived.
     pub delivered: u64,
-    /// Packets that did not.
+    /// Packets that did not arrive.
     pub missing: u64,
-    /// Things that happened in the runs: crashes, stalls, partitions, bad links.
+    /// Faults in the runs: crashes, stalls, partitions, bad links.
     pub faults: u64,
     /// Requests, responses and calls that the checkers had no room to watch.
     pub unwatched: u64,
 }
 
-/// A world in which something does not hold.
+/// A world with a violation.
 #[derive(Clone, Debug)]
 pub struct Failed {
     /// Its seed.
     pub seed: u64,
-    /// What was found in the world as it was drawn.
+    /// Findings in the world as it was drawn.
     pub findings: Vec<Finding>,
     /// The world, made smaller.
     pub shrunk: Shrunk,
 }
 
-/// What a hunt tells on its way.
+/// A report of a hunt's progress.
 #[derive(Debug)]
 pub enum Progress {
     /// A world was run.
     Ran(Tally),
-    /// Something does not hold. It was made smaller.
+    /// A violation was found and shrunk.
     Failed(Box<Failed>),
-    /// The world of a seed cannot be run, which is a fault of how it was drawn.
+    /// The world of a seed cannot be run, which is a fault of the drawing.
     Impossible(u64, String),
 }
 
@@ -147,10 +147,10 @@ impl Tally {
     }
 }
 
-/// The world of a file, run.
+/// Reads a world from a file, and runs it.
 ///
 /// # Errors
-/// With what is wrong with the file.
+/// With the errors of the file.
 pub fn replay(text: &str) -> Result<(World, Ran), String> {
     let world = World::parse(text)?;
     let ran = run_twice(&world)?;

@@ -1,4 +1,4 @@
-//! The nodes of a world: the cores, and what they say of themselves.
+//! The nodes of a world: the cores, and their books.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,22 +27,22 @@ use super::exchange::Exchange;
 use super::out_of_service::{Means, OutOfService};
 use super::world::{Place, World, address};
 
-/// Calls that a crowd may have open at once.
+/// The most open calls of a group of callers.
 const OPEN_MAX: usize = 100_000;
 
 /// Transactions or calls that no world fills.
 const ROOMY: usize = 10_000;
 
-/// Calls that an answerer holds, if the world says nothing else.
+/// The most calls of an answerer, by default.
 const HELD_MAX: usize = 100_000;
 
 /// Longer than a call takes from its first ring to its end.
 const TALK_MAX: Duration = Duration::from_secs(900);
 
-/// Lanes of a proxy's ingress.
+/// Queues of a proxy's ingress.
 const LANES: usize = 7;
 
-/// A core, with what its book is read from.
+/// A core, with the source of its book.
 pub(super) enum Node {
     Caller(Box<Streams<Caller>>, Transport),
     Answerer(Box<Streams<Exchange>>, usize),
@@ -50,15 +50,15 @@ pub(super) enum Node {
     Proxy(Box<dyn Core>, Box<Instruments>),
 }
 
-/// What a proxy is measured by from outside.
+/// The external instruments of a proxy.
 pub(super) struct Instruments {
     counters: ShardCounters,
     connections: Arc<ConnectionCounters>,
     registry: BackendRegistry,
-    /// The names of the back ends that it began with.
+    /// Names of its initial back ends.
     backends: Vec<String>,
     limits: Limits,
-    /// Whether each call that a back end holds was given to it.
+    /// Whether each call of a back end was assigned to it.
     gives_each: bool,
 }
 
@@ -67,20 +67,20 @@ struct Limits {
     transactions: usize,
     queued: usize,
     remembered: usize,
-    /// Messages are lost at a full queue before they are read.
+    /// Whether messages are lost at a full queue before they are read.
     loses_unread: bool,
     /// Whether admitted messages are counted on arrival.
     counts_at_once: bool,
 }
 
-/// The proxy's core as it is put into the network: itself, or something around it.
+/// A function that wraps the proxy's core in the network.
 pub type Wrap<'a> = &'a dyn Fn(usize, Server) -> Box<dyn Core>;
 
 impl Node {
-    /// The node at a place, in the life numbered `life` from 0.
+    /// Creates the node at a place, in the life numbered `life` from 0.
     ///
     /// # Errors
-    /// With what is wrong with the world.
+    /// With the errors of the world.
     pub(super) fn new(
         world: &World,
         place: Place,
@@ -89,7 +89,7 @@ impl Node {
         (wrap, wiretap): (Wrap<'_>, &Wiretap),
     ) -> Result<Self, String> {
         let element = world.node(place).index() as u32;
-        // Who begins anew makes other tags, branches and choices than before.
+        // A restarted node makes other tags, branches and choices than before.
         let seed = Seed(Seed(world.seed).stream(Purpose::Fault, element << 16 | life).next_u64());
         match place {
             Place::Caller(index) => {
@@ -113,7 +113,7 @@ impl Node {
                     Source::Own | Source::Nobody => None,
                 };
                 let ends = [address(place), target];
-                // By its own number, so that another crowd or server changes nothing for it.
+                // By its own number, so that another caller or server does not affect it.
                 let draws = (Seed(world.seed), index as u32);
                 let hostile = Hostile::new(stranger, ends, innocent, wiretap.clone(), draws);
                 Ok(Self::Attacker(Box::new(hostile)))
@@ -134,13 +134,13 @@ impl Node {
                     registry: assembly.registry().clone(),
                     backends: backends.map(|backend| backend.name().to_owned()).collect(),
                     limits: Limits::of(&config),
-                    // Else one that was silent may answer a call that went on to another.
+                    // Otherwise one that was silent may answer a call that went on to another.
                     gives_each: config.pool[0].mode == Mode::Stateless
                         || config.pool[0].tries_max == 1,
                 };
                 let mut part = assembly.part(0);
                 if let Some(host) = part.host().cloned() {
-                    // Of a stalled process the time is lost.
+                    // The time of a stalled process is lost.
                     part = part.on(HostSettings { catches_up: false, ..host });
                 }
                 let core = wrap(index, part.core(Pool::new()));
@@ -153,7 +153,7 @@ impl Node {
         }
     }
 
-    /// Returns its name for findings; a stranger has none.
+    /// Returns its book; an attacker has none.
     pub(super) fn book(&self, now: Timestamp) -> Option<Book> {
         Some(match self {
             Self::Caller(caller, outside) => {
@@ -171,7 +171,7 @@ impl Node {
     }
 }
 
-/// Returns what the checkers may ask of a node; nothing of a stranger.
+/// Returns the role of a node for the checkers; an attacker has none.
 pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> {
     Ok(Some(match place {
         Place::Caller(_) => Role::Caller,
@@ -192,13 +192,13 @@ pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> 
     }))
 }
 
-/// What a proxy is to count, if it handles each packet when it gets it, and has room for all
-/// transactions: without one a request is repeated by its sender alone.
+/// Returns the balancer that the checkers compare, if it handles each packet when it gets it, and
+/// has room for all transactions: without one a request is retransmitted by its sender alone.
 pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, String> {
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;
     let is_roomy = config.server.transactions_max >= ROOMY;
-    // What waits for its connection is counted before it is seen, and perhaps never seen.
+    // A message that waits for its connection is counted before it is seen, and perhaps never seen.
     let at_once = world.transports(index) == [Transport::Udp; 2];
     let balances = world.proxies[index].emulate.is_empty() && is_roomy && at_once;
     Ok(balances.then(|| Balancer {
@@ -208,7 +208,7 @@ pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, 
     }))
 }
 
-/// Returns what strangers may not make of a proxy.
+/// Returns the limits of a proxy against attackers.
 pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String> {
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;
@@ -217,7 +217,7 @@ pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String
     let gives_each = pool.mode == Mode::Stateless || pool.tries_max == 1;
     let is_removed = |absence: &OutOfService| absence.proxy == index && absence.by == Means::Remove;
     let keeps_all = !world.absences.iter().any(is_removed);
-    // What waits for its connection is given later than it is counted.
+    // A message that waits for its connection is sent later than it is counted.
     let at_once = world.transports(index) == [Transport::Udp; 2];
     let silent = [Some(pool.failover_after), pool.health.probe.as_ref().map(|probe| probe.timeout)];
     Ok(Some(Front {
@@ -244,7 +244,7 @@ fn caller(world: &World, index: usize) -> CallerConfig {
     let crowd = &world.callers[index];
     let target = address(Place::Proxy(world.layer(0)[crowd.to]));
     CallerConfig {
-        // A name that every proxy takes for one of its own; an address would be somebody's.
+        // A name that every proxy takes for one of its own; an address might be another node's.
         uri: "sip:service@swarm.example".to_owned(),
         load: Load { rate_cps: crowd.rate_cps, calls: crowd.calls, ..Load::default() },
         callers: 10,
@@ -328,7 +328,7 @@ impl Limits {
         Self {
             calls: server.calls_max,
             transactions: server.transactions_max,
-            // What a law paces waits apart from the one queue of all.
+            // Work paced by a law waits apart from the single queue.
             queued: server.queue_max * if fifo { 2 } else { LANES },
             remembered: 2 * overload.gate.memory_max,
             counts_at_once: overload.gate.decide == tidegate_control::Decide::Arrival,
@@ -347,7 +347,7 @@ impl Instruments {
         let lost_unread = proxy.dropped(DropReason::QueueFull).get();
         let pools = registry.pools();
         let held = |name: &String| {
-            // Who is configured no more and holds nothing is there no more.
+            // A back end that is no longer configured and has no calls is ignored.
             let there = pools.iter().flat_map(|pool| pool.backends()).find(|b| b.name() == name);
             let (calls, work) = there.map_or((0, 0), |backend| (backend.calls(), backend.work()));
             let calls_max = there.and_then(|backend| backend.calls_max()).filter(|_| *gives_each);
@@ -374,7 +374,7 @@ impl Instruments {
             client_transactions: proxy.client_transactions.get(),
             open: proxy.transactions_open.get(),
             queued: fill(proxy.queued.get(), limits.queued),
-            // What is decided at service is published a little later.
+            // Work decided at service is published a little later.
             admitted: limits
                 .counts_at_once
                 .then(|| proxy.overload.flows.iter().map(|flow| flow.admitted.get()).sum()),

@@ -2,23 +2,23 @@
 
 use serde::{Deserialize, Serialize};
 
-/// One of those behind a proxy gets no new calls for a while.
+/// A back end that gets no new calls for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutOfService {
-    /// The proxy that is told so.
+    /// The proxy.
     pub proxy: usize,
-    /// Which of those behind it.
+    /// Index of the back end.
     pub behind: usize,
-    /// How it is kept from them.
+    /// Means.
     pub by: Means,
-    /// When it begins.
+    /// Start.
     pub begins_ms: u64,
-    /// How long it lasts.
+    /// Duration.
     pub lasts_ms: u64,
 }
 
-/// How a back end is kept from new calls.
+/// A way to keep a back end from new calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Means {
@@ -26,6 +26,6 @@ pub enum Means {
     Drain,
     /// It is put into maintenance.
     Disable,
-    /// It is taken out of the configuration; the last one that is left there stays.
+    /// It is removed from the configuration; the last one stays.
     Remove,
 }

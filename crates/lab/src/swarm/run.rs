@@ -1,4 +1,4 @@
-//! Running a world, watched by the checkers.
+//! Runs a world, watched by the checkers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -16,13 +16,12 @@ use super::configuration::text;
 use super::node::{Node, Wrap, balancer, front, role};
 use super::world::{Names, Place, Streams, World, address, host};
 
-/// How often tables are looked at while calls are offered, and afterwards.
+/// Interval at which tables are checked while calls are offered, and afterwards.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_AFTERWARDS: Duration = Duration::from_secs(60);
 
-/// After the last call nothing goes on for longer: patience, ringing and talking (15 minutes each
-/// at the most), the idle time of the call table (3 hours by default), Timer C and the timers
-/// that follow it.
+/// Longest time after the last call: patience, ringing and talking (at most 15 minutes each), the
+/// idle time of the call table (3 hours by default), Timer C and the timers that follow it.
 const SETTLES_WITHIN: Duration = Duration::from_secs(4 * 3600);
 
 /// The checker's name for a core that panics.
@@ -31,44 +30,43 @@ pub const PANIC: &str = "panic";
 /// The checker's name for two runs of one world that differ.
 pub const SAME: &str = "same";
 
-/// The checker's name for calls that are lost to noise: messages that nothing proves have to wait
-/// behind all others.
+/// The checker's name for calls lost to noise: unverified messages have to wait behind all others.
 pub const GOODPUT: &str = "goodput";
 
-/// The part of the calls that may be lost to noise, and as many calls more: an overloaded proxy is
-/// chaotic, and another packet means another choice.
+/// The part of the calls that may be lost to noise, and a number of further calls: an overloaded
+/// proxy is chaotic, and another packet means another choice.
 const LOST_MAX: (f64, u64) = (0.3, 10);
 
-/// Something that did not hold.
+/// A violation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// The checker that found it.
     pub checker: String,
-    /// What is wrong, where and when.
+    /// Description, with place and time.
     pub what: String,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ran {
-    /// What did not hold; empty if all did.
+    /// Violations; empty if there are none.
     pub findings: Vec<Finding>,
     /// Requests, responses and calls that the checkers had no room to watch.
     pub unwatched: u64,
     /// Packets.
     pub summary: Summary,
-    /// A hash of all that was sent and when.
+    /// A hash of all packets and their times.
     pub trace: u128,
-    /// Calls offered, set up, and of these completed.
+    /// Calls offered, set up, and completed.
     pub calls: [u64; 3],
-    /// When it was over.
+    /// End of the run.
     pub lasted: Timestamp,
 }
 
 /// Runs a world.
 ///
 /// # Errors
-/// With what is wrong with it.
+/// With the errors of the world.
 pub fn run(world: &World) -> Result<Ran, String> {
     run_with(world, &|_, server: Server| Box::new(server))
 }
@@ -76,9 +74,9 @@ pub fn run(world: &World) -> Result<Ran, String> {
 /// Runs a world, with each proxy's core wrapped.
 ///
 /// # Errors
-/// With what is wrong with it.
+/// With the errors of the world.
 pub fn run_with(world: &World, wrap: Wrap<'_>) -> Result<Ran, String> {
-    // Nothing of a run that has panicked is used any more.
+    // Nothing of a run that has panicked is used afterwards.
     catch_unwind(AssertUnwindSafe(|| Run::new(world, wrap)?.go())).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -94,10 +92,10 @@ pub fn run_with(world: &World, wrap: Wrap<'_>) -> Result<Ran, String> {
     })
 }
 
-/// Runs a world twice, and finds fault with two runs that differ.
+/// Runs a world twice, and reports a difference as a violation.
 ///
 /// # Errors
-/// With what is wrong with it.
+/// With the errors of the world.
 pub fn run_twice(world: &World) -> Result<Ran, String> {
     let (mut ran, again) = (run_compared(world)?, run(world)?);
     if ran.trace != again.trace || ran.summary != again.summary {
@@ -107,11 +105,11 @@ pub fn run_twice(world: &World) -> Result<Ran, String> {
     Ok(ran)
 }
 
-/// Runs a world. If its strangers only make [noise](World::is_noisy), as many calls have to be
-/// completed as without them, but for a part.
+/// Runs a world. If its attackers only make [noise](World::is_noisy), as many calls have to be
+/// completed as without them, within a tolerance.
 ///
 /// # Errors
-/// With what is wrong with it.
+/// With the errors of the world.
 pub fn run_compared(world: &World) -> Result<Ran, String> {
     let mut ran = run(world)?;
     if world.is_noisy() {
@@ -226,7 +224,7 @@ impl<'a> Run<'a> {
         self.network.command(self.world.node(Place::Proxy(proxy)), text.as_bytes());
     }
 
-    /// Who asks others how they are does so for ever; one that is configured so asks no more.
+    /// Ends all probes, which would go on for ever, by a configuration without them.
     fn end_probes(&mut self) {
         let mut unprobed = self.world.clone();
         for index in 0..self.world.proxies.len() {
@@ -237,7 +235,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Who knows others by name asks for them for ever; one that drains asks no more.
+    /// Ends all DNS queries, which would go on for ever; a draining proxy sends none.
     fn end_questions(&mut self) {
         if self.world.names.is_none() {
             return;
@@ -245,7 +243,7 @@ impl<'a> Run<'a> {
         for index in 0..self.world.proxies.len() {
             self.network.drain(self.world.node(Place::Proxy(index)));
         }
-        // What was to be asked next was to be within an hour.
+        // The next queries were due within an hour.
         self.network.run_until(self.network.now() + Duration::from_secs(3660));
     }
 
@@ -327,7 +325,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// All that proxies are told, in the order of time: when, and which one.
+/// Returns the external inputs of all proxies, in the order of time, with the time and the proxy.
 fn told(world: &World) -> Vec<(Timestamp, usize, Told)> {
     let commands = commands(world).into_iter();
     let commands = commands.map(|command| (command.at, command.proxy, Told::Command(command.text)));
@@ -338,7 +336,7 @@ fn told(world: &World) -> Vec<(Timestamp, usize, Told)> {
         (0..stranger.count).map(move |n| {
             let [local, remote] =
                 [Place::Proxy(door), behind[n as usize % behind.len()]].map(address);
-            // Whoever forges it has seen nothing that the proxy has sent.
+            // The forger has seen no packet of the proxy.
             let failure = Failure::new(Flow::udp(local, remote), Cause::Refused, b"");
             (stranger.due(n), door, Told::Failure(failure))
         })

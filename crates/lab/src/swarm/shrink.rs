@@ -1,8 +1,8 @@
-//! Making a failing world small: delta debugging.
+//! Shrinks a failing world by delta debugging.
 //!
 //! A world is reduced as long as the same checker still finds something: whole groups first
-//! (faults, crowds, proxies, answerers), then numbers (calls by halves), then everything that can
-//! be left at its default. What is left is what the failure needs.
+//! (faults, callers, proxies, answerers), then numbers (calls by halves), then everything that can
+//! be left at its default. The rest is needed for the failure.
 
 use super::attacker::Source;
 use super::run::Finding;
@@ -10,12 +10,12 @@ use super::world::{Place, World};
 use tidegate_sim::fault::Trouble;
 use tidegate_sim::{Link, NodeId};
 
-/// A world made small.
+/// A shrunk world.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    /// What is left of it.
+    /// The remaining world.
     pub world: World,
-    /// What the checker found in that.
+    /// Finding of the checker in it.
     pub finding: Finding,
     /// Runs that it took.
     pub tries: u32,
@@ -78,7 +78,7 @@ const STEPS: [Step; 14] = [
     with_default,
 ];
 
-/// Nobody attacks, or one stranger fewer does.
+/// Removes all attackers, or one.
 fn without_strangers(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     match at.checked_sub(1) {
@@ -91,7 +91,7 @@ fn without_strangers(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// By halves, then one by one; then without sight, then from its own address.
+/// Reduces packets by halves, then one by one; then sight, then the forged address.
 fn with_fewer_packets(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let strangers = world.strangers.len();
@@ -106,7 +106,7 @@ fn with_fewer_packets(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Chunks of faults: all, halves, quarters.
+/// Removes chunks of faults: all, halves, quarters.
 fn without_faults(world: &World, at: usize) -> Option<World> {
     const CHUNKS: [(usize, usize); 7] = [(1, 0), (2, 0), (2, 1), (4, 0), (4, 1), (4, 2), (4, 3)];
     let &(parts, part) = CHUNKS.get(at)?;
@@ -116,7 +116,7 @@ fn without_faults(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Everybody is known by address.
+/// Makes all nodes known by address.
 fn without_names(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     (at == 0).then(|| world.names.take())??;
@@ -124,7 +124,7 @@ fn without_names(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Messages are datagrams, everywhere or in one place.
+/// Replaces streams by datagrams, everywhere or in one place.
 fn without_streams(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let streams = world.streams.as_mut()?;
@@ -141,7 +141,7 @@ fn without_streams(world: &World, at: usize) -> Option<World> {
     std::mem::take(place).then_some(world)
 }
 
-/// Nobody is taken out of service, or one fewer.
+/// Removes all out-of-service times, or one.
 fn without_absences(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     match at.checked_sub(1) {
@@ -184,7 +184,7 @@ fn without_answerer(world: &World, at: usize) -> Option<World> {
     (more && at < world.answerers.len()).then(|| without(world, Place::Answerer(at)))
 }
 
-/// The world without a node, all others numbered anew.
+/// Returns the world without a node, all others renumbered.
 fn without(world: &World, place: Place) -> World {
     let gone = world.node(place).index();
     let renumbered = |node: NodeId| match node.index() {
@@ -234,7 +234,7 @@ fn without(world: &World, place: Place) -> World {
     closed_up(small)
 }
 
-/// The proxies of the outer layer that crowds and strangers send to.
+/// Returns the proxies of the outer layer that callers and attackers send to.
 fn doors_of(world: &mut World) -> impl Iterator<Item = &mut usize> {
     let crowds = world.callers.iter_mut().map(|crowd| &mut crowd.to);
     crowds.chain(world.strangers.iter_mut().map(|stranger| &mut stranger.to))
@@ -257,7 +257,7 @@ fn closed_up(mut world: World) -> World {
     world
 }
 
-/// The same trouble with its nodes numbered anew; `None` if one of them is gone.
+/// Returns the same fault with its nodes renumbered; `None` if one of them is gone.
 fn renumber(trouble: Trouble, number: impl Fn(NodeId) -> Option<NodeId>) -> Option<Trouble> {
     Some(match trouble {
         Trouble::Crash { node, silence } => Trouble::Crash { node: number(node)?, silence },
@@ -291,7 +291,7 @@ fn with_plain_link(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// What the crowds and the answerers do, one trait after the other.
+/// Simplifies callers and answerers, one trait after the other.
 fn with_plain_parties(world: &World, at: usize) -> Option<World> {
     const OF_CROWD: usize = 2;
     const OF_ANSWERER: usize = 5;
@@ -316,7 +316,7 @@ fn with_plain_parties(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// The key numbered `at` of all proxies' settings, left out.
+/// Removes the key numbered `at` from all proxies' settings.
 fn with_default(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let mut at = at;
@@ -364,7 +364,7 @@ fn with_default(world: &World, at: usize) -> Option<World> {
     None
 }
 
-/// Takes out the entry numbered `at`, or counts `at` down by all there are.
+/// Removes the entry numbered `at`, or reduces `at` by the number of entries.
 fn take<V>(map: &mut std::collections::BTreeMap<String, V>, at: &mut usize) -> bool {
     match map.keys().nth(*at).cloned() {
         Some(key) => {

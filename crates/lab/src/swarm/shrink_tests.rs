@@ -1,4 +1,5 @@
-//! Shrinking against made-up failures: what a failure needs stays, everything else goes.
+//! Tests of shrinking with invented failures: everything needed for a failure stays, everything
+//! else goes.
 
 use super::*;
 use crate::swarm::draw::draw;
@@ -7,14 +8,14 @@ fn finding() -> Vec<Finding> {
     vec![Finding { checker: "made-up".to_owned(), what: "it fails".to_owned() }]
 }
 
-/// Shrinks the world of a seed that fails whenever `fails` says so.
+/// Shrinks the world of a seed with `fails` as the failure.
 fn shrunk(seed: u64, fails: impl Fn(&World) -> bool) -> Shrunk {
     let world = draw(seed);
     assert!(fails(&world), "seed {seed} is no example");
     shrink(world, "made-up", 2000, |world| if fails(world) { finding() } else { Vec::new() })
 }
 
-/// The first seed whose world is such an example.
+/// Returns the first seed with such a world.
 fn seed_of(fails: impl Fn(&World) -> bool) -> u64 {
     (1..1000).find(|&seed| fails(&draw(seed))).expect("an example among a thousand")
 }

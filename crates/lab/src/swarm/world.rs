@@ -13,42 +13,42 @@ use tidegate_world::Transport;
 use super::attacker::{Attack, Attacker, Source};
 use super::out_of_service::OutOfService;
 
-/// Everything that decides a run. Nodes are numbered in this order: crowds, proxies from the outer
-/// layer to the inner one, answerers, strangers.
+/// Everything that determines a run. Nodes are numbered in this order: callers, proxies from the
+/// outer layer to the inner one, answerers, attackers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct World {
-    /// Seed of all that is drawn while it runs.
+    /// Seed of all draws while it runs.
     pub seed: u64,
-    /// Any two nodes have this link between them.
+    /// Link between any two nodes.
     pub link: Link,
-    /// Who calls; at least one.
+    /// Callers; at least one group.
     #[serde(rename = "caller")]
     pub callers: Vec<Crowd>,
-    /// Proxies; in every layer up to the highest there is one.
+    /// Proxies; every layer up to the highest has at least one.
     #[serde(rename = "proxy")]
     pub proxies: Vec<Proxy>,
-    /// Who is called; at least one.
+    /// Answerers; at least one.
     #[serde(rename = "answerer")]
     pub answerers: Vec<Server>,
-    /// Hostile strangers.
+    /// Attackers.
     #[serde(rename = "stranger", default, skip_serializing_if = "Vec::is_empty")]
     pub strangers: Vec<Attacker>,
-    /// Where messages travel on streams; without it they are datagrams.
+    /// Use of streams; without it all messages are datagrams.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub streams: Option<Streams>,
-    /// How proxies resolve the names of those behind them; without it they know the addresses.
+    /// Resolution of back-end names; without it proxies know the addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Names>,
-    /// Whom operators take out of service, and when.
+    /// Back ends that operators take out of service.
     #[serde(rename = "absence", default, skip_serializing_if = "Vec::is_empty")]
     pub absences: Vec<OutOfService>,
-    /// What goes wrong, in the order of time.
+    /// Faults, in the order of time.
     #[serde(rename = "fault", default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Episode>,
 }
 
-/// Where messages travel on streams, and what the systems under these are like.
+/// The use of streams, and the parameters of the underlying systems.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Streams {
@@ -60,38 +60,38 @@ pub struct Streams {
     pub inside: bool,
     /// Time to open a connection, beyond the round trip.
     pub setup_ms: u64,
-    /// Bytes that a system takes of a sender before they travel.
+    /// Bytes that a system takes from a sender before they travel.
     pub buffer: usize,
-    /// Bytes that travel, or that their receiver has not read.
+    /// Bytes in flight, or unread at their receiver.
     pub window: usize,
 }
 
-/// How names are resolved.
+/// The resolution of names.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Names {
-    /// How long an answer holds.
+    /// Time to live of an answer.
     pub ttl_s: u64,
-    /// How questions are answered while nothing is wrong.
+    /// Normal behaviour of the resolver.
     pub resolution: Resolution,
 }
 
-/// A crowd of callers behind one address.
+/// A group of callers behind one address.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Crowd {
-    /// Which proxy of the outer layer it calls through.
+    /// Proxy of the outer layer.
     pub to: usize,
     /// Calls/s, Poisson.
     pub rate_cps: f64,
     /// Calls.
     pub calls: u32,
-    /// Mean time for which a call is held; exponentially distributed.
+    /// Mean holding time of a call; exponentially distributed.
     #[serde(default)]
     pub hold_ms: u64,
-    /// Mean time for which a caller waits for an answer; exponentially distributed.
+    /// Mean patience of a caller; exponentially distributed.
     pub patience_ms: u64,
-    /// Whether ACK and BYE go along the Record-Routes.
+    /// Whether ACK and BYE follow the Record-Routes.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub follow_routes: bool,
 }
@@ -112,7 +112,7 @@ pub struct Proxy {
     /// Keys of `[pool.health]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub health: BTreeMap<String, Setting>,
-    /// How many of those behind it, the last ones, only stand in for the others.
+    /// Number of back ends, the last ones, that are backups.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub standby: usize,
     /// Keys of each `[[pool.backend]]`, as numbers.
@@ -130,7 +130,7 @@ pub struct Proxy {
     /// Keys of `[overload.sources]`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<String, Setting>,
-    /// Keys of `[emulate]`; empty: as fast as can be.
+    /// Keys of `[emulate]`; empty: infinitely fast.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub emulate: BTreeMap<String, u64>,
 }
@@ -151,32 +151,32 @@ pub enum Setting {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// What becomes of calls, as `tidegate load uas --mix` has it.
+    /// Behaviours, as in `tidegate load uas --mix`.
     pub mix: String,
-    /// Mean time for which a call rings; exponentially distributed.
+    /// Mean ringing time of a call; exponentially distributed.
     #[serde(default)]
     pub ring_ms: u64,
     /// Fraction of the answered calls that it ends, 0..1.
     #[serde(default)]
     pub hangs_up: f64,
-    /// Mean time after which it does; exponentially distributed.
+    /// Mean holding time of those; exponentially distributed.
     #[serde(default)]
     pub hold_ms: u64,
-    /// Calls that it holds at the most.
+    /// Most calls in its table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_max: Option<usize>,
 }
 
-/// What a number of a node means.
+/// The role and index of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A crowd.
+    /// A group of callers.
     Caller(usize),
     /// A proxy.
     Proxy(usize),
     /// An answerer.
     Answerer(usize),
-    /// A stranger.
+    /// An attacker.
     Attacker(usize),
 }
 
@@ -191,22 +191,22 @@ impl fmt::Display for Setting {
 }
 
 impl World {
-    /// Reads a world.
+    /// Parses a world.
     ///
     /// # Errors
-    /// With what is wrong with it, in a sentence.
+    /// With its errors, in a sentence.
     pub fn parse(text: &str) -> Result<Self, String> {
         let world: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         world.check()?;
         Ok(world)
     }
 
-    /// As a file.
+    /// Writes it as a file.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("a world has no value that TOML lacks")
     }
 
-    /// What the node numbered `index` is.
+    /// Returns the place of the node numbered `index`.
     pub fn place(&self, index: usize) -> Option<Place> {
         let (callers, proxies) = (self.callers.len(), self.proxies.len());
         let parties = self.parties();
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// The node at a place.
+    /// Returns the node at a place.
     pub fn node(&self, place: Place) -> NodeId {
         let (callers, proxies) = (self.callers.len(), self.proxies.len());
         NodeId::new(match place {
@@ -230,22 +230,22 @@ impl World {
         })
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     pub fn nodes(&self) -> usize {
         self.parties() + self.strangers.len()
     }
 
-    /// Returns how many nodes there are but for the strangers, which come last.
+    /// Returns the number of nodes without the attackers, which come last.
     pub fn parties(&self) -> usize {
         self.callers.len() + self.proxies.len() + self.answerers.len()
     }
 
-    /// The proxies of a layer, by their numbers.
+    /// Returns the proxies of a layer, by their numbers.
     pub fn layer(&self, layer: usize) -> Vec<usize> {
         (0..self.proxies.len()).filter(|&index| self.proxies[index].layer == layer).collect()
     }
 
-    /// Where a proxy sends what it admits.
+    /// Returns the places to which a proxy sends admitted requests.
     pub fn behind(&self, proxy: usize) -> Vec<Place> {
         let next = self.layer(self.proxies[proxy].layer + 1);
         match next.is_empty() {
@@ -254,12 +254,12 @@ impl World {
         }
     }
 
-    /// Returns the transport of what callers send.
+    /// Returns the transport of callers.
     pub fn outside(&self) -> Transport {
         self.transport(|streams| streams.outside)
     }
 
-    /// Returns the transports of what comes to a proxy, and of what it sends to those behind it.
+    /// Returns the transports of a proxy, upstream and downstream.
     pub fn transports(&self, proxy: usize) -> [Transport; 2] {
         let layer = self.proxies[proxy].layer;
         let ahead = if layer == 0 { self.outside() } else { self.transport(|s| s.between) };
@@ -270,7 +270,7 @@ impl World {
         [ahead, behind]
     }
 
-    /// Returns the transport of what answerers get.
+    /// Returns the transport to answerers.
     pub fn inside(&self) -> Transport {
         self.transport(|streams| streams.inside)
     }
@@ -282,13 +282,13 @@ impl World {
         }
     }
 
-    /// Until when calls are offered, about.
+    /// Returns approximately how long calls are offered.
     pub fn offered_for(&self) -> Duration {
         let lasts = |crowd: &Crowd| f64::from(crowd.calls) / crowd.rate_cps;
         Duration::from_secs_f64(self.callers.iter().map(lasts).fold(0.0, f64::max))
     }
 
-    /// The nodes that exchange packets.
+    /// Returns the pairs of nodes that exchange packets.
     pub fn neighbours(&self) -> Vec<(NodeId, NodeId)> {
         let doors = self.layer(0);
         let callers = self.callers.iter().enumerate();
@@ -300,7 +300,7 @@ impl World {
         called.chain(asked).map(|(a, b)| (self.node(a), self.node(b))).collect()
     }
 
-    /// Crowds are where calls are counted: they stay up.
+    /// Callers are where calls are counted: they stay up.
     fn can_have(&self, trouble: &Trouble) -> bool {
         let is_there = |node: NodeId| self.place(node.index()).is_some();
         let is_server = |node: NodeId| {
@@ -317,14 +317,14 @@ impl World {
         }
     }
 
-    /// Whether there is somebody whom the proxy can lack; a day is the longest time.
+    /// Returns whether the proxy can do without this back end; a day is the longest time.
     pub(super) fn can_lack(&self, absence: &OutOfService) -> bool {
         let OutOfService { proxy, behind, begins_ms, lasts_ms, .. } = *absence;
         let is_there = proxy < self.proxies.len() && behind < self.behind(proxy).len();
         is_there && begins_ms.max(lasts_ms) <= 86_400_000
     }
 
-    /// Returns whether the strangers only send noise that each proxy has the time to drop: messages
+    /// Returns whether the attackers only send noise that each proxy has the time to drop: messages
     /// that cannot be verified and take a small part of a processor to read. In a single queue they
     /// wait among all others.
     pub fn is_noisy(&self) -> bool {
@@ -374,10 +374,10 @@ impl World {
     }
 }
 
-/// The part of a processor that looking at noise may take.
+/// The part of a processor that examining noise may take.
 pub(super) const NOISE_LOAD_MAX: f64 = 0.1;
 
-/// Nodes of a world at the most.
+/// The most nodes of a world.
 const NODES_MAX: usize = 100;
 
 impl Crowd {
@@ -386,7 +386,7 @@ impl Crowd {
     }
 }
 
-/// The host name of a place.
+/// Returns the host name of a place.
 pub fn host(place: Place) -> String {
     match place {
         Place::Caller(index) => format!("crowd-{index}.example"),
@@ -396,7 +396,7 @@ pub fn host(place: Place) -> String {
     }
 }
 
-/// The address of a place.
+/// Returns the address of a place.
 pub fn address(place: Place) -> SocketAddr {
     let (net, host) = match place {
         Place::Caller(index) => (0, index),

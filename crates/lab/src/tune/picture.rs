@@ -1,10 +1,10 @@
-//! The way of a search, drawn.
+//! Figures of a search.
 
 use super::{Objective, Parameters, Step};
 use crate::figure::{Axis, Figure, Line, Panel, Point, Scale, Stroke};
 
-/// The parameters over the steps, as multiples of what they were at the start; and what came of
-/// each step.
+/// Draws the parameters over the steps, as multiples of their initial values; and the value of each
+/// step.
 pub fn picture(parameters: &Parameters, path: &[Step]) -> Figure {
     let law = parameters.start.entry().name;
     let names: Vec<&str> = parameters.sought.iter().map(|param| param.name).collect();
@@ -67,7 +67,7 @@ fn multiples(parameters: &Parameters, path: &[Step]) -> Panel {
     }
 }
 
-/// 2 to this power, as people write it.
+/// Formats 2 to this power, for people.
 fn times(power: i32) -> String {
     match power {
         0.. => format!("{}", 1u64 << power.min(62)),

@@ -1,9 +1,9 @@
-//! Extremum seeking: the minimum of a function of which nothing is known but its values.
+//! Extremum seeking: the minimum of a function of which only values are known.
 //!
-//! Every coordinate is shaken by a cosine of its own frequency. Where the value follows the
-//! shaking of a coordinate, the product of the two has a mean, which is proportional to the slope
-//! along it; the estimate moves against it. What is constant in the value is taken away by a
-//! filter before.
+//! Every coordinate is perturbed by a cosine of its own frequency. Where the value follows the
+//! perturbation of a coordinate, the product of the two has a mean, which is proportional to the
+//! slope along it; the estimate moves against it. A filter first removes the constant part of the
+//! value.
 //!
 //! N. Killingsworth, M. Krstić, PID tuning using extremum seeking, IEEE Control Systems 26(1),
 //! 2006, for discrete time; paper 001 §4.1 found the gains of `pi` with it:
@@ -14,8 +14,8 @@
 //! θ_i  = θ̂_i + α·cos(ω_i·(k + 1)),   ω_i = a^i·π
 //! ```
 //!
-//! The value before the last one belongs into ζ: with J_k the filter would turn the sign of what
-//! it lets pass, and the search would climb.
+//! The value before the last one belongs into ζ: with J_k the filter would reverse the sign of its
+//! output, and the search would climb.
 //!
 //! # Known bias
 //!
@@ -25,21 +25,21 @@
 use std::f64::consts::PI;
 use std::ops::RangeInclusive;
 
-/// How one seeks.
+/// The settings of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// α: how far a coordinate is shaken, above 0.
+    /// α: amplitude of the perturbation, above 0.
     pub amplitude: f64,
-    /// γ: how far the estimate moves for a slope, above 0. The default suits values that change by
-    /// a fraction of 1 when a coordinate changes by 1.
+    /// γ: step of the estimate for a slope, above 0. The default suits values that change by a
+    /// fraction of 1 when a coordinate changes by 1.
     pub gain: f64,
-    /// h: the filter's, 0 to 1. It delays what it lets pass, the more the nearer to 1, so that a
-    /// product with the shaking may have the wrong sign: at 0.5 a search in three coordinates
-    /// runs away, at 0.3 it does not.
+    /// h: parameter of the filter, 0 to 1. It delays its output, the more the nearer to 1, so that
+    /// a product with the perturbation may have the wrong sign: at 0.5 a search in three
+    /// coordinates runs away, at 0.3 it does not.
     pub filter: f64,
-    /// a: each coordinate is shaken so much more slowly than the one before; above 0, below 1.
+    /// a: ratio of the frequencies of successive coordinates; above 0, below 1.
     pub slowing: f64,
-    /// How far one step may move a coordinate, above 0: a cliff does not throw the estimate away.
+    /// Largest step of a coordinate, above 0: a cliff does not throw the estimate away.
     pub step_max: f64,
 }
 
@@ -49,7 +49,7 @@ impl Default for Settings {
     }
 }
 
-/// A search under way.
+/// A search in progress.
 #[derive(Clone, Debug)]
 pub struct Seeker {
     settings: Settings,
@@ -61,18 +61,19 @@ pub struct Seeker {
 }
 
 impl Seeker {
-    /// A search that begins at `start`, each coordinate within its bounds. Beyond them its value
-    /// is that of the bound, so that nothing would bring back what has drifted there.
+    /// Creates a search that starts at `start`, each coordinate within its bounds. Beyond them its
+    /// value is that of the bound, so that nothing would bring back an estimate that has drifted
+    /// there.
     pub fn new(start: Vec<f64>, bounds: Vec<RangeInclusive<f64>>, settings: Settings) -> Self {
         Self { settings, estimate: start, bounds, zeta: 0.0, last: None, steps: 0 }
     }
 
-    /// Where the minimum is thought to be.
+    /// Returns the estimate of the minimum.
     pub fn estimate(&self) -> &[f64] {
         &self.estimate
     }
 
-    /// Where the function is to be evaluated next.
+    /// Returns the next point for evaluating the function.
     pub fn probe(&self) -> Vec<f64> {
         let shaken = |(i, estimate): (usize, &f64)| estimate + self.shake(i);
         self.estimate.iter().enumerate().map(shaken).collect()
@@ -81,7 +82,7 @@ impl Seeker {
     /// Takes the function's value at [`probe`](Self::probe).
     pub fn learn(&mut self, value: f64) {
         let Settings { gain, filter, step_max, .. } = self.settings;
-        // As if the first value had been there for ever, so that it passes for constant.
+        // As if the first value had been there for ever, so that it counts as constant.
         let last = self.last.unwrap_or(value);
         if self.last.is_none() {
             self.zeta = value / (1.0 + filter);
@@ -97,7 +98,7 @@ impl Seeker {
         self.steps += 1;
     }
 
-    /// How far coordinate `i` is from its estimate.
+    /// Returns the distance of coordinate `i` from its estimate.
     fn shake(&self, i: usize) -> f64 {
         let frequency = self.settings.slowing.powi(i as i32 + 1) * PI;
         self.settings.amplitude * (frequency * f64::from(self.steps)).cos()
@@ -124,7 +125,7 @@ mod tests {
         seeker.estimate().to_vec()
     }
 
-    /// With its minimum of 0.3 at (1, −2, 0.5).
+    /// Returns a function with its minimum of 0.3 at (1, −2, 0.5).
     fn bowl(at: &[f64]) -> f64 {
         0.3 + (at[0] - 1.0).powi(2) + 0.5 * (at[1] + 2.0).powi(2) + 0.8 * (at[2] - 0.5).powi(2)
     }

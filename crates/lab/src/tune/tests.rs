@@ -11,7 +11,7 @@ const SCENARIO: &str = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload
     [[variant]]\noverload = { law = \"pi\", decide = \"service\" }\n\
     [schedule]\nseed = 5\nrepetitions = 2\n";
 
-/// Keeps most when `k_pc` is 20 and `k_ic` is 1.
+/// A world whose goodput is greatest when `k_pc` is 20 and `k_ic` is 1.
 #[derive(Default)]
 struct Hill(Mutex<Vec<(u64, f64)>>);
 

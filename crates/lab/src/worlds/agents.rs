@@ -1,4 +1,4 @@
-//! Callers and answerers as a point has them, wherever they are.
+//! Callers and answerers of a run, in any world.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use tidegate_agent::{AnswererConfig, CallerConfig, Load, Span, Timing};
 use crate::run_spec::RunSpec;
 use crate::scenario::Hold;
 
-/// Who is called: a name, so that no server takes it for a stranger's address.
+/// The callee: a name, so that no server takes it for a foreign address.
 const CALLED: &str = "sip:service@example.com";
 
-/// As many users are called where it matters that there are several.
+/// Number of called users where there must be several.
 const CALLEES: u32 = 100;
 
-/// Beyond the deadline of the last call, for what is still on its way to be counted.
+/// Time beyond the deadline of the last call, to count messages in flight.
 const MARGIN: Duration = Duration::from_millis(100);
 
-/// How long `run` lasts: its load, and the deadline of the last call.
+/// Returns the duration of `run`: its load, and the deadline of the last call.
 pub(crate) fn lasts(run: &RunSpec) -> Duration {
     run.warm_up + run.measured + deadline(run) + MARGIN
 }
 
-/// This part of the calls of `run`.
+/// Returns this part of the calls of `run`.
 pub(crate) fn load(run: &RunSpec, share: f64) -> Load {
     Load {
         process: run.conditions.arrivals.clone(),
@@ -33,13 +33,13 @@ pub(crate) fn load(run: &RunSpec, share: f64) -> Load {
     }
 }
 
-/// Up to which set-up delay a call counts.
+/// Returns the longest set-up delay of a call that counts.
 pub(super) fn deadline(run: &RunSpec) -> Duration {
     millis(run.conditions.deadline_ms)
 }
 
-/// Callers at `local` who make this part of the calls, to the entry numbered `index` of those that
-/// are at `entries`.
+/// Returns callers at `local` that make this part of the calls, to the entry numbered `index` of
+/// those at `entries`.
 pub(super) fn caller(
     run: &RunSpec,
     share: f64,
@@ -73,7 +73,8 @@ pub(super) fn caller(
     }
 }
 
-/// Users that are called. A server that learns from refusals believes those of several of them.
+/// Returns the number of called users. A server that learns from rejections requires several of
+/// them.
 fn callees(run: &RunSpec) -> u32 {
     let of_nodes =
         run.conditions.topology.nodes().iter().filter_map(|node| node.balancing.as_ref());
@@ -82,7 +83,7 @@ fn callees(run: &RunSpec) -> u32 {
     if learns { CALLEES } else { 1 }
 }
 
-/// The answerer numbered `index`, at `local`: it answers at once.
+/// Returns the answerer numbered `index`, at `local`: it answers at once.
 pub(super) fn answerer(run: &RunSpec, index: usize, local: SocketAddr) -> AnswererConfig {
     let conditions = &run.conditions;
     AnswererConfig {
@@ -95,17 +96,18 @@ pub(super) fn answerer(run: &RunSpec, index: usize, local: SocketAddr) -> Answer
     }
 }
 
-/// Number of the answerer at `index` among all agents, which draw from streams of their own.
+/// Returns the number of the answerer at `index` among all agents, which draw from streams of their
+/// own.
 pub(super) fn answerer_element(index: usize) -> u32 {
     1 + index as u32
 }
 
-/// The same of the callers of the entry at `index`; there are fewer than 65 answerers.
+/// Returns the number of the callers of the entry at `index`; there are fewer than 65 answerers.
 pub(super) fn caller_element(index: usize) -> u32 {
     if index == 0 { 0 } else { 64 + index as u32 }
 }
 
-/// The timers of agents.
+/// Returns the timers of agents.
 pub(super) fn timing(run: &RunSpec) -> Timing {
     Timing { t1: millis(run.conditions.t1_ms), ..Timing::default() }
 }

@@ -1,4 +1,4 @@
-//! What agents counted, as an outcome and as readings.
+//! The counts of agents, as an outcome and as readings.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::run_spec::RunSpec;
 use crate::timeline::{CallersReading, Timeline};
 use crate::topology::Topology;
 
-/// The file of a run's course.
+/// The file of a run's timeline.
 pub(super) const TIMELINE: &str = "timeline.csv";
 
-/// The file of the configuration of the server at `place`.
+/// Returns the file of the configuration of the server at index `place`.
 pub(super) fn configuration_name(topology: &Topology, place: usize) -> String {
     match topology.nodes() {
         [_] => "tidegate.toml".to_owned(),
@@ -23,8 +23,8 @@ pub(super) fn configuration_name(topology: &Topology, place: usize) -> String {
     }
 }
 
-/// What the agents of a run of `run` say, those at each entry and all answerers together. What
-/// servers say is not in it.
+/// Returns the outcome of `run` by its agents, those at each entry and all answerers together,
+/// without the servers' counts.
 pub(super) fn outcome(
     run: &RunSpec,
     callers: &[CallerStats],
@@ -60,7 +60,7 @@ pub(super) fn outcome(
     }
 }
 
-/// `None` of no delays.
+/// Returns the quantiles; `None` without delays.
 fn quantiles(delays: &Delays) -> Option<Quantiles> {
     let ms = |delay: Duration| delay.as_secs_f64() * 1e3;
     (delays.count() > 0).then(|| Quantiles {
@@ -71,7 +71,7 @@ fn quantiles(delays: &Delays) -> Option<Quantiles> {
     })
 }
 
-/// What callers have counted so far.
+/// Returns the counts of callers so far.
 pub(super) fn reading(stats: &CallerStats) -> CallersReading {
     CallersReading {
         offered: stats.offered,

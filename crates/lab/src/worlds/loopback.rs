@@ -1,5 +1,5 @@
-//! The world of real sockets: a point is run by Tidegates of its own between callers and
-//! answerers of its own, on this machine.
+//! The world of real sockets: runs with Tidegates between callers and answerers of their own, on
+//! this machine.
 
 mod server;
 
@@ -23,7 +23,7 @@ use crate::scenario::Goodput;
 use crate::timeline::Timeline;
 use server::{Servers, Step};
 
-/// How often it looks whether it was cancelled.
+/// Interval of checks for cancellation.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Real sockets of this machine.
@@ -33,7 +33,7 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// With `program` as Tidegate.
+    /// Creates the world with `program` as Tidegate.
     pub fn new(program: PathBuf) -> Self {
         Self { program }
     }
@@ -69,7 +69,7 @@ impl World for Loopback {
         let began = Instant::now();
         for (at, step) in agenda(run) {
             wait(began + at, cancelled)?;
-            // What is read late is told by its true time.
+            // A late reading is recorded with its true time.
             let at = began.elapsed();
             match step {
                 Some(step) => servers.suffer(step)?,
@@ -100,7 +100,7 @@ impl World for Loopback {
     }
 }
 
-/// Whether real sockets can show what `run` asks for.
+/// Checks that real sockets can run `run`.
 fn check(run: &RunSpec) -> Result<(), String> {
     let conditions = &run.conditions;
     let only = |what: &str| Err(format!("{what} is for simulated time only: `--world sim`"));
@@ -117,7 +117,7 @@ fn check(run: &RunSpec) -> Result<(), String> {
     Ok(())
 }
 
-/// When to do what, in order; `None`: look at everybody.
+/// Returns the steps and their times, in order; `None`: take a sample.
 fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
     let (every, end) = (run.sample(), agents::lasts(run));
     let looks = (1..).map(|count| every * count).take_while(|&at| at < end).chain([end]);
@@ -135,7 +135,7 @@ fn agenda(run: &RunSpec) -> Vec<(Duration, Option<Step>)> {
     actions
 }
 
-/// How the generator did.
+/// Returns the measurements of the generator.
 fn used(calls: &[Done<CallerStats>], answers: &[Done<AnswererStats>]) -> Generator {
     fn load<S>(done: &Done<S>) -> f64 {
         done.cpu.as_secs_f64() / done.wall.as_secs_f64()

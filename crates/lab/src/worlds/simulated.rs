@@ -1,4 +1,4 @@
-//! The world of simulated time: the very servers of configuration files, and the callers and
+//! The world of simulated time: the servers of real configuration files, and the callers and
 //! answerers of the other world, in a network without sockets and clocks.
 
 mod actor;
@@ -20,30 +20,30 @@ use stage::Stage;
 
 /// Simulated time.
 ///
-/// What a point comes to depends on its inputs only. How fast that went is told by
-/// [`speed`](Self::speed) and stands in no result.
+/// The outcome of a run depends on its inputs only. Its speed is in [`speed`](Self::speed), and in
+/// no result.
 #[derive(Debug, Default)]
 pub struct Simulated {
     deliveries: AtomicU64,
     cpu_ns: AtomicU64,
 }
 
-/// What simulating has taken so far.
+/// The work and time of simulating so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Speed {
-    /// Packets handed to whom they were for.
+    /// Packets delivered.
     pub deliveries: u64,
     /// CPU time of all threads.
     pub cpu: Duration,
 }
 
 impl Simulated {
-    /// Simulated time.
+    /// Creates the world.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What all runs so far have taken.
+    /// Returns the work and time of all runs so far.
     pub fn speed(&self) -> Speed {
         let cpu = Duration::from_nanos(self.cpu_ns.load(SeqCst));
         Speed { deliveries: self.deliveries.load(SeqCst), cpu }
@@ -51,7 +51,7 @@ impl Simulated {
 }
 
 impl Speed {
-    /// Deliveries in a second of CPU time; 0 if there were none.
+    /// Returns the deliveries in a second of CPU time; 0 if there were none.
     pub fn per_cpu_s(self) -> f64 {
         let cpu_s = self.cpu.as_secs_f64();
         if cpu_s > 0.0 { self.deliveries as f64 / cpu_s } else { 0.0 }

@@ -1,18 +1,18 @@
-//! A proxy that takes one number of a stranger for many, and its address for several.
+//! A proxy that sees one number of an attacker as many, and its address as several.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use tidegate_server::assembly::Server;
 use tidegate_world::{Core, Pool, Received, Timestamp, Transmit, delegate};
 
-/// Numbers that the one is taken for.
+/// Numbers in place of the one.
 const NUMBERS: u32 = 16;
 
-/// Addresses that the stranger's is taken for.
+/// Addresses in place of the attacker's.
 const ADDRESSES: u32 = 4;
 
-/// A proxy before which somebody changes the INVITEs of a stranger, and behind which changes them back:
-/// what the proxy holds against its back ends, nobody else has seen.
+/// A proxy whose INVITEs from an attacker are changed before it, and changed back behind it: no
+/// other node has seen the evidence that the proxy has against its back ends.
 pub struct Disguise {
     proxy: Server,
     count: u32,

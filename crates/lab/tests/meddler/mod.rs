@@ -7,10 +7,10 @@ use std::collections::VecDeque;
 use tidegate_server::assembly::Server;
 use tidegate_world::{Core, Pool, Transmit, delegate};
 
-/// What is sent in place of a packet, which is the proxy's first, second, … by its number.
+/// The packets sent in place of one, which is the proxy's first, second, … by its number.
 pub type Meddling = fn(u32, String) -> Vec<String>;
 
-/// A proxy behind somebody who meddles.
+/// A proxy whose packets are changed.
 pub struct Meddler {
     proxy: Server,
     meddling: Meddling,

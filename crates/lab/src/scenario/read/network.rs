@@ -126,7 +126,7 @@ impl FaultDraft {
     }
 }
 
-/// Reports keys that mean nothing to this kind of fault.
+/// Reports keys that have no meaning for this kind of fault.
 fn check_keys(kind: Kind, section: &Section<'_, '_>, report: &mut Report) -> Option<()> {
     let of_node = matches!(kind, Kind::Crash | Kind::Stall);
     let is_link = kind == Kind::Link;

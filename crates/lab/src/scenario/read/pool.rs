@@ -1,4 +1,4 @@
-//! `pool`: how a server chooses among those it sends to, and how much it gives each.
+//! `pool`: the balancing of a server.
 
 use tidegate_server::config::schema::{Report, Section, of_pool};
 use toml::Spanned;
@@ -6,7 +6,7 @@ use toml::Spanned;
 use crate::balancing::Balancing;
 use crate::scenario::tables::{CALLS_MAX, CPS_MAX, POLICY, POOL};
 
-/// What `pool` in `section` says, if it is there. `None` when something was reported.
+/// Reads `pool` in `section`, if present. `None` when an error was reported.
 pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<Balancing>> {
     match section.read_all(&POOL, balancing, report).pop() {
         None => Some(None),

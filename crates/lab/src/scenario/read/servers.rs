@@ -1,4 +1,4 @@
-//! `[[node]]`: servers and who sends to whom.
+//! `[[node]]`: servers and their targets.
 
 use std::ops::Range;
 
@@ -14,10 +14,10 @@ use crate::balancing::Balancing;
 use crate::scenario::tables::{NAME, NODE, NODE_MODE, SHARE, SPEED, TO, UNDER_TEST};
 use crate::topology::{Next, Node, Topology, TopologyError};
 
-/// The name of those who are called.
+/// The name of the answerers.
 const ANSWERERS: &str = "answerers";
 
-/// The servers of the scenario `root`; one, of this `mode`, if it names none.
+/// Reads the servers of the scenario `root`; one, of this `mode`, if it names none.
 pub(super) fn read(root: &Section<'_, '_>, mode: Mode, report: &mut Report) -> Option<Topology> {
     let drafts = root.read_all(&NODE, Draft::read, report);
     if drafts.is_empty() {
@@ -148,7 +148,7 @@ pub(super) fn report_unknown(
     report.error(name.span(), title, "not a name of one", help);
 }
 
-/// As given; if none is, one for each that nobody sends to.
+/// Returns the given shares; if there are none, one for each server that no other sends to.
 fn shares(drafts: &[Draft], targets: &[Vec<Next>]) -> Vec<f64> {
     if drafts.iter().any(|draft| draft.share.is_some()) {
         return drafts.iter().map(|draft| draft.share.unwrap_or(0.0)).collect();

@@ -12,10 +12,10 @@ use crate::scenario::tables::{
 };
 use crate::scenario::{Goodput, Hold};
 
-/// Bytes of a trace file at the most.
+/// The longest trace file, in bytes.
 const TRACE_MAX: u64 = 256 << 20;
 
-/// What `[workload]` says beside what can be swept.
+/// The keys of `[workload]` that cannot be swept.
 pub(super) struct Workload {
     pub arrivals: Spanned<Process>,
     pub profile: Spanned<Profile>,
@@ -66,7 +66,7 @@ pub(super) fn read(
     })
 }
 
-/// The process that is meant, with its trace if it has one.
+/// Returns the process, with its trace if it has one.
 fn process(
     arrivals: Spanned<Arrivals>,
     folder: &Path,

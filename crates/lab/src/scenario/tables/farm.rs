@@ -1,4 +1,4 @@
-//! `[farm]`: a balancer before servers that do the same.
+//! `[farm]`: a balancer before equal servers.
 
 use tidegate_server::config::schema::{Absent, Knob, List, Real, Table, Whole};
 

@@ -1,5 +1,4 @@
-//! `[[link]]` and `[[fault]]`: what lies between callers, servers and answerers, and what goes
-//! wrong.
+//! `[[link]]` and `[[fault]]`: the network between callers, servers and answerers, and its faults.
 
 use tidegate_server::config::schema::{
     Absent, Choice, Flag, Knob, Real, Table, Text, Whole, Wrong,
@@ -100,7 +99,7 @@ pub(in crate::scenario) static QUEUE_BYTES: Knob<Whole> = Knob {
     doc: "Bytes that wait before a link of limited bandwidth; more are lost.",
 };
 
-/// What goes wrong.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::scenario) enum Kind {
     Crash,

@@ -1,4 +1,4 @@
-//! `pool`: how a server chooses among those it sends to, and how much it gives each.
+//! `pool`: the balancing of a server.
 
 use tidegate_balance::Entry;
 use tidegate_server::config::schema::{Absent, Choice, Knob, List, Real, Table, Whole, of_pool};

@@ -1,4 +1,4 @@
-//! `[workload]`: the calls that are offered.
+//! `[workload]`: the offered calls.
 
 use std::path::PathBuf;
 
@@ -43,12 +43,12 @@ pub(in crate::scenario) static LOAD: Knob<Real> = Knob {
     doc: "Calls offered, as a multiple of the emulated capacity, where the profile is 1.",
 };
 
-/// How calls arrive, as it is written.
+/// The arrivals of calls, as they are written.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::scenario) enum Arrivals {
-    /// By a process that is known.
+    /// By a known process.
     Process(Process),
-    /// At the moments in a file.
+    /// At the times in a file.
     TraceFile(PathBuf),
 }
 

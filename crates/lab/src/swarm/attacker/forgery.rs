@@ -1,4 +1,4 @@
-//! The texts that strangers send.
+//! The texts that attackers send.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ pub(super) const BROKEN_VIAS: [&str; 3] = [
     "Via: SIP/2.0 10.9.9.9\r\n",
 ];
 
-/// A request that a stranger makes up.
+/// A request that an attacker invents.
 pub(super) struct Request<'a> {
     pub method: &'a str,
     /// The number that is called.
@@ -32,7 +32,7 @@ pub(super) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// A request that differs from every other by its `nonce`.
+    /// Returns a request that differs from every other by its `nonce`.
     pub fn new(method: &'a str, number: &'a str, source: SocketAddr, nonce: u64) -> Self {
         Self {
             method,
@@ -65,8 +65,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The ACK to a 2xx, and a BYE for a dialog that the answerer does not have; nothing for any other
-/// response.
+/// Returns the ACK to a 2xx, and a BYE for a dialog that the answerer does not have; nothing for
+/// any other response.
 pub(super) fn bye_to_another_dialog(response: &str, local: SocketAddr, nonce: u64) -> Vec<Text> {
     let is_answer = response.starts_with("SIP/2.0 200") && response.contains(" INVITE\r\n");
     let part = |name| line(response, name);
@@ -100,7 +100,7 @@ pub(super) fn bye_to_another_dialog(response: &str, local: SocketAddr, nonce: u6
         .to_vec()
 }
 
-/// A CANCEL or a BYE for a call that was seen; for one that is made up, if none was.
+/// Returns a CANCEL or a BYE for an observed call; for an invented one, if none was observed.
 pub(super) fn hang_up(seen: Option<&str>, source: SocketAddr, nonce: u64) -> Text {
     let invented = || Request::new("BYE", "service", source, nonce);
     let Some(seen) = seen else { return Request { to_tag: Some("1".into()), ..invented() }.text() };
@@ -130,7 +130,7 @@ pub(super) fn hang_up(seen: Option<&str>, source: SocketAddr, nonce: u64) -> Tex
     .into_bytes()
 }
 
-/// A response to a request that was seen, or with a guessed branch.
+/// Returns a response to an observed request, or with a guessed branch.
 pub(super) fn response(seen: Option<&str>, target: SocketAddr, nonce: u64) -> Text {
     let status = [
         "503 Service Unavailable\r\nRetry-After: 3600",
@@ -165,7 +165,7 @@ pub(super) fn response(seen: Option<&str>, target: SocketAddr, nonce: u64) -> Te
     .into_bytes()
 }
 
-/// Something within a call that there is not.
+/// Returns a message within a call that does not exist.
 pub(super) fn noise(source: SocketAddr, target: SocketAddr, nonce: u64) -> Text {
     let method = match nonce % 4 {
         0 => return response(None, target, nonce),
@@ -177,12 +177,12 @@ pub(super) fn noise(source: SocketAddr, target: SocketAddr, nonce: u64) -> Text 
     Request { to_tag, cseq: 2, ..Request::new(method, "service", source, nonce) }.text()
 }
 
-/// The Call-ID of a message.
+/// Returns the Call-ID of a message.
 pub(super) fn call_id(message: &str) -> Option<&str> {
     line(message, "Call-ID")
 }
 
-/// The value of the first header line of that name.
+/// Returns the value of the first header line of that name.
 fn line<'a>(message: &'a str, name: &'a str) -> Option<&'a str> {
     lines(message, name).next()
 }

@@ -1,5 +1,5 @@
-//! The strangers of a world, from streams of their own: a world with strangers is the world without
-//! them, and what makes their attacks matter.
+//! The attackers of a world, from streams of their own: a world with attackers is the world without
+//! them, plus the settings that make their attacks matter.
 
 use tidegate_world::{Purpose, Seed};
 
@@ -7,13 +7,13 @@ use super::{Dice, ELEMENT, MESSAGES};
 use crate::swarm::attacker::{Attack, Attacker, Source};
 use crate::swarm::world::{NOISE_LOAD_MAX, Proxy, Setting, World};
 
-/// Packets of one stranger at the most.
+/// The most packets of one attacker.
 const PACKETS_MAX: f64 = 12_000.0;
 
 /// Longest flood, in seconds.
 const FLOOD_MAX_S: f64 = 10.0;
 
-/// Adds strangers to every second world.
+/// Adds attackers to every second world.
 pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
     let mut dice = Dice(Seed(seed).stream(Purpose::Strangers, ELEMENT));
     if !dice.happens(0.5) {
@@ -27,7 +27,7 @@ pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
         return;
     }
     for number in 0..number {
-        // One more stranger leaves the others as they are.
+        // One more attacker leaves the others as they are.
         let element = ELEMENT - 1 - number as u32;
         let mut dice = Dice(Seed(seed).stream(Purpose::Strangers, element));
         let stranger = stranger(&mut dice, world, capacity_cps);
@@ -36,7 +36,7 @@ pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
     }
 }
 
-/// As much noise as can be dropped, for as long as calls are offered.
+/// Draws as much noise as can be dropped, for as long as calls are offered.
 fn noise(dice: &mut Dice, world: &World, capacity_cps: f64) -> Attacker {
     let offer_us = |proxy: &Proxy| proxy.emulate.get("offer_us").copied().unwrap_or_default();
     let dearest_us = world.proxies.iter().map(offer_us).max().unwrap_or_default().max(1);
@@ -74,7 +74,7 @@ fn stranger(dice: &mut Dice, world: &World, capacity_cps: f64) -> Attacker {
     Attacker { to, attack, rate_pps, count, begins_ms, sees, source }
 }
 
-/// Gives the proxy that is attacked what the attack is against, where it has none.
+/// Gives the attacked proxy the feature that the attack targets, if it has none.
 fn prepare(dice: &mut Dice, world: &mut World, stranger: &Attacker, capacity_cps: f64) {
     let door = world.layer(0)[stranger.to];
     let behind = world.behind(door).len() as f64;
@@ -82,7 +82,7 @@ fn prepare(dice: &mut Dice, world: &mut World, stranger: &Attacker, capacity_cps
     let proxy = &mut world.proxies[door];
     let calls_max = dice.between([2, 20]);
     let cps_max = (capacity_cps * dice.scale([0.1, 1.0]) / behind).ceil() as u64;
-    // Above what a crowd sends if each of its INVITEs is sent seven times.
+    // Above the rate of a caller group with seven transmissions of each INVITE.
     let above_cps = (crowds * 8.0).ceil().max(100.0) as u64;
     let forks = proxy.pool.get("policy") == Some(&Setting::Word("fork".into()));
     let is_forged = matches!(stranger.source, Source::Crowd(_));
@@ -94,15 +94,15 @@ fn prepare(dice: &mut Dice, world: &mut World, stranger: &Attacker, capacity_cps
     match stranger.attack {
         Attack::Tags | Attack::Copies => limit("cps_max", cps_max.max(1)),
         Attack::Byes => limit("calls_max", calls_max),
-        // Their refusals come from one number.
+        // Their rejections come from one number.
         Attack::Closed if !forks => {
             proxy.learning.entry("learn".into()).or_insert(Setting::Word("refusals".into()));
         }
-        // As many as one stranger fills.
+        // As many as one attacker fills.
         Attack::Hoard => {
             proxy.server.insert("transactions_max".into(), dice.one(&[50, 100, 200]));
         }
-        // Nothing but a probe brings back who is taken for dead.
+        // Only a probe brings back a back end taken for dead.
         Attack::Icmp | Attack::Void => {
             let probe = Setting::Word("options".into());
             proxy.health.entry("probe".into()).or_insert(probe);

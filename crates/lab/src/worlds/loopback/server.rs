@@ -1,4 +1,4 @@
-//! The servers of a run, each a process, and what goes wrong with them.
+//! The servers of a run, each a process, and their faults.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ use crate::timeline::{ServerReading, Timeline};
 use crate::topology::Next;
 use crate::worlds::counted;
 
-/// All servers, by their places in the topology.
+/// All servers, by their indices in the topology.
 pub(super) struct Servers<'p> {
     program: &'p Path,
     folder: &'p Path,
@@ -22,19 +22,19 @@ pub(super) struct Servers<'p> {
     seats: Vec<CoreThread>,
 }
 
-/// Where a server is.
+/// A server's process and its files.
 struct CoreThread {
     process: Option<Tidegate>,
     is_stopped: bool,
     address: SocketAddr,
     targets: Vec<SocketAddr>,
-    /// Of its key, which outlives it.
+    /// Folder of its key, which outlives it.
     state_dir: TempDir,
     past: NodeOutcome,
     cpu: Duration,
 }
 
-/// Something done to a server.
+/// An action on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Ends it at once.
@@ -48,7 +48,7 @@ pub(super) enum Step {
 }
 
 impl<'p> Servers<'p> {
-    /// Starts all servers of `run`, each after those it sends to. Their files go into `folder`.
+    /// Starts all servers of `run`, each after its targets. Their files go into `folder`.
     pub fn start(
         program: &'p Path,
         folder: &'p Path,
@@ -67,7 +67,7 @@ impl<'p> Servers<'p> {
             let mut seat = CoreThread {
                 process: None,
                 is_stopped: false,
-                // Any port that is free.
+                // Any free port.
                 address: (Ipv4Addr::LOCALHOST, 0).into(),
                 targets: targets.collect(),
                 state_dir: tempfile::tempdir().map_err(|error| error.to_string())?,
@@ -81,12 +81,12 @@ impl<'p> Servers<'p> {
         Ok(servers)
     }
 
-    /// Where the server at `place` takes calls.
+    /// Returns the address of the server at index `place`.
     pub fn address(&self, place: usize) -> SocketAddr {
         self.seats[place].address
     }
 
-    /// Asks all that can answer what they have measured.
+    /// Samples all servers that can answer.
     pub fn look(&self, at: Duration, timeline: &mut Timeline) -> Result<(), String> {
         for (place, seat) in self.seats.iter().enumerate() {
             if let Some(process) = seat.process.as_ref().filter(|_| !seat.is_stopped) {
@@ -97,7 +97,7 @@ impl<'p> Servers<'p> {
         Ok(())
     }
 
-    /// Does something to a server. What cannot be done to one that is down is not done.
+    /// Applies a step to a server. A step that does not fit one that is down is ignored.
     pub fn suffer(&mut self, step: Step) -> Result<(), String> {
         match step {
             Step::Kill(place) => self.seats[place].end(Tidegate::kill),
@@ -118,7 +118,7 @@ impl<'p> Servers<'p> {
         }
     }
 
-    /// Stops all. What became of messages at each, and their CPU time together.
+    /// Stops all. Returns the outcomes of messages at each, and their total CPU time.
     pub fn finish(mut self) -> Result<(Vec<NodeOutcome>, Duration), String> {
         for seat in &mut self.seats {
             if let Some(process) = seat.process.as_ref().filter(|_| seat.is_stopped) {
@@ -131,7 +131,7 @@ impl<'p> Servers<'p> {
         Ok((self.seats.into_iter().map(|seat| seat.past).collect(), cpu))
     }
 
-    /// Starts the process of a seat.
+    /// Starts the process of a server.
     fn run(&self, place: usize, seat: &mut CoreThread) -> Result<(), String> {
         let state_dir = Some(seat.state_dir.path());
         let text = self.run.configuration(place, state_dir, seat.address, &seat.targets);
@@ -145,10 +145,10 @@ impl<'p> Servers<'p> {
 }
 
 impl CoreThread {
-    /// Keeps what the process has measured, and ends it.
+    /// Keeps the counts of the process, and ends it.
     fn end(&mut self, how: impl FnOnce(Tidegate) -> io::Result<()>) -> Result<(), String> {
         let Some(process) = self.process.take() else { return Ok(()) };
-        // One that is stopped can say nothing any more.
+        // A stopped one cannot answer.
         if !self.is_stopped {
             let status = process.status().map_err(|error| silent(&process, &error))?;
             self.past.add(&status);

@@ -1,10 +1,10 @@
-//! Who acts in a simulated network.
+//! The actors of a simulated network.
 
 use tidegate_agent::{Answerer, Caller};
 use tidegate_server::assembly::Server;
 use tidegate_world::{Core, delegate};
 
-/// One of them.
+/// An actor.
 pub(super) enum Actor {
     /// Callers before one server.
     Caller(Box<Caller>),

@@ -1,4 +1,4 @@
-//! What is to be done to a simulated network, and when.
+//! The agenda of a simulated network.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use tidegate_sim::{Fault, NodeId};
 use crate::network;
 use crate::network::{Endpoint, Trouble, Way};
 
-/// Something to be done.
+/// An action.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Action {
-    /// Look at everybody.
+    /// Take a sample.
     Look,
-    /// Let something go wrong, or be right again.
+    /// Apply a fault, or its end.
     Fault(Fault),
 }
 
-/// When to do what until `end`, in order. At one moment what comes right comes first, then what
-/// goes wrong, then the look. `who` are the nodes of a party.
+/// Returns the actions until `end` with their times, in order. At the same time ends of faults come
+/// first, then faults, then the sample. `who` returns the nodes of a party.
 pub(super) fn agenda(
     faults: &[network::Fault],
     every: Duration,
@@ -37,7 +37,7 @@ pub(super) fn agenda(
     actions.into_iter().map(|(at, _, action)| (at, action)).collect()
 }
 
-/// What goes wrong with the nodes of a fault, and what makes it right again.
+/// Returns the start and the end of a fault at its nodes.
 fn pair(
     fault: &network::Fault,
     who: &impl Fn(Endpoint) -> Vec<NodeId>,
@@ -68,7 +68,7 @@ fn pair(
     }
 }
 
-/// Every pair of nodes whose packets travel this way.
+/// Returns every pair of nodes whose packets travel this way.
 pub(super) fn pairs(way: Way, who: &impl Fn(Endpoint) -> Vec<NodeId>) -> Vec<(NodeId, NodeId)> {
     let nodes = |endpoint: Option<Endpoint>| match endpoint {
         Some(endpoint) => who(endpoint),
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// Two crowds of callers, two servers, one answerer.
+    /// Returns the nodes of two caller groups, two servers, one answerer.
     fn who(endpoint: Endpoint) -> Vec<NodeId> {
         let nodes: &[usize] = match endpoint {
             Endpoint::Callers => &[0, 1],

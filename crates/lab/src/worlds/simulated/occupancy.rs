@@ -1,8 +1,8 @@
-//! How many transactions a server has open when it is given one more.
+//! The number of open transactions of a server at each new one.
 //!
 //! 003 §VI: "The occupancy for a transaction assigned to a server is the number of transactions
-//! already being handled by" it when it is assigned. INVITEs and BYEs count, from the moment they
-//! are first sent to it until their final response comes back.
+//! already being handled by" it when it is assigned. INVITEs and BYEs count, from the time they are
+//! first sent to it until their final response comes back.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -10,14 +10,14 @@ use std::ops::Range;
 use tidegate_sip::{Method, Scan, ScanStart};
 use tidegate_world::Timestamp;
 
-/// Occupancies told apart; all beyond are the last.
+/// The most distinct occupancies; all beyond are the last.
 const OCCUPANCY_MAX: usize = 1000;
 
 /// Transactions that are open at some servers.
 pub(super) struct Occupancy {
-    /// Between when transactions count that are assigned.
+    /// Time in which new transactions count.
     measured: Range<Timestamp>,
-    /// By party; `None` of one whose transactions are not of interest.
+    /// By party; `None` for one whose transactions do not count.
     open: Vec<Option<HashSet<Transaction>>>,
     counts: Vec<u64>,
 }
@@ -26,18 +26,19 @@ pub(super) struct Occupancy {
 type Transaction = (Box<[u8]>, Method);
 
 impl Occupancy {
-    /// Of the parties of which `watched` says so, for what is assigned in the time `measured`.
+    /// Creates it for the parties for which `watched` is true, for transactions assigned in the
+    /// time `measured`.
     pub fn new(watched: impl IntoIterator<Item = bool>, measured: Range<Timestamp>) -> Self {
         let open = watched.into_iter().map(|is| is.then(HashSet::new)).collect();
         Self { measured, open, counts: Vec::new() }
     }
 
-    /// How often a transaction met so many others, by their number.
+    /// Returns how often a transaction met a number of others, by that number.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }
 
-    /// A message was sent from one party to another.
+    /// Records a message from one party to another.
     pub fn sent(&mut self, now: Timestamp, from: usize, to: usize, scan: &Scan<'_>) {
         if !matches!(scan.cseq_method, Method::Invite | Method::Bye) {
             return;

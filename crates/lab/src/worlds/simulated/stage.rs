@@ -1,4 +1,4 @@
-//! The network of a point: who is in it, and how a run goes.
+//! The network of a run: its nodes, and its course.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,14 +27,14 @@ use crate::timeline::{ServerReading, Timeline};
 use crate::topology::Next;
 use crate::worlds::{agents, counted};
 
-/// How much time passes at the most between two looks whether it was cancelled.
+/// Most time between two checks for cancellation.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Everybody in the network of a point.
+/// The network of a run, with all its nodes.
 pub(super) struct Stage<'p> {
     run: &'p RunSpec,
     network: Network<Actor, Traffic>,
-    /// By their places in the topology.
+    /// By their indices in the topology.
     servers: Vec<CoreThread>,
     /// By the entries of the topology.
     callers: Vec<NodeId>,
@@ -42,18 +42,18 @@ pub(super) struct Stage<'p> {
     timeline: Timeline,
 }
 
-/// Where a server is.
+/// A server's node and its counts.
 struct CoreThread {
     node: NodeId,
     place: usize,
     address: SocketAddr,
     config: Config,
     pool: Pool,
-    /// What the present one measures; `None` while there is none.
+    /// Instruments of the current process; `None` while there is none.
     instruments: Option<Instruments>,
-    /// Of those before it.
+    /// Counts of earlier processes.
     past: NodeOutcome,
-    /// How many there have been.
+    /// Number of processes so far.
     lives: u64,
 }
 
@@ -67,7 +67,7 @@ impl<'p> Stage<'p> {
         let entries: Vec<(usize, f64)> = topology.entries().collect();
         let link = Link::default();
         let mut network = Network::new(seed, link, traffic(run));
-        // One for all: who needs a buffer gets the one that was given back last.
+        // One supply of buffers for all, which reuses the last one returned.
         let pool = Pool::new();
 
         for (kind, count) in [(SERVERS, names.len()), (ANSWERERS, conditions.answerers as usize)] {
@@ -122,7 +122,7 @@ impl<'p> Stage<'p> {
         Ok(stage)
     }
 
-    /// Lets it run to its end.
+    /// Runs it to its end.
     pub fn play(&mut self, cancelled: &AtomicBool) -> Result<(), String> {
         let run = self.run;
         let end = agents::lasts(run);
@@ -145,12 +145,12 @@ impl<'p> Stage<'p> {
         Ok(())
     }
 
-    /// Packets handed to whom they were for.
+    /// Returns the packets delivered.
     pub fn deliveries(&self) -> u64 {
         self.network.summary().delivered
     }
 
-    /// What came of it; its course goes into `folder`.
+    /// Returns the outcome; its timeline goes into `folder`.
     pub fn finish(self, folder: &Path) -> Result<Outcome, String> {
         let end = Timestamp::ZERO + agents::lasts(self.run);
         let callers: Vec<CallerStats> =
@@ -178,7 +178,7 @@ impl<'p> Stage<'p> {
         Ok(Outcome { good, nodes, flows, occupancy, ..outcome })
     }
 
-    /// The nodes of a party; none of a place that there is not.
+    /// Returns the nodes of a party; none for an index that does not exist.
     fn who(&self, endpoint: Endpoint) -> Vec<NodeId> {
         match endpoint {
             Endpoint::Callers => self.callers.clone(),
@@ -196,7 +196,7 @@ impl<'p> Stage<'p> {
         }
     }
 
-    /// Reads what everybody measures.
+    /// Samples all nodes.
     fn look(&mut self, at: Duration) {
         for (place, seat) in self.servers.iter().enumerate() {
             if let Some(instruments) = &seat.instruments {
@@ -230,10 +230,10 @@ impl<'p> Stage<'p> {
 }
 
 impl CoreThread {
-    /// A server that begins without anything.
+    /// Starts a server without state.
     fn start(&mut self, seed: Seed) -> Actor {
-        // Each draws numbers of its own, in each of its lives: a process that starts again does
-        // not take the branches of the one before it for its own. Nobody in here guesses keys.
+        // Each draws numbers of its own, in each of its lives: a restarted process does not take
+        // the branches of the one before it for its own. No node here guesses keys.
         let seed = Seed(seed.0.wrapping_add((self.place as u64) << 32 | self.lives << 48));
         self.lives += 1;
         let keys = Secret::of([1 + self.place as u8; 32]);
@@ -242,7 +242,7 @@ impl CoreThread {
         Actor::Server(assembly.part(0).core(self.pool.clone()))
     }
 
-    /// Keeps what one has counted that is no more.
+    /// Keeps the counts of a process that has ended.
     fn end(&mut self, now: Timestamp) {
         if let Some(instruments) = self.instruments.take() {
             self.past.add(&Value::Object(instruments.read(now)));
@@ -257,10 +257,10 @@ const CALLERS: u8 = 2;
 
 const SIP_PORT: u16 = 5060;
 
-/// How long an answer of the resolver holds.
+/// Time to live of an answer of the resolver.
 const HOLDS: Duration = Duration::from_secs(10);
 
-/// The name of the server or answerer of that number.
+/// Returns the name of the server or answerer with that number.
 fn host(kind: u8, index: usize) -> String {
     let what = if kind == SERVERS { "server" } else { "answerer" };
     format!("{what}-{}.example", index + 1)
@@ -270,7 +270,8 @@ fn addresses(kind: u8) -> impl Iterator<Item = SocketAddr> {
     (1..=254).map(move |index| (Ipv4Addr::new(10, 0, kind, index), SIP_PORT).into())
 }
 
-/// The configuration of the server at `place`, read as its process would, and kept in `folder`.
+/// Returns the configuration of the server at index `place`, read as its process would, and stored
+/// in `folder`.
 fn configuration(run: &RunSpec, place: usize, folder: &Path) -> Result<Config, String> {
     let topology = &run.conditions.topology;
     let at = |kind, index| addresses(kind).nth(index).expect("there are not so many");
@@ -292,7 +293,8 @@ fn configuration(run: &RunSpec, place: usize, folder: &Path) -> Result<Config, S
     Config::parse(Path::new(&file), text.as_bytes()).map_err(|wrong| wrong.to_string())
 }
 
-/// What watches the messages of `run`. Callers come first, then the servers, then the answerers.
+/// Returns the counter of the messages of `run`. Callers come first, then the servers, then the
+/// answerers.
 fn traffic(run: &RunSpec) -> Traffic {
     let topology = &run.conditions.topology;
     let servers = topology.nodes().iter().map(|node| node.name.clone());

@@ -1,5 +1,5 @@
-//! What travels in a simulated network: how many messages of which kind between whom, and which
-//! calls were set up to the last message.
+//! The traffic in a simulated network: messages by kind, sender and receiver, and calls that were
+//! set up to the last message.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use tidegate_world::{Flow, Timestamp};
 use super::occupancy::Occupancy;
 use crate::outcome::MessageCount;
 
-/// Counts all messages.
+/// Counts of all messages.
 pub(super) struct Traffic {
     /// Names of parties.
     endpoints: Vec<String>,
@@ -25,7 +25,7 @@ pub(super) struct Traffic {
 /// A kind of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
-    /// 0 of a request.
+    /// 0 for a request.
     status: u16,
     method: &'static str,
 }
@@ -36,27 +36,27 @@ struct Counted {
     lost: u64,
 }
 
-/// Follows calls from their first INVITE to the ACK that reaches whoever answered.
+/// Follows calls from their first INVITE to the ACK that reaches the answerer.
 pub(super) struct SetUp {
     callers: usize,
     answerers: usize,
     limits: Limits,
-    /// Calls whose INVITE may still be repeated, and the same in the order of their beginning.
+    /// Calls whose INVITE may still be retransmitted, and the same in the order of their start.
     calls: HashMap<Box<[u8]>, Begun>,
     order: VecDeque<(Timestamp, Box<[u8]>)>,
     good: u64,
 }
 
-/// Which calls count.
+/// The calls that count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Those that begin from then on,
+    /// Earliest start.
     pub from: Timestamp,
-    /// not later than then,
+    /// Latest start.
     pub to: Timestamp,
-    /// and are set up within this time.
+    /// Longest set-up delay.
     pub deadline: Duration,
-    /// How long after its first INVITE a call may repeat it.
+    /// Time after its first INVITE in which a call may retransmit it.
     pub repeats: Duration,
 }
 
@@ -95,27 +95,27 @@ impl SetUp {
 }
 
 impl Traffic {
-    /// Between parties of these names, of which each address belongs to one.
+    /// Creates the counts between parties of these names; each address belongs to one.
     pub fn new(endpoints: Vec<String>, set_up: Option<SetUp>, occupancy: Occupancy) -> Self {
         Self { endpoints, addresses: BTreeMap::new(), flows: BTreeMap::new(), set_up, occupancy }
     }
 
-    /// Takes `address` as one of the party at this place.
+    /// Assigns `address` to the party at this index.
     pub fn name(&mut self, address: SocketAddr, endpoint: usize) {
         self.addresses.insert(address, endpoint);
     }
 
-    /// Calls set up in time, to their last message; `None` if that was not asked for.
+    /// Returns the calls set up in time, to their last message; `None` if not requested.
     pub fn good(&self) -> Option<u64> {
         self.set_up.as_ref().map(|set_up| set_up.good)
     }
 
-    /// What [`Occupancy`] counted.
+    /// Returns the counts of [`Occupancy`].
     pub fn occupancy(&self) -> &[u64] {
         self.occupancy.counts()
     }
 
-    /// All that was counted.
+    /// Returns all counts.
     pub fn flows(&self) -> Vec<MessageCount> {
         let flow = |(&(from, to, kind), counted): (&(usize, usize, Kind), &Counted)| MessageCount {
             from: self.endpoints[from].clone(),
@@ -127,7 +127,7 @@ impl Traffic {
         self.flows.iter().map(flow).collect()
     }
 
-    /// The count for a packet on this flow, which is as its sender sees it.
+    /// Returns the count for a packet on this flow, which is as its sender sees it.
     fn counted(&mut self, flow: Flow, kind: Kind) -> Option<&mut Counted> {
         let from = *self.addresses.get(&flow.local)?;
         let to = *self.addresses.get(&flow.remote)?;
@@ -159,7 +159,7 @@ impl Tap for Traffic {
         if self.addresses.get(&flow.local) != Some(&set_up.answerers) {
             return;
         }
-        // Answerers refuse nothing here: each ACK is that of a 200.
+        // Answerers reject nothing here: each ACK is that of a 200.
         if let Ok(scan) = scan(bytes)
             && Kind::of(Some(&scan)) == Kind::ACK
         {
@@ -188,7 +188,7 @@ impl Kind {
     }
 }
 
-/// `INVITE`, `180 INVITE`; `other` of what has no name.
+/// Formats as `INVITE`, `180 INVITE`; `other` for unknown names.
 impl std::fmt::Display for Kind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.status, self.method) {
@@ -263,7 +263,7 @@ mod tests {
             } else {
                 let invite = message("INVITE sip:b SIP/2.0", call_id, "INVITE");
                 traffic.sent(now, node, flow(0, 1), &invite);
-                // What the server makes of it does not begin another.
+                // The server's request for it does not start another.
                 traffic.sent(now, node, flow(1, 2), &invite);
             }
             traffic.good().unwrap()
