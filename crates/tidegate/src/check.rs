@@ -1,4 +1,4 @@
-//! `tidegate check`: is a configuration right, and if not, what would be?
+//! `tidegate check`: validates a configuration, with a hint for each error.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::process::ExitCode;
@@ -15,12 +15,12 @@ pub struct Args {
     file: ConfigurationFile,
 }
 
-/// Prints what the configuration amounts to, or what is wrong with it.
+/// Prints a summary of the configuration, or its errors.
 pub fn run(args: &Args) -> ExitCode {
     let file = args.file.path();
     match Config::load(file) {
         Ok(config) => {
-            // A reader that has gone away (`| head -1`) has seen what it wanted.
+            // If the reader closed the pipe (`| head -1`), it has seen what it wanted.
             let _ = writeln!(anstream::stdout(), "{}: ok\n{config}", file.display());
             ExitCode::SUCCESS
         }

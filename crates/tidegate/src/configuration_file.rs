@@ -1,8 +1,8 @@
-//! The configuration file that a command reads.
+//! Configuration file argument of the commands.
 
 use std::path::{Path, PathBuf};
 
-/// The arguments that name it, the same for each command.
+/// Arguments that name the file, the same for each command.
 #[derive(clap::Args)]
 pub struct ConfigurationFile {
     /// The configuration file
@@ -15,7 +15,7 @@ pub struct ConfigurationFile {
 }
 
 impl ConfigurationFile {
-    /// Its path.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         self.config.as_ref().unwrap_or(&self.file)
     }

@@ -1,4 +1,4 @@
-//! `tidegate ctl`: a running Tidegate, asked and steered by its admin interface.
+//! `tidegate ctl`: queries and controls a running Tidegate through its admin interface.
 
 mod client;
 mod tables;
@@ -91,11 +91,11 @@ struct LawArgs {
     shadow: bool,
 }
 
-/// Asks, steers, and shows the answer.
+/// Sends the request and prints the response.
 pub fn run(args: &Args) -> ExitCode {
     match answer(args) {
         Ok(text) => {
-            // A reader that has gone away has seen what it wanted.
+            // If the reader closed the pipe, it has seen what it wanted.
             let _ = write!(anstream::stdout(), "{text}");
             ExitCode::SUCCESS
         }
@@ -125,7 +125,7 @@ fn answer(args: &Args) -> Result<String, Trouble> {
 }
 
 impl LawArgs {
-    /// What the admin interface is asked for.
+    /// Sends the request of this command to the admin interface.
     fn command(&self) -> Value {
         let params = self.params.iter().map(|(name, value)| (name.clone(), Value::from(*value)));
         let mut law = json!({ "law": self.name });
@@ -137,7 +137,7 @@ impl LawArgs {
     }
 }
 
-/// Returns the page of a call. Any byte may stand in a Call-ID.
+/// Returns the path of the page of a call. A Call-ID may contain any byte.
 fn call_path(call_id: &str) -> String {
     let byte = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),

@@ -1,4 +1,4 @@
-//! Figures of a run, for other programs.
+//! Results of a run as JSON, for other programs.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};

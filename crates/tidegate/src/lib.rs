@@ -9,5 +9,5 @@ pub mod programs;
 pub mod replay;
 pub mod trouble;
 
-/// The exit status for an error of usage or configuration. clap uses the same.
+/// Exit status for an error of usage or configuration. clap uses the same.
 pub const WRONG_USE: u8 = 2;

@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the command is `replay` with an option that needs the simulator.
+/// Returns whether the command is `replay` with an option that needs the simulator.
 fn replays_under_a_law() -> bool {
     let mut args = env::args_os().skip(1);
     args.next().is_some_and(|command| command == "replay")

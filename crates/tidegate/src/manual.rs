@@ -1,4 +1,4 @@
-//! The manual pages and shell completions of a program, for `make install` and packages.
+//! Manual pages and shell completions of a program, for `make install` and packages.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ pub struct Args {
 /// Writes the pages and completions of `program`.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// If a file cannot be written.
 pub fn run(args: &Args, program: clap::Command) -> Result<ExitCode, Trouble> {
     write(args, program)
         .map_err(|error| Trouble::failure(format!("{}: {error}", args.folder.display())))?;

@@ -1,4 +1,4 @@
-//! Where the other program is: `tidegate` for `tidegate-lab`, and the reverse.
+//! Lookup of the other program: `tidegate` for `tidegate-lab`, and the reverse.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -9,17 +9,18 @@ use std::process::Command;
 
 use crate::trouble::Trouble;
 
-/// The proxy.
+/// Name of the proxy.
 pub const TIDEGATE: &str = "tidegate";
-/// The laboratory.
+/// Name of the laboratory.
 pub const LAB: &str = "tidegate-lab";
 
 /// Finds a program of this installation: beside the running one, else in `PATH`.
 ///
-/// The one beside comes first, because a build is tested with its own other half.
+/// The program beside the running one comes first, so that the two programs of one build are tested
+/// together.
 ///
 /// # Errors
-/// When neither place has it.
+/// If it is in neither place.
 pub fn find(name: &str) -> Result<PathBuf, Trouble> {
     let running = env::current_exe().map_err(Trouble::usage)?;
     let beside = running.parent().unwrap_or(Path::new("/"));
@@ -59,7 +60,7 @@ mod tests {
 
     use super::*;
 
-    /// Makes an empty file with these permissions.
+    /// Creates an empty file with these permissions.
     fn make(folder: &Path, name: &str, mode: u32) {
         fs::write(folder.join(name), "").unwrap();
         fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode)).unwrap();

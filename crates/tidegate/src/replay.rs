@@ -35,20 +35,20 @@ pub struct Args {
     dump: Option<PathBuf>,
 }
 
-/// A recording that was opened, with the configuration in its head.
+/// An opened recording, with the configuration in its header.
 pub struct Source<'a> {
     args: &'a Args,
-    /// The recording.
+    /// The recording itself.
     pub recording: Recording,
-    /// The configuration of the proxy that was recorded.
+    /// Configuration of the recorded proxy.
     pub config: Config,
 }
 
-/// The comparison of a recording with its replay.
+/// Comparison of a recording with its replay.
 pub struct Compared {
-    /// What the replay brought out.
+    /// Outcome of the replay.
     pub replayed: Replayed,
-    /// The figures for `--json`.
+    /// Figures for `--json`.
     pub figures: Value,
     holds: bool,
 }
@@ -67,7 +67,7 @@ impl<'a> Source<'a> {
     /// Opens the recording.
     ///
     /// # Errors
-    /// When it cannot be read, or this version does not accept its configuration.
+    /// If it cannot be read, or if this version rejects its configuration.
     pub fn open(args: &'a Args) -> Result<Self, Trouble> {
         let recording = Recording::open(&args.file)
             .map_err(|error| Trouble::usage(format!("{}: {error}", args.file.display())))?;
@@ -78,7 +78,7 @@ impl<'a> Source<'a> {
     /// Replays the recording, passing each packet to `see`, and prints the comparison.
     ///
     /// # Errors
-    /// When the recording cannot be read, or the dump cannot be written.
+    /// If the recording cannot be read, or the dump cannot be written.
     pub fn replay(&self, mut see: impl FnMut(Passing<'_>)) -> Result<Compared, Trouble> {
         let mut dump = self.args.dump.as_deref().map(Dump::create).transpose()?;
         let replayed = replay::replay(&self.recording, &self.config, |passing| {
@@ -91,7 +91,7 @@ impl<'a> Source<'a> {
         dump.map(Dump::finish).transpose()?;
 
         let report = report::Report::new(&self.recording, &self.config, &replayed);
-        // A reader that has gone away has seen what it wanted.
+        // If the reader closed the pipe, it has seen what it wanted.
         let _ = write!(anstream::stdout(), "{report}");
         let (figures, holds) = (report.to_json(), report.holds());
         Ok(Compared { figures, holds, replayed })
@@ -100,7 +100,7 @@ impl<'a> Source<'a> {
     /// Writes the figures, if `--json` asks for them, and returns the exit status.
     ///
     /// # Errors
-    /// When they cannot be written.
+    /// If they cannot be written.
     pub fn finish(&self, compared: &Compared) -> Result<ExitCode, Trouble> {
         if let Some(file) = &self.args.json {
             json::write(file, &compared.figures)?;

@@ -1,4 +1,4 @@
-//! `tidegate run`: the proxy, until it is asked to stop.
+//! `tidegate run`: runs the proxy until it is asked to stop.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ pub struct Args {
     end_with: Option<u32>,
 }
 
-/// Runs the process, and says where it can be reached and how it ended.
+/// Runs the process, and prints its addresses and the reason for its end.
 pub fn run(args: &Args) -> ExitCode {
     let file = args.file.path();
     let read = Config::source(file).and_then(|source| Ok((Config::parse(file, &source)?, source)));
@@ -61,7 +61,7 @@ pub fn run(args: &Args) -> ExitCode {
     let record = args.record.as_ref().map(|path| RecordTo {
         path: path.clone(),
         size: args.record_max << 20,
-        // A file of another encoding is no configuration.
+        // A file in another encoding is not a configuration.
         configuration: String::from_utf8_lossy(&source).into_owned(),
     });
     let ended = start(&config, record.as_ref());
@@ -93,11 +93,11 @@ pub fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Has the kernel kill this process when the thread that started it ends.
+/// Asks the kernel to kill this process when the thread that started it ends.
 fn end_with(parent: u32) -> Result<(), String> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| format!("--end-with {parent}: {error}"))?;
-    // It may have ended before this was asked for.
+    // The parent may have ended before this call.
     let is_parent = getppid().is_some_and(|pid| pid.as_raw_pid().unsigned_abs() == parent);
     if is_parent { Ok(()) } else { Err(format!("--end-with {parent}: not the parent process")) }
 }

@@ -18,7 +18,7 @@ use tidegate_server::signal::Signals;
 use crate::ctl::Client;
 use sample::{History, Sample};
 
-/// How often the view looks for a signal while it waits for a key.
+/// Interval at which the view checks for a signal while it waits for a key.
 const SIGNAL: Duration = Duration::from_millis(100);
 
 /// Show a running Tidegate: calls, occupancy, back ends and rejections, each second
@@ -44,7 +44,7 @@ pub struct Args {
     count: Option<u64>,
 }
 
-/// Reads and shows until a key, a signal or `--count` ends it.
+/// Reads and displays until a key, a signal or `--count` ends the view.
 pub fn run(args: &Args) -> ExitCode {
     watch(args).unwrap_or_else(|trouble| trouble.exit("tidegate top"))
 }
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> ExitCode {
 fn watch(args: &Args) -> Result<ExitCode, Trouble> {
     let client = Client::new(&args.admin);
     let mut history = History::new(args.interval);
-    // A wrong address is reported before the terminal is taken.
+    // An invalid address is reported before the terminal is taken over.
     history.record(read(&client));
     if let Some(error) = history.error() {
         return Err(Trouble::failure(error));
@@ -73,7 +73,7 @@ fn watch(args: &Args) -> Result<ExitCode, Trouble> {
     }
 }
 
-/// Reads the admin interface, or says why that failed.
+/// Reads the admin interface, or returns the reason for a failure.
 fn read(client: &Client) -> Result<Sample, String> {
     let get = |path| client.get(path).map_err(|trouble| trouble.to_string());
     Ok(Sample::new(&get("/status")?, &get("/overload")?, &get("/rejections")?))
@@ -87,9 +87,9 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// The terminal, or lines on standard output.
+/// Output of the view: the terminal, or lines on standard output.
 struct Screen {
-    /// None: lines. The terminal is restored when this is dropped, and by a panic.
+    /// `None` for lines. The terminal is restored on drop and on a panic.
     terminal: Option<DefaultTerminal>,
     signals: Signals,
 }
@@ -110,7 +110,7 @@ impl Screen {
         }
     }
 
-    /// Waits until `end`. Returns false if a key or a signal ends the view before.
+    /// Waits until `end`. Returns false if a key or a signal ends the view earlier.
     fn wait(&mut self, end: Instant) -> std::io::Result<bool> {
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -136,7 +136,7 @@ impl Drop for Screen {
     }
 }
 
-/// Returns whether a key ends the view. In this mode the terminal makes no signal of Ctrl-C.
+/// Returns whether a key ends the view. In raw mode Ctrl-C raises no signal.
 fn is_end(event: &Event) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else {
         return false;

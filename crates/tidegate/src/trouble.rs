@@ -1,4 +1,4 @@
-//! Why a command could not be carried out.
+//! Errors of commands.
 
 use std::fmt::{self, Display};
 use std::io::{IsTerminal, Write, stderr};
@@ -8,7 +8,7 @@ use tidegate_server::config::Diagnostics;
 
 use crate::WRONG_USE;
 
-/// The reason why a command could not be carried out to its end.
+/// Reason why a command failed.
 #[derive(Debug)]
 pub struct Trouble {
     what: What,
@@ -22,19 +22,19 @@ enum What {
 }
 
 impl Trouble {
-    /// Returns an error of usage: the command asks for something impossible.
+    /// Creates an error of usage: the command asks for something impossible.
     pub fn usage(what: impl Display) -> Self {
         Self { what: What::Text(what.to_string()), status: WRONG_USE }
     }
 
-    /// Returns a failure of a command that was possible.
+    /// Creates a failure of a command that was possible.
     pub fn failure(what: impl Display) -> Self {
         Self { what: What::Text(what.to_string()), status: 1 }
     }
 
-    /// Prints it in the name of `command`, and returns the exit status.
+    /// Prints the error with the name of `command`, and returns the exit status.
     pub fn exit(&self, command: &str) -> ExitCode {
-        // A closed standard error changes nothing in the status.
+        // A closed standard error does not change the status.
         let _ = match &self.what {
             What::Text(text) => writeln!(anstream::stderr(), "{command}: {text}"),
             What::Diagnostics(diagnostics) => {

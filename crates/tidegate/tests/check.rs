@@ -1,4 +1,4 @@
-//! `tidegate check` as a shell sees it.
+//! Tests of `tidegate check` from a shell.
 
 use std::fs;
 use std::path::Path;

@@ -1,11 +1,11 @@
-//! `tidegate lab`.
+//! Tests of `tidegate lab`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 
-/// Few calls, which a slow machine manages too; a whole call costs 6 ms.
+/// A few calls, which a slow machine can handle too; a whole call costs 6 ms.
 const SCENARIO: &str = "title = \"Few calls\"\n\
     [emulate]\nserve_us = 1000\n\
     [sweep]\nload = [0.2, 2]\n\
@@ -19,7 +19,7 @@ fn lab(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs SCENARIO with this condition, its results in the folder `out`.
+/// Runs SCENARIO with this condition and writes its results to the folder `out`.
 fn run(folder: &Path, condition: &str) -> assert_cmd::assert::Assert {
     let file = folder.join("few.toml");
     fs::write(&file, format!("{SCENARIO}{condition}\n")).unwrap();
@@ -43,7 +43,7 @@ fn a_scenario_is_run_on_real_sockets_and_judged() {
     assert_eq!(csv.lines().count(), 3, "{csv}");
     assert!(folder.path().join("out/goodput.svg").exists());
 
-    // What failed is said, and nothing is run again.
+    // The output names the failed condition, and nothing is run again.
     let second = run(folder.path(), "goodput_of_bound_max = 0.01").code(1);
     let (out, err) = (text(&second.get_output().stdout), text(&second.get_output().stderr));
     assert!(out.contains("FAIL  pi (arrival, class) has at most 1 % of the bound"), "{out}");
@@ -60,7 +60,7 @@ fn a_wrong_scenario_is_refused_with_its_place() {
     lab(&["run", "/nonexistent.toml"]).assert().code(2);
 }
 
-/// The paths and contents of all files under `folder`.
+/// Returns the paths and contents of all files under `folder`.
 fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -224,7 +224,7 @@ fn costs_are_measured_and_scenarios_run_with_them() {
     let run = lab(&with_costs).current_dir(folder.path()).assert().code(0);
     let out = text(&run.get_output().stdout);
     assert!(!out.contains("C = 166.7 calls/s"), "{out}");
-    // What was run with lies beside the scenario, and means the same.
+    // The costs and settings of the run are saved beside the scenario, and mean the same.
     let again = ["run", "few.toml", "--world", "sim", "--costs", "out/costs.toml", "--out", "out"];
     let again = lab(&again).current_dir(folder.path()).assert().code(0);
     let err = text(&again.get_output().stderr);
@@ -302,7 +302,7 @@ fn parameters_are_tuned_by_simulation() {
     assert!(err.contains("there is no law `x`"), "{err}");
 }
 
-/// The JSON file that a command left.
+/// Reads the JSON file that a command wrote.
 fn json(file: &Path) -> serde_json::Value {
     serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
 }

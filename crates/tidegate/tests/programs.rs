@@ -1,4 +1,4 @@
-//! The two programs: what each contains, and how one runs the other.
+//! Tests of the two programs: their contents, and how one runs the other.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Returns whether a name of this crate is in the symbols of the program.
+/// Returns whether the symbols of the program contain a name of this crate.
 fn contains(program: &str, name: &str) -> bool {
     let bytes = fs::read(program).unwrap();
     bytes.windows(name.len()).any(|window| window == name.as_bytes())
@@ -23,7 +23,7 @@ fn contains(program: &str, name: &str) -> bool {
 
 #[test]
 fn the_proxy_contains_no_simulator_and_no_charts() {
-    // By its length and name, as symbols have it: a message may name the program tidegate-lab.
+    // By length and name, as in symbols: a message may contain the word tidegate-lab.
     for name in ["12tidegate_sim", "12tidegate_lab", "8plotters"] {
         assert!(!contains(TIDEGATE, name), "{name}");
         assert!(contains(LAB, name), "{name} would be found");
@@ -53,7 +53,7 @@ fn a_wrong_argument_is_reported_by_the_laboratory() {
     }
 }
 
-/// Without the laboratory the proxy works, and says what is missing.
+/// Without the laboratory the proxy works, and reports the missing program.
 #[test]
 fn the_proxy_works_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -80,7 +80,7 @@ fn the_proxy_works_alone() {
     }
 }
 
-/// The files that `make install` and the packages take.
+/// Returns the files that `make install` and the packages take.
 #[test]
 fn each_program_writes_its_manual_and_completions() {
     for (program, name, command) in [(TIDEGATE, "tidegate", "top"), (LAB, "tidegate-lab", "demo")] {

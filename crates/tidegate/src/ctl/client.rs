@@ -1,4 +1,4 @@
-//! Requests to an admin interface.
+//! HTTP client of an admin interface.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use ureq::{Agent, Body};
 
 use tidegate::trouble::Trouble;
 
-/// How long an answer may take.
+/// Maximum time to wait for a response.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes of an answer at the most.
+/// Maximum size of a response in bytes.
 const ANSWER_MAX: u64 = 64 << 20;
 
-/// A client of one admin interface.
+/// Client of one admin interface.
 pub struct Client {
     agent: Agent,
     address: String,
 }
 
 impl Client {
-    /// Of the interface at `host:port`.
+    /// Creates a client of the interface at `host:port`.
     pub fn new(address: &str) -> Self {
         let config = Agent::config_builder().timeout_global(Some(PATIENCE)).proxy(None);
         let agent = config.http_status_as_error(false).build().into();
@@ -29,19 +29,19 @@ impl Client {
         Self { agent, address: address.trim_end_matches('/').to_owned() }
     }
 
-    /// What is at `path`, which is JSON.
+    /// Returns the JSON document at `path`.
     pub fn get(&self, path: &str) -> Result<Value, Trouble> {
         self.read(self.agent.get(self.url(path)).call())
     }
 
-    /// Puts `value` there, and gives what comes of it.
+    /// Puts `value` at `path` and returns the response.
     pub fn put(&self, path: &str, value: &Value) -> Result<Value, Trouble> {
         self.read(self.agent.put(self.url(path)).send(value.to_string()))
     }
 
-    /// Gives a back end another duty, and gives the back ends.
+    /// Sets the administrative state of a back end and returns the back ends.
     pub fn assign(&self, backend: &str, duty: &str) -> Result<Value, Trouble> {
-        // Every letter that a name may have can stand in a path.
+        // Every character that a name may contain is allowed in a path.
         let fits = |c: char| c.is_ascii_alphanumeric() || "_-.:[]".contains(c);
         if backend.is_empty() || !backend.chars().all(fits) {
             return Err(Trouble::usage(format!("{backend:?} is no name of a back end")));
@@ -50,12 +50,12 @@ impl Client {
         self.read(self.agent.put(self.url(&format!("/backends/{backend}/{duty}"))).send_empty())
     }
 
-    /// Has done there what the path says, and gives what comes of it.
+    /// Posts to `path` without a body and returns the response.
     pub fn post(&self, path: &str) -> Result<Value, Trouble> {
         self.read(self.agent.post(self.url(path)).send_empty())
     }
 
-    /// Deletes what is there, and gives what is left.
+    /// Deletes the resource at `path` and returns the remaining ones.
     pub fn delete(&self, path: &str) -> Result<Value, Trouble> {
         self.read(self.agent.delete(self.url(path)).call())
     }

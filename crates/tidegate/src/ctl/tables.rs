@@ -1,10 +1,10 @@
-//! What the admin interface says, for people.
+//! Tables of the responses of the admin interface, for people.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, LineStyle, Table};
 use serde_json::Value;
 
-/// The process and its shards.
+/// Formats the process and its shards.
 pub(super) fn status(status: &Value) -> String {
     let listeners: Vec<_> =
         items(&status["listeners"]).map(|listener| text(&listener["address"])).collect();
@@ -43,7 +43,7 @@ pub(super) fn status(status: &Value) -> String {
     out
 }
 
-/// The back ends of every pool.
+/// Formats the back ends of every pool.
 pub(super) fn backends(pools: &Value) -> String {
     let heads = [
         "pool", "back end", "address", "state", "calls", "of", "cps max", "learned", "in force",
@@ -66,7 +66,7 @@ pub(super) fn backends(pools: &Value) -> String {
     table(&heads, &[0, 1, 2, 3], rows)
 }
 
-/// The address of a back end, and the host name that leads there.
+/// Formats the address of a back end and the host name that resolves to it.
 fn whereabouts(backend: &Value) -> String {
     let resolution = &backend["resolution"];
     let address = match &backend["address"] {
@@ -80,7 +80,7 @@ fn whereabouts(backend: &Value) -> String {
     }
 }
 
-/// The laws in force, and what the shards see and decide.
+/// Formats the laws in force, and the measurements and decisions of the shards.
 pub(super) fn overload(overload: &Value) -> String {
     let heads = [
         "shard",
@@ -126,7 +126,7 @@ pub(super) fn overload(overload: &Value) -> String {
     out
 }
 
-/// The laws in force, with their parameters.
+/// Formats the laws in force, with their parameters.
 pub(super) fn in_force(overload: &Value) -> String {
     let mut out = law("law", &overload["law"]);
     if !overload["shadow"].is_null() {
@@ -150,7 +150,7 @@ fn law(role: &str, law: &Value) -> String {
     out
 }
 
-/// What the shadow would have done with new calls.
+/// Formats the decisions on new calls that the shadow law would have made.
 fn compared(overload: &Value) -> String {
     let heads =
         ["shard", "shadow admits", "both admit", "only the law", "only the shadow", "neither"];
@@ -166,7 +166,7 @@ fn compared(overload: &Value) -> String {
     table(&heads, &[], items(&overload["shards"]).enumerate().map(row))
 }
 
-/// Who is banned.
+/// Formats the banned sources.
 pub(super) fn bans(bans: &Value) -> String {
     let row = |ban: &Value| {
         let left = ban["seconds"].as_f64().unwrap_or_default();
@@ -182,7 +182,7 @@ pub(super) fn bans(bans: &Value) -> String {
     table(&["source", "why", "left", "sent", "calls"], &[0, 1], rows) + "\n"
 }
 
-/// The keys of the tokens.
+/// Formats the keys of the tokens.
 pub(super) fn keys(keys: &Value) -> String {
     let row = |key: &Value| {
         let age = key["age_s"].as_u64().map(|age_s| format!("{age_s} s"));
@@ -199,7 +199,7 @@ pub(super) fn keys(keys: &Value) -> String {
     out
 }
 
-/// The latest rejections, and what the reasons mean.
+/// Formats the latest rejections and explains their reasons.
 pub(super) fn rejections(kept: &Value) -> String {
     let mut rows = items(&kept["refusals"]).peekable();
     if rows.peek().is_none() {
@@ -214,7 +214,7 @@ pub(super) fn rejections(kept: &Value) -> String {
     out
 }
 
-/// Returns what is known of a call: its entries in the call tables, and why it was rejected.
+/// Formats a call: its entries in the call tables, and the reason if it was rejected.
 pub(super) fn call(call: &Value) -> String {
     let mut out: String = items(&call["calls"]).map(entry).collect();
     let is_held = !out.is_empty();
@@ -260,7 +260,7 @@ pub(super) fn call(call: &Value) -> String {
     out
 }
 
-/// An entry of a call table.
+/// Formats an entry of a call table.
 fn entry(entry: &Value) -> String {
     let state = match entry["state"].as_str() {
         Some("single") => "no call, but a single request,",
@@ -314,7 +314,7 @@ fn rejected<'a>(rows: impl Iterator<Item = &'a Value>) -> String {
     table(&heads, &[0, 1, 2, 4, 5, 6, 7, 8, 9, 14], rows.map(row))
 }
 
-/// A table whose columns are aligned right, but for those in `left`.
+/// Formats a table whose columns are aligned right, except for those in `left`.
 fn table(heads: &[&str], left: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
@@ -333,7 +333,7 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// A text that may come from the network: what could move a cursor is escaped.
+/// Formats a text that may come from the network: escapes everything that could move the cursor.
 fn text(value: &Value) -> String {
     let plain = |c: char| match c {
         c if c.is_control() => c.escape_default().to_string(),
@@ -346,7 +346,7 @@ fn number(value: &Value) -> String {
     value.as_f64().map_or_else(|| "-".to_owned(), |number| number.to_string())
 }
 
-/// For how long something has been so.
+/// Formats the age of a state.
 fn since(seconds: &Value) -> String {
     seconds.as_f64().map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0} s"))
 }

@@ -1,4 +1,4 @@
-//! Packets as text.
+//! Text dump of packets.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -9,22 +9,22 @@ use tidegate_world::{Input, Timestamp};
 
 use crate::trouble::Trouble;
 
-/// A file of packets.
+/// File of packets.
 pub struct Dump {
     path: PathBuf,
     out: BufWriter<File>,
-    /// The first write that failed; none is made after it.
+    /// First failed write; nothing is written after it.
     failed: io::Result<()>,
 }
 
 impl Dump {
-    /// Makes the file.
+    /// Creates the file.
     pub fn create(path: &Path) -> Result<Self, Trouble> {
         let file = File::create(path).map_err(|error| trouble(path, &error))?;
         Ok(Self { path: path.to_owned(), out: BufWriter::new(file), failed: Ok(()) })
     }
 
-    /// Writes a packet that came or went; of other inputs nothing.
+    /// Writes a received or sent packet; ignores other inputs.
     pub fn write(&mut self, passing: &Passing<'_>) {
         let (at, from, to, bytes) = match passing {
             Passing::In(entry) => match &entry.input {
@@ -40,7 +40,7 @@ impl Dump {
         }
     }
 
-    /// Ends the file.
+    /// Flushes the file and reports the first error.
     pub fn finish(mut self) -> Result<(), Trouble> {
         self.failed.and_then(|()| self.out.flush()).map_err(|error| trouble(&self.path, &error))
     }

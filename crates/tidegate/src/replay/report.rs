@@ -1,4 +1,4 @@
-//! What a replay brought out, for people and for programs.
+//! Report of a replay, for people and for programs.
 
 use std::fmt;
 
@@ -9,28 +9,28 @@ use tidegate_server::config::Config;
 use tidegate_server::recording::{Inputs, Recording, Verdict};
 use tidegate_server::replay::Replayed;
 
-/// What a replay brought out.
+/// Report of a replay.
 pub struct Report<'r> {
     recording: &'r Recording,
     law: &'static str,
     replayed: &'r Replayed,
 }
 
-/// The version of this program.
+/// Version of this program.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
 impl<'r> Report<'r> {
-    /// A report on a replay of `recording`, whose configuration is `config`.
+    /// Creates a report on the replay of `recording`, whose configuration is `config`.
     pub fn new(recording: &'r Recording, config: &Config, replayed: &'r Replayed) -> Self {
         Self { recording, law: config.overload.gate.law.entry().name, replayed }
     }
 
-    /// Whether nothing speaks against the program: what could be compared was alike.
+    /// Returns whether the replay found no difference: everything that could be compared was equal.
     pub fn holds(&self) -> bool {
         !self.is_comparable() || self.replayed.verdict.difference.is_none()
     }
 
-    /// Whether the core was fed all that it was fed when it was recorded.
+    /// Returns whether the core received all inputs that it received during the recording.
     fn is_comparable(&self) -> bool {
         self.recording.overwritten() == 0 && self.recording.lost() == 0
     }
@@ -40,7 +40,7 @@ impl<'r> Report<'r> {
         Class::ALL.into_iter().map(|class| (class.name(), counters.received(class).get()))
     }
 
-    /// All of it.
+    /// Returns the whole report.
     pub fn to_json(&self) -> Value {
         let Verdict { inputs, packets, blocks, differing, difference, span } =
             self.replayed.verdict;

@@ -1,17 +1,17 @@
-//! Readings of the admin interface, and the rates between two of them.
+//! Readings of the admin interface, and the rates between two readings.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// Readings that the chart shows.
+/// Number of readings that the chart shows.
 const KEPT: usize = 240;
 
 /// One reading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sample {
-    /// The clock of the process, in seconds since its start.
+    /// Clock of the process, in seconds since its start.
     pub now_s: f64,
     pub version: String,
     pub phase: String,
@@ -24,16 +24,16 @@ pub(super) struct Sample {
     /// Calls in the call tables.
     pub held: u64,
     pub transactions: u64,
-    /// The mean over the shards, 0 to 1.
+    /// Mean occupancy of the shards, 0 to 1.
     pub occupancy: f64,
-    /// The 99th percentile of the wait of new calls, of the worst shard.
+    /// 99th percentile of the wait of new calls, of the worst shard.
     pub wait_p99_ms: f64,
     pub backends: Vec<Backend>,
     /// Rejected requests since the start, by reason.
     pub reasons: Vec<(String, u64)>,
 }
 
-/// Counts of new calls, as the admission sees them.
+/// Counts of new calls at the admission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Calls {
     pub offered: u64,
@@ -41,19 +41,19 @@ pub(super) struct Calls {
     pub rejected: u64,
 }
 
-/// A back end.
+/// Reading of a back end.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Backend {
     pub pool: String,
     pub name: String,
     pub state: String,
     pub calls: u64,
-    /// Calls that it was given since the start.
+    /// Calls assigned to it since the start.
     pub assigned: u64,
-    /// The limit of its rate in force, in calls/s.
+    /// Rate limit in force, in calls/s.
     pub limit_cps: Option<f64>,
     pub invite_ms: f64,
-    /// 503s of its own since the start.
+    /// 503 responses of the back end itself since the start.
     pub rejections: u64,
     pub failures: u64,
 }
@@ -107,7 +107,7 @@ fn backends(pool: &Value) -> impl Iterator<Item = Backend> {
 /// Rates between two readings, in 1/s.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Rates {
-    /// The end of the interval: the clock of the process, in seconds.
+    /// End of the interval: the clock of the process, in seconds.
     pub now_s: f64,
     pub offered: f64,
     pub admitted: f64,
@@ -115,12 +115,13 @@ pub(super) struct Rates {
     pub socket_drops: f64,
     /// New calls per back end, in the order of [`Sample::backends`].
     pub backends: Vec<f64>,
-    /// Rejections by reason, without those that have none.
+    /// Rejections by reason; reasons without rejections are omitted.
     pub reasons: Vec<(String, f64)>,
 }
 
 impl Rates {
-    /// Returns the rates from `before` to `after`; all zero if the process was restarted between.
+    /// Returns the rates from `before` to `after`; all zero if the process was restarted in
+    /// between.
     fn between(before: &Sample, after: &Sample) -> Self {
         let seconds = after.now_s - before.now_s;
         if seconds <= 0.0 {
@@ -164,7 +165,7 @@ impl History {
         Self { interval, latest: None, rates: VecDeque::new(), error: None }
     }
 
-    /// Records a reading, or that it failed.
+    /// Records a reading or a failure to read.
     pub fn record(&mut self, reading: Result<Sample, String>) {
         let sample = match reading {
             Ok(sample) => sample,
@@ -201,7 +202,7 @@ impl History {
         self.rates.back().cloned().unwrap_or_default()
     }
 
-    /// Returns a value of each interval, as points of seconds before now and value.
+    /// Returns one value of each interval, as pairs of age in seconds and value.
     pub fn points(&self, value: fn(&Rates) -> f64) -> Vec<(f64, f64)> {
         let now_s = self.rates.back().map_or(0.0, |rates| rates.now_s);
         self.rates.iter().map(|rates| (rates.now_s - now_s, value(rates))).collect()

@@ -1,4 +1,4 @@
-//! The readings on a terminal, or as a line.
+//! Display of the readings on a terminal, or as a line.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -12,18 +12,18 @@ use ratatui::widgets::{
 
 use super::sample::{Backend, History, Rates, Sample};
 
-/// A smaller terminal gets a line of figures only.
+/// Minimum width; a narrower terminal gets only a line of figures.
 const WIDTH_MIN: u16 = 72;
 const HEIGHT_MIN: u16 = 16;
 
-/// Colours of Okabe and Ito, which colour-blind readers tell apart. The vermilion stands for
-/// danger alone.
+/// Colours of Okabe and Ito, which colour-blind readers can distinguish. Vermilion marks danger
+/// only.
 const GOOD: Color = Color::Rgb(0, 158, 115);
 const DANGER: Color = Color::Rgb(213, 94, 0);
 const NOTICE: Color = Color::Rgb(230, 159, 0);
 const QUIET: Style = Style::new().fg(Color::DarkGray);
 
-/// Draws the last reading, and the rates of those before.
+/// Draws the last reading, and the rates of the earlier ones.
 pub(super) fn draw(history: &History, address: &str, frame: &mut Frame<'_>) {
     let Some(sample) = history.latest() else { return };
     let area = frame.area();
@@ -32,7 +32,7 @@ pub(super) fn draw(history: &History, address: &str, frame: &mut Frame<'_>) {
         return;
     }
     let rates = history.rates();
-    // Each back end has a line, unless the chart would have less than six then.
+    // Each back end has a line, unless the chart would then have fewer than six.
     let backends = u16::try_from(sample.backends.len()).unwrap_or(u16::MAX).saturating_add(1);
     let backends = backends.min(area.height.saturating_sub(6 + 8));
     let [head, figures, chart, table, foot] = Layout::vertical([
@@ -205,7 +205,7 @@ pub(super) fn line(history: &History) -> String {
     )
 }
 
-/// Returns a time in its two largest units.
+/// Formats a duration in its two largest units.
 fn duration(seconds: f64) -> String {
     let whole = seconds as u64;
     match whole {

@@ -1,4 +1,4 @@
-//! IPv6, every address at once, and the largest datagrams.
+//! Tests with IPv6, wildcard addresses and the largest datagrams.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -38,8 +38,8 @@ fn calls_go_from_ipv6_to_ipv4() {
     metrics.assert_nothing_held();
 }
 
-/// RFC 3261 §18.2.2, RFC 3581 §4: an answer leaves from where the request arrived, and
-/// goes to where it came from, whatever its Via says.
+/// RFC 3261 §18.2.2, RFC 3581 §4: a response leaves from the address where the request arrived and
+/// goes to the address it came from, regardless of the Via.
 #[test]
 fn a_wildcard_answers_from_the_address_that_was_asked() {
     let (stage, other) = (Stage::new(), Stage::new());

@@ -1,10 +1,10 @@
-//! Calls divided between two back ends, by each policy.
+//! Tests of the division of calls between two back ends, by each policy.
 
 use crate::stage::{Configuration, Load, Sipp, Stage, Tidegate};
 
 const CALLS: u32 = 1000;
 
-/// Makes the calls, and returns how many the first of the two back ends got.
+/// Makes the calls, and returns the number of calls at the first of the two back ends.
 fn share_of_the_first(policy: &'static str) -> u32 {
     let stage = Stage::new();
     let callees = [Sipp::callee(&stage, "uas"), Sipp::callee(&stage, "uas")];
@@ -35,7 +35,7 @@ fn rr_gives_each_half_of_the_calls() {
 
 #[test]
 fn hash_gives_each_about_half_of_the_calls() {
-    // Binomial with a standard deviation of 16; six of them.
+    // Binomial with a standard deviation of 16; six standard deviations.
     assert!(share_of_the_first("hash").abs_diff(CALLS / 2) < 100);
 }
 
@@ -49,8 +49,8 @@ fn tlwl_gives_equals_their_share() {
     assert_shared(share_of_the_first("tlwl"));
 }
 
-/// The least loaded is chosen, and that is the other one for a while when a back end
-/// is kept from running: not always half, but never all.
+/// Checks that both back ends got calls. The policy chooses the least loaded back end, which is the
+/// other one while a back end gets no CPU time: not always half, but never all.
 fn assert_shared(first: u32) {
     assert!((CALLS / 5..=CALLS * 4 / 5).contains(&first), "{first} of {CALLS}");
 }

@@ -1,4 +1,4 @@
-//! A back end that dies, and one that returns.
+//! Tests of a back end that dies and returns.
 
 use crate::stage::{Configuration, Load, Sipp, Stage, Tidegate};
 
@@ -19,9 +19,9 @@ fn new_calls_go_past_a_dead_back_end_until_it_returns() {
     call(50);
     assert_eq!((assigned(0), assigned(1)), (25, 25));
 
-    // The first INVITE to it comes back as an ICMP report, and what it lost is sent
-    // again by the caller after T1, and then goes to the other one. So it is each time
-    // when its pause is over: 200 calls take two seconds, its pause one.
+    // The first INVITE to the dead back end causes an ICMP error. The caller retransmits the lost
+    // INVITE after T1, and then it goes to the other back end. The same happens each time the pause
+    // ends: 200 calls take two seconds, the pause one.
     let died = dies.address();
     dies.kill();
     call(200);
@@ -37,6 +37,6 @@ fn new_calls_go_past_a_dead_back_end_until_it_returns() {
     call(50);
     assert_eq!(assigned(1) - before, 25);
     returned.finish().assert_all_well(25);
-    // All calls but those that went to the other one while it lived.
+    // All calls except those that went to the other back end while it lived.
     stays.finish().assert_all_well(25 + 200 + 25);
 }

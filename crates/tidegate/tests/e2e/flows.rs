@@ -1,4 +1,5 @@
-//! Callers that their Contact does not lead to, and callees that a back end knows by their domain.
+//! Tests of callers whose Contact is unreachable, and of callees that a back end addresses by
+//! domain.
 
 #[path = "../../../io/tests/dns/mod.rs"]
 mod dns;
@@ -7,7 +8,7 @@ use crate::stage::{Configuration, Impair, Load, Sipp, Stage, Tidegate};
 
 /// RFC 5626 §5.3.1: "the proxy removes the Route header field value and forwards the request over
 /// the 'logical flow' identified by the flow token". The BYE of the back end has the name in its
-/// Request-URI, which no server of the DNS knows.
+/// Request-URI, and no DNS server knows that name.
 #[test]
 fn a_back_end_hangs_up_on_callers_known_by_name() {
     let stage = Stage::new();
@@ -19,9 +20,9 @@ fn a_back_end_hangs_up_on_callers_known_by_name() {
     tidegate.metrics().assert_nothing_held();
 }
 
-/// The relay is an address translator: what callers write as their address nobody can reach but
-/// itself. In a network of one machine the datagrams would arrive there all the same, so the relay is
-/// asked whether the BYEs went through it.
+/// The relay acts as an address translator: only the relay can reach the addresses that callers
+/// write in their messages. In a network of one machine the datagrams would arrive regardless, so
+/// the test checks the relay's counts for the BYEs.
 #[test]
 fn a_back_end_hangs_up_on_callers_behind_address_translation() {
     let (stage, home) = (Stage::new(), Stage::new());
@@ -38,8 +39,8 @@ fn a_back_end_hangs_up_on_callers_behind_address_translation() {
     assert!(back >= 400, "{counts}");
 }
 
-/// RFC 3263 §4.2: "the client performs an SRV query", and §4.1 before it NAPTR, of a real server of the
-/// DNS.
+/// RFC 3263 §4.2: "the client performs an SRV query", preceded by the NAPTR query of §4.1, at a
+/// real DNS server.
 #[test]
 fn a_back_end_calls_a_domain_whose_servers_stand_in_the_dns() {
     let stage = Stage::new();

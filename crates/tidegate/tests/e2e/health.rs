@@ -1,4 +1,4 @@
-//! Back ends that are probed, drained, and configured anew while calls go on.
+//! Tests of back ends that are probed, drained, and reconfigured during calls.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ fn ctl(stage: &Stage, tidegate: &Tidegate, arguments: &[&str]) -> (Option<i32>, 
     run_to_end(stage, &[&["ctl", "--admin", &admin], arguments].concat())
 }
 
-/// What `ctl` shows of the back end at `address`, as JSON.
+/// Returns the entry of the back end at `address` in the output of `ctl`, as JSON.
 fn shown(stage: &Stage, tidegate: &Tidegate, arguments: &[&str], address: SocketAddr) -> Value {
     let (status, said) = ctl(stage, tidegate, &[&["--json"], arguments].concat());
     assert_eq!(status, Some(0), "{said}");
@@ -47,14 +47,14 @@ fn kamailio_is_probed_stopped_and_found_again() {
     tidegate.wait_for("it answers probes", |metrics| probes(metrics, "answered") >= 5);
     assert_eq!(probes(&tidegate.metrics(), "failed"), 0);
 
-    // By a signal that it passes on: killed, it would leave children that go on answering.
+    // A signal that Kamailio forwards: SIGKILL would leave children that still answer.
     server.signal(Signal::TERM);
     server.exit();
     tidegate.wait_for("it is found dead", |metrics| {
         metrics.sum("backend_state", &[("state", "down")]) == 1
     });
     assert_eq!(shown(&stage, &tidegate, &["backends"], address)["state"], "down");
-    // It stays down as long as nothing answers, however long ago it was heard of.
+    // It stays down as long as nothing answers, regardless of when it last answered.
     tidegate.wait_for("it is asked in vain", |metrics| probes(metrics, "failed") >= 6);
     assert_eq!(tidegate.metrics().backend("backend_up", address), 0);
 
@@ -65,7 +65,8 @@ fn kamailio_is_probed_stopped_and_found_again() {
     metrics.assert_nothing_held();
 }
 
-/// One that drops INVITEs without a word, as any Kamailio does with some that it cannot parse.
+/// Kamailio configuration that drops INVITEs silently, as any Kamailio does with some that it
+/// cannot parse.
 const DROPS: &str = r#"
 loadmodule "sl.so"
 request_route {
@@ -74,7 +75,7 @@ request_route {
 }
 "#;
 
-// "INVITE of death": silence and a probe out of turn that is answered; then a real death.
+// "INVITE of death": silence and an answered extra probe; then a real death.
 #[test]
 fn requests_that_kamailio_drops_do_not_take_it_down_and_its_death_does() {
     let stage = Stage::new();
@@ -163,7 +164,7 @@ fn a_configuration_is_read_again_under_load_and_no_call_is_lost() {
     let now = shown(&stage, &tidegate, &["backends"], goes);
     assert_eq!(now["assigned"].as_u64(), assigned, "it finishes what it has");
 
-    // By a signal: the first one comes back, in its first state.
+    // By a signal: the first one returns in its initial state.
     first.write(&stage, "tidegate.toml");
     tidegate.signal(Signal::HUP);
     eventually("it was read again", || {
@@ -180,7 +181,7 @@ fn a_configuration_is_read_again_under_load_and_no_call_is_lost() {
     for callee in callees {
         callee.finish();
     }
-    // All of it was an input, and comes out of its recording again.
+    // All of this was recorded as input, and the replay reproduces it.
     tidegate.signal(Signal::TERM);
     assert_eq!(tidegate.exit().code(), Some(0));
     let (status, said) = run_to_end(&stage, &["replay", recording]);
@@ -188,7 +189,7 @@ fn a_configuration_is_read_again_under_load_and_no_call_is_lost() {
     assert!(said.contains("\nexact: every one of "), "{said}");
 }
 
-/// A configuration of 450 back ends has more than 32 KiB, and could not be read again.
+/// A configuration of 450 back ends exceeds 32 KiB and could not be reloaded.
 #[test]
 fn a_configuration_of_many_back_ends_is_read_again() {
     let stage = Stage::new();

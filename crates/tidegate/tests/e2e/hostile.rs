@@ -1,4 +1,5 @@
-//! Whatever strangers and back ends send, calls go through, and nobody is relayed.
+//! Tests with hostile strangers and back ends: calls still succeed, and Tidegate relays nothing to
+//! third parties.
 
 mod garbage;
 
@@ -12,8 +13,8 @@ use garbage::Garbage;
 const DATAGRAMS: u64 = 20_000;
 const CALLS: u64 = 400;
 
-/// If one datagram in four were kept, at 2 KiB each, it would be more. What Tidegate
-/// does keep for a while is an entry of the call table for each call of a stranger.
+/// Maximum growth of memory. Keeping one datagram in four, at 2 KiB each, would exceed it. Tidegate
+/// keeps only an entry of the call table for a while, for each call of a stranger.
 const GROWTH_MAX_BYTES: u64 = 8 << 20;
 
 #[test]
@@ -21,7 +22,7 @@ fn twenty_thousand_damaged_datagrams_disturb_no_call() {
     let (stage, elsewhere) = (Stage::new(), Stage::new());
     let callees = ["uas-record-route"; 2].map(|scenario| Sipp::callee(&stage, scenario));
     let backends = callees.each_ref().map(Sipp::address);
-    // SIPp ends itself over some of what strangers send. They get a back end that is as
+    // Some messages of strangers make SIPp exit. Strangers therefore get a back end that is as
     // hostile as they are.
     let hostile = Peer::new(elsewhere.ip());
     let more = format!(
@@ -46,14 +47,14 @@ fn twenty_thousand_damaged_datagrams_disturb_no_call() {
     let mut garbage = Garbage::new(Seed(3261).stream(Purpose::Fault, 0), here);
     let (mut answered, mut before) = (0, None);
     for (sent, stranger) in (0..DATAGRAMS).zip(strangers.iter().cycle()) {
-        // In step with the calls, so that they last as long as each other.
+        // In step with the calls, so that both last equally long.
         if sent % 200 == 0 {
             tidegate.wait_for("calls go on", |metrics| {
                 let begun = |backend| metrics.backend("backend_assigned_total", backend);
                 backends.map(begun).iter().sum::<u64>() >= sent * CALLS / DATAGRAMS
             });
         }
-        // What a process of its age needs anyway is there.
+        // By now the process has allocated what any process of its age needs.
         if sent == DATAGRAMS / 20 {
             before = Some(tidegate.process().resident_bytes());
         }
@@ -72,7 +73,7 @@ fn twenty_thousand_damaged_datagrams_disturb_no_call() {
     let grown = tidegate.process().resident_bytes().saturating_sub(before.unwrap());
     assert!(grown < GROWTH_MAX_BYTES, "{grown} bytes");
     let metrics = tidegate.metrics();
-    // The garbage reached every part: some was not SIP, some was refused, some went on.
+    // The garbage reached every stage: some was not SIP, some was rejected, some was forwarded.
     assert!(metrics.sum("udp_received_total", &[]) > DATAGRAMS);
     assert!(metrics.sum("messages_dropped_total", &[("reason", "malformed")]) > 100);
     assert!(metrics.sum("messages_dropped_total", &[("reason", "foreign_response")]) > 100);
@@ -80,7 +81,7 @@ fn twenty_thousand_damaged_datagrams_disturb_no_call() {
     assert!(answered > 1000, "{answered} requests reached the hostile back end");
 }
 
-/// What a stranger hears who tries to have something sent to the victim.
+/// A stranger who tries to direct messages at the victim gets nothing relayed.
 #[test]
 fn strangers_are_not_relayed() {
     let (stage, outside) = (Stage::new(), Stage::new());
@@ -127,7 +128,7 @@ fn strangers_are_not_relayed() {
             let answer = stranger.receive();
             assert_eq!(answer.status(), *status, "{name}: {}", answer.start());
         }
-        // Whatever came of it, it has come before the answer to this.
+        // Every reaction to it has arrived before the response to this request.
         let ping = stranger.request("OPTIONS", &format!("sip:{here}"), number, 1);
         let pong = stranger.ask(here, &ping);
         assert_eq!(pong.field("Call-ID"), ping.field("Call-ID"), "{name}: {}", pong.start());

@@ -1,4 +1,4 @@
-//! `tidegate lab impair` on the wire does what its links do in simulated time.
+//! Tests that `tidegate lab impair` treats real datagrams as its links treat simulated ones.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tidegate_world::{Core, Flow, Pool, Received, Seed, Timestamp};
 use crate::stage::{Impair, Peer, Stage, run_to_end};
 
 const DATAGRAMS: usize = 1000;
-/// Datagrams under way at once: with all their copies they fit into any socket's buffer.
+/// Datagrams in transit at once: with all their copies they fit into any socket buffer.
 const WINDOW: usize = 50;
 const SEED: u64 = 7;
 
@@ -35,7 +35,7 @@ const OPTIONS: [&str; 12] = [
     "7",
 ];
 
-/// What arrives of the datagrams of each window, sorted; and the counts.
+/// Expected datagrams of each window, sorted, and the expected counts.
 struct Model {
     relay: Relay,
     pool: Pool,

@@ -1,10 +1,10 @@
-//! Back ends with limits: as many calls as they may hold, and not one more.
+//! Tests of back ends with limits: as many calls as allowed, and not one more.
 
 use std::time::Instant;
 
 use crate::stage::{Configuration, Load, Metrics, Sipp, Stage, Tidegate, run_to_end};
 
-/// A pool of these callees, each with `limit`, and two shards before it.
+/// Returns a configuration with a pool of these callees, each with `limit`, and two shards.
 fn configuration(stage: &Stage, callees: &[Sipp], limit: &str) -> Configuration {
     let backend =
         |callee: &Sipp| format!("[[pool.backend]]\nuri = \"sip:{}\"\n{limit}\n", callee.address());
@@ -12,7 +12,7 @@ fn configuration(stage: &Stage, callees: &[Sipp], limit: &str) -> Configuration 
     Configuration { shards: 2, more, ..Configuration::new(stage, &[]) }
 }
 
-/// Calls from ports of their own, so that either shard has some.
+/// Returns a load whose calls have ports of their own, so that each shard gets some.
 fn calls(calls: u32, hold_ms: u32) -> Load<'static> {
     let rate_cps = 100;
     Load { scenario: "uac-routes", calls, rate_cps, hold_ms, socket_each: true }
@@ -44,7 +44,7 @@ fn as_many_calls_are_held_as_may_be_and_the_next_is_refused_until_one_has_ended(
     let metrics = tidegate.metrics();
     assert_eq!((refused(&metrics), held(&metrics)), (10, 40));
 
-    // Read again with room for one more at each, it takes two more.
+    // After a reload with room for one more at each, it accepts two more.
     configuration(&stage, &callees, "calls_max = 21").write(&stage, "tidegate.toml");
     let admin = tidegate.admin().to_string();
     let (status, said) = run_to_end(&stage, &["ctl", "--admin", &admin, "reload"]);
@@ -56,7 +56,7 @@ fn as_many_calls_are_held_as_may_be_and_the_next_is_refused_until_one_has_ended(
     let two = make(&calls(2, 0)).wait();
     two.assert_all_well(2);
 
-    // What has ended makes room.
+    // Ended calls make room.
     long.wait().assert_all_well(40);
     assert_eq!(tidegate.metrics().sum("pool_headroom_calls", &[]), 42);
     make(&calls(42, 500)).wait().assert_all_well(42);
@@ -81,7 +81,7 @@ fn a_rate_is_kept_by_all_shards_together() {
     // Two each at once, and then 40 a second.
     let taken_max = 4.0 + 40.0 * elapsed_s;
     assert!(f64::from(offered.successful) <= taken_max, "{offered} in {elapsed_s} s");
-    // SIPp takes three seconds at the least to make them.
+    // SIPp needs at least three seconds to make them.
     assert!(offered.successful >= 100, "{offered} in {elapsed_s} s");
     let metrics = tidegate.metrics();
     assert_eq!(refused(&metrics), u64::from(offered.failed));

@@ -1,8 +1,8 @@
-//! The program among real peers: SIPp, sipsak, Kamailio and bare sockets, all on
-//! the loopback interface.
+//! Tests of the program with real peers: SIPp, sipsak, Kamailio and plain sockets, all on the
+//! loopback interface.
 //!
-//! Each test has a [`Stage`](stage::Stage) of its own: an address that nobody else
-//! uses, a scratch directory, and the programs started on it, which end with it.
+//! Each test has its own [`Stage`](stage::Stage): an address that no other test uses, a scratch
+//! directory, and the programs started on it, which end with it.
 
 // These tests run in real time: they wait for other programs.
 #![allow(clippy::disallowed_methods)]

@@ -1,4 +1,4 @@
-//! Back ends that are known by their names.
+//! Tests of back ends that are configured by name.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::stage::{Configuration, Load, NameServer, Peer, Sipp, Stage, Tidegate, run_to_end};
 
-/// A configuration whose only back end is at that name.
+/// Returns a configuration whose only back end has that host name.
 fn by_name(stage: &Stage, server: &NameServer, host: &str, port: u16) -> Configuration {
     let backend = format!("[[pool.backend]]\nuri = \"sip:{host}:{port}\"\nname = \"named\"\n");
     let more = backend + &server.table();
@@ -84,7 +84,7 @@ fn without_an_address_a_back_end_gets_no_calls_and_with_one_it_does() {
     callee.send(from, &callee.response(&received, "200 OK"));
     assert_eq!(caller.receive().status(), 200);
 
-    // The answer held for no time; that nobody answers any more changes nothing.
+    // The TTL of the answer was zero; it makes no difference that the DNS no longer answers.
     server.silence("app.example");
     tidegate
         .wait_for("its address is old", |metrics| metrics.backend("backend_stale", "named") == 1);
@@ -112,7 +112,7 @@ fn a_call_stays_where_it_is_when_its_name_leads_elsewhere() {
     tidegate
         .wait_for("it has moved", |metrics| metrics.backend("backend_moved_total", "named") == 2);
     let next = call(2, &second);
-    // Their branches are made of the CSeq.
+    // Their branches are derived from the CSeq.
     for (ok, callee, cseq) in [(ok, &first, 2), (next, &second, 3)] {
         caller.send(tidegate.address(), &caller.in_dialog("BYE", &ok, cseq));
         let (bye, from) = callee.receive_from();
@@ -120,7 +120,7 @@ fn a_call_stays_where_it_is_when_its_name_leads_elsewhere() {
         callee.send(from, &callee.response(&bye, "200 OK"));
         assert_eq!(caller.receive().status(), 200);
     }
-    // Back ends may send anywhere: those that were, too.
+    // Back ends may send to any address; so may removed ones.
     let outward = first.request("OPTIONS", &format!("sip:caller@{}", caller.address()), 3, 1);
     first.send(tidegate.address(), &outward);
     assert!(caller.receive().start().starts_with("OPTIONS "));
@@ -151,7 +151,7 @@ fn a_call_from_before_a_restart_is_not_ended_while_names_are_unknown() {
     });
     server.set("app.example", &[stage.ip()], 60);
     wait_until_up(&tidegate);
-    // It is repeated, for it was not answered.
+    // It is retransmitted, because it was not answered.
     caller.send(tidegate.address(), &bye);
     assert!(callee.receive().start().starts_with("BYE "));
 }
@@ -175,7 +175,7 @@ fn a_name_that_leads_back_here_is_not_used() {
     let server = NameServer::start(stage.ip());
     let here = stage.free_address();
     let outside: IpAddr = Ipv4Addr::new(192, 0, 2, 1).into();
-    // Itself, an address that a socket on the loopback cannot reach, and nobody's.
+    // Tidegate itself, an address that a loopback socket cannot reach, and an unused address.
     let addresses = [stage.ip(), outside, Ipv4Addr::UNSPECIFIED.into()];
     server.set("app.example", &addresses, 0);
     let mut configuration = by_name(&stage, &server, "app.example", here.port());
@@ -188,7 +188,7 @@ fn a_name_that_leads_back_here_is_not_used() {
     assert_eq!(tidegate.metrics().backend("backend_up", "named"), 0);
 }
 
-/// A configuration whose only back ends are the servers of `domain`.
+/// Returns a configuration whose only back ends are the servers of `domain`.
 fn by_domain(stage: &Stage, server: &NameServer, domain: &str) -> Configuration {
     let more = format!("[[pool.backend]]\nuri = \"sip:{domain}\"\n{}", server.table());
     Configuration { more, ..Configuration::new(stage, &[]) }
@@ -222,7 +222,7 @@ fn calls_go_to_the_servers_that_the_dns_lists_for_a_domain_and_follow_it() {
     let assigned = |name: &String| metrics.backend("backend_assigned_total", name);
     assert_eq!(names.each_ref().map(assigned), [75, 25, 0]);
 
-    // The first two leave: the last one has all calls, and theirs have ended.
+    // The first two leave: the last one gets all calls, and the calls of the others have ended.
     server.set_servers("example", &[(20, 1, c, "c.example")], 1);
     tidegate.wait_for("its servers have changed", |metrics| {
         metrics.sum("domain_changed_total", &[("domain", "example")]) == 2
@@ -233,7 +233,7 @@ fn calls_go_to_the_servers_that_the_dns_lists_for_a_domain_and_follow_it() {
     Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(100);
     assert_eq!(tidegate.metrics().backend("backend_assigned_total", &names[2]), 100);
 
-    // Nobody answers any more: it stays as it is.
+    // The DNS no longer answers: nothing changes.
     server.silence("_sip._udp.example");
     tidegate.wait_for("its servers are old", |metrics| metrics.sum("domain_stale", &[]) == 1);
     Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(100);

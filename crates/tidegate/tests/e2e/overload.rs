@@ -1,4 +1,4 @@
-//! Overload control on the wire.
+//! Tests of overload control on the wire.
 
 use std::process::Command;
 
@@ -8,7 +8,8 @@ use crate::stage::{
     Configuration, Load, Message, Peer, Process, Sipp, Stage, Tidegate, eventually,
 };
 
-/// A server that releases a new call from its queue in days, and in which one may wait.
+/// Configuration of a server that takes days to release a new call from its queue, in which one
+/// call may wait.
 const BUSY: &str = "
     [overload]
     law = \"pi\"
@@ -24,7 +25,7 @@ struct Busy {
     tidegate: Tidegate,
     caller: Peer,
     backend: Peer,
-    /// The number of the call that waits; one more is refused.
+    /// Number of the waiting call; one more is rejected.
     waits: u32,
 }
 
@@ -37,7 +38,7 @@ impl Busy {
             BUSY.replace("[overload.params]", &format!("{more}\n[overload.params]"));
         let tidegate = Tidegate::start(&stage, &configuration);
         let mut busy = Self { _stage: stage, tidegate, caller, backend, waits: 1 };
-        // Until the law has been asked for the first time, everything is released.
+        // Before the first evaluation of the law everything is released.
         busy.call(busy.waits);
         while busy.is_released() {
             busy.waits += 1;
@@ -46,8 +47,8 @@ impl Busy {
         busy
     }
 
-    /// Whether the last call goes on to the back end; if not, it waits. The law asks every
-    /// 20 ms what waits, and before that nothing is shown as waiting.
+    /// Returns whether the last call was forwarded to the back end; otherwise it waits. The law
+    /// inspects the queue every 20 ms, and the metrics show no waiting call before that.
     fn is_released(&self) -> bool {
         eventually("a call is released or waits", || {
             if self.backend.next_now().is_some() {
@@ -79,7 +80,7 @@ fn a_call_that_is_not_admitted_gets_a_503_at_once_and_again_when_it_is_repeated(
     busy.call(next);
     let refused = busy.caller.receive();
     assert_eq!(refused.status(), 503);
-    // RFC 3261 §21.5.4: a client that is given one stops for that long.
+    // RFC 3261 §21.5.4: a client that receives a Retry-After sends nothing for that long.
     assert_eq!(refused.fields("Retry-After").count(), 0);
     // RFC 3261 §8.2.7: "the same tag for the same request consistently".
     busy.call(next);
@@ -131,8 +132,7 @@ fn disposal_by_silence_says_nothing() {
     assert!(busy.caller.next_now().is_none());
 }
 
-/// A To-tag, an emergency URN or a priority header of a stranger's own making is no way past
-/// the gate.
+/// A forged To-tag, emergency URN or priority header field does not pass the gate.
 #[test]
 fn what_anybody_can_write_opens_nothing() {
     let busy = Busy::set_up("");
@@ -151,13 +151,13 @@ fn what_anybody_can_write_opens_nothing() {
     assert_eq!(busy.received("invite"), calls + 4);
 }
 
-/// Below its capacity the law refuses nobody.
+/// Below its capacity the law rejects nobody.
 #[test]
 fn below_its_capacity_pi_refuses_nobody() {
     let stage = Stage::new();
     let (caller, backend) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
     let mut configuration = Configuration::new(&stage, &[backend.address()]);
-    // On a processor in model time: a real one may be taken away from us for a while.
+    // On an emulated processor: the operating system may take the real one away for a while.
     configuration.more = "[overload]\nlaw = \"pi\"\n[emulate]\nserve_us = 1\n".to_owned();
     let tidegate = Tidegate::start(&stage, &configuration);
     let here = tidegate.address();
@@ -169,14 +169,14 @@ fn below_its_capacity_pi_refuses_nobody() {
     }
 }
 
-/// Four times what it carries: each call is either set up or refused at once, in transactions, and
-/// what is counted on the three sides agrees.
+/// At four times its capacity each call is either set up or rejected at once, in transactions, and
+/// the counts of the three sides agree.
 #[test]
 fn a_flood_of_sipp_calls_is_admitted_or_refused_and_counted() {
     flood_of_sipp_calls("");
 }
 
-/// SIPp reads a 503 that is padded as any other.
+/// SIPp accepts a padded 503 like any other.
 #[test]
 fn a_flood_of_sipp_calls_is_refused_by_padded_503s() {
     flood_of_sipp_calls("pad = 800\n");
@@ -202,7 +202,7 @@ fn flood_of_sipp_calls(more: &str) {
     metrics.assert_nothing_held();
 }
 
-/// The first takes an hour to look at, the second waits.
+/// The first message takes an hour of service; the second waits.
 #[test]
 fn what_an_emulated_receive_buffer_does_not_hold_is_counted() {
     let stage = Stage::new();
@@ -234,7 +234,7 @@ fn the_demonstration_shows_both_servers_and_leaves_nothing_behind() {
             .arg("--json")
             .arg(&json),
     );
-    // 1 if this machine has too much else to do: then the figures mean nothing.
+    // 1 if this machine is too busy: then the figures mean nothing.
     assert!(matches!(demo.exit().code(), Some(0 | 1)), "{}", demo.log());
     let log = demo.log();
     assert_eq!(log.matches(" x unprotected").count(), 4, "{log}");
@@ -256,11 +256,12 @@ fn a_demonstration_that_is_killed_leaves_no_server_behind() {
     ends_its_servers(Signal::KILL);
 }
 
-/// A demonstration that was ended by `signal`, as were then its servers.
+/// Runs a demonstration, ends it by `signal`, and checks that its servers have ended. Returns the
+/// process.
 fn ends_its_servers(signal: Signal) -> Process {
     let stage = Stage::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    // What is killed leaves its files behind.
+    // A killed process leaves its files behind.
     command.args(["demo", "--plain"]).env("TMPDIR", stage.path(""));
     let mut demo = stage.start("demo", &mut command);
     let servers = |demo: &Process| children(demo.id());
@@ -276,13 +277,13 @@ fn ends_its_servers(signal: Signal) -> Process {
     demo
 }
 
-/// Whether a process is gone, or waits for somebody to ask how it ended.
+/// Returns whether a process has ended, or is a zombie.
 fn has_ended(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with('Z'))
 }
 
-/// The processes that a process has started.
+/// Returns the child processes of a process.
 fn children(parent: u32) -> Vec<u32> {
     let tasks = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
     let children = tasks.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Other products: sipsak in front, Kamailio behind and in front.
+//! Tests with other products: sipsak in front, Kamailio behind and in front.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::stage::{Configuration, Load, Peer, Process, Sipp, Stage, Tidegate};
 
-/// What every Kamailio here has.
+/// Configuration that all Kamailios have in common.
 const KAMAILIO: &str = r#"
 log_stderror=yes
 debug=1
@@ -20,7 +20,7 @@ dns=no
 rev_dns=no
 "#;
 
-/// One that answers everything itself.
+/// Routes of a Kamailio that answers everything itself.
 pub const ANSWERS: &str = r#"
 loadmodule "sl.so"
 request_route {
@@ -28,7 +28,7 @@ request_route {
 }
 "#;
 
-/// One that relays everything to HOST:PORT, with transactions of its own.
+/// Routes of a Kamailio that relays everything to HOST:PORT, with transactions of its own.
 const RELAYS: &str = r#"
 loadmodule "sl.so"
 loadmodule "tm.so"
@@ -37,11 +37,11 @@ request_route {
 }
 "#;
 
-/// A running Kamailio with these routes.
+/// Starts a Kamailio with these routes.
 pub fn kamailio(stage: &Stage, address: SocketAddr, routes: &str) -> Process {
     let file = stage.path("kamailio.cfg");
     fs::write(&file, format!("{KAMAILIO}{routes}")).unwrap();
-    // Debian has it where not every user's PATH leads.
+    // Debian installs it outside the PATH of most users.
     let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("kamailio");
     command
@@ -104,7 +104,7 @@ fn kamailio_calls_through_it_with_transactions_of_its_own() {
 fn sipsak_is_answered() {
     let stage = Stage::new();
     let callee = Sipp::callee(&stage, "uas-options");
-    // sipsak cuts a port of five digits behind an address of this length.
+    // sipsak truncates a five-digit port after an address of this length.
     let listen = vec![stage.free_address()];
     let configuration = Configuration::new(&stage, &[callee.address()]);
     let tidegate = Tidegate::start(&stage, &Configuration { listen, ..configuration });

@@ -1,4 +1,4 @@
-//! What is recorded is replayed.
+//! Tests of recordings and their replay.
 
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,7 +12,7 @@ use crate::stage::{Configuration, Process, Stage, Tidegate, run_to_end};
 
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
-/// A Tidegate that is recorded, before a callee.
+/// A recorded Tidegate, with a callee.
 struct Recorded {
     stage: Stage,
     tidegate: Tidegate,
@@ -49,7 +49,7 @@ impl Recorded {
         let (target, bind) = (self.tidegate.address().to_string(), self.stage.ip().to_string());
         let (rate, calls) = (rate_cps.to_string(), calls.to_string());
         let load = ["load", "uac", &target, "--bind", &bind, "--rate", &rate, "--calls", &calls];
-        // What comes of them depends on the machine; that it is replayed does not.
+        // The outcome depends on the machine; the replay reproduces it regardless.
         self.stage.start("caller", Command::new(TIDEGATE).args(load))
     }
 
@@ -89,7 +89,7 @@ fn a_run_with_transactions_is_replayed_exactly() {
 fn an_overloaded_server_is_replayed_exactly_and_its_calls_under_another_law() {
     let more = "[overload]\nlaw = \"pi\"\n[emulate]\noffer_us = 100\nserve_us = 1_000\n";
     let mut run = Recorded::set_up(more, &[]);
-    // Twice and a half of what it can.
+    // Two and a half times its capacity.
     run.call(400, 800);
     run.stop();
     let figures = run.stage.path("figures.json");
@@ -185,12 +185,12 @@ fn a_ring_that_was_overwritten_is_replayed_without_a_claim() {
     run.call(300, 300);
     let flood = UdpSocket::bind(SocketAddr::new(run.stage.ip(), 0)).unwrap();
     let junk = vec![b'x'; 60_000];
-    // Twice what the ring holds: on a busy machine some is lost.
+    // Twice the size of the ring: on a busy machine some is lost.
     for _ in 0..40 {
         for _ in 0..20 {
             flood.send_to(&junk, run.tidegate.address()).unwrap();
         }
-        // Within a receive buffer.
+        // Within one receive buffer.
         std::thread::sleep(Duration::from_millis(20));
     }
     run.call(300, 300);

@@ -1,16 +1,16 @@
-//! What an operator finds when calls were rejected: in the log, and by `tidegate ctl`.
+//! Tests of the information about rejected calls: in the log, and from `tidegate ctl`.
 
 use serde_json::Value;
 
 use crate::stage::{Configuration, Load, Sipp, Stage, Tidegate, run_to_end};
 
-/// The back end of SIPp's calls is gone: the log tells of the outage with its time, and each call that
-/// was rejected says why, whom it was for, and by which pool.
+/// The back end of SIPp's calls is down: the log has the outage with its time, and for each
+/// rejected call the reason, the callee and the pool.
 #[test]
 fn an_outage_and_the_calls_that_it_cost_are_found_afterwards() {
     let stage = Stage::new();
     let callee = Sipp::callee(&stage, "uas");
-    // Of a pool's only back end it takes probes to believe that it is gone.
+    // If a pool has only one back end, Tidegate considers it down only after failed probes.
     let more = "[pool.health]\nprobe = \"options\"\ninterval_s = 0.2\ntimeout_ms = 200\nfall = 1\n";
     let more = more.to_owned();
     let configuration = Configuration { more, ..Configuration::new(&stage, &[callee.address()]) };
@@ -40,7 +40,7 @@ fn an_outage_and_the_calls_that_it_cost_are_found_afterwards() {
 
     let (_, table) = ctl(&["rejections"]);
     assert!(table.contains("pool_down") && table.contains("every back end is down"), "{table}");
-    // SIPp's Call-IDs have a `@` in them.
+    // SIPp's Call-IDs contain an `@`.
     assert!(text("call_id").contains('@'));
     let (status, shown) = ctl(&["call", text("call_id")]);
     assert_eq!(status, Some(0), "{shown}");

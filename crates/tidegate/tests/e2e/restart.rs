@@ -1,5 +1,5 @@
-//! Tidegate ends in the middle of calls and is started again: what it must know of
-//! them stands in their own Route.
+//! Tests of a restart in the middle of calls: the state that Tidegate needs is in the Route of the
+//! calls.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::stage::{Configuration, Load, Peer, Sipp, Stage, Tidegate};
 
 const CALLS: u32 = 200;
 
-/// Calls that are up: each has had its INVITE and its ACK, and waits with its BYE.
+/// Established calls: each has sent its INVITE and ACK, and waits with its BYE.
 struct Held {
     stage: Stage,
     callees: [Sipp; 2],
@@ -23,8 +23,8 @@ impl Held {
         let callees = ["uas-record-route"; 2].map(|scenario| Sipp::callee(&stage, scenario));
         let backends = callees.each_ref().map(Sipp::address);
         let tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &backends));
-        // Long enough for all of them to be up before the first one ends, and for the
-        // other process to be there by then. If it is not: the BYEs are repeated.
+        // Long enough for all calls to be established before the first one ends, and for the new
+        // process to be running by then. If it is late, the BYEs are retransmitted.
         let load = Load {
             scenario: "uac-routes",
             calls: CALLS,
@@ -40,7 +40,7 @@ impl Held {
         Self { stage, callees, caller, tidegate }
     }
 
-    /// Ends Tidegate, and starts it again at the same port with that `state_dir`.
+    /// Ends Tidegate, and starts it again on the same port with that `state_dir`.
     fn restart(&mut self, signal: Signal, state_dir: PathBuf) {
         self.tidegate.signal(signal);
         let status = self.tidegate.exit();
@@ -61,7 +61,7 @@ fn every_bye_arrives_after(signal: Signal) {
     assert!(metrics.sum("messages_received_total", &[("class", "bye")]) >= CALLS.into());
     assert_eq!(metrics.sum("backend_assigned_total", &[]), 0, "no BYE was taken for new");
     metrics.assert_nothing_held();
-    // A BYE at the wrong one would fail there, and be missed at the right one.
+    // A BYE at the wrong back end would fail there, and would be missing at the right one.
     for calls in callees.map(Sipp::finish) {
         calls.assert_all_well(CALLS / 2);
     }
@@ -91,8 +91,8 @@ fn without_the_key_no_bye_finds_its_back_end() {
     assert_eq!(metrics.sum("messages_forwarded_total", &[]), 0);
 }
 
-/// With a policy that needs no memory a retransmitted INVITE goes where the first went,
-/// and whatever was lost with the process is sent again.
+/// With a stateless policy a retransmitted INVITE goes where the first one went, and messages lost
+/// with the process are retransmitted.
 #[test]
 fn a_kill_under_traffic_loses_no_call() {
     let stage = Stage::new();
@@ -104,8 +104,8 @@ fn a_kill_under_traffic_loses_no_call() {
         scenario: "uac-routes",
         calls: 3 * CALLS,
         rate_cps: 200,
-        // Time for an ACK that both kills lose to be sent again before the BYE: a 200 is repeated
-        // after 0.5, 1.5 and 3.5 s.
+        // Time for an ACK that both kills lose to be retransmitted before the BYE: a 200 is
+        // retransmitted after 0.5, 1.5 and 3.5 s.
         hold_ms: 4000,
         ..Load::default()
     };
@@ -126,8 +126,8 @@ fn a_kill_under_traffic_loses_no_call() {
     assert_eq!(served[0].created + served[1].created, 3 * CALLS);
 }
 
-/// The new process knows nothing of the call that an old response belongs to, and must
-/// not take it for one of its own.
+/// The new process does not know the call of an old response, and must not confuse it with one of
+/// its own.
 #[test]
 fn a_response_to_an_invite_of_before_touches_no_new_call() {
     let stage = Stage::new();
@@ -160,8 +160,9 @@ fn a_response_to_an_invite_of_before_touches_no_new_call() {
     assert_eq!(metrics.backend("backend_calls", backend.address()), 1);
 }
 
-/// Calls ring, the process is killed, and their callers hang up: each CANCEL finds its call at the
-/// back end that the hash says, and the ACK to each 487 its end there (RFC 3261 §16.10, §16.11).
+/// Calls ring, the process is killed, and the callers hang up: each CANCEL reaches its call at the
+/// back end that the hash selects, and the ACK to each 487 reaches that back end too (RFC 3261
+/// §16.10, §16.11).
 #[test]
 fn ringing_calls_can_be_cancelled_after_sigkill() {
     let stage = Stage::new();
@@ -195,8 +196,8 @@ fn ringing_calls_can_be_cancelled_after_sigkill() {
     assert_eq!(served[0].created + served[1].created, CALLS);
 }
 
-/// Two back ends in turn: both are asked, the branch that one of them knows is that of its INVITE,
-/// and its answer is the caller's.
+/// Two back ends with round robin: both receive the CANCEL, one of them knows the branch from its
+/// INVITE, and the caller gets its response.
 #[test]
 fn a_cancel_after_a_restart_has_the_branch_of_its_invite() {
     let stage = Stage::new();

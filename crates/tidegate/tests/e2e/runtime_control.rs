@@ -1,4 +1,4 @@
-//! A running Tidegate is asked and steered by `tidegate ctl`.
+//! Tests of `tidegate ctl` with a running Tidegate.
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ struct Reconfigurable {
 }
 
 impl Reconfigurable {
-    /// A server slowed down to 50 calls/s, before SIPp.
+    /// Starts SIPp with a server slowed down to 50 calls/s.
     fn set_up() -> Self {
         let stage = Stage::new();
         let callee = Sipp::callee(&stage, "uas");
@@ -36,8 +36,8 @@ impl Reconfigurable {
     }
 }
 
-/// Four times what it carries, and ten switches meanwhile: each call of SIPp's is set up and ended,
-/// or refused at once.
+/// Four times its capacity, with ten changes of the law: each SIPp call is set up and ended, or
+/// rejected at once.
 #[test]
 fn laws_are_switched_under_a_flood_of_sipp_calls_and_none_is_lost() {
     const CALLS: u32 = 300;
@@ -99,7 +99,7 @@ fn what_is_wrong_is_told_and_changes_nothing() {
     steered.callee.kill();
 }
 
-/// Who sends more than is allowed is dropped unread, until an operator says otherwise.
+/// Datagrams of a source above its limit are dropped unread, until an operator lifts the ban.
 #[test]
 fn a_flood_is_banned_and_an_operator_lifts_the_ban() {
     let stage = Stage::new();
@@ -114,7 +114,7 @@ fn a_flood_is_banned_and_an_operator_lifts_the_ban() {
         |arguments: &[&str]| run_to_end(&stage, &[&["ctl", "--admin", &admin], arguments].concat());
     assert_eq!(ctl(&["bans"]), (Some(0), "nobody is banned\n".to_owned()));
 
-    // Not the address of the back end, which is never banned.
+    // An address other than that of the back end, which is never banned.
     let flood = UdpSocket::bind("127.0.0.9:0").unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     while !ctl(&["bans"]).1.contains("127.0.0.9") {

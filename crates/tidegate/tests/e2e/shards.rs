@@ -1,4 +1,4 @@
-//! Two shards.
+//! Tests with two shards.
 
 use rustix::process::Signal;
 
@@ -14,8 +14,8 @@ fn calls_of_several_callers_cross_between_shards() {
     let configuration = Configuration { shards: 2, ..Configuration::new(&stage, &backends) };
     let tidegate = Tidegate::start(&stage, &configuration);
 
-    // The shard is a matter of the source port. One caller has a port for each call, so
-    // that its calls are at both shards; the answers to some of them then cross.
+    // The source port determines the shard. One caller uses a port for each call, so that its calls
+    // are at both shards; the responses to some of them are then handed to the other shard.
     let loads = [("uac-routes", true), ("uac-routes", false), ("uac", false)].map(
         |(scenario, socket_each)| Load {
             scenario,
@@ -45,7 +45,7 @@ fn calls_of_several_callers_cross_between_shards() {
     metrics.assert_nothing_held();
 }
 
-/// Whoever ignores Record-Route and sends from another port is still found.
+/// A caller that ignores Record-Route and sends from another port is still matched to its call.
 #[test]
 fn a_bye_from_another_port_without_a_route_finds_its_call() {
     let stage = Stage::new();
@@ -55,7 +55,7 @@ fn a_bye_from_another_port_without_a_route_finds_its_call() {
     let tidegate = Tidegate::start(&stage, &configuration);
     let here = tidegate.address();
     let uri = format!("sip:bob@{here}");
-    // Of sixteen ports, some are at the other shard.
+    // Of sixteen ports, some belong to the other shard.
     for number in 0..16 {
         let (caller, elsewhere) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
         let invite = caller.request("INVITE", &uri, number, 1);
@@ -78,7 +78,7 @@ fn a_bye_from_another_port_without_a_route_finds_its_call() {
     metrics.assert_nothing_held();
 }
 
-/// A shard that holds nothing still has messages to hand to one that does.
+/// A shard without calls still hands messages to a shard with calls.
 #[test]
 fn a_stopping_process_goes_on_with_all_its_shards() {
     let stage = Stage::new();
@@ -87,7 +87,7 @@ fn a_stopping_process_goes_on_with_all_its_shards() {
         Configuration { shards: 2, ..Configuration::new(&stage, &[backend.address()]) };
     let mut tidegate = Tidegate::start(&stage, &configuration);
     let here = tidegate.address();
-    // Until there is a caller whose shard is not that of the back end.
+    // Until there is a caller whose shard differs from that of the back end.
     let (caller, invite) = (0..)
         .find_map(|number| {
             let caller = Peer::new(stage.ip());

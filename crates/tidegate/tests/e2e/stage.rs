@@ -1,4 +1,4 @@
-//! Where a test takes place.
+//! Test fixture: an address, a scratch directory and processes.
 
 mod impair;
 mod metrics;
@@ -28,14 +28,14 @@ pub use retransmission::repeat_what_is_due;
 pub use sipp::{Load, Sipp};
 pub use tidegate::{Configuration, Tidegate, run_to_end};
 
-/// How long a test waits for what must happen. Far more than it takes on a machine
-/// that is busy with other things: nothing here measures time.
+/// Maximum time that a test waits for an event. Far more than the event takes even on a busy
+/// machine: no test measures time.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Polls `condition` until it yields something.
+/// Polls `condition` until it returns a value.
 ///
 /// # Panics
-/// If it has not after [`PATIENCE`].
+/// If it returns none within [`PATIENCE`].
 pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -47,7 +47,7 @@ pub fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T 
     }
 }
 
-/// An IP address, a scratch directory, and the logs of what runs there.
+/// An IP address, a scratch directory, and the logs of the programs that run there.
 pub struct Stage {
     ip: IpAddr,
     ports: Cell<u16>,
@@ -55,18 +55,18 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// On an IPv4 address that no other test uses.
+    /// Creates a stage on an IPv4 address that no other test uses.
     pub fn new() -> Self {
         static STAGES: AtomicU16 = AtomicU16::new(1);
         let [low, high, ..] = (std::process::id() % 62_500).to_le_bytes();
         let run = u16::from_le_bytes([low, high]);
-        // 127.x.y.z: by x and y the runs of this program, by z the tests of one run.
+        // 127.x.y.z: x and y identify the run of this program, z the test within the run.
         let [x, y] = [run / 250 + 1, run % 250 + 1].map(|part| part as u8);
         let z = u8::try_from(STAGES.fetch_add(1, Ordering::Relaxed)).expect("at most 255 stages");
         Self::at(Ipv4Addr::new(127, x, y, z).into())
     }
 
-    /// On `::1`, which is one for all.
+    /// Creates a stage on `::1`, which all tests share.
     pub fn ipv6() -> Self {
         Self::at(Ipv6Addr::LOCALHOST.into())
     }
@@ -76,12 +76,12 @@ impl Stage {
         Self { ip, ports: Cell::new(5070), directory }
     }
 
-    /// The address of everything on this stage.
+    /// Returns the address of everything on this stage.
     pub fn ip(&self) -> IpAddr {
         self.ip
     }
 
-    /// An address with a port that is not in use.
+    /// Returns an address with an unused port.
     pub fn free_address(&self) -> SocketAddr {
         if self.ip.is_ipv6() {
             let probe = UdpSocket::bind((self.ip, 0)).expect("a free port");
@@ -92,7 +92,7 @@ impl Stage {
         SocketAddr::new(self.ip, port)
     }
 
-    /// A path in the scratch directory.
+    /// Returns a path in the scratch directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -104,7 +104,7 @@ impl Stage {
 }
 
 impl Drop for Stage {
-    /// A test that has failed shows what its programs said.
+    /// Prints the logs of the programs if the test failed.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;
@@ -118,7 +118,7 @@ impl Drop for Stage {
     }
 }
 
-/// The last lines of a file.
+/// Returns the last lines of a file.
 fn end_of(file: &Path) -> String {
     const LINES: usize = 30;
     let text = String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).into_owned();

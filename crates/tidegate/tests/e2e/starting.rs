@@ -1,4 +1,4 @@
-//! What keeps `tidegate run` from starting: status 2, and a remedy.
+//! Tests of errors that keep `tidegate run` from starting: status 2, and a remedy.
 
 use std::fs::{self, Permissions};
 use std::net::{SocketAddr, UdpSocket};
@@ -10,7 +10,7 @@ fn configuration(stage: &Stage) -> Configuration {
     Configuration::new(stage, &[SocketAddr::new(stage.ip(), 5070)])
 }
 
-/// Runs it to its end, which must be a refusal to start. What it says of it.
+/// Runs Tidegate to its end, checks that it refused to start, and returns its output.
 #[track_caller]
 fn refused(stage: &Stage, configuration: &Configuration) -> String {
     let file = configuration.write(stage, "refused.toml");

@@ -1,4 +1,4 @@
-//! SIGTERM and other signals, and what is still done after them.
+//! Tests of SIGTERM and other signals, and of the work that continues after them.
 
 use rustix::process::Signal;
 
@@ -66,7 +66,7 @@ fn signals_that_ask_for_nothing_do_not_end_it_and_sigquit_is_as_sigterm() {
     assert_eq!(tidegate.exit().code(), Some(0));
 }
 
-/// A script that reloads again and again kept the process from being stopped.
+/// A script that reloaded continually kept the process from stopping.
 #[test]
 fn a_storm_of_sighups_keeps_nobody_from_stopping_it() {
     let stage = Stage::new();

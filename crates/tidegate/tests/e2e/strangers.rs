@@ -1,4 +1,4 @@
-//! Floods of what a stranger sends without proof, beside calls.
+//! Tests of floods of unverified messages from a stranger, beside calls.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use crate::stage::{Configuration, Load, Metrics, Sipp, Stage, Tidegate};
 
-/// Not the address of the callers, nor of the back end.
+/// An address other than that of the callers and of the back end.
 const STRANGER: &str = "127.0.0.9";
 
-/// Sends messages of calls that there are not, some each millisecond, until told to end. Returns
-/// how many.
+/// Flood of messages of nonexistent calls, some each millisecond, until it is ended. Returns the
+/// number of messages.
 struct Flood {
     end: Arc<AtomicBool>,
     thread: JoinHandle<u32>,
@@ -51,7 +51,7 @@ impl Flood {
     }
 }
 
-/// A server slowed down to 50 calls/s, before SIPp, 20 calls/s, and a flood of 25 times as many
+/// Runs a server slowed down to 50 calls/s, with SIPp at 20 calls/s and a flood of 25 times as many
 /// messages as there are calls.
 fn calls_beside(kind: &'static str, sources: &str) -> (Metrics, u32) {
     const CALLS: u32 = 200;
@@ -69,8 +69,8 @@ fn calls_beside(kind: &'static str, sources: &str) -> (Metrics, u32) {
     let sent = flood.end();
     let metrics = tidegate.metrics();
     assert_eq!(metrics.sum("work_offered_total", &[("bucket", "session")]), u64::from(CALLS));
-    // How many calls the law rejects meanwhile depends on who else wants the processor: the
-    // simulator's `goodput` and `make show-strangers` judge that.
+    // The number of calls that the law rejects meanwhile depends on the other load of the
+    // processor: the simulator's `goodput` and `make show-strangers` test that.
     assert_eq!(metrics.sum("messages_dropped_total", &[("reason", "queue_full")]), 0);
     callee.finish();
     (metrics, sent)
@@ -90,7 +90,7 @@ fn a_flood_of_responses_that_nobody_asked_for_costs_those_who_call_nothing() {
     assert!(strays > u64::from(sent) / 2, "{strays} of {sent}");
 }
 
-/// And its source is banned, if there is a limit.
+/// The source of the flood is banned, if there is a limit.
 #[test]
 fn a_flood_of_cancels_and_acks_has_its_source_banned() {
     for kind in ["CANCEL", "ACK"] {

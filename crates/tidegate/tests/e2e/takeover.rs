@@ -1,4 +1,4 @@
-//! Several Tidegates at one address: they have keys in common, and no other state.
+//! Tests of several Tidegates at one address: they share keys, and no other state.
 
 use std::net::SocketAddr;
 
@@ -9,10 +9,11 @@ use crate::stage::{
     Configuration, Message, Peer, Stage, Tidegate, eventually, repeat_what_is_due, run_to_end,
 };
 
-/// So many that each process has some: the kernel divides them by a hash of their ports.
+/// Number of callers, enough that each process gets some: the kernel divides them by a hash of
+/// their ports.
 const CALLERS: usize = 32;
 
-/// Two processes at one address, each with one more of its own, before two back ends.
+/// Two processes at one address, each with an additional address of its own, and two back ends.
 struct Site {
     stage: Stage,
     address: SocketAddr,
@@ -21,12 +22,12 @@ struct Site {
     second: Tidegate,
 }
 
-/// A call that is up.
+/// An established call.
 struct Call {
     caller: Peer,
-    /// Which of the back ends has it.
+    /// Index of the back end that has the call.
     backend: usize,
-    /// The own address of the process that has set it up.
+    /// Own address of the process that set up the call.
     through: SocketAddr,
     ok: Message,
 }
@@ -44,12 +45,12 @@ impl Site {
         Self { stage, address, backends, first, second }
     }
 
-    /// A request of a caller as it comes to a back end: which one, what, and from where. What is
-    /// repeated on the way is passed over.
+    /// Returns a request of a caller as a back end receives it: the back end, the message, and its
+    /// source. Skips retransmissions.
     fn arrived(&self, method: &str, caller: &Peer) -> (usize, Message, SocketAddr) {
         let call = caller.call_id(1);
         eventually(method, || {
-            // One that was on its way to a process that is gone is lost.
+            // A message in transit to an ended process is lost.
             repeat_what_is_due();
             let mut backends = self.backends.iter().enumerate();
             backends.find_map(|(index, backend)| {
@@ -84,7 +85,7 @@ impl Site {
         Call { caller, backend, through, ok }
     }
 
-    /// The 200 that comes to a caller from the address of all.
+    /// Returns the 200 that a caller receives from the shared address.
     fn expect_ok(&self, caller: &Peer) -> Message {
         loop {
             let (response, from) = caller.receive_from();
@@ -102,7 +103,7 @@ impl Site {
         self.answer(caller, invite)
     }
 
-    /// The keys that a process has, after it was asked by `command`.
+    /// Returns the keys of a process after `command`.
     fn keys(&self, of: &Tidegate, command: &str) -> Value {
         let admin = of.admin().to_string();
         let (status, said) =
@@ -146,7 +147,7 @@ fn a_process_that_is_asked_to_end_refuses_no_call() {
         None
     });
     site.first.signal(Signal::TERM);
-    // One that it refused would never arrive.
+    // A rejected one would never arrive.
     let through_all = || (0..CALLERS).map(|_| site.call().through).collect::<Vec<_>>();
     eventually("it has left", || {
         through_all().iter().all(|through| *through == second).then_some(())
@@ -158,8 +159,8 @@ fn a_process_that_is_asked_to_end_refuses_no_call() {
     assert!(site.first.process().ended().is_none(), "it has waited for the answer");
 }
 
-/// RFC 3261 §8.1.1.4 and §8.1.1.7. A call whose peer had the port of an earlier one was taken for a
-/// repetition of it, so that its INVITE arrived nowhere.
+/// RFC 3261 §8.1.1.4 and §8.1.1.7. A call whose peer had the port of an earlier one was mistaken
+/// for a retransmission of that call, so its INVITE never arrived.
 #[test]
 fn a_caller_with_the_port_of_another_begins_a_call_of_its_own() {
     let site = Site::open();

@@ -1,4 +1,4 @@
-//! Transactions of RFC 3261 §16 and §17, as the peers on both sides see them.
+//! Tests of transactions (RFC 3261 §16 and §17), as the peers on both sides see them.
 
 use crate::stage::{Configuration, Impair, Load, Message, Peer, Sipp, Stage, Tidegate};
 
@@ -6,12 +6,12 @@ mod fork;
 
 const CALLS: u32 = 100;
 
-/// A caller and a back end by hand, with Tidegate between them.
+/// A caller and a back end driven by the test, with Tidegate between them.
 struct Between {
     caller: Peer,
     backend: Peer,
     tidegate: Tidegate,
-    /// Keeps the address.
+    /// Held to keep the address.
     _stage: Stage,
 }
 
@@ -36,9 +36,9 @@ impl Between {
         self.caller.request(method, &uri, number, 1)
     }
 
-    /// Passes a request and its answer through, so that whatever went before them has come,
-    /// and says what that was: at the caller and at the back end. INVITEs that Tidegate
-    /// repeats are left out.
+    /// Passes a request and its response through, so that everything sent before them has arrived,
+    /// and returns what arrived: at the caller and at the back end. Skips INVITEs that Tidegate
+    /// retransmits.
     fn came(&self, number: u32) -> (Vec<String>, Vec<String>) {
         let [mut up, mut down] = [Vec::new(), Vec::new()];
         let marker = self.request("MESSAGE", number);
@@ -67,7 +67,7 @@ fn nothing() -> (Vec<String>, Vec<String>) {
     Default::default()
 }
 
-/// The ACK to a final response other than a 2xx (RFC 3261 §17.1.1.3), or the CANCEL (§9.1):
+/// Returns the ACK to a final response other than a 2xx (RFC 3261 §17.1.1.3), or the CANCEL (§9.1),
 /// of the same transaction.
 fn of_transaction(method: &str, invite: &Message, to: &str) -> Message {
     Message(invite.0.replacen("INVITE", method, 1))
@@ -75,7 +75,7 @@ fn of_transaction(method: &str, invite: &Message, to: &str) -> Message {
         .with("To", to)
 }
 
-/// The branch of the top Via.
+/// Returns the branch of the top Via.
 fn branch(message: &Message) -> &str {
     message.field("Via").split_once("branch=").expect("a branch").1
 }
@@ -113,8 +113,8 @@ fn a_busy_callee_is_acknowledged_on_each_hop() {
     tidegate.metrics().assert_nothing_held();
 }
 
-/// RFC 3261 §17.1.1.3: the ACK is made by the client transaction; §16.7 item 9 and §17.2.1:
-/// the caller's own ends at the server transaction.
+/// RFC 3261 §17.1.1.3: the client transaction sends the ACK; §16.7 item 9 and §17.2.1: the caller's
+/// own ACK ends at the server transaction.
 #[test]
 fn the_ack_of_a_486_is_made_here_and_the_callers_ends_here() {
     let s = Between::new();
@@ -132,7 +132,7 @@ fn the_ack_of_a_486_is_made_here_and_the_callers_ends_here() {
     s.ask(&of_transaction("ACK", &invite, busy.field("To")));
     assert_eq!(s.came(2), nothing());
 
-    // A repeated 486 is acknowledged again, and goes no further.
+    // A retransmitted 486 is acknowledged again and not forwarded.
     s.answer(&forwarded, "486 Busy Here");
     assert_eq!(s.came(3), (Vec::new(), vec![ack.start().to_owned()]));
 }
@@ -168,7 +168,7 @@ fn of_requests_that_the_network_doubles_each_reaches_the_back_end_once() {
     let metrics = tidegate.metrics();
     let received = |class| metrics.sum("messages_received_total", &[("class", class)]);
     assert!(received("bye") >= u64::from(2 * CALLS));
-    // An ACK belongs to no transaction here, and each comes through.
+    // An ACK belongs to no transaction here, so each one is forwarded.
     let forwarded = metrics.sum("messages_forwarded_total", &[("kind", "request")]);
     assert_eq!(forwarded - received("ack"), u64::from(2 * CALLS), "INVITE and BYE, once");
     metrics.assert_nothing_held();
@@ -223,7 +223,7 @@ fn calls_go_past_a_back_end_that_is_out_of_service() {
     metrics.assert_nothing_held();
 }
 
-/// The caller has nothing to repeat: it has had its 100.
+/// The caller does not retransmit: it has received its 100.
 #[test]
 fn calls_go_past_a_back_end_that_is_not_there() {
     let stage = Stage::new();
@@ -232,7 +232,7 @@ fn calls_go_past_a_back_end_that_is_not_there() {
     let configuration =
         Configuration { backend_pause_seconds: 1, ..Configuration::new(&stage, &backends) };
     let tidegate = Tidegate::start(&stage, &configuration);
-    // For longer than the pause: it is tried again.
+    // Longer than the pause, so that it is tried again.
     let load = Load { scenario: "uac-trying", calls: 200, rate_cps: 100, ..Load::default() };
     Sipp::caller(&stage, tidegate.address(), &load).wait().assert_all_well(200);
     serves.finish().assert_all_well(200);

@@ -1,4 +1,4 @@
-//! Users that are looked up, and where they are reached.
+//! Tests of user lookup and of the addresses of users.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::stage::{Configuration, Load, NameServer, Peer, Sipp, Stage, Tidegate, run_to_end};
 
-/// A route to the users of `example.com`.
+/// Route to the users of `example.com`.
 const ROUTES: &str = "[[route]]\ndomain = [\"example.com\"]\nto = \"users\"\n\
                       [[route]]\nto = \"app\"\n";
 
@@ -14,7 +14,7 @@ fn user(name: &str, contacts: &[String]) -> String {
     format!("[[user]]\naor = \"sip:{name}@example.com\"\ncontact = {contacts:?}\n")
 }
 
-/// A configuration whose back end is nowhere, with these users.
+/// Returns a configuration whose back end is unreachable, with these users.
 fn with_users(stage: &Stage, users: &str) -> Configuration {
     let more = [users, ROUTES].concat();
     Configuration { more, ..Configuration::new(stage, &[stage.free_address()]) }
@@ -30,7 +30,7 @@ fn callers_reach_users_by_their_addresses_of_record_and_are_replayed() {
     let callee = Sipp::callee(&stage, "uas-record-route");
     let server = NameServer::start(stage.ip());
     server.set("phone.example", &[stage.ip()], 60);
-    // SIPp calls `user1` to `user100`. Some are at an address, some at a name, some have moved.
+    // SIPp calls `user1` to `user100`. Some have an address, some a name, some have moved.
     let gone = at("gone", stage.free_address());
     let named = format!("sip:phone@phone.example:{}", callee.address().port());
     let contacts = |number: u32| match number % 3 {

@@ -1,4 +1,4 @@
-//! Calls between our caller and our callee, and of each with SIPp.
+//! Tests of calls between our caller and our callee, and of each with SIPp.
 
 use std::net::UdpSocket;
 use std::process::Command;

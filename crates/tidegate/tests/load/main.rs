@@ -1,4 +1,4 @@
-//! `tidegate load` on real sockets: against itself and against SIPp (Debian: sip-tester).
+//! Tests of `tidegate load` on real sockets: against itself and against SIPp (Debian: sip-tester).
 #![allow(clippy::disallowed_methods)] // Real processes take real time.
 
 mod calls;

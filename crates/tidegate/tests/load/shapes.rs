@@ -1,4 +1,4 @@
-//! When calls come, and what is sent of them: profiles, traces, limits, agents that repeat nothing.
+//! Tests of the times and kinds of calls: profiles, traces, limits, agents that retransmit nothing.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -10,7 +10,7 @@ fn sipp_answers_calls_by_a_profile() {
     let (uas, address) = sipp(&["-sn", "uas", "-m", "300"]);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("uac.json");
-    // Half a second of each: 50, 200 and none; the last goes on until all are made.
+    // Half a second of each: 50, 200 and none; the last one continues until all calls are made.
     let load = ["--rate", "100", "--calls", "300", "--arrivals", "uniform"];
     let profile = ["--profile", "steps:0=1,0.5=4,1=0,1.5=2", "--json", file.to_str().unwrap()];
     let done = caller(&address, &[&load[..], &profile].concat());
@@ -104,6 +104,6 @@ fn a_2xx_that_is_not_acknowledged_comes_once_without_retransmissions() {
         let start = text.strip_prefix("SIP/2.0 ").unwrap_or(&text);
         heard.push(start.split(' ').next().unwrap().to_owned());
     }
-    // 64·T1 after the 200, of which nine copies would have come by then.
+    // 64·T1 after the 200, by when nine copies would have arrived.
     assert_eq!(heard, ["180", "200", "BYE"]);
 }

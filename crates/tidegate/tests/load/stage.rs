@@ -1,4 +1,4 @@
-//! Callers and callees, ours and SIPp, each a process that does not outlive its test.
+//! Callers and callees, ours and SIPp; each process ends with its test.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// The program.
+/// Path of the program.
 pub const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
-/// What a run of 1,000 calls at 500 calls/s takes at the most, with SIPp's 4 s of linger.
+/// Maximum duration of a run of 1,000 calls at 500 calls/s, with SIPp's 4 s of linger.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process that does not outlive its test.
+/// Process that ends with its test.
 pub struct Running(Child);
 
 impl Running {
@@ -25,13 +25,13 @@ impl Running {
         Self(child.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}")))
     }
 
-    /// Asks it to stop.
+    /// Sends SIGTERM to the process.
     pub fn terminate(&self) {
         let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap()).unwrap();
         kill_process(pid, Signal::TERM).unwrap();
     }
 
-    /// Waits for its end: whether it was a success, and what it printed.
+    /// Waits until the process ends; returns its exit status and its output.
     pub fn end(mut self) -> (Option<i32>, String) {
         let deadline = Instant::now() + PATIENCE;
         let status = loop {
@@ -55,7 +55,7 @@ impl Drop for Running {
     }
 }
 
-/// An answerer of ours and its address.
+/// Starts our answerer; returns it and its address.
 pub fn answerer(args: &[&str]) -> (Running, String) {
     let mut command = Command::new(TIDEGATE);
     command.args(["load", "uas", "--bind", "127.0.0.1"]).args(args);
@@ -68,20 +68,19 @@ pub fn answerer(args: &[&str]) -> (Running, String) {
     (running, address.to_owned())
 }
 
-/// Our caller, run to its end.
+/// Runs our caller to its end.
 pub fn caller(target: &str, args: &[&str]) -> Output {
     Command::new(TIDEGATE).args(["load", "uac", target]).args(args).output().unwrap()
 }
 
-/// What a program has written.
+/// Reads a JSON file that a program wrote.
 pub fn json(file: &Path) -> Value {
     serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
 }
 
-/// SIPp at a free port of its own.
+/// Starts SIPp on a free port.
 pub fn sipp(args: &[&str]) -> (Running, String) {
-    // The port is free again when SIPp binds it: a small gap, but SIPp cannot be asked
-    // which port it took.
+    // The port is free again when SIPp binds it: a small race, but SIPp cannot report its port.
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let mut command = Command::new("sipp");
     command.args(args).args(["-i", "127.0.0.1", "-p", &port, "-nostdin", "-buff_size", "4000000"]);
@@ -95,7 +94,7 @@ pub fn sipp(args: &[&str]) -> (Running, String) {
     (running, format!("127.0.0.1:{port}"))
 }
 
-/// A SIPp scenario of ours.
+/// Returns the path of one of our SIPp scenarios.
 pub fn scenario(name: &str) -> String {
     format!("{}/../../tests/sipp/{name}.xml", env!("CARGO_MANIFEST_DIR"))
 }

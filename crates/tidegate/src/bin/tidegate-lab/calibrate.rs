@@ -47,7 +47,7 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// How a server keeps its calls.
+/// Call-keeping modes of the measured proxy.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub(super) enum Kept {
     /// RFC 3261 §16 in full
@@ -65,7 +65,7 @@ impl From<Kept> for Mode {
     }
 }
 
-/// Measures, prints and writes.
+/// Measures, prints the results and writes them to files.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let parameters = Parameters {
         mode: args.mode.into(),
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         share: args.share,
         seed: args.seed,
     };
-    // Measuring takes a while: where the costs cannot go is said before.
+    // Measuring takes a while, so an unwritable output path is reported first.
     let unwritten = |error| format!("{}: {error}", args.out.display());
     let touched = fs::OpenOptions::new().append(true).create(true).open(&args.out);
     touched.map_err(|error| Trouble::usage(unwritten(error)))?;
@@ -113,7 +113,7 @@ fn figures(calibration: &Calibration) -> Result<Value, Trouble> {
     Ok(figures)
 }
 
-/// Tells of each run as it ends.
+/// Reporter that prints each run as it ends.
 struct Teller;
 
 impl Observer for Teller {

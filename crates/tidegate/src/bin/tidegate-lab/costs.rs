@@ -16,7 +16,7 @@ use crate::calibrate::Kept;
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// The part of the greatest accepted rate for which the model is asked, as in paper 000.
+/// Fraction of the greatest accepted rate at which the model is evaluated, as in paper 000.
 const PART: f64 = 0.9;
 
 /// Measure what a message of each kind costs, accepted and dropped, with and without a measurement
@@ -48,7 +48,7 @@ pub struct Args {
     out: PathBuf,
 }
 
-/// Measures, prints and writes.
+/// Measures, prints the results and writes them to files.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let unmade = |error| Trouble::usage(format!("{}: {error}", args.out.display()));
     fs::create_dir_all(&args.out).map_err(unmade)?;
@@ -149,7 +149,7 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
     text
 }
 
-/// Where an unwanted datagram is best dropped.
+/// Returns where an unwanted datagram is dropped at the lowest cost.
 fn dropped(gate: &Gate) -> String {
     let mut text = format!(
         "a datagram of 500 bytes, µs (median)      {:>11} {:>11} {:>9}\n",
@@ -235,7 +235,7 @@ fn fate(fate: Decision) -> &'static str {
     }
 }
 
-/// Tells how far it is.
+/// Reporter of progress.
 struct Teller;
 
 impl Observer for Teller {

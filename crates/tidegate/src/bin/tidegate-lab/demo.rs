@@ -40,7 +40,7 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// Shows it, and then what came of it.
+/// Runs the demonstration, then prints the results.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let summary = play(args)?.ok_or_else(|| Trouble::failure("ended before its time"))?;
     tell(args, &summary)
@@ -49,14 +49,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 fn play(args: &Args) -> Result<Option<Summary>, Trouble> {
     let program = programs::find(TIDEGATE)?;
     let options = Options { program: &program, plan: Plan::new(args.seconds), seed: args.seed };
-    // The terminal is given back before anything else is said.
+    // The terminal is restored before anything else is printed.
     let screen =
         if args.plain || !stdout().is_terminal() { Screen::lines() } else { Screen::picture() };
     screen.and_then(|mut screen| show(&options, &mut screen)).map_err(Trouble::usage)
 }
 
 fn tell(args: &Args, summary: &Summary) -> Result<ExitCode, Trouble> {
-    // A reader that has gone away has seen what it wanted.
+    // If the reader closed the pipe, it has seen what it wanted.
     let _ = write!(anstream::stdout(), "\n{summary}");
     let json = || serde_json::to_string_pretty(summary).map(|text| text + "\n");
     let files = [

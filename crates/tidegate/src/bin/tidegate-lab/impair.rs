@@ -14,13 +14,13 @@ use tidegate_world::Seed;
 use crate::stage::{Stage, parse_address, random_seed, towards};
 use tidegate::trouble::Trouble;
 
-/// Addresses that packets to the target leave from, at the most: one socket each.
+/// Maximum number of addresses from which packets leave for the target: one socket each.
 const CLIENTS_MAX: u64 = 15;
 
-/// The longest delay and the longest jitter: what is under way arrives before the end.
+/// Maximum delay and jitter: packets in transit arrive before the end.
 const DELAY_MAX: Duration = Duration::from_secs(2);
 
-/// Packets under way at the most, of up to 2 KiB each.
+/// Maximum number of packets in transit, of up to 2 KiB each.
 const PACKETS_MAX: usize = 65_536;
 
 /// Stand between a server and its clients, and treat their datagrams as a bad network does
@@ -72,7 +72,7 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// Relays until a signal comes, and prints what became of the datagrams.
+/// Relays until a signal arrives, then prints the counts of datagrams.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let [link_towards, link_back] = args.links()?;
     let seed = match args.seed {
@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         packets_max: PACKETS_MAX,
     };
     let mut relay = Relay::new(settings, Seed(seed));
-    // Whoever started this waits for it, and for the port if it asked for any.
+    // The parent process waits for this line, and for the port if it asked for any free one.
     let _ = writeln!(anstream::stdout(), "impairing {} at {}", args.target, stage.local());
     let run = stage.run(&mut relay, || {})?;
 
@@ -166,15 +166,15 @@ fn way(carriage: &Carriage) -> Value {
     })
 }
 
-/// One value for both ways, or one for each.
+/// One value for both directions, or one for each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ways<T>([T; 2]);
 
-/// A fraction, 0 to 1.
+/// Fraction from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Share(f64);
 
-/// A time up to [`DELAY_MAX`].
+/// Time of at most [`DELAY_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Time(Duration);
 

@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         (Listed::Policies, false) => list::policies(),
         (Listed::Policies, true) => format!("{:#}\n", list::policies_json()),
     };
-    // A reader that has gone away has seen what it wanted.
+    // If the reader closed the pipe, it has seen what it wanted.
     let _ = write!(anstream::stdout(), "{text}");
     Ok(ExitCode::SUCCESS)
 }

@@ -23,7 +23,7 @@ enum Side {
     Uas(Box<uas::Args>),
 }
 
-/// Runs one side of the load until its end.
+/// Runs one side of the load until it ends.
 pub fn run(args: Args) -> Result<ExitCode, Trouble> {
     match args.side {
         Side::Uac(args) => uac::run(&args),
@@ -31,13 +31,13 @@ pub fn run(args: Args) -> Result<ExitCode, Trouble> {
     }
 }
 
-/// Seconds, with fractions.
+/// Parses seconds, with fractions.
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-/// Seconds, or `exp:` and the mean of an exponential distribution in seconds.
+/// Parses seconds, or `exp:` and the mean of an exponential distribution in seconds.
 fn parse_span(text: &str) -> Result<Span, String> {
     match text.strip_prefix("exp:") {
         Some(mean) => parse_seconds(mean).map(Span::Exponential),
@@ -45,7 +45,7 @@ fn parse_span(text: &str) -> Result<Span, String> {
     }
 }
 
-/// As [`parse_span`], in milliseconds.
+/// Parses the same as [`parse_span`], in milliseconds.
 fn parse_span_millis(text: &str) -> Result<Span, String> {
     match text.strip_prefix("exp:") {
         Some(mean) => parse_millis(mean).map(Span::Exponential),
@@ -53,7 +53,7 @@ fn parse_span_millis(text: &str) -> Result<Span, String> {
     }
 }
 
-/// Milliseconds, with fractions.
+/// Parses milliseconds, with fractions.
 pub fn parse_millis(text: &str) -> Result<Duration, String> {
     let millis: f64 = text.parse().map_err(|_| "not a number of milliseconds".to_owned())?;
     Duration::try_from_secs_f64(millis / 1e3).map_err(|error| error.to_string())

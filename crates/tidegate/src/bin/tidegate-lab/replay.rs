@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let laws = law::choose(&args.laws, &args.params).map_err(Trouble::usage)?;
     let costs = args.costs.as_deref().map(costs_file::load).transpose()?;
     let source = Source::open(&args.replay)?;
-    // A long recording takes minutes: a missing input is reported before.
+    // A long recording takes minutes, so a missing input is reported first.
     if !laws.is_empty() && costs.is_none() && source.config.emulate.is_none() {
         return Err(Trouble::usage(NoAnswer::Costs));
     }
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
             counterfactual::answer(&question, &source.recording, &source.config, observer, end)
                 .map_err(Trouble::usage)?;
         let rows = counterfactual::render(&answer.rows);
-        // A reader that has gone away has seen what it wanted.
+        // If the reader closed the pipe, it has seen what it wanted.
         let _ = write!(anstream::stdout(), "\n{}\n{rows}", answer.scene);
         compared.figures["rows"] = json!(answer.rows);
     }

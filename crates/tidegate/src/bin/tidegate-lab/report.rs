@@ -41,20 +41,20 @@ fn write(report: &Report, out: &Path) -> io::Result<()> {
     let mut text = String::new();
     for comparison in &comparisons {
         text += &format!("{}\n", comparison.text());
-        // Their figures would have the same names.
+        // Their figures would have the same file names.
         let prefix = if comparisons.len() > 1 { prefix(&comparison.name) } else { String::new() };
         for (name, figure) in comparison.figures() {
             fs::write(folder.join(format!("{prefix}{name}.svg")), figure.svg())?;
             fs::write(folder.join(format!("{prefix}{name}.png")), figure.png())?;
         }
     }
-    // A reader that has gone away has seen what it wanted.
+    // If the reader closed the pipe, it has seen what it wanted.
     let _ = writeln!(anstream::stdout(), "{text}report: {}", out.display());
     Ok(())
 }
 
-/// What the files of this scenario begin with. Its name comes from a file of results: it must not
-/// lead into another folder.
+/// Returns the prefix of the file names of this scenario. The scenario name comes from a results
+/// file, so it must not lead into another folder.
 fn prefix(scenario: &str) -> String {
     let kept = |c: char| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' };
     scenario.chars().map(kept).chain(['-']).collect()

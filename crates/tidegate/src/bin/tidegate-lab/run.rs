@@ -22,7 +22,7 @@ use tidegate_lab::worlds::{self, Loopback, Simulated, Speed};
 
 use crate::signals::cancelled_by_signal;
 
-/// The message for a run that a signal ended.
+/// Message for a run that a signal ended.
 const STOPPED: &str = "stopped; the runs that were done are kept";
 
 /// Run a scenario, and show what came of it
@@ -70,7 +70,7 @@ pub enum World {
     Real,
 }
 
-/// Runs the scenario, and prints its table, verdicts and place.
+/// Runs the scenario, and prints its table, its verdicts and its output folder.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let mut scenario = Scenario::load(&args.file)?;
     if let Some(file) = &args.costs {
@@ -109,7 +109,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     Ok(if held && experiment.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The world of a run, and the programs that make its results.
+/// World of a run, and the programs that produce its results.
 pub struct Worlds {
     /// The laboratory and, for real sockets, the proxy.
     pub programs: Programs,
@@ -204,7 +204,7 @@ fn print(experiment: &Experiment) {
     let _ = write!(anstream::stdout(), "{text}");
 }
 
-/// What simulating took, if anything was simulated.
+/// Prints the speed of the simulation, if anything was simulated.
 fn print_speed(speed: Speed) {
     if speed.deliveries > 0 {
         let _ = writeln!(

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM, for commands that keep what they did by then.
+//! Handling of Ctrl-C and SIGTERM by commands that keep their results so far.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,7 @@ use tidegate_server::signal::Signals;
 /// Returns a flag that SIGINT or SIGTERM sets.
 ///
 /// # Errors
-/// When signals cannot be caught.
+/// If the signal handlers cannot be installed.
 pub fn cancelled_by_signal() -> Result<Arc<AtomicBool>, Trouble> {
     let uncaught = |error| Trouble::failure(format!("signals cannot be caught: {error}"));
     let signals = Signals::catch_stops().map_err(uncaught)?;

@@ -1,4 +1,4 @@
-//! A core on real sockets, from its start to its end.
+//! Run of a core on real sockets, from start to end.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -17,16 +17,16 @@ use tidegate_world::{Core, Pool, Timestamp};
 
 use tidegate::trouble::Trouble;
 
-/// How often progress is told.
+/// Interval of progress reports.
 const PROGRESS: Duration = Duration::from_secs(1);
 
-/// How long open calls may take to end after a signal.
+/// Maximum time that open calls may take to end after a signal.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// The longest pause that a driver takes to gather datagrams.
+/// Longest pause of a driver to gather datagrams.
 const PAUSE_MAX: Duration = Duration::from_micros(500);
 
-/// Sockets and a clock, ready for a core.
+/// Sockets and a clock for a core.
 pub struct Stage {
     groups: Vec<Group>,
     clock: Clock,
@@ -36,19 +36,19 @@ pub struct Stage {
     slack: Duration,
 }
 
-/// How a run went.
+/// Result of a run.
 pub struct Run {
-    /// What it cost.
+    /// Resources that the run used.
     pub usage: Usage,
-    /// A signal asked it to stop.
+    /// Whether a signal stopped the run.
     pub interrupted: bool,
-    /// The agent let go of all it held.
+    /// Whether the agent released everything it held.
     pub drained: bool,
 }
 
 impl Stage {
-    /// Binds `addresses`, at least one; port 0 is any that is free. What arrives may be handled
-    /// `slack` late, so that several datagrams cost one wake.
+    /// Binds `addresses`, at least one; port 0 means any free port. Received datagrams may be
+    /// handled up to `slack` late, so that several cost one wake-up.
     pub fn open(addresses: &[SocketAddr], slack: Duration) -> Result<Self, Trouble> {
         let bind = |&address| open(&Listen { split: false, ..Listen::new(address) });
         Ok(Self {
@@ -61,33 +61,33 @@ impl Stage {
         })
     }
 
-    /// The first address bound.
+    /// Returns the first bound address.
     pub fn local(&self) -> SocketAddr {
         self.groups[0].local()
     }
 
-    /// All addresses bound, in the order asked for.
+    /// Returns all bound addresses, in the order of the request.
     pub fn locals(&self) -> Vec<SocketAddr> {
         self.groups.iter().map(Group::local).collect()
     }
 
-    /// What an agent takes its buffers from.
+    /// Returns the buffer pool for an agent.
     pub fn pool(&self) -> Pool {
         self.pool.clone()
     }
 
-    /// Ends the run when the agent itself knows that it is over.
+    /// Returns the handle with which the agent ends the run.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// The time now, on the clock the agent will see.
+    /// Returns the current time on the clock of the agent.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// Drives `agent` until it asks to stop or a signal does; `progress` is called once a
-    /// second by another thread.
+    /// Drives `agent` until it stops itself or a signal arrives; another thread calls `progress`
+    /// once a second.
     pub fn run(
         self,
         agent: &mut impl Core,
@@ -135,8 +135,8 @@ fn drive(stage: &Stage, agent: &mut impl Core) -> io::Result<Summary> {
     .run(agent)
 }
 
-/// Passes signals on and tells progress, until signals are no longer caught. Returns
-/// whether one came.
+/// Forwards signals and reports progress until signals are no longer caught. Returns whether a
+/// signal arrived.
 fn watch(
     signals: &crossbeam_channel::Receiver<()>,
     stop: &Stop,
@@ -155,37 +155,37 @@ fn watch(
     }
 }
 
-/// CPU time of all threads, user and system.
+/// Returns the CPU time of all threads, user and system.
 fn process_cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
-    // The clock counts from zero: neither field is negative.
+    // The clock counts from zero, so neither field is negative.
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The local address from which packets to `remote` leave, with any free port.
+/// Returns the local address from which packets to `remote` leave, with any free port.
 pub fn towards(remote: SocketAddr) -> std::io::Result<SocketAddr> {
     let any = if remote.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    // Connecting a datagram socket sends nothing: it asks the routing table.
+    // Connecting a datagram socket sends nothing; it only queries the routing table.
     let socket = UdpSocket::bind(any)?;
     socket.connect(remote)?;
     Ok(SocketAddr::new(socket.local_addr()?.ip(), 0))
 }
 
-/// `ADDRESS` or `ADDRESS:PORT`; without a port, any that is free.
+/// Parses `ADDRESS` or `ADDRESS:PORT`; without a port, any free one.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let address = text
         .parse()
         .or_else(|_| text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0)))
         .map_err(|_| "not an address such as 127.0.0.1 or 127.0.0.1:5070".to_owned())?;
     if address.ip().is_unspecified() {
-        // Via and Contact name it.
+        // The Via and Contact header fields contain it.
         return Err("a wildcard cannot be called back: name one address".to_owned());
     }
     Ok(address)
 }
 
-/// A seed for a run that names none: another one each time, so that two runs against one
-/// server do not bear the same Call-IDs.
+/// Returns a seed for a run without one: a different one each time, so that two runs against one
+/// server have different Call-IDs.
 pub fn random_seed() -> Result<u64, Trouble> {
     getrandom::u64().map_err(|error| Trouble::failure(format!("no random seed: {error}")))
 }

@@ -1,6 +1,6 @@
-//! `tidegate-lab swarm`: whole worlds from seeds, watched by the checkers.
+//! `tidegate-lab swarm`: random worlds from seeds, checked by the checkers.
 
-// It says how long it took; no world knows.
+// This command reports its own duration; no world reads the clock.
 #![allow(clippy::disallowed_methods)]
 
 use std::fs;
@@ -63,7 +63,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Hunts or replays.
+/// Searches seeds, or replays one world.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     match &args.replay {
         Some(file) => replay_file(file, args.json),
@@ -112,7 +112,7 @@ fn hunt_seeds(args: &Args) -> Result<ExitCode, Trouble> {
         jobs: args.jobs.unwrap_or_else(cores).get(),
         tries_max: args.tries,
     };
-    // What panics is a finding, printed with its world.
+    // A panic is a finding, printed with its world.
     std::panic::set_hook(Box::new(|_| {}));
     let started = Instant::now();
     let mut failures = Vec::new();

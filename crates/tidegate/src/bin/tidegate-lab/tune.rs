@@ -77,7 +77,7 @@ enum Wanted {
     Delay,
 }
 
-/// Seeks, prints the way and what was found, and draws it.
+/// Searches, prints the steps and the result, and draws them.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let scenario = Scenario::load(&args.scenario)?;
     let name = format!("{}-{}", scenario.name, args.law);

@@ -1,4 +1,4 @@
-//! Messages as a stranger would write them, and what damage makes of them.
+//! Messages of a stranger, and damaged versions of them.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ const METHODS: [&str; 9] =
 const STATUSES: [&str; 6] =
     ["100 Trying", "180 Ringing", "200 OK", "302 Moved", "486 Busy Here", "503 Unavailable"];
 
-/// What parsers stumble over.
+/// Byte strings that are hard to parse.
 const PIECES: [&[u8]; 28] = [
     b"\r\n",
     b"\n",
@@ -47,19 +47,19 @@ const PIECES: [&[u8]; 28] = [
 /// The largest datagram of UDP over IPv4.
 const DATAGRAM_MAX: usize = 65_507;
 
-/// A source of damaged messages, the same for the same stream.
+/// Generator of damaged messages, deterministic for a given random stream.
 pub struct Garbage {
     draw: Stream,
     target: SocketAddr,
 }
 
 impl Garbage {
-    /// Messages for `target`.
+    /// Creates a generator of messages for `target`.
     pub fn new(draw: Stream, target: SocketAddr) -> Self {
         Self { draw, target }
     }
 
-    /// One datagram: random bytes, a message, or what is left of one.
+    /// Returns one datagram: random bytes, a message, or a damaged message.
     pub fn datagram(&mut self) -> Vec<u8> {
         if self.one_in(10) {
             return self.bytes(1500);
@@ -68,14 +68,14 @@ impl Garbage {
         if self.one_in(10) { whole } else { self.damaged(whole) }
     }
 
-    /// What a back end answers that does no better.
+    /// Returns the response of a back end that is just as hostile.
     pub fn answer(&mut self, backend: &Peer, request: &Message) -> Vec<u8> {
         let status = STATUSES[self.below(STATUSES.len())];
         let whole = backend.response(request, status).0.into_bytes();
         if self.one_in(2) { whole } else { self.damaged(whole) }
     }
 
-    /// A whole request or response.
+    /// Returns a whole request or response.
     fn message(&mut self) -> Vec<u8> {
         let target = self.target;
         let number = self.draw.next_u64() >> 24;
@@ -102,7 +102,7 @@ impl Garbage {
         .into_bytes()
     }
 
-    /// One to four damages, most of them small.
+    /// Applies one to four damages, most of them small.
     fn damaged(&mut self, mut data: Vec<u8>) -> Vec<u8> {
         for _ in 0..=self.below(4) {
             let at = self.below(data.len() + 1);
@@ -136,7 +136,7 @@ impl Garbage {
         data
     }
 
-    /// Its lines in another order.
+    /// Shuffles the lines of a message.
     fn shuffled(&mut self, data: &[u8]) -> Vec<u8> {
         let mut lines: Vec<&[u8]> = data.split_inclusive(|&byte| byte == b'\n').collect();
         for i in (1..lines.len()).rev() {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{Process, Stage};
 
-/// A relay before a target, which treats datagrams as it is told.
+/// A relay in front of a target that impairs the datagrams as configured.
 pub struct Impair {
     process: Process,
     address: SocketAddr,
@@ -17,7 +17,7 @@ pub struct Impair {
 }
 
 impl Impair {
-    /// Starts one with these options, and waits until it listens.
+    /// Starts a relay with these options, and waits until it listens.
     pub fn start(stage: &Stage, target: SocketAddr, options: &[&str]) -> Self {
         let counts = stage.path("impair.json");
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
@@ -33,12 +33,12 @@ impl Impair {
         Self { process, address, counts }
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Ends it, and returns what it has counted.
+    /// Ends the relay, and returns its counts.
     pub fn finish(mut self) -> Value {
         self.process.signal(Signal::TERM);
         assert!(self.process.exit().success(), "{}", self.process.log());

@@ -1,13 +1,13 @@
-//! What Tidegate says of itself.
+//! Metrics of Tidegate.
 
 /// One scrape of `/metrics`.
 pub struct Metrics(pub String);
 
 impl Metrics {
-    /// The sum of all samples of `name` (without its prefix) that have these labels.
+    /// Returns the sum of all samples of `name` (without its prefix) that have these labels.
     ///
     /// # Panics
-    /// If there is none: a name that nobody gives cannot be trusted to be zero.
+    /// If there is none: the absence of a metric does not prove that it is zero.
     #[track_caller]
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let wanted: Vec<String> =
@@ -26,7 +26,7 @@ impl Metrics {
         values.iter().sum()
     }
 
-    /// The number of the back end of that name.
+    /// Returns the value for the back end of that name.
     #[track_caller]
     pub fn backend(&self, name: &str, backend: impl ToString) -> u64 {
         self.sum(name, &[("backend", &backend.to_string())])
@@ -39,8 +39,10 @@ impl Metrics {
         self.0.lines().find(is_it).is_some_and(|line| line.ends_with(" 1"))
     }
 
+    /// Checks that nothing was dropped.
+    ///
     /// # Panics
-    /// Unless nothing was dropped, at the sockets or behind them.
+    /// If anything was dropped, at the sockets or behind them.
     #[track_caller]
     pub fn assert_nothing_lost(&self) {
         for name in [
@@ -53,8 +55,10 @@ impl Metrics {
         }
     }
 
+    /// Checks that nothing is held.
+    ///
     /// # Panics
-    /// Unless no back end holds a call or work, and no transaction is open.
+    /// If a back end holds a call or work, or a transaction is open.
     #[track_caller]
     pub fn assert_nothing_held(&self) {
         for name in ["backend_calls", "backend_work", "transactions_open", "messages_queued"] {

@@ -1,23 +1,23 @@
-//! A name server by hand: a socket, and a few records.
+//! Minimal DNS server: a socket, and a few records.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// A server of the DNS that knows IPv4 addresses of some hosts, and servers of some domains.
+/// DNS server with the IPv4 addresses of some hosts and the servers of some domains.
 pub struct NameServer {
     address: SocketAddr,
     hosts: Hosts,
 }
 
-/// The answers by name: none at all, or the data of its records. Any other name does not exist.
+/// Answers by name: no answer at all, or the data of its records. Any other name does not exist.
 type Hosts = Arc<Mutex<BTreeMap<String, Option<Records>>>>;
 
-/// The records of a name.
+/// Records of a name.
 #[derive(Clone)]
 struct Records {
-    /// Their type, by its number.
+    /// Record type, by number.
     kind: u8,
     ttl_s: u32,
     data: Vec<Vec<u8>>,
@@ -27,7 +27,7 @@ const A: u8 = 1;
 const SRV: u8 = 33;
 
 impl NameServer {
-    /// On a free port of `ip`. It ends with the process of the tests.
+    /// Starts a server on a free port of `ip`. It ends with the test process.
     pub fn start(ip: IpAddr) -> Self {
         let socket = UdpSocket::bind((ip, 0)).expect("a free port");
         let address = socket.local_addr().expect("a bound socket has an address");
@@ -38,7 +38,7 @@ impl NameServer {
             while let Ok((length, from)) = socket.recv_from(&mut buffer) {
                 let response = response(&buffer[..length], &known);
                 if let Some(response) = response {
-                    // Who asked may be gone.
+                    // The client may have exited.
                     let _ = socket.send_to(&response, from);
                 }
             }
@@ -46,12 +46,12 @@ impl NameServer {
         Self { address, hosts }
     }
 
-    /// The table of a configuration in which it is asked.
+    /// Returns the configuration table that names this server.
     pub fn table(&self) -> String {
         format!("[resolver]\nservers = [\"{}\"]\n", self.address)
     }
 
-    /// A host has these addresses from now on.
+    /// Sets the addresses of a host.
     pub fn set(&self, host: &str, addresses: &[IpAddr], ttl_s: u32) {
         let v4 = |ip: &IpAddr| match ip {
             IpAddr::V4(v4) => v4.octets().to_vec(),
@@ -61,8 +61,8 @@ impl NameServer {
         self.note(host, Some(Records { kind: A, ttl_s, data }));
     }
 
-    /// Gives a domain these SRV records for SIP over UDP from now on: priority, weight, port and
-    /// target of each.
+    /// Sets the SRV records of a domain for SIP over UDP: priority, weight, port and target of
+    /// each.
     pub fn set_servers(&self, domain: &str, servers: &[(u16, u16, u16, &str)], ttl_s: u32) {
         let srv = |&(priority, weight, port, target): &(u16, u16, u16, &str)| {
             let mut data: Vec<u8> =
@@ -78,7 +78,7 @@ impl NameServer {
         self.note(&format!("_sip._udp.{domain}"), Some(Records { kind: SRV, ttl_s, data }));
     }
 
-    /// Nothing is answered for a host from now on.
+    /// Stops answering queries for a host.
     pub fn silence(&self, host: &str) {
         self.note(host, None);
     }
@@ -88,7 +88,8 @@ impl NameServer {
     }
 }
 
-/// RFC 1035 §4: the header, the question as it came, and the records of its name.
+/// Returns the response of RFC 1035 §4: the header, the question as received, and the records of
+/// its name.
 fn response(request: &[u8], hosts: &Hosts) -> Option<Vec<u8>> {
     let mut labels = Vec::new();
     let mut at = 12;

@@ -1,4 +1,4 @@
-//! A user agent by hand: one socket, and messages as text.
+//! Minimal user agent: one socket, and messages as text.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,24 +6,24 @@ use std::time::{Duration, Instant};
 
 use super::{PATIENCE, retransmission};
 
-/// A UDP socket that sends and receives single messages.
+/// UDP socket that sends and receives single messages.
 ///
-/// A request that nothing was heard of is repeated while any peer of the thread waits for a message
-/// (RFC 3261 §17.1.1.2, Timer A, and §17.1.2.2, Timer E).
+/// An unanswered request is retransmitted while any peer of the thread waits for a message (RFC
+/// 3261 §17.1.1.2, Timer A, and §17.1.2.2, Timer E).
 pub struct Peer {
     socket: retransmission::Socket,
     address: SocketAddr,
-    /// Different from every other peer's of this process.
+    /// Number that differs between all peers of this process.
     mark: u32,
 }
 
 impl Peer {
-    /// On a free port of `ip`.
+    /// Creates a peer on a free port of `ip`.
     pub fn new(ip: IpAddr) -> Self {
         Self::at(SocketAddr::new(ip, 0))
     }
 
-    /// At a certain address.
+    /// Creates a peer at a given address.
     pub fn at(address: SocketAddr) -> Self {
         static PEERS: AtomicU32 = AtomicU32::new(1);
         let socket = UdpSocket::bind(address).expect("a free port");
@@ -32,22 +32,22 @@ impl Peer {
         Self { socket: retransmission::Socket::new(socket), address, mark }
     }
 
-    /// Where it is.
+    /// Returns the address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The Call-ID of its requests of this number.
+    /// Returns the Call-ID of request `number`.
     ///
-    /// RFC 3261 §8.1.1.4: it "MUST be selected by the UAC as a globally unique identifier over space
-    /// and time". The port alone is not: the kernel gives it to another peer when this one has gone, whose requests
-    /// would be taken for repetitions.
+    /// RFC 3261 §8.1.1.4: it "MUST be selected by the UAC as a globally unique identifier over
+    /// space and time". The port alone is not unique: the kernel reuses it for another peer after
+    /// this one has ended, and the requests of that peer would look like retransmissions.
     pub fn call_id(&self, number: u32) -> String {
         format!("{number}-{}@{}", self.mark, self.address)
     }
 
-    /// A request from here to `uri`. `number` tells it apart: Call-ID and From-tag are
-    /// made of it, and with the CSeq the branch.
+    /// Returns a request from this peer to `uri`. The Call-ID and From-tag are derived from
+    /// `number`, and the branch from both `number` and the CSeq.
     pub fn request(&self, method: &str, uri: &str, number: u32, cseq: u32) -> Message {
         let Self { address: here, mark, .. } = self;
         let call_id = self.call_id(number);
@@ -64,8 +64,8 @@ impl Peer {
         ))
     }
 
-    /// A request within the dialog that `ok` has made of an INVITE from here, RFC 3261
-    /// §12.2.1.1.
+    /// Returns a request within the dialog that the response `ok` to an INVITE of this peer
+    /// created, RFC 3261 §12.2.1.1.
     pub fn in_dialog(&self, method: &str, ok: &Message, cseq: u32) -> Message {
         let target = ok.field("Contact").trim_matches(['<', '>']);
         let mut request = self
@@ -79,7 +79,7 @@ impl Peer {
         request
     }
 
-    /// A response of ours to `request`, by which it can be followed (RFC 3261 §8.2.6.2).
+    /// Returns a response of this peer to `request` that can create a dialog (RFC 3261 §8.2.6.2).
     pub fn response(&self, request: &Message, status: &str) -> Message {
         let mut lines = vec![format!("SIP/2.0 {status}")];
         for name in ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"] {
@@ -104,7 +104,7 @@ impl Peer {
         self.socket.udp().send_to(bytes, to).expect("a datagram can be sent");
     }
 
-    /// The next message, and who has sent it.
+    /// Returns the next message and its source.
     #[track_caller]
     pub fn receive_from(&self) -> (Message, SocketAddr) {
         let deadline = Instant::now() + PATIENCE;
@@ -117,7 +117,7 @@ impl Peer {
         }
     }
 
-    /// The next message.
+    /// Returns the next message.
     #[track_caller]
     pub fn receive(&self) -> Message {
         self.receive_from().0
@@ -135,8 +135,8 @@ impl Peer {
         }
     }
 
-    /// Accepts an INVITE that `caller` has sent through `proxy`, and waits for the ACK. The 200, as
-    /// the caller got it.
+    /// Accepts an INVITE that `caller` sent through `proxy`, and waits for the ACK. Returns the 200
+    /// as the caller received it.
     #[track_caller]
     pub fn accept(&self, invite: &Message, proxy: SocketAddr, caller: &Self) -> Message {
         self.send(proxy, &self.response(invite, "200 OK"));
@@ -147,12 +147,12 @@ impl Peer {
         ok
     }
 
-    /// The next message, if it has come already.
+    /// Returns the next message, if it has already arrived.
     pub fn next_now(&self) -> Option<Message> {
         Some(self.next_from_now()?.0)
     }
 
-    /// The same, and who has sent it.
+    /// Returns the next message and its source, if it has already arrived.
     pub fn next_from_now(&self) -> Option<(Message, SocketAddr)> {
         self.socket.udp().set_nonblocking(true).expect("an open socket");
         let next = self.next();
@@ -160,13 +160,14 @@ impl Peer {
         next
     }
 
-    /// The next message, if it comes in time.
+    /// Returns the next message, if it arrives in time.
     pub fn next_within(&self, wait: Duration) -> Option<(Message, SocketAddr)> {
         self.socket.udp().set_read_timeout(Some(wait)).expect("a timeout above zero");
         self.next()
     }
 
-    /// A 100 is passed over: it says to a client transaction what no script waits for.
+    /// Returns the next message. Skips 100 responses: they concern client transactions, and no
+    /// script waits for one.
     fn next(&self) -> Option<(Message, SocketAddr)> {
         let mut buffer = [0; 65_536];
         loop {
@@ -185,18 +186,18 @@ impl Peer {
 pub struct Message(pub String);
 
 impl Message {
-    /// Its first line.
+    /// Returns the first line.
     pub fn start(&self) -> &str {
         self.0.lines().next().unwrap_or_default()
     }
 
-    /// The status of a response, 0 for a request.
+    /// Returns the status of a response, 0 for a request.
     pub fn status(&self) -> u16 {
         let status = self.start().strip_prefix("SIP/2.0 ").and_then(|rest| rest.get(..3));
         status.and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 
-    /// The values of a header field, in order.
+    /// Returns the values of a header field, in order.
     pub fn fields(&self, name: &str) -> impl Iterator<Item = &str> {
         let lines = self.0.lines().take_while(|line| !line.is_empty());
         lines.filter_map(move |line| {
@@ -205,20 +206,20 @@ impl Message {
         })
     }
 
-    /// The value of a header field.
+    /// Returns the value of a header field.
     #[track_caller]
     pub fn field(&self, name: &str) -> &str {
         self.fields(name).next().unwrap_or_else(|| panic!("no {name} in\n{}", self.0))
     }
 
-    /// The same with another value of a header field.
+    /// Returns the message with another value of a header field.
     #[track_caller]
     pub fn with(&self, name: &str, value: &str) -> Self {
         let old = format!("\r\n{name}: {}\r\n", self.field(name));
         Self(self.0.replacen(&old, &format!("\r\n{name}: {value}\r\n"), 1))
     }
 
-    /// The same with another header field before the From.
+    /// Returns the message with another header field before the From.
     pub fn and(&self, name: &str, value: &str) -> Self {
         Self(self.0.replacen("\r\nFrom: ", &format!("\r\n{name}: {value}\r\nFrom: "), 1))
     }

@@ -1,4 +1,4 @@
-//! A program that was started, and ends with its test.
+//! A program that ends with its test.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{end_of, eventually};
 
-/// How long a program has to end its children.
+/// Maximum time that a program has to end its children.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// A running program.
@@ -22,11 +22,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program. What it says goes to `log` with the extension `.log`, after
-    /// what is there.
+    /// Starts a program. Appends its output to `log` with the extension `.log`.
     ///
     /// # Panics
-    /// If it cannot be started, with the remedy if it is not installed.
+    /// If it cannot be started; the message has the remedy if it is not installed.
     pub fn start(name: &str, command: &mut Command, log: PathBuf) -> Self {
         let log = log.with_extension("log");
         let sink = File::options().create(true).append(true).open(&log).expect("a log file");
@@ -42,36 +41,36 @@ impl Process {
         }
     }
 
-    /// The same, to be ended by `signal`: a program with children of its own, which
-    /// only it knows to end.
+    /// Sets the signal that ends the program, for a program with children of its own that only it
+    /// can end.
     pub fn ended_by(mut self, signal: Signal) -> Self {
         self.last_words = Some(signal);
         self
     }
 
-    /// What it has said so far.
+    /// Returns the output so far.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the program.
     pub fn signal(&self, signal: Signal) {
-        // A process that has ended stays a zombie until it is waited for: its pid is its own.
+        // A process that has ended stays a zombie until it is waited for, so its pid is not reused.
         let _ = kill_process(self.pid(), signal);
     }
 
-    /// Its exit status, if it has ended.
+    /// Returns the exit status, if the program has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be waited for")
     }
 
-    /// Waits for its end.
+    /// Waits until the program ends.
     pub fn exit(&mut self) -> ExitStatus {
         let what = format!("{} ends", self.name);
         eventually(&what, || self.ended())
     }
 
-    /// Waits until it is ready, as `sign` shows.
+    /// Waits until `sign` shows that the program is ready.
     ///
     /// # Panics
     /// If it ends instead.
@@ -85,7 +84,7 @@ impl Process {
         })
     }
 
-    /// Memory it holds now (VmRSS), in bytes.
+    /// Returns its resident memory (VmRSS) in bytes.
     pub fn resident_bytes(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))
             .expect("the process runs");
@@ -94,12 +93,12 @@ impl Process {
         kib.expect("the memory of a running process") * 1024
     }
 
-    /// Its number.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends it at once.
+    /// Kills the program.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,4 +1,4 @@
-//! Requests that are repeated until something is heard of them, as user agents do over UDP.
+//! Retransmission of unanswered requests, as user agents do over UDP.
 
 use std::cell::RefCell;
 use std::net::{SocketAddr, UdpSocket};
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::Message;
 
-/// RFC 3261 §17.1.1.1: the estimated round-trip time.
+/// T1 of RFC 3261 §17.1.1.1, the estimated round-trip time.
 const T1: Duration = Duration::from_millis(500);
-/// §17.1.2.2: the longest interval between repetitions of other requests than INVITE.
+/// T2 of §17.1.2.2, the longest interval between retransmissions of a non-INVITE request.
 const T2: Duration = Duration::from_secs(4);
 
 thread_local! {
@@ -22,7 +22,7 @@ pub struct Socket(Arc<State>);
 
 struct State {
     udp: UdpSocket,
-    /// The last request of which nothing was heard.
+    /// Last request without a response.
     unanswered: Mutex<Option<Unanswered>>,
 }
 
@@ -31,12 +31,12 @@ struct Unanswered {
     request: Message,
     interval: Duration,
     due: Instant,
-    /// §17.1.1.2, Timer B, and §17.1.2.2, Timer F.
+    /// End of the retransmissions: §17.1.1.2, Timer B, and §17.1.2.2, Timer F.
     until: Instant,
 }
 
 impl Socket {
-    /// That socket, which nothing was sent from.
+    /// Wraps a socket that has sent nothing yet.
     pub fn new(udp: UdpSocket) -> Self {
         let state = Arc::new(State { udp, unanswered: Mutex::default() });
         SOCKETS.with_borrow_mut(|sockets| {
@@ -46,13 +46,13 @@ impl Socket {
         Self(state)
     }
 
-    /// The socket itself.
+    /// Returns the socket itself.
     pub fn udp(&self) -> &UdpSocket {
         &self.0.udp
     }
 
-    /// A message was sent. A request is repeated from now on, in place of one before it; but not an
-    /// ACK, which nothing answers.
+    /// Records a sent message. A request is retransmitted from now on, in place of an earlier one;
+    /// an ACK is not, because nothing answers it.
     pub fn has_sent(&self, to: SocketAddr, message: &Message) {
         if message.status() == 0 && !message.start().starts_with("ACK ") {
             let now = Instant::now();
@@ -63,7 +63,7 @@ impl Socket {
         }
     }
 
-    /// A message has come. Of a request that it answers, nothing more is sent.
+    /// Records a received message. A request that it answers is no longer retransmitted.
     pub fn has_received(&self, message: &Message) {
         let is_same = |request: &Message| {
             ["Call-ID", "CSeq"].iter().all(|name| request.fields(name).eq(message.fields(name)))
@@ -84,7 +84,7 @@ impl State {
     }
 }
 
-/// Repeats the requests of this thread's peers that are due. Returns for how long none is.
+/// Retransmits the due requests of this thread's peers. Returns the time until the next one is due.
 pub fn repeat_what_is_due() -> Duration {
     let now = Instant::now();
     let sockets = SOCKETS.with_borrow(Clone::clone);
@@ -98,7 +98,8 @@ pub fn repeat_what_is_due() -> Duration {
         }
         if *due <= now {
             if !has_unread(&state.udp) {
-                // A process that has ended may have left a report of that for this call.
+                // The socket of an ended process may have left an ICMP error, which this call
+                // returns.
                 let _ = state.udp.send_to(request.0.as_bytes(), *to);
             }
             let longest = if request.start().starts_with("INVITE ") { 64 * T1 } else { T2 };
@@ -110,7 +111,7 @@ pub fn repeat_what_is_due() -> Duration {
     next.min().unwrap_or(T1).clamp(Duration::from_millis(1), T1)
 }
 
-/// Whether something waits to be read, which may be the answer.
+/// Returns whether an unread datagram is waiting, which may be the response.
 fn has_unread(udp: &UdpSocket) -> bool {
     udp.set_nonblocking(true).expect("an open socket");
     let has_unread = udp.peek(&mut [0; 1]).is_ok();
@@ -118,7 +119,7 @@ fn has_unread(udp: &UdpSocket) -> bool {
     has_unread
 }
 
-/// The message that was lost is the one that comes: the address is taken only after it was sent.
+/// The first message is the lost one: the address is bound only after it was sent.
 #[test]
 fn a_request_is_repeated_until_it_is_answered() {
     let stage = super::Stage::new();

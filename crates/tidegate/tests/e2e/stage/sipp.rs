@@ -1,4 +1,4 @@
-//! SIPp as caller and callee, and what it counts.
+//! SIPp as caller and callee, and its counts.
 
 use std::fmt;
 use std::fs;
@@ -10,21 +10,21 @@ use rustix::process::Signal;
 
 use super::{Process, Stage};
 
-/// The scenarios that are not built into SIPp.
+/// Folder of the scenarios that are not built into SIPp.
 const SCENARIOS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/sipp");
 
-/// What a caller does.
+/// Load of a caller.
 #[derive(Clone, Copy)]
 pub struct Load<'a> {
-    /// The scenario: `uac`, which is built in, or a file of `tests/sipp`.
+    /// Scenario: `uac`, which is built in, or a file of `tests/sipp`.
     pub scenario: &'a str,
-    /// How many calls.
+    /// Number of calls.
     pub calls: u32,
-    /// How many new ones a second.
+    /// Rate of new calls per second.
     pub rate_cps: u32,
-    /// How long each is held.
+    /// Duration of each call.
     pub hold_ms: u32,
-    /// Whether each call has a socket, and so a port, of its own.
+    /// Whether each call has a socket, and therefore a port, of its own.
     pub socket_each: bool,
 }
 
@@ -42,22 +42,22 @@ pub struct Sipp {
 }
 
 impl Sipp {
-    /// A callee that follows `scenario`.
+    /// Starts a callee that follows `scenario`.
     pub fn callee(stage: &Stage, scenario: &str) -> Self {
         Self::callee_at(stage, scenario, stage.free_address())
     }
 
-    /// The same at a certain address.
+    /// Starts a callee at a given address.
     pub fn callee_at(stage: &Stage, scenario: &str, address: SocketAddr) -> Self {
         Self::start(stage, scenario, address, &[])
     }
 
-    /// A caller that makes its calls through `target`.
+    /// Starts a caller that makes its calls through `target`.
     pub fn caller(stage: &Stage, target: SocketAddr, load: &Load) -> Self {
         Self::caller_at(stage, stage.free_address(), target, load, &[])
     }
 
-    /// The same at a certain address, with further options of SIPp.
+    /// Starts a caller at a given address, with further options of SIPp.
     pub fn caller_at(
         stage: &Stage,
         address: SocketAddr,
@@ -68,7 +68,7 @@ impl Sipp {
         let Load { scenario, calls, rate_cps, hold_ms, socket_each } = *load;
         let transport = if socket_each { "un" } else { "u1" };
         let mut options = vec![target.to_string(), "-t".to_owned(), transport.to_owned()];
-        // -l: without a limit of its own SIPp holds back new calls when old ones are slow.
+        // -l: without an explicit limit SIPp holds back new calls when old ones are slow.
         for (option, value) in [("-m", calls), ("-l", calls), ("-r", rate_cps), ("-d", hold_ms)] {
             options.extend([option.to_owned(), value.to_string()]);
         }
@@ -99,29 +99,29 @@ impl Sipp {
         Self { process, address, statistics }
     }
 
-    /// Where it is.
+    /// Returns the address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Waits until all its calls have ended: for a caller.
+    /// Waits until all calls of a caller have ended.
     pub fn wait(mut self) -> Calls {
         self.process.exit();
         self.calls()
     }
 
-    /// Has it end once its open calls have: for a callee.
+    /// Ends a callee once its open calls have ended.
     pub fn finish(self) -> Calls {
         self.process.signal(Signal::USR1);
         self.wait()
     }
 
-    /// Ends it at once.
+    /// Kills the process.
     pub fn kill(mut self) {
         self.process.kill();
     }
 
-    /// What it has counted; complete once it has ended.
+    /// Returns the counts; complete once SIPp has ended.
     fn calls(&self) -> Calls {
         let text = fs::read_to_string(&self.statistics).unwrap_or_default();
         let mut lines = text.lines();
@@ -142,21 +142,23 @@ impl Sipp {
     }
 }
 
-/// What a SIPp has counted.
+/// Counts of a SIPp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calls {
     pub created: u32,
     pub successful: u32,
     pub failed: u32,
-    /// Failed for a message that the scenario does not have at that place.
+    /// Calls that failed because of a message that the scenario does not expect at that point.
     pub unexpected: u32,
-    /// Messages sent again.
+    /// Retransmitted messages.
     pub repeated: u32,
 }
 
 impl Calls {
+    /// Checks that all calls succeeded.
+    ///
     /// # Panics
-    /// Unless there were `expected` calls and all went well.
+    /// Unless there were `expected` calls and all succeeded.
     #[track_caller]
     pub fn assert_all_well(&self, expected: u32) {
         assert_eq!((self.created, self.successful), (expected, expected), "{self}");
@@ -175,9 +177,9 @@ impl fmt::Display for Calls {
     }
 }
 
-/// Whether any UDP socket of this machine is bound to `address`.
+/// Returns whether any UDP socket of this machine is bound to `address`.
 fn is_bound(address: SocketAddr) -> bool {
-    // The kernel prints each word of an address as a number of this machine's byte order.
+    // The kernel prints each word of an address as a number in the byte order of this machine.
     let words = |octets: &[u8]| -> String {
         let word = |w: &[u8]| format!("{:08X}", u32::from_ne_bytes([w[0], w[1], w[2], w[3]]));
         octets.chunks(4).map(word).collect()

@@ -15,30 +15,29 @@ use super::{Metrics, Process, Stage, eventually};
 /// The program under test.
 const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 
-/// What Tidegate is told; everything in the scratch directory and on the stage's
-/// address.
+/// Configuration of Tidegate; everything is in the scratch directory and on the stage's address.
 #[derive(Clone)]
 pub struct Configuration {
-    /// Where it listens. Ports of 0 are free ones.
+    /// Listening addresses. Port 0 means a free port.
     pub listen: Vec<SocketAddr>,
-    /// The back ends of its pool `app`.
+    /// Back ends of the pool `app`.
     pub backends: Vec<SocketAddr>,
-    /// How the pool divides the calls.
+    /// Balancing policy of the pool.
     pub policy: &'static str,
-    /// How many shards it has.
+    /// Number of shards.
     pub shards: u16,
-    /// Its directory of what outlives it.
+    /// Directory of the persistent state.
     pub state_dir: PathBuf,
     /// Seconds for which a failed back end gets no new calls.
     pub backend_pause_seconds: u32,
-    /// Seconds that it goes on for what is open, once it is asked to stop.
+    /// Seconds for which Tidegate continues to serve open calls after it is asked to stop.
     pub drain_seconds: u32,
-    /// Further tables.
+    /// Further TOML tables.
     pub more: String,
 }
 
 impl Configuration {
-    /// One listener on a free port, and one pool in turn.
+    /// Creates a configuration with one listener on a free port, and one pool with round robin.
     pub fn new(stage: &Stage, backends: &[SocketAddr]) -> Self {
         Self {
             listen: vec![SocketAddr::new(stage.ip(), 0)],
@@ -52,7 +51,7 @@ impl Configuration {
         }
     }
 
-    /// As a file of that name.
+    /// Writes it to a file of that name.
     pub fn write(&self, stage: &Stage, name: &str) -> PathBuf {
         let file = stage.path(name);
         let mut text = String::new();
@@ -87,12 +86,12 @@ pub struct Tidegate {
 }
 
 impl Tidegate {
-    /// Starts it, and waits until it says that it is ready.
+    /// Starts Tidegate, and waits until it reports that it is ready.
     pub fn start(stage: &Stage, configuration: &Configuration) -> Self {
         Self::start_with(stage, configuration, &[])
     }
 
-    /// The same, with these arguments in addition.
+    /// Starts Tidegate with additional arguments.
     pub fn start_with(stage: &Stage, configuration: &Configuration, more: &[&str]) -> Self {
         let file = configuration.write(stage, "tidegate.toml");
         let name = "tidegate";
@@ -113,54 +112,54 @@ impl Tidegate {
         Self { process, configuration, listeners, admin: admin[0] }
     }
 
-    /// The address of its first listener.
+    /// Returns the address of its first listener.
     pub fn address(&self) -> SocketAddr {
         self.listeners[0]
     }
 
-    /// The addresses of all its listeners.
+    /// Returns the addresses of all its listeners.
     pub fn listeners(&self) -> &[SocketAddr] {
         &self.listeners
     }
 
-    /// Where its admin interface is.
+    /// Returns the address of the admin interface.
     pub fn admin(&self) -> SocketAddr {
         self.admin
     }
 
-    /// The process.
+    /// Returns the process.
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
     }
 
-    /// Its configuration, with the ports that it has taken.
+    /// Returns the configuration, with the actual ports.
     pub fn configuration(&self) -> &Configuration {
         &self.configuration
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     pub fn signal(&self, signal: Signal) {
         self.process.signal(signal);
     }
 
-    /// Waits for its end.
+    /// Waits until the process ends.
     pub fn exit(&mut self) -> ExitStatus {
         self.process.exit()
     }
 
-    /// What it counts now.
+    /// Returns the current metrics.
     pub fn metrics(&self) -> Metrics {
         let (status, body) = self.get("/metrics").expect("Tidegate shows its metrics");
         assert_eq!(status, 200);
         Metrics(body)
     }
 
-    /// Waits until what it counts is as `condition` wants it.
+    /// Waits until the metrics satisfy `condition`.
     pub fn wait_for(&self, what: &str, condition: impl Fn(&Metrics) -> bool) -> Metrics {
         eventually(what, || Some(self.metrics()).filter(&condition))
     }
 
-    /// Status and body of a page of its admin interface; `None` if nobody answers.
+    /// Returns status and body of a page of the admin interface; `None` if nothing answers.
     pub fn get(&self, page: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(self.admin).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
@@ -173,7 +172,7 @@ impl Tidegate {
     }
 }
 
-/// Runs `tidegate` to its end: status, and what it said.
+/// Runs `tidegate` to its end and returns the exit status and the output.
 pub fn run_to_end(stage: &Stage, arguments: &[&str]) -> (Option<i32>, String) {
     let said_before = fs::read_to_string(stage.path("brief.log")).unwrap_or_default().len();
     let mut process = stage.start("brief", Command::new(TIDEGATE).args(arguments));

@@ -1,4 +1,4 @@
-//! One call for several back ends at once (RFC 3261 §16.6, §16.7).
+//! Tests of a call that is forked to several back ends (RFC 3261 §16.6, §16.7).
 
 use crate::stage::{Configuration, Peer, Stage, Tidegate};
 
@@ -17,7 +17,7 @@ fn who_answers_first_has_the_call_and_the_others_are_cancelled() {
     caller.send(here, &caller.request("INVITE", &format!("sip:bob@{here}"), 1, 1));
     let invites = agents.each_ref().map(Peer::receive);
     let mut branches = invites.each_ref().map(|invite| super::branch(invite).to_owned());
-    // Of each kind the first passes, however short the request was.
+    // The first request of each kind is forwarded, however short it was.
     let rings = ["180 Ringing", "183 Session Progress", "182 Queued"];
     for ((agent, invite), ring) in agents.iter().zip(&invites).zip(rings) {
         agent.send(here, &agent.response(invite, ring));
@@ -43,7 +43,7 @@ fn who_answers_first_has_the_call_and_the_others_are_cancelled() {
     let metrics = tidegate.metrics();
     assert_eq!(metrics.sum("cancels_total", &[]), 2);
     assert_eq!(metrics.sum("backend_calls", &[]), 1);
-    // The 487s went no further: the next thing the caller hears is the answer to its BYE.
+    // The 487s were not forwarded: the caller's next message is the response to its BYE.
     caller.send(here, &caller.in_dialog("BYE", &ok, 2));
     agents[1].send(here, &agents[1].response(&agents[1].receive(), "200 OK"));
     assert_eq!(caller.receive().field("CSeq"), "2 BYE");

@@ -1,14 +1,14 @@
-//! When calls arrive, as the command line says it.
+//! Arrival processes on the command line.
 
 use std::fs::File;
 use std::io::Read;
 
 use tidegate_agent::{Process, Trace};
 
-/// Bytes of a trace at the most: ten million lines of 26.
+/// Maximum size of a trace in bytes: ten million lines of 26.
 const FILE_MAX: u64 = 1 << 28;
 
-/// `poisson`, `uniform`, `mmpp:F=S,F=S,…` or `trace:FILE`, which is read.
+/// Parses `poisson`, `uniform`, `mmpp:F=S,F=S,…` or `trace:FILE`; reads the trace file.
 pub fn parse_arrivals(text: &str) -> Result<Process, String> {
     match text.split_once(':') {
         None if text == "poisson" => Ok(Process::Poisson),

@@ -19,7 +19,7 @@ use crate::stage::{Stage, parse_address, random_seed, towards};
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// Time between the start and the first call: the driver must be turning by then.
+/// Time between the start and the first call: the driver must be running by then.
 const LEAD: Duration = Duration::from_millis(20);
 
 /// Offer calls at a rate that no answer changes
@@ -151,14 +151,14 @@ pub struct Args {
     progress: bool,
 }
 
-/// Who is called, and where.
+/// The called user and the address of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
     uri: String,
     address: SocketAddr,
 }
 
-/// Offers the calls and prints what came of them.
+/// Offers the calls and prints the results.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let bind = match args.bind {
         Some(bind) => bind,
@@ -179,7 +179,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let (shown, mut stop) = (Arc::clone(&gauges), Some(stage.stop()));
     let mut watched = Watched::new(caller, move |caller: &Caller| {
         shown.show(caller.stats());
-        // It ends its run when every call is over.
+        // The agent ends its run when every call has ended.
         if caller.is_done()
             && let Some(stop) = stop.take()
         {
@@ -195,7 +195,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 
     let stats = watched.into_inner().stats().clone();
     let report = CallerReport::new(&config, seed, stats, run.usage);
-    // A reader that has gone away has seen what it wanted.
+    // If the reader closed the pipe, it has seen what it wanted.
     let _ = write!(anstream::stdout(), "{report}");
     if let Some(file) = &args.json {
         let figures = serde_json::to_value(&report).map_err(Trouble::failure)?;
@@ -205,7 +205,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     Ok(if fulfilled { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The calls that are asked for.
+/// Returns the load that the arguments describe.
 fn load(args: &Args) -> Result<Load, Trouble> {
     let load = match (&args.arrivals, args.rate) {
         (Process::Trace(_), Some(_)) => {
@@ -270,7 +270,7 @@ fn parse_target(text: &str) -> Result<Target, String> {
     Ok(Target { uri, address })
 }
 
-/// What the watching thread reads while calls are made.
+/// Gauges that the progress thread reads while calls are made.
 #[derive(Default)]
 struct Gauges {
     offered: Counter,

@@ -110,7 +110,7 @@ pub struct Args {
     json: Option<PathBuf>,
 }
 
-/// Answers until a signal comes and prints what was answered.
+/// Answers until a signal arrives, then prints the counts.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     if args.t1.is_zero() {
         return Err(Trouble::usage("T1 is zero: it must be 1 ms or more"));
@@ -142,7 +142,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         ..AnswererConfig::new(local)
     };
     let mut answerer = Answerer::new(config, Seed(seed), 0, stage.pool());
-    // Whoever started this waits for it, and for the port if it asked for any.
+    // The parent process waits for this line, and for the port if it asked for any free one.
     let _ = writeln!(anstream::stdout(), "answering at {local}");
     let run = stage.run(&mut answerer, || {})?;
 
@@ -173,7 +173,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where it listens. What comes for one address of several is answered from that.
+/// Returns the address to bind. A request received at one of several addresses is answered from
+/// that address.
 fn bound(args: &Args) -> SocketAddr {
     let any: IpAddr = match args.bind {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -182,7 +183,7 @@ fn bound(args: &Args) -> SocketAddr {
     if args.all_addresses { SocketAddr::new(any, args.bind.port()) } else { args.bind }
 }
 
-/// A fraction from 0 to 1.
+/// Parses a fraction from 0 to 1.
 fn parse_fraction(text: &str) -> Result<f64, String> {
     let fraction = text.parse().ok().filter(|fraction| (0.0..=1.0).contains(fraction));
     fraction.ok_or_else(|| "not a number from 0 to 1".to_owned())

@@ -1,10 +1,10 @@
-//! Laws and their parameters, as one gives them on the command line.
+//! Laws and their parameters on the command line.
 
 use std::str::FromStr;
 
 use tidegate_control::{Values, registry};
 
-/// `LAW.NAME=VALUE`.
+/// Parameter of a law: `LAW.NAME=VALUE`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
     law: String,
@@ -24,10 +24,10 @@ impl FromStr for Setting {
     }
 }
 
-/// The laws of these names, with their parameters.
+/// Returns the laws of these names, with their parameters.
 ///
 /// # Errors
-/// With what is wrong, and what would be right.
+/// If a name or value is invalid; the error lists the valid ones.
 pub fn choose(names: &[String], settings: &[Setting]) -> Result<Vec<Values>, String> {
     if let Some(stray) = settings.iter().find(|setting| !names.contains(&setting.law)) {
         return Err(format!("--param {0}.{1}: there is no `--law {0}`", stray.law, stray.param));
