@@ -277,7 +277,7 @@ def forged_trunk(run: Run) -> Row:
     return row | {"lost": row["lost_set_up"]}
 
 
-# Times the bytes of the request: see "Amplification" in docs/operating.md.
+# Times the bytes of the request: see "Responses to forged sources" in docs/reference/calls.md.
 AMPLIFICATION_MAX = 12.0
 
 

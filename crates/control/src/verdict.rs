@@ -101,29 +101,31 @@ impl Reason {
     pub const fn doc(self) -> &'static str {
         match self {
             Self::Law => {
-                "The law in force admits only a part of the new work, and this was not in it."
+                "The law in force admits only a part of the new work, and rejected this request."
             }
-            Self::Again => "It repeats a request that was refused, and gets the same answer.",
-            Self::Rank => "Its rank, drawn at random, lies below the floor that the law has set.",
+            Self::Again => {
+                "It is a retransmission of a rejected request, and gets the same response."
+            }
+            Self::Rank => "Its random rank is below the lowest rank that the law admits.",
             Self::Stale => {
-                "It was admitted and waited in the queue for longer than the law allows."
+                "It was admitted, but waited in the queue for longer than the law allows."
             }
             Self::QueueFull => {
-                "As many new calls wait as the queue has room for, or as the law lets wait."
+                "The queue of new calls is full, or holds as many as the law allows."
             }
             Self::PoolFull => {
-                "Every back end that it could go to has as many calls, or is given as many new ones a \
-                 second, as its limits let it have."
+                "Every back end that could take it is at its limits: `calls_max`, `cps_max` or the \
+                 learned rate."
             }
             Self::PoolDown => {
-                "Every back end that it could go to is down, drained, in maintenance, or has asked \
-                 for a pause."
+                "Every back end that could take it is down, drained, in maintenance, or paused by \
+                 its own Retry-After."
             }
-            Self::Stopping => "The process is stopping, and begins nothing new.",
+            Self::Stopping => "The process is stopping and takes no new calls.",
             Self::SourceShare => {
-                "Its source has had its share of what is admitted, or of the room in the queue."
+                "Its source has used its share of the admitted work, or of the room in the queue."
             }
-            Self::SourceLimit => "Its source has gone beyond the limit that is set for it.",
+            Self::SourceLimit => "Its source has exceeded the limit that is configured for it.",
         }
     }
 }

@@ -41,8 +41,10 @@ pub enum CommandError {
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooLong => write!(f, "an order of more than {COMMAND_MAX} bytes"),
-            Self::Busy => f.write_str("a shard is not there, or has not taken the orders before"),
+            Self::TooLong => write!(f, "a command of more than {COMMAND_MAX} bytes"),
+            Self::Busy => {
+                f.write_str("a shard is not running, or has not read earlier commands yet")
+            }
         }
     }
 }

@@ -97,7 +97,7 @@ pub struct OutOfBounds {
 impl fmt::Display for OutOfBounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, value, least, most } = self;
-        write!(f, "{name} is {value}, but may be {least} to {most}")
+        write!(f, "{name} is {value}, but must be between {least} and {most}")
     }
 }
 
@@ -116,10 +116,13 @@ mod tests {
     fn what_lies_outside_is_named() {
         let refused = |limits: Limits| limits.check().unwrap_err().to_string();
         let limits = Limits::default();
-        assert_eq!(refused(Limits { invites: 0, ..limits }), "invites is 0, but may be 1 to 1024",);
+        assert_eq!(
+            refused(Limits { invites: 0, ..limits }),
+            "invites is 0, but must be between 1 and 1024",
+        );
         assert_eq!(
             refused(Limits { coalesce: Duration::from_millis(3), ..limits }),
-            "coalesce (µs) is 3000, but may be 0 to 2000",
+            "coalesce (µs) is 3000, but must be between 0 and 2000",
         );
         assert!(refused(Limits { drain: Duration::MAX, ..limits }).starts_with("drain"));
     }

@@ -466,7 +466,7 @@ fn an_impossible_shard_is_refused() {
         Drive::new(shard).unwrap_err().to_string()
     };
     let limits = Limits { ordinary: 0, ..Limits::default() };
-    assert_eq!(refused(limits, Vec::new()), "ordinary is 0, but may be 1 to 4096");
+    assert_eq!(refused(limits, Vec::new()), "ordinary is 0, but must be between 1 and 4096");
     let listeners = vec![group("127.0.0.1", 1, false).listener(0); 17];
     assert_eq!(refused(Limits::default(), listeners), "17 listeners, but there may be 16");
 }

@@ -103,7 +103,7 @@ impl FromStr for Shard {
             Some(Self { number: number.parse().ok()?, of: of.parse().ok()? })
         });
         let possible = |shard: &Self| (1..=shard.of).contains(&shard.number);
-        numbers.filter(possible).ok_or_else(|| "K/N is wanted, K from 1 to N".to_owned())
+        numbers.filter(possible).ok_or_else(|| "expected K/N, K from 1 to N".to_owned())
     }
 }
 

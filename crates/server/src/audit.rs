@@ -84,10 +84,10 @@ impl fmt::Display for AuditEntry {
         }
         match (outcome, by) {
             (Outcome::Done, _) => f.write_str("done"),
-            (Outcome::Pending, _) => f.write_str("ordered, and not heeded by every shard yet"),
+            (Outcome::Pending, _) => f.write_str("sent, but not applied by every shard yet"),
             // An HTTP client gets the rest in its response; for a signal this is the only place.
-            (Outcome::Not(why), Requester::Admin(_)) => write!(f, "not done: {}", in_a_line(why)),
-            (Outcome::Not(why), Requester::Hangup) => write!(f, "not done: {why}"),
+            (Outcome::Not(why), Requester::Admin(_)) => write!(f, "failed: {}", in_a_line(why)),
+            (Outcome::Not(why), Requester::Hangup) => write!(f, "failed: {why}"),
         }
     }
 }
@@ -108,8 +108,10 @@ pub struct AuditLog {
     untold: Arc<AtomicU64>,
 }
 
-static UNTOLD: Family =
-    Family::counter("acts_untold", "Acts of operators that were not logged, for want of room");
+static UNTOLD: Family = Family::counter(
+    "acts_untold",
+    "Commands of operators that were not logged because there was no room",
+);
 
 impl AuditLog {
     /// Returns both ends of an audit log.
@@ -150,14 +152,14 @@ mod tests {
         let made_up = asked("drain x\ntidegate: ready\u{1b}[31m");
         assert_eq!(
             told(made_up, Outcome::Not("error: no\n --> request:2".to_owned())),
-            "drain x, by 127.0.0.1:40312: not done: error: no"
+            "drain x, by 127.0.0.1:40312: failed: error: no"
         );
         let long = told(asked(&"\u{1b}".repeat(9000)), Outcome::Pending);
         assert!(long.starts_with("\\u{1b}\\u{1b}") && long.len() < 7 * TOLD_MAX, "{}", long.len());
         let hangup = AuditedRequest { by: Requester::Hangup, what: "reload".to_owned() };
         assert_eq!(
             told(hangup, Outcome::Not("error: no\n --> f:2".to_owned())),
-            "reload, by SIGHUP: not done: error: no\n --> f:2"
+            "reload, by SIGHUP: failed: error: no\n --> f:2"
         );
     }
 

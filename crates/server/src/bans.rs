@@ -11,9 +11,11 @@ use tidegate_world::Timestamp;
 
 use crate::metrics::{Family, Metrics};
 
-static BANS: Family = Family::gauge("bans", "Sources that are banned now");
-static UNBANNED: Family =
-    Family::counter("bans_overflowed", "Bans without room in the list, or removed for others");
+static BANS: Family = Family::gauge("bans", "Banned sources");
+static UNBANNED: Family = Family::counter(
+    "bans_overflowed",
+    "Bans not made, or removed for others, because the list was full",
+);
 
 /// Adds the number of bans.
 pub(crate) fn add(metrics: &mut Metrics, list: BanList, clock: Clock) {

@@ -323,7 +323,8 @@ fn read_rotation(section: &Section<'_, '_>, report: &mut Report) -> Option<Rotat
     if !every.is_zero() && every < every_min {
         let title = format!("keys cannot be rotated every {} h", rotate_h.get_ref());
         let label = format!(
-            "{KEYS_MAX} are known at the most, each for a day after its use; one settles for {} s",
+            "at most {KEYS_MAX} keys are kept, each for a day after its last use, and a key \
+             settles for {} s",
             settle.as_secs()
         );
         let help = format!("write at least {}, or 0", every_min.as_secs().div_ceil(3600));

@@ -65,7 +65,7 @@ pub fn state_dir(configured: Option<&Path>) -> Result<PathBuf, StartError> {
         .map(Path::to_owned)
         .or_else(|| suggested(|name| std::env::var_os(name), is_root))
         .ok_or_else(|| {
-            let remedy = "name one: `[server] state_dir = \"/var/lib/tidegate\"`";
+            let remedy = "set one: `[server] state_dir = \"/var/lib/tidegate\"`";
             StartError::new("state directory", "none is configured and $HOME is not set", remedy)
         })
 }
@@ -97,9 +97,9 @@ fn read(path: &Path) -> Result<KeyRing, StartError> {
     let mut content = Vec::new();
     file.take(BYTES_MAX).read_to_end(&mut content).map_err(|error| unreadable(path, &error))?;
     KeyRing::parse(&content).map_err(|ring::Wrong { line, what }| {
-        let remedy = "put back the file as it was, write keys of 64 hexadecimal digits, as \
-                      `openssl rand -hex 32` prints them, or remove it to have new ones made: \
-                      calls set up before then lose their way";
+        let remedy = "restore the file, write keys of 64 hexadecimal digits, as `openssl rand -hex \
+                      32` prints them, or remove it so that new keys are made: existing calls can \
+                      then no longer be routed";
         StartError::new(format!("{}:{line}", path.display()), what, remedy)
     })
 }
@@ -109,10 +109,10 @@ fn read(path: &Path) -> Result<KeyRing, StartError> {
 fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError> {
     let mode = metadata.mode() & 0o777;
     if mode & 0o077 != 0 {
-        let what = format!("others than its owner may use it (mode {mode:04o})");
+        let what = format!("other users can access it (mode {mode:04o})");
         let remedy = format!(
-            "make it private, `chmod 600 {0}`; if others may have read it, remove it instead: \
-             calls set up before then lose their way",
+            "run `chmod 600 {0}`; if others may have read it, remove it instead: existing calls \
+             can then no longer be routed",
             path.display()
         );
         return Err(StartError::new(path.display(), what, remedy));
@@ -134,7 +134,7 @@ fn change(
 ) -> Result<KeyRing, NotKept> {
     let path = state_dir.join(FILE_NAME);
     let unwritable = |error: io::Error| {
-        let remedy = "let this user write there";
+        let remedy = "allow this user to write there";
         StartError::new(path.display(), format!("cannot be changed: {error}"), remedy)
     };
     let lock = OpenOptions::new()
@@ -167,11 +167,11 @@ fn change(
 fn create(state_dir: &Path, path: &Path) -> Result<(), StartError> {
     let unwritable = |error: io::Error| {
         let remedy = format!(
-            "let this user write there, or name another directory: `[server] state_dir` \
-             (now {})",
+            "allow this user to write there, or set another directory: `[server] state_dir` (now \
+             {})",
             state_dir.display()
         );
-        StartError::new(path.display(), format!("cannot be made: {error}"), remedy)
+        StartError::new(path.display(), format!("cannot be created: {error}"), remedy)
     };
     DirBuilder::new().recursive(true).mode(0o700).create(state_dir).map_err(unwritable)?;
 
@@ -212,7 +212,7 @@ fn random<const N: usize>() -> io::Result<[u8; N]> {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> StartError {
-    let remedy = "let this user read it, or name another directory: `[server] state_dir`";
+    let remedy = "allow this user to read it, or set another directory: `[server] state_dir`";
     StartError::new(path.display(), format!("cannot be read: {error}"), remedy)
 }
 

@@ -294,7 +294,7 @@ fn environment(
     let route = |(to, listener)| EgressRoute { to, listener };
     let gone = removed.update(key::unix_time().as_secs(), config.backend_addresses());
     let gone = gone.map_err(|error| {
-        let remedy = "let this user write there, or name another `[server] state_dir`";
+        let remedy = "allow this user to write there, or set another `[server] state_dir`";
         StartError::new(removed.path().display(), error.to_string(), remedy)
     })?;
     Ok(Environment {

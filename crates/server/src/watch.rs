@@ -206,7 +206,7 @@ static COUNTED: [Counted; 13] = [
     },
     Counted {
         begins: "the queue of DNS queries is full",
-        of: "queries not asked",
+        of: "queries not sent",
         count: |shard| shard.io.queries_lost.get(),
     },
 ];
@@ -307,7 +307,7 @@ impl Watch {
             }
             Some(News::Moved) => {
                 if let Some(address) = backend.address() {
-                    tell(format!("{who}: {} leads to {address} now", named.host()));
+                    tell(format!("{who}: {} resolves to {address} now", named.host()));
                 }
             }
             None => {}
@@ -417,7 +417,9 @@ fn cause(
         State::Draining => "drained by an operator",
         State::Maintenance => "disabled by an operator",
         State::Removed => "no longer configured",
-        State::Spared => "it gets calls all the same, because too many others of its pool failed",
+        State::Spared => {
+            "it gets calls nevertheless, because too many back ends of its pool failed"
+        }
         State::Busy => {
             let wait = backend.returns_at().map(|at| at.since(now).as_secs_f64());
             let wait = wait.map_or_else(String::new, |wait| format!(" for {wait:.1} s"));
@@ -432,7 +434,7 @@ fn cause(
             } else if counts.rejections > before.rejections {
                 "it answered 503"
             } else {
-                "requests to it were not answered"
+                "it did not respond to requests"
             }
         }
     };

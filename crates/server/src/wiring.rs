@@ -20,7 +20,7 @@ pub(crate) fn open(config: &Config) -> Result<Vec<io::Group>, StartError> {
             ..io::Listen::new(listen.address)
         };
         io::open(&group).map_err(|error| {
-            let remedy = "stop whoever has that address, or change `[[listen]] address`";
+            let remedy = "stop the program that uses this address, or change `[[listen]] address`";
             StartError::new(format!("listener {}", listen.address), error.to_string(), remedy)
         })
     };

@@ -74,8 +74,7 @@ fn the_health_of_a_pool_is_read_as_it_is_written() {
     };
     let shown = config.to_string();
     let lines = "  pool     app: tlwl, transaction, 2 back ends, backup spare
-             probed every 500ms, each answer awaited for 250ms; down after 2 that fail, up after 1 \
-                 answered
+             probed every 500ms with a timeout of 250ms; down after 2 failures, up after 1 responses
              127.0.0.1:5070";
     assert!(shown.contains(lines), "{shown}");
     let [app, spare] = &config.pool[..] else { panic!() };
@@ -105,8 +104,8 @@ fn limits_are_read_as_they_are_written() {
     let pauses = [app, asked, plain].map(|pool| pool.health.retry_after_max.as_secs());
     assert_eq!(pauses, [0, 60, 60]);
     let shown = config.to_string();
-    assert!(shown.contains("weight 1, 2000 calls at most, 12.5 a second at most\n"), "{shown}");
-    let learned = "rates learned from refusals, in steps of 100ms, never below 1 a second\n";
+    assert!(shown.contains("weight 1, at most 2000 calls, at most 12.5 requests/s\n"), "{shown}");
+    let learned = "rates learned from 503s every 100ms, at least 1 requests/s\n";
     assert!(shown.contains(learned), "{shown}");
     assert_eq!(shown.matches("rates learned").count(), 2);
 }

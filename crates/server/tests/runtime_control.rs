@@ -200,12 +200,12 @@ fn whatever_operators_ask_for_is_told_with_what_came_of_it() {
         told(&running),
         [
             "law pi c_t=0.75, shadow codel: done",
-            "another law: not done: error: `law` has no choice `pie`",
+            "another law: failed: error: `law` cannot be `pie`",
             "drain 127.0.0.1:9: done",
             "enable 127.0.0.1:9: done",
-            "disable nobody: not done: no back end of that name: 127.0.0.1:9",
-            "reload: not done: error: cannot be read: No such file or directory (os error 2)",
-            "unban 192.0.2.1: not done: 192.0.2.1 is not banned",
+            "disable nobody: failed: no back end of that name: 127.0.0.1:9",
+            "reload: failed: error: cannot be read: No such file or directory (os error 2)",
+            "unban 192.0.2.1: failed: 192.0.2.1 is not banned",
         ]
     );
 }

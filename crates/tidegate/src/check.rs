@@ -8,7 +8,7 @@ use tidegate_server::config::Config;
 use crate::configuration_file::ConfigurationFile;
 use tidegate::WRONG_USE;
 
-/// Say whether a configuration is right and, if not, what would be
+/// Check a configuration and print a summary of it, or every error in it
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

@@ -11,17 +11,17 @@ use serde_json::{Map, Value, json};
 pub use client::Client;
 use tidegate::trouble::Trouble;
 
-/// Ask a running Tidegate what it does, and change what it does
+/// Show the state of a running Tidegate, and control it
 ///
-/// Exit status: 0 done, 1 nobody answers or it cannot be done now, 2 what was asked for is wrong or
-/// needs a restart.
+/// Exit status: 0 if it was done; 1 if Tidegate does not answer or cannot do it now; 2 if the
+/// command is wrong or needs a restart.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Its admin interface
+    /// Address of the admin interface
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8060", global = true)]
     admin: String,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long, global = true)]
     json: bool,
 
@@ -31,62 +31,62 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Show the process and what its shards do
+    /// Show the process and its shards: calls, rates, load
     Status,
-    /// Show the back ends of every pool
+    /// Show every back end: state, calls and limits
     Backends,
-    /// Give a back end no new calls; it finishes those that it holds
+    /// Take a back end out of service for new calls; its present calls go on
     Drain {
-        /// Its name, as `backends` shows it
+        /// Name of the back end, as `ctl backends` shows it
         name: String,
     },
-    /// The same, and what it does meanwhile says nothing of its health: it is not probed
+    /// Take a back end out of service for maintenance: no new calls and no health checks
     Disable {
-        /// Its name, as `backends` shows it
+        /// Name of the back end, as `ctl backends` shows it
         name: String,
     },
-    /// Give a back end new calls again
+    /// Put a drained or disabled back end into service again
     Enable {
-        /// Its name, as `backends` shows it
+        /// Name of the back end, as `ctl backends` shows it
         name: String,
     },
-    /// Read the configuration again: pools, routes and laws become what it says
+    /// Reload the configuration: pools, routes, users and the law
     Reload,
-    /// Show the law in force, and what it sees and decides
+    /// Show the overload control law in force, its signals and its decisions
     Overload,
-    /// Put another law in force, or in the shadow of that
+    /// Change the law in force or its parameters, or start a shadow law
     Law(LawArgs),
-    /// Show some of the latest rejections: who called whom, and why the call was rejected
+    /// Show the latest rejections: caller, callee and reason
     #[command(alias = "refusals")]
     Rejections,
-    /// Show a call: its back end, state, age and source, and why it was rejected
+    /// Show a call: back end, state, age, source, and why it was rejected
     Call {
-        /// Its Call-ID
+        /// The Call-ID of the call
         call_id: String,
     },
-    /// Show the sources that are banned
+    /// Show the banned sources
     Bans,
     /// End the ban of a source
     Unban {
-        /// Its address; for IPv6, any in its /64 network
+        /// Address of the source; for IPv6, any address in its /64 network
         address: std::net::IpAddr,
     },
-    /// Show the keys of the tokens in Record-Route, without their secrets
+    /// Show the keys of the route tokens, without their secrets
     Keys,
-    /// Make the next key, which is put to use once it has settled
+    /// Make a new key for the route tokens; it is used after `key_settle_s`
     Rotate,
 }
 
 #[derive(clap::Args)]
 struct LawArgs {
-    /// The law, as `tidegate lab list laws` lists it; with --shadow also `off`
+    /// Name of the law (`tidegate lab list laws` lists them), or with --shadow also `off`
     name: String,
 
-    /// A parameter; those not given have their defaults
+    /// A parameter of the law; others get their defaults
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
     params: Vec<(String, f64)>,
 
-    /// The law that looks on, and decides nothing
+    /// Start the law as a shadow law, which only counts what it would decide
     #[arg(long)]
     shadow: bool,
 }
@@ -148,9 +148,9 @@ fn call_path(call_id: &str) -> String {
 
 fn parse_param(text: &str) -> Result<(String, f64), String> {
     let (name, value) = text.split_once('=').ok_or("not of the form NAME=VALUE")?;
-    let value: f64 = value.parse().map_err(|_| "its value is not a number".to_owned())?;
+    let value: f64 = value.parse().map_err(|_| "the value is not a number".to_owned())?;
     if !value.is_finite() {
-        return Err("its value is not a number".to_owned());
+        return Err("the value is not a number".to_owned());
     }
     Ok((name.to_owned(), value))
 }

@@ -30,16 +30,16 @@ enum Command {
     Check(check::Args),
     Ctl(ctl::Args),
     Top(top::Args),
-    /// Feed a recording to the proxy again, and compare what it sends
+    /// Replay a recording, and compare what the proxy sends with what it sent then
     ///
-    /// With `--law NAME` the recorded calls are also simulated under that law; see
-    /// `tidegate-lab replay --help`.
+    /// With `--law NAME` it also simulates the recorded calls under that law; see `tidegate-lab
+    /// replay --help`.
     Replay(replay::Args),
-    /// Show what overload does to a server, and what protection does (tidegate-lab demo)
+    /// Demonstrate overload: a server without protection and one with it (tidegate-lab demo)
     Demo(ForLab),
-    /// Call a SIP server, or answer calls, and report the results (tidegate-lab load)
+    /// Generate traffic: call a SIP server, or answer calls (tidegate-lab load)
     Load(ForLab),
-    /// Run scenarios of overload, and compare laws (tidegate-lab)
+    /// Run experiments with overload and compare laws (tidegate-lab)
     Lab(ForLab),
     #[command(hide = true)]
     Manual(manual::Args),

@@ -27,8 +27,8 @@ pub fn find(name: &str) -> Result<PathBuf, Trouble> {
     let path = env::var_os("PATH").unwrap_or_default();
     search(name, beside, &path).ok_or_else(|| {
         Trouble::usage(format!(
-            "this needs the program `{name}`, which is neither in {} nor in PATH; install it, or \
-             build both with `make build`",
+            "this command needs the program `{name}`, which is neither in {} nor in PATH; install \
+             it, or build both with `make build`",
             beside.display()
         ))
     })

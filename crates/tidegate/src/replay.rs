@@ -16,21 +16,21 @@ use crate::json;
 use crate::trouble::Trouble;
 use dump::Dump;
 
-/// Feed a recording to the proxy again, and compare what it sends
+/// Replay a recording, and compare what the proxy sends with what it sent then
 ///
-/// Exit status: 0 if every packet is alike, or if the recording lacks something, so that nothing
-/// can be compared; 1 if a packet differs; 2 if the recording cannot be read.
+/// Exit status: 0 if every packet is the same, or if the recording is incomplete and cannot be
+/// compared; 1 if a packet differs; 2 if the recording cannot be read.
 #[derive(clap::Args)]
 #[group(id = "recording")]
 pub struct Args {
     /// The file that `tidegate run --record` wrote
     file: PathBuf,
 
-    /// Write all figures to FILE
+    /// Write all figures to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Write every packet that passes to FILE, as text
+    /// Write every packet to FILE as text
     #[arg(long, value_name = "FILE")]
     dump: Option<PathBuf>,
 }

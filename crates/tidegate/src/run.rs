@@ -14,18 +14,19 @@ use tidegate_server::{Ending, Event, Finish, RunError, StartError, Started, run 
 use crate::configuration_file::ConfigurationFile;
 use tidegate::WRONG_USE;
 
-/// Run the proxy until SIGTERM, SIGINT or SIGQUIT; a second one stops it at once. SIGHUP: read the
-/// configuration again
+/// Run the proxy. SIGTERM, SIGINT or SIGQUIT drains and stops it, a second one stops it at once;
+/// SIGHUP reloads the configuration
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     file: ConfigurationFile,
 
-    /// Record what enters the proxy in FILE, for `tidegate replay`. The file holds the secret key
+    /// Record everything that the proxy receives in FILE, for `tidegate replay`. The file contains
+    /// the secret keys
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
-    /// Megabytes that the recording may have; when it is full, the oldest is overwritten
+    /// Maximum size of the recording in megabytes; when it is full, the oldest part is overwritten
     #[arg(
         long,
         value_name = "MB",
@@ -35,7 +36,7 @@ pub struct Args {
     )]
     record_max: u64,
 
-    /// End at once when the process PID, which must have started this one, ends
+    /// Stop at once when the process PID, which must be the parent process, ends
     #[arg(long, value_name = "PID", hide = true)]
     end_with: Option<u32>,
 }
@@ -70,16 +71,16 @@ pub fn run(args: &Args) -> ExitCode {
     }
     match ended.map(|ending| ending.finish) {
         Ok(Finish::Drained(after)) => {
-            say(&format!("stopped after {:.1} s; nothing was held", after.as_secs_f64()));
+            say(&format!("stopped after {:.1} s; no transaction was open", after.as_secs_f64()));
             ExitCode::SUCCESS
         }
         Ok(Finish::Late(after)) => {
             let after = after.as_secs_f64();
-            say(&format!("stopped after {after:.1} s, with transactions still open"));
+            say(&format!("stopped after {after:.1} s, with open transactions"));
             ExitCode::SUCCESS
         }
         Ok(Finish::Forced) => {
-            say("stopped at once, as asked a second time");
+            say("stopped at once after a second signal");
             ExitCode::FAILURE
         }
         Err(RunError::Start(error)) => {
@@ -109,7 +110,7 @@ fn tell_recorded(Recorded { inputs, lost, error }: &Recorded, to: &RecordTo) {
         say(&format!("the recording ended early: {error}"));
     }
     if *lost > 0 {
-        say(&format!("{lost} inputs are not in it: its replay will not be exact"));
+        say(&format!("{lost} inputs are missing: the replay will not be exact"));
     }
 }
 

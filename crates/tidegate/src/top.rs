@@ -21,13 +21,13 @@ use sample::{History, Sample};
 /// Interval at which the view checks for a signal while it waits for a key.
 const SIGNAL: Duration = Duration::from_millis(100);
 
-/// Show a running Tidegate: calls, occupancy, back ends and rejections, each second
+/// Show a running Tidegate live: calls, occupancy, back ends and rejections
 ///
-/// Exit status: 0 if it was ended by q, Ctrl-C or --count, 1 if Tidegate does not answer at the
-/// start, 2 for a wrong argument.
+/// Exit status: 0 after q, Ctrl-C or --count; 1 if Tidegate does not answer at the start; 2 for a
+/// wrong argument.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The address of its admin interface
+    /// Address of the admin interface
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8060")]
     admin: String,
 
@@ -35,11 +35,11 @@ pub struct Args {
     #[arg(long, value_name = "S", default_value = "1", value_parser = parse_interval)]
     interval: Duration,
 
-    /// Print a line per reading, as without a terminal
+    /// Print one line per reading, as without a terminal
     #[arg(long)]
     plain: bool,
 
-    /// End after N readings
+    /// Stop after N readings
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
 }

@@ -287,7 +287,7 @@ fn parameters_are_tuned_by_simulation() {
         (&["--param", "k_x"][..], "`pi` has no parameter `k_x`"),
         (&["--param", "k_pc", "--param", "k_pc"], "--param k_pc is given twice"),
         (&["--from", "k_pc=-1"], "k_pc = -1, but it may be 0 to 10000"),
-        (&["--from", "k_pc"], "NAME=VALUE is wanted"),
+        (&["--from", "k_pc"], "not of the form NAME=VALUE"),
         (&["--param", "t_q"], "only from above 0 can be sought"),
         (&["--out", "few.toml/out"], "few.toml/out: Not a directory"),
         (&["--steps", "0"], "0 is not in 1..=10000"),
@@ -299,7 +299,7 @@ fn parameters_are_tuned_by_simulation() {
     let mut unknown = lab(&["tune", "few.toml", "--law", "x"]);
     let refused = unknown.current_dir(folder.path()).assert().code(2);
     let err = text(&refused.get_output().stderr);
-    assert!(err.contains("there is no law `x`"), "{err}");
+    assert!(err.contains("unknown law `x`"), "{err}");
 }
 
 /// Reads the JSON file that a command wrote.

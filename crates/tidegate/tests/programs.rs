@@ -73,7 +73,7 @@ fn the_proxy_works_alone() {
         let said = String::from_utf8_lossy(&done.stderr);
         assert_eq!(done.status.code(), Some(2), "{args:?}: {said}");
         let missing = format!(
-            "this needs the program `tidegate-lab`, which is neither in {} nor in PATH",
+            "this command needs the program `tidegate-lab`, which is neither in {} nor in PATH",
             Path::display(folder.path())
         );
         assert!(said.contains(&missing), "{args:?}: {said}");

@@ -113,7 +113,7 @@ pub enum MmppError {
 impl fmt::Display for MmppError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Form => f.write_str("F=S,F=S,… is wanted: factor and mean sojourn of each state"),
+            Self::Form => f.write_str("expected F=S,F=S,…: factor and mean sojourn of each state"),
             Self::States(n) => write!(f, "{n} states: there must be 2 to {STATES_MAX}"),
             Self::Factor => f.write_str("a factor must be a number from 0 up"),
             Self::Sojourn => f.write_str("a mean sojourn must be 0.001 s or more"),

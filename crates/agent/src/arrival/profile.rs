@@ -196,7 +196,7 @@ pub enum ProfileError {
 impl fmt::Display for ProfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Form(wanted) => write!(f, "{wanted} is wanted"),
+            Self::Form(wanted) => write!(f, "expected {wanted}"),
             Self::Time => f.write_str("a time must be a number of seconds from 0 up"),
             Self::Factor => f.write_str("a factor must be a number from 0 up"),
             Self::Peak => f.write_str("the peak must be a number from 1 up"),
@@ -288,7 +288,7 @@ mod tests {
         for (text, why) in refused {
             assert_eq!(text.parse::<Profile>(), Err(why), "{text}");
         }
-        assert_eq!(ProfileError::Form(GRADUAL).to_string(), "gradual:UP,HOLD,DOWN is wanted");
+        assert_eq!(ProfileError::Form(GRADUAL).to_string(), "expected gradual:UP,HOLD,DOWN");
         assert!(format!("steps:{}", many[..STEPS_MAX].join(",")).parse::<Profile>().is_ok());
     }
 

@@ -21,8 +21,8 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "cjsq",
     summary: "the fewest calls for its weight",
     source: "003 §IV.A.1",
-    doc: "A call counts from its INVITE to the end of its BYE. Sees calls, not the work that \
-          waits: a back end that has come back holds none and gets all new ones.",
+    doc: "A call counts from its INVITE to the end of its BYE. This policy sees calls, not waiting \
+          work: a back end that has come back has no calls and gets all new ones.",
     key: Key::Call,
     params: &[],
     check: |_| Ok(()),

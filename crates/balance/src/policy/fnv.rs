@@ -17,10 +17,11 @@ use crate::{Key, Policy};
 pub(crate) static ENTRY: Entry = Entry {
     policy: Policy::Fnv,
     name: "fnv",
-    summary: "by the remainder of the FNV-1a hash of the Call-ID",
+    summary: "by the FNV-1a hash of the Call-ID, modulo the number of back ends",
     source: "003 §VI.a",
-    doc: "Not keyed: whoever chooses Call-IDs chooses back ends. The calls of a back end that is \
-          down go to the next one. To compare with; `hash` does the same better.",
+    doc: "The hash has no key, so a caller that chooses its Call-IDs chooses its back end. The \
+          calls of a back end that is down go to the next one. For comparison; `hash` does the \
+          same better.",
     key: Key::CallId,
     params: &[],
     check: |_| Ok(()),

@@ -21,8 +21,8 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "hash",
     summary: "by the Call-ID: every balancer makes the same choice",
     source: "003 §VI.a, with weighted rendezvous hashing",
-    doc: "A back end that leaves moves only its own calls. The hash is keyed with the secret in \
-          `state_dir`: nobody can aim calls at one back end.",
+    doc: "When a back end leaves, only its own calls move. The hash is keyed with the secret in \
+          `state_dir`, so no caller can aim calls at one back end.",
     key: Key::Call,
     params: &[],
     check: |_| Ok(()),

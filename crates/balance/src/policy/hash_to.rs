@@ -21,8 +21,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "hash-to",
     summary: "by the callee: all calls to one user go to one back end",
     source: "003 §II, with weighted rendezvous hashing",
-    doc: "By user and host in To, so that a user's registrations and calls meet. A back end that \
-          leaves moves only its own users. A number that many call is one back end's alone.",
+    doc: "By user and host in To, so that a user's registrations and calls reach the same server. \
+          When a back end leaves, only its own users move. All calls to one number, however many, \
+          go to one back end.",
     key: Key::Callee,
     params: &[],
     check: |_| Ok(()),

@@ -21,7 +21,7 @@ use crate::{Key, Policy};
 
 pub(super) static CHOICES: Param = Param {
     name: "choices",
-    doc: "Back ends that are drawn and compared.",
+    doc: "Back ends that are drawn at random and compared.",
     unit: "back ends",
     default: 2.0,
     min: 1.0,
@@ -38,8 +38,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "p2c",
     summary: "of two drawn at random, the one with fewer open transactions for its weight",
     source: "Mitzenmacher 2001",
-    doc: "Each is drawn in proportion to its weight. Costs the same however many back ends there \
-          are, and several balancers before one pool do not run to the same one.",
+    doc: "Each is drawn with a probability in proportion to its weight. The cost does not depend \
+          on the number of back ends, and several balancers in front of one pool do not all choose \
+          the same back end.",
     key: Key::Call,
     params: &[&CHOICES],
     check,

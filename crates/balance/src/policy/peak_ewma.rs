@@ -24,7 +24,8 @@ use crate::{Key, Policy};
 
 static DECAY: Param = Param {
     name: "decay_s",
-    doc: "Time in which an average falls to 37 % of the way to shorter response times.",
+    doc: "Time constant of the average: after this time 37 % of the distance to shorter response \
+          times is left.",
     unit: "s",
     default: 10.0,
     min: 0.01,
@@ -33,7 +34,7 @@ static DECAY: Param = Param {
 
 static INITIAL: Param = Param {
     name: "initial_ms",
-    doc: "What the average of a back end is taken for that has not answered yet.",
+    doc: "Assumed average of a back end that has not responded yet.",
     unit: "ms",
     default: 30.0,
     min: 0.001,
@@ -43,11 +44,11 @@ static INITIAL: Param = Param {
 pub(crate) static ENTRY: Entry = Entry {
     policy: Policy::PeakEwma,
     name: "peak-ewma",
-    summary: "of two drawn at random, the one that would answer sooner",
+    summary: "of two drawn at random, the one that is likely to respond sooner",
     source: "Finagle, Linkerd",
-    doc: "By average response time · (open transactions + 1). The average rises to a \
-          longer response time at once, and falls slowly: a back end that stalls is avoided after \
-          one slow response.",
+    doc: "By average response time · (open transactions + 1). The average rises to a longer \
+          response time at once and falls slowly, so a back end that stalls is avoided after one \
+          slow response.",
     key: Key::Call,
     params: &[&DECAY, &INITIAL, &CHOICES],
     check: p2c::check,

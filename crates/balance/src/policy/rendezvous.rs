@@ -19,7 +19,7 @@ use crate::{Key, Policy};
 
 static EPSILON: Param = Param {
     name: "epsilon",
-    doc: "By how much a back end may exceed its share of the calls.",
+    doc: "Fraction by which a back end may exceed its share of the calls.",
     unit: "fraction",
     default: 0.25,
     min: 0.01,
@@ -29,10 +29,10 @@ static EPSILON: Param = Param {
 pub(crate) static ENTRY: Entry = Entry {
     policy: Policy::Rendezvous,
     name: "rendezvous",
-    summary: "by the Call-ID, but nobody holds more than its share of the calls and a little",
+    summary: "by the Call-ID, but no back end gets much more than its share of the calls",
     source: "Mirrokni, Thorup, Zadimoghaddam 2018",
-    doc: "As `hash`, among those that hold fewer than (1 + `epsilon`) times their share of all \
-          calls.",
+    doc: "Like `hash`, among the back ends that have fewer than (1 + `epsilon`) times their share \
+          of all calls.",
     key: Key::Call,
     params: &[&EPSILON],
     check: |_| Ok(()),

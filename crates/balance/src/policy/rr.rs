@@ -18,10 +18,10 @@ use crate::{Key, Policy};
 pub(crate) static ENTRY: Entry = Entry {
     policy: Policy::Rr,
     name: "rr",
-    summary: "each in turn, in proportion to the weights",
+    summary: "each back end in turn, in proportion to the weights",
     source: "003 §VI.a; the weights as in nginx",
-    doc: "Smooth weighted round robin: with weights 5, 1 and 1 the turn is a a b a c a a. With \
-          equal weights it is the plain round robin of 003.",
+    doc: "Smooth weighted round robin: with weights 5, 1 and 1 the order is a a b a c a a. With \
+          equal weights it is the plain round robin of paper 003.",
     key: Key::Call,
     params: &[],
     check: |_| Ok(()),

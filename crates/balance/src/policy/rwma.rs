@@ -27,8 +27,7 @@ use crate::{Key, Policy};
 
 static FORGET: Param = Param {
     name: "forget_s",
-    doc: "A back end whose last response time is older than this is asked anew, as if for the \
-          first time.",
+    doc: "A back end whose last response time is older than this is tried again as if it were new.",
     unit: "s",
     default: 10.0,
     min: 0.1,
@@ -41,7 +40,8 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "the smallest mean of the last 20 response times to INVITEs, the newest weighing most",
     source: "Jiang et al. 2012 (003's reference 1)",
     doc: "The newest weighs 20, the oldest 1; the mean is divided by the back end's weight. The \
-          response time of an INVITE lasts to the first response other than 100; a 5xx has none.",
+          response time of an INVITE is the time to the first response other than 100. A 5xx does \
+          not count.",
     key: Key::Call,
     params: &[&FORGET],
     check: |_| Ok(()),

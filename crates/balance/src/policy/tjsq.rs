@@ -20,8 +20,8 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "tjsq",
     summary: "the fewest open transactions for its weight",
     source: "003 §IV.A.2",
-    doc: "A transaction counts from its request to the final response, so a back end that \
-          answers slowly is seen at once.",
+    doc: "A transaction counts from its request to the final response, so a back end that responds \
+          slowly is noticed at once.",
     key: Key::Call,
     params: &[],
     check: |_| Ok(()),

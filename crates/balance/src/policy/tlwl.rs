@@ -35,7 +35,7 @@ macro_rules! weights {
 }
 
 weights! {
-    INVITE "invite" 1.75 "Weight of an INVITE; with `learned`, until something is learned."
+    INVITE "invite" 1.75 "Weight of an INVITE; with `learned`, until the weight has been learned."
     BYE "bye" 1.0 "Weight of a BYE."
     INFO "info" 1.0 "Weight of an INFO."
     MESSAGE "message" 1.0 "Weight of a MESSAGE."
@@ -52,8 +52,8 @@ weights! {
 
 static LEARNED: Param = Param {
     name: "learned",
-    doc: "1: the weight of an INVITE follows from how long requests wait for each other on its \
-          back end, as a multiple (1 to 4) of a BYE's; 0: it is `invite`.",
+    doc: "1: the weight of an INVITE is learned from how long requests wait for each other on its \
+          back end, as a multiple (1 to 4) of the weight of a BYE. 0: it is `invite`.",
     unit: "0 or 1",
     default: 0.0,
     min: 0.0,
@@ -65,7 +65,7 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "tlwl",
     summary: "the least work in open transactions for its weight",
     source: "003 §IV.A.3",
-    doc: "A transaction weighs what its method costs, from its request to the final response.",
+    doc: "A transaction has the weight of its method, from its request to the final response.",
     key: Key::Call,
     params: &[
         &INVITE, &BYE, &INFO, &MESSAGE, &NOTIFY, &OPTIONS, &PRACK, &PUBLISH, &REFER, &REGISTER,

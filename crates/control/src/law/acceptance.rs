@@ -36,7 +36,7 @@ use crate::{Allowance, Bucket, Control, Entry, Param, Signals, Values};
 
 pub(super) static TARGET: Param = Param {
     name: "alpha_targ",
-    doc: "Acceptance α that is aimed at.",
+    doc: "Target acceptance α.",
     unit: "fraction",
     default: 0.95,
     min: 0.01,
@@ -45,8 +45,8 @@ pub(super) static TARGET: Param = Param {
 
 pub(super) static SUSTAINABLE: Param = Param {
     name: "sustainable",
-    doc: "New sessions a second that the server can sustain: α is the rate of those admitted \
-          over this. 0: α is the accepted share of all messages, as in the paper.",
+    doc: "New sessions a second that the server can sustain: α is the admitted rate divided by \
+          this. 0: α is the accepted share of all messages, as in the paper.",
     unit: "1/s",
     default: 0.0,
     min: 0.0,
@@ -57,9 +57,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "acceptance",
     summary: "multiplies the admitted share by target/acceptance every few messages",
     source: "000 §3.2",
-    doc: "Every `measure` messages: α, the accepted share of the messages of the last `k` \
-          measurements; the admitted share becomes clamp(`f_min`, (`alpha_targ`/α)·f, 1). It \
-          refuses some calls without any load.",
+    doc: "Every `measure` messages it measures α, the accepted share of the messages of the last \
+          `k` measurements; the admitted share becomes clamp(`f_min`, (`alpha_targ`/α)·f, 1). It \
+          rejects some calls even without load.",
     params: &[&K, &MEASURE, &NOTICE, &ACCEPT, &TARGET, &FLOOR, &SUSTAINABLE],
     check: Cadence::check,
     build: |values: &Values| {

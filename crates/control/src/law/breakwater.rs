@@ -29,8 +29,8 @@ use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
 static TARGET: Param = Param {
     name: "d_t",
-    doc: "Target d_t of the delay in the queue; 40 % of the delay that is promised. What has \
-          waited twice as long is refused.",
+    doc: "Target d_t of the delay in the queue: 40 % of the delay that clients are promised. A \
+          call that has waited twice as long is rejected.",
     unit: "s",
     default: 0.04,
     min: 0.000_1,
@@ -39,7 +39,7 @@ static TARGET: Param = Param {
 
 static INTERVAL: Param = Param {
     name: "t_c",
-    doc: "Time from one step to the next. Breakwater has the round trip of its network.",
+    doc: "Time from one step to the next. Breakwater uses the round-trip time of its network.",
     unit: "s",
     default: 0.01,
     min: 0.001,
@@ -48,7 +48,8 @@ static INTERVAL: Param = Param {
 
 static INCREASE: Param = Param {
     name: "increase",
-    doc: "Credits that are added in a step. Breakwater has 0.1 % of its clients, and 1 at least.",
+    doc: "Credits added in a step. Breakwater uses 0.1 % of the number of its clients, and at \
+          least 1.",
     unit: "calls",
     default: 1.0,
     min: 0.1,
@@ -57,7 +58,7 @@ static INCREASE: Param = Param {
 
 static DECREASE: Param = Param {
     name: "beta",
-    doc: "Share of the credits that is taken away in a step at a delay of twice the target.",
+    doc: "Share of the credits that a step removes at a delay of twice the target.",
     unit: "fraction",
     default: 0.02,
     min: 0.001,
@@ -66,7 +67,7 @@ static DECREASE: Param = Param {
 
 static CREDITS_MAX: Param = Param {
     name: "credits_max",
-    doc: "The most credits.",
+    doc: "Maximum number of credits.",
     unit: "calls",
     default: 500.0,
     min: 1.0,
@@ -77,9 +78,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "breakwater",
     summary: "a window of waiting calls that follows the delay in the queue",
     source: "Cho et al., OSDI 2020; caladan, bw_server.c",
-    doc: "Every `t_c`: if the delay d in the queue reaches `d_t`, the window shrinks by the \
-          factor 1 − `beta`·(d − `d_t`)/`d_t`, to a half at the most; else it grows by `increase`. Calls \
-          beyond the window are refused, and what has waited twice `d_t` as well.",
+    doc: "Every `t_c`: if the delay d in the queue reaches `d_t`, the window shrinks by the factor \
+          1 − `beta`·(d − `d_t`)/`d_t`, at most by half; otherwise it grows by `increase`. Calls \
+          beyond the window are rejected, and so are calls that have waited twice `d_t`.",
     params: &[&TARGET, &INTERVAL, &INCREASE, &DECREASE, &CREDITS_MAX],
     check: |_| Ok(()),
     build: |values: &Values| {

@@ -32,7 +32,7 @@ use crate::{Allowance, Bucket, Control, Entry, Law, Param, Signals, Values};
 
 static TARGET: Param = Param {
     name: "target",
-    doc: "Latency that is aimed at.",
+    doc: "Target latency.",
     unit: "s",
     default: 0.1,
     min: 0.000_1,
@@ -41,8 +41,8 @@ static TARGET: Param = Param {
 
 static BUCKET: Param = Param {
     name: "bucket",
-    doc: "Depth of the bucket: half of it is what the rate grows by without any latency. \
-          Clearwater has 1000.",
+    doc: "Depth of the bucket. Without any latency the rate grows by half of it. Clearwater uses \
+          1000.",
     unit: "calls",
     default: 20.0,
     min: 0.1,
@@ -51,7 +51,7 @@ static BUCKET: Param = Param {
 
 static RATE_START: Param = Param {
     name: "rate_start",
-    doc: "Rate at the start, and after a second without calls at the least. Clearwater has 100.",
+    doc: "Rate at the start, and lowest rate after a second without calls. Clearwater uses 100.",
     unit: "1/s",
     default: 100.0,
     min: 0.1,
@@ -60,7 +60,7 @@ static RATE_START: Param = Param {
 
 static RATE_MIN: Param = Param {
     name: "rate_min",
-    doc: "Least rate.",
+    doc: "Lowest rate.",
     unit: "1/s",
     default: 10.0,
     min: 0.1,
@@ -78,7 +78,8 @@ static CALLS: Param = Param {
 
 static INTERVAL: Param = Param {
     name: "interval",
-    doc: "Least time from one change of the rate to the next. Clearwater has 2, at first it had 0.",
+    doc: "Shortest time from one change of the rate to the next. Clearwater uses 2, and used 0 at \
+          first.",
     unit: "s",
     default: 0.2,
     min: 0.0,
@@ -89,9 +90,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "clearwater",
     summary: "a rate that falls by a sixth while calls wait longer than a target",
     source: "Metaswitch Clearwater, cpp-common load_monitor.cpp",
-    doc: "After every `calls` served: if the smoothed wait exceeds `target`, the admitted rate is \
-          divided by 1.2; if it is below, the rate grows by up to half of the `bucket`, unless \
-          less than half of it is used. Made for the throttle `token-bucket`.",
+    doc: "After every `calls` calls served: if the smoothed wait exceeds `target`, the admitted \
+          rate is divided by 1.2; if it is below, the rate grows by up to half of the `bucket`, \
+          unless less than half of the rate is used. Made for the throttle `token-bucket`.",
     params: &[&TARGET, &BUCKET, &RATE_START, &RATE_MIN, &CALLS, &INTERVAL],
     check: |values| {
         let ordered = values.of(&RATE_MIN) <= values.of(&RATE_START);

@@ -28,8 +28,8 @@ use crate::{Control, Entry, Law, Param, QueueOrder, Signals, Values};
 
 static TARGET: Param = Param {
     name: "target",
-    doc: "Sojourn that the least in an interval may not exceed; what has waited twice as long is \
-          refused in an overload.",
+    doc: "Limit for the shortest sojourn in an interval. In an overload, calls that have waited \
+          twice as long are rejected.",
     unit: "s",
     default: 0.005,
     min: 0.000_1,
@@ -38,7 +38,7 @@ static TARGET: Param = Param {
 
 static INTERVAL: Param = Param {
     name: "interval",
-    doc: "Time in which at least one sojourn is to be short.",
+    doc: "Time in which at least one sojourn must be below the target.",
     unit: "s",
     default: 0.1,
     min: 0.001,
@@ -47,7 +47,7 @@ static INTERVAL: Param = Param {
 
 static NEWEST_FIRST: Param = Param {
     name: "newest_first",
-    doc: "1: the newest call is served first in an overload; 0: the oldest, as folly does.",
+    doc: "1: in an overload the newest call is served first. 0: the oldest, as in folly.",
     unit: "0 or 1",
     default: 1.0,
     min: 0.0,
@@ -56,11 +56,12 @@ static NEWEST_FIRST: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "codel",
-    summary: "in a standing queue, serves the newest call first and refuses what waited long",
+    summary: "in a standing queue, serves the newest call first and rejects calls that have waited \
+              long",
     source: "folly, Codel.cpp",
-    doc: "Overloaded is who lets no call wait less than `target` for a whole `interval`. Then the \
-          newest call is served first, and what has waited twice the `target` is refused when \
-          its turn comes.",
+    doc: "The server counts as overloaded when no call waited less than `target` during an \
+          `interval`. Then the newest call is served first, and a call that has waited twice the \
+          `target` is rejected when its turn comes.",
     params: &[&TARGET, &INTERVAL, &NEWEST_FIRST],
     check: |values| {
         let flag = values.of(&NEWEST_FIRST);

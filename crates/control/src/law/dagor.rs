@@ -28,7 +28,7 @@ use crate::{Control, Entry, Law, Param, Signals, Values};
 
 static WAIT_MAX: Param = Param {
     name: "wait_max",
-    doc: "Mean wait beyond which less is admitted.",
+    doc: "Mean wait above which less is admitted.",
     unit: "s",
     default: 0.02,
     min: 0.000_1,
@@ -37,7 +37,7 @@ static WAIT_MAX: Param = Param {
 
 static WINDOW: Param = Param {
     name: "window",
-    doc: "Length of a window at the most. WeChat has 1.",
+    doc: "Longest duration of a window. WeChat uses 1.",
     unit: "s",
     default: 0.2,
     min: 0.001,
@@ -46,7 +46,7 @@ static WINDOW: Param = Param {
 
 static CALLS: Param = Param {
     name: "calls",
-    doc: "Calls taken from the queue after which a window is over.",
+    doc: "Calls taken from the queue after which a window ends.",
     unit: "calls",
     default: 2000.0,
     min: 1.0,
@@ -55,8 +55,8 @@ static CALLS: Param = Param {
 
 static ALPHA: Param = Param {
     name: "alpha",
-    doc: "Share of what is admitted that is refused from a window on in which calls waited too \
-          long.",
+    doc: "Share of the admitted calls that is rejected in addition after a window in which calls \
+          waited too long.",
     unit: "fraction",
     default: 0.05,
     min: 0.001,
@@ -74,11 +74,11 @@ static BETA: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "dagor",
-    summary: "refuses calls of low rank while the mean wait is too long",
+    summary: "rejects calls of low rank while the mean wait is too long",
     source: "Zhou et al., SoCC 2018",
-    doc: "After each `window`, or `calls` taken from the queue: if they waited more than \
-          `wait_max` on the mean, the admitted share of ranks is multiplied by 1 − `alpha`; else \
-          it grows by `beta`. A call and its repetitions have one rank.",
+    doc: "After each `window`, or each `calls` calls taken from the queue: if their mean wait was \
+          above `wait_max`, the admitted share of ranks is multiplied by 1 − `alpha`; otherwise it \
+          grows by `beta`. A call and its retransmissions have one rank.",
     params: &[&WAIT_MAX, &WINDOW, &CALLS, &ALPHA, &BETA],
     check: |_| Ok(()),
     build: |values: &Values| {

@@ -34,7 +34,7 @@ static LIMIT_START: Param = Param {
 
 static LIMIT_MIN: Param = Param {
     name: "limit_min",
-    doc: "Least window.",
+    doc: "Smallest window.",
     unit: "calls",
     default: 20.0,
     min: 1.0,
@@ -52,7 +52,7 @@ static LIMIT_MAX: Param = Param {
 
 static QUEUE: Param = Param {
     name: "queue",
-    doc: "Calls by which the window would grow if no time were lost.",
+    doc: "Calls by which the window grows if responses are not slower than the average.",
     unit: "calls",
     default: 4.0,
     min: 0.001,
@@ -61,7 +61,7 @@ static QUEUE: Param = Param {
 
 static SMOOTHING: Param = Param {
     name: "smoothing",
-    doc: "Weight of the newest window in the one that holds.",
+    doc: "Weight of the newest value in the smoothed window.",
     unit: "fraction",
     default: 0.2,
     min: 0.001,
@@ -70,7 +70,7 @@ static SMOOTHING: Param = Param {
 
 static LONG: Param = Param {
     name: "long",
-    doc: "Calls of which the long average is made.",
+    doc: "Number of calls in the long average.",
     unit: "calls",
     default: 600.0,
     min: 2.0,
@@ -79,8 +79,8 @@ static LONG: Param = Param {
 
 static TOLERANCE: Param = Param {
     name: "tolerance",
-    doc: "Factor by which a response may take longer than the average, unpunished. Later releases \
-          of its library have 1.5, which lets the window drift to its maximum.",
+    doc: "Factor by which a response may be slower than the average before the window shrinks. \
+          Later releases of the library use 1.5, which lets the window drift to its maximum.",
     unit: "1",
     default: 1.0,
     min: 1.0,
@@ -92,8 +92,8 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "a window of waiting calls that shrinks while responses get slower",
     source: "Netflix concurrency-limits, Gradient2Limit.java",
     doc: "With every call served: g = `tolerance`·(mean of `long` responses)/(this response), \
-          within ½ and 1; the window becomes g·L + `queue`, smoothed, within its bounds. Calls \
-          beyond the window are refused.",
+          limited to ½ … 1; the window becomes g·L + `queue`, smoothed, within its limits. Calls \
+          beyond the window are rejected.",
     params: &[&LIMIT_START, &LIMIT_MIN, &LIMIT_MAX, &QUEUE, &SMOOTHING, &LONG, &TOLERANCE],
     check: |values| {
         let start = values.of(&LIMIT_START);

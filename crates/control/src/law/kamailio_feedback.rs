@@ -27,7 +27,7 @@ use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
 static SETPOINT: Param = Param {
     name: "setpoint",
-    doc: "Load of the processor that is aimed at.",
+    doc: "Target load of the processor.",
     unit: "fraction",
     default: 0.8,
     min: 0.01,
@@ -64,7 +64,7 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "integral control of the processor's load, every ten seconds",
     source: "Kamailio, ratelimit module (FEEDBACK)",
     doc: "Every `timer_interval`: e = `setpoint` − load; `k_p`·e + `k_i`·Σe + `k_d`·Δe percent of \
-          new work is refused. It acts over minutes.",
+          new work is rejected. It acts over minutes.",
     params: &[&SETPOINT, &INTERVAL, &K_I, &K_P, &K_D],
     check: |_| Ok(()),
     build: |values: &Values| {

@@ -40,7 +40,7 @@ static READ: Param = Param {
 
 static FACTOR_MAX: Param = Param {
     name: "phi_max",
-    doc: "Largest factor by which the share grows at once.",
+    doc: "Largest factor by which the share grows in one step.",
     unit: "1",
     default: 5.0,
     min: 1.001,
@@ -49,7 +49,7 @@ static FACTOR_MAX: Param = Param {
 
 static FLOOR: Param = Param {
     name: "f_min",
-    doc: "Least share of new work that is admitted.",
+    doc: "Lowest share of new work that is admitted.",
     unit: "fraction",
     default: 0.02,
     min: 0.0001,
@@ -58,7 +58,7 @@ static FLOOR: Param = Param {
 
 static TARGET: Param = Param {
     name: "rho_targ",
-    doc: "Occupancy that is aimed at. The paper has 0.8 and 0.9.",
+    doc: "Target occupancy. The paper uses 0.8 and 0.9.",
     unit: "fraction",
     default: 0.9,
     min: 0.01,

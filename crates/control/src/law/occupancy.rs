@@ -34,7 +34,7 @@ pub(super) static K: Param = Param {
 
 pub(super) static TARGET: Param = Param {
     name: "rho_targ",
-    doc: "Occupancy that is aimed at.",
+    doc: "Target occupancy.",
     unit: "fraction",
     default: 0.95,
     min: 0.01,
@@ -43,7 +43,7 @@ pub(super) static TARGET: Param = Param {
 
 pub(super) static FLOOR: Param = Param {
     name: "f_min",
-    doc: "Least share of new work that is admitted.",
+    doc: "Lowest share of new work that is admitted.",
     unit: "fraction",
     default: 0.05,
     min: 0.0001,
@@ -63,8 +63,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "occupancy",
     summary: "multiplies the admitted share by target/occupancy every few messages",
     source: "000 §3.1",
-    doc: "Every `measure` messages: ρ over the last `k` measurements, smoothed with weight `w`; \
-          the admitted share becomes clamp(`f_min`, (`rho_targ`/ρ)·f, 1).",
+    doc: "Every `measure` messages it measures ρ, the occupancy over the last `k` measurements, \
+          smoothed with weight `w`; the admitted share becomes clamp(`f_min`, (`rho_targ`/ρ)·f, \
+          1).",
     params: &[&K, &MEASURE, &NOTICE, &ACCEPT, &TARGET, &FLOOR, &WEIGHT],
     check: Cadence::check,
     build: |values: &Values| {

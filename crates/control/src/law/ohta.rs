@@ -17,7 +17,7 @@ use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
 static BUFFER: Param = Param {
     name: "buffer",
-    doc: "Messages that may wait; more are refused.",
+    doc: "Messages that may wait; more are rejected.",
     unit: "messages",
     default: 1000.0,
     min: 1.0,
@@ -26,7 +26,7 @@ static BUFFER: Param = Param {
 
 static HIGH: Param = Param {
     name: "hi_wm",
-    doc: "High watermark: with as many waiting, new work is refused.",
+    doc: "High watermark: from this number of waiting messages on, new work is rejected.",
     unit: "messages",
     default: 800.0,
     min: 1.0,
@@ -35,7 +35,7 @@ static HIGH: Param = Param {
 
 static LOW: Param = Param {
     name: "lo_wm",
-    doc: "Low watermark: with as few waiting, new work is admitted again.",
+    doc: "Low watermark: when no more messages than this wait, new work is admitted again.",
     unit: "messages",
     default: 400.0,
     min: 0.0,
@@ -44,10 +44,10 @@ static LOW: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "ohta",
-    summary: "refuses from a high to a low watermark of the queue",
+    summary: "rejects everything between a high and a low watermark of the queue",
     source: "001 §4.2, after Ohta 2006; 002 §2.1 (threshold rejection)",
-    doc: "Refuses all new work from the moment the queue reaches `hi_wm` until it has fallen \
-          to `lo_wm`.",
+    doc: "Rejects all new work from the moment the queue reaches `hi_wm` until it has fallen to \
+          `lo_wm`.",
     params: &[&BUFFER, &HIGH, &LOW],
     check: |values| {
         let ordered = values.of(&LOW) < values.of(&HIGH) && values.of(&HIGH) <= values.of(&BUFFER);

@@ -51,7 +51,7 @@ use crate::{Allowance, Bucket, Control, Entry, Flow, Law, Param, Release, Signal
 
 static CPU_TARGET: Param = Param {
     name: "c_t",
-    doc: "Occupancy C_T that is aimed at. The paper has 0.8 and 0.9.",
+    doc: "Target occupancy C_T. The paper uses 0.8 and 0.9.",
     unit: "fraction",
     default: 0.95,
     min: 0.05,
@@ -60,7 +60,7 @@ static CPU_TARGET: Param = Param {
 
 static QUEUE_TIME: Param = Param {
     name: "t_q",
-    doc: "Time T̄_q that a call waits in the queue, in the paper 0.05; 0: the queue is not paced.",
+    doc: "Target time T̄_q of a call in the queue; 0.05 in the paper. 0: the queue is not paced.",
     unit: "s",
     default: 0.0,
     min: 0.0,
@@ -69,7 +69,7 @@ static QUEUE_TIME: Param = Param {
 
 static QUEUE_MAX: Param = Param {
     name: "queue_max",
-    doc: "Calls that may wait; more are refused.",
+    doc: "Calls that may wait; more are rejected.",
     unit: "calls",
     default: 800.0,
     min: 1.0,
@@ -84,7 +84,8 @@ static K_IC: Param = gain("k_ic", "Integral gain of the processor loop.", "1/s",
 static ADAPTIVE: Param = Param {
     name: "adaptive",
     doc: "1: the gains of the processor loop are divided by the load as a multiple of the \
-          capacity, and work that it was too slow to take counts as occupancy; 0: the paper.",
+          capacity, and work that had to wait for the processor counts as occupancy. 0: as in the \
+          paper.",
     unit: "0 or 1",
     default: 1.0,
     min: 0.0,
@@ -99,8 +100,8 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "pi",
     summary: "two PI controllers: time in the queue, and occupancy of the processor",
     source: "001 §3",
-    doc: "Releases the queue of new calls so that each waits `t_q`, and refuses the share of \
-          new work by which the processor keeps the occupancy `c_t`.",
+    doc: "Releases new calls from the queue so that each waits `t_q`, and rejects the share of new \
+          work that keeps the occupancy of the processor at `c_t`.",
     params: &[&CPU_TARGET, &QUEUE_TIME, &QUEUE_MAX, &K_PQ, &K_IQ, &K_PC, &K_IC, &ADAPTIVE],
     check: |values| {
         let released = values.of(&QUEUE_TIME) == 0.0 || values.of(&K_PQ) + values.of(&K_IQ) > 0.0;

@@ -25,7 +25,7 @@ use crate::{Allowance, Control, Entry, Param, Signals, Values};
 
 static Q_MIN: Param = Param {
     name: "q_min",
-    doc: "Fill of the queue from which on not everything is admitted.",
+    doc: "Fill of the queue from which on some work is rejected.",
     unit: "fraction",
     default: 0.7,
     min: 0.0,
@@ -54,10 +54,10 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "sired",
     summary: "admits less the fuller the queue is",
     source: "000 §3.3",
-    doc: "Every `measure` messages: the fill q of the queue of new calls or of the receive \
+    doc: "Every `measure` messages it reads the fill q of the queue of new calls or of the receive \
           buffer, whichever is fuller, smoothed with weight `w`; the admitted share becomes \
-          clamp(`f_min`, (`q_max` − q)/(`q_max` − `q_min`), 1). The size of the queue decides \
-          how long is waited.",
+          clamp(`f_min`, (`q_max` − q)/(`q_max` − `q_min`), 1). The size of the queue determines \
+          the wait.",
     params: &[&MEASURE, &NOTICE, &ACCEPT, &Q_MIN, &Q_MAX, &WEIGHT, &FLOOR],
     check: |values| {
         Cadence::check(values)?;

@@ -49,8 +49,8 @@ pub(super) static SWEEP: Table = Table {
     header: "[sweep]",
     name: "sweep",
     count: 0..=1,
-    doc: "Conditions that are varied: any number of `[workload]`, `[server]` and `[farm]`, with the \
-          list of its values. Every combination is run.",
+    doc: "Varied conditions: any number of keys of `[workload]`, `[server]` and `[farm]`, each \
+          with the list of its values. Every combination is run.",
     knobs: &[],
     tables: &[],
     has_free_keys: true,
@@ -61,10 +61,11 @@ pub(super) static VARIANT: Table = Table {
     header: "[[variant]]",
     name: "variant",
     count: 1..=64,
-    doc: "What is compared. `overload` is the table `[overload]` of the configuration, for the \
-          servers under test; `pool` ([below](#pool)) says how servers that send to several \
-          choose among them, and how much they give each: each in turn and without limits if it is \
-          left out. A variant's name is its label with the words of `decide` and `queue`, as in `pi (arrival, class)`.",
+    doc: "The compared configurations. `overload` is the table `[overload]` of the configuration, \
+          for the servers under test. `pool` ([below](#pool)) says how servers that send to \
+          several nodes select among them and limit them; without it they use each in turn, \
+          without limits. A variant's name is its label with the values of `decide` and `queue`, \
+          as in `pi (arrival, class)`.",
     knobs: &[&LABEL],
     tables: &[&POOL, &OVERLOAD],
     has_free_keys: false,
@@ -74,15 +75,15 @@ pub(super) static VARIANT: Table = Table {
 pub(super) static LABEL: Knob<Text<String>> = Knob {
     name: "label",
     shape: Text { what: "a line of at most 24 characters", parse: label },
-    absent: Absent::Means("the name of its policy if it says one, else of its law"),
-    doc: "What it is called in tables and figures.",
+    absent: Absent::Means("the name of its policy if it has one, else of its law"),
+    doc: "The name in tables and figures.",
 };
 
 pub(super) static SCHEDULE: Table = Table {
     header: "[schedule]",
     name: "schedule",
     count: 0..=1,
-    doc: "When and how often is measured.",
+    doc: "Times and repetitions of the measurement.",
     knobs: &[&WARM_UP_S, &MEASURED_S, &REPETITIONS, &SEED, &SAMPLE_MS],
     tables: &[],
     has_free_keys: false,
@@ -93,43 +94,44 @@ pub(super) static WARM_UP_S: Knob<Real> = Knob {
     name: "warm_up_s",
     shape: Real(0.0..=3600.0),
     absent: Absent::Default("4"),
-    doc: "Seconds of load before measuring begins.",
+    doc: "Seconds of load before the measurement begins.",
 };
 
 pub(super) static MEASURED_S: Knob<Real> = Knob {
     name: "measured_s",
     shape: Real(0.1..=86_400.0),
     absent: Absent::Default("8"),
-    doc: "Seconds of load that are measured.",
+    doc: "Duration of the measurement, in seconds.",
 };
 
 pub(super) static REPETITIONS: Knob<Whole> = Knob {
     name: "repetitions",
     shape: Whole(1..=1000),
     absent: Absent::Default("3"),
-    doc: "Runs of each point.",
+    doc: "Runs of each parameter set.",
 };
 
 pub(super) static SEED: Knob<Whole> = Knob {
     name: "seed",
     shape: Whole(0..=i64::MAX as u64),
     absent: Absent::Default("1"),
-    doc: "Seed of the first run of each point; the next ones follow. `--seed` goes before it.",
+    doc: "Seed of the first run of each parameter set; further runs use the next ones. `--seed` \
+          overrides it.",
 };
 
 pub(super) static SAMPLE_MS: Knob<Real> = Knob {
     name: "sample_ms",
     shape: Real(1.0..=60_000.0),
     absent: Absent::Means("100 in simulated time, 250 on real sockets"),
-    doc: "How often servers and callers are looked at, for `timeline.csv` in the folder of each \
-          run; less often if a run would have more than 10,000 such moments.",
+    doc: "Sampling interval of servers and callers, for `timeline.csv` in the folder of each run; \
+          longer if a run would have more than 10,000 samples.",
 };
 
 pub(super) static EXPECT: Table = Table {
     header: "[[expect]]",
     name: "expect",
     count: 0..=100,
-    doc: "What is to come of a variant. If it does not, the exit status is 1.",
+    doc: "Expected results of a variant. If one does not hold, the exit status is 1.",
     knobs: &[&OF, &LOADS, &OF_BOUND_MIN, &OF_BOUND_MAX],
     tables: &[],
     has_free_keys: false,
@@ -147,21 +149,21 @@ pub(super) static LOADS: Knob<List<Real>> = Knob {
     name: "loads",
     shape: List { of: Real(0.001..=1000.0), count_max: 100 },
     absent: Absent::Means("all loads"),
-    doc: "Under which loads.",
+    doc: "The loads for which it must hold.",
 };
 
 pub(super) static OF_BOUND_MIN: Knob<Real> = Knob {
     name: "goodput_of_bound_min",
     shape: Real(0.0..=1.0),
     absent: Absent::Means("no such condition"),
-    doc: "The least part of the bound that the goodput may be, the median of the runs of a point.",
+    doc: "The lowest goodput as a fraction of the bound, as median of the runs.",
 };
 
 pub(super) static OF_BOUND_MAX: Knob<Real> = Knob {
     name: "goodput_of_bound_max",
     shape: Real(0.0..=1.0),
     absent: Absent::Means("no such condition"),
-    doc: "The greatest.",
+    doc: "The highest.",
 };
 
 const HEAD: &str = "\
@@ -170,9 +172,9 @@ const HEAD: &str = "\
 Generated from the program: change the items in `crates/lab/src/scenario/tables`, then run
 `TIDEGATE_BLESS=1 cargo test -p tidegate-lab --test reference`.
 
-A scenario is one experiment: a workload, the ways to meet it that are compared, and what is
-varied. `tidegate lab run FILE` runs it, in simulated time or on real sockets
-([the laboratory](laboratory.md)). `scenarios/` holds those of this project. `[emulate]`,
+A scenario is one experiment: a workload, the compared configurations, and the varied conditions.
+`tidegate lab run FILE` runs it, in simulated time or on real sockets
+([the laboratory](laboratory.md)). `scenarios/` has the scenarios of this project. `[emulate]`,
 and `overload` of a variant, are the tables of that name in [the configuration](configuration.md).
 
 A file begins with `title = \"…\"`, what the scenario shows in one line.

@@ -193,9 +193,9 @@ fn a_workload_has_the_processes_and_profiles_of_agents() {
     assert_eq!(conditions.profile.to_string(), "instant:3");
     assert_eq!(conditions.hold, Hold::Exponential);
     for (keys, expected) in [
-        ("arrivals = \"mmpp:1=2\"", "`arrivals` is not right"),
+        ("arrivals = \"mmpp:1=2\"", "`arrivals` is not valid"),
         ("arrivals = \"random\"", "no such process"),
-        ("profile = \"flash:1\"", "flash:AT,PEAK,RISE,DECAY is wanted"),
+        ("profile = \"flash:1\"", "expected flash:AT,PEAK,RISE,DECAY"),
         ("arrivals = \"trace:/nonexistent\"", "is no trace"),
     ] {
         let said = refusal(&with(keys));

@@ -217,32 +217,37 @@ impl ReplyReason {
     /// Returns a sentence that explains the reason to people.
     pub const fn doc(self) -> &'static str {
         match self {
-            Self::None => "The response rejects nothing.",
-            Self::Malformed => "The request breaks the grammar of SIP.",
+            Self::None => "The response does not reject anything.",
+            Self::Malformed => "The request does not follow the grammar of SIP.",
             Self::Relaying => "The source may not send to the address in the request.",
             Self::NoRoute => "No route, no listener or no address leads to the target.",
             Self::Timeout => "No back end sent a final response in time.",
-            Self::Scheme => "The scheme of the Request-URI is not served.",
-            Self::Priority => "The request requires a resource priority that is not known.",
-            Self::Extension => "The request requires an extension that Tidegate does not have.",
-            Self::Breadth => "Max-Breadth does not suffice for the fork.",
-            Self::NoCall => "The request belongs to a call that is not known.",
+            Self::Scheme => "Tidegate does not support the scheme of the Request-URI.",
+            Self::Priority => {
+                "The request requires a resource priority that Tidegate does not know."
+            }
+            Self::Extension => "The request requires an extension that Tidegate does not support.",
+            Self::Breadth => "The fork needs more branches than Max-Breadth allows.",
+            Self::NoCall => "The request claims to belong to a call that Tidegate does not know.",
             Self::Loop => "The request has come back unchanged: a loop.",
             Self::Hops => "Max-Forwards is used up.",
             Self::Failed => "Every back end that was tried answered 503 or could not be reached.",
             Self::TooLong => "The forwarded request would be longer than a datagram.",
-            Self::CallTable => "The call table is full of calls that are not over.",
-            Self::TransactionTable => "The transaction table is full.",
-            Self::NoAddress => "The name of a back end has no address yet.",
+            Self::CallTable => "The call table is full, or the source has used its share of it.",
+            Self::TransactionTable => {
+                "The transaction table is full, or the source has used its share of it."
+            }
+            Self::NoAddress => "The host name of the back end has no address yet.",
             Self::Unresolved => "The DNS did not answer in time for the name in the request.",
             Self::Parked => "Too many requests wait for the DNS or a look-up.",
             Self::NoUser => "The user in the request is not configured.",
             Self::NoContact => "The user has no contact that can be reached.",
             Self::Lookup => "The look-up of the user failed or took too long.",
             Self::Shed => {
-                "The request belongs to a call, and overload control rejects those as well."
+                "The request belongs to a call, and overload control is configured to shed such \
+                 requests too (`classes`)."
             }
-            Self::Other => "Another reason: the text of the rejection says which.",
+            Self::Other => "Another reason; the text of the rejection tells which.",
             Self::Work(reason) => reason.doc(),
         }
     }

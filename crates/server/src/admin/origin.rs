@@ -21,7 +21,8 @@ pub(super) fn refusal(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Optio
     let is_ours = |authority: Result<&str, _>| authority.is_ok_and(|text| is_named(text, hosts));
     if !authorities.all(is_ours) {
         return Some(
-            "The Host of this request is none of ours: if it should be, add it to `[admin] hosts`.\n",
+            "The Host header does not name this server. To allow the name, add it to `[admin] \
+             hosts`.\n",
         );
     }
     let own = headers.get(HOST).and_then(|host| host.to_str().ok());
@@ -30,7 +31,7 @@ pub(super) fn refusal(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Optio
         origin.zip(own).is_some_and(|((_, origin), own)| origin.eq_ignore_ascii_case(own))
     };
     let is_foreign = headers.get_all(ORIGIN).iter().any(|origin| !is_own(origin));
-    is_foreign.then_some("This request comes from a page of another origin.\n")
+    is_foreign.then_some("The request comes from a web page of another origin.\n")
 }
 
 /// Returns whether `host` or `host:port` names us: by an address, which no page can have as its

@@ -63,9 +63,9 @@ pub(super) fn router(controls: Controls) -> Router {
 async fn change(controls: &Controls, peer: SocketAddr, body: Body) -> Response {
     let body = match timeout(BODY_WAIT, to_bytes(body, BODY_MAX)).await {
         Ok(Ok(body)) => body,
-        Ok(Err(_)) => return text(StatusCode::PAYLOAD_TOO_LARGE, "too long for an order\n"),
+        Ok(Err(_)) => return text(StatusCode::PAYLOAD_TOO_LARGE, "the request is too long\n"),
         Err(_) => {
-            return text(StatusCode::REQUEST_TIMEOUT, "the request did not come to its end\n");
+            return text(StatusCode::REQUEST_TIMEOUT, "the request is incomplete");
         }
     };
     let command = controls.runtime_control.steer(&body);

@@ -149,11 +149,11 @@ fn socket(text: &str) -> Result<SocketAddr, Wrong> {
 fn reachable(address: SocketAddr) -> Result<(), Wrong> {
     unmapped(address.ip())?;
     if address.ip().is_unspecified() {
-        Err("nobody can send to the wildcard address".into())
+        Err("peers cannot send to the wildcard address".into())
     } else if is_group(address.ip()) {
         Err("not the address of one machine".into())
     } else if address.port() == 0 {
-        Err("nobody can send to port 0".into())
+        Err("peers cannot send to port 0".into())
     } else {
         Ok(())
     }
@@ -208,8 +208,8 @@ mod tests {
         assert_eq!(name_server("::1"), Ok(addr("[::1]:53")));
         assert_eq!(name_server("[::1]:5353"), Ok(addr("[::1]:5353")));
         assert_eq!(label(name_server("ns.example.com:53")), "a name, not an address");
-        assert_eq!(label(name_server("0.0.0.0")), "nobody can send to the wildcard address");
-        assert_eq!(label(name_server("192.0.2.53:0")), "nobody can send to port 0");
+        assert_eq!(label(name_server("0.0.0.0")), "peers cannot send to the wildcard address");
+        assert_eq!(label(name_server("192.0.2.53:0")), "peers cannot send to port 0");
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(shown("[2001:DB8::1]:5062"), "[2001:db8::1]:5062");
         assert_eq!(help(advertised("sip.example.com")), "write `\"sip.example.com:5060\"`");
         assert_eq!(help(advertised("192.0.2.1")), "write `\"192.0.2.1:5060\"`");
-        assert_eq!(label(advertised("0.0.0.0:5060")), "nobody can send to the wildcard address");
+        assert_eq!(label(advertised("0.0.0.0:5060")), "peers cannot send to the wildcard address");
         assert_eq!(label(advertised("sip.example.com:0")), "no port from 1 to 65535");
         assert_eq!(label(advertised("under_score:5060")), "not a host name or address");
     }

@@ -34,11 +34,11 @@ pub(super) fn aor(text: &str) -> Result<Aor, Wrong> {
         && uri.headers.is_none()
         && uri.params.text().is_empty();
     if !is_bare {
-        let help = format!("write `\"sip:{user}@{domain}\"`: every port and parameter is meant");
+        let help = format!("write `\"sip:{user}@{domain}\"`: ports and parameters are ignored");
         return Err(Wrong::with_help("more than a user and a domain", help));
     }
     if key.len() > KEY_MAX {
-        let help = format!("write {KEY_MAX} bytes at the most: no look-up finds a longer one");
+        let help = format!("write at most {KEY_MAX} bytes: look-ups find no longer name");
         return Err(Wrong::with_help(format!("{} bytes", key.len()), help));
     }
     Ok(Aor { key, domain })
@@ -51,7 +51,7 @@ pub(super) fn contact(text: &str) -> Result<String, Wrong> {
         return Err(format!("{} characters", text.chars().count()).into());
     }
     if uri.headers.is_some() {
-        return Err("headers, which no Request-URI has".into());
+        return Err("has headers, which a Request-URI cannot have".into());
     }
     if uri.transport().is_some_and(|transport| !transport.eq_ignore_ascii_case(b"udp")) {
         let help = "leave `transport` out; others than UDP come with a later version";
@@ -59,7 +59,7 @@ pub(super) fn contact(text: &str) -> Result<String, Wrong> {
     }
     match uri.host.and_then(|host| host.ip()) {
         Some(ip) => sip_address(&format!("{}:{}", in_uri(ip), uri.port_or_default())).map(drop)?,
-        None if uri.port == Some(0) => return Err("nobody can send to port 0".into()),
+        None if uri.port == Some(0) => return Err("peers cannot send to port 0".into()),
         None => {}
     }
     Ok(text.to_owned())
@@ -128,10 +128,7 @@ mod tests {
         assert_eq!(aor(&text(user_max)).unwrap().key.len(), KEY_MAX);
         let wrong = aor(&text(user_max + 1)).unwrap_err();
         assert_eq!(wrong.label, "513 bytes");
-        assert_eq!(
-            wrong.help.unwrap(),
-            "write 512 bytes at the most: no look-up finds a longer one"
-        );
+        assert_eq!(wrong.help.unwrap(), "write at most 512 bytes: look-ups find no longer name");
     }
 
     #[test]
@@ -142,10 +139,10 @@ mod tests {
         let long = format!("sip:{}@a.example", "a".repeat(CONTACT_MAX));
         for (wrong, label) in [
             ("10.0.0.7:5062", "no `sip:`"),
-            ("sip:a@b?Subject=x", "headers, which no Request-URI has"),
+            ("sip:a@b?Subject=x", "has headers, which a Request-URI cannot have"),
             ("sip:a@b.example;transport=tcp", "not in this version"),
-            ("sip:0.0.0.0", "nobody can send to the wildcard address"),
-            ("sip:b.example:0", "nobody can send to port 0"),
+            ("sip:0.0.0.0", "peers cannot send to the wildcard address"),
+            ("sip:b.example:0", "peers cannot send to port 0"),
             ("<sip:a@b>", "not a SIP URI"),
             (&long, "526 characters"),
         ] {

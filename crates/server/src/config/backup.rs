@@ -26,7 +26,7 @@ pub(super) fn check(drafts: &[pool::Draft], report: &mut Report) {
         let chain = std::iter::successors(Some(first), |&next| backup(next));
         if chain.take(drafts.len()).any(|next| next == i) {
             let help = "remove one `backup` of the circle";
-            report.error(to.span(), "pools that stand in for each other", "leads back here", help);
+            report.error(to.span(), "a circle of `backup` pools", "leads back here", help);
         }
     }
 }

@@ -250,7 +250,7 @@ mod tests {
             assert_eq!((backend.as_str(), admin_state), ("[::1]:5070", means));
         }
         let wrong = given(admin_state_text("a\"b", "rest").as_bytes()).unwrap_err().to_string();
-        assert!(wrong.contains("`duty` has no choice `rest`"), "{wrong}");
+        assert!(wrong.contains("`duty` cannot be `rest`"), "{wrong}");
         assert!(given(b"[duty]\nduty = \"drain\"\n").is_err());
     }
 

@@ -91,7 +91,7 @@ fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
     let port = match port.map(str::parse) {
         // RFC 3263 §4.2: "If no port was present in the URI, the client performs an SRV query".
         None => return Ok(Endpoint::Domain(host)),
-        Some(Ok(0)) => return Err("nobody can send to port 0".into()),
+        Some(Ok(0)) => return Err("peers cannot send to port 0".into()),
         Some(Ok(port)) => port,
         Some(Err(_)) => return Err("no port from 1 to 65535".into()),
     };
@@ -124,8 +124,8 @@ mod tests {
         assert_eq!(help("sip:10.0.0.1;lr"), "write `\"sip:10.0.0.1\"`");
         assert_eq!(help("sip:[::ffff:10.0.0.1]:5060"), "write `10.0.0.1`");
         assert_eq!(label("sips:10.0.0.1"), "not in this version");
-        assert_eq!(label("sip:0.0.0.0:5060"), "nobody can send to the wildcard address");
-        assert_eq!(label("sip:10.0.0.1:0"), "nobody can send to port 0");
+        assert_eq!(label("sip:0.0.0.0:5060"), "peers cannot send to the wildcard address");
+        assert_eq!(label("sip:10.0.0.1:0"), "peers cannot send to port 0");
         assert_eq!(label("sip:224.0.1.75"), "not the address of one machine");
         assert_eq!(label("http://10.0.0.1"), "not a SIP URI");
     }
@@ -161,7 +161,7 @@ mod tests {
         ] {
             assert_eq!(label(wrong), "not a host name", "{wrong}");
         }
-        assert_eq!(label("sip:a.example:0"), "nobody can send to port 0");
+        assert_eq!(label("sip:a.example:0"), "peers cannot send to port 0");
         assert_eq!(label("sip:a.example:99999"), "no port from 1 to 65535");
         assert_eq!(label("sip:a.example:"), "no port from 1 to 65535");
     }

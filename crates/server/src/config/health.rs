@@ -33,7 +33,7 @@ pub(super) fn read(section: &Section<'_, '_>, of: Of, report: &mut Report) -> Op
         let of_time = [PROBE_INTERVAL_S.name, PROBE_TIMEOUT_MS.name, JITTER.name];
         let of_answers = [FALL.name, RISE.name, ACCEPT.name, PROBE_FROM.name];
         let keys = [&of_time[..], &of_answers].concat();
-        let why = "nothing asks the back ends";
+        let why = "probes are off";
         section.report_idle(&keys, why, "write `probe = \"options\"`", report);
     }
     if of.mode == Some(Mode::Stateless) {
@@ -99,7 +99,7 @@ fn timeout(
     let given = section.given(&PROBE_TIMEOUT_MS, report)?;
     let (timeout, interval) = (Duration::from_millis(*given.get_ref()), interval?);
     if timeout > interval {
-        let title = "a probe that is awaited beyond the next one";
+        let title = "a probe timeout longer than the interval";
         let label = format!("longer than the {} s between two probes", interval.as_secs_f64());
         let help = "write a shorter `timeout_ms` or a longer `interval_s`";
         report.error(given.span(), title, label, help);

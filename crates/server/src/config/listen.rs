@@ -125,8 +125,8 @@ pub(super) fn check_sharing(drafts: &[Draft], overload: Option<&Overload>, repor
         if !drafts.iter().any(|other| is_own(&other)) {
             report.error(
                 shared.span(),
-                "a shared listener and none of this instance alone",
-                "answers of back ends could reach another instance",
+                "a shared listener, but none for this instance alone",
+                "responses of back ends could reach another instance",
                 "add a `[[listen]]` of the same family with an address that no other instance has",
             );
         }
@@ -136,13 +136,13 @@ pub(super) fn check_sharing(drafts: &[Draft], overload: Option<&Overload>, repor
                     "an address that processes cannot share",
                     (address.span(), "not one address and port"),
                     (shared.span(), "shared here"),
-                    "write the one address and port that all of them have",
+                    "write the address and port that all processes use",
                 );
             }
             if overload.is_some_and(|overload| overload.disposal == Disposal::Kernel) {
                 report.error(
                     shared.span(),
-                    "the kernel can drop nothing at an address that processes share",
+                    "the kernel cannot drop messages at an address that processes share",
                     "`disposal = \"kernel\"` needs an address of its own",
                     "leave `shared` out, or write `disposal = \"reject\"`",
                 );
@@ -173,7 +173,7 @@ pub(super) fn check_distinct(drafts: &[Draft], report: &mut Report) {
         if let Some(twin) = twin {
             report.clash(
                 "two listeners at one address",
-                (address.span(), "listened at already"),
+                (address.span(), "already the address of a listener"),
                 (twin.span(), "here"),
                 "remove one of them or give it another port",
             );

@@ -91,7 +91,7 @@ fn read_shadow(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<
             let idle = params.each().next().map(|(key, _)| key.span());
             if let Some(span) = idle.clone() {
                 let help = "name the law, or remove them";
-                report.error(span, "parameters of no law", "the shadow is off", help);
+                report.error(span, "parameters without a law", "the shadow is off", help);
             }
             idle.is_none()
         };
@@ -111,7 +111,7 @@ fn scheme(section: &Section<'_, '_>, report: &mut Report) -> Option<Scheme> {
     let classes = classes?;
     let mut idle = |keys: &[&str], wanted: &str| {
         let instead = format!("write `classes = \"{wanted}\"`");
-        section.report_idle(keys, "these classes do not use it", &instead, report);
+        section.report_idle(keys, "not used with these `classes`", &instead, report);
     };
     if classes != Classes::Simplified {
         idle(&[SCALED.name], "simplified");
@@ -156,7 +156,7 @@ fn refusing_max(
     let given = section.value(&REFUSING_MAX, report)?;
     if disposal.is_some_and(|disposal| disposal != proxy::Disposal::Kernel) {
         let instead = "write `disposal = \"kernel\"`";
-        section.report_idle(&[REFUSING_MAX.name], "this disposal does not use it", instead, report);
+        section.report_idle(&[REFUSING_MAX.name], "not used with this `disposal`", instead, report);
     }
     Some(given.into_inner())
 }
@@ -173,7 +173,7 @@ fn pad(
     let given = section.given(&PAD, report)?;
     if disposal == Some(proxy::Disposal::Drop) {
         let instead = "write `disposal = \"reject\"`";
-        section.report_idle(&[PAD.name], "what is dropped gets no 503", instead, report);
+        section.report_idle(&[PAD.name], "dropped requests get no 503", instead, report);
     }
     usize::try_from(given.into_inner()).ok().map(Some)
 }
@@ -190,8 +190,8 @@ fn retry_after(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<
     match bounds[..] {
         [Some(least), Some(most)] if least <= most => Some(Some((least, most))),
         _ => {
-            let title = format!("`{}` is not right", RETRY_AFTER.name);
-            let label = "not a least and a most number of seconds";
+            let title = format!("`{}` is not valid", RETRY_AFTER.name);
+            let label = "not a minimum and a maximum in seconds";
             report.error(span, title, label, "write two numbers in order, such as `[5, 15]`");
             None
         }

@@ -45,7 +45,7 @@ pub(super) fn read<E: Tunable>(
         Ok(values) => Some(values),
         Err(Wrong::Contradiction(needed)) => {
             let title = format!("the parameters of {kind} `{}` do not fit together", entry.name());
-            let label = format!("not so: {needed}");
+            let label = format!("this does not hold: {needed}");
             report.error(section.span(), title, label, format!("write values with {needed}"));
             None
         }

@@ -240,7 +240,7 @@ impl BackendDraft {
         if name(self) != name(first) {
             return report.clash(
                 format!("two names of the server at {}", here.get_ref()),
-                (here.span(), "named otherwise here"),
+                (here.span(), "another name here"),
                 (there.span(), "the same server"),
                 "give it the same `name` in every pool: it is one server, with one count of calls",
             );
@@ -282,7 +282,12 @@ pub fn selection(
             let idle = params.each().next().map(|(key, _)| key.span());
             if let Some(span) = idle.clone() {
                 let help = "remove them, or choose a policy that has some";
-                report.error(span, "parameters of no policy", "`fork` has none", help);
+                report.error(
+                    span,
+                    "parameters for a policy that has none",
+                    "`fork` has none",
+                    help,
+                );
             }
             idle.is_none()
         };
@@ -337,7 +342,7 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
         if draft.backends.len() > FORK_MAX {
             report.error(
                 policy.span(),
-                format!("a pool that forks has {FORK_MAX} back ends at the most"),
+                format!("a pool that forks has at most {FORK_MAX} back ends"),
                 format!("forks to {}", draft.backends.len()),
                 "divide them among pools, or choose another policy".to_owned(),
             );
@@ -418,7 +423,7 @@ pub(super) fn check_distinct(drafts: &[Draft], report: &mut Report) {
                 format!("two back ends named {}", quoted(name.get_ref())),
                 (name.span(), "used already"),
                 (first, "here"),
-                "give each back end a name of its own, in whatever pool",
+                "give each back end its own name, across all pools",
             );
         }
     }

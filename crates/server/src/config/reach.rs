@@ -46,7 +46,7 @@ fn check_listener(pool: &pool::Draft, listeners: &[listen::Draft], report: &mut 
         let names: Vec<_> = listeners.iter().filter_map(name).collect();
         let help = match nearest(wanted.get_ref(), names.iter().map(String::as_str)) {
             Some(near) => format!("did you mean `\"{near}\"`?"),
-            None if names.is_empty() => "give a `[[listen]]` that `name`".to_owned(),
+            None if names.is_empty() => "add this `name` to a `[[listen]]`".to_owned(),
             None => format!("write {}", alternatives(names.iter().map(|n| format!("\"{n}\"")))),
         };
         let title = format!("an unknown listener {}", quoted(wanted.get_ref()));
@@ -71,8 +71,8 @@ fn report_loop(backend: Range<usize>, own: Range<usize>, report: &mut Report) {
     report.clash(
         "a back end that is this process: a loop",
         (backend, "calls would come back"),
-        (own, "listened at here"),
-        "write the address of the server behind",
+        (own, "a listener of this process"),
+        "write the address of the server behind Tidegate",
     );
 }
 

@@ -18,9 +18,9 @@ const HEAD: &str = "\
 Generated from the program: change the items in `crates/server/src/config/tables.rs`, then run
 `TIDEGATE_BLESS=1 cargo test -p tidegate-server --test reference`.
 
-A configuration is one TOML file. `tidegate check FILE` says whether it is right and, if not, what
-would be: unknown keys, wrong types, impossible values and contradictions are all refused, and
-nothing starts half-configured. The smallest one:
+A configuration is one TOML file. `tidegate check FILE` reports every error in it: unknown keys, wrong
+types, values out of bounds and contradictions, each with its line and the remedy. Tidegate does not start
+with an error. The smallest configuration:
 
 ```toml
 [[listen]]
@@ -48,7 +48,7 @@ pub fn reference() -> String {
 
 /// Appends why work is refused: what `/metrics`, `/rejections` and `tidegate ctl` say as well.
 fn describe_reasons(out: &mut String) {
-    out.push_str("\n## Why new work is refused\n\n");
+    out.push_str("\n## Why new work is rejected\n\n");
     for reason in Reason::ALL {
         let _ = writeln!(out, "- **`{}`**: {}", reason.name(), reason.doc());
     }

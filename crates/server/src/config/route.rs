@@ -60,7 +60,7 @@ impl Draft {
             Senders::Any => report.clash(
                 "an open relay",
                 (to.span(), "sends wherever the request says"),
-                (from.span(), "whoever asks"),
+                (from.span(), "for any sender"),
                 "write `from = \"trusted\"` or `from = \"pool\"`",
             ),
             Senders::Net(net) => {
@@ -69,7 +69,7 @@ impl Draft {
                 if lists.all(|list| list.is_some_and(|l| !l.iter().any(|own| own.contains(&net)))) {
                     report.clash(
                         "a relay for a network that is not trusted",
-                        (to.span(), "only trusted peers may leave"),
+                        (to.span(), "only trusted peers may send to other addresses"),
                         (from.span(), "in no listener's `trust`"),
                         format!("add it to the listener: `trust = [\"{net}\"]`"),
                     );
@@ -198,7 +198,10 @@ pub(super) fn check(
             report.clash(
                 "a route that nothing reaches",
                 (later.span.clone(), "comes after"),
-                (earlier.span.clone(), "the first route that matches decides: nothing is left"),
+                (
+                    earlier.span.clone(),
+                    "the first route that matches decides: no request is left for this one",
+                ),
                 "move it up, or narrow the route above by `from`, `method` or `domain`",
             );
         }
@@ -208,7 +211,8 @@ pub(super) fn check(
             "several pools and no `[[route]]`",
             (second.span.clone(), "calls could go here"),
             (first.span.clone(), "or here"),
-            "say what goes where: add `[[route]]` with `to = \"POOL\"` at the end",
+            "add a `[[route]]` with `to = \"POOL\"` for each, and one for all other requests at \
+             the end",
         );
     }
 }

@@ -200,7 +200,9 @@ impl<'a, 'i> Section<'a, 'i> {
                     key.span(),
                     format!("{name}{place} comes with a later version"),
                     "not in this version",
-                    format!("remove it with all it holds: tidegate {version} cannot heed it"),
+                    format!(
+                        "remove it and everything in it: tidegate {version} does not support it"
+                    ),
                 );
                 continue;
             }

@@ -123,7 +123,7 @@ impl<T: Clone> Shape for Choice<T> {
                 format!("write {}", self.describe()),
             );
         } else {
-            let title = format!("`{key}` has no choice {}", quoted(written));
+            let title = format!("`{key}` cannot be {}", quoted(written));
             report.error(value.span(), title, "not one of its choices", help);
         }
         None
@@ -239,7 +239,7 @@ impl<T> Shape for Text<T> {
             Ok(value) => Some(value),
             Err(Wrong { label, help }) => {
                 let help = help.unwrap_or_else(|| format!("write {}", self.describe()));
-                report.error(value.span(), format!("`{key}` is not right"), label, help);
+                report.error(value.span(), format!("`{key}` is not valid"), label, help);
                 None
             }
         }
@@ -270,7 +270,7 @@ impl<S: Shape> Shape for List<S> {
         let DeValue::Array(items) = value.get_ref() else {
             if let DeValue::String(written) = value.get_ref() {
                 let help = format!("write `{key} = [{written:?}]`");
-                report.error(value.span(), format!("`{key}` wants a list"), "a string", help);
+                report.error(value.span(), format!("`{key}` needs a list"), "a string", help);
                 return None;
             }
             return wrong_type(self, key, value, report);

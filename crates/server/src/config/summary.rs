@@ -36,10 +36,10 @@ impl fmt::Display for Config {
                 }
                 write!(f, ", weight {}", backend.weight)?;
                 if let Some(calls_max) = backend.calls_max {
-                    write!(f, ", {} at most", counted(calls_max as usize, "call"))?;
+                    write!(f, ", at most {}", counted(calls_max as usize, "call"))?;
                 }
                 if let Some(cps_max) = backend.cps_max {
-                    write!(f, ", {cps_max} a second at most")?;
+                    write!(f, ", at most {cps_max} requests/s")?;
                 }
                 writeln!(f)?;
             }
@@ -111,15 +111,13 @@ fn listener(listen: &Listen) -> String {
 
 fn probed(Probe { interval, timeout, fall, rise, .. }: &Probe) -> String {
     format!(
-        "probed every {interval:?}, each answer awaited for {timeout:?}; down after {fall} that \
-         fail, up after {rise} answered"
+        "probed every {interval:?} with a timeout of {timeout:?}; down after {fall} failures, up \
+         after {rise} responses"
     )
 }
 
 fn learned(Learning { interval, rate_min_cps, .. }: &Learning) -> String {
-    format!(
-        "rates learned from refusals, in steps of {interval:?}, never below {rate_min_cps} a second"
-    )
+    format!("rates learned from 503s every {interval:?}, at least {rate_min_cps} requests/s")
 }
 
 /// The first few of `words`, and how many more there are.

@@ -69,7 +69,7 @@ pub(super) fn check(
             report.clash(
                 "a contact that is this process: a loop",
                 (contact.span(), "requests would come back"),
-                (own, "listened at here"),
+                (own, "a listener of this process"),
                 "write the address of the user's phone",
             );
         }
@@ -85,7 +85,12 @@ fn address(contact: &str) -> Option<SocketAddr> {
 fn check_routes(drafts: &[Draft], routes: &[route::Draft], report: &mut Report) {
     if let (Some(to), []) = (routes.iter().find_map(route::Draft::to_users), drafts) {
         let help = "add `[[user]]` with `aor` and `contact`, or write the name of a pool";
-        report.error(to, "a route to users, and no `[[user]]`", "all would get 404", help);
+        report.error(
+            to,
+            "a route to users, and no `[[user]]`",
+            "every request would get 404",
+            help,
+        );
     }
     // One says enough: the others may be many.
     let lost = drafts.iter().filter_map(|draft| draft.aor.as_ref()).find(|aor| {
@@ -97,6 +102,6 @@ fn check_routes(drafts: &[Draft], routes: &[route::Draft], report: &mut Report) 
             "add `[[route]]` with `domain = [\"{}\"]` and `to = \"users\"`",
             aor.get_ref().domain
         );
-        report.error(aor.span(), "a user that no route leads to", "is never asked for", help);
+        report.error(aor.span(), "a user that no route leads to", "no request reaches it", help);
     }
 }

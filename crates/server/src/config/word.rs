@@ -93,7 +93,7 @@ pub(super) fn server_name(text: &str) -> Result<String, Wrong> {
 /// A pool's name: not a word that routes use for something else.
 pub(super) fn pool_name(text: &str) -> Result<String, Wrong> {
     if [REQUEST_URI, USERS].contains(&text) {
-        return Err("means something else in a route".into());
+        return Err("has another meaning in a route".into());
     }
     name(text)
 }
@@ -122,7 +122,7 @@ pub(super) fn domain(text: &str) -> Result<String, Wrong> {
     }
     match text.rsplit_once(':') {
         Some((host, _)) if is_host_name(host) => {
-            let help = format!("write `\"{host}\"`: every port of the domain is meant");
+            let help = format!("write `\"{host}\"`: a domain matches every port");
             Err(Wrong::with_help("a port", help))
         }
         _ if text.contains('*') => Err("patterns are not in this version".into()),

@@ -81,7 +81,7 @@ static EMULATED: [Number<ShardCounters>; 2] = [
     (
         Family::counter(
             "emulated_filtered",
-            "Datagrams dropped before the receive buffers of the emulated processor, on purpose",
+            "Datagrams dropped on purpose before the receive buffers of the emulated processor",
         ),
         |shard| shard.emulated_filtered.get().into(),
     ),
@@ -92,7 +92,7 @@ static RECORDING: [Number<Tally>; 2] = [
         tally.written.get().into()
     }),
     (
-        Family::counter("unrecorded_inputs", "Inputs of the core that a recording has lost"),
+        Family::counter("unrecorded_inputs", "Inputs of the core missing in the recording"),
         |tally| (tally.unwritten.get() + tally.overrun.get()).into(),
     ),
 ];

@@ -117,7 +117,7 @@ fn a_silent_back_end_is_not_told_as_one_where_nobody_listens() {
     assert_eq!(
         told[..2],
         [
-            "back end a of pool app is suspect: requests to it were not answered",
+            "back end a of pool app is suspect: it did not respond to requests",
             "back end b of pool app is suspect: it answered 503",
         ]
     );

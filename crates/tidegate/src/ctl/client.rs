@@ -44,7 +44,7 @@ impl Client {
         // Every character that a name may contain is allowed in a path.
         let fits = |c: char| c.is_ascii_alphanumeric() || "_-.:[]".contains(c);
         if backend.is_empty() || !backend.chars().all(fits) {
-            return Err(Trouble::usage(format!("{backend:?} is no name of a back end")));
+            return Err(Trouble::usage(format!("{backend:?} cannot be the name of a back end")));
         }
         let backend = backend.replace('[', "%5B").replace(']', "%5D");
         self.read(self.agent.put(self.url(&format!("/backends/{backend}/{duty}"))).send_empty())
@@ -71,8 +71,8 @@ impl Client {
                 Trouble::usage(format!("--admin {address}: {error}"))
             }
             ureq::Error::Io(error) => {
-                let remedy = "is a Tidegate running whose `[admin] address` is this?";
-                Trouble::failure(format!("nobody answers at {address}: {error}; {remedy}"))
+                let remedy = "is Tidegate running with this `[admin] address`?";
+                Trouble::failure(format!("no connection to {address}: {error}; {remedy}"))
             }
             error => Trouble::failure(format!("no answer from {address}: {error}")),
         })?;
@@ -82,10 +82,10 @@ impl Client {
         let said = text.trim_end();
         match status {
             StatusCode::OK => serde_json::from_str(&text).map_err(|_| {
-                Trouble::failure(format!("{address} is no Tidegate's admin interface"))
+                Trouble::failure(format!("{address} is not the admin interface of Tidegate"))
             }),
             StatusCode::ACCEPTED => {
-                Err(Trouble::failure("ordered, but not every shard has heeded it yet"))
+                Err(Trouble::failure("sent, but not every shard has applied it yet"))
             }
             StatusCode::BAD_REQUEST | StatusCode::CONFLICT => Err(Trouble::usage(said)),
             status => Err(Trouble::failure(format!("{address}: {status}: {said}"))),

@@ -22,7 +22,7 @@ pub(super) fn status(status: &Value) -> String {
         "transactions",
         "offered",
         "admitted",
-        "refused",
+        "rejected",
         "socket drops",
     ];
     let row = |(index, shard): (usize, &Value)| {
@@ -47,7 +47,7 @@ pub(super) fn status(status: &Value) -> String {
 pub(super) fn backends(pools: &Value) -> String {
     let heads = [
         "pool", "back end", "address", "state", "calls", "of", "cps max", "learned", "in force",
-        "assigned", "refusals", "failures",
+        "assigned", "503s", "failures",
     ];
     let rows = items(pools).flat_map(|pool| {
         items(&pool["backends"]).map(move |backend| {
@@ -92,8 +92,8 @@ pub(super) fn overload(overload: &Value) -> String {
         "others admitted",
         "paced at",
         "stateful",
-        "call",
-        "refusal",
+        "call cost",
+        "reject cost",
         "bound",
     ];
     let row = |(index, shard): (usize, &Value)| {
@@ -177,7 +177,7 @@ pub(super) fn bans(bans: &Value) -> String {
     };
     let mut rows = items(bans).map(row).peekable();
     if rows.peek().is_none() {
-        return "nobody is banned\n".to_owned();
+        return "no source is banned\n".to_owned();
     }
     table(&["source", "why", "left", "sent", "calls"], &[0, 1], rows) + "\n"
 }
@@ -191,7 +191,7 @@ pub(super) fn keys(keys: &Value) -> String {
     };
     let mut out = table(&["key", "role", "age"], &[1], items(&keys["keys"]).map(row));
     if keys["needs_restart"] == true {
-        out += "\nthe base in the file is another one: it is used after a restart\n";
+        out += "\nthe file has another base, which is used after a restart\n";
     }
     if let Some(trouble) = keys["trouble"].as_str() {
         out += &format!("\n{trouble}\n");
@@ -229,8 +229,8 @@ pub(super) fn call(call: &Value) -> String {
         (false, _) => {}
         (true, true) => out += "no rejection of this call is kept\n",
         (true, false) => {
-            out += "no rejection of this call is kept: it was not rejected by Tidegate, or too long \
-                    ago, or among more than are kept of a second\n";
+            out += "no rejection of this call is kept: Tidegate did not reject it, or did so too \
+                    long ago, or rejected more calls in that second than it keeps\n";
         }
     }
     for one in rows {
@@ -267,8 +267,8 @@ fn entry(entry: &Value) -> String {
         Some("trying") => "not answered",
         Some("unacknowledged") => "answered without ACK",
         Some("established") => "established",
-        Some("ending") => "ending: a BYE has no answer",
-        Some("ended") => "ended, kept for repetitions",
+        Some("ending") => "ending: a BYE has no final response",
+        Some("ended") => "ended, kept for retransmissions",
         _ => "-",
     };
     let counted = if entry["counted"] == true { "" } else { ", not in the calls of the back end" };
@@ -442,7 +442,7 @@ mod tests {
             [vec!["12", "next", "5", "s"], vec!["7", "current", "-"]]
         );
         let shown = lines(json!({ "keys": both, "needs_restart": true, "trouble": "it is gone" }));
-        let base = "the base in the file is another one: it is used after a restart";
+        let base = "the file has another base, which is used after a restart";
         assert_eq!(shown[shown.len() - 4..], ["", base, "", "it is gone"]);
     }
 

@@ -94,18 +94,18 @@ impl<'r> Report<'r> {
         if overwritten > 0 {
             writeln!(
                 f,
-                "not exact: the beginning was overwritten ({overwritten} blocks), so an empty \
-                 proxy was fed what follows"
+                "not exact: the beginning was overwritten ({overwritten} blocks), so the replay \
+                 starts with an empty proxy"
             )?;
         }
         if lost > 0 {
-            writeln!(f, "not exact: {lost} inputs were lost while it was recorded")?;
+            writeln!(f, "not exact: {lost} inputs were lost during the recording")?;
         }
         match difference {
             _ if !self.is_comparable() => {
-                writeln!(f, "  {} of {blocks} checkpoints alike", blocks - differing)
+                writeln!(f, "  {} of {blocks} checkpoints are the same", blocks - differing)
             }
-            None => writeln!(f, "exact: every one of {packets} packets alike"),
+            None => writeln!(f, "exact: all {packets} packets are the same"),
             Some(first) => {
                 writeln!(
                     f,

@@ -54,7 +54,7 @@ fn calls_go_to_where_a_name_server_says_and_are_replayed() {
     assert_eq!(tidegate.exit().code(), Some(0));
     let (code, said) = run_to_end(&stage, &["replay", recording]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("\nexact: every one of ") && said.contains(" 1 answers"), "{said}");
+    assert!(said.contains("\nexact: all ") && said.contains(" 1 answers"), "{said}");
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn calls_go_to_the_servers_that_the_dns_lists_for_a_domain_and_follow_it() {
     assert_eq!(tidegate.exit().code(), Some(0));
     let (code, said) = run_to_end(&stage, &["replay", recording]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("\nexact: every one of "), "{said}");
+    assert!(said.contains("\nexact: all "), "{said}");
 }
 
 // RFC 3263 §4.2: "If no SRV records were found, the client performs an A or AAAA record lookup of

@@ -68,7 +68,7 @@ impl Recorded {
 
 fn assert_exact((status, said): (Option<i32>, String)) {
     assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("\nexact: every one of "), "{said}");
+    assert!(said.contains("\nexact: all "), "{said}");
 }
 
 #[test]

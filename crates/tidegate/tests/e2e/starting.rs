@@ -39,7 +39,7 @@ fn an_address_in_use_is_refused() {
     let listen = vec![address];
     let said = refused(&stage, &Configuration { listen, ..configuration(&stage) });
     assert!(said.contains(&address.to_string()), "{said}");
-    assert!(said.contains("help: stop whoever has that address"), "{said}");
+    assert!(said.contains("help: stop the program that uses this address"), "{said}");
 }
 
 /// Sockets that several shards share must not be shared with another process.
@@ -49,7 +49,7 @@ fn an_address_that_another_tidegate_has_is_refused() {
     let two_shards = Configuration { shards: 2, ..configuration(&stage) };
     let first = Tidegate::start(&stage, &two_shards);
     let said = refused(&stage, first.configuration());
-    assert!(said.contains("help: stop whoever has that address"), "{said}");
+    assert!(said.contains("help: stop the program that uses this address"), "{said}");
 
     let peer = Peer::new(stage.ip());
     let options = peer.request("OPTIONS", &format!("sip:{}", first.address()), 1, 1);

@@ -41,7 +41,7 @@ fn with_nothing_held_it_stops_at_once() {
     assert_eq!(tidegate.get("/readyz"), Some((200, "admitting\n".to_owned())));
     tidegate.signal(Signal::TERM);
     assert_eq!(tidegate.exit().code(), Some(0));
-    assert!(tidegate.process().log().ends_with("nothing was held\n"));
+    assert!(tidegate.process().log().ends_with("no transaction was open\n"));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_storm_of_sighups_keeps_nobody_from_stopping_it() {
         after += 1;
         tidegate.process().ended()
     });
-    assert!(after > 0 && tidegate.process().log().ends_with("nothing was held\n"));
+    assert!(after > 0 && tidegate.process().log().ends_with("no transaction was open\n"));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_call_that_rings_is_set_up_first() {
     // RFC 3261 §13.2.2.4: without its ACK no call is set up.
     backend.accept(&invite, here, &caller);
     assert_eq!(tidegate.exit().code(), Some(0));
-    assert!(tidegate.process().log().ends_with("nothing was held\n"));
+    assert!(tidegate.process().log().ends_with("no transaction was open\n"));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_call_that_rings_too_long_is_given_up() {
     let Ringing { stage: _stage, mut tidegate, .. } = ringing;
     tidegate.signal(Signal::TERM);
     assert_eq!(tidegate.exit().code(), Some(0));
-    assert!(tidegate.process().log().ends_with("with transactions still open\n"));
+    assert!(tidegate.process().log().ends_with("with open transactions\n"));
 }
 
 #[test]
@@ -125,5 +125,5 @@ fn a_second_signal_stops_it_at_once() {
     assert!(tidegate.process().ended().is_none());
     tidegate.signal(Signal::TERM);
     assert_eq!(tidegate.exit().code(), Some(1));
-    assert!(tidegate.process().log().ends_with("as asked a second time\n"));
+    assert!(tidegate.process().log().ends_with("after a second signal\n"));
 }

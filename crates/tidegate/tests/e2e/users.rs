@@ -61,7 +61,7 @@ fn callers_reach_users_by_their_addresses_of_record_and_are_replayed() {
     assert_eq!(tidegate.exit().code(), Some(0));
     let (code, said) = run_to_end(&stage, &["replay", recording]);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("\nexact: every one of "), "{said}");
+    assert!(said.contains("\nexact: all "), "{said}");
 }
 
 #[test]

@@ -219,7 +219,7 @@ fn what_cannot_be_tried_is_a_usage_error() {
             vec!["uac", "127.0.0.1:9", "--rate", "1", "--calls", "1", "--open-limit", "0"],
             "limit of 0",
         ),
-        (vec!["uac", "no host", "--rate", "1", "--calls", "1"], "is wanted"),
+        (vec!["uac", "no host", "--rate", "1", "--calls", "1"], "expected HOST"),
         (vec!["uac", "127.0.0.1:9", "--rate", "1", "--calls", "1", "--slack", "2"], "slack"),
         (vec!["uas", "--bind", "0.0.0.0:5060"], "wildcard"),
         (vec!["uas", "--bind", &taken], "cannot listen on"),

@@ -6,10 +6,10 @@ pub(in crate::scenario) static FARM: Table = Table {
     header: "[farm]",
     name: "farm",
     count: 0..=1,
-    doc: "Instead of `[[node]]`: callers send to `balancer`, which is as fast as can be, has no \
-          overload control, and chooses among `server-1`, `server-2`, … as `pool` of the variant \
-          says. It admits everything, unless that gives the servers limits: what none of them has \
-          headroom for it refuses. The servers are under test, each at the costs in `[emulate]`; the capacity is that of all together.",
+    doc: "Instead of `[[node]]`: callers send to `balancer`, which is as fast as possible, has no \
+          overload control, and selects among `server-1`, `server-2`, … with the `pool` of the \
+          variant. It admits everything within the limits of the servers. The servers are under \
+          test, each at the costs in `[emulate]`; the capacity is that of all together.",
     knobs: &[&NODES, &SPEEDS, &PAUSE_MS, &PAUSE_EVERY_S],
     tables: &[],
     has_free_keys: false,
@@ -27,21 +27,22 @@ pub(in crate::scenario) static SPEEDS: Knob<List<Real>> = Knob {
     name: "speeds",
     shape: List { of: Real(0.01..=100.0), count_max: 63 },
     absent: Absent::Means("all have the speed 1"),
-    doc: "Speeds of the servers, in turn: at 0.5 all costs are double. The balancer is not told.",
+    doc: "Speeds of the servers, in turn: at 0.5 all costs double. The balancer does not know \
+          them.",
 };
 
 pub(in crate::scenario) static PAUSE_MS: Knob<Real> = Knob {
     name: "pause_ms",
     shape: Real(0.0..=60_000.0),
     absent: Absent::Default("0"),
-    doc: "For how long a server gets no processor from time to time, as one does that collects \
-          garbage: a `stall` (`[[fault]]`). At 0 it never pauses.",
+    doc: "Duration of the pauses in which a server gets no processor, such as for garbage \
+          collection: a `stall` (`[[fault]]`). 0: no pauses.",
 };
 
 pub(in crate::scenario) static PAUSE_EVERY_S: Knob<Real> = Knob {
     name: "pause_every_s",
     shape: Real(0.01..=3600.0),
     absent: Absent::Default("10"),
-    doc: "Seconds from the end of a pause to the next of the same server: the mean of an exponential \
-          distribution.",
+    doc: "Seconds from the end of a pause to the next one of the same server: the mean of an \
+          exponential distribution.",
 };

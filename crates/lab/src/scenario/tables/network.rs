@@ -8,8 +8,8 @@ pub(in crate::scenario) static LINK: Table = Table {
     header: "[[link]]",
     name: "link",
     count: 0..=256,
-    doc: "How packets travel; of several for the same, the last counts. Without any they arrive at \
-          once. On real sockets there is nothing but the network of the machine.",
+    doc: "Properties of the network between two nodes. If several apply, the last counts. Without \
+          any, packets arrive at once. On real sockets there is only the network of the machine.",
     knobs: &[
         &FROM,
         &TO,
@@ -32,71 +32,71 @@ const PARTY: Text<String> =
 pub(in crate::scenario) static FROM: Knob<Text<String>> = Knob {
     name: "from",
     shape: PARTY,
-    absent: Absent::Means("from everybody"),
-    doc: "From whom: a node, `callers` or `answerers`.",
+    absent: Absent::Means("from all nodes"),
+    doc: "The sender: a node, `callers` or `answerers`.",
 };
 
 pub(in crate::scenario) static TO: Knob<Text<String>> = Knob {
     name: "to",
     shape: PARTY,
-    absent: Absent::Means("to everybody"),
-    doc: "To whom. What goes back travels by another link.",
+    absent: Absent::Means("to all nodes"),
+    doc: "The receiver. The opposite direction is another link.",
 };
 
 pub(in crate::scenario) static DELAY_MS: Knob<Real> = Knob {
     name: "delay_ms",
     shape: Real(0.0..=60_000.0),
     absent: Absent::Default("0"),
-    doc: "Time that every packet takes.",
+    doc: "Delay of every packet.",
 };
 
 pub(in crate::scenario) static JITTER_MS: Knob<Real> = Knob {
     name: "jitter_ms",
     shape: Real(0.0..=60_000.0),
     absent: Absent::Default("0"),
-    doc: "Time that it may take beyond that, uniformly distributed.",
+    doc: "Additional random delay, uniformly distributed.",
 };
 
 pub(in crate::scenario) static LOSS: Knob<Real> = Knob {
     name: "loss",
     shape: Real(0.0..=1.0),
     absent: Absent::Default("0"),
-    doc: "Part of the packets that are lost.",
+    doc: "Share of the packets that are lost.",
 };
 
 pub(in crate::scenario) static FAILS: Knob<Real> = Knob {
     name: "fails",
     shape: Real(0.0..=1.0),
     absent: Absent::Default("0"),
-    doc: "Part of the questions for a host name to which the answer is that nobody could say.",
+    doc: "Share of the questions for a host name that fail.",
 };
 
 pub(in crate::scenario) static REORDER: Knob<Real> = Knob {
     name: "reorder",
     shape: Real(0.0..=1.0),
     absent: Absent::Default("0"),
-    doc: "Part of the packets that take no time and so overtake others.",
+    doc: "Share of the packets that have no delay and so overtake others.",
 };
 
 pub(in crate::scenario) static DUPLICATE: Knob<Real> = Knob {
     name: "duplicate",
     shape: Real(0.0..=1.0),
     absent: Absent::Default("0"),
-    doc: "Part of the packets that arrive twice.",
+    doc: "Share of the packets that arrive twice.",
 };
 
 pub(in crate::scenario) static BANDWIDTH_MBPS: Knob<Real> = Knob {
     name: "bandwidth_mbps",
     shape: Real(0.001..=1_000_000.0),
     absent: Absent::Means("no limit"),
-    doc: "Megabits a second that the link takes, headers of IP and UDP included.",
+    doc: "Bandwidth of the link in megabits a second, headers of IP and UDP included.",
 };
 
 pub(in crate::scenario) static QUEUE_BYTES: Knob<Whole> = Knob {
     name: "queue_bytes",
     shape: Whole(1500..=1_000_000_000),
     absent: Absent::Default("262_144"),
-    doc: "Bytes that wait before a link of limited bandwidth; more are lost.",
+    doc: "Queue of a link of limited bandwidth, in bytes; packets beyond it are lost.",
 };
 
 /// A kind of fault.
@@ -113,7 +113,7 @@ pub(in crate::scenario) static FAULT: Table = Table {
     header: "[[fault]]",
     name: "fault",
     count: 0..=256,
-    doc: "Something that goes wrong for a while. On real sockets, servers can crash and stall.",
+    doc: "A fault for a limited time. On real sockets, servers can crash and stall.",
     knobs: &[
         &KIND,
         &AT_S,
@@ -149,43 +149,42 @@ pub(in crate::scenario) static KIND: Knob<Choice<Kind>> = Knob {
         reserved: &[],
     },
     absent: Absent::Required,
-    doc: "`crash`: `node` loses all it holds and is started again. `stall`: `node` gets no \
-          processor; an emulated one makes up for that time as soon as it can. `partition`: \
-          nothing gets through between `from` and `to`, both ways. `link`: from `from` to `to` \
-          packets travel as the other keys say. `resolver`: host names are resolved after \
-          `delay_ms` and up to `jitter_ms`, part of the questions (`loss`) is never answered, part \
-          (`fails`) in vain. In a scenario with such a fault servers know where they send by host \
-          names, each with an answer that holds for 10 s and is given at once when nothing is \
-          wrong.",
+    doc: "`crash`: `node` loses its state and starts again. `stall`: `node` gets no processor; an \
+          emulated one catches up as soon as it can. `partition`: no packets between `from` and \
+          `to`, in both directions. `link`: packets from `from` to `to` travel as the other keys \
+          say. `resolver`: host names are resolved after `delay_ms` and up to `jitter_ms`; a share \
+          of the questions (`loss`) is never answered, a share (`fails`) fails. In a scenario with \
+          such a fault servers know their next hops by host names; each answer is valid for 10 s, \
+          and comes at once while nothing is wrong.",
 };
 
 pub(in crate::scenario) static AT_S: Knob<Real> = Knob {
     name: "at_s",
     shape: Real(0.0..=90_000.0),
     absent: Absent::Required,
-    doc: "When, in seconds after the start of the warm-up.",
+    doc: "Start of the fault, in seconds after the start of the warm-up.",
 };
 
 pub(in crate::scenario) static FOR_S: Knob<Real> = Knob {
     name: "for_s",
     shape: Real(0.001..=90_000.0),
     absent: Absent::Required,
-    doc: "For how many seconds.",
+    doc: "Duration of the fault, in seconds.",
 };
 
 pub(in crate::scenario) static OF_NODE: Knob<Text<String>> = Knob {
     name: "node",
     shape: Text { what: "the name of a node", parse: any },
     absent: Absent::Means("the only server"),
-    doc: "Which server crashes or stalls.",
+    doc: "The server that crashes or stalls.",
 };
 
 pub(in crate::scenario) static SILENT: Knob<Flag> = Knob {
     name: "silent",
     shape: Flag,
     absent: Absent::Default("false"),
-    doc: "Whether the whole machine of a server that crashes is gone, so that its senders hear \
-          nothing; else its ports are closed, and they are told so.",
+    doc: "Whether the whole machine of a crashed server is gone, so that senders get no ICMP \
+          errors. Otherwise its ports are closed, and senders get ICMP errors.",
 };
 
 fn any(text: &str) -> Result<String, Wrong> {

@@ -7,12 +7,11 @@ pub(in crate::scenario) static POOL: Table = Table {
     header: "[pool]",
     name: "pool",
     count: 0..=1,
-    doc: "In a `[[variant]]` or `[[node]]`: how a server chooses among those it sends to, and how much \
-          it gives each, as in `pool = { policy = \"tlwl\", cps_max = [150, 75] }`. `params` and \
-          `limit`, as in `limit = { learn = \"refusals\" }`, are the tables `[pool.params]` and \
-          `[pool.limit]` of [the configuration](configuration.md). A list gives its first value to \
-          the first of those it sends to, and so on; when it is at its end it begins again, so that \
-          one value is for all.",
+    doc: "In a `[[variant]]` or `[[node]]`: how a server selects among its next hops, and their \
+          limits, as in `pool = { policy = \"tlwl\", cps_max = [150, 75] }`. `params` and `limit`, \
+          as in `limit = { learn = \"refusals\" }`, are the tables `[pool.params]` and \
+          `[pool.limit]` of [the configuration](configuration.md). The values of a list apply to \
+          the next hops in turn; a shorter list starts again, so one value applies to all.",
     knobs: &[&POLICY, &CALLS_MAX, &CPS_MAX],
     tables: &[&of_pool::POOL_PARAMS, &of_pool::POOL_LIMIT],
     has_free_keys: false,
@@ -23,21 +22,20 @@ pub(in crate::scenario) static POLICY: Knob<Choice<Option<&'static Entry>>> = Kn
     name: "policy",
     shape: Choice { words: of_pool::POLICY.shape.words, reserved: &[] },
     absent: Absent::Required,
-    doc: "Who gets the next call.",
+    doc: "The policy that selects the next hop of a call.",
 };
 
 pub(in crate::scenario) static CALLS_MAX: Knob<List<Whole>> = Knob {
     name: "calls_max",
     shape: List { of: Whole(1..=10_000_000), count_max: 64 },
     absent: Absent::Means("any number"),
-    doc: "Calls that each of those it sends to may hold at once, in turn: `calls_max` of \
-          `[[pool.backend]]`.",
+    doc: "Maximum number of calls at each next hop, in turn: `calls_max` of `[[pool.backend]]`.",
 };
 
 pub(in crate::scenario) static CPS_MAX: Knob<List<Real>> = Knob {
     name: "cps_max",
     shape: List { of: Real(0.1..=1_000_000.0), count_max: 64 },
     absent: Absent::Means("any number"),
-    doc: "Requests a second that each of those it sends to may be given, in turn: `cps_max` of \
+    doc: "Maximum number of requests a second to each next hop, in turn: `cps_max` of \
           `[[pool.backend]]`.",
 };

@@ -11,8 +11,8 @@ pub(in crate::scenario) static SERVER: Table = Table {
     header: "[server]",
     name: "server",
     count: 0..=1,
-    doc: "Tidegate, as its configuration says it. Without any `[[node]]` there is one, between \
-          callers and answerers.",
+    doc: "Tidegate's configuration. Without any `[[node]]` there is one server, between callers \
+          and answerers.",
     knobs: &[&MODE, &QUEUE_MAX, &INVITE_TO_BYE],
     tables: &[],
     has_free_keys: false,
@@ -23,7 +23,7 @@ pub(in crate::scenario) static MODE: Knob<Choice<Mode>> = Knob {
     name: "mode",
     shape: MODES,
     absent: Absent::Default("\"stateless\""),
-    doc: "Whether it keeps transactions.",
+    doc: "Whether the server keeps transactions.",
 };
 
 const MODES: Choice<Mode> = Choice {
@@ -39,27 +39,26 @@ pub(in crate::scenario) static QUEUE_MAX: Knob<Whole> = Knob {
     name: "queue_max",
     shape: Whole(256..=1_000_000),
     absent: Absent::Default("1000"),
-    doc: "Messages that wait at the most: of each class, or of all in one queue.",
+    doc: "Maximum number of waiting messages: of each class, or of all in one queue.",
 };
 
 pub(in crate::scenario) static INVITE_TO_BYE: Knob<Real> = Knob {
     name: "invite_to_bye",
     shape: Real(0.01..=100.0),
-    absent: Absent::Means("as the costs in `[emulate]` are"),
-    doc: "What all messages of an INVITE's transaction cost a server under test, as a multiple of \
-          those of a BYE's. A whole call costs the same: what is served for the two requests is \
-          divided so.",
+    absent: Absent::Means("the costs in `[emulate]`"),
+    doc: "The cost of all messages of an INVITE transaction at a server under test, as a multiple \
+          of that of a BYE transaction. The cost of a whole call stays the same.",
 };
 
 pub(in crate::scenario) static NODE: Table = Table {
     header: "[[node]]",
     name: "node",
     count: 0..=64,
-    doc: "A server of several. Those under test meet overload as the variants say, at the costs \
-          in `[emulate]`, and the capacity is theirs. Of the others, `overload` and `emulate` are \
-          tables of that name in [the configuration](configuration.md); left out, they admit \
-          everything and are as fast as can be. `pool` is how one chooses among those in `to`, \
-          whatever the variant says.",
+    doc: "One of several servers. Those under test have the overload control of the variants and \
+          the costs in `[emulate]`, and the capacity is theirs. For the others, `overload` and \
+          `emulate` are tables of that name in [the configuration](configuration.md); without them \
+          they admit everything and are as fast as possible. `pool` says how a node selects among \
+          those in `to`, whatever the variant says.",
     knobs: &[&NAME, &TO, &SHARE, &NODE_MODE, &UNDER_TEST, &SPEED],
     tables: &[&POOL, &OVERLOAD, &EMULATE],
     has_free_keys: false,
@@ -70,7 +69,7 @@ pub(in crate::scenario) static NAME: Knob<Text<String>> = Knob {
     name: "name",
     shape: Text { what: "a name of at most 24 letters, digits and `-`", parse: name },
     absent: Absent::Required,
-    doc: "What it is called in this file and in results.",
+    doc: "The name in this file and in results.",
 };
 
 pub(in crate::scenario) static TO: Knob<List<Text<String>>> = Knob {
@@ -80,38 +79,38 @@ pub(in crate::scenario) static TO: Knob<List<Text<String>>> = Knob {
         count_max: 64,
     },
     absent: Absent::Required,
-    doc: "To whom its calls go: names of nodes, or `answerers`.",
+    doc: "The next hops of its calls: names of nodes, or `answerers`.",
 };
 
 pub(in crate::scenario) static SPEED: Knob<Real> = Knob {
     name: "speed",
     shape: Real(0.01..=100.0),
     absent: Absent::Default("1"),
-    doc: "How fast it does what it costs: at 0.5 all costs are double. Whoever sends to it is not \
-          told.",
+    doc: "Speed of the node: at 0.5 all costs double. Nodes that send to it do not know it.",
 };
 
 pub(in crate::scenario) static SHARE: Knob<Real> = Knob {
     name: "share",
     shape: Real(0.001..=1000.0),
     absent: Absent::Means(
-        "0; where no node has a share, callers send equal parts to those that nobody sends to",
+        "0; if no node has a share, callers send equal parts to the nodes that no other node sends \
+         to",
     ),
-    doc: "Its part of the calls that callers offer, in proportion to the shares of the others.",
+    doc: "Its share of the offered calls, in proportion to the shares of the others.",
 };
 
 pub(in crate::scenario) static NODE_MODE: Knob<Choice<Mode>> = Knob {
     name: "mode",
     shape: MODES,
     absent: Absent::Means("that of `[server]`"),
-    doc: "Whether it keeps transactions.",
+    doc: "Whether the server keeps transactions.",
 };
 
 pub(in crate::scenario) static UNDER_TEST: Knob<Flag> = Knob {
     name: "under_test",
     shape: Flag,
     absent: Absent::Default("false"),
-    doc: "Whether it is what the scenario is about. At least one must be.",
+    doc: "Whether the node is under test. At least one must be.",
 };
 
 fn name(text: &str) -> Result<String, Wrong> {

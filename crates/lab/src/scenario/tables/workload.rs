@@ -13,7 +13,7 @@ pub(in crate::scenario) static WORKLOAD: Table = Table {
     header: "[workload]",
     name: "workload",
     count: 0..=1,
-    doc: "The calls that are offered, whatever becomes of them.",
+    doc: "The offered calls.",
     knobs: &[
         &LOAD,
         &ARRIVALS,
@@ -40,7 +40,7 @@ pub(in crate::scenario) static LOAD: Knob<Real> = Knob {
     name: "load",
     shape: Real(0.001..=1000.0),
     absent: Absent::Default("1"),
-    doc: "Calls offered, as a multiple of the emulated capacity, where the profile is 1.",
+    doc: "Offered calls, as a multiple of the emulated capacity, while the profile is 1.",
 };
 
 /// The arrivals of calls, as they are written.
@@ -59,11 +59,11 @@ pub(in crate::scenario) static ARRIVALS: Knob<Text<Arrivals>> = Knob {
         parse: arrivals,
     },
     absent: Absent::Default("\"poisson\""),
-    doc: "`poisson`: independent calls. `uniform`: equal gaps. `mmpp`: bursts; of each of 2 to 8 \
-          states the factor F on the rate and the mean stay of S seconds; the mean rate is that \
-          of `load`. `trace`: at the moments in a file, beside the scenario's unless it is an \
-          absolute path: one a line, in seconds, in order. A trace says the load itself; it needs \
-          one server that callers send to.",
+    doc: "`poisson`: independent calls. `uniform`: equal gaps. `mmpp`: bursts; each of 2 to 8 \
+          states has a factor F on the rate and a mean duration of S seconds; the mean rate is \
+          that of `load`. `trace`: at the moments in a file (seconds, one a line, in order), \
+          relative to the scenario's directory unless the path is absolute. A trace determines the \
+          load itself, and needs exactly one server that callers send to.",
 };
 
 pub(in crate::scenario) static PROFILE: Knob<Text<Profile>> = Knob {
@@ -74,93 +74,92 @@ pub(in crate::scenario) static PROFILE: Knob<Text<Profile>> = Knob {
         parse: profile,
     },
     absent: Absent::Default("\"constant\""),
-    doc: "How the rate of calls changes, as a factor on that of `load`; times count from the start \
+    doc: "The rate of calls over time, as a factor on that of `load`; times count from the start \
           of the warm-up. `gradual`: up from 0 to 1, and down to 0. `instant`: nothing until AT. \
           `steps`: the factor F from T on, and 1 before the first. `flash`: from 1 up to PEAK \
-          within RISE, then down to 1 with the time constant DECAY. `avalanche`: N calls more \
-          within a window.",
+          within RISE, then down to 1 with the time constant DECAY. `avalanche`: N additional \
+          calls within a window.",
 };
 
 pub(in crate::scenario) static HOLD_S: Knob<Real> = Knob {
     name: "hold_s",
     shape: Real(0.0..=3600.0),
     absent: Absent::Default("0"),
-    doc: "Seconds that a call is held.",
+    doc: "Duration of a call, in seconds.",
 };
 
 pub(in crate::scenario) static HOLD: Knob<Text<Hold>> = Knob {
     name: "hold",
     shape: Text { what: "`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", parse: hold },
     absent: Absent::Default("\"fixed\""),
-    doc: "Whether every call is held for `hold_s`, or for times of that mean: exponentially \
-          distributed, or log-normally, with this standard deviation of their natural logarithm, \
-          from 0 to 5.",
+    doc: "The distribution of the duration: always `hold_s`, or with that mean, exponential or \
+          log-normal, with this standard deviation of the natural logarithm, from 0 to 5.",
 };
 
 pub(in crate::scenario) static PATIENCE_S: Knob<Real> = Knob {
     name: "patience_s",
     shape: Real(0.01..=3600.0),
     absent: Absent::Default("60"),
-    doc: "Seconds after which a caller that is not answered hangs up.",
+    doc: "Seconds after which a caller without an answer hangs up.",
 };
 
 pub(in crate::scenario) static RETRANSMISSIONS: Knob<Flag> = Knob {
     name: "retransmissions",
     shape: Flag,
     absent: Absent::Default("true"),
-    doc: "Whether callers and answerers repeat what is not answered.",
+    doc: "Whether callers and answerers retransmit.",
 };
 
 pub(in crate::scenario) static OPEN_MAX: Knob<Whole> = Knob {
     name: "open_max",
     shape: Whole(1..=1_000_000),
     absent: Absent::Default("100_000"),
-    doc: "Calls that may be open at once before one server; one more is not begun.",
+    doc: "Maximum number of open calls at one server; further calls are not begun.",
 };
 
 pub(in crate::scenario) static OPEN_LIMIT: Knob<Whole> = Knob {
     name: "open_limit",
     shape: Whole(1..=1_000_000),
     absent: Absent::Means("an open loop"),
-    doc: "A closed loop, as SIPp's: while so many calls are open before one server, the next is held \
-          back until one ends.",
+    doc: "A closed loop, as in SIPp: while this number of calls is open at one server, the next \
+          call waits until one ends.",
 };
 
 pub(in crate::scenario) static FAILOVER: Knob<Flag> = Knob {
     name: "failover",
     shape: Flag,
     absent: Absent::Default("false"),
-    doc: "Whether callers offer a call that a server has refused with 503 to the others that callers \
-          send to, one after the other (RFC 3261 §21.5.4). Its set-up delay counts from the first \
-          INVITE, and for `goodput = \"acknowledged\"` from the last.",
+    doc: "Whether callers offer a call that a server has rejected with 503 to the other servers \
+          that callers send to, one after the other (RFC 3261 §21.5.4). Its set-up delay counts \
+          from the first INVITE, and with `goodput = \"acknowledged\"` from the last.",
 };
 
 pub(in crate::scenario) static T1_MS: Knob<Real> = Knob {
     name: "t1_ms",
     shape: Real(1.0..=60_000.0),
     absent: Absent::Default("500"),
-    doc: "T1 of RFC 3261, by which callers and answerers repeat what is not answered.",
+    doc: "T1 of RFC 3261 at callers and answerers.",
 };
 
 pub(in crate::scenario) static ANSWERERS: Knob<Whole> = Knob {
     name: "answerers",
     shape: Whole(1..=64),
     absent: Absent::Default("2"),
-    doc: "Those who are called: they answer every call at once.",
+    doc: "Number of called parties. They answer every call at once.",
 };
 
 pub(in crate::scenario) static TRYING: Knob<Flag> = Knob {
     name: "trying",
     shape: Flag,
     absent: Absent::Default("false"),
-    doc: "Whether answerers send a 100 before anything else: one more message of each call.",
+    doc: "Whether answerers send a 100 first: one more message in each call.",
 };
 
 pub(in crate::scenario) static DEADLINE_MS: Knob<Real> = Knob {
     name: "deadline_ms",
     shape: Real(1.0..=60_000.0),
     absent: Absent::Default("500"),
-    doc: "A call counts as goodput if it is set up within this time of its intended moment.",
+    doc: "A call counts as goodput if it is set up within this time after its intended moment.",
 };
 
 pub(in crate::scenario) static GOODPUT: Knob<Choice<Goodput>> = Knob {
@@ -170,8 +169,8 @@ pub(in crate::scenario) static GOODPUT: Knob<Choice<Goodput>> = Knob {
         reserved: &[],
     },
     absent: Absent::Default("\"answered\""),
-    doc: "When a call is set up: when its 200 has come to the caller, or when the ACK has come to \
-          the answerer as well, which only simulated time can see.",
+    doc: "When a call counts as set up: when its 200 has reached the caller, or when also the ACK \
+          has reached the answerer, which only simulated time can see.",
 };
 
 fn arrivals(text: &str) -> Result<Arrivals, Wrong> {

@@ -55,7 +55,7 @@ fn read_asked(section: &Section<'_, '_>, report: &mut Report) -> Option<Asked> {
     let mut names = section.names();
     if !law && names.any(|name| name == PARAMS.name) {
         let help = "add `law = …` to `[overload]`";
-        report.error(section.span(), "parameters of no law", "it is not said of which law", help);
+        report.error(section.span(), "parameters without a law", "of which law?", help);
         return None;
     }
     let tables = [LAW.name, PARAMS.name, SHADOW.name];
@@ -163,7 +163,7 @@ mod tests {
         assert!(wrong("[overload]\nlaw = \"pie\"").contains("did you mean `\"pi\"`?"));
         let param = wrong("[overload]\nlaw = \"pi\"\n[overload.params]\nc_t = 7\n");
         assert!(param.contains("request:4") && param.contains("more than 1"), "{param}");
-        assert!(wrong("[overload.params]\nc_t = 0.8").contains("not said of which law"));
+        assert!(wrong("[overload.params]\nc_t = 0.8").contains("of which law?"));
         assert!(wrong("[overload.shadow]\nparams = { c_t = 1 }").contains("the shadow is off"));
         assert!(wrong("").contains("nothing is asked for"));
         assert!(wrong("[server]\nshards = 2").contains("unknown key `server`"));

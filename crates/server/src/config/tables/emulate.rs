@@ -9,10 +9,10 @@ pub static EMULATE: Table = Table {
     header: "[emulate]",
     name: "emulate",
     count: 0..=1,
-    doc: "A slower server than this machine is, for experiments: each message is charged in model \
-          time on a processor of its own for each shard, and what it causes is sent when that \
-          time has passed. Costs are a number of microseconds for every message, or a table by \
-          class of message.",
+    doc: "Emulates a slower server than this machine, for experiments. Each shard has an emulated \
+          processor that charges each message in model time; the resulting messages are sent when \
+          that time has passed. A cost is a number of microseconds for every message, or a table \
+          by message class.",
     knobs: &[&RECEIVE_US, &OFFER_US, &SERVE_US, &SERVE_STATELESS_US, &REFUSE_US, &SOCKET_MAX],
     tables: &[],
     has_free_keys: false,
@@ -23,36 +23,36 @@ pub(in crate::config) static RECEIVE_US: Knob<Real> = Knob {
     name: "receive_us",
     shape: Real(0.0..=3_600_000_000.0),
     absent: Absent::Default("0"),
-    doc: "To take a message from the receive buffer, whatever becomes of it: with `queue = \
-          \"fifo\"` it may find the queue full, and be lost unread.",
+    doc: "Cost of reading a message from the receive buffer, whatever happens to it afterwards. \
+          With `queue = \"fifo\"` it may find the queue full and be lost unread.",
 };
 
 pub(in crate::config) static OFFER_US: Knob<ByClass> = Knob {
     name: "offer_us",
     shape: ByClass,
     absent: Absent::Default("0"),
-    doc: "To look at a message and decide what becomes of it.",
+    doc: "Cost of classifying a message and deciding about it.",
 };
 
 pub(in crate::config) static SERVE_US: Knob<ByClass> = Knob {
     name: "serve_us",
     shape: ByClass,
     absent: Absent::Default("0"),
-    doc: "To serve a message.",
+    doc: "Cost of serving a message.",
 };
 
 pub(in crate::config) static SERVE_STATELESS_US: Knob<ByClass> = Knob {
     name: "serve_stateless_us",
     shape: ByClass,
     absent: Absent::Means("as `serve_us`"),
-    doc: "To serve a message without transactions.",
+    doc: "Cost of serving a message without transactions.",
 };
 
 pub(in crate::config) static REFUSE_US: Knob<ByClass> = Knob {
     name: "refuse_us",
     shape: ByClass,
     absent: Absent::Default("0"),
-    doc: "To refuse a message.",
+    doc: "Cost of rejecting a message.",
 };
 
 pub(in crate::config) static SOCKET_MAX: Knob<Whole> = Knob {

@@ -15,7 +15,7 @@ pub static LISTEN: Table = Table {
     header: "[[listen]]",
     name: "listen",
     count: 1..=LISTENERS_MAX,
-    doc: "An address at which SIP arrives and from which it leaves.",
+    doc: "An address at which Tidegate receives SIP and from which it sends SIP.",
     knobs: &[
         &LISTEN_NAME,
         &TRANSPORT,
@@ -45,7 +45,7 @@ pub static TRANSPORT: Knob<Choice<Transport>> = Knob {
     name: "transport",
     shape: Choice { words: &[("udp", Transport::Udp)], reserved: &["tcp", "tls", "ws", "wss"] },
     absent: Absent::Required,
-    doc: "How messages travel.",
+    doc: "The transport protocol.",
 };
 
 pub static LISTEN_ADDRESS: Knob<Text<SocketAddr>> = Knob {
@@ -55,7 +55,7 @@ pub static LISTEN_ADDRESS: Knob<Text<SocketAddr>> = Knob {
         parse: address::listening,
     },
     absent: Absent::Required,
-    doc: "Where to listen. `0.0.0.0` or `[::]` is every address of the machine and needs \
+    doc: "The address to listen on. `0.0.0.0` or `[::]` is every address of the machine and needs \
           `advertise`. Port 0 takes a free port.",
 };
 
@@ -66,8 +66,8 @@ pub static ADVERTISE: Knob<Text<HostPort>> = Knob {
         parse: address::advertised,
     },
     absent: Absent::Means("`address`; required when that is a wildcard"),
-    doc: "What peers are told in Via and Record-Route: the address by which they reach this \
-          listener, behind NAT the outer one.",
+    doc: "The address that Tidegate writes into Via and Record-Route, by which peers reach this \
+          listener. Behind NAT this is the outer address.",
 };
 
 /// Who else listens at an address.
@@ -88,12 +88,13 @@ pub static SHARED: Knob<Choice<Sharing>> = Knob {
         reserved: &[],
     },
     absent: Absent::Default("\"no\""),
-    doc: "Who else listens at this address: `hosts`, instances on other machines among which the \
-          network chooses (anycast, ECMP); `processes`, others of this user on this machine, all of \
-          which must say so. Requests then go on to back ends from the first listener that is \
-          not shared, which must be there, so that the answers find the instance that asked; \
-          calls belong to all that have the same keys. Among processes the kernel neither keeps \
-          INVITEs apart nor drops for us.",
+    doc: "Which other instances listen at this address. `hosts`: instances on other machines, \
+          among which the network chooses (anycast, ECMP). `processes`: other processes of this \
+          user on this machine, all of which must have the same value. In both cases Tidegate \
+          sends requests to back ends from the first listener that is not shared, so that \
+          responses reach the instance that sent the request; there must be such a listener. A \
+          call belongs to every instance that has the same keys. With `processes` the kernel \
+          neither separates INVITEs from other messages nor drops messages for Tidegate.",
 };
 
 const NETWORKS: List<Text<IpNet>> = List {
@@ -105,24 +106,24 @@ pub static TRUST: Knob<List<Text<IpNet>>> = Knob {
     name: "trust",
     shape: NETWORKS,
     absent: Absent::Default("[]"),
-    doc: "Peers whose requests may go where they say themselves (routes `from = \"trusted\"`). \
-          Back ends need not be listed.",
+    doc: "Peers whose requests may go to the target that the request itself names (routes with \
+          `from = \"trusted\"`). Back ends need not be listed.",
 };
 
 pub static TRUST_IDENTITY: Knob<List<Text<IpNet>>> = Knob {
     name: "trust_identity",
     shape: NETWORKS,
     absent: Absent::Default("[]"),
-    doc: "Peers that are trusted to assert who the caller is (RFC 3325), besides back ends and the \
-          peers in `trust`. Tidegate removes `P-Asserted-Identity` from messages of any other peer. \
-          From messages to other peers it removes `P-Preferred-Identity`, and `P-Asserted-Identity` \
-          if `Privacy: id` protects it.",
+    doc: "Peers that are trusted to assert the identity of the caller (RFC 3325), besides back \
+          ends and the peers in `trust`. Tidegate removes `P-Asserted-Identity` from messages of \
+          any other peer. From messages to other peers it removes `P-Preferred-Identity`, and \
+          `P-Asserted-Identity` if `Privacy: id` protects it.",
 };
 
 pub static RECEIVE_BUFFER: Knob<Whole> = Knob {
     name: "receive_buffer",
     shape: Whole(4096..=1 << 30),
     absent: Absent::Default("4_194_304"),
-    doc: "Bytes of the kernel's receive buffer for each socket of this listener. The kernel \
-          may grant less (`net.core.rmem_max`); `/status` says what it granted.",
+    doc: "Bytes of the kernel's receive buffer for each socket of this listener. The kernel may \
+          grant less (`net.core.rmem_max`); `/status` shows the granted size.",
 };

@@ -10,8 +10,7 @@ pub static RESOLVER: Table = Table {
     header: "[resolver]",
     name: "resolver",
     count: 0..=1,
-    doc: "Who resolves the host names of back ends. The file `/etc/hosts`, read at the start, comes \
-          first.",
+    doc: "Resolution of host names. The file `/etc/hosts`, read at the start, comes first.",
     knobs: &[&RESOLVER_SERVERS],
     tables: &[],
     has_free_keys: false,
@@ -28,6 +27,6 @@ pub static RESOLVER_SERVERS: Knob<List<Text<SocketAddr>>> = Knob {
         count_max: 8,
     },
     absent: Absent::Means("those of `/etc/resolv.conf`, read at the start"),
-    doc: "Name servers to ask, over UDP, and over TCP for what is too long. With any, the search \
-          list of `/etc/resolv.conf` is not used.",
+    doc: "Name servers to ask, over UDP, and over TCP if the answer is too long for UDP. If this \
+          key is set, the search list of `/etc/resolv.conf` is not used.",
 };

@@ -13,10 +13,10 @@ pub static USER: Table = Table {
     header: "[[user]]",
     name: "user",
     count: 0..=USERS_MAX,
-    doc: "A user, and where it is reached. Requests come here by a `[[route]]` with \
-          `to = \"users\"`: one whose Request-URI names the user goes to its first contact, which \
-          replaces the Request-URI, and to the next one if that does not answer; a user that is not \
-          listed gets 404.",
+    doc: "A user and its contacts. A `[[route]]` with `to = \"users\"` looks users up: a request \
+          whose Request-URI names the user goes to the first contact, which replaces the \
+          Request-URI, and to the next one if that does not respond. A request for a user that is \
+          not listed gets 404.",
     knobs: &[&AOR, &CONTACT],
     tables: &[],
     has_free_keys: false,
@@ -30,8 +30,8 @@ pub static AOR: Knob<Text<Aor>> = Knob {
         parse: aor::aor,
     },
     absent: Absent::Required,
-    doc: "Its address of record: the user, compared with regard to case, and the domain, compared \
-          without. Port and parameters of a Request-URI are not compared (RFC 3261 §10.3).",
+    doc: "The address of record. The user part is case-sensitive, the domain is not. Port and \
+          parameters of a Request-URI are ignored (RFC 3261 §10.3).",
 };
 
 pub static CONTACT: Knob<List<Text<String>>> = Knob {
@@ -41,6 +41,6 @@ pub static CONTACT: Knob<List<Text<String>>> = Knob {
         count_max: CONTACTS_MAX,
     },
     absent: Absent::Required,
-    doc: "Where it is reached, over UDP: an address or a host name (RFC 3263), in the order in which \
-          they are tried. `[]`: nowhere for now; requests get 480.",
+    doc: "The contacts, in the order in which they are tried: addresses or host names (RFC 3263), \
+          reached over UDP. `[]`: no contact for now; requests get 480.",
 };

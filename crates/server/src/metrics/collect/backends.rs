@@ -53,19 +53,21 @@ pub(super) fn add(samples: &mut Samples, pool: &Pool, now: Timestamp) {
     }
 }
 
-static UP: Family = Family::gauge("backend_up", "1 if the back end may be given new calls, else 0");
-static STATE: Family =
-    Family::gauge("backend_state", "1 for the state that the back end is in, else 0");
+static UP: Family = Family::gauge("backend_up", "1 if the back end can get new calls, else 0");
+static STATE: Family = Family::gauge(
+    "backend_state",
+    "1 for the current state of the back end, 0 for the other states",
+);
 static PROBES: Family =
-    Family::counter("backend_probes", "Probes of the back end that have come to an end");
+    Family::counter("backend_probes", "Finished probes of the back end, by outcome");
 static TRANSITIONS: Family = Family::counter(
     "backend_transitions",
-    "How often the back end was taken down, and brought back by an answer",
+    "Times that the back end went down, and came up again by a response",
 );
 static FINALS: Family = Family::counter(
     "backend_responses",
-    "Final responses of the back end, one for each request, except those to probes, by status or class \
-     where RFC 6076 does not tell it apart",
+    "Final responses of the back end, one for each request, except those to probes. The label is \
+     the status, or its class if RFC 6076 does not distinguish the status",
 );
 static RESPONSE_TIME: Family = Family::histogram(
     "backend_response_time",
@@ -81,10 +83,9 @@ static ALONE: [Number<Backend>; 6] = [
         ),
         |b| (b.work() as f64 / 100.0).into(),
     ),
-    (
-        Family::counter("backend_assigned", "Calls and single requests assigned to the back end"),
-        |b| b.assigned().into(),
-    ),
+    (Family::counter("backend_assigned", "Calls and single requests sent to the back end"), |b| {
+        b.assigned().into()
+    }),
     (
         Family::counter("backend_refusals", "Requests that the back end has answered with 503"),
         |b| b.refusals().into(),
@@ -92,34 +93,35 @@ static ALONE: [Number<Backend>; 6] = [
     (
         Family::counter(
             "backend_spared",
-            "Requests sent to the back end although requests alone had made it busy or down, \
-             because too many of its pool were",
+            "Requests sent to the back end although 503s, silence or ICMP errors had made it busy \
+             or down, because too many back ends of its pool were",
         ),
         |b| b.spared().into(),
     ),
-    (Family::counter("backend_failures", "Deliveries to the back end that failed"), |b| {
-        b.failures().into()
-    }),
+    (
+        Family::counter(
+            "backend_failures",
+            "Failed deliveries to the back end: ICMP errors, and new requests without a response",
+        ),
+        |b| b.failures().into(),
+    ),
 ];
 static CALLS_MAX: Family =
-    Family::gauge("backend_calls_max", "Calls that the back end may hold, if they are limited");
-static CPS_MAX: Family = Family::gauge(
-    "backend_cps_max",
-    "Requests a second that the back end may be given, if that is configured",
-);
+    Family::gauge("backend_calls_max", "Configured limit of calls on the back end");
+static CPS_MAX: Family =
+    Family::gauge("backend_cps_max", "Configured limit of requests a second to the back end");
 static LEARNED: Family = Family::gauge(
     "backend_learned_cps",
-    "Requests a second that the back end takes, as its refusals have taught",
+    "Limit of requests a second to the back end, as learned from its 503s",
 );
 static IN_FORCE: Family = Family::gauge(
     "backend_cps_in_force",
-    "Requests a second that the back end is given at the most: the lower of the configured and the \
-     learned rate",
+    "Limit of requests a second to the back end in force: the lower of the configured and the \
+     learned one",
 );
 static POOL_HEADROOM: Family = Family::gauge(
     "pool_headroom_calls",
-    "Calls that the back ends of the pool that are up may hold beyond those they hold, if all \
-     are limited",
+    "Further calls that the available back ends of the pool can take, if all of them have limits",
 );
 
 #[cfg(test)]

@@ -7,17 +7,17 @@ use super::millionths;
 use crate::laws::name_at;
 use crate::metrics::{Family, Number, Samples, Unit};
 
-static LAW: Family = Family::gauge("overload_law", "Always 1; the law in force is in the label");
-static SHADOW: Family =
-    Family::gauge("shadow_law", "Always 1; the law that looks on is in the label");
+static LAW: Family = Family::gauge("overload_law", "Always 1; the label names the law in force");
+static SHADOW: Family = Family::gauge("shadow_law", "Always 1; the label names the shadow law");
 static COMMANDS: Family =
-    Family::counter("orders", "Orders of operators, by whether they were heeded");
+    Family::counter("orders", "Operators' commands, by whether the shard applied them");
 static ALLOWANCE: Family =
     Family::gauge("shadow_allowance", "Share of new work that the shadow would admit, by bucket")
         .in_unit(Unit::Ratio);
 static COMPARED: Family = Family::gauge(
     "shadow_work",
-    "New work since the shadow began, by what was done and what the shadow would have done",
+    "New work since the shadow began, by the decision of the law in force and by that of the \
+     shadow",
 );
 static ALONE: [Number<Counters>; 4] = [
     (
@@ -25,14 +25,16 @@ static ALONE: [Number<Counters>; 4] = [
             .in_unit(Unit::Ratio),
         |c| millionths(&c.in_force.occupancy).into(),
     ),
-    (Family::gauge("calls_waiting", "New calls that wait"), |c| c.in_force.waiting.get().into()),
+    (Family::gauge("calls_waiting", "New calls waiting in the queue"), |c| {
+        c.in_force.waiting.get().into()
+    }),
     (Family::gauge("route_key_version", "Version of the key that makes route tokens"), |c| {
         c.in_force.key_version.get().into()
     }),
     (
         Family::counter(
             "refusals_missed",
-            "Refusals not kept because somebody read those that are",
+            "Rejections not kept because a reader held the list at that moment",
         ),
         |c| c.refusals.missed.get().into(),
     ),

@@ -48,7 +48,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
 
 static RECEIVED: Family = Family::counter(
     "messages_received",
-    "SIP messages by class, counted when they are read and before any is refused",
+    "SIP messages received, by class, before any decision about them",
 );
 static DROPPED: Family = Family::counter("messages_dropped", "SIP messages dropped, by reason");
 static REPLIED: Family =
@@ -61,26 +61,29 @@ static NO_ROOM: Family = Family::counter(
      share of it",
 );
 static TRANSACTION_BYTES: Family =
-    Family::gauge("transactions_held", "Memory that transactions and their messages take")
+    Family::gauge("transactions_held", "Memory used by transactions and their messages")
         .in_unit(Unit::Bytes);
-static TRANSACTION_BYTES_MAX: Family =
-    Family::gauge("transactions_held_max", "Memory that transactions and their messages may take")
-        .in_unit(Unit::Bytes);
+static TRANSACTION_BYTES_MAX: Family = Family::gauge(
+    "transactions_held_max",
+    "Limit of the memory for transactions and their messages",
+)
+.in_unit(Unit::Bytes);
 
 static ALONE: [Number<Counters>; 21] = [
-    (Family::counter("retransmissions", "Requests that repeat an earlier one"), |c| {
+    (Family::counter("retransmissions", "Retransmissions of requests received"), |c| {
         c.retransmissions.get().into()
     }),
     (
         Family::counter(
             "messages_unverified",
-            "Messages that claim to belong to a call or a transaction and do not",
+            "Messages that claim to belong to a call or a transaction that does not exist",
         ),
         |c| c.strays.get().into(),
     ),
-    (Family::counter("crossings", "Messages that belonged to another shard"), |c| {
-        c.handoffs.get().into()
-    }),
+    (
+        Family::counter("crossings", "Messages passed on to another shard, to which they belong"),
+        |c| c.handoffs.get().into(),
+    ),
     (Family::counter("calls_moved", "Calls moved because their back end was down"), |c| {
         c.moved.get().into()
     }),
@@ -90,68 +93,75 @@ static ALONE: [Number<Counters>; 21] = [
     (
         Family::counter(
             "calls_abandoned",
-            "Answered calls that nobody ended: given up when their session expired, or idle",
+            "Answered calls without a BYE, removed when their session expired or after \
+             `call_idle_seconds`",
         ),
         |c| c.calls_abandoned.get().into(),
     ),
-    (Family::counter("calls_refused", "Calls refused because the call table was full"), |c| {
+    (Family::counter("calls_refused", "Calls rejected because the call table was full"), |c| {
         c.calls_refused.get().into()
     }),
     (Family::gauge("calls", "Entries in the call table"), |c| c.calls.get().into()),
     (Family::gauge("transactions_open", "Transactions without a final response yet"), |c| {
         c.transactions_open.get().into()
     }),
-    (Family::counter("requests_resent", "Requests sent again because no answer came"), |c| {
-        c.requests_resent.get().into()
-    }),
-    (Family::counter("probes", "Probes of back ends sent"), |c| c.probes.get().into()),
+    (
+        Family::counter(
+            "requests_resent",
+            "Retransmissions of requests sent, because no response came",
+        ),
+        |c| c.requests_resent.get().into(),
+    ),
+    (Family::counter("probes", "Probes sent to back ends"), |c| c.probes.get().into()),
     (
         Family::counter(
             "probes_out_of_turn",
-            "Probes sent out of turn, because of a silence or an ICMP error without proof",
+            "Extra probes sent to a back end after silence or after an ICMP error without proof",
         ),
         |c| c.questions.get().into(),
     ),
     (
         Family::counter(
             "responses_resent",
-            "Responses sent again: for a repeated request, or no ACK",
+            "Retransmissions of responses sent, because a request was retransmitted or no ACK came",
         ),
         |c| c.responses_resent.get().into(),
     ),
     (
         Family::counter(
             "failovers_denied",
-            "Requests answered with 503 by several back ends that were not tried at another one, \
-             because the budget for that was spent",
+            "Requests not sent to another back end after a 503, because the failover budget was \
+             used up",
         ),
         |c| c.failovers_denied.get().into(),
     ),
     (
         Family::counter(
             "responses_withheld",
-            "Responses withheld from an address that has never acknowledged one and whose request was \
-             much shorter",
+            "Responses not sent to an address that has never acknowledged a response and whose \
+             request was much shorter",
         ),
         |c| c.responses_withheld.get().into(),
     ),
     (
         Family::counter(
             "requests_withheld",
-            "Repetitions of requests of back ends and users, such as BYEs, withheld from a caller that \
-             has never shown that it receives anything",
+            "Retransmissions of requests from back ends and users, such as BYEs, not sent to a \
+             caller that has never shown that it receives anything",
         ),
         |c| c.requests_withheld.get().into(),
     ),
-    (Family::counter("cancels", "Branches of a request cancelled by the proxy"), |c| {
+    (Family::counter("cancels", "Branches of forked requests that the proxy has cancelled"), |c| {
         c.cancels.get().into()
     }),
-    (Family::counter("timeouts", "Transactions that ended in vain"), |c| c.timeouts.get().into()),
-    (Family::gauge("server_transactions", "Server transactions that live"), |c| {
+    (Family::counter("timeouts", "Transactions that ended without a final response"), |c| {
+        c.timeouts.get().into()
+    }),
+    (Family::gauge("server_transactions", "Server transactions in the table"), |c| {
         c.server_transactions.get().into()
     }),
-    (Family::gauge("client_transactions", "Client transactions that live"), |c| {
+    (Family::gauge("client_transactions", "Client transactions in the table"), |c| {
         c.client_transactions.get().into()
     }),
-    (Family::gauge("messages_queued", "Messages that wait for service"), |c| c.queued.get().into()),
+    (Family::gauge("messages_queued", "Messages waiting for service"), |c| c.queued.get().into()),
 ];

@@ -10,11 +10,11 @@ static RESOLVED: Family =
     Family::gauge("backend_resolved", "1 if the host name of the back end has an address, else 0");
 static STALE: Family = Family::gauge(
     "backend_stale",
-    "1 while the address of the back end is used on because its host name could not be resolved \
+    "1 while the back end's last address stays in use because its host name could not be resolved \
      again, else 0",
 );
 static MOVED: Family =
-    Family::counter("backend_moved", "Times that the host name came to lead elsewhere");
+    Family::counter("backend_moved", "Times that the host name resolved to another address");
 static LOOKUPS: Family =
     Family::counter("backend_lookups", "Resolutions of the host name, by outcome");
 
@@ -22,7 +22,8 @@ static DOMAIN_SERVERS: Family =
     Family::gauge("domain_servers", "Servers that the DNS lists for a domain in a pool");
 static DOMAIN_STALE: Family = Family::gauge(
     "domain_stale",
-    "1 while the servers of the domain are used on because it could not be resolved again, else 0",
+    "1 while the last known servers of the domain stay in use because it could not be resolved \
+     again, else 0",
 );
 static DOMAIN_CHANGED: Family =
     Family::counter("domain_changed", "Changes of the servers that the DNS lists for the domain");

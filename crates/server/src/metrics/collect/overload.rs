@@ -65,11 +65,11 @@ static REFUSED: LazyLock<Family> = LazyLock::new(|| {
     let reason =
         |reason: Reason| format!("; {}: {}", reason.name(), reason.doc().trim_end_matches('.'));
     let help = Reason::ALL.map(reason).concat();
-    Family::counter("work_refused", format!("Refusals of new work by reason{help}").leak())
+    Family::counter("work_refused", format!("New work rejected or dropped, by reason{help}").leak())
 });
 static REPEATED: Family = Family::counter(
     "work_repeated",
-    "Repetitions of new work that was decided or waits, by bucket",
+    "Retransmissions of new work that is decided or waits in the queue, by bucket",
 );
 static FRACTION: Family =
     Family::gauge("allowance", "Share of new work that is admitted, by bucket")
@@ -79,7 +79,7 @@ static CLASS_FRACTION: Family =
         .in_unit(Unit::Ratio);
 static SHED: Family = Family::counter(
     "messages_shed",
-    "Messages of work that was begun and that were not admitted all the same, by class",
+    "Messages of existing calls and transactions that were not admitted, by class",
 );
 static SOJOURN: Family = Family::gauge(
     "sojourn",
@@ -92,14 +92,12 @@ static WAITED: Family = Family::histogram(
 )
 .in_unit(Unit::Seconds);
 static SERVICE: Family =
-    Family::gauge("service", "Mean time that a message takes to serve, by class")
-        .in_unit(Unit::Seconds);
+    Family::gauge("service", "Mean service time of a message, by class").in_unit(Unit::Seconds);
 static SOURCES: Family =
-    Family::gauge("sources", "Sources of new work among which it is shared, by bucket");
+    Family::gauge("sources", "Sources among which admitted new work is shared, by bucket");
 static SOURCE_LEVEL: Family = Family::gauge(
     "source_level_cps",
-    "The most new work a second that a source may have admitted, by bucket; 0 while each may \
-     have all",
+    "New work a second that one source can have admitted, by bucket; 0 while there is no limit",
 );
 
 static ALONE: [Number<Gauges>; 17] = [
@@ -113,25 +111,26 @@ static ALONE: [Number<Gauges>; 17] = [
     (
         Family::gauge(
             "newest_first",
-            "1 while the newest of the new calls in the queue is taken first, else 0",
+            "1 while the newest new call in the queue is served first, else 0",
         ),
         |g| g.newest_first.get().into(),
     ),
     (
         Family::gauge(
             "wait_max",
-            "What has waited longer is refused when its turn comes; 0 if nothing is",
+            "Wait in the queue after which a call is rejected when its turn comes; 0 if there is \
+             no limit",
         )
         .in_unit(Unit::Seconds),
         |g| seconds(&g.wait_max).into(),
     ),
-    (Family::gauge("rank_floor", "Rank, 0 to 1, below which new calls are refused"), |g| {
+    (Family::gauge("rank_floor", "Rank, 0 to 1, below which new calls are rejected"), |g| {
         millionths(&g.rank_floor).into()
     }),
     (
         Family::counter(
             "processor_occupied",
-            "Occupied time of the processor, as overload control sees it",
+            "Occupied time of the processor, as overload control measures it",
         )
         .in_unit(Unit::Seconds),
         |g| seconds(&g.occupied).into(),
@@ -143,24 +142,24 @@ static ALONE: [Number<Gauges>; 17] = [
     (
         Family::gauge(
             "sessions_per_second",
-            "Calls whose service begins, or that end, in a second, as estimated",
+            "Estimated calls a second whose service begins (or that end, with `check = \"full\"`)",
         ),
         |g| thousandths(&g.session_rate).into(),
     ),
-    (Family::gauge("messages_per_session", "Messages of a call, as estimated"), |g| {
+    (Family::gauge("messages_per_session", "Estimated number of messages in a call"), |g| {
         thousandths(&g.session_length).into()
     }),
     (
         Family::gauge(
             "sessions_waiting",
-            "Calls in what waits, those that are begun too, as estimated",
+            "Estimated number of calls in the queues, including calls that have begun",
         ),
         |g| thousandths(&g.sessions_waiting).into(),
     ),
     (
         Family::gauge(
             "call_cost",
-            "What all messages of a call take to serve, without the kernel; 0 while not known",
+            "Time to serve all messages of a call, without the kernel's part; 0 while not known",
         )
         .in_unit(Unit::Seconds),
         |g| seconds(&g.call_cost).into(),
@@ -168,8 +167,8 @@ static ALONE: [Number<Gauges>; 17] = [
     (
         Family::gauge(
             "refusal_cost",
-            "What disposing of a call takes with its repetitions, without the kernel; 0 while \
-             not known",
+            "Time to reject or drop a call and its retransmissions, without the kernel's part; 0 \
+             while not known",
         )
         .in_unit(Unit::Seconds),
         |g| seconds(&g.refusal_cost).into(),
@@ -177,35 +176,39 @@ static ALONE: [Number<Gauges>; 17] = [
     (
         Family::gauge(
             "bound",
-            "The most goodput at the load that is offered, as a part of the capacity; 0 while \
-             not known",
+            "The highest possible goodput at the offered load, as a fraction of the capacity; 0 \
+             while not known",
         )
         .in_unit(Unit::Ratio),
         |g| millionths(&g.bound).into(),
     ),
     (
-        Family::gauge("thinned", "Share of new INVITEs that the kernel is to drop unread")
+        Family::gauge("thinned", "Share of new INVITEs that the kernel is told to drop unread")
             .in_unit(Unit::Ratio),
         |g| millionths(&g.thinned).into(),
     ),
     (
         Family::gauge(
             "refusing",
-            "Part of the processor that refusing takes; 0 unless `disposal` bounds it",
+            "Share of the processor used for rejecting; 0 unless `disposal` limits it",
         )
         .in_unit(Unit::Ratio),
         |g| millionths(&g.refusing_load).into(),
     ),
-    (Family::gauge("decisions_remembered", "Decisions remembered for repetitions"), |g| {
+    (Family::gauge("decisions_remembered", "Decisions remembered for retransmissions"), |g| {
         g.remembered.get().into()
-    }),
-    (Family::counter("decisions_forgotten", "Decisions for which there was no room"), |g| {
-        g.forgotten.get().into()
     }),
     (
         Family::counter(
+            "decisions_forgotten",
+            "Decisions not remembered because there was no room",
+        ),
+        |g| g.forgotten.get().into(),
+    ),
+    (
+        Family::counter(
             "sources_overflowed",
-            "Times that a source was not told apart from others, for want of room",
+            "Times that a source was counted together with others because the table was full",
         ),
         |g| g.sources_overflowed.get().into(),
     ),

@@ -7,14 +7,15 @@ use crate::metrics::{Family, Samples, Unit};
 /// USER_HZ, the unit of time in proc(5): 100 on every architecture that Linux runs on today.
 const TICKS: f64 = 100.0;
 
-static CPU: Family = Family::counter("cpu", "Time of all processors that the process has used")
-    .in_unit(Unit::Seconds);
+static CPU: Family =
+    Family::counter("cpu", "CPU time used by the process, user and system").in_unit(Unit::Seconds);
 static RESIDENT: Family =
-    Family::gauge("resident_memory", "Memory of the process that is in RAM").in_unit(Unit::Bytes);
-static OPEN_FDS: Family = Family::gauge("open_fds", "File descriptors that the process has open");
-static MAX_FDS: Family = Family::gauge("max_fds", "File descriptors that it may have open");
+    Family::gauge("resident_memory", "Resident memory of the process").in_unit(Unit::Bytes);
+static OPEN_FDS: Family = Family::gauge("open_fds", "Open file descriptors");
+static MAX_FDS: Family = Family::gauge("max_fds", "Limit of open file descriptors");
 static START: Family =
-    Family::gauge("start_time", "Start of the process, since the epoch").in_unit(Unit::Seconds);
+    Family::gauge("start_time", "Start time of the process, since the Unix epoch")
+        .in_unit(Unit::Seconds);
 
 /// Adds the metrics of the process that can be read.
 pub(crate) fn add(samples: &mut Samples) {

@@ -37,37 +37,34 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
 
 static QUESTIONS: Family = Family::counter(
     "resolution_questions",
-    "Questions to the DNS about names in requests, by outcome; refused: not asked, because too many \
+    "DNS queries for names in requests, by outcome; refused: not sent, because too many queries \
      were outstanding",
 );
 
 static LOOKUPS: Family = Family::counter(
     "lookups",
-    "Look-ups of users, by outcome; given_up: no answer came in time; late: one came after that; \
-     refused: not asked, because too many were outstanding",
+    "Look-ups of users, by outcome; given_up: no answer came in time; late: the answer came after \
+     that; refused: not started, because too many were outstanding",
 );
 
 static ALONE: [Number<Counters>; 5] = [
-    (Family::gauge("parked_requests", "Requests that wait until a name or a user is known"), |c| {
+    (Family::gauge("parked_requests", "Requests waiting for a name or a user"), |c| {
         c.parked.get().into()
     }),
-    (Family::gauge("lookups_outstanding", "Users that are asked for and not answered yet"), |c| {
+    (Family::gauge("lookups_outstanding", "Look-ups of users that are not answered yet"), |c| {
         c.lookups.outstanding.get().into()
     }),
-    (
-        Family::counter(
-            "requests_parked",
-            "Times that a request was parked until a name or a user was known",
-        ),
-        |c| c.parked_all.get().into(),
-    ),
-    (Family::gauge("resolution_answers", "Answers of the DNS that are remembered"), |c| {
+    (Family::counter("requests_parked", "Requests that had to wait for a name or a user"), |c| {
+        c.parked_all.get().into()
+    }),
+    (Family::gauge("resolution_answers", "DNS answers in the cache"), |c| {
         c.resolution.answers.get().into()
     }),
     (
         Family::counter(
             "resolution_stale",
-            "Times that an answer of the DNS was used after its end, because there was no newer one",
+            "Times that a DNS answer was used after its time to live, because there was no newer \
+             one",
         ),
         |c| c.resolution.stale.get().into(),
     ),

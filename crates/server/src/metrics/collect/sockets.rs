@@ -53,22 +53,25 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
 static UDP_RECEIVED: Family = Family::counter("udp_received", "Datagrams received, by socket");
 static UDP_LOST: Family =
     Family::counter("udp_unsent", "Datagrams that could not be sent, by cause");
-static LIMITED: Family =
-    Family::counter("turns_limited", "Turns that reached a limit, by what was limited");
+static LIMITED: Family = Family::counter("turns_limited", "Turns that reached a limit, by limit");
 static TIME: Family =
-    Family::counter("shard_time", "Wall time of a shard, by whether it worked or waited")
+    Family::counter("shard_time", "Wall time of a shard, by whether it was busy or idle")
         .in_unit(Unit::Seconds);
 
 static ALONE: [Number<Counters>; 17] = [
     (Family::counter("udp_sent", "Datagrams sent"), |c| c.sent.get().into()),
-    (Family::counter("udp_trains", "Trains: datagrams handed to the kernel as one"), |c| {
-        c.sent_gso_batches.get().into()
-    }),
-    (Family::counter("udp_sent_in_trains", "Datagrams sent in trains"), |c| {
+    (
+        Family::counter(
+            "udp_trains",
+            "Batches of datagrams passed to the kernel as one packet (GSO)",
+        ),
+        |c| c.sent_gso_batches.get().into(),
+    ),
+    (Family::counter("udp_sent_in_trains", "Datagrams sent in batches (GSO)"), |c| {
         c.sent_in_gso_batches.get().into()
     }),
     (
-        Family::counter("udp_sent_padding", "White space added to datagrams in trains")
+        Family::counter("udp_sent_padding", "Padding added to datagrams in batches")
             .in_unit(Unit::Bytes),
         |c| c.sent_padding.get().into(),
     ),
@@ -78,29 +81,45 @@ static ALONE: [Number<Counters>; 17] = [
     (Family::counter("udp_filtered", "Datagrams the kernel dropped on purpose"), |c| {
         c.filtered.get().into()
     }),
-    (Family::counter("udp_shed_errors", "Times the kernel would not be told what to drop"), |c| {
-        c.shed_errors.get().into()
-    }),
-    (Family::counter("udp_leave_errors", "Shared addresses that could not be left"), |c| {
-        c.leave_errors.get().into()
-    }),
-    (Family::counter("udp_received_large", "Datagrams longer than an ordinary buffer"), |c| {
-        c.received_large.get().into()
-    }),
-    (Family::counter("icmp_reports", "Deliveries that the network reported as failed"), |c| {
+    (
+        Family::counter(
+            "udp_shed_errors",
+            "Times that the kernel did not accept the list of messages to drop",
+        ),
+        |c| c.shed_errors.get().into(),
+    ),
+    (
+        Family::counter(
+            "udp_leave_errors",
+            "Shared addresses that the process could not leave when it stopped",
+        ),
+        |c| c.leave_errors.get().into(),
+    ),
+    (
+        Family::counter(
+            "udp_received_large",
+            "Datagrams received that are longer than an ordinary buffer",
+        ),
+        |c| c.received_large.get().into(),
+    ),
+    (Family::counter("icmp_reports", "Failed deliveries reported by ICMP"), |c| {
         c.icmp_reports.get().into()
     }),
-    (Family::counter("crossings_lost", "Messages to another shard whose queue was full"), |c| {
-        c.handoffs_lost.get().into()
-    }),
-    (Family::counter("queries", "Questions asked beside the shard, such as for names"), |c| {
+    (
+        Family::counter(
+            "crossings_lost",
+            "Messages to another shard lost because its queue was full",
+        ),
+        |c| c.handoffs_lost.get().into(),
+    ),
+    (Family::counter("queries", "Queries to threads beside the shard, such as for names"), |c| {
         c.queries.get().into()
     }),
-    (Family::counter("queries_lost", "Questions for which there was no room"), |c| {
+    (Family::counter("queries_lost", "Queries not made because there was no room"), |c| {
         c.queries_lost.get().into()
     }),
     (Family::counter("messages_served", "Messages served"), |c| c.served.get().into()),
-    (Family::counter("turns", "Turns taken"), |c| c.turns.get().into()),
+    (Family::counter("turns", "Turns of the shard's loop"), |c| c.turns.get().into()),
     (Family::counter("wakes", "Wakes from waiting"), |c| c.wakes.get().into()),
-    (Family::counter("pauses", "Pauses taken to coalesce wakes"), |c| c.pauses.get().into()),
+    (Family::counter("pauses", "Pauses to combine several wakes"), |c| c.pauses.get().into()),
 ];

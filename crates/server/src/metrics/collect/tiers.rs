@@ -8,19 +8,21 @@ use crate::metrics::{Family, Samples, Unit};
 
 static SERVED: Family = Family::counter(
     "work_routed",
-    "New calls and single requests that were routed, by the tier in which they are served",
+    "New calls and single requests routed, by the tier in which they are served",
 );
 static STATEFUL: Family = Family::gauge(
     "stateful_share",
-    "Share of new calls that is served with transactions in pools whose mode is adaptive",
+    "Share of new calls served with transactions in pools with the mode adaptive",
 )
 .in_unit(Unit::Ratio);
-static TARGET: Family =
-    Family::gauge("stateful_occupancy", "Occupancy up to which that share is 1")
-        .in_unit(Unit::Ratio);
+static TARGET: Family = Family::gauge(
+    "stateful_occupancy",
+    "Occupancy up to which all new calls are served with transactions",
+)
+.in_unit(Unit::Ratio);
 static COST: Family = Family::gauge(
     "tier_call_cost",
-    "What all messages of a call take to serve in a tier, without the kernel; 0 while not known",
+    "Time to serve all messages of a call in a tier, without the kernel's part; 0 while not known",
 )
 .in_unit(Unit::Seconds);
 

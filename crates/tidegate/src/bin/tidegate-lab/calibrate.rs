@@ -12,25 +12,25 @@ use tidegate_proxy::{Class, Mode};
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// Measure what messages cost on this machine, for simulations that are to predict it
+/// Measure the cost of messages on this machine, for simulations that predict it
 ///
-/// The file written holds the table [emulate] of the configuration; `tidegate-lab run --costs`
-/// and `tidegate replay --costs` read it. Nothing else should run meanwhile.
+/// It writes a file with the table [emulate] of the configuration, which `tidegate-lab run --costs`
+/// and `tidegate replay --costs` read. Stop other programs while it runs.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Whether calls pass with transactions
+    /// Whether calls are served with transactions
     #[arg(long, value_enum, default_value_t = Kept::Transaction)]
     mode: Kept,
 
-    /// The part of a core that the server is to have where the costs are used, such as 0.2
+    /// The share of a core that the simulated server will have, such as 0.2
     #[arg(long, value_name = "F", value_parser = parse_share, default_value = "1")]
     share: f64,
 
-    /// Seconds of each run: there are eight a round
+    /// Seconds of each run; a round has eight runs
     #[arg(long, value_name = "S", value_parser = parse_length, default_value = "2")]
     seconds: f64,
 
-    /// Rounds of runs: the median counts
+    /// Rounds; the result is the median
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), default_value_t = 3)]
     rounds: u32,
 
@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", default_value = "costs.toml")]
     out: PathBuf,
 
-    /// Write all figures to FILE
+    /// Write all figures to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -52,7 +52,7 @@ pub struct Args {
 pub(super) enum Kept {
     /// RFC 3261 §16 in full
     Transaction,
-    /// Without transactions, calls known
+    /// Without transactions, but with the call table
     Stateless,
 }
 
@@ -123,13 +123,13 @@ impl Observer for Teller {
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {
-    let share: f64 = text.parse().map_err(|_| "a number is wanted".to_owned())?;
+    let share: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     let right = (0.001..=1.0).contains(&share);
-    if right { Ok(share) } else { Err("a part of a core is wanted, 0.001 to 1".to_owned()) }
+    if right { Ok(share) } else { Err("not a share of a core between 0.001 and 1".to_owned()) }
 }
 
 fn parse_length(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "a number is wanted".to_owned())?;
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     let right = (0.5..=60.0).contains(&seconds);
-    if right { Ok(seconds) } else { Err("0.5 to 60 seconds are wanted".to_owned()) }
+    if right { Ok(seconds) } else { Err("not between 0.5 and 60 seconds".to_owned()) }
 }

@@ -19,19 +19,20 @@ use tidegate::trouble::Trouble;
 /// Fraction of the greatest accepted rate at which the model is evaluated, as in paper 000.
 const PART: f64 = 0.9;
 
-/// Measure what a message of each kind costs, accepted and dropped, with and without a measurement
+/// Measure the cost of each kind of message, accepted and dropped, with and without a law's
+/// measurements
 ///
-/// As in paper 000, §6.1: in the whole cycle from socket to socket, and in the core alone, each
-/// for messages that lead somewhere and that do not. From that follow t_a, t_d and r/s, and the
-/// model of the paper's §5: what is left of the accepted rate when a share f is admitted. Nothing
-/// else should run meanwhile.
+/// As in paper 000, §6.1: for the whole path from socket to socket and for the core alone, with
+/// messages that lead to a call and messages that do not. From this follow t_a, t_d and r/s, and
+/// the model of the paper's §5: the accepted rate that is left when a share f is admitted. Stop
+/// other programs while it runs.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Whether calls pass with transactions
+    /// Whether calls are served with transactions
     #[arg(long, value_enum, default_value_t = Kept::Transaction)]
     mode: Kept,
 
-    /// Rounds: of each, the least, the median and the mean count; the paper has 10
+    /// Rounds; the table shows minimum, median and mean of each. The paper has 10
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), default_value_t = 5)]
     rounds: u32,
 
@@ -39,11 +40,11 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), default_value_t = 2000)]
     messages: u32,
 
-    /// Messages of one kind that are timed together
+    /// Messages of one kind in one measurement
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500), default_value_t = 100)]
     batch: u32,
 
-    /// Where costs.csv, costs.json and the figure go
+    /// Directory for costs.csv, costs.json and the figure
     #[arg(long, value_name = "DIR", default_value = "out/costs")]
     out: PathBuf,
 }

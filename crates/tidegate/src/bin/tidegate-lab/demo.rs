@@ -11,31 +11,31 @@ use tidegate_lab::demo::plan::{Plan, SECONDS_MIN};
 use tidegate_lab::demo::summary::Summary;
 use tidegate_lab::demo::{Options, Screen, run as show};
 
-/// Show what overload does to a server, and what protection does, in a minute
+/// Demonstrate overload in a minute: a server without protection and one with it
 ///
-/// Two servers on loopback, slowed down to 200 calls/s, get the same calls: half of that, as
-/// much, twice and five times as much. Exit status: 0 if at twice the capacity the protected
-/// one keeps 80 % of the most there can be, 1 if not, 2 if it could not be shown.
+/// Two servers on loopback, slowed down to 200 calls/s, get the same calls: half of this rate, the
+/// same rate, twice and five times as much. Exit status: 0 if at twice the capacity the protected
+/// server keeps 80 % of the bound, 1 if not, 2 if the demonstration could not run.
 #[derive(clap::Args)]
 pub struct Args {
-    /// About how long it takes
+    /// Duration in seconds, approximately
     #[arg(long, value_name = "N", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(SECONDS_MIN..=3600))]
     seconds: u64,
 
-    /// Seed of the calls' arrivals
+    /// Seed of the arrivals
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// One line a second instead of a picture, as without a terminal
+    /// Print one line a second instead of a picture, as without a terminal
     #[arg(long)]
     plain: bool,
 
-    /// Write the final picture to FILE, an SVG
+    /// Write the final picture to FILE as SVG
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
 
-    /// Write all figures to FILE
+    /// Write all figures to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -23,51 +23,53 @@ const DELAY_MAX: Duration = Duration::from_secs(2);
 /// Maximum number of packets in transit, of up to 2 KiB each.
 const PACKETS_MAX: usize = 65_536;
 
-/// Stand between a server and its clients, and treat their datagrams as a bad network does
+/// Relay datagrams between a server and its clients like a bad network: with loss, delay,
+/// reordering and duplication
 ///
-/// Until SIGTERM or SIGINT, and then say what was done. Each value is for both ways, or two of
-/// them, TOWARDS,BACK: for what goes to the target and for what it sends. The decisions are
-/// those of the simulator's links, drawn anew for each datagram: one seed, one sequence of fates.
+/// It runs until SIGTERM or SIGINT and then prints what it did. A value is for both directions; two
+/// values TOWARDS,BACK are for datagrams to the target and for datagrams from it. The decisions are
+/// those of the simulator's links, drawn for each datagram: the same seed gives the same sequence
+/// of decisions.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Where clients send to, ADDRESS[:PORT]
+    /// Address for the clients, ADDRESS[:PORT]
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     listen: SocketAddr,
 
-    /// The server, ADDRESS:PORT
+    /// Address of the server, ADDRESS:PORT
     #[arg(long, value_name = "ADDR")]
     target: SocketAddr,
 
-    /// Datagrams lost, such as 5%
+    /// Share of datagrams that are lost, such as 5%
     #[arg(long, value_name = "P[,P]", default_value = "0%")]
     loss: Ways<Share>,
 
-    /// Time that each takes, such as 20ms
+    /// Delay of each datagram, such as 20ms
     #[arg(long, value_name = "T[,T]", default_value = "0ms")]
     delay: Ways<Time>,
 
-    /// Time that each may take more, uniform from 0 to T
+    /// Additional random delay of each datagram, uniform from 0 to T
     #[arg(long, value_name = "T[,T]", default_value = "0ms")]
     jitter: Ways<Time>,
 
-    /// Datagrams that take no time, and so overtake others; needs a delay
+    /// Share of datagrams that have no delay and so overtake others; needs --delay
     #[arg(long, value_name = "P[,P]", default_value = "0%")]
     reorder: Ways<Share>,
 
-    /// Datagrams that arrive twice
+    /// Share of datagrams that arrive twice
     #[arg(long, value_name = "P[,P]", default_value = "0%")]
     duplicate: Ways<Share>,
 
-    /// Clients, by address and port, that can be told apart; further ones are not heard
+    /// Maximum number of clients, by address and port; datagrams of further clients are dropped
     #[arg(long, value_name = "N", default_value_t = 8,
           value_parser = clap::value_parser!(u64).range(1..=CLIENTS_MAX))]
     clients: u64,
 
-    /// Seed of what is drawn; a random one if not given
+    /// Seed of the random decisions [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Write all counts to FILE
+    /// Write all counts to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -80,7 +82,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         None => random_seed()?,
     };
     let back = towards(args.target)
-        .map_err(|error| Trouble::usage(format!("no way to {}: {error}", args.target)))?;
+        .map_err(|error| Trouble::usage(format!("no route to {}: {error}", args.target)))?;
     let mut addresses = vec![args.listen];
     addresses.extend((0..args.clients).map(|_| back));
     let stage = Stage::open(&addresses, Duration::ZERO)?;
@@ -129,7 +131,9 @@ impl Args {
         };
         let links = [link(0), link(1)];
         if links.iter().any(|link| link.reorder > 0.0 && link.delay.is_zero()) {
-            return Err(Trouble::usage("without a delay there is nobody to overtake: --delay"));
+            return Err(Trouble::usage(
+                "--reorder needs --delay: without a delay no datagram can overtake another",
+            ));
         }
         Ok(links)
     }
@@ -192,9 +196,9 @@ impl FromStr for Share {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let percent = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
-        let percent = percent.ok_or("a share such as 5% is wanted")?;
+        let percent = percent.ok_or("not a percentage such as 5%")?;
         if !(0.0..=100.0).contains(&percent) {
-            return Err("a share is 0% to 100%".to_owned());
+            return Err("not between 0% and 100%".to_owned());
         }
         Ok(Self(percent / 100.0))
     }
@@ -204,7 +208,7 @@ impl FromStr for Time {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wanted = "a time such as 20ms or 0.5s is wanted";
+        let wanted = "not a time such as 20ms or 0.5s";
         let (number, unit_s) = match text.strip_suffix("ms") {
             Some(number) => (number, 1e-3),
             None => (text.strip_suffix('s').ok_or(wanted)?, 1.0),
@@ -212,7 +216,7 @@ impl FromStr for Time {
         let number: f64 = number.parse().map_err(|_| wanted)?;
         let time = Duration::try_from_secs_f64(number * unit_s).map_err(|_| wanted)?;
         if time > DELAY_MAX {
-            return Err(format!("a time is at most {} s", DELAY_MAX.as_secs()));
+            return Err(format!("longer than {} s", DELAY_MAX.as_secs()));
         }
         Ok(Self(time))
     }

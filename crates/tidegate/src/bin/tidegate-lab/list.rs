@@ -9,28 +9,28 @@ use tidegate_lab::{catalogue, list};
 
 use crate::run::cores;
 
-/// List scenarios, laws with their parameters, or policies
+/// List scenarios, laws with their parameters, or balancing policies
 #[derive(clap::Args)]
 pub struct Args {
     #[arg(value_enum)]
     what: Listed,
 
-    /// Where scenarios lie
+    /// Directory of the scenarios
     #[arg(long, value_name = "DIR", default_value = "scenarios")]
     dir: PathBuf,
 
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Listed {
-    /// Scenarios, with their runs and how long these take
+    /// Scenarios, with their number of runs and duration
     Scenarios,
-    /// Laws of overload control
+    /// Overload control laws
     Laws,
-    /// Policies of balancing
+    /// Balancing policies
     Policies,
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidegate::trouble::Trouble;
 use tidegate_agent::Span;
 
-/// Call a SIP server, or answer calls, and say how it went
+/// Generate traffic: call a SIP server, or answer calls, and report the results
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

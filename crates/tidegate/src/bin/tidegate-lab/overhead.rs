@@ -12,40 +12,40 @@ use crate::calibrate::Kept;
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// Measure what a law's measurements cost and show, and how its droppers pick
+/// Measure the cost and the accuracy of a law's measurements, and how throttles select
 ///
-/// As in paper 000: what a message costs more because occupancy, aro and sired measure every so
-/// many messages, all admitted (§6.2); how far the occupancy that they see is from the truth, by
-/// their window and the grain of the clock (§4.1.1); how far the deterministic and the random
-/// dropper stray from their share, beside the exact formulas (§3.4). Nothing else should run
-/// meanwhile.
+/// As in paper 000: the additional cost of a message when occupancy, aro and sired measure every so
+/// many messages, all admitted (§6.2); the error of the measured occupancy, by window and clock
+/// resolution (§4.1.1); and how far the deterministic and the random throttle deviate from their
+/// share, beside the exact formulas (§3.4). Stop other programs while it runs.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Whether calls pass with transactions
+    /// Whether calls are served with transactions
     #[arg(long, value_enum, default_value_t = Kept::Transaction)]
     mode: Kept,
 
-    /// Pairs of batches of calls, without control and with it, for each law and number of messages
+    /// Pairs of batches of calls, one without and one with control, for each law and number of
+    /// messages
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000), default_value_t = 60)]
     rounds: u32,
 
-    /// Calls of a batch
+    /// Calls in a batch
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), default_value_t = 100)]
     calls: u32,
 
-    /// Packets that the thread of known occupancy serves, 300 µs each
+    /// Packets that the thread with known occupancy serves, 300 µs each
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=1_000_000), default_value_t = 20_000)]
     packets: u32,
 
-    /// Pieces of work that each dropper judges at each share
+    /// Requests that each throttle decides about, for each share
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1000..=100_000_000), default_value_t = 1_000_000)]
     pieces: u32,
 
-    /// Seed of the arrivals and the draws
+    /// Seed of the arrivals and the random decisions
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Where overhead.json, the tables as CSV and the figures go
+    /// Directory for overhead.json, the tables as CSV and the figures
     #[arg(long, value_name = "DIR", default_value = "out/overhead")]
     out: PathBuf,
 }

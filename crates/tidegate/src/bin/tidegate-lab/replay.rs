@@ -19,14 +19,14 @@ use law::Setting;
 
 /// Replay a recording, and simulate the recorded calls under other laws
 ///
-/// Exit status: 0 if every packet of the replay is alike, or if the recording lacks something, so
-/// that nothing can be compared; 1 if a packet differs; 2 if the recording cannot be read.
+/// Exit status: 0 if every packet of the replay is the same, or if the recording is incomplete and
+/// cannot be compared; 1 if a packet differs; 2 if the recording cannot be read.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     replay: replay::Args,
 
-    /// Then simulate the recorded calls under the law NAME; may be given more than once
+    /// Simulate the recorded calls under the law NAME; may be given several times
     #[arg(long = "law", value_name = "NAME")]
     laws: Vec<String>,
 

@@ -8,18 +8,18 @@ use std::process::ExitCode;
 use tidegate::trouble::Trouble;
 use tidegate_lab::report::Report;
 
-/// Write one page that shows what came of one or several runs
+/// Write one page with the results of one or several runs
 ///
-/// The page is a single file that asks no other for anything. Results of one scenario from
-/// simulated time and from real sockets are shown in the same charts; how far they lie apart is
-/// printed, and drawn beside the page as worlds-goodput.svg and worlds-set-up-delay.svg (and .png).
+/// The page is a single HTML file that loads nothing else. Results of one scenario from simulated
+/// time and from real sockets share the same charts. Their differences are printed, and drawn in
+/// worlds-goodput.svg and worlds-set-up-delay.svg (and .png) beside the page.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Folders that `tidegate-lab run` left, such as out/lab/overload-local
+    /// Result directories of `tidegate-lab run`, such as out/lab/overload-local
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
 
-    /// Where the page goes; report.html in the first folder if not given
+    /// File of the page [default: report.html in the first directory]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

@@ -23,40 +23,41 @@ use tidegate_lab::worlds::{self, Loopback, Simulated, Speed};
 use crate::signals::cancelled_by_signal;
 
 /// Message for a run that a signal ended.
-const STOPPED: &str = "stopped; the runs that were done are kept";
+const STOPPED: &str = "stopped; the results of finished runs are kept";
 
-/// Run a scenario, and show what came of it
+/// Run a scenario and show the results
 ///
-/// Points that were run before are not run again. Exit status: 0 if every run succeeded and what
-/// the scenario expects came true, 1 if not, 2 if it could not be tried.
+/// Parameter sets with existing results are not run again. Exit status: 0 if every run succeeded
+/// and the expectations of the scenario hold, 1 if not, 2 if the scenario could not run.
 #[derive(clap::Args)]
 pub struct Args {
     /// The scenario, such as scenarios/overload-local.toml
     file: PathBuf,
 
-    /// Where it is run
+    /// World of the runs
     #[arg(long, value_enum, default_value_t = World::Real)]
     world: World,
 
-    /// Seed of the first run of each point, instead of the scenario's
+    /// Seed of the first run of each parameter set, instead of the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// What messages cost, from a file that `tidegate lab calibrate` wrote, instead of the
+    /// Costs of messages, from a file written by `tidegate lab calibrate`, instead of the
     /// scenario's [emulate]
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
 
-    /// Where results go; out/lab/NAME if not given
+    /// Directory of the results [default: out/lab/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Points run at once; as many as there are cores if not given
+    /// Runs at the same time [default: number of cores]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 
-    /// Run the K-th of N parts of the points and write no tables: several processes, on one
-    /// machine or on many with one DIR, share the work, and a run without this puts it together
+    /// Run only the K-th of N parts and write no tables. So several processes, on one or several
+    /// machines with a common DIR, share the work; a run without this option then combines the
+    /// results
     #[arg(long, value_name = "K/N")]
     shard: Option<Shard>,
 }
@@ -198,8 +199,8 @@ fn print(experiment: &Experiment) {
         text += &format!("{}  {}\n", if verdict.held { "ok  " } else { "FAIL" }, verdict.condition);
     }
     if rows.iter().any(|row| row.drops > 0 || row.too_slow > 0) {
-        text += "Where the generator lost datagrams or was slow, it may be to blame and not the \
-                 server.\n";
+        text += "If the generator lost datagrams or was slow, the result may be due to it and not \
+                 to the server.\n";
     }
     let _ = write!(anstream::stdout(), "{text}");
 }

@@ -19,14 +19,14 @@ use tidegate_lab::swarm::{Failed, Finding, Hunt, Progress, Tally, hunt};
 use crate::run::cores;
 use crate::signals::cancelled_by_signal;
 
-/// Draw whole worlds from seeds, run them in simulated time, and check what must always hold
+/// Generate whole networks from seeds, run them in simulated time, and check what must always hold
 ///
-/// Each seed draws proxies, callers, servers, links and faults. A world in which a checker finds
-/// something is made as small as it goes and written to a file that --replay runs again. Exit
-/// status: 0 if everything held, 1 if not, 2 if it could not be tried.
+/// Each seed generates proxies, callers, servers, links and faults (a world). If a checker finds an
+/// error, the world is made as small as possible and written to a file that --replay runs again.
+/// Exit status: 0 if everything held, 1 if not, 2 if it could not run.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Seeds to run; until stopped if not given
+    /// Number of seeds to run [default: until stopped]
     #[arg(long, value_name = "N")]
     seeds: Option<u64>,
 
@@ -34,27 +34,27 @@ pub struct Args {
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     from: u64,
 
-    /// Worlds run at once; as many as there are cores if not given
+    /// Worlds at the same time [default: number of cores]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 
-    /// Stop at the first world in which something does not hold
+    /// Stop at the first world with an error
     #[arg(long)]
     first: bool,
 
-    /// Let messages travel on streams too, whose connections break, stall and are slow
+    /// Use streams besides datagrams; their connections break, stall and are slow
     #[arg(long)]
     streams: bool,
 
-    /// Runs that making one failing world smaller may take
+    /// Maximum number of runs to make one failing world smaller
     #[arg(long, value_name = "N", default_value_t = 400)]
     tries: u32,
 
-    /// Where failing worlds are written
+    /// Directory for failing worlds
     #[arg(long, value_name = "DIR", default_value = "out/swarm")]
     out: PathBuf,
 
-    /// Run this world, and nothing else
+    /// Run only this world
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seeds", "from", "jobs", "first", "streams", "tries", "out"])]
     replay: Option<PathBuf>,
 
@@ -200,7 +200,7 @@ fn print_tally(out: &mut impl Write, tally: &Tally, seconds: f64) -> std::io::Re
          up, {completed} completed; {delivered} packets arrived, {missing} did not; {faults} faults"
     )?;
     if tally.unwatched > 0 {
-        writeln!(out, "{} were not watched, for want of room", tally.unwatched)?;
+        writeln!(out, "{} were not checked, because there was no room", tally.unwatched)?;
     }
     Ok(())
 }

@@ -18,62 +18,63 @@ use tidegate_lab::tune::{self, Bench, Objective, Parameters, Settings, Step, Tun
 use crate::run::{World, Worlds, cores};
 use crate::signals::cancelled_by_signal;
 
-/// Seek the parameters of a law that suit a scenario best
+/// Search for the parameters of a law that fit a scenario best
 ///
-/// By extremum seeking: parameters are shaken a little and moved to where things get better. What
-/// is found is judged by seeds that the search has not seen. Exit status: 0 if it is better than
-/// the start or as good, 1 if not, 2 if it could not be tried.
+/// It uses extremum seeking: it perturbs the parameters a little and moves them towards better
+/// results. The result is compared with the start by seeds that the search has not used. Exit
+/// status: 0 if the result is better or as good, 1 if not, 2 if the search could not run.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The scenario: its sweep, its seeds, and the variant that has the law
+    /// The scenario file: its loads, its seeds, and the variant that has the law
     scenario: PathBuf,
 
-    /// The law
+    /// Name of the law
     #[arg(long, value_name = "NAME")]
     law: String,
 
-    /// A parameter to seek; may be given several times. All numbers above 0 if not given
+    /// A parameter to search; may be given several times [default: all that are above 0]
     #[arg(long = "param", value_name = "NAME")]
     params: Vec<String>,
 
-    /// Where a parameter starts, instead of its default, sought or not; may be given several times
+    /// Start value of a parameter instead of its default, searched or not; may be given several
+    /// times
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_from)]
     from: Vec<(String, f64)>,
 
-    /// What is to be best
+    /// The objective
     #[arg(long, value_enum, default_value_t = Wanted::Goodput)]
     objective: Wanted,
 
-    /// Steps
+    /// Number of steps
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     steps: u32,
 
-    /// How far a parameter is shaken, by its natural logarithm: 0.15 is about 15 %
+    /// Amplitude of the perturbation, in the natural logarithm: 0.15 is about 15 %
     #[arg(long, value_name = "A", default_value_t = Settings::default().amplitude, value_parser = parse_positive)]
     amplitude: f64,
 
-    /// How far an estimate moves for what the shaking shows
+    /// Step size: how far a parameter moves for a measured improvement
     #[arg(long, value_name = "G", default_value_t = Settings::default().gain, value_parser = parse_positive)]
     gain: f64,
 
-    /// Where points are run
+    /// World of the runs
     #[arg(long, value_enum, default_value_t = World::Sim)]
     world: World,
 
-    /// Where results go; out/tune/NAME-LAW if not given
+    /// Directory of the results [default: out/tune/NAME-LAW]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Points run at once; as many as there are cores if not given
+    /// Runs at the same time [default: number of cores]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Wanted {
-    /// Goodput as a part of the bound, the mean over the loads
+    /// Goodput as a fraction of the bound, averaged over the loads
     Goodput,
-    /// Set-up delay that 1 % of the calls exceed
+    /// The set-up delay that 1 % of the calls exceed
     Delay,
 }
 
@@ -107,14 +108,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 
 fn parameters(args: &Args, scenario: Scenario) -> Result<Parameters, String> {
     let entry = registry::find(&args.law)
-        .ok_or_else(|| format!("there is no law `{}`; see `tidegate-lab list laws`", args.law))?;
+        .ok_or_else(|| format!("unknown law `{}`; see `tidegate-lab list laws`", args.law))?;
     let from: Vec<(&str, f64)> = args.from.iter().map(|(name, v)| (name.as_str(), *v)).collect();
     let start = entry.values(&from).map_err(|wrong| wrong.to_string())?;
     let named = |name: &String| -> Result<&'static Param, String> {
         let param = start.each().find(|(param, _)| param.name == *name);
         let (param, value) =
             param.ok_or_else(|| format!("`{}` has no parameter `{name}`", args.law))?;
-        let from_zero = format!("`{name}` is {value}: only from above 0 can be sought; use --from");
+        let from_zero = format!("`{name}` starts at {value}, and must start above 0; use --from");
         if value > 0.0 { Ok(param) } else { Err(from_zero) }
     };
     let sought = match args.params.is_empty() {
@@ -127,7 +128,7 @@ fn parameters(args: &Args, scenario: Scenario) -> Result<Parameters, String> {
         return Err(format!("--param {name} is given twice"));
     }
     if sought.is_empty() {
-        return Err(format!("`{}` has no parameter that can be sought", args.law));
+        return Err(format!("`{}` has no parameter that can be searched", args.law));
     }
     let objective = match args.objective {
         Wanted::Goodput => Objective::Goodput,
@@ -148,7 +149,7 @@ fn print_head(parameters: &Parameters, world: &str) {
     let names: Vec<&str> = parameters.sought.iter().map(|param| param.name).collect();
     let _ = writeln!(
         anstream::stdout(),
-        "{}, {world}: {} of `{}` are sought for {} in {} steps",
+        "{}, {world}: searching {} of `{}` for {} in {} steps",
         parameters.scenario.title,
         names.join(", "),
         parameters.start.entry().name,
@@ -218,11 +219,11 @@ fn write(parameters: &Parameters, tuned: &Tuned, out: &Path) -> Result<(), Troub
 
 fn parse_positive(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| "a number above 0 is wanted".to_owned())
+    number.ok_or_else(|| "not a number above 0".to_owned())
 }
 
 fn parse_from(text: &str) -> Result<(String, f64), String> {
-    let wanted = "NAME=VALUE is wanted, such as k_pc=5";
+    let wanted = "not of the form NAME=VALUE, such as k_pc=5";
     let (name, value) = text.split_once('=').ok_or(wanted)?;
     Ok((name.to_owned(), value.parse().map_err(|_| wanted)?))
 }

@@ -20,7 +20,7 @@ pub fn parse_arrivals(text: &str) -> Result<Process, String> {
             Ok(trace) => Ok(Process::Trace(trace)),
             Err(error) => Err(format!("{file}: {error}")),
         },
-        _ => Err("poisson, uniform, mmpp:F=S,F=S,… or trace:FILE is wanted".to_owned()),
+        _ => Err("expected poisson, uniform, mmpp:F=S,F=S,… or trace:FILE".to_owned()),
     }
 }
 
@@ -54,7 +54,7 @@ mod tests {
     fn what_is_no_process_is_refused() {
         let refused = |text: &str| parse_arrivals(text).unwrap_err();
         for text in ["", "poison", "poisson:", "trace", "mmpp"] {
-            assert!(refused(text).ends_with("is wanted"), "{text}");
+            assert!(refused(text).starts_with("expected "), "{text}");
         }
         assert_eq!(refused("mmpp:1=1"), "1 states: there must be 2 to 8");
         assert!(refused("trace:/nonexistent").starts_with("/nonexistent: No such file"));

@@ -22,28 +22,27 @@ use tidegate::trouble::Trouble;
 /// Time between the start and the first call: the driver must be running by then.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// Offer calls at a rate that no answer changes
+/// Offer calls at a given rate, whatever the responses are
 ///
-/// The rate may change over time by a profile, and calls may come in bursts or by a trace. They
+/// The rate may follow a profile over time, and calls may come in bursts or from a trace. Calls
 /// wait for each other only with --open-limit.
 ///
-/// Exit status: 0 if every call asked for was offered and completed, 1 if not, 2 if it could not
-/// be tried.
+/// Exit status: 0 if every call was offered and completed, 1 if not, 2 if it could not run.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Who is called: HOST[:PORT] or sip:USER@HOST[:PORT]
+    /// The callee: HOST[:PORT] or sip:USER@HOST[:PORT]
     #[arg(value_parser = parse_target)]
     target: Target,
 
-    /// Calls a second, where the profile is 1. A trace needs none
+    /// Calls a second while the profile is 1. Not needed with a trace
     #[arg(long, value_name = "R")]
     rate: Option<f64>,
 
-    /// Calls in all. Not needed with --duration, a trace, or a profile that ends
+    /// Total number of calls. Not needed with --duration, a trace, or a profile that ends
     #[arg(long, value_name = "N")]
     calls: Option<u32>,
 
-    /// Offer no call later than S seconds after the first could begin
+    /// Offer calls for S seconds
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     duration: Option<Duration>,
 
@@ -78,55 +77,55 @@ pub struct Args {
     #[arg(long, value_name = "HOW", default_value_t = Profile::Constant, verbatim_doc_comment)]
     profile: Profile,
 
-    /// Seconds that a call is held before we hang up; exp:S draws them from an exponential
-    /// distribution of mean S
+    /// Seconds until the caller hangs up; exp:S draws them from an exponential distribution with
+    /// mean S
     #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "0")]
     hold: Span,
 
-    /// Seconds after which a call that is not answered is cancelled, or exp:S
+    /// Seconds after which a call without an answer is cancelled, or exp:S
     #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "60")]
     patience: Span,
 
-    /// A call counts as set up in time within MS milliseconds
+    /// A call counts as set up in time if it is answered within MS milliseconds
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     deadline: Duration,
 
-    /// Measure no call that was to begin within S seconds after the start: figures after warm-up
-    /// come beside the others
+    /// Leave out calls of the first S seconds: figures after the warm-up are printed beside the
+    /// others
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
     warm_up: Duration,
 
-    /// Users that call in turn: caller-0, caller-1, …
+    /// Number of users that call in turn: caller-0, caller-1, …
     #[arg(long, value_name = "N", default_value_t = 1)]
     callers: u32,
 
-    /// Give them names of 16 different lengths, so that their messages differ in length too
+    /// Give the users names of 16 different lengths, so that their messages differ in length
     #[arg(long)]
     uneven: bool,
 
-    /// Calls that may be open at once; one more is not begun, and counted. SIPp's -l does so
-    /// without counting
+    /// Maximum number of open calls; further calls are not begun, but counted. SIPp's -l does the
+    /// same without counting
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     open_max: usize,
 
-    /// A closed loop: while N calls are open, others wait until one ends. Their set-up delay
-    /// counts from when they were meant to begin
+    /// Closed loop: while N calls are open, further calls wait until one ends. Their set-up delay
+    /// counts from their intended beginning
     #[arg(long, value_name = "N")]
     open_limit: Option<usize>,
 
-    /// Do everything up to MS milliseconds late, at most 1, so that several calls cost one wake
+    /// Act up to MS milliseconds late, at most 1, so that one wake serves several calls
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "0.2")]
     slack: Duration,
 
-    /// Send ACK and BYE where the INVITE went, whatever Record-Route and Contact say
+    /// Send ACK and BYE to the target of the INVITE, whatever Record-Route and Contact say
     #[arg(long)]
     no_record_route: bool,
 
-    /// Send INVITE, CANCEL and BYE once, whatever is lost
+    /// Do not retransmit INVITE, CANCEL and BYE
     #[arg(long)]
     no_retransmissions: bool,
 
-    /// Local address, ADDRESS[:PORT]; the one that leads to the target if not given
+    /// Local address, ADDRESS[:PORT] [default: the address that leads to the target]
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     bind: Option<SocketAddr>,
 
@@ -138,15 +137,15 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "4000")]
     t2: Duration,
 
-    /// Seed of arrivals, identifiers, hold and patience; a random one if not given
+    /// Seed of arrivals, identifiers, hold and patience [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Write all figures to FILE
+    /// Write all figures to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Tell progress once a second, also if that does not go to a terminal
+    /// Print progress once a second, even if the output is not a terminal
     #[arg(long)]
     progress: bool,
 }
@@ -163,7 +162,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let bind = match args.bind {
         Some(bind) => bind,
         None => towards(args.target.address).map_err(|error| {
-            Trouble::usage(format!("no way to {}: {error}", args.target.address))
+            Trouble::usage(format!("no route to {}: {error}", args.target.address))
         })?,
     };
     let stage = Stage::open(&[bind], args.slack)?;
@@ -212,7 +211,7 @@ fn load(args: &Args) -> Result<Load, Trouble> {
             return Err(Trouble::usage("a trace has its own rate: leave out --rate"));
         }
         (Process::Trace(trace), None) => Load::of_trace(trace.clone()),
-        (_, None) => return Err(Trouble::usage("--rate R is wanted: calls a second")),
+        (_, None) => return Err(Trouble::usage("--rate R is missing: calls a second")),
         (process, Some(rate_cps)) => Load { process: process.clone(), rate_cps, ..Load::default() },
     };
     let load = Load {
@@ -222,7 +221,7 @@ fn load(args: &Args) -> Result<Load, Trouble> {
         ..load
     };
     if load.is_endless() {
-        return Err(Trouble::usage("these calls have no end: --calls N or --duration S is wanted"));
+        return Err(Trouble::usage("these calls have no end: add --calls N or --duration S"));
     }
     Ok(load)
 }
@@ -256,7 +255,7 @@ fn parse_target(text: &str) -> Result<Target, String> {
         None => (None, text),
     };
     let host = host.split([';', '?']).next().unwrap_or_default();
-    let wanted = "HOST[:PORT] or sip:USER@HOST[:PORT] is wanted";
+    let wanted = "expected HOST[:PORT] or sip:USER@HOST[:PORT]";
     let address = host
         .to_socket_addrs()
         .or_else(|_| format!("{host}:5060").to_socket_addrs())

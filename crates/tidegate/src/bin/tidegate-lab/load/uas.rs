@@ -14,25 +14,25 @@ use crate::stage::{Stage, parse_address, random_seed};
 use tidegate::json;
 use tidegate::trouble::Trouble;
 
-/// Answer calls until SIGTERM or SIGINT, and then say how many
+/// Answer calls until SIGTERM or SIGINT, and then print the results
 #[derive(clap::Args)]
 pub struct Args {
     /// Local address, ADDRESS[:PORT]
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     bind: SocketAddr,
 
-    /// Answer at every address of this machine, at the port of --bind, as many servers would; only
-    /// the Contact is that of --bind
+    /// Answer at every address of this machine, at the port of --bind, as many servers would. The
+    /// Contact is always that of --bind
     #[arg(long)]
     all_addresses: bool,
 
-    /// Milliseconds that a call rings before it is answered or refused; exp:MS draws them from an
-    /// exponential distribution of mean MS
+    /// Milliseconds from an INVITE to its final response; exp:MS draws them from an exponential
+    /// distribution with mean MS
     #[arg(long, value_name = "[exp:]MS", value_parser = parse_span_millis, default_value = "0")]
     ring: Span,
 
-    /// Provisional responses to a call that rings, such as 183,180: the first at once, the others
-    /// at equal distances
+    /// Provisional responses while a call rings, such as 183,180: the first at once, the others at
+    /// equal intervals
     #[arg(
         long,
         value_name = "N,…",
@@ -42,7 +42,7 @@ pub struct Args {
     )]
     provisionals: Vec<u16>,
 
-    /// Send no provisional response, but for a 100 if the final one is far
+    /// Send no provisional response, except a 100 if the final response comes late
     #[arg(long, conflicts_with = "provisionals")]
     no_ringing: bool,
 
@@ -50,13 +50,13 @@ pub struct Args {
     #[arg(long)]
     trying: bool,
 
-    /// What becomes of calls, by weight: answer, busy (486), ring (until the caller gives up),
-    /// silent (nothing is ever sent), or a final status, such as
-    /// answer=70,busy=15,ring=10,503=4,silent=1; each call draws its own
+    /// Outcomes of calls with their weights: answer, busy (486), ring (until the caller gives up),
+    /// silent (no response), or a final status, such as answer=70,busy=15,ring=10,503=4,silent=1.
+    /// Each call gets a random outcome
     #[arg(long, value_name = "WHAT=W,…")]
     outcomes: Option<Mix>,
 
-    /// Refuse all calls with this status
+    /// Reject all calls with this status
     #[arg(
         long,
         value_name = "N",
@@ -65,15 +65,15 @@ pub struct Args {
     )]
     status: Option<u16>,
 
-    /// Send nothing at all
+    /// Send no responses
     #[arg(long, conflicts_with_all = ["status", "outcomes"])]
     silent: bool,
 
-    /// Hang up this fraction of the answered calls, 0 to 1; the callers end the others
+    /// Share of answered calls that the callee ends, 0 to 1; the callers end the others
     #[arg(long, value_name = "P", value_parser = parse_fraction, default_value = "0")]
     hang_up: f64,
 
-    /// Seconds that a call is held before we hang up, or exp:S
+    /// Seconds until the callee hangs up, or exp:S
     #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "0")]
     hold: Span,
 
@@ -81,19 +81,19 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "10000")]
     deadline: Duration,
 
-    /// Send final responses and BYEs once, whatever is lost
+    /// Do not retransmit final responses and BYEs
     #[arg(long)]
     no_retransmissions: bool,
 
-    /// User of the Contact and beginning of each To-tag: who answered?
+    /// User in the Contact and prefix of each To-tag, which identify the server
     #[arg(long, default_value = "answerer")]
     name: String,
 
-    /// Calls in the table, with those that are over for less than 64·T1
+    /// Maximum number of calls in the table, including calls that ended less than 64·T1 ago
     #[arg(long, value_name = "N", default_value_t = 500_000)]
     calls_max: usize,
 
-    /// Answer up to MS milliseconds late, so that several calls cost one wake; above 0.5 as 0.5
+    /// Answer up to MS milliseconds late, at most 0.5, so that one wake serves several calls
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "0.2")]
     slack: Duration,
 
@@ -101,11 +101,11 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     t1: Duration,
 
-    /// Seed of identifiers and of what becomes of calls; a random one if not given
+    /// Seed of identifiers and outcomes [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Write all figures to FILE
+    /// Write all figures to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -20,7 +20,7 @@ impl FromStr for Setting {
             let (law, param) = name.split_once('.')?;
             Some(Self { law: law.to_owned(), param: param.to_owned(), value: value.parse().ok()? })
         });
-        parts.ok_or_else(|| "LAW.NAME=VALUE is wanted, such as pi.t_q=0.01".to_owned())
+        parts.ok_or_else(|| "not of the form LAW.NAME=VALUE, such as pi.t_q=0.01".to_owned())
     }
 }
 
