@@ -126,7 +126,7 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
     let paper = Model::PAPER;
     let at = |model: &Model| model.fraction_for(PART);
     line("s, a call of six messages", &|d| d.call_us, 2, None);
-    line("r, a call refused by 503, and its ACK", &|d| d.refusal_us, 2, None);
+    line("r, a call rejected by 503, with its ACK", &|d| d.refusal_us, 2, None);
     line("r/s", &|d| d.refusal_us / d.call_us, 3, None);
     line("an INVITE dropped", &|d| d.drop_us, 2, None);
     line("t_a, a message of a call", &|d| d.dropping.accepted_us, 2, Some(paper.accepted_us));
@@ -145,7 +145,7 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
         2,
         Some(paper.delay_ratio(at(&paper))),
     );
-    line("f for 90 % where calls are refused by 503", &|d| at(&d.refusing), 3, None);
+    line("f for 90 % if calls are rejected by 503", &|d| at(&d.refusing), 3, None);
     text.push('\n');
     text
 }

@@ -130,7 +130,7 @@ fn of_droppers(rows: &[droppers::Row], pieces: u32) -> String {
     let mut text = format!(
         "\nHow droppers pick, of {pieces} pieces at each share: measured, and by the exact \
          formula.\n{:<14} {:>6} {:>9}   {:^17}   {:^17}   {:^17}\n",
-        "dropper", "f", "admitted", "deviation in 100", "mean run refused", "longest run"
+        "dropper", "f", "admitted", "deviation in 100", "mean run rejected", "longest run"
     );
     for row in rows {
         let pair = |pair: droppers::Pair| format!("{:>8.3} {:>8.3}", pair.measured, pair.exact);

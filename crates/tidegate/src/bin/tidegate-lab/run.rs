@@ -171,7 +171,7 @@ fn print_head(scenario: &Scenario) {
     let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
     let _ = writeln!(
         anstream::stdout(),
-        "{}\na call costs s = {:.2} ms, refusing one r = {:.2} ms, r/s = {:.3}; the capacity is \
+        "{}\na call costs s = {:.2} ms, rejecting one costs r = {:.2} ms, r/s = {:.3}; the capacity is \
          C = {:.1} calls/s\n{} runs of each point, seed {}",
         scenario.title,
         ms(capacity.call),
