@@ -1,0 +1,129 @@
+"""Draws texts at random for a reader who did not write them: is each understood at the first reading?
+
+    scripts/language-sample SEED            60 doc comments, 20 error messages, 20 help texts, 10 pages
+    scripts/language-sample SEED --kind help
+
+The same seed and the same sources give the same sample. Mark each text plain or not plain, and rewrite those that
+are not.
+"""
+
+import argparse
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tidegate_bench.record import ROOT
+
+Text = tuple[Path, int, str]
+
+NUMBERS = {"comment": 60, "error": 20, "help": 20, "page": 10}
+LITERAL = re.compile(r'(?<![\w\'\\])"((?:[^"\\]|\\.|\\\n)*)"', re.S)
+# Literals that only a bug or a test shows, and those that are help.
+HIDDEN = re.compile(r"(expect|unreachable!|panic!|assert\w*!)\s*\([^;{}]*$")
+EXPLAINS = re.compile(r"(doc|summary): $")
+PROGRAMS = "crates/tidegate/src"
+# Crates whose messages operators read.
+SPEAKING = ("crates/server/src", "crates/io/src", PROGRAMS)
+
+
+def sources() -> Iterator[tuple[Path, str]]:
+    for path in sorted(ROOT.glob("crates/*/src/**/*.rs")):
+        if "tests" not in path.stem and "/tests/" not in str(path):
+            yield path.relative_to(ROOT), path.read_text().split("#[cfg(test)]\nmod tests", 1)[0]
+
+
+def doc_blocks(text: str) -> Iterator[tuple[int, str]]:
+    """Doc comments with the line of their beginning."""
+    block: list[str] = []
+    first = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        match = re.match(r"\s*//[/!] ?(.*)", line)
+        if match:
+            first = first if block else number
+            block.append(match.group(1))
+        elif block:
+            yield first, "\n".join(block)
+            block = []
+
+
+def comments() -> list[Text]:
+    return [
+        (path, line, text)
+        for path, source in sources()
+        for line, text in doc_blocks(source)
+        if not str(path).startswith(PROGRAMS)
+    ]
+
+
+def literals(source: str) -> Iterator[tuple[int, str, str]]:
+    """String literals of at least three words, each with its line and the code before it on that line."""
+    for match in LITERAL.finditer(source):
+        before = source[source.rfind("\n", 0, match.start()) + 1 : match.start()]
+        text = re.sub(r"\\\n\s*", "", match.group(1))
+        words = re.findall(r"(?<![\w/-])[A-Za-z]{2,}(?![\w/])", re.sub(r"\{[^}]*\}", "", text))
+        if len(words) >= 3 and " " in text.strip() and not before.lstrip().startswith("//"):
+            yield source.count("\n", 0, match.start()) + 1, before, text
+
+
+def helps() -> list[Text]:
+    """The help of commands and options (doc comments that clap reads), and what explains keys, laws and metrics."""
+    found: list[Text] = []
+    for path, source in sources():
+        found += [
+            (path, line, text)
+            for line, before, text in literals(source)
+            if EXPLAINS.search(before) or "/collect/" in str(path)
+        ]
+    for path, source in sources():
+        if str(path).startswith(PROGRAMS) and "clap::" in source:
+            lines = source.split("\n")
+            for first, text in doc_blocks(source):
+                behind = "\n".join(lines[first - 1 + text.count("\n") + 1 :][:2]).strip()
+                if re.match(r"#\[(arg|command|derive\(clap)|\w+[,(: {]", behind) and "fn " not in behind:
+                    found.append((path, first, text))
+    return found
+
+
+def errors() -> list[Text]:
+    """String literals with words that operators may read."""
+    found: list[Text] = []
+    for path, source in sources():
+        if not str(path).startswith(SPEAKING) or "/collect/" in str(path) or "/tables/" in str(path):
+            continue
+        found += [
+            (path, line, text)
+            for line, before, text in literals(source)
+            if not HIDDEN.search(before) and not EXPLAINS.search(before)
+        ]
+    return found
+
+
+def pages() -> list[Text]:
+    """Sections of the documentation."""
+    found: list[Text] = []
+    for pattern in ("*.md", "docs/*.md", "docs/*/*.md"):
+        for path in sorted(ROOT.glob(pattern)):
+            parts = re.split(r"(?m)^(?=##? )", path.read_text())
+            line = 1
+            for part in parts:
+                if len(part.split()) > 40:
+                    found.append((path.relative_to(ROOT), line, part.strip()))
+                line += part.count("\n")
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--kind", choices=NUMBERS, help="only this kind of text")
+    args = parser.parse_args(arguments)
+    drawn: dict[str, Callable[[], list[Text]]] = {"comment": comments, "error": errors, "help": helps, "page": pages}
+    for kind, number in NUMBERS.items():
+        if args.kind in (None, kind):
+            texts = drawn[kind]()
+            chosen = random.Random(f"{args.seed} {kind}").sample(texts, min(number, len(texts)))
+            print(f"\n=== {kind}: {len(chosen)} of {len(texts)}")
+            for index, (path, line, text) in enumerate(chosen, 1):
+                print(f"\n{kind} {index}. {path}:{line}\n{text}")
+    return 0
