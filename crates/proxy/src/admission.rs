@@ -1,4 +1,4 @@
-//! Admission: classify a message, decide on it, and keep it in its queue until it is served.
+//! Admission: classifies a message, decides on it, and keeps it in its queue until it is served.
 
 mod classify;
 pub(crate) mod decision;

@@ -1,19 +1,19 @@
-//! How many bytes an address is sent that has never shown that it receives them.
+//! Limit on the bytes sent to an address that has never shown that it receives them.
 //!
-//! UDP sources can be forged, and responses are longer and more than their request. RFC 9000 §8.1:
-//! "Prior to validating the client address, servers MUST NOT send more than three times as many
-//! bytes as the number of bytes they have received." SIP cannot hold back as strictly: an INVITE is
-//! not repeated any more once it has had a 100, so its response must be sent however long it is. So
-//! of each transaction these responses are sent in any case: the first of each kind of provisional
-//! response, the final one, and one repetition of that. All other ones (repetitions, and what other
-//! branches of a fork bring) are sent within three times the bytes received, or if the address is
-//! verified.
+//! UDP sources can be forged, and responses are longer and more numerous than their request. RFC
+//! 9000 §8.1: "Prior to validating the client address, servers MUST NOT send more than three times
+//! as many bytes as the number of bytes they have received." SIP cannot be as strict: an INVITE is
+//! not retransmitted after a 100, so its response must be sent however long it is. These responses
+//! of each transaction are therefore always sent: the first of each kind of provisional response,
+//! the final one, and one retransmission of that. All others (retransmissions, and responses of
+//! other branches of a fork) are sent only within three times the bytes received, or to a verified
+//! address.
 //!
-//! An address is verified by what only somebody could send who has received a response there: the
-//! ACK to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK with
-//! the route token that came with it. Until then what a back end or a user sends there within the
-//! call, such as its BYE, is repeated once. Both know tag and token, and are trusted not to verify an
-//! address for somebody who forges it.
+//! An address is verified by a message that only a receiver of a response could have sent: the ACK
+//! to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK with the
+//! route token of the response. Until then, requests that a back end or a user sends there within
+//! the call, such as its BYE, are retransmitted once. Both know tag and token, and are trusted not
+//! to verify an address for a forger.
 //!
 //! Streams have no such limits: a peer with a connection receives the messages sent on it.
 
@@ -27,11 +27,11 @@ use crate::step::Step;
 use crate::transport::addresses::Origin;
 use crate::transport::budget::Budget;
 
-/// How long after a back end's request it is repeated in any case. RFC 3261 §17.1.2.2: "the client
+/// Time for which a back end's request is always retransmitted. RFC 3261 §17.1.2.2: "the client
 /// transaction SHOULD set timer E to fire in T1 seconds", and then in twice that: so once.
 const REPEATED_FOR: Duration = Duration::from_secs(1);
 
-/// Returns whether a response of `length` bytes may leave by `flow`; then it counts as sent.
+/// Returns whether a response of `length` bytes may leave by `flow`; if so, counts it as sent.
 pub(crate) fn may_send(
     step: &Step<'_>,
     budget: &mut Budget,
@@ -70,12 +70,13 @@ pub(crate) fn may_send_back(
     may
 }
 
-/// Returns whether to repeat on `flow` a request that a back end or a user sent first at `since`.
+/// Returns whether to retransmit on `flow` a request that a back end or a user first sent at
+/// `since`.
 ///
 /// If the call began at the other end of `flow`, its INVITE may be forged: then nobody there
 /// acknowledges the 2xx or answers the BYE that follows. A phone that the back end calls gets all
-/// repetitions. Of the call of a user there is no entry: its route token says whether the request
-/// goes `to_caller`.
+/// retransmissions. The call of a user has no entry: its route token says whether the request goes
+/// `to_caller`.
 pub(crate) fn may_repeat(
     step: &Step<'_>,
     since: Timestamp,

@@ -1,4 +1,4 @@
-//! Back ends: probes, names, health, and what is answered where none is available.
+//! Back ends: probes, names, health, and the response when none is available.
 
 pub(crate) mod health;
 pub(crate) mod names;

@@ -1,8 +1,9 @@
-//! One shard of the proxy, as its driver sees it.
+//! Core of one shard of the proxy, as its driver sees it.
 //!
 //! A message enters by [`offer`](Core::offer), which classifies it, decides whether it is admitted
-//! and queues it. [`serve`](Core::serve) takes the next one: a [request](crate::request) is matched,
-//! planned, committed and rewritten; a [response](crate::response) is matched and rewritten.
+//! and queues it. [`serve`](Core::serve) takes the next one: a [request](crate::request) is
+//! matched, planned, committed and rewritten; a [response](crate::response) is matched and
+//! rewritten.
 
 use std::sync::Arc;
 
@@ -42,13 +43,13 @@ use crate::stateless::lost::Lost;
 use crate::step::{SourceEvidence, Step};
 use crate::transaction::{Transactions, fire_expired};
 
-/// One shard of the proxy: the stages of the pipeline, each with what it owns.
+/// One shard of the proxy: the stages of the pipeline, each with its state.
 pub struct Proxy {
-    /// Admission: the queues and the gate before them.
+    /// Admission: the queues and the gate in front of them.
     ingress: Ingress,
-    /// If the kernel may be asked to drop.
+    /// Ladder of kernel drops, if the kernel may be asked to drop.
     kernel_shed: Option<KernelShed>,
-    /// What is to be kept from us.
+    /// Messages that the driver or the kernel is to drop.
     shedding: Shedding,
     snapshot: Snapshot,
     transactions: Transactions,
@@ -57,9 +58,9 @@ pub struct Proxy {
     lost: Lost,
     /// Requests that wait for an answer.
     parked: Parked,
-    /// The names in requests.
+    /// Resolution of names in requests.
     resolution: Resolution,
-    /// The users in requests.
+    /// Look-ups of users in requests.
     lookups: Lookups,
     probes: Probes,
     names: Names,
@@ -67,22 +68,22 @@ pub struct Proxy {
     output: Output,
     counters: Arc<Counters>,
     work: Work,
-    /// The message in service: until the next input tells that it is done.
+    /// Message in service, until the next input shows that its service has ended.
     in_service: Option<InService>,
-    /// What was looked at since the input before the last, likewise.
+    /// Messages classified since the second-to-last input, until the next input as well.
     looks: Looks,
     slack: Slack,
 }
 
-/// A message whose service has begun.
+/// Message whose service has begun.
 struct InService {
     class: Class,
     since: Timestamp,
-    /// It was found not to belong to anything.
+    /// Whether it was found to belong to nothing.
     is_stray: bool,
 }
 
-/// Messages that were looked at and judged, and since when.
+/// Messages that were classified and decided on, and since when.
 #[derive(Default)]
 struct Looks {
     since: Option<Timestamp>,
@@ -91,12 +92,12 @@ struct Looks {
 }
 
 impl Proxy {
-    /// A proxy with these settings, which counts in `counters` and takes its buffers
-    /// from `pool`.
+    /// Creates a proxy with these settings, which counts in `counters` and takes its buffers from
+    /// `pool`.
     ///
     /// # Panics
-    /// If there is no listener or no pool, or more of something than a branch can
-    /// name: configuration is checked before it comes here.
+    /// If there is no listener or no pool, or more of something than a branch can name: the
+    /// configuration is checked before.
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
         let shard = settings.shard.into();
@@ -112,7 +113,7 @@ impl Proxy {
         counters.in_force.publish(&gate);
         counters.in_force.key_version.set(settings.secret.tokens.current.version.into());
         let trace = Trace::new(settings.trace, Arc::clone(&counters));
-        // The same for all shards: they share a program of the kernel.
+        // The same for all shards: they share a kernel program.
         let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
         let sheds = overload.disposal == Disposal::Kernel;
         let Settings { queue_max, queue_bytes_max, .. } = settings;
@@ -157,10 +158,10 @@ impl Proxy {
         }
     }
 
-    /// Puts `law` in force and `shadow` beside it, as [`Gate::switch`] does it: nothing that was
-    /// admitted or waits is lost.
+    /// Puts `law` in force and `shadow` beside it, as [`Gate::switch`] does: no admitted or waiting
+    /// message is lost.
     pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
-        // The time it takes is that of no message.
+        // The time of this command is not attributed to a message.
         self.in_service = None;
         self.looks = Looks::default();
         self.ingress.switch(now, law, shadow);
@@ -168,16 +169,16 @@ impl Proxy {
         self.counters.in_force.publish(self.ingress.gate());
     }
 
-    /// Goes on with these pools and rules: new calls by them, and calls that are held where they
-    /// are. Users are looked up anew. A back end that stays has to be the same one, as
-    /// [`BackendRegistry::enlist`](tidegate_balance::BackendRegistry::enlist) gives it.
+    /// Continues with these pools and rules: new calls use them, and existing calls stay where they
+    /// are. Users are looked up again. A back end that stays has to be the same object, as
+    /// [`BackendRegistry::enlist`](tidegate_balance::BackendRegistry::enlist) returns it.
     ///
-    /// `false` if calls of those that are configured no more hold so many places that there may
-    /// be none for the new ones, 65,535 pools and as many back ends in each: then nothing has
+    /// Returns `false` if calls of removed back ends hold so many slots that there may be none for
+    /// the new ones (the limits are 65,535 pools and as many back ends in each): then nothing has
     /// changed.
     ///
     /// # Panics
-    /// If there is no pool, or a rule leads to one that is not there.
+    /// If there is no pool, or a rule refers to a missing one.
     pub fn reload(&mut self, now: Timestamp, pools: Vec<PoolSettings>, rules: Vec<Rule>) -> bool {
         assert!(!pools.is_empty(), "a proxy has somewhere to send to");
         self.forget_looks();
@@ -187,14 +188,14 @@ impl Proxy {
         reload(now, shard, pools, rules)
     }
 
-    /// Makes and verifies route tokens with these keys from now on.
+    /// Creates and verifies route tokens with these keys from now on.
     pub fn rekey(&mut self, keys: &TokenKeys) {
         self.forget_looks();
         self.snapshot.keys.rekey(keys);
         self.counters.in_force.key_version.set(keys.current.version.into());
     }
 
-    /// Answers an operator who asks for a call, by [`Counters::call`].
+    /// Answers an operator's query for a call, by [`Counters::call`].
     pub fn look_up(&mut self, now: Timestamp, call_id: &[u8]) {
         self.forget_looks();
         let Self { snapshot, routing, .. } = self;
@@ -207,22 +208,22 @@ impl Proxy {
         self.counters.call.put(call_id, entries);
     }
 
-    /// The time that an order takes is that of no message.
+    /// Does not attribute the time of a command to a message.
     fn forget_looks(&mut self) {
         self.in_service = None;
         self.looks = Looks::default();
     }
 
-    /// Something else is done before the message in service is known to be: how long that took is
-    /// not seen.
+    /// Handles another input before the service of the message is known to have ended: its service
+    /// time is not measured.
     fn interrupt(&mut self, now: Timestamp) {
         if self.in_service.take().is_some_and(|message| message.is_stray) {
             self.ingress.on_stray_served(now, None);
         }
     }
 
-    /// A driver may look at several messages at one time: what that took is known when time has
-    /// passed.
+    /// Attributes the time since the last input to the classified messages. A driver may classify
+    /// several messages at the same time, so their cost is known only when time has passed.
     fn tell_looks(&mut self, now: Timestamp) {
         if let Some(since) = self.looks.since.filter(|&since| since < now) {
             let Looks { looked, refused, .. } = std::mem::take(&mut self.looks);
@@ -236,12 +237,11 @@ impl Proxy {
         self.looks.refused += u32::from(self.work.refused.is_some());
     }
 
-    /// Does what is to be done with a message that was looked at, at the door or when its
-    /// turn had come.
+    /// Carries out the decision on a message, on arrival or at the head of its queue.
     fn carry_out(&mut self, now: Timestamp, decided: Decided) {
         self.output.begin();
         let Decided { class, read, decision } = decided;
-        // What has no class was looked at all the same.
+        // A message without a class was classified all the same.
         let number = Some(class.unwrap_or(Class::Other) as u8);
         self.work = Work { offered: number.filter(|_| read), ..Work::default() };
         if let Some(class) = class.filter(|_| read) {
@@ -296,7 +296,7 @@ impl Proxy {
         }
     }
 
-    /// Takes a request through the pipeline. Returns what it shows of its sender.
+    /// Takes a request through the pipeline. Returns the evidence about its sender.
     fn serve_request(
         &mut self,
         now: Timestamp,
@@ -326,7 +326,8 @@ impl Proxy {
                 self.counters.refused(Reason::PoolDown).add(1);
             }
             Served::PoolFull => {
-                // A rejection tells nothing of what serving costs, and is none.
+                // A rejection says nothing about the cost of serving, and does not count as
+                // service.
                 self.in_service = None;
                 self.work = Work { served: None, refused: self.work.served, ..self.work };
                 let Self { ingress, snapshot, .. } = self;
@@ -337,7 +338,7 @@ impl Proxy {
             }
             Served::Elsewhere(shard) => self.output.hand_off(shard, received),
             Served::Parked(ticket, key) => {
-                // It is not served yet: what it cost says nothing of what serving costs.
+                // It is not served yet: its cost says nothing about the cost of serving.
                 self.in_service = None;
                 self.counters.parked_all.add(1);
                 let source = RequestSource::of(&self.snapshot, &received.flow);
@@ -348,7 +349,7 @@ impl Proxy {
         shown
     }
 
-    /// Takes a response through the pipeline. Returns what it shows of its sender.
+    /// Takes a response through the pipeline. Returns the evidence about its sender.
     fn serve_response(&mut self, now: Timestamp, received: Received) -> SourceEvidence {
         let Self { snapshot, routing, peers, output, transactions, probes, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
@@ -356,20 +357,20 @@ impl Proxy {
         step.shown
     }
 
-    /// Returns admission, and what it sees of the shard.
+    /// Returns admission and its view of the shard.
     fn view(&mut self) -> (&mut Ingress, View<'_>) {
         let Self { ingress, snapshot, routing, transactions, parked, counters, .. } = self;
         (ingress, View { snapshot, calls: &routing.calls, transactions, parked, counters })
     }
 
-    /// Has the back ends probed that the last input made suspect.
+    /// Requests probes of the back ends that the last input made suspect.
     fn probe_suspects(&mut self, now: Timestamp) {
         while let Some(Suspect { backend_ref, since }) = self.output.next_suspect() {
             self.probes.suspect(now, &self.snapshot, backend_ref, since);
         }
     }
 
-    /// Reads again where the back ends are, if a name has come to lead elsewhere.
+    /// Rereads the addresses of the back ends, if a name has resolved to a new address.
     fn follow_names(&mut self) {
         if self.names.have_moved() {
             self.snapshot.locate();
@@ -458,7 +459,7 @@ impl Core for Proxy {
             self.shedding.share = kernel_shed.ladder().share();
         }
         let Self { snapshot, routing, peers, output, transactions, .. } = self;
-        // What is due of a transaction may keep its call: at Timer B another back end has its turn.
+        // A due timer of a transaction may keep its call: at Timer B another back end is tried.
         fire_expired(&mut Step::new(now, snapshot, routing, peers, output), transactions);
         self.routing.calls.handle_timeout(now);
         self.names.handle_timeout(now);
@@ -541,11 +542,11 @@ impl Core for Proxy {
         let probes = self.probes.poll_timeout();
         let resolution = self.resolution.poll_timeout();
         let parked = self.parked.poll_timeout();
-        // A question without a parked request is waited for by nobody.
+        // Nothing waits for a query without a parked request.
         let parked = parked.map(|at| self.lookups.poll_timeout().map_or(at, |due| at.min(due)));
         let timers = [calls, transactions, names, probes, resolution, parked];
         let timers = timers.into_iter().flatten().min().map(|due| self.slack.defer(due));
-        // A law measures by its ticks.
+        // A law measures at its ticks.
         [timers, tick, kernel_shed].into_iter().flatten().min()
     }
 
@@ -559,7 +560,7 @@ impl Core for Proxy {
     }
 }
 
-/// Returns the decision on a parked request that may go on: it was admitted before.
+/// Returns the decision on a parked request that may continue: it was admitted before.
 fn resumed(waiting: Waiting) -> Decided {
     let Waiting { received, class, fingerprint, has_priority, is_overdue, .. } = waiting;
     let admitted = Admitted { fingerprint, has_priority, is_overdue, is_unverified: false };
@@ -567,12 +568,12 @@ fn resumed(waiting: Waiting) -> Decided {
     Decided { class: Some(class), read: false, decision }
 }
 
-/// Answers of the DNS that a shard remembers, and questions that wait for one at the same time.
+/// Maximum number of DNS answers that a shard remembers, and of pending queries.
 const ANSWERS_MAX: usize = 4096;
 const QUESTIONS_MAX: usize = 64;
 
-/// Returns how names in requests are resolved, to leave from these listeners: by the transport of
-/// the first one, if the DNS leaves the choice.
+/// Returns the settings of the resolution of names in requests that leave from these listeners:
+/// with the transport of the first one, if the DNS leaves the choice.
 fn resolution_of(listeners: &[Listener]) -> ResolutionSettings {
     let has = |is_v6: bool| listeners.iter().any(|listener| listener.local.is_ipv6() == is_v6);
     let families = match (has(false), has(true)) {

@@ -1,17 +1,17 @@
-//! What speaks against a back end, and how much of it is believed.
+//! Evidence against a back end, and how much of it is believed.
 //!
-//! A request that stays unanswered, and an ICMP error, can be the doing of a stranger: there are
-//! requests that a server drops without a word, and the source of an ICMP error can be forged.
-//! Either makes a back end suspect, and a probe out of turn decides (`probes`): if it stays
-//! unanswered the back end is down, if it is answered nothing has happened.
+//! An unanswered request or an ICMP error may be caused by a stranger: a server drops some requests
+//! silently, and the source of an ICMP error can be forged. Either makes a back end suspect, and an
+//! immediate probe decides (`probes`): if it is unanswered the back end is down; otherwise nothing
+//! has happened.
 //!
 //! An ICMP error that quotes a datagram of ours proves more. RFC 1122 §3.2.2: "Every ICMP error
 //! message includes the Internet header and at least the first 8 data octets of the datagram that
-//! triggered the error; more than 8 octets MAY be sent"; RFC 1812 §4.3.2.3 asks for as much as
-//! fits into 576. So the branch of our Via is quoted, which only our key can have made. That alone
-//! is not enough: whoever receives a request behind the back end reads our Via too. The branch has
-//! to be that of a request which this back end has not answered, or of a probe, which nobody sees
-//! but the back end.
+//! triggered the error; more than 8 octets MAY be sent"; RFC 1812 §4.3.2.3 asks for as much as fits
+//! into 576. The quote therefore contains the branch of our Via, which only our key can have
+//! created. That alone is not enough: servers behind the back end that receive the request read our
+//! Via too. The branch has to be that of a request which this back end has not answered, or of a
+//! probe, which only the back end sees.
 //!
 //! A failure on a stream is reported by our own transport and needs no proof.
 
@@ -31,11 +31,11 @@ use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;
 use crate::transaction::branches::branch_of;
 
-/// Proof that a datagram of ours has not arrived.
+/// Proof that a datagram of ours was not delivered.
 enum Proof {
-    /// The report quotes a probe of the back end.
+    /// The error quotes a probe of the back end.
     Probe(ProbeBranch),
-    /// The report quotes a request that has had no answer: its context, and which of the branches.
+    /// The error quotes an unanswered request: its context, and the index of the branch.
     Request(Handle, usize),
 }
 
@@ -47,8 +47,8 @@ pub(crate) struct Learning<'a> {
     pub(crate) output: &'a mut Output,
 }
 
-/// Takes in a failed delivery. If that is proven of one to a back end, it gets no new calls for a
-/// while, and repetitions of those it has not answered go elsewhere.
+/// Handles a failed delivery. If it is a proven failure to deliver to a back end, that gets no new
+/// calls for a while, and retransmissions of unanswered ones go elsewhere.
 pub(crate) fn on_failed(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -59,8 +59,8 @@ pub(crate) fn on_failed(
         return on_stream_failed(now, snapshot, learning, failure);
     }
     let Learning { transactions, probes, peers, output } = learning;
-    // Only its own word that nobody listens counts: what a router on the way says,
-    // or a local error, may be about us and not about it.
+    // Only the host's own report that nothing listens counts: an error from a router on the way, or
+    // a local one, may be about us.
     if failure.cause != Cause::Refused {
         return;
     }
@@ -73,15 +73,15 @@ pub(crate) fn on_failed(
             if let Proof::Probe(probe) = proof {
                 probes.on_unreachable(now, snapshot, probe);
             } else {
-                // Should a server behind it have made up the report, from our Via that it has
-                // read, the answer to a probe undoes it.
+                // If a server behind it has forged the error, from our Via that it has read, the
+                // response to a probe undoes it.
                 probes.suspect(now, snapshot, backend_ref, now);
             }
             snapshot.backend(backend_ref).on_failed(now, pause_of(snapshot, backend_ref.pool));
             cap_exclusions(now, snapshot, backend_ref);
             peers.record_unreachable(now, failure.flow.transport, target);
         }
-        // Nothing is kept of it but in the transaction itself.
+        // It has no state except the transaction itself.
         (Some(Proof::Request(context, index)), None) => {
             transactions.record_unreachable(context, index, 503);
         }
@@ -91,8 +91,8 @@ pub(crate) fn on_failed(
     probes.fire(now, snapshot, output);
 }
 
-/// Takes in what could not be sent on a stream, or the end of a connection. That is the word of our
-/// own transport, whatever is sent there by whomever.
+/// Handles a failed send on a stream, or the end of a connection. The report of our own transport
+/// is trusted, regardless of what was sent and by whose request.
 ///
 /// RFC 3261 §18.4: "If the transport user asks for a request to be sent over a reliable transport,
 /// and the result is a connection failure, the transport layer SHOULD inform the transport user of
@@ -106,14 +106,14 @@ fn on_stream_failed(
     let Learning { transactions, probes, peers, output } = learning;
     let target = canonical(failure.flow.remote);
     let backend_ref = snapshot.addresses.backend_ref(target);
-    // Who listens for datagrams there need not listen for connections.
+    // A host that listens for datagrams there need not listen for connections.
     let is_back_end = |&backend_ref: &BackendRef| {
         snapshot.backend(backend_ref).is_present_at(target)
             && snapshot.transport(backend_ref.pool) == failure.flow.transport
     };
     let backend_ref = backend_ref.filter(is_back_end);
     match proof_in(snapshot, transactions, failure) {
-        // For want of room with us it was never sent: its timer decides.
+        // It was never sent because our own buffers were full: its timer decides.
         Some(Proof::Probe(_)) if failure.cause == Cause::Full => {}
         Some(Proof::Probe(probe)) => probes.on_unreachable(now, snapshot, probe),
         Some(Proof::Request(context, index)) => {
@@ -123,8 +123,8 @@ fn on_stream_failed(
             transactions.record_unreachable(context, index, status);
             transactions.wake(now, context);
         }
-        // It says nothing of the peer: connections end that nobody needs. What waits there for its
-        // answer goes elsewhere.
+        // It says nothing about the peer: idle connections end. Requests that wait for a response
+        // there go elsewhere.
         None if failure.quote.is_empty() => {
             peers.record_ended(now, &failure.flow, backend_ref.is_some())
         }
@@ -136,7 +136,7 @@ fn on_stream_failed(
             cap_exclusions(now, snapshot, backend_ref);
             peers.record_unreachable(now, failure.flow.transport, target);
         }
-        // As if it were silent: the way there may be bad, and others may get through.
+        // As for a silent peer: the path may be lossy, and other messages may get through.
         (Cause::Unreachable, Some(backend_ref)) => probes.suspect(now, snapshot, backend_ref, now),
         _ => {}
     }

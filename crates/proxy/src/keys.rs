@@ -1,14 +1,14 @@
-//! The secret of an address, and the keyed functions made from it.
+//! Secret of an address, and the keyed functions derived from it.
 //!
-//! Each tag and MAC that a proxy writes into messages and later believes (of a branch, a To-tag, a
+//! Each tag and MAC that a proxy writes into messages and later trusts (of a branch, a To-tag, a
 //! route token) is a SipHash-2-4 under a key of its own, derived from one secret. Each table whose
 //! keys a peer chooses hashes them by SipHash-1-3 in the same way: a peer that could predict a hash
-//! could make two requests meet. It takes about half of the instructions, and the hash maps of Rust,
-//! Python and Ruby use it for the same purpose.
+//! could make two requests collide. It takes about half of the instructions, and the hash maps of
+//! Rust, Python and Ruby use it for the same purpose.
 //!
-//! Two of these hashes stand in our branch, where back ends read them: the identity of the
-//! transaction and the hash of the request (RFC 3261 §16.6 step 8). Neither proves anything alone: a
-//! branch counts as ours by its MAC, or if its tag is that of a transaction which is open.
+//! Two of these hashes are in our branch, where back ends read them: the identity of the
+//! transaction and the hash of the request (RFC 3261 §16.6 step 8). Neither proves anything alone:
+//! a branch counts as ours by its MAC, or if its tag is that of an open transaction.
 
 pub(crate) mod text64;
 
@@ -21,14 +21,15 @@ use siphasher::sip128::{
 };
 use tidegate_world::ConnectionId;
 
-/// The secret shared by all instances that answer for one address.
+/// Secret shared by all instances that answer for one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
-    /// Of all that lives no longer than a transaction, and of what is compared within it: branch,
-    /// To-tag, the hashes of tables. It stays as long as the address: another one in the middle
-    /// of a transaction would make its repetition another request (RFC 3261 §16.11).
+    /// Key of everything that lives no longer than a transaction, and of what is compared within
+    /// it: branch, To-tag, hashes of tables. It stays as long as the address: a change in the
+    /// middle of a transaction would turn its retransmission into another request (RFC 3261
+    /// §16.11).
     pub base: Base,
-    /// Of what lives as long as a call.
+    /// Keys of everything that lives as long as a call.
     pub tokens: TokenKeys,
 }
 
@@ -39,31 +40,31 @@ pub struct Base(pub [u8; 32]);
 /// The keys of route tokens at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenKeys {
-    /// Makes tokens, and verifies them.
+    /// Key that creates and verifies tokens.
     pub current: TokenKey,
-    /// Verify tokens: those of before, and the one that is to be next, which another instance
-    /// may have begun to use. No two of all these keys have a [mark](TokenKey::mark) in common.
+    /// Keys that only verify tokens: the previous ones, and the next one, which another instance
+    /// may have begun to use. No two of all these keys have the same [mark](TokenKey::mark).
     pub others: Vec<TokenKey>,
 }
 
 /// One key of route tokens.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TokenKey {
-    /// Which one it is: all instances call it so.
+    /// Version, the same for all instances.
     pub version: u32,
     /// The key.
     pub key: [u8; 32],
 }
 
 impl TokenKey {
-    /// What a token says of its version.
+    /// Returns the version number as a token contains it.
     pub fn mark(&self) -> u8 {
         self.version as u8
     }
 }
 
 impl Secret {
-    /// A secret that was never rotated.
+    /// Creates a secret that was never rotated.
     pub fn of(key: [u8; 32]) -> Self {
         let current = TokenKey { version: 1, key };
         Self { base: Base(key), tokens: TokenKeys { current, others: Vec::new() } }
@@ -87,8 +88,8 @@ impl fmt::Debug for TokenKey {
 pub(crate) struct Keyed([u8; 16]);
 
 impl Keyed {
-    /// The function for `purpose` under `secret`. SipHash being a pseudo-random
-    /// function, functions for different purposes are independent.
+    /// Derives the function for `purpose` from `secret`. SipHash being a pseudo-random function,
+    /// functions for different purposes are independent.
     pub(crate) fn derive(secret: &[u8; 32], purpose: &str) -> Self {
         let (key, salt) = secret.split_first_chunk::<16>().expect("32 is more than 16");
         let mut hasher = SipHasher24Wide::new_with_key(key);
@@ -97,14 +98,13 @@ impl Keyed {
         Self(hasher.finish128().as_bytes())
     }
 
-    /// Hides `bytes` from whoever has no key, or shows them again. `mac` is the keyed hash of what
-    /// is hidden and of all that goes with it.
+    /// Encrypts or decrypts `bytes`. `mac` is the keyed hash of the plaintext and of everything
+    /// that goes with it.
     ///
     /// This is the construction of RFC 5297 (SIV): the bytes are combined with the key stream that
-    /// belongs to the MAC as its initial value, so nothing has to be drawn, the same content gives
-    /// the same text, and different contents have streams that have nothing to do with each other.
-    /// That two of n contents have one MAC of 64 bits has a probability of n²/2^65, and shows no
-    /// more than how they differ.
+    /// has the MAC as its initial value, so no random value is needed, the same content gives the
+    /// same text, and different contents have unrelated streams. Two of n contents have the same
+    /// MAC of 64 bits with a probability of n²/2^65, which reveals only their difference.
     pub(crate) fn veil(&self, mac: u64, bytes: &mut [u8]) {
         for (number, block) in (0u64..).zip(bytes.chunks_mut(16)) {
             let counter = u128::from(mac) << 64 | u128::from(number);
@@ -114,8 +114,8 @@ impl Keyed {
         }
     }
 
-    /// 64 bits from `parts`; each is preceded by its length, so that no two
-    /// different lists of parts are the same input.
+    /// Returns 64 bits from `parts`; each is preceded by its length, so that no two different lists
+    /// of parts give the same input.
     #[inline]
     pub(crate) fn hash(&self, parts: &[&[u8]]) -> u64 {
         match in_one_piece(parts, |whole| SipHasher24::new_with_key(&self.0).hash(whole)) {
@@ -130,12 +130,12 @@ impl Keyed {
 pub(crate) struct TableKey([u8; 16]);
 
 impl TableKey {
-    /// The function for `purpose` under `secret`; as [`Keyed::derive`].
+    /// Derives the function for `purpose` from `secret`, as [`Keyed::derive`].
     pub(crate) fn derive(secret: &[u8; 32], purpose: &str) -> Self {
         Self(Keyed::derive(secret, purpose).0)
     }
 
-    /// 64 bits from `parts`, as [`Keyed::hash`].
+    /// Returns 64 bits from `parts`, as [`Keyed::hash`].
     #[inline]
     pub(crate) fn hash(&self, parts: &[&[u8]]) -> u64 {
         match in_one_piece(parts, |whole| SipHasher13::new_with_key(&self.0).hash(whole)) {
@@ -144,13 +144,13 @@ impl TableKey {
         }
     }
 
-    /// 64 bits from a number of 128.
+    /// Returns 64 bits from a number of 128.
     #[inline]
     pub(crate) fn hash_number(&self, number: u128) -> u64 {
         SipHasher13::new_with_key(&self.0).hash(&number.to_le_bytes())
     }
 
-    /// 128 bits from `bytes`: enough that a table may take it for the text itself.
+    /// Returns 128 bits from `bytes`, enough for a table to use them in place of the text.
     #[inline]
     pub(crate) fn fingerprint(&self, bytes: &[u8]) -> u128 {
         SipHasher13Wide::new_with_key(&self.0).hash(bytes).as_u128()
@@ -184,60 +184,60 @@ fn by_pieces(parts: &[&[u8]], mut hasher: impl Hasher) -> u64 {
     hasher.finish()
 }
 
-/// The mark of the process that made a branch.
+/// Mark of the process that created a branch.
 pub(crate) type ProcessMark = [u8; 3];
 
-/// Bytes of the name of a connection in branches and tokens: its process, and its number there.
+/// Length in bytes of a connection name in branches and tokens: its process, and its number there.
 pub(crate) const CONNECTION_NAME: usize = size_of::<ProcessMark>() + size_of::<u32>();
 
-/// A proxy's keyed functions.
+/// Keyed functions of a proxy.
 pub(crate) struct Keys {
     /// Fingerprint of a Call-ID.
     pub(crate) call: TableKey,
-    /// By which callees are shared among back ends: all versions and instances have to agree.
+    /// Function that divides callees among back ends: all versions and instances have to agree.
     pub(crate) callee: Keyed,
     /// Identity of a received branch, RFC 3261 §16.11.
     pub(crate) identity: TableKey,
     /// MAC of our own branches.
     pub(crate) branch: Keyed,
-    /// Differs from process to process.
+    /// Mark that differs from process to process.
     pub(crate) process: ProcessMark,
-    /// That of the process before this one, if it is known.
+    /// Mark of the previous process, if known.
     pub(crate) before: Option<ProcessMark>,
     /// Hash for the detection of loops.
     pub(crate) loops: TableKey,
-    /// Sources of messages.
+    /// Hash of the sources of messages.
     pub(crate) source: TableKey,
     /// Hash of the tags of a dialog, and of what copies of an INVITE have in common.
     pub(crate) dialog: TableKey,
-    /// To-tags of replies made without state.
+    /// Hash for To-tags of stateless responses.
     pub(crate) tag: Keyed,
-    /// Hides addresses in branches.
+    /// Encrypts addresses in branches.
     pub(crate) veil: Keyed,
     tokens: TokenMacs,
 }
 
 /// The MACs of route tokens.
 struct TokenMacs {
-    /// The mark of the key that makes tokens.
+    /// Mark of the key that creates tokens.
     current: u8,
-    /// The current one first.
+    /// Functions of all keys, the current one first.
     macs: Vec<TokenFunctions>,
-    /// By mark, where its MAC stands: from 1, and 0 if there is none. It is looked up for each
-    /// request within a call, and for whatever is said to be one.
+    /// Index of the MAC by mark, from 1, and 0 if there is none. It is looked up for each request
+    /// that is, or claims to be, within a call.
     places: [u8; 256],
 }
 
-/// The functions of one key of route tokens.
+/// Functions of one key of route tokens.
 pub(crate) struct TokenFunctions {
-    /// Makes the MAC.
+    /// Computes the MAC.
     pub(crate) mac: Keyed,
-    /// Hides the content.
+    /// Encrypts the content.
     pub(crate) veil: Keyed,
 }
 
 impl Keys {
-    /// The functions of a process that drew the number `process`.
+    /// Derives the functions of a process that drew the number `process`.
     pub(crate) fn new(secret: &Secret, process: u64) -> Self {
         let of = |purpose| Keyed::derive(&secret.base.0, purpose);
         let table = |purpose| TableKey::derive(&secret.base.0, purpose);
@@ -257,7 +257,7 @@ impl Keys {
         }
     }
 
-    /// The same, of a process that came after one that drew the number `before`.
+    /// Sets the previous process, which drew the number `before`.
     pub(crate) fn after(self, secret: &Secret, before: Option<u64>) -> Self {
         Self { before: before.map(|before| Self::mark(secret, before)), ..self }
     }
@@ -275,25 +275,24 @@ impl Keys {
         [p0, p1, p2, a, b, c, d]
     }
 
-    /// Returns the connection of this name; `None` if it is another process's.
+    /// Returns the connection of this name; `None` if it belongs to another process.
     pub(crate) fn connection_in(&self, name: &[u8]) -> Option<ConnectionId> {
         let (process, number) = name.split_first_chunk()?;
         let number = u32::from_be_bytes(number.try_into().ok()?);
         ConnectionId::new(number).filter(|_| *process == self.process)
     }
 
-    /// Takes other keys for route tokens.
+    /// Replaces the keys of route tokens.
     pub(crate) fn rekey(&mut self, tokens: &TokenKeys) {
         self.tokens = TokenMacs::new(tokens);
     }
 
-    /// Returns the functions that make tokens, and the mark of their key.
+    /// Returns the functions that create tokens, and the mark of their key.
     pub(crate) fn token(&self) -> (u8, &TokenFunctions) {
         (self.tokens.current, self.tokens.macs.first().expect("there is a current key"))
     }
 
-    /// Returns the functions of the key with this mark: no more than one is tried on a forged
-    /// token.
+    /// Returns the functions of the key with this mark: at most one is tried on a forged token.
     pub(crate) fn token_of(&self, mark: u8) -> Option<&TokenFunctions> {
         let place = self.tokens.places[usize::from(mark)];
         self.tokens.macs.get(usize::from(place).checked_sub(1)?)

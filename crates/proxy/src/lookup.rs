@@ -1,15 +1,15 @@
-//! Look-ups: questions to stores outside the core, such as where a user is reached.
+//! Look-ups: queries to external stores, such as for the contacts of a user.
 //!
 //! [`Lookups`] is a pure state machine, as [`Resolution`](crate::resolution::Resolution) is for
-//! names. [`find`](Lookups::find) answers at once when the answer is there; else it asks and returns
-//! a [`Ticket`], with which the caller parks the request. An answer is held for a short time: so the
+//! names. [`find`](Lookups::find) returns a held answer at once; else it sends a query and returns
+//! a [`Ticket`], with which the caller parks the request. An answer is held for a short time: the
 //! requests that have waited for it find it when they are served again, and a flood of requests for
-//! one key asks once. It is no cache: what a store says counts at once, or nearly so.
+//! one key causes one query. It is not a cache: changes of a store take effect almost at once.
 //!
-//! Questions are bounded in number and time. A store that does not answer delays only requests that
-//! ask it. Strangers have at most half of the questions, those that the world has among them, and
-//! those of back ends and trusted sources are asked first. Nothing is asked for a request that could
-//! not be parked.
+//! Queries are bounded in number and time. A store that does not answer delays only requests that
+//! need it. Strangers have at most half of the queries, including the pending ones, and the queries
+//! of back ends and trusted sources are sent first. Nothing is queried for a request that could not
+//! be parked.
 
 mod contacts;
 
@@ -26,118 +26,118 @@ pub(crate) use contacts::{Unknown, reach};
 
 use crate::resolution::Ticket;
 
-/// Time after which a question is given up. It is shorter than a request is parked.
+/// Time after which a query is given up. It is shorter than a request is parked.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(4);
 
 /// Time for which an answer is held.
 const HELD_FOR: Duration = Duration::from_secs(1);
 
-/// The largest number of answers that are held; the oldest makes room for another one.
+/// Maximum number of held answers; the oldest makes room for another one.
 const HELD_MAX: usize = 1024;
 
-/// The largest number of keys whose answer is not known: as many as requests are parked.
+/// Maximum number of keys whose answer is unknown: as many as requests are parked.
 const OUTSTANDING_MAX: usize = 1024;
 
-/// The largest number of questions that the world has at the same time; others wait to be asked.
+/// Maximum number of pending queries; further ones wait.
 const ASKED_MAX: usize = 128;
 
-/// Of both, those of strangers at the most.
+/// Maximum for strangers, of both.
 const STRANGERS_OUTSTANDING_MAX: usize = OUTSTANDING_MAX / 2;
 const STRANGERS_ASKED_MAX: usize = ASKED_MAX / 2;
 
-/// Ids of these questions: from here to twice that, which no other part of the core uses.
+/// First id of these queries; up to twice this number no other part of the core uses ids.
 const IDS_FROM: u64 = 1 << 62;
 
-/// Counts of the look-ups of a shard, for others to read.
+/// Counts of the look-ups of a shard.
 #[derive(Debug, Default)]
 pub struct LookupCounters {
-    /// Questions with a value.
+    /// Queries with a value.
     pub found: Counter,
-    /// Questions for a key that the store does not have.
+    /// Queries for a key that the store does not have.
     pub not_found: Counter,
-    /// Questions that could not be answered.
+    /// Queries that could not be answered.
     pub failed: Counter,
-    /// Questions given up because no answer came.
+    /// Queries given up because no answer came.
     pub given_up: Counter,
-    /// Answers to questions that had been given up.
+    /// Answers to queries that had been given up.
     pub late: Counter,
-    /// Keys not asked for because too many were outstanding, or because no request for them could
+    /// Keys not queried because too many were outstanding, or because no request for them could
     /// have been parked.
     pub refused: Counter,
-    /// Questions that are outstanding now.
+    /// Queries that are outstanding now.
     pub outstanding: Counter,
 }
 
-/// The outcome of a look-up.
+/// Outcome of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LookupOutcome {
     /// The store has this value.
     Found(Arc<[u8]>),
     /// The store does not have the key.
     NotFound,
-    /// The store could not say, or has not answered in time.
+    /// The store failed, or has not answered in time.
     Failed,
     /// The request has to wait until this ticket may go on.
     Pending(Ticket),
-    /// Too many questions are outstanding, or the request cannot wait.
+    /// Too many queries are outstanding, or the request cannot wait.
     Refused,
 }
 
-/// A request for which a key is looked up.
+/// Request for which a key is looked up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LookupRequester {
-    /// Whether a stranger sent it, and no back end or trusted source.
+    /// Whether a stranger sent it, that is, neither a back end nor a trusted source.
     pub(crate) is_stranger: bool,
-    /// Whether it can be parked until the answer comes.
+    /// Whether it can be parked until the answer arrives.
     pub(crate) may_wait: bool,
 }
 
-/// A key of a store.
+/// Key of a store.
 type Subject = (LookupKind, Arc<[u8]>);
 
-/// The state of a key.
+/// State of a key.
 enum Entry {
-    /// Asked for under this id.
+    /// Queried under this id.
     Open(u64),
     /// Answered.
     Held(LookupOutcome),
 }
 
-/// A question without an answer.
+/// Query without an answer.
 struct Open {
     subject: Subject,
     since: Timestamp,
-    /// Whether only strangers have asked for it.
+    /// Whether only strangers have requested it.
     is_strangers: bool,
-    /// Whether the world has it.
+    /// Whether it was sent.
     is_asked: bool,
 }
 
-/// The questions of strangers, or those of all others.
+/// Queries of strangers, or those of all others.
 #[derive(Default)]
 struct QuestionQueue {
     outstanding: usize,
-    /// Questions for the world, the oldest first; some may have been given up or asked.
+    /// Queries to send, the oldest first; some may have been given up or sent.
     outgoing: VecDeque<u64>,
-    /// Questions that the world has.
+    /// Number of pending queries.
     asked: usize,
 }
 
-/// The look-ups of a shard.
+/// Look-ups of a shard.
 pub(crate) struct Lookups {
     entries: BTreeMap<Subject, Entry>,
-    /// By rising id, so also by the time at which they began.
+    /// Open queries by rising id, and therefore by start time.
     outstanding: BTreeMap<u64, Open>,
     strangers: QuestionQueue,
     others: QuestionQueue,
-    /// The keys of answers that are held, and until when: the first is forgotten first.
+    /// Keys of held answers, with their expiry: the first expires first.
     held: VecDeque<(Timestamp, Subject)>,
     next: u64,
     counters: Arc<LookupCounters>,
 }
 
 impl Lookups {
-    /// Creates one that has asked for nothing.
+    /// Creates a state machine without queries.
     pub(crate) fn new(counters: Arc<LookupCounters>) -> Self {
         Self {
             entries: BTreeMap::new(),
@@ -150,7 +150,7 @@ impl Lookups {
         }
     }
 
-    /// Returns the value of a key, or asks for it.
+    /// Returns the value of a key, or queries it.
     pub(crate) fn find(
         &mut self,
         now: Timestamp,
@@ -158,7 +158,7 @@ impl Lookups {
         key: &Arc<[u8]>,
         requester: LookupRequester,
     ) -> LookupOutcome {
-        // A store has no longer ones.
+        // No store has longer ones.
         if key.len() > KEY_MAX {
             return LookupOutcome::NotFound;
         }
@@ -195,8 +195,8 @@ impl Lookups {
         LookupOutcome::Pending(Ticket(QueryId(id)))
     }
 
-    /// Takes the answer to a question; returns the ticket that may go on. Answers to other
-    /// questions of the same core change nothing.
+    /// Handles an answer; returns the ticket that may continue. Answers to other queries of the
+    /// same core change nothing.
     pub(crate) fn on_answer(
         &mut self,
         now: Timestamp,
@@ -222,7 +222,7 @@ impl Lookups {
         Some(Ticket(id))
     }
 
-    /// Gives up questions that are overdue; returns the tickets that may go on.
+    /// Gives up overdue queries; returns the tickets that may continue.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) -> Vec<Ticket> {
         let mut tickets = Vec::new();
         while let Some(first) = self.outstanding.first_entry()
@@ -236,14 +236,14 @@ impl Lookups {
         tickets
     }
 
-    /// Forgets all answers: from now on the stores say something else.
+    /// Discards all held answers, because the stores have changed.
     pub(crate) fn forget(&mut self) {
         while !self.held.is_empty() {
             self.forget_oldest();
         }
     }
 
-    /// Returns the next question for the world.
+    /// Returns the next query to send.
     pub(crate) fn poll_query(&mut self) -> Option<Query> {
         while self.strangers.asked + self.others.asked < ASKED_MAX {
             let next = self.others.outgoing.pop_front();
@@ -267,7 +267,7 @@ impl Lookups {
         self.outstanding.first_key_value().map(|(_, open)| open.since + ANSWERS_WITHIN)
     }
 
-    /// Holds the answer to a question that is not outstanding any more.
+    /// Holds the answer to a query that is no longer outstanding.
     fn settle(&mut self, now: Timestamp, open: Open, answer: LookupOutcome) {
         let queue = self.queue_of(open.is_strangers);
         queue.outstanding -= 1;
@@ -284,7 +284,7 @@ impl Lookups {
         if is_strangers { &mut self.strangers } else { &mut self.others }
     }
 
-    /// Makes a question one that others than strangers have asked.
+    /// Marks a query as requested not only by strangers.
     fn promote(&mut self, id: u64) {
         let Some(open) = self.outstanding.get_mut(&id).filter(|open| open.is_strangers) else {
             return;

@@ -2,21 +2,21 @@
 //!
 //! RFC 4291 §2.5.1: "For all unicast addresses, except those that start with the binary value 000,
 //! Interface IDs are required to be 64 bits long": a host may have any address of its /64. A site
-//! may have all of a /56 or a /48 (RFC 6177 §2), and spread over its networks. So a source of IPv6
-//! is a /64, and has wider networks around it. The last 64 bits of such a number say how long its
-//! prefix is: 0 for 64, else the length.
+//! may have all of a /56 or a /48 (RFC 6177 §2), and spread over its networks. A source of IPv6 is
+//! therefore a /64 and has wider networks around it. The last 64 bits of such a number encode the
+//! length of its prefix: 0 for 64, else the length.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv6Net};
 pub use tidegate_world::source_of;
 
-/// Lengths of the prefixes that are told apart, the narrowest first, and of how many sources that
-/// send as much as one may each, one such network may send as much.
+/// Prefix lengths that are distinguished, the narrowest first, each with its weight: the number of
+/// full-rate sources as which such a network counts.
 pub(crate) const PREFIXES: [(u8, u32); 3] = [(64, 1), (56, 2), (48, 4)];
 
-/// The numbers of the networks around an address, the narrowest first: of an IPv4 address only
-/// that of itself.
+/// Returns the numbers of the networks around an address, the narrowest first: for an IPv4 address
+/// only its own.
 pub fn networks_of(address: IpAddr) -> impl Iterator<Item = u128> {
     let source = source_of(address);
     let wider = PREFIXES[1..].iter().filter(move |_| address.to_canonical().is_ipv6());
@@ -25,7 +25,7 @@ pub fn networks_of(address: IpAddr) -> impl Iterator<Item = u128> {
     std::iter::once(source).chain(wider)
 }
 
-/// The network that has this number: of one address, if it is of IPv4.
+/// Returns the network of this number: for IPv4, a single address.
 pub fn network_of(source: u128) -> IpNet {
     match Ipv6Addr::from_bits(source).to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(v4).into(),
@@ -40,7 +40,8 @@ pub fn network_of(source: u128) -> IpNet {
     }
 }
 
-/// The IPv4 address an IPv6 socket shows as `::ffff:a.b.c.d` is that IPv4 address.
+/// Returns the IPv4 address that an IPv6 socket shows as `::ffff:a.b.c.d`; other addresses
+/// unchanged.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V6(_) => SocketAddr::new(address.ip().to_canonical(), address.port()),
@@ -48,14 +49,14 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// A source in 64 bits: the /64 of an IPv6 address, or an IPv4 address.
+/// Returns a source in 64 bits: the /64 of an IPv6 address, or an IPv4 address.
 pub(crate) fn caller_of(address: IpAddr) -> u64 {
     let source = source_of(address);
     (source >> 64) as u64 | source as u64
 }
 
-/// Returns whether an address is one that only its own network routes: of RFC 1918, RFC 6598,
-/// RFC 3927 or RFC 4193, a loopback or link-local one.
+/// Returns whether only its own network routes an address: one of RFC 1918, RFC 6598, RFC 3927 or
+/// RFC 4193, a loopback or link-local one.
 pub(crate) fn is_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {
@@ -98,7 +99,7 @@ mod tests {
         assert_eq!(written("::ffff:192.0.2.1"), ["192.0.2.1/32"]);
         let networks = ["2001:db8:1:2ff::/64", "2001:db8:1:200::/56", "2001:db8:1::/48"];
         assert_eq!(written("2001:db8:1:2ff::3"), networks);
-        // No two of them have one number, though their bits are the same.
+        // No two of them have the same number, though their bits are the same.
         assert_eq!(written("2001:db8::1"), ["2001:db8::/64", "2001:db8::/56", "2001:db8::/48"]);
         assert_eq!(written("::1"), ["::/64", "::/56", "::/48"]);
     }

@@ -1,4 +1,4 @@
-//! What operators see of a shard: counters, gauges, a sample of rejections, calls in progress.
+//! Observability of a shard: counters, gauges, a sample of rejections, calls in progress.
 
 pub(crate) mod call_entry;
 pub(crate) mod counters;

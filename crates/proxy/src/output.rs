@@ -1,4 +1,4 @@
-//! The output of a shard: packets, handoffs, counters, and the back ends that it suspects.
+//! The output of a shard: packets, handoffs, counters, and suspect back ends.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ use crate::settings::{BackendRef, TraceSettings};
 use crate::snapshot::Snapshot;
 use crate::target::Target;
 
-/// What the stages of a shard write to.
+/// Output of the stages of a shard.
 pub(crate) struct Output {
     transmits: VecDeque<Transmit>,
-    /// Sequence of the message that is served; see [`Batching`].
+    /// Sequence number of the message in service; see [`Batching`].
     sequence: u32,
     handoffs: VecDeque<Handoff>,
     suspects: VecDeque<Suspect>,
@@ -28,19 +28,19 @@ pub(crate) struct Output {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// A back end that may be gone: something speaks against it since `since`.
+/// A possibly dead back end: there is evidence against it since `since`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suspect {
     pub(crate) backend_ref: BackendRef,
     pub(crate) since: Timestamp,
 }
 
-/// A rejection of a request that was read, as operators see it.
+/// A rejection of a parsed request, for operators.
 pub(crate) struct Cause {
     pub(crate) reason: ReplyReason,
-    /// The reason in words.
+    /// Reason in words.
     pub(crate) text: &'static str,
-    /// The pool to which the request was routed.
+    /// Pool to which the request was routed.
     pub(crate) pool: Option<u16>,
 }
 
@@ -57,12 +57,12 @@ impl Output {
         }
     }
 
-    /// Serves something of which no more is known: what it sends keeps its place among all.
+    /// Begins to serve something unknown: its packets keep their order among all.
     pub(crate) fn begin(&mut self) {
         self.sequence = 0;
     }
 
-    /// What is sent from now on is of the call with this Call-ID.
+    /// Attributes the following packets to the call with this Call-ID.
     pub(crate) fn send_for(&mut self, call_id: &[u8]) {
         self.sequence = sequence_of(call_id);
     }
@@ -110,12 +110,12 @@ impl Output {
         self.handoffs.pop_front()
     }
 
-    /// Has a back end probed out of turn, because something speaks against it since `since`.
+    /// Requests an immediate probe of a back end, because of evidence against it since `since`.
     pub(crate) fn suspect(&mut self, backend_ref: BackendRef, since: Timestamp) {
         self.suspects.push_back(Suspect { backend_ref, since });
     }
 
-    /// Returns the next back end to be probed out of turn.
+    /// Returns the next back end to probe immediately.
     pub(crate) fn next_suspect(&mut self) -> Option<Suspect> {
         self.suspects.pop_front()
     }
@@ -125,7 +125,7 @@ impl Output {
         self.counters.dropped(reason).add(1);
     }
 
-    /// Sends a reply to `message`, which came as `received`.
+    /// Sends a response to `message`, which was received as `received`.
     pub(crate) fn reply(
         &mut self,
         snapshot: &Snapshot,
@@ -147,7 +147,7 @@ impl Output {
         }
     }
 
-    /// Rejects a request that breaks the grammar, as far as it can be read.
+    /// Rejects a malformed request, as far as it can be parsed.
     pub(crate) fn reject_malformed(
         &mut self,
         snapshot: &Snapshot,
@@ -157,7 +157,7 @@ impl Output {
         self.reject_unread(snapshot, received, status_of(malformed));
     }
 
-    /// Rejects a request that is not looked into further, as far as it can be read.
+    /// Rejects a request without parsing it in full, as far as it can be parsed.
     pub(crate) fn reject_unread(&mut self, snapshot: &Snapshot, received: &Received, status: u16) {
         let Snapshot { keys, name, buffers, .. } = snapshot;
         match rejection(keys, name, buffers, received, status, &Hints::default()) {
@@ -173,7 +173,7 @@ impl Output {
         }
     }
 
-    /// Records a rejection for operators, if it is selected.
+    /// Records a rejection for operators, if it is sampled.
     pub(crate) fn record_rejection(
         &mut self,
         snapshot: &Snapshot,

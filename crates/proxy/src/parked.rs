@@ -1,14 +1,14 @@
-//! Requests that wait for an answer from outside, such as the address of a name.
+//! Requests that wait for an external answer, such as the address of a name.
 //!
-//! A request is planned, its plan says what it has to know, and it is parked as it was received.
-//! When the answer comes it is served once more, from the beginning: a plan changes nothing, so
+//! A request is planned, its plan reports the missing answer, and it is parked as it was received.
+//! When the answer arrives it is served again from the beginning: a plan changes nothing, so
 //! nothing has to be undone, and this time the answer is known. Parked requests are bounded in
-//! number and time. A copy of one is absorbed, and its CANCEL ends it. Until it
-//! goes on, the proxy has no state of it and sends no 100: its sender repeats it.
+//! number and time. A copy of one is absorbed, and its CANCEL ends it. Until it continues, the
+//! proxy has no state of it and sends no 100: its sender retransmits it.
 //!
-//! Strangers have half of the places. A source, and a question, has at most as many as it leaves
-//! free, as sources have of the [tables](crate::shares): so no source, and no name or user that
-//! nobody answers for, keeps the requests of other sources for other names from being parked.
+//! Strangers have half of the places. A source, and a query, has at most as many as it leaves free,
+//! as sources have of the [tables](crate::shares): no source, and no name or user without an
+//! answer, keeps the requests of other sources for other names from being parked.
 
 mod places;
 
@@ -24,51 +24,51 @@ use crate::resolution::Ticket;
 use places::Places;
 pub(crate) use places::RequestSource;
 
-/// How long a request is parked at the most: longer than the DNS is asked, shorter than a client
-/// without a provisional response waits.
+/// Maximum time for which a request is parked: longer than a DNS query takes, shorter than a client
+/// waits without a provisional response.
 const PARKED_FOR: Duration = Duration::from_secs(10);
 
-/// Time for which a cancelled INVITE is remembered, for copies that come late: 64·T1.
+/// Time for which a cancelled INVITE is remembered, for late copies: 64·T1.
 const CANCELLED_FOR: Duration = Duration::from_secs(32);
 
 /// A request that waits.
 pub(crate) struct Waiting {
     pub(crate) received: Received,
     pub(crate) class: Class,
-    /// What its repetitions have in common with it, if it is new work.
+    /// Fingerprint that its retransmissions share, if it is new work.
     pub(crate) fingerprint: Option<u64>,
     pub(crate) has_priority: bool,
     /// Identity and method of its transaction.
     pub(crate) key: Key,
     pub(crate) source: RequestSource,
-    /// Whether the time is over in which it could have gone on.
+    /// Whether the time in which it could have continued is over.
     pub(crate) is_overdue: bool,
     is_cancelled: bool,
     until: Timestamp,
-    /// The question that it waits for, once it is parked.
+    /// Ticket of the query that it waits for, once it is parked.
     ticket: Option<Ticket>,
 }
 
-/// The number of a parked request: of two, the greater was parked later.
+/// Number of a parked request: of two, the greater was parked later.
 type Number = u64;
 
-/// The parked requests of a shard.
+/// Parked requests of a shard.
 #[derive(Default)]
 pub(crate) struct Parked {
-    /// By number.
+    /// Requests by number.
     waiting: BTreeMap<Number, Waiting>,
     by_ticket: BTreeMap<Ticket, Vec<Number>>,
     by_key: HashMap<Key, Number>,
-    /// When they are overdue, the first first.
+    /// Deadlines, the earliest first.
     deadlines: BTreeSet<(Timestamp, Number)>,
-    /// Those that may go on, the first to be served first.
+    /// Requests that may continue, in the order in which they are served.
     resumed: VecDeque<Number>,
     numbers: Number,
     places: Places,
 }
 
 impl Waiting {
-    /// Creates a request that waits, as long as it may since it arrived.
+    /// Creates a waiting request, whose maximum time counts from its arrival.
     pub(crate) fn new(
         received: Received,
         class: Class,
@@ -100,18 +100,18 @@ impl Parked {
         self.waiting.len()
     }
 
-    /// Returns whether a request of this source can be parked, if it is the first one that waits for
-    /// its question.
+    /// Returns whether a request of this source can be parked, if it is the first one that waits
+    /// for its query.
     pub(crate) fn has_room(&self, source: RequestSource) -> bool {
         self.places.has_room(source)
     }
 
-    /// Returns whether a request of this source can be parked until this ticket may go on.
+    /// Returns whether a request of this source can be parked until this ticket may continue.
     pub(crate) fn may_wait(&self, source: RequestSource, ticket: Ticket) -> bool {
         self.places.has_room(source) && self.places.has_room_for(source, ticket)
     }
 
-    /// Parks a request until this ticket may go on, which it [may](Self::may_wait).
+    /// Parks a request until this ticket may continue, which must be [allowed](Self::may_wait).
     pub(crate) fn park(&mut self, ticket: Ticket, waiting: Waiting) {
         debug_assert!(self.may_wait(waiting.source, ticket), "the caller looks first");
         self.numbers += 1;
@@ -127,8 +127,8 @@ impl Parked {
         self.by_key.contains_key(&key)
     }
 
-    /// Cancels the request of a transaction, which does not go on then. It is remembered for a while.
-    /// Returns it, also if it was cancelled before.
+    /// Cancels the request of a transaction, which then does not continue. It is remembered for a
+    /// while. Returns it, even if it was cancelled before.
     pub(crate) fn cancel(&mut self, now: Timestamp, key: Key) -> Option<&Waiting> {
         let number = *self.by_key.get(&key)?;
         let waiting = self.waiting.get_mut(&number)?;
@@ -156,13 +156,13 @@ impl Parked {
         Some(waiting)
     }
 
-    /// Lets the requests of a ticket go on.
+    /// Lets the requests of a ticket continue.
     pub(crate) fn resume(&mut self, ticket: Ticket) {
         let numbers = self.by_ticket.remove(&ticket).unwrap_or_default();
         self.resumed.extend(numbers.into_iter().filter(|number| self.waiting.contains_key(number)));
     }
 
-    /// Takes out the next request that may go on.
+    /// Removes and returns the next request that may continue.
     pub(crate) fn next(&mut self) -> Option<Waiting> {
         while let Some(number) = self.resumed.pop_front() {
             if self.waiting.get(&number).is_some_and(|waiting| !waiting.is_cancelled) {
@@ -172,7 +172,7 @@ impl Parked {
         None
     }
 
-    /// Lets the requests go on whose time is over, marked so, and forgets cancelled ones.
+    /// Lets overdue requests continue, marked as such, and forgets cancelled ones.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         while let Some(&(until, number)) = self.deadlines.first()
             && until <= now

@@ -1,4 +1,4 @@
-//! What is known of peers: who receives what is sent there, and where nobody listens.
+//! Knowledge of peers: verified addresses, and addresses at which nothing listens.
 
 use std::net::SocketAddr;
 
@@ -14,13 +14,13 @@ use crate::target::Target;
 pub(crate) struct Peers {
     verified: Verified,
     unreachable: Unreachable,
-    /// Strangers, who push out each other and no back end.
+    /// Ended connections of strangers, which evict one another and no back end.
     ended: Unreachable,
 }
 
 impl Peers {
-    /// Returns whether the other end of `flow` has shown lately that it receives what is sent
-    /// there. Who has a connection does.
+    /// Returns whether the other end of `flow` has recently shown that it receives what is sent
+    /// there. A peer with a connection always has.
     pub(crate) fn is_verified(&self, now: Timestamp, keys: &Keys, flow: &Flow) -> bool {
         flow.transport.is_reliable()
             || self.verified.contains(now, hash_of(&keys.source, flow.remote.ip()))
@@ -31,16 +31,16 @@ impl Peers {
         self.verified.insert(now, hash_of(&keys.source, flow.remote.ip()));
     }
 
-    /// Returns whether the transport has said, at `since` or later, that nobody listens at
-    /// a target, or that the connection with it has ended.
+    /// Returns whether the transport has reported, at `since` or later, that nothing listens at a
+    /// target, or that the connection with it has ended.
     ///
-    /// That is the transport's word (RFC 3261 §16.9). A target that is merely silent may have more
-    /// to do than it can, and its time-outs decide.
+    /// Only the transport's report counts (RFC 3261 §16.9). A merely silent target may be
+    /// overloaded, and its timers decide.
     pub(crate) fn is_unreachable(&self, target: &Target, since: Timestamp) -> bool {
         self.unreachable.holds(target, since) || self.ended.holds(target, since)
     }
 
-    /// Records that nobody listens where a back end is to be.
+    /// Records that nothing listens at the address of a back end.
     pub(crate) fn record_unreachable(
         &mut self,
         now: Timestamp,
@@ -50,7 +50,7 @@ impl Peers {
         self.unreachable.record(now, Target::new(transport, address));
     }
 
-    /// Records that the connection of `flow` has ended, and with whom.
+    /// Records that the connection of `flow` has ended, with the peer's address.
     pub(crate) fn record_ended(&mut self, now: Timestamp, flow: &Flow, is_backend: bool) {
         let table = if is_backend { &mut self.unreachable } else { &mut self.ended };
         let Flow { transport, remote, connection, .. } = *flow;
@@ -58,17 +58,17 @@ impl Peers {
     }
 }
 
-/// Addresses that are remembered as verified.
+/// Number of addresses that are remembered as verified.
 const PLACES: usize = 1 << 14;
 
-/// Seconds for which an address is.
+/// Seconds for which an address stays verified.
 const VERIFIED_S: u32 = 3600;
 
-/// The addresses that have shown lately that they receive what is sent to them: a table of a fixed
-/// size, in which the newer takes the place of the older.
+/// Addresses that have recently shown that they receive: a table of a fixed size, in which newer
+/// entries replace older ones.
 #[derive(Default)]
 struct Verified {
-    /// Part of a keyed hash, and the second at which it stops to count. Empty until there is one.
+    /// Part of a keyed hash, and the second at which it expires. Empty until the first entry.
     places: Vec<(u32, u32)>,
 }
 
@@ -90,13 +90,13 @@ fn second(now: Timestamp) -> u32 {
     (now.as_nanos() / 1_000_000_000) as u32
 }
 
-/// Unreachable targets that are remembered: the last.
+/// Number of unreachable targets that are remembered: the last ones.
 const TARGETS_MAX: usize = 64;
 
-/// Targets of which the transport has said that nobody is there.
+/// Targets at which nothing listens, as reported by the transport.
 #[derive(Debug, Default)]
 struct Unreachable {
-    /// The target, with the connection if it was one that ended, and when.
+    /// Target, with the connection if that has ended, and the time.
     targets: ArrayVec<(Target, Timestamp), TARGETS_MAX>,
 }
 

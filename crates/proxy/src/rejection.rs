@@ -12,9 +12,9 @@ use reply_reason::{
     LOOKUP_FAILED, NO_ADDRESS, NO_USER, PARKED_FULL, TRANSACTION_SHARE_USED, TRANSACTION_TABLE_FULL,
 };
 
-/// The fate of a request that is not forwarded.
+/// Handling of a request that is not forwarded.
 pub(crate) enum Rejection {
-    /// A response with this status, and why.
+    /// A response with this status, and the reason.
     Reply(u16, &'static str),
     /// 420 to a Proxy-Require.
     BadExtension,
@@ -22,11 +22,11 @@ pub(crate) enum Rejection {
     Capabilities,
     /// Nothing.
     Drop(DropReason),
-    /// A refusal: all back ends that it could go to are at their limits.
+    /// Rejection because all possible back ends are at their limits.
     PoolFull,
-    /// 503: no back end that it could go to may be given anything new.
+    /// 503 because no possible back end may be given anything new.
     PoolDown(Hints),
-    /// A handoff to another shard, which knows more.
+    /// Handoff to another shard, which knows more.
     Redirect(u16),
     /// Nothing yet: the request waits until this ticket may go on.
     Park(Ticket),
@@ -43,22 +43,22 @@ impl Rejection {
     /// RFC 3261 §21.5.5: "The server did not receive a timely response from an external server it
     /// accessed in attempting to process the request."
     pub(crate) const UNRESOLVED: Self = Self::Reply(504, "the DNS does not answer");
-    /// The DNS says that there is no such host, or none that may be reached.
+    /// The DNS has no such host, or none that may be reached.
     pub(crate) const NO_HOST: Self = Self::Reply(404, "no such host");
     /// No store has such a user.
     pub(crate) const NO_USER: Self = Self::Reply(404, NO_USER);
     /// No contact of the user is known, or none that may be reached.
     pub(crate) const NO_CONTACT: Self = Self::Reply(480, "the user cannot be reached");
-    /// The store that has the users did not answer. RFC 3261 §16.5: "If the target set remains
-    /// empty after applying all of the above, the proxy MUST return an error response, which SHOULD
-    /// be the 480 (Temporarily Unavailable) response." A 503 would be about this server, and make
-    /// its clients leave it with all they have (§21.5.4).
+    /// The store of the users did not answer. RFC 3261 §16.5: "If the target set remains empty
+    /// after applying all of the above, the proxy MUST return an error response, which SHOULD be
+    /// the 480 (Temporarily Unavailable) response." A 503 would be about this server, and make its
+    /// clients take all their requests elsewhere (§21.5.4).
     pub(crate) const LOOKUP_FAILED: Self = Self::Reply(480, LOOKUP_FAILED);
     /// No more requests may wait for names and look-ups.
     pub(crate) const PARKED_FULL: Self = Self::Reply(503, PARKED_FULL);
     /// There is no room for another response context.
     pub(crate) const TRANSACTIONS_FULL: Self = Self::Reply(503, TRANSACTION_TABLE_FULL);
-    /// Nor is there for another one of this source.
+    /// There is no room for another one of this source.
     pub(crate) const TRANSACTION_SHARE_USED: Self = Self::Reply(503, TRANSACTION_SHARE_USED);
 }
 
@@ -68,7 +68,7 @@ impl From<Malformed> for Rejection {
     }
 }
 
-/// The status that answers a malformed request.
+/// Returns the status for a malformed request.
 pub(crate) fn status_of(malformed: Malformed) -> u16 {
     match malformed {
         // RFC 3261 §21.5.6.
@@ -80,17 +80,17 @@ pub(crate) fn status_of(malformed: Malformed) -> u16 {
     }
 }
 
-/// What a refusal says beside its status.
+/// Header fields of a rejection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hints {
-    /// RFC 3261 §20.33: after how many seconds one may ask again.
+    /// RFC 3261 §20.33: seconds after which the client may try again.
     pub(crate) retry_after_s: Option<u32>,
     /// RFC 3261 §20.43: the value of Warning.
     pub(crate) warning: Option<&'static str>,
 }
 
 impl Hints {
-    /// Its headers.
+    /// Returns the header fields.
     pub(crate) fn headers<'a>(
         &self,
         digits: &'a mut itoa::Buffer,

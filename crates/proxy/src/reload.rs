@@ -1,7 +1,7 @@
-//! A reload: other pools and rules while calls go on.
+//! Reload: replaces pools and rules while calls continue.
 //!
-//! Calls and transactions know their back end by its seat ([`slots`](crate::backends::slots)): who
-//! stays keeps it.
+//! Calls and transactions refer to their back end by its slot ([`slots`](crate::backends::slots)):
+//! one that stays keeps its slot.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ pub(crate) struct Reloaded<'a> {
     pub(crate) names: &'a mut Names,
 }
 
-/// Goes on with these pools and rules, which refer to the pools by their places in the list.
-/// Returns `false` if there may not be seats for all: then they are as they were.
+/// Continues with these pools and rules, which refer to the pools by their index in the list.
+/// Returns `false` if there may not be slots for all: then nothing has changed.
 pub(crate) fn reload(
     now: Timestamp,
     shard: Reloaded<'_>,
@@ -60,7 +60,7 @@ pub(crate) fn reload(
     names.enlist(now, &pools);
     routing.tiering.enlist(&pools);
     snapshot.set_pools(pools, rules);
-    // Of other pools other shares may be excluded.
+    // Other pools may exclude other shares.
     spare(now, snapshot);
     let is_probed: HashSet<_> = probed(snapshot).map(Arc::as_ptr).collect();
     let unprobed = was_probed.iter().filter(|b| !is_probed.contains(&Arc::as_ptr(b)));
@@ -75,7 +75,7 @@ fn probed(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Backend>> {
     snapshot.backend_refs().filter(is_probed).map(|(_, backend)| backend)
 }
 
-/// Returns the seats that something refers to.
+/// Returns the slots that are referenced.
 fn held(routing: &RoutingState, transactions: &Transactions) -> HashSet<(u16, u16)> {
     let slot = |backend_ref: BackendRef| {
         [(backend_ref.pool, backend_ref.backend), (backend_ref.pool, ANY)]

@@ -1,4 +1,4 @@
-//! The path of a request: read, match, plan, commit, forward or reply.
+//! Path of a request: read, match, plan, commit, forward or reply.
 
 use tidegate_control::{Reason, Tier};
 use tidegate_sip::{HeaderName, Message, Method, ScanStart, glance};
@@ -27,19 +27,19 @@ use crate::transaction::Transactions;
 use crate::transaction::matching::{identity, try_match};
 use crate::transaction::open::open;
 
-/// The result of serving a request.
+/// Result of serving a request.
 pub(crate) enum Served {
-    /// It was forwarded, absorbed, dropped or answered for good.
+    /// It was forwarded, absorbed, dropped or finally answered.
     Here,
-    /// It was answered with 503, for a reason that may pass.
+    /// It was answered with 503, for a temporary reason.
     Refused,
-    /// Nothing was done: no back end that it could go to has headroom.
+    /// Nothing was done: no possible back end has headroom.
     PoolFull,
-    /// It was answered with 503: no back end that it could go to may be given anything new.
+    /// It was answered with 503: no possible back end may be given anything new.
     PoolDown,
     /// Nothing was done: another shard knows more.
     Elsewhere(u16),
-    /// Nothing was done: the request waits until this ticket may go on.
+    /// Nothing was done: the request waits until this ticket may continue.
     Parked(Ticket, Key),
 }
 
@@ -52,16 +52,16 @@ pub(crate) struct Stages<'a> {
     pub(crate) parked: &'a mut Parked,
 }
 
-/// What admission has decided of a request.
+/// Facts that admission has determined about a request.
 #[derive(Clone, Copy)]
 pub(crate) struct AdmissionFacts {
-    /// It goes before others.
+    /// Whether it has priority.
     pub(crate) has_priority: bool,
-    /// It has waited as long as it may.
+    /// Whether it has waited for the maximum time.
     pub(crate) is_overdue: bool,
 }
 
-/// Forwards or answers a request, or says what else is to be done.
+/// Forwards or answers a request, or returns what else is to be done.
 pub(crate) fn serve_request(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -88,15 +88,15 @@ pub(crate) fn serve_request(
     }
 }
 
-/// Counts a malformed ACK or BYE against its source. The admission has read no more of it than the
-/// start line; it counts other malformed requests itself.
+/// Counts a malformed ACK or BYE against its source. Admission has read only its start line; it
+/// counts other malformed requests itself.
 fn show_malformed(step: &mut Step<'_>, method: Option<Method>) {
     if matches!(method, Some(Method::Ack | Method::Bye)) {
         step.shown = SourceEvidence::Stray;
     }
 }
 
-/// Serves a request that was parsed.
+/// Serves a parsed request.
 fn serve_message(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -152,17 +152,18 @@ fn process<'a>(
     if request.method == Method::Invite && request.essentials.to_tag.is_none() {
         step.routing.calls.record_priority(hop.call, request.identity, request.has_priority);
     }
-    // What a call needs to go on or to end is not rejected because a table is full.
+    // A request that a call needs to continue or to end is not rejected because a table is full.
     let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.has_its_share);
-    // The ACK to a 2xx belongs to a call that has got as far as that.
+    // The ACK to a 2xx belongs to a call that is answered.
     if request.method == Method::Ack && hop.backend_ref.is_some() {
         step.shown = SourceEvidence::Receives;
     }
     step.routing.tiering.note(hop.tier);
-    // What comes on a stream is sent once: who sends it on as a datagram has to repeat it.
+    // A request on a stream is sent once: a proxy that forwards it as a datagram has to retransmit
+    // it.
     let bridges = received.flow.transport.is_reliable() && !hop.target.transport.is_reliable();
-    // §16.10: a CANCEL that matches nothing goes on without state; §13.2.2.4: the ACK to
-    // a 2xx is a transaction of its own that has no answer.
+    // §16.10: a CANCEL that matches nothing is forwarded statelessly; §13.2.2.4: the ACK to a 2xx
+    // is a transaction of its own without a response.
     let has_state = (hop.tier == Tier::Stateful || bridges) && has_transaction;
     if has_state && !goes_alone {
         open(step, transactions, received, request, hop)
@@ -171,8 +172,8 @@ fn process<'a>(
     }
 }
 
-/// Plans where a request goes, as far as the names and the user in it are known. One for which that
-/// is not known is to be parked.
+/// Plans the route of a request, as far as the names and the user in it are known. If they are not
+/// known, the request is to be parked.
 fn plan_resolved(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -217,7 +218,8 @@ fn find_targets(
     let Stages { resolution, lookups, .. } = stages;
     let addresses = &snapshot.addresses;
     let may_be = |address| addresses.may_be_backend(address);
-    // RFC 3263 §4.4: a CANCEL and an ACK find the target of their INVITE, which has the same identity.
+    // RFC 3263 §4.4: a CANCEL and an ACK find the target of their INVITE, which has the same
+    // identity.
     let identity = request.identity;
     match need {
         Need::Host(wanted) => match resolution.locate(now, wanted, identity, may_be) {
@@ -230,7 +232,7 @@ fn find_targets(
             Located::Unavailable => Err(Unknown::Rejected(Rejection::UNRESOLVED)),
         },
         Need::User(aor) => {
-            // A contact that leads back here is none; the user may have another one.
+            // A contact that leads back here is unusable; the user may have another one.
             let local = received.flow.local;
             let may_be = |at| may_be(at) && !addresses.is_own_socket(at, local);
             let (targets, contacts) =
@@ -243,11 +245,12 @@ fn find_targets(
     }
 }
 
-/// Does what a request does to a parked one; `false` if there is none that it belongs to.
+/// Applies a request to a parked one; returns `false` if there is none that it belongs to.
 ///
-/// RFC 3261 §9.2 of the CANCEL: "If the transaction for the original request still exists, [...] if it
-/// has not, its behavior depends on the method of the original request. If the original request was
-/// an INVITE, the UAS SHOULD immediately respond to the INVITE with a 487 (Request Terminated)."
+/// RFC 3261 §9.2 of the CANCEL: "If the transaction for the original request still exists, [...] if
+/// it has not, its behavior depends on the method of the original request. If the original request
+/// was an INVITE, the UAS SHOULD immediately respond to the INVITE with a 487 (Request
+/// Terminated)."
 fn try_match_parked(
     step: &mut Step<'_>,
     parked: &mut Parked,
@@ -278,7 +281,7 @@ fn try_match_parked(
     true
 }
 
-/// RFC 3261 §16.3: the checks that come before routing.
+/// Performs the checks of RFC 3261 §16.3, which come before routing.
 fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<(), Rejection> {
     let Request { message, method, uri, max_forwards, .. } = request;
     let snapshot = step.snapshot;
@@ -299,7 +302,7 @@ fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<
     if message.field(HeaderName::ProxyRequire).is_some() && has_transaction {
         return Err(Rejection::BadExtension);
     }
-    // RFC 5393 §5.3.3: before a target is chosen, for a choice counts.
+    // RFC 5393 §5.3.3: before a target is selected, because a selection is counted.
     if has_transaction {
         breadth(request)?;
     }
@@ -321,7 +324,7 @@ fn room(step: &Step<'_>, transactions: &Transactions, received: &Received) -> Ro
     }
 }
 
-/// Does what a rejection says.
+/// Carries out a rejection.
 fn reject(
     step: &mut Step<'_>,
     received: &Received,
@@ -331,7 +334,7 @@ fn reject(
     let is_ack = message.method() == Some(Method::Ack);
     match rejection {
         Rejection::Redirect(shard) => return Served::Elsewhere(shard),
-        // It is parked before it comes here.
+        // It was parked before it came here.
         Rejection::Park(_) => {}
         Rejection::PoolFull => return Served::PoolFull,
         Rejection::Drop(why) => step.output.drop_counted(why),
@@ -363,7 +366,7 @@ fn reject(
             return Served::PoolDown;
         }
         Rejection::BadExtension => {
-            // RFC 3261 §16.3 item 5: the 420 lists what was not understood.
+            // RFC 3261 §16.3 item 5: the 420 lists the unsupported extensions.
             let lines = message.fields().filter(|f| f.name == HeaderName::ProxyRequire);
             let asked = lines.map(|f| f.value).collect::<Vec<_>>().join(&b", "[..]);
             let reason = (ReplyReason::Extension, ReplyReason::Extension.doc());
@@ -389,8 +392,8 @@ fn reply(
     step.output.reply(step.snapshot, received, message, status, &cause, headers);
 }
 
-/// RFC 3261 §11.2: what an OPTIONS to ourselves is told. We are no end of a session:
-/// methods other than OPTIONS go through us.
+/// RFC 3261 §11.2: header fields of the response to an OPTIONS to ourselves. A proxy is no end of a
+/// session: methods other than OPTIONS pass through it.
 const CAPABILITIES: [(&str, &[u8]); 5] = [
     ("Allow", b"OPTIONS"),
     ("Accept", b"application/sdp"),

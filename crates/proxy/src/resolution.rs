@@ -1,20 +1,20 @@
-//! Names in URIs: where their requests are sent (RFC 3263).
+//! Resolution of names in URIs to targets of requests (RFC 3263).
 //!
-//! [`Resolution`] is a pure state machine. [`locate`](Resolution::locate) answers at once when the
-//! records that it needs are remembered; else it asks for them
-//! ([`poll_query`](Resolution::poll_query)) and returns a [`Ticket`], with which the caller parks
-//! the request. When an answer comes ([`on_answer`](Resolution::on_answer)) or is given up
-//! ([`handle_timeout`](Resolution::handle_timeout)), the tickets are returned whose requests
-//! should be located again. All requests that wait for one question have the same ticket. The
-//! caller bounds how many it parks and how long.
+//! [`Resolution`] is a pure state machine. [`locate`](Resolution::locate) returns at once if it
+//! remembers the records; else it queries them ([`poll_query`](Resolution::poll_query)) and returns
+//! a [`Ticket`], with which the caller parks the request. When an answer arrives
+//! ([`on_answer`](Resolution::on_answer)) or is given up
+//! ([`handle_timeout`](Resolution::handle_timeout)), it returns the tickets whose requests should
+//! be located again. All requests that wait for one query have the same ticket. The caller bounds
+//! how many it parks and how long.
 //!
-//! A DNS that does not answer delays no request to a name that is known: an answer is asked for
-//! ahead of its end, an ended one is used while there is no newer one, and after a failure nothing
-//! waits for another attempt unless there is no other way. How much is asked and remembered is
-//! bounded.
+//! A DNS that does not answer delays no request to a known name: an answer is queried again before
+//! it expires, an expired one is used while there is no newer one, and after a failure nothing
+//! waits for another attempt unless there is no other way. The numbers of queries and of remembered
+//! answers are bounded.
 //!
-//! The result of a walk holds for one request: "The procedures here MUST be done exactly once per
-//! transaction" (RFC 3263 §4). Which targets have failed is for the caller to know.
+//! The result of a walk is valid for one request: "The procedures here MUST be done exactly once
+//! per transaction" (RFC 3263 §4). The caller has to know which targets have failed.
 
 mod cache;
 mod locate;
@@ -39,7 +39,7 @@ use cache::{Age, Cache, View};
 use locate::{Found, Walk};
 use questions::{Closed, Due, Open, Questions};
 
-/// The least number of answers to remember: more than one request needs.
+/// Minimum number of answers to remember: more than one request needs.
 pub const ANSWERS_MIN: usize = 256;
 
 /// Limits and abilities of a [`Resolution`].
@@ -49,19 +49,18 @@ pub struct ResolutionSettings {
     pub transports: Transports,
     /// Families of the addresses that targets may have.
     pub families: Families,
-    /// The largest number of answers that are remembered, at least [`ANSWERS_MIN`].
+    /// Maximum number of remembered answers, at least [`ANSWERS_MIN`].
     pub answers_max: usize,
-    /// The largest number of questions that wait for answers; a quarter is kept for names that are
-    /// known.
+    /// Maximum number of pending queries; a quarter is reserved for known names.
     pub questions_max: usize,
 }
 
-/// The families of addresses that can be reached, the preferred one first.
+/// Address families that can be reached, the preferred one first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Families {
-    /// IPv4 alone.
+    /// IPv4 only.
     V4,
-    /// IPv6 alone.
+    /// IPv6 only.
     V6,
     /// IPv4 before IPv6.
     V4V6,
@@ -69,28 +68,28 @@ pub enum Families {
     V6V4,
 }
 
-/// Counts of a [`Resolution`], for others to read.
+/// Counts of a [`Resolution`].
 #[derive(Debug, Default)]
 pub struct ResolutionCounters {
-    /// Questions asked.
+    /// Queries sent.
     pub asked: Counter,
     /// Answers with records.
     pub found: Counter,
-    /// Answers that there are no records.
+    /// Answers without records.
     pub not_found: Counter,
-    /// Questions that could not be answered.
+    /// Queries that could not be answered.
     pub failed: Counter,
-    /// Questions given up because no answer came.
+    /// Queries given up because no answer came.
     pub given_up: Counter,
-    /// Answers to questions that had been given up.
+    /// Answers to queries that had been given up.
     pub late: Counter,
-    /// Names not asked for because too many questions were outstanding.
+    /// Names not queried because too many queries were outstanding.
     pub refused: Counter,
-    /// Names not asked for because they had failed a short time before.
+    /// Names not queried because they had failed a short time before.
     pub paused: Counter,
-    /// Uses of an answer that had ended.
+    /// Uses of an expired answer.
     pub stale: Counter,
-    /// Answers forgotten to make room for others.
+    /// Answers evicted to make room for others.
     pub evicted: Counter,
     /// Addresses that no request may be sent to.
     pub unusable: Counter,
@@ -100,23 +99,23 @@ pub struct ResolutionCounters {
     pub security_withdrawn: Counter,
     /// Answers that are remembered now.
     pub answers: Counter,
-    /// Questions that are outstanding now.
+    /// Queries that are outstanding now.
     pub outstanding: Counter,
 }
 
-/// The question that a request waits for.
+/// The query that a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(crate) QueryId);
 
 #[cfg(test)]
 impl Ticket {
-    /// A ticket for tests of those who keep tickets.
+    /// Creates a ticket for tests.
     pub(crate) fn of(number: u64) -> Self {
         Self(QueryId(number))
     }
 }
 
-/// The names that are known and the questions for others.
+/// Known names, and queries for others.
 pub struct Resolution {
     transports: Transports,
     families: ArrayVec<RecordType, 2>,
@@ -125,20 +124,20 @@ pub struct Resolution {
     counters: Arc<ResolutionCounters>,
 }
 
-/// The outcome of asking for records.
+/// Outcome of querying records.
 enum Asked {
     /// They are known, or known not to exist.
     Known(Records),
-    /// They are unknown until an answer comes.
+    /// They are unknown until an answer arrives.
     Waits(Ticket),
-    /// They could not be found out a while ago, and are asked for again.
+    /// A recent query failed, and another one was sent.
     Retried(Ticket),
-    /// They cannot be found out now.
+    /// They cannot be determined now.
     Failed,
 }
 
 impl Resolution {
-    /// Makes one that knows nothing yet.
+    /// Creates a resolution without any answers.
     pub fn new(settings: ResolutionSettings, counters: Arc<ResolutionCounters>) -> Self {
         let ResolutionSettings { transports, families, answers_max, questions_max } = settings;
         Self {
@@ -150,12 +149,12 @@ impl Resolution {
         }
     }
 
-    /// Finds where to send a request.
+    /// Finds the targets of a request.
     ///
     /// `hash` is the identity of the request: the same for its retransmissions, its CANCEL and its
-    /// ACK, and not to be foreseen by who sends them. Requests with the same hash get the same
-    /// targets as long as the records are the same (RFC 3263 §4.4). Only addresses that `may_be`
-    /// targets are returned.
+    /// ACK, and not predictable by its senders. Requests with the same hash get the same targets as
+    /// long as the records are the same (RFC 3263 §4.4). Only addresses that `may_be` targets are
+    /// returned.
     pub fn locate(
         &mut self,
         now: Timestamp,
@@ -169,9 +168,9 @@ impl Resolution {
         located
     }
 
-    /// Takes the answer to a question; returns the ticket that may go on.
+    /// Handles an answer; returns the ticket that may continue.
     ///
-    /// Answers to other questions of the same core change nothing.
+    /// Answers to other queries of the same core change nothing.
     pub fn on_answer(
         &mut self,
         now: Timestamp,
@@ -213,7 +212,7 @@ impl Resolution {
         in_time.then_some(Ticket(id))
     }
 
-    /// Gives up questions that are overdue; returns the tickets that may go on.
+    /// Gives up overdue queries; returns the tickets that may continue.
     pub fn handle_timeout(&mut self, now: Timestamp) -> Vec<Ticket> {
         let mut tickets = Vec::new();
         while let Some(due) = self.questions.pop_due(now) {
@@ -231,7 +230,7 @@ impl Resolution {
         tickets
     }
 
-    /// Returns the next question for the world.
+    /// Returns the next query to send.
     pub fn poll_query(&mut self) -> Option<Query> {
         self.questions.poll_query()
     }
@@ -241,7 +240,7 @@ impl Resolution {
         self.questions.poll_timeout()
     }
 
-    /// Returns the records of a name, or asks for them.
+    /// Returns the records of a name, or queries them.
     fn ask(&mut self, now: Timestamp, record: RecordType, name: &str) -> Asked {
         let View { records, age, failing, paused } = self.cache.touch(now, record, name);
         let records = match records {
@@ -258,7 +257,7 @@ impl Resolution {
         });
         let Some(records) = records else {
             return match open {
-                // Nothing waits for a DNS that has been silent before; the question goes on.
+                // Nothing waits for a DNS that was silent before; the query continues.
                 Some(_) if failing && self.questions.is_silent() => Asked::Failed,
                 Some(Open { id, .. }) if failing => Asked::Retried(Ticket(id)),
                 Some(Open { id, .. }) => Asked::Waits(Ticket(id)),
@@ -288,7 +287,7 @@ impl Resolution {
 }
 
 impl Families {
-    /// Returns the types of record that are asked for, in this order.
+    /// Returns the record types to query, in this order.
     fn records(self) -> ArrayVec<RecordType, 2> {
         let (v4, v6) = (RecordType::A, RecordType::Aaaa);
         match self {

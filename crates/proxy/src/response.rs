@@ -25,14 +25,14 @@ use crate::transaction::context::Context;
 use crate::transaction::teach::has_sent;
 use crate::transaction::{Transactions, serve_answer};
 
-/// What serving a response may change beside the [`Step`].
+/// State that serving a response may change, in addition to the [`Step`].
 pub(crate) struct Awaiting<'a> {
     pub(crate) transactions: &'a mut Transactions,
     pub(crate) probes: &'a mut Probes,
     pub(crate) lost: &'a mut Lost,
 }
 
-/// Brings a response back to where its request came from.
+/// Forwards a response to the source of its request.
 pub(crate) fn serve_response(step: &mut Step<'_>, awaiting: Awaiting<'_>, received: Received) {
     step.routing.tiering.begin();
     match try_response(step, awaiting, &received) {
@@ -48,9 +48,9 @@ pub(crate) fn serve_response(step: &mut Step<'_>, awaiting: Awaiting<'_>, receiv
     }
 }
 
-/// Matches a response with its request and serves it, or says why that cannot be done.
+/// Matches a response with its request and serves it, or returns why that is impossible.
 ///
-/// The checks stand in one function, in their order: each relies on what those before have shown.
+/// The checks are in one function, in their order: each relies on the result of earlier ones.
 fn try_response(
     step: &mut Step<'_>,
     awaiting: Awaiting<'_>,
@@ -66,8 +66,9 @@ fn try_response(
     if !snapshot.addresses.is_own_sent_by(passage.sent_by) {
         return Err(DropReason::ForeignResponse.into());
     }
-    // RFC 3261 §16.7 item 3: "If no Via header field values remain in the response, the response was meant for
-    // this element and MUST NOT be forwarded": the response to a CANCEL of ours, or a probe.
+    // RFC 3261 §16.7 item 3: "If no Via header field values remain in the response, the response
+    // was meant for this element and MUST NOT be forwarded": the response to a CANCEL of ours, or a
+    // probe.
     if passage.next.is_none() && passage.cseq.method == Method::Cancel {
         return serve_answer_to_cancel(step, transactions, received, &passage);
     }
@@ -83,7 +84,7 @@ fn try_response(
     };
     let target = response_target(next);
     let asked = target.and_then(asked_at);
-    // Of a request that came on a stream the branch covers where that is opened.
+    // For a request received on a stream, the branch is valid only where that stream is open.
     let on_stream = || snapshot.addresses.has_streams().then(|| connection_target(next)).flatten();
     let asked = asked.or_else(|| on_stream().and_then(asked_at));
     let none = match target {
@@ -102,8 +103,8 @@ fn try_response(
             let method = passage.cseq.method;
             let sent = handle.and_then(|handle| transactions.get(handle));
             record_alive(now, snapshot, owner(snapshot, sent, &branch, source, present));
-            // Nobody knows our branch but who has received the request, and whoever has may tell
-            // others; back ends need no proof.
+            // Only receivers of the request know our branch, but they may tell others; back ends
+            // need no proof.
             let is_success = method == Method::Invite && (200..300).contains(&passage.status);
             if is_success
                 && backend_ref.is_none()
@@ -114,7 +115,8 @@ fn try_response(
             Ok(serve_answer(step, transactions, received, &passage, &branch, handle)?)
         }
         RequestOrigin::Before { listener, .. } => {
-            // Its MAC says that one of us has sent the request, and its source who answers.
+            // Its MAC proves that one of our shards has sent the request, and its source shows who
+            // answers.
             record_alive(now, snapshot, present);
             if !lost.learn(now, snapshot, received, &passage) {
                 return Err(DropReason::RepeatedResponse.into());
@@ -132,13 +134,13 @@ fn try_response(
 
 /// The back end that has sent a response.
 struct Responder {
-    /// The one whose address it came from.
+    /// Back end whose address it came from.
     backend_ref: Option<BackendRef>,
-    /// The same, unless its name leads elsewhere now.
+    /// The same, unless its name resolves to another address now.
     present: Option<BackendRef>,
 }
 
-/// Passes on a response to a request that was forwarded without a transaction.
+/// Forwards a response to a request that was forwarded without a transaction.
 fn serve_stateless(
     step: &mut Step<'_>,
     lost: &mut Lost,
@@ -177,7 +179,7 @@ fn serve_stateless(
         return Err(DropReason::RepeatedResponse.into());
     }
     let mut flow = flow_back(snapshot, branch.listener, branch.asked, remote)?;
-    // Another shard's connections have other names.
+    // The connections of another shard have other names.
     if flow.transport.is_reliable() && u16::from(branch.shard) == snapshot.shard {
         let (param, text) = (passage.own_param(FLOW_PARAM), passage.branch.unwrap_or_default());
         flow.connection = param.and_then(|param| decode_flow(&snapshot.keys, param, text));
@@ -215,7 +217,7 @@ fn was_sent_to(
     index.is_some_and(|index| has_sent(snapshot, &context.branches[index], remote))
 }
 
-/// Records that a back end has answered something that was ours.
+/// Records that a back end has answered a request of ours.
 fn record_alive(now: Timestamp, snapshot: &Snapshot, backend_ref: Option<BackendRef>) {
     if let Some(backend_ref) = backend_ref {
         snapshot.backend(backend_ref).on_answered(now);
@@ -239,7 +241,7 @@ fn serve_answer_to_cancel(
     Ok(serve_answer(step, transactions, received, passage, &branch, None)?)
 }
 
-/// Checks that a response that one shard can handle belongs to this one.
+/// Checks that a response that only one shard can handle belongs to this one.
 fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<(), NotReturned> {
     let shard = u16::from(shard);
     let may_hand_off = received.handoffs == 0 && !received.flow.transport.is_reliable();
@@ -249,14 +251,14 @@ fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<()
     Ok(())
 }
 
-/// Returns who of us has sent the request of a response that goes to `remote`.
+/// Returns the origin within this proxy of the request whose response goes to `remote`.
 ///
 /// RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove that header
-/// field value from the response and forward the result to the location indicated in the next
-/// Via header field value." The MAC in the branch says more than the address: that this very
-/// proxy sent the request, and for whom. So does the name of a branch that is waiting: a keyed
-/// hash of the received request, and another of that with the target. Its response goes where
-/// the transaction says.
+/// field value from the response and forward the result to the location indicated in the next Via
+/// header field value." The MAC in the branch proves more than the address: that this very proxy
+/// sent the request, and on behalf of which sender. The name of a pending branch does so too: a
+/// keyed hash of the received request, and another of that with the target. Its response goes where
+/// the transaction determines.
 pub(crate) fn request_origin(
     snapshot: &Snapshot,
     transactions: &Transactions,
@@ -284,7 +286,8 @@ pub(crate) fn request_origin(
     })
 }
 
-/// Returns the flow on which a response goes back to `remote`, by the Via and our branch alone.
+/// Returns the flow on which a response goes back to `remote`, determined by the Via and our branch
+/// alone.
 fn flow_back(
     snapshot: &Snapshot,
     listener: u8,
@@ -302,7 +305,7 @@ fn flow_back(
     Ok(flow)
 }
 
-/// Passes a response back on `flow`.
+/// Returns a response on `flow`.
 fn pass_back(
     step: &mut Step<'_>,
     received: &Received,
@@ -315,20 +318,20 @@ fn pass_back(
     Ok(())
 }
 
-/// The sender of the request that a response is for.
+/// Sender of the request that a response answers.
 pub(crate) enum RequestOrigin {
-    /// A transaction of this process, with the context that has the branch, if that lives.
+    /// A transaction of this process, with the context of the branch, if that still lives.
     Transaction(TransactionBranch, Option<Handle>),
-    /// A transaction of a process before this one, or of another instance. RFC 6026 §8.9 has a
-    /// proxy drop what matches no transaction, for it cannot say whether it ever asked; the MAC
-    /// says that it did. So a call that is being set up outlives a restart.
+    /// A transaction of an earlier process, or of another instance. RFC 6026 §8.9 has a proxy drop
+    /// what matches no transaction, because it cannot know whether it sent the request; the MAC
+    /// proves that it did. A call that is being set up therefore survives a restart.
     Before { shard: u8, listener: u8 },
-    /// This proxy, without keeping a transaction.
+    /// This proxy, without a transaction.
     Stateless(Branch),
 }
 
 impl RequestOrigin {
-    /// The shard that knows of it.
+    /// Returns the shard that has its state.
     fn shard(&self) -> u8 {
         match self {
             Self::Transaction(branch, _) => branch.shard,
@@ -338,7 +341,7 @@ impl RequestOrigin {
     }
 }
 
-/// A response that does not simply go back.
+/// A response that is not simply returned.
 enum NotReturned {
     Drop(DropReason),
     Redirect(u16),

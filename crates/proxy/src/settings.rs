@@ -1,4 +1,4 @@
-//! The settings of a proxy.
+//! Settings of a proxy.
 
 pub(crate) mod health;
 pub(crate) mod sources;
@@ -20,33 +20,33 @@ use crate::message::class::Class;
 use health::Health;
 use sources::{BANS_MAX, SourceLimit, Sources};
 
-/// Which back end of which pool.
+/// Reference to a back end of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct BackendRef {
     pub(crate) pool: u16,
     pub(crate) backend: u16,
 }
 
-/// How often names of back ends have come to lead elsewhere. All shards of a process share one,
-/// so that each learns that it must look again.
+/// Number of times that names of back ends have resolved to new addresses. All shards of a process
+/// share one, so that each learns that it must reread the addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Moves(pub(crate) Arc<AtomicU64>);
 
-/// How messages wait for service.
+/// Queueing of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queueing {
-    /// By class: what finishes work before what begins it.
+    /// By class: messages that finish work before those that begin it.
     Class,
     /// All in one queue.
     Fifo,
 }
 
-/// How much of what is refused is kept, by each shard.
+/// Sampling of rejections by each shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceSettings {
-    /// RejectionLog a second of each reason; 0: none.
+    /// Rejections per second and reason; 0 for none.
     pub per_second: u32,
-    /// RejectionLog kept, the latest.
+    /// Number of rejections kept, the latest ones.
     pub kept: usize,
 }
 
@@ -59,24 +59,24 @@ impl Default for TraceSettings {
 /// An address where requests arrive.
 #[derive(Clone, Debug)]
 pub struct Listener {
-    /// The transport of what arrives and leaves there.
+    /// Transport of the messages.
     pub transport: Transport,
-    /// The address its socket is bound to.
+    /// Address its socket is bound to.
     pub local: SocketAddr,
-    /// `host:port` that others reach it by: it stands in our Via and Record-Route.
+    /// `host:port` by which others reach it, as in our Via and Record-Route.
     pub advertised: String,
     /// Sources that may use us to reach addresses outside the pools.
     pub trust: Vec<IpNet>,
-    /// Further sources that are believed who the caller is, RFC 3325.
+    /// Further sources that are trusted to name the caller, RFC 3325.
     pub trust_identity: Vec<IpNet>,
-    /// Whether other instances have the address too. Then requests go on to back ends from a
-    /// listener that they do not have, so that the answers come back to this instance; requests
-    /// within the dialog come to the shared one, and so to any.
+    /// Whether other instances share the address. Then requests go to back ends from a listener
+    /// that they do not share, so that the responses come back to this instance; requests within
+    /// the dialog come to the shared one, and may reach any instance.
     pub shared: bool,
 }
 
 impl Listener {
-    /// A listener over UDP, known to others by the address it is bound to.
+    /// Creates a listener over UDP that advertises the address it is bound to.
     pub fn new(local: SocketAddr) -> Self {
         Self {
             transport: Transport::Udp,
@@ -89,11 +89,11 @@ impl Listener {
     }
 }
 
-/// Who a rule is for.
+/// Senders that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Senders {
-    /// Anybody but members of a pool: what a back end sends leads outward, unless a
-    /// rule for pools says otherwise.
+    /// Anybody except members of a pool: requests of a back end lead outward, unless a rule for
+    /// pools says otherwise.
     Any,
     /// Trusted sources and pool members.
     Trusted,
@@ -103,7 +103,7 @@ pub enum Senders {
     Net(IpNet),
 }
 
-/// Where a rule sends a request.
+/// Destination of the requests that match a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleTarget {
     /// The pool at this index.
@@ -117,58 +117,58 @@ pub enum RuleTarget {
 /// One `[[route]]`: the first that matches a new request decides.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Who it is for.
+    /// Senders it applies to.
     pub from: Senders,
-    /// The methods it is for, by name; all when empty.
+    /// Methods it applies to, by name; all if empty.
     pub methods: Vec<String>,
-    /// Hosts of the Request-URI it is for; our own addresses and any name when empty.
+    /// Hosts of the Request-URI it applies to; if empty, our own addresses and any name.
     pub domains: Vec<String>,
-    /// Where it leads.
+    /// Destination.
     pub to: RuleTarget,
 }
 
-/// How new work that is not admitted is disposed of.
+/// Disposal of new work that is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposal {
-    /// By a 503. Its Retry-After, if it has one, stops a client that serves many callers as a
-    /// whole (RFC 3261 §21.5.4).
+    /// By a 503. Its Retry-After, if it has one, stops a client that serves many callers as a whole
+    /// (RFC 3261 §21.5.4).
     Reject,
-    /// By silence: its sender repeats it.
+    /// By silence: its sender retransmits it.
     Drop,
-    /// By a 503, and of the new INVITEs by as much silence of the kernel as it takes for that to
-    /// stay within [`Overload::refusing_max`].
+    /// By a 503, while the kernel drops as many of the new INVITEs as needed to keep that within
+    /// [`Overload::refusing_max`].
     Kernel,
 }
 
-/// How new work is admitted and waits.
+/// Admission and queueing of new work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overload {
-    /// The gate: law, throttle, and when it is asked.
+    /// Settings of the gate: law, throttle, and evaluation interval.
     pub gate: control::Settings,
-    /// How messages wait.
+    /// Queueing of messages.
     pub queueing: Queueing,
-    /// How what is not admitted is disposed of.
+    /// Disposal of messages that are not admitted.
     pub disposal: Disposal,
-    /// Whether INVITEs within a call are judged as those that begin one.
+    /// Whether INVITEs within a call are decided on like those that begin one.
     pub reinvites: bool,
-    /// Least and most seconds of the Retry-After in a 503 to what is not admitted; `None`
-    /// for none. The first is no more than the second.
+    /// Minimum and maximum of Retry-After in seconds, in a 503 to a message that is not admitted;
+    /// `None` for none. The first is at most the second.
     pub retry_after: Option<(u32, u32)>,
-    /// Bytes to which the 503 to what is not admitted is lengthened, at most
-    /// [`PAD_MAX`](crate::PAD_MAX); `None` for its own length.
+    /// Size in bytes to which the 503 to a message that is not admitted is padded, at most
+    /// [`PAD_MAX`](crate::PAD_MAX); `None` for no padding.
     pub pad: Option<usize>,
-    /// With [`Disposal::Kernel`], the share of the processor that refusing may take, 0 to 1
-    /// without either.
+    /// With [`Disposal::Kernel`], the fraction of the processor that rejecting may take, 0 to 1
+    /// exclusive.
     pub refusing_max: f64,
-    /// With [`Mode::Adaptive`], the occupancy up to which all calls have transactions, 0 to 1
-    /// without 0.
+    /// With [`Mode::Adaptive`], the occupancy up to which all calls have transactions, above 0 and
+    /// at most 1.
     pub stateful_max: f64,
-    /// How those are told apart who send. Limits and priority are told to the gate from here.
+    /// Distinction of sources. The gate gets limits and priorities from here.
     pub sources: Sources,
 }
 
 impl Overload {
-    /// The gate's settings, with what it is to know of sources.
+    /// Returns the settings of the gate, with what it needs to know of sources.
     pub(crate) fn gate(&self) -> control::Settings {
         let mut gate = self.gate.clone();
         gate.sources.limits = self.sources.limits.iter().map(SourceLimit::limit).collect();
@@ -179,7 +179,7 @@ impl Overload {
 }
 
 impl Default for Overload {
-    /// Everything is admitted, and waits by class.
+    /// Admits everything, queued by class.
     fn default() -> Self {
         let none = control::registry::find("none").expect("it is registered");
         Self {
@@ -202,19 +202,19 @@ impl Default for Overload {
     }
 }
 
-/// What is kept of what is forwarded.
+/// State that is kept of forwarded requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// No transactions, RFC 3261 §16.11; the choice for each call is held.
+    /// No transactions, RFC 3261 §16.11; the selection for each call is remembered.
     Stateless,
     /// A response context for each request, RFC 3261 §16.
     Transaction,
-    /// The one or the other for each call, by what the processor has left.
+    /// Either of these for each call, depending on the spare processor time.
     Adaptive,
 }
 
 impl Mode {
-    /// As configurations write it.
+    /// Returns the name in configurations.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stateless => "stateless",
@@ -224,13 +224,13 @@ impl Mode {
     }
 }
 
-/// Who of a pool gets a new request.
+/// Selection of the back ends of a pool for a new request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Choice {
     /// One back end, by a policy and its parameters.
     One(Values),
-    /// All that are up: those of the highest `q` at once, then those of the next (RFC 3261
-    /// §16.6). The `q` of each back end, in thousandths.
+    /// All that are up: those of the highest `q` at once, then those of the next (RFC 3261 §16.6).
+    /// The `q` of each back end, in thousandths.
     All(Vec<u16>),
 }
 
@@ -239,24 +239,25 @@ pub enum Choice {
 pub struct PoolSettings {
     /// Its back ends, shared with the other shards.
     pub pool: Pool,
-    /// Who gets a new request.
+    /// Selection of back ends for a new request.
     pub choice: Choice,
-    /// What is kept of its requests. Only with transactions can there be several targets, or
-    /// another one after the first.
+    /// State that is kept of its requests. Several targets, or another one after the first, require
+    /// transactions.
     pub mode: Mode,
-    /// A back end that has answered nothing to a new request for this long is given up, and
-    /// the request goes to another.
+    /// Time without any response to a new request after which its back end is given up, and the
+    /// request goes to another.
     pub failover_after: Duration,
-    /// Back ends tried for one request at the most, at most [`TRIES_MAX`].
+    /// Maximum number of back ends tried for one request, at most [`TRIES_MAX`].
     pub tries_max: u8,
-    /// How the health of its back ends is learnt.
+    /// Detection of failed back ends.
     pub health: Health,
-    /// The pool at this index stands in when none of its back ends may be given calls.
+    /// Index of the pool that takes over when none of its back ends may be given calls.
     pub backup: Option<u16>,
-    /// The index of the listener from which requests go to its back ends, by its transport; `None`:
-    /// by the routes of this machine, and the transport of the first listener.
+    /// Index of the listener from which requests go to its back ends, with its transport; `None`
+    /// for the routes of this machine and the transport of the first listener.
     pub listener: Option<usize>,
-    /// Networks from which each back end sends, beside its own address and port, in their order.
+    /// Networks from which each back end sends, in addition to its own address and port, in the
+    /// order of the back ends.
     pub sources: Vec<Vec<IpNet>>,
 }
 
@@ -265,12 +266,12 @@ pub struct PoolSettings {
 pub struct EgressRoute {
     /// The network.
     pub to: IpNet,
-    /// The index of the listener.
+    /// Index of the listener.
     pub listener: usize,
 }
 
 impl PoolSettings {
-    /// One back end for each call, by `policy`, with transactions.
+    /// Creates a pool with one back end for each call, selected by `policy`, and with transactions.
     pub fn new(pool: Pool, policy: impl Into<Values>) -> Self {
         Self {
             pool,
@@ -285,85 +286,86 @@ impl PoolSettings {
         }
     }
 
-    /// The same without transactions.
+    /// Removes the transactions.
     pub fn stateless(self) -> Self {
         Self { mode: Mode::Stateless, ..self }
     }
 }
 
-/// Back ends tried for one request at the most.
+/// Maximum number of back ends tried for one request.
 pub const TRIES_MAX: u8 = 8;
 
-/// Back ends of a pool whose requests go to all of them, at the most.
+/// Maximum number of back ends of a pool whose requests go to all of them.
 pub const FORK_MAX: usize = 32;
 
-/// A proxy's settings, for one shard.
+/// Settings of one shard of a proxy.
 #[derive(Clone)]
 pub struct Settings {
-    /// This shard.
+    /// Index of this shard.
     pub shard: u16,
-    /// How many there are, at most [`SHARDS_MAX`](crate::SHARDS_MAX).
+    /// Number of shards, at most [`SHARDS_MAX`](crate::SHARDS_MAX).
     pub shards: u16,
-    /// Where requests arrive, at most [`LISTENERS_MAX`](crate::LISTENERS_MAX).
+    /// Listeners, at most [`LISTENERS_MAX`](crate::LISTENERS_MAX).
     pub listeners: Vec<Listener>,
-    /// Where each listener leads, the longest prefix first. Empty: a request leaves by the listener
-    /// that it came in by, if that reaches its target.
+    /// Networks that each listener reaches, the longest prefix first. If empty, a request leaves by
+    /// the listener that received it, if that reaches its target.
     pub egress_routes: Vec<EgressRoute>,
-    /// The pools, shared with the other shards, and how each is chosen from.
+    /// Pools, shared with the other shards, and how back ends are selected from each.
     pub pools: Vec<PoolSettings>,
-    /// Addresses of back ends that were taken out of the configuration before the start and may
+    /// Addresses of back ends that were removed from the configuration before the start and may
     /// still have dialogs.
     pub removed: Vec<SocketAddr>,
     /// Rules for new requests; the first that matches decides.
     pub rules: Vec<Rule>,
-    /// The secret of our address.
+    /// Secret of our address.
     pub secret: Secret,
-    /// How new work is admitted and waits.
+    /// Admission and queueing of new work.
     pub overload: Overload,
-    /// Who is banned, shared with the other shards.
+    /// Banned sources, shared with the other shards.
     pub bans: BanList,
-    /// Tells of names of back ends that lead elsewhere, shared with the other shards.
+    /// Notification of back ends whose names resolve to new addresses, shared with the other
+    /// shards.
     pub moves: Moves,
-    /// What its replies have in Server (RFC 3261 §20.35) and its probes in User-Agent; nothing if it
-    /// is empty.
+    /// Product name in Server of its responses (RFC 3261 §20.35) and in User-Agent of its probes;
+    /// no such header field if empty.
     pub name: String,
-    /// Seed of what is drawn.
+    /// Seed of all random values.
     pub seed: Seed,
-    /// The seed of the process before this one at the same address, if it is known: what that has
-    /// sent can be cancelled.
+    /// Seed of the previous process at the same address, if known: the requests that it sent can be
+    /// cancelled.
     pub before: Option<Seed>,
-    /// Calls held at the same time by this shard.
+    /// Maximum number of simultaneous calls of this shard.
     pub calls_max: usize,
-    /// Requests whose transactions are held at the same time by this shard.
+    /// Maximum number of requests whose transactions this shard holds simultaneously.
     pub transactions_max: usize,
-    /// Bytes that those and their messages may take.
+    /// Maximum number of bytes of those and their messages.
     pub transaction_bytes_max: usize,
     /// T1, T2 and T4 over UDP.
     pub timing: Timing,
-    /// How much of what is refused is kept for those who ask.
+    /// Sampling of rejections for operators.
     pub trace: TraceSettings,
-    /// Times the bytes received that are sent to an address that has never shown that it receives
-    /// anything; 0: any number.
+    /// Maximum ratio of bytes sent to bytes received, for an address that has never shown that it
+    /// receives anything; 0 for no limit.
     pub amplification_max: u32,
-    /// Messages that wait in one lane, or in the one queue of all.
+    /// Maximum number of messages that wait in one queue.
     pub queue_max: usize,
-    /// Bytes of the buffers of those among them that are longer than an ordinary buffer
+    /// Maximum bytes of the buffers of waiting messages that are longer than an ordinary buffer
     /// ([`tidegate_world::SMALL`]); new work may take half of it.
     pub queue_bytes_max: usize,
-    /// An established call is forgotten after this long without a message.
+    /// Time without a message after which an established call is forgotten.
     pub idle_max: Duration,
-    /// How late a timer may fire, so that several fire together.
+    /// Maximum delay of a timer, so that several fire together.
     pub timer_slack: Duration,
-    /// A back end whose delivery failed gets no new calls for this long.
+    /// Time for which a back end with a failed delivery gets no new calls.
     pub failure_pause: Duration,
-    /// Unix time when the driver's clock began: the age of route tokens is told by it, to other
-    /// instances and to those that come after this one.
+    /// Unix time when the driver's clock began: it determines the age of route tokens, also for
+    /// other instances and later processes.
     pub start: Duration,
 }
 
 impl Settings {
-    /// Defaults for everything but where to listen and the pools: all that is new goes
-    /// to the first pool.
+    /// Returns defaults for everything except the listeners and the pools: all new requests go to
+    /// the first pool.
     pub fn new(listeners: Vec<Listener>, pools: Vec<PoolSettings>, secret: Secret) -> Self {
         Self {
             shard: 0,

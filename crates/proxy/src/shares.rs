@@ -1,20 +1,20 @@
-//! The share of a bounded table that each source may hold.
+//! Share of a bounded table that each source may hold.
 //!
 //! A source may hold as much as is free: alone it fills half of a table, with k - 1 others that
-//! take all they can get it fills 1/(k + 1), and there is always room for whoever comes next. That
-//! is the "dynamic threshold" of Choudhury and Hahne ("Dynamic Queue Length Thresholds for
-//! Shared-Memory Packet Switches", 1998).
+//! take all they can get it fills 1/(k + 1), and there is always room for a newcomer. That is the
+//! "dynamic threshold" of Choudhury and Hahne ("Dynamic Queue Length Thresholds for Shared-Memory
+//! Packet Switches", 1998).
 //!
-//! Sources are counted in a fixed number of buckets, by a keyed hash: nobody can choose the bucket
-//! of somebody else. Entries are only counted while the table is fuller than
-//! [a quarter](is_scarce), so that the ordinary flow pays a comparison.
+//! Sources are counted in a fixed number of buckets, by a keyed hash: no source can choose the
+//! bucket of another. Entries are only counted while the table is fuller than [a
+//! quarter](is_scarce), so that in normal operation this costs one comparison.
 
 use std::net::IpAddr;
 
 use crate::keys::TableKey;
 use crate::network::source_of;
 
-/// Buckets; two sources share one by an accident of one in so many.
+/// Number of buckets, and the inverse probability that two sources share one.
 const BUCKETS: usize = 1 << 14;
 
 /// The bucket of a source.
@@ -22,24 +22,24 @@ const BUCKETS: usize = 1 << 14;
 pub(crate) struct Bucket(u16);
 
 impl Bucket {
-    /// The bucket of the source at `address`.
+    /// Returns the bucket of the source at `address`.
     pub(crate) fn of(key: &TableKey, address: IpAddr) -> Self {
         Self((hash_of(key, address) % BUCKETS as u64) as u16)
     }
 }
 
-/// The keyed hash of the source at `address`.
+/// Returns the keyed hash of the source at `address`.
 pub(crate) fn hash_of(key: &TableKey, address: IpAddr) -> u64 {
     key.hash_number(source_of(address))
 }
 
-/// Returns whether so little is free of a table of `max` that it is shared among sources.
+/// Returns whether so little of a table of `max` is free that sources have shares of it.
 #[inline]
 pub(crate) fn is_scarce(used: usize, max: usize) -> bool {
     used > max / 4
 }
 
-/// The part of `max` that new work may fill; the rest is kept for calls in progress.
+/// Returns the part of `max` that new work may fill; the rest is reserved for calls in progress.
 pub(crate) fn for_new_work(max: usize) -> usize {
     max - max / 8
 }
@@ -52,7 +52,7 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// Returns the amount that is left of this one when `held` is taken.
+    /// Returns the amount that is left of this one after `held` is taken.
     pub(crate) fn without(self, held: Self) -> Self {
         Self {
             entries: self.entries.saturating_sub(held.entries),
@@ -60,34 +60,34 @@ impl Amount {
         }
     }
 
-    /// Returns the smaller amount of both, of entries and of bytes.
+    /// Returns the minimum of both, separately of entries and of bytes.
     pub(crate) fn min(self, other: Self) -> Self {
         Self { entries: self.entries.min(other.entries), bytes: self.bytes.min(other.bytes) }
     }
 
-    /// Returns whether whoever holds this holds as much as is `free`, or more, and so may hold no
-    /// more.
+    /// Returns whether a holder of this amount holds as much as is `free`, or more, and so may hold
+    /// no more.
     pub(crate) fn exhausts(self, free: Self) -> bool {
         self.entries > 0 && (self.entries >= free.entries || self.bytes >= free.bytes)
     }
 
-    /// Counts an entry of so many bytes more.
+    /// Adds an entry of so many bytes.
     pub(crate) fn add(&mut self, bytes: usize) {
         self.entries += 1;
         self.bytes += bytes;
     }
 
-    /// Counts an entry of so many bytes less.
+    /// Removes an entry of so many bytes.
     pub(crate) fn remove(&mut self, bytes: usize) {
         self.entries -= 1;
         self.bytes -= bytes;
     }
 }
 
-/// The amounts that sources hold.
+/// Amounts that sources hold.
 #[derive(Default)]
 pub(crate) struct Shares {
-    /// Empty until something is counted.
+    /// Amounts by bucket; empty until the first entry.
     held: Vec<Amount>,
 }
 
@@ -106,13 +106,13 @@ impl Shares {
         self.held[usize::from(bucket.0)].entries += 1;
     }
 
-    /// An entry that was counted holds `after` bytes instead of `before`.
+    /// Changes the size of a counted entry from `before` to `after` bytes.
     pub(crate) fn resize_entry(&mut self, bucket: Bucket, before: usize, after: usize) {
         let held = &mut self.held[usize::from(bucket.0)];
         held.bytes = held.bytes + after - before;
     }
 
-    /// An entry that was counted is gone, with its `bytes`.
+    /// Removes a counted entry, with its `bytes`.
     pub(crate) fn remove_entry(&mut self, bucket: Bucket, bytes: usize) {
         self.held[usize::from(bucket.0)].remove(bytes);
     }
@@ -126,7 +126,8 @@ mod tests {
         Bucket::of(&TableKey::derive(&[1; 32], "source"), address.parse().unwrap())
     }
 
-    /// Entries that a table of `max` gives to each of `sources`, which take all they can get.
+    /// Returns the entries that a table of `max` gives to each of `sources`, which take all they
+    /// can get.
     fn filled(max: usize, sources: usize) -> Vec<usize> {
         let buckets: Vec<_> = (0..sources).map(|i| bucket(&format!("192.0.2.{i}"))).collect();
         let (mut shares, mut held) = (Shares::default(), vec![0; sources]);

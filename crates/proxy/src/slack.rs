@@ -1,10 +1,10 @@
-//! The slack of timers: those that are due one shortly after the other fire together.
+//! Slack of timers: timers that are due shortly after one another fire together.
 //!
 //! Waking a thread for each timer costs more than firing it. In steady state each call has half a
-//! dozen timers that end it, so without slack a shard with 2,000 calls a second wakes up to 12,000
-//! times more. No timer of RFC 3261 needs to be exact: each is a minimum, such as Timer D "with a
-//! value of at least 32 seconds" (§17.1.1.2), or a multiple of T1, which "is an estimate of the RTT"
-//! (§17.1.1.1).
+//! dozen timers that end it, so without slack a shard with 2,000 calls per second wakes up to
+//! 12,000 times more. No timer of RFC 3261 needs to be exact: each is a minimum, such as Timer D
+//! "with a value of at least 32 seconds" (§17.1.1.2), or a multiple of T1, which "is an estimate of
+//! the RTT" (§17.1.1.1).
 //!
 //! A timer is delayed only if others have fired within the slack before it: a shard with few calls
 //! fires each timer on time.
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// The deadlines that may be met late, and by how much.
+/// Maximum delay of deadlines.
 pub(crate) struct Slack {
     most: Duration,
-    /// Time at which timers fired last.
+    /// Time at which timers last fired.
     fired: Option<Timestamp>,
 }
 
@@ -31,10 +31,10 @@ impl Slack {
         self.fired = Some(now);
     }
 
-    /// Returns the time for timers of which the first is due at `due`.
+    /// Returns the time at which to fire timers of which the first is due at `due`.
     pub(crate) fn defer(&self, due: Timestamp) -> Timestamp {
         match self.fired {
-            // What was due then has fired: this was set since, to fire at once.
+            // Everything due then has fired: this was set since, to fire at once.
             Some(fired) if fired < due => due.max(fired + self.most),
             _ => due,
         }

@@ -1,7 +1,7 @@
 //! The configuration, pools, addresses and keys that the stages of a shard see.
 //!
-//! No stage changes a snapshot. A reload, a new key, and a back end's name that leads elsewhere
-//! make another one between two inputs.
+//! No stage changes a snapshot. A reload, a new key, and a new address of a back end's name create
+//! another one between two inputs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::shares::Bucket;
 use crate::target::Target;
 use crate::transport::addresses::{Addresses, Origin};
 
-/// Pools that are followed from one to its backup at the most. A configuration with a circle is
-/// rejected; one that came here would end all the same.
+/// Maximum length of a chain of backup pools. A configuration with a cycle is rejected; one that
+/// got here would terminate all the same.
 const BACKUPS_MAX: usize = 256;
 
 /// The immutable view of a shard's configuration.
@@ -36,15 +36,15 @@ pub(crate) struct Snapshot {
     pub(crate) pools: Vec<PoolSettings>,
     pub(crate) rules: Vec<Rule>,
     timing: Timing,
-    /// How long a back end that failed gets no new calls, if it is not probed.
+    /// Time for which a failed back end gets no new calls, if it is not probed.
     pub(crate) failure_pause: Duration,
-    /// Times the bytes received that an unverified address is sent; 0 for any number.
+    /// Maximum ratio of bytes sent to bytes received, for an unverified address; 0 for no limit.
     pub(crate) amplification_max: u32,
-    /// The pools that calls of strangers can reach, each once; empty if none of them has limits.
+    /// Pools that calls of strangers can reach, each once; empty if none of them has limits.
     pub(crate) limited_pools: Box<[u16]>,
     /// Unix time at [`Timestamp::ZERO`].
     start: Duration,
-    /// Buffers for the messages that are written.
+    /// Buffers for written messages.
     pub(crate) buffers: Pool,
 }
 
@@ -84,7 +84,7 @@ impl Snapshot {
         self.locate();
     }
 
-    /// Reads the addresses of the back ends again.
+    /// Rereads the addresses of the back ends.
     pub(crate) fn locate(&mut self) {
         self.addresses.locate(&self.pools);
     }
@@ -99,7 +99,7 @@ impl Snapshot {
         self.addresses.transport(self.pool(pool).listener.unwrap_or_default())
     }
 
-    /// Returns the target that is reached by the flow of a party: on its connection, if it has one.
+    /// Returns the target for requests to a party: on its connection, if it has one.
     pub(crate) fn target_of(&self, peer: &PeerFlow) -> Target {
         let transport = self.addresses.transport(peer.listener.into());
         Target { connection: peer.connection, ..Target::new(transport, peer.remote) }
@@ -140,7 +140,7 @@ impl Snapshot {
         Timing { reliable: transport.is_reliable(), ..self.timing }
     }
 
-    /// Returns the present time in the unit of route tokens.
+    /// Returns the current time in the unit of route tokens.
     pub(crate) fn minutes(&self, now: Timestamp) -> Minutes {
         Minutes::at(self.start, now)
     }
@@ -174,7 +174,7 @@ impl Snapshot {
     }
 
     /// Returns the share of a table that a message on `flow` counts in. Back ends and trusted
-    /// sources speak for many users, and have no share.
+    /// sources act for many users, and have no share.
     pub(crate) fn share_of(&self, flow: &Flow) -> Option<Bucket> {
         match self.addresses.origin(flow) {
             Origin::Backend(_) | Origin::Trusted => None,
@@ -183,8 +183,8 @@ impl Snapshot {
     }
 }
 
-/// Returns the pools to which rules lead calls of strangers, and their backups; none if none of
-/// them has limits, or if calls may lead to users, which have none.
+/// Returns the pools to which rules route calls of strangers, and their backups; none if none of
+/// them has limits, or if calls may be routed to users, which have none.
 fn limited_pools(pools: &[PoolSettings], rules: &[Rule]) -> Box<[u16]> {
     let mut reached = vec![false; pools.len()];
     for rule in rules.iter().filter(|rule| rule.from != Senders::Pool) {

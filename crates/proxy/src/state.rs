@@ -1,4 +1,4 @@
-//! The state that routing changes: calls, the selectors of the pools, the tiers.
+//! State that routing changes: calls, the selectors of the pools, the tiers.
 
 pub(crate) mod pickers;
 pub(crate) mod tiering;
@@ -10,10 +10,10 @@ use crate::settings::Settings;
 use pickers::pickers;
 use tiering::Tiering;
 
-/// The call table, the leases behind it, and what selects back ends.
+/// The call table, the leases behind it, and the selectors of back ends.
 pub(crate) struct RoutingState {
     pub(crate) calls: Calls,
-    /// One for each pool, in their order.
+    /// Selectors of the pools, in their order.
     pub(crate) pickers: Vec<Picker>,
     pub(crate) tiering: Tiering,
 }
@@ -33,17 +33,17 @@ impl RoutingState {
         &self.pickers[usize::from(pool)]
     }
 
-    /// Returns the selector of a pool, to select by it.
+    /// Returns the mutable selector of a pool.
     pub(crate) fn picker_mut(&mut self, pool: u16) -> &mut Picker {
         &mut self.pickers[usize::from(pool)]
     }
 }
 
-/// The room that the table of transactions has for a request.
+/// Room that the table of transactions has for a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) is_full: bool,
     pub(crate) is_full_for_new: bool,
-    /// The source of the request has used its share.
+    /// Whether the source of the request has used its share.
     pub(crate) has_its_share: bool,
 }

@@ -8,7 +8,7 @@ use crate::peers::Peers;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 
-/// The arguments of a stage that serves a message, and what it found.
+/// Arguments of a stage that serves a message, and its findings.
 pub(crate) struct Step<'a> {
     pub(crate) now: Timestamp,
     pub(crate) snapshot: &'a Snapshot,
@@ -17,7 +17,7 @@ pub(crate) struct Step<'a> {
     pub(crate) output: &'a mut Output,
     /// Evidence about the sender of the message.
     pub(crate) shown: SourceEvidence,
-    /// The pool to which the message was routed.
+    /// Pool to which the message was routed.
     pub(crate) pool: Option<u16>,
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum SourceEvidence {
     Nothing,
     /// The message claimed to belong to something that does not exist.
     Stray,
-    /// The sender receives what is sent to it: the message holds what it could know from nowhere
-    /// else.
+    /// The sender receives what is sent to it: the message contains something that it could know in
+    /// no other way.
     Receives,
 }

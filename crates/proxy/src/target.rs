@@ -1,15 +1,15 @@
-//! Targets: where a request is sent.
+//! Targets of requests.
 
 use std::net::SocketAddr;
 
 use tidegate_world::{ConnectionId, Flow, Transport};
 
-/// A place where a request is sent.
+/// A target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) transport: Transport,
     pub(crate) address: SocketAddr,
-    /// The connection that it has to travel on; `None` for whichever leads there.
+    /// Connection that it has to use; `None` for any connection to the address.
     pub(crate) connection: Option<ConnectionId>,
 }
 
@@ -20,12 +20,12 @@ impl From<crate::resolution::Target> for Target {
 }
 
 impl Target {
-    /// A target at an address.
+    /// Creates a target at an address.
     pub(crate) fn new(transport: Transport, address: SocketAddr) -> Self {
         Self { transport, address, connection: None }
     }
 
-    /// The flow to it from the listener at `local`.
+    /// Returns the flow to it from the listener at `local`.
     pub(crate) fn flow_from(&self, local: SocketAddr) -> Flow {
         let Self { transport, address, connection } = *self;
         Flow { transport, local, remote: address, connection }

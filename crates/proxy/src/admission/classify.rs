@@ -1,5 +1,5 @@
-//! A message as it is read at the door: as little of it as tells its class, where it waits, and
-//! what its repetitions have in common.
+//! Classification of a message on arrival: reads only what determines its class, its queue, and the
+//! identity of its retransmissions.
 
 use tidegate_control::Bucket;
 use tidegate_sip::{Malformed, Method, Outline, Scan, ScanStart, glance, scan};
@@ -10,21 +10,21 @@ use super::waiting::QueueClass;
 use crate::message::class::Class;
 use crate::rejection::DropReason;
 
-/// What was read of a message.
+/// Result of classifying a message.
 pub(crate) struct Reading {
     pub(crate) class: Class,
     pub(crate) queue_class: QueueClass,
-    /// Which new work it asks for; `None` if it belongs to work that was begun.
+    /// Kind of new work that it requests; `None` if it belongs to existing work.
     pub(crate) bucket: Option<Bucket>,
-    /// What its repetitions have in common with it, if it is new work.
+    /// Fingerprint that its retransmissions share, if it is new work.
     pub(crate) fingerprint: Option<u64>,
-    /// The fingerprint of the INVITE that it cancels, if that has not been served.
+    /// Fingerprint of the INVITE that it cancels, if that has not been served.
     pub(crate) cancels: Option<u64>,
-    /// Whether it begins a call: an INVITE that belongs to no dialog.
+    /// Whether it begins a call, that is, an INVITE outside a dialog.
     pub(crate) begins_call: bool,
 }
 
-/// Why a message was not read.
+/// Reason why a message was not classified.
 pub(crate) enum Unclassified {
     Dropped(Option<Class>, DropReason),
     Malformed(Malformed),
@@ -39,20 +39,19 @@ impl From<Malformed> for Unclassified {
     }
 }
 
-/// What is to be looked for in a message.
+/// Parts of a message to look for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// The outline of an INVITE: a new call is likely to be refused.
+    /// Outline of an INVITE, because a new call is likely to be rejected.
     pub(crate) outline: bool,
-    /// INVITEs within a call, which are to be judged as those that begin one.
+    /// INVITEs within a call, to be decided on like those that begin one.
     pub(crate) reinvites: bool,
 }
 
-/// Reads a message. Puts into `outline` where the lines stand that a rejection copies, if they are
-/// looked for: it is too large to be moved with the rest.
+/// Classifies a message. If requested, stores the positions of the lines that a rejection copies in
+/// `outline`, which is too large to be moved with the rest.
 ///
-/// It stands in one function, so that nothing is read twice and each class returns as soon as it is
-/// known.
+/// It is one function, so that nothing is read twice and each class returns as soon as it is known.
 pub(crate) fn read<'a>(
     now: Timestamp,
     received: &'a Received,
@@ -77,12 +76,12 @@ pub(crate) fn read<'a>(
         Some(Class::Ack) if view.is_ack_of_reply(&received.bytes) => {
             return Err(Unclassified::Dropped(Some(Class::Ack), DropReason::OwnAck));
         }
-        // Nothing answers an ACK, and no law refuses one: whether it is well-formed shows where it is
+        // Nothing answers an ACK, and no law rejects one: malformed ones are found when they are
         // parsed.
         Some(class @ Class::Ack) => return Ok(reading(class, QueueClass::of(class))),
         _ => {}
     }
-    // One pass finds what it takes to refuse an INVITE as well, for half as much again.
+    // One pass also finds what a rejection of an INVITE needs, at an additional cost of one half.
     let is_invite = matches!(start, ScanStart::Request { method: Method::Invite, .. });
     if wanted.outline && is_invite {
         *outline = Outline::of(&received.bytes);
@@ -97,13 +96,13 @@ pub(crate) fn read<'a>(
     let class = by_start
         .unwrap_or_else(|| Class::of_request(method, view.knows(now, method, &scan, received)));
     match class {
-        // The CANCEL of an INVITE that still waits must not be served before it.
-        // RFC 3261 §9.1: it has Call-ID, topmost Via and the number in CSeq of its INVITE.
+        // The CANCEL of an INVITE that still waits must not be served before it. RFC 3261 §9.1: it
+        // shares Call-ID, topmost Via and CSeq number with its INVITE.
         Class::Cancel if !view.has_served(&scan) => {
             let cancels = Some(view.fingerprint(&scan, &received.bytes));
             Ok(Reading { cancels, ..reading(class, QueueClass::of(class)) })
         }
-        // Without a To-tag it repeats what began a call of ours.
+        // Without a To-tag it retransmits the request that began a call of ours.
         Class::InDialog if wanted.reinvites && is_invite && scan.to_tag.is_some() => {
             let (bucket, fingerprint) =
                 (Some(Bucket::Session), Some(view.fingerprint(&scan, &received.bytes)));

@@ -1,4 +1,4 @@
-//! What becomes of a message, as it is decided at the door or when its turn has come.
+//! Decision on a message, on arrival or at the head of its queue.
 
 use tidegate_control::Reason;
 use tidegate_sip::Malformed;
@@ -7,42 +7,42 @@ use tidegate_world::{Received, Transmit};
 use crate::message::class::Class;
 use crate::rejection::DropReason;
 
-/// What becomes of a message.
+/// Decision on a message.
 pub(crate) enum Decision {
-    /// It waits to be served.
+    /// The message waits in a queue.
     Queued,
-    /// It is to be served.
+    /// The message is to be served.
     Serve(Received, Admitted),
-    /// It is gone.
+    /// The message was dropped.
     Drop(DropReason),
-    /// It asks for new work and is not admitted, and this is to be sent.
+    /// The message requests new work and is rejected with this response.
     Refuse(Reason, Option<Transmit>),
-    /// It belongs to work that was begun and is not admitted, and this is to be sent.
+    /// The message belongs to existing work and is rejected with this response.
     Shed(Option<Transmit>),
-    /// It asks for something to be understood that is not.
+    /// The message requires an extension that is not understood.
     NotUnderstood(Received),
-    /// It is a request that breaks the grammar.
+    /// The message is a malformed request.
     Malformed(Received, Malformed),
 }
 
-/// What is known of a message that is to be served.
+/// Facts about a message that is to be served.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Admitted {
-    /// What its repetitions have in common with it, if it is new work.
+    /// Fingerprint that its retransmissions share, if it is new work.
     pub(crate) fingerprint: Option<u64>,
-    /// It goes before others.
+    /// Whether it has priority.
     pub(crate) has_priority: bool,
-    /// It claims to belong to a call, and was not found to at the door.
+    /// Whether it claims to belong to a call that was not found on arrival.
     pub(crate) is_unverified: bool,
-    /// It has waited for a name as long as it may.
+    /// Whether it has waited for a name for the maximum time.
     pub(crate) is_overdue: bool,
 }
 
-/// A message's fate.
+/// Message with its decision.
 pub(crate) struct Decided {
-    /// Its class, if that is known.
+    /// Class, if known.
     pub(crate) class: Option<Class>,
-    /// It was read now, and not before.
+    /// Whether it was classified just now.
     pub(crate) read: bool,
     pub(crate) decision: Decision,
 }

@@ -1,27 +1,27 @@
-//! Whether a message that claims to finish work belongs to work that was begun, and when that is
-//! looked at before its turn has come.
+//! Early verification: decides when messages that claim to finish work are verified on arrival.
 //!
-//! Anybody can write a BYE, an ACK, a CANCEL or a response. What proves one is something that only
-//! this proxy gives out, or that only those in the call know: what is keyed in our branch, a route
-//! token, a Call-ID in the call table, a branch in the transaction table. Service finds that out
-//! anyway, so that it costs nothing more while all is well. But what is not proven must not keep
-//! waiting what is: once there is much of it, each message is verified as it arrives, and what does
-//! not pass waits behind everything else.
+//! Anybody can send a BYE, an ACK, a CANCEL or a response. A message is verified by something that
+//! only this proxy issues, or that only the participants of the call know: the keyed values in our
+//! branch, a route token, a Call-ID in the call table, or a branch in the transaction table.
+//! Serving a message verifies it anyway, so in normal operation verification costs nothing extra.
+//! But unverified messages must not delay verified ones: when there are many, each message is
+//! verified on arrival, and those that fail wait behind everything else.
 
 use std::time::Duration;
 
 use tidegate_world::{Load, Timestamp};
 
-/// So many messages that nothing proves, in a second, are much.
+/// Number of unverified messages per second that starts early verification.
 const MUCH: u32 = 64;
 
-/// So is what takes so long to serve: a hundredth of the processor.
+/// Service time of unverified messages per second that starts early verification: one hundredth of
+/// the processor.
 const LONG: Duration = Duration::from_millis(10);
 
 /// Time for which messages are verified on arrival after a flood.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Decides when messages are verified as they arrive.
+/// Decides when messages are verified on arrival.
 #[derive(Debug, Default)]
 pub(crate) struct EarlyVerification {
     since: Timestamp,
@@ -31,12 +31,12 @@ pub(crate) struct EarlyVerification {
 }
 
 impl EarlyVerification {
-    /// A message was found that nothing proves.
+    /// Records that a message could not be verified.
     pub(crate) fn on_stray(&mut self, now: Timestamp) {
         self.count(now, 1, Duration::ZERO);
     }
 
-    /// It has taken so long to serve such a message.
+    /// Records the service time of such a message.
     pub(crate) fn on_served(&mut self, now: Timestamp, cost: Duration) {
         self.count(now, 0, cost);
     }
@@ -52,28 +52,27 @@ impl EarlyVerification {
         }
     }
 
-    /// Returns whether messages are verified as they arrive, where `waiting` others wait in their
-    /// lane.
+    /// Returns whether messages are verified on arrival, where `waiting` others wait in their
+    /// queue.
     #[inline]
     pub(crate) fn is_on(&self, now: Timestamp, waiting: usize) -> bool {
         waiting >= MUCH as usize || now < self.until
     }
 }
 
-/// The time that was spent on messages that nothing proves.
+/// Time spent on unverified messages.
 ///
-/// They are served when nothing else waits, so to all others that time is idle: a law that took it
-/// for load would have callers pay for what strangers send.
+/// They are served only when nothing else waits, so for all other messages that time is idle. A law
+/// that counted it as load would reject calls because of strangers' messages.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     spent: Duration,
-    /// Of one message, as those took lately whose end was seen.
+    /// Cost of one message, estimated from recent ones whose end was observed.
     each: Option<Duration>,
 }
 
 impl Spare {
-    /// A message was served, which took so long, if that is known. Returns what it is taken to have
-    /// taken.
+    /// Adds a served message with its service time, if known. Returns the time assumed for it.
     pub(crate) fn add(&mut self, cost: Option<Duration>) -> Duration {
         if let Some(cost) = cost {
             self.each = Some(self.each.map_or(cost, |each| (each * 7 + cost) / 8));
@@ -83,7 +82,7 @@ impl Spare {
         cost
     }
 
-    /// The load without it.
+    /// Returns the load without that time.
     pub(crate) fn deduct(&self, load: &Load) -> Load {
         let less = |time: Duration| time.saturating_sub(self.spent);
         Load { busy: less(load.busy), cpu: less(load.cpu), ..*load }
@@ -137,7 +136,7 @@ mod tests {
     fn what_is_spent_on_strays_is_no_load() {
         let mut spare = Spare::default();
         assert_eq!(spare.add(None), Duration::ZERO, "nothing was measured yet");
-        // The last has not been seen to end, and is taken to be as the others.
+        // The end of the last one was not observed, so the estimate is used for it.
         for cost in [Some(Duration::from_millis(10)), Some(Duration::from_millis(10)), None] {
             assert_eq!(spare.add(cost), Duration::from_millis(10));
         }

@@ -1,9 +1,9 @@
-//! The ingress: what is admitted, and what waits where, decided before anything is parsed
-//! in full.
+//! Ingress: decides which messages are admitted and where they wait, before they are parsed in
+//! full.
 //!
-//! [`Queueing::Class`] reads each message as it arrives and queues it in the lane of its
-//! class, so that what finishes work goes first. [`Queueing::Fifo`] is the papers' server: one
-//! bounded queue of whatever arrives, in which a call waits behind all refusals before it.
+//! [`Queueing::Class`] classifies each message on arrival and puts it into the queue of its class,
+//! so that messages that finish work go first. [`Queueing::Fifo`] is the server of the papers: one
+//! bounded queue in the order of arrival, in which a call waits behind all earlier rejections.
 
 mod admit;
 
@@ -32,7 +32,7 @@ use crate::settings::{Overload, Queueing};
 use crate::snapshot::Snapshot;
 use crate::step::SourceEvidence;
 
-/// What waits, and the gate before it.
+/// Queues of waiting messages, and the gate in front of them.
 pub(crate) struct Ingress {
     gate: Gate,
     queueing: Queueing,
@@ -46,19 +46,18 @@ pub(crate) struct Ingress {
     fifo: VecDeque<Unsorted>,
     fifo_max: usize,
     large: LargeBuffers,
-    /// There was no headroom for the last call that asked for it.
+    /// Whether the last call that needed headroom found none.
     is_full_behind: bool,
 }
 
-/// A message in the one queue of all.
+/// Message in the single queue.
 enum Unsorted {
     Unclassified(Received),
     Read(Waiting),
 }
 
 impl Ingress {
-    /// An ingress whose Retry-After is drawn from `waits`, and that shows in `trace` what it
-    /// refuses.
+    /// Creates an ingress that draws Retry-After from `waits` and shows rejections in `trace`.
     pub(crate) fn new(
         gate: Gate,
         overload: &Overload,
@@ -91,27 +90,27 @@ impl Ingress {
         &self.gate
     }
 
-    /// Times that a source was not told apart from others, for want of room.
+    /// Returns how often a source had no entry of its own because the table was full.
     pub(crate) fn sources_overflowed(&self) -> u64 {
         self.gate.sources_overflowed() + self.watchman.overflowed()
     }
 
-    /// Whose messages need not come here.
+    /// Lists the sources whose messages the kernel may drop.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         self.watchman.banned(now, banned);
     }
 
-    /// Messages that wait.
+    /// Returns the number of waiting messages.
     pub(crate) fn waiting(&self) -> usize {
         self.queues.waiting() + self.fifo.len()
     }
 
-    /// Puts another law in force, and in the shadow of that.
+    /// Puts another law in force, and another shadow law.
     pub(crate) fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
         self.gate.switch(now, law, shadow);
     }
 
-    /// Admits no new work from here on.
+    /// Admits no new work from now on.
     pub(crate) fn close(&mut self) {
         self.gate.stop();
     }
@@ -125,14 +124,14 @@ impl Ingress {
         self.gate.on_completion(now, class as u8, cost);
     }
 
-    /// It has taken so long, if that is known, to serve a message that nothing proves.
+    /// Records the service time, if known, of a message that could not be verified.
     pub(crate) fn on_stray_served(&mut self, now: Timestamp, cost: Option<Duration>) {
         let cost = self.spare.add(cost);
         self.early_verification.on_served(now, cost);
     }
 
-    /// Heeds what the service of a message has shown of its sender; of one that `is_unverified` it
-    /// is known that it is a stray.
+    /// Handles the evidence about the sender that serving a message has found; an `is_unverified`
+    /// message has already been recorded as a stray.
     pub(crate) fn on_shown(
         &mut self,
         now: Timestamp,
@@ -151,8 +150,8 @@ impl Ingress {
         }
     }
 
-    /// A message claims to belong to something that there is not. Whether its sender is banned for
-    /// it.
+    /// Handles a message that claims to belong to something that does not exist. Returns whether
+    /// its sender is banned for it.
     fn on_stray(&mut self, now: Timestamp, flow: &Flow, view: View<'_>) -> bool {
         view.counters.strays.add(1);
         self.early_verification.on_stray(now);
@@ -167,17 +166,17 @@ impl Ingress {
         self.gate.handle_timeout(now, self.new_sessions());
     }
 
-    /// New work could not be begun, and was refused.
+    /// Records that new work was rejected when it was served.
     ///
     /// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method
     /// would always result in the same response if the requests are identical." A table that is
-    /// full now may have room for the repetition, whose sender has been told to go elsewhere.
+    /// full now may have room for the retransmission, whose sender was told to go elsewhere.
     pub(crate) fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
         self.gate.on_refused(now, fingerprint);
     }
 
-    /// New work that was to be served goes to back ends that have no headroom: it is refused as it
-    /// would have been at its arrival. What is sent for it.
+    /// Rejects new work that would go to back ends without headroom, as if on arrival. Returns the
+    /// response.
     pub(crate) fn refuse_served(
         &mut self,
         now: Timestamp,
@@ -196,7 +195,7 @@ impl Ingress {
         self.shed_policy.reply(&refused, None, snapshot)
     }
 
-    /// What waits in the queue that the law controls.
+    /// Returns the number of messages in the queue that the law controls.
     fn new_sessions(&self) -> usize {
         let paced = self.queues.invites();
         match (self.queueing, self.gate.control().queue.release) {
@@ -205,15 +204,15 @@ impl Ingress {
         }
     }
 
-    /// Messages that wait, by what is known of them.
+    /// Returns the number of waiting messages, by what is known of them.
     fn backlog(&self) -> Backlog {
         let sessions = self.queues.invites();
-        // What nothing is known of has nobody wait.
+        // Unverified messages delay nobody.
         let others = self.queues.waiting() - sessions - self.queues.unverified();
         Backlog { sessions, others, unread: self.fifo.len() }
     }
 
-    /// A message has arrived: it is queued, or something else is to be done with it.
+    /// Takes in an arriving message: queues it or decides on it.
     pub(crate) fn offer(&mut self, now: Timestamp, received: Received, view: View<'_>) -> Decided {
         self.gate.on_backlog(self.backlog());
         if let Some(ban) = self.watchman.ban_of(now, &received.flow, &view.snapshot.addresses)
@@ -261,8 +260,8 @@ impl Ingress {
         decided
     }
 
-    /// Whether the one queue has room for a message, and the lane to which a paced one moves
-    /// from there will have.
+    /// Returns whether the single queue has room for a message, and so does the queue to which a
+    /// paced message moves from there.
     fn fifo_has_room(&self, queue_class: QueueClass) -> bool {
         let is_paced = matches!(queue_class, QueueClass::Invites | QueueClass::Priority);
         let beside = if is_paced { self.queues.waiting() } else { 0 };
@@ -291,7 +290,7 @@ impl Ingress {
         }
     }
 
-    /// Has a CANCEL wait with its INVITE, if that waits in its lane; gives back all else.
+    /// Keeps a CANCEL with its INVITE, if that waits in its queue; returns any other message.
     fn keep_with_invite(&mut self, waiting: Waiting) -> ControlFlow<Decision, Waiting> {
         let Some(fingerprint) = waiting.cancels else { return ControlFlow::Continue(waiting) };
         match self.queues.push_cancel(fingerprint, waiting) {
@@ -301,7 +300,7 @@ impl Ingress {
         }
     }
 
-    /// The next message whose turn it is; `None` if none is to be served now.
+    /// Returns the next message to serve; `None` if none is to be served now.
     pub(crate) fn next(&mut self, now: Timestamp, view: View<'_>) -> Option<Decided> {
         let may_release = self.gate.may_release();
         let order = self.gate.control().queue.order;
@@ -338,7 +337,8 @@ impl Ingress {
                 }
             }
         };
-        // A law that paces new sessions has them wait apart from all else, each with its CANCEL.
+        // A law that paces new sessions keeps them apart from everything else, each with its
+        // CANCEL.
         let class = Some(waiting.class);
         let paced = self.gate.control().queue.release != Release::Open;
         if paced && waiting.queue_class == QueueClass::Invites {
@@ -357,7 +357,7 @@ impl Ingress {
         Some(Decided { read, ..self.take(now, waiting, view) })
     }
 
-    /// Serves a message, unless it is judged only now and not admitted.
+    /// Serves a message, unless the decision is made only now and rejects it.
     fn take(&mut self, now: Timestamp, waiting: Waiting, view: View<'_>) -> Decided {
         let Waiting { received, class, ticket, queue_class, .. } = waiting;
         if queue_class == QueueClass::Unverified {
@@ -396,8 +396,8 @@ impl Ingress {
     }
 }
 
-/// Returns whether a banned source may be in a call for which it sends this: a call that it begins,
-/// it may not, and an INVITE within a call comes from one who has shown that he receives.
+/// Returns whether a banned source may be in a call for which it sends this message. It may not
+/// begin a call, and an INVITE within a call comes from a source that has shown that it receives.
 fn may_go_on(ban: &Ban, received: &Received) -> bool {
     ban.is_proven || !received.bytes.starts_with(b"INVITE")
 }

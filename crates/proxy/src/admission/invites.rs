@@ -1,7 +1,7 @@
-//! The lane of new INVITEs, and of the CANCELs of those that wait in it.
+//! Queue of new INVITEs, and of the CANCELs of those that wait in it.
 //!
-//! RFC 3261 §9.1: a CANCEL that overtakes its INVITE cancels nothing. So it is kept with the
-//! INVITE, in whichever order those are taken, and is the next message after it.
+//! RFC 3261 §9.1: a CANCEL that overtakes its INVITE cancels nothing. It is therefore kept with its
+//! INVITE, in whichever order those are served, and is the next message after it.
 
 use std::collections::VecDeque;
 
@@ -11,36 +11,37 @@ use tidegate_control::{QueueOrder, Ticket};
 
 use super::waiting::Waiting;
 
-/// INVITEs in the order of their arrival.
+/// INVITEs in the order of arrival.
 #[derive(Default)]
 pub(crate) struct Invites {
     queue: VecDeque<Waiting>,
-    /// By fingerprint, each at least once in the queue.
+    /// Queued INVITEs by fingerprint, each at least once in the queue.
     awaited: HashMap<u64, Awaited>,
-    /// A CANCEL whose INVITE was taken.
+    /// CANCEL whose INVITE was served.
     due: Option<Box<Waiting>>,
 }
 
 #[derive(Default)]
 struct Awaited {
-    /// Without a memory of decisions a repetition is another INVITE.
+    /// Number of copies in the queue: without a memory of decisions a retransmission is another
+    /// INVITE.
     copies: u32,
-    /// In a box, for it is rare and most of what would be moved.
+    /// CANCEL; boxed, because it is rare and would be most of what is moved.
     cancel: Option<Box<Waiting>>,
 }
 
-/// What became of a CANCEL.
+/// Result of adding a CANCEL.
 pub(crate) enum Cancelled {
     /// It waits with its INVITE.
     Waits,
-    /// One waits with its INVITE already.
+    /// Another one already waits with its INVITE.
     Repeated,
     /// Its INVITE does not wait here.
     Elsewhere(Waiting),
 }
 
 impl Invites {
-    /// INVITEs that wait.
+    /// Returns the number of waiting INVITEs.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }
@@ -57,7 +58,7 @@ impl Invites {
         self.queue.push_back(invite);
     }
 
-    /// Takes in a CANCEL that has this fingerprint in common with its INVITE.
+    /// Adds a CANCEL to the INVITE with the same fingerprint.
     pub(crate) fn push_cancel(&mut self, fingerprint: u64, cancel: Waiting) -> Cancelled {
         let Some(awaited) = self.awaited.get_mut(&fingerprint) else {
             return Cancelled::Elsewhere(cancel);
@@ -69,7 +70,7 @@ impl Invites {
         Cancelled::Waits
     }
 
-    /// The next message; an INVITE only if one may be released.
+    /// Returns the next message; an INVITE only if one may be released.
     pub(crate) fn pop(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         if let Some(cancel) = self.due.take() {
             return Some(*cancel);

@@ -1,4 +1,4 @@
-//! What the kernel is to drop, where refusing itself would take too much.
+//! Drops by the kernel, where rejecting itself would take too much of the processor.
 
 use std::time::Duration;
 
@@ -9,30 +9,30 @@ use crate::message::class::Class;
 use crate::observe::counters::Counters;
 use crate::rejection::DropReason;
 
-/// The ladder of disposals over a proxy's new INVITEs.
+/// Ladder of disposals of the new INVITEs of a proxy.
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
 }
 
 impl KernelShed {
-    /// Refusing may take `refusing_max` of the processor, 0 to 1 without either.
+    /// Creates one that lets rejecting take `refusing_max` of the processor, 0 to 1 exclusive.
     pub(crate) fn new(refusing_max: f64) -> Self {
         let settings = LadderSettings { budget: refusing_max, ..LadderSettings::default() };
         Self { ladder: Ladder::new(settings), tally: Tally::default() }
     }
 
-    /// A message of this class was refused.
+    /// Records that a message of this class was rejected.
     pub(crate) fn on_refused(&mut self, class: Option<Class>) {
         self.tally.refused += u64::from(class == Some(Class::Invite));
     }
 
-    /// A message was served, which took so long.
+    /// Records the service time of a message.
     pub(crate) fn on_completion(&mut self, cost: Duration) {
         self.tally.served += cost;
     }
 
-    /// The processor and the sockets were read.
+    /// Takes in a reading of the processor and the sockets.
     pub(crate) fn on_load(
         &mut self,
         now: Timestamp,
@@ -44,7 +44,7 @@ impl KernelShed {
         self.tally = Tally {
             messages: signals.messages,
             asked: counters.received(Class::Invite).get(),
-            // An ACK that ends here is that of a refusal.
+            // An ACK that ends here is that of a rejection.
             brought: counters.dropped(DropReason::OwnAck).get(),
             filtered: load.filtered,
             overflow: load.overflow,
@@ -54,7 +54,7 @@ impl KernelShed {
         self.ladder.on_reading(now, self.tally);
     }
 
-    /// Decides if it is time, though nothing was read since.
+    /// Decides if it is time, without a new reading.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         if self.ladder.poll_timeout().is_some_and(|due| due <= now) {
             self.ladder.on_reading(now, self.tally);

@@ -1,4 +1,4 @@
-//! The lanes in which messages wait, and the order in which they are emptied.
+//! Queues of waiting messages, and the order in which they are served.
 
 use std::collections::VecDeque;
 
@@ -7,27 +7,28 @@ use tidegate_control::QueueOrder;
 use super::invites::{Cancelled, Invites};
 use super::waiting::{QueueClass, Waiting};
 
-/// Bounded queues, one for each lane.
+/// Bounded queues, one for each queue class.
 pub(crate) struct ClassQueues {
-    /// All but those of INVITEs, which stand apart.
+    /// All queues except those of INVITEs, which are separate.
     queues: [VecDeque<Waiting>; QueueClass::ALL.len()],
     priority: Invites,
     invites: Invites,
     length_max: usize,
-    /// Messages in all of them.
+    /// Messages in all queues.
     waiting: usize,
-    /// Which lane of new work is served first; they take turns, or a flood of INVITEs
-    /// would lock out every REGISTER.
+    /// Queue of new work to serve first. They take turns, so that a flood of INVITEs does not lock
+    /// out every REGISTER.
     turn: usize,
-    /// Messages served since the last of new work.
+    /// Messages served since the last one of new work.
     ahead: usize,
 }
 
-/// Messages that finish work served before one that begins it, while such wait.
+/// Maximum number of messages that finish work served before one that begins it, while such a
+/// message waits.
 const AHEAD_MAX: usize = 15;
 
 impl ClassQueues {
-    /// Lanes of up to `length_max` messages each.
+    /// Creates queues of up to `length_max` messages each.
     pub(crate) fn new(length_max: usize) -> Self {
         Self {
             queues: Default::default(),
@@ -40,22 +41,22 @@ impl ClassQueues {
         }
     }
 
-    /// Messages that wait in all of them.
+    /// Returns the number of waiting messages in all queues.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Messages that wait where nothing proves that they belong to a call.
+    /// Returns the number of waiting unverified messages.
     pub(crate) fn unverified(&self) -> usize {
         self.queues[QueueClass::Unverified as usize].len()
     }
 
-    /// Messages that wait in a lane of what finishes work.
+    /// Returns the number of waiting messages in a queue of messages that finish work.
     pub(crate) fn finishing(&self, queue_class: QueueClass) -> usize {
         self.queues[queue_class as usize].len()
     }
 
-    /// New INVITEs that wait their turn.
+    /// Returns the number of waiting new INVITEs.
     pub(crate) fn invites(&self) -> usize {
         self.invites.len()
     }
@@ -69,7 +70,7 @@ impl ClassQueues {
         length < self.length_max
     }
 
-    /// Puts a message at the end of its lane, which must have room.
+    /// Appends a message to its queue, which must have room.
     pub(crate) fn push(&mut self, waiting: Waiting) {
         debug_assert!(self.has_room(waiting.queue_class), "whoever queues looks first");
         match waiting.queue_class {
@@ -85,7 +86,7 @@ impl ClassQueues {
         self.priority.has(fingerprint) || self.invites.has(fingerprint)
     }
 
-    /// Puts a CANCEL behind its INVITE, if that waits; they have the fingerprint in common.
+    /// Adds a CANCEL behind its INVITE, if that waits; both have this fingerprint.
     pub(crate) fn push_cancel(&mut self, fingerprint: u64, cancel: Waiting) -> Cancelled {
         let done = match self.priority.push_cancel(fingerprint, cancel) {
             Cancelled::Elsewhere(cancel) => self.invites.push_cancel(fingerprint, cancel),
@@ -95,8 +96,8 @@ impl ClassQueues {
         done
     }
 
-    /// The next new INVITE, or the CANCEL of the last: those of priority first, the others in this
-    /// order and only if one may be released.
+    /// Returns the next new INVITE, or the CANCEL of the last one: those with priority first, the
+    /// others in this order and only if one may be released.
     pub(crate) fn next_invite(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         let next = self.priority.pop(QueueOrder::Fifo, true);
         let next = next.or_else(|| self.invites.pop(order, may_release))?;
@@ -104,21 +105,21 @@ impl ClassQueues {
         Some(next)
     }
 
-    /// The next message: what finishes work before what begins it, and at last what is not known
-    /// to do either. New INVITEs in this order, and only if one may be released.
+    /// Returns the next message: those that finish work before those that begin it, unverified ones
+    /// last. New INVITEs come in this order, and only if one may be released.
     pub(crate) fn next(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         if self.waiting == 0 {
             return None;
         }
-        // Anybody can send a BYE or what looks like a response: a flood of them must not
-        // keep all new work out.
+        // Anybody can send a BYE or what looks like a response: a flood of them must not keep out
+        // all new work.
         let is_turn_of_new = self.ahead >= AHEAD_MAX;
         let found = if is_turn_of_new {
             self.next_new(order, may_release).or_else(|| self.next_finishing())
         } else {
             self.next_finishing().or_else(|| self.next_new(order, may_release))
         };
-        // Strictly behind: who sends it may be anybody, and as many as he likes.
+        // Strictly last: anybody can send these, in any number.
         let found = found.or_else(|| self.queues[QueueClass::Unverified as usize].pop_front())?;
         self.waiting -= 1;
         Some(found)
@@ -133,7 +134,7 @@ impl ClassQueues {
     }
 
     fn next_new(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
-        // What has priority takes no turn from others: it is no more than its cap.
+        // A message with priority takes no turn from others, because its rate is capped.
         if let Some(found) = self.priority.pop(QueueOrder::Fifo, true) {
             self.ahead += 1;
             return Some(found);

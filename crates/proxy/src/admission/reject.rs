@@ -1,4 +1,4 @@
-//! What is sent for a message that is not admitted.
+//! Responses to messages that are not admitted.
 
 use tidegate_control::Reason;
 use tidegate_sip::Outline;
@@ -13,29 +13,30 @@ use crate::snapshot::Snapshot;
 /// RFC 3261 §20.43: 399, a text for a person.
 const FULL: &str = "399 tidegate \"every back end is at its limits\"";
 
-/// How what is not admitted is disposed of.
+/// Disposal of messages that are not admitted.
 pub(crate) struct ShedPolicy {
     disposal: Disposal,
     /// Bounds of Retry-After, in seconds.
     retry_after: Option<(u32, u32)>,
-    /// Bytes to which a refusal is lengthened.
+    /// Size to which a rejection is padded, in bytes.
     pad: usize,
-    /// Retry-After of what has no fingerprint.
+    /// Random stream of the Retry-After of messages without a fingerprint.
     waits: Stream,
 }
 
-/// A message that is not admitted.
+/// Message that is not admitted.
 pub(crate) struct Refused<'a> {
     pub(crate) received: &'a Received,
     pub(crate) class: Class,
-    /// What its repetitions have in common.
+    /// Fingerprint that its retransmissions share.
     pub(crate) fingerprint: Option<u64>,
-    /// Why, if it asked for new work.
+    /// Reason, if it requested new work.
     pub(crate) reason: Option<Reason>,
 }
 
 impl ShedPolicy {
-    /// As `overload` wants it. `waits` draws the Retry-After of what has no fingerprint.
+    /// Creates the policy that `overload` configures. `waits` draws the Retry-After of messages
+    /// without a fingerprint.
     pub(crate) fn new(overload: &Overload, waits: Stream) -> Self {
         Self {
             disposal: overload.disposal,
@@ -45,12 +46,12 @@ impl ShedPolicy {
         }
     }
 
-    /// Whether anything is answered.
+    /// Returns whether messages are answered at all.
     pub(crate) fn answers(&self) -> bool {
         self.disposal != Disposal::Drop
     }
 
-    /// What is sent for this message, of which an `outline` may be known.
+    /// Returns the response to this message, whose `outline` may be known.
     pub(crate) fn reply(
         &mut self,
         refused: &Refused<'_>,
@@ -65,7 +66,7 @@ impl ShedPolicy {
             (Disposal::Reject | Disposal::Kernel, _) => {
                 let hints = Hints {
                     retry_after_s: self.retry_after_s(fingerprint),
-                    // That it is not we who have too much helps whoever seeks the cause.
+                    // The Warning helps in diagnosis: the back ends are overloaded, not this proxy.
                     warning: (reason == Some(Reason::PoolFull)).then_some(FULL),
                 };
                 let mut reply = match outline {
@@ -82,13 +83,13 @@ impl ShedPolicy {
         }
     }
 
-    /// After how many seconds one may ask again, uniform within the configured bounds: who is
-    /// refused together must not come back together. RFC 3261 §8.2.7 wants the same response to
-    /// the same request, so it is made of the fingerprint, a keyed hash, where there is one.
+    /// Returns the value of Retry-After, uniform within the configured bounds, so that clients
+    /// rejected together do not return together. RFC 3261 §8.2.7 wants the same response to the
+    /// same request, so it is derived from the fingerprint, a keyed hash, if there is one.
     fn retry_after_s(&mut self, fingerprint: Option<u64>) -> Option<u32> {
         let (least, most) = self.retry_after?;
         let number = fingerprint.unwrap_or_else(|| self.waits.next_u64());
-        // The upper half may rank it.
+        // The upper half may determine its rank.
         let span = u64::from(most.saturating_sub(least)) + 1;
         let drawn = ((number & u64::from(u32::MAX)) * span) >> 32;
         u32::try_from(drawn).ok().map(|drawn| least + drawn)

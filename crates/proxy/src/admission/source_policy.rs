@@ -10,24 +10,25 @@ use crate::network::{PREFIXES, network_of, networks_of, source_of};
 use crate::settings::sources::{Excess, HARM_CPS, SourceWeight, Sources};
 use crate::transport::addresses::{Addresses, Origin};
 
-/// Holds against a source what it sends.
+/// Records of what each source sends, and the policy based on them.
 pub(crate) struct SourcePolicy {
     sources: Sources,
-    /// Whether anything depends on who a sender is.
+    /// Whether anything depends on the source.
     tells_apart: bool,
-    /// Of each of the networks around an address.
+    /// Watches over unverified messages, one for each of the networks around an address.
     flood: Option<[Watch; PREFIXES.len()]>,
     /// Watch over messages beyond limits that ban.
     excess: Option<Watch>,
-    /// Kept while anybody may come to be banned.
+    /// Proofs that sources receive; kept while any source can be banned.
     proofs: Option<Proofs>,
     bans: BanView,
-    /// The version of the bans that were compared with the proofs.
+    /// Version of the bans that were compared with the proofs.
     compared: Option<u64>,
 }
 
 impl SourcePolicy {
-    /// Tells up to `sources_max` sources apart. The key of its table is drawn from `stream`.
+    /// Creates a policy that distinguishes up to `sources_max` sources. The key of its table is
+    /// drawn from `stream`.
     pub(crate) fn new(
         sources: Sources,
         is_fair: bool,
@@ -50,21 +51,21 @@ impl SourcePolicy {
         }
     }
 
-    /// The bans of the process.
+    /// Returns the bans of the process.
     pub(crate) fn bans(&self) -> &BanList {
         self.bans.list()
     }
 
-    /// Times that a source was not watched, for want of room.
+    /// Returns how often a source was not watched because the table was full.
     pub(crate) fn overflowed(&self) -> u64 {
         let watches = self.flood.iter().flatten().chain(&self.excess);
         let proofs = self.proofs.as_ref().map_or(0, Proofs::overflowed);
         watches.map(Watch::overflowed).sum::<u64>() + proofs
     }
 
-    /// Puts down the addresses whose INVITEs need not come here, as many as a driver can heed.
-    /// Networks are not among them, nor is who receives what is sent to him: he may have calls in
-    /// which he sends an INVITE.
+    /// Lists the addresses whose INVITEs the kernel may drop, as many as a driver can take.
+    /// Networks are not listed, nor sources that have shown that they receive: they may have calls
+    /// in which they send an INVITE.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         banned.clear();
         self.compare(now);
@@ -73,8 +74,7 @@ impl SourcePolicy {
         banned.extend(addresses.filter(IpAddr::is_ipv4).take(Shedding::BANNED_MAX));
     }
 
-    /// Tells the other shards who of those that any of them has banned has proven here to receive
-    /// what is sent to him.
+    /// Reports to the other shards which banned sources have shown here that they receive.
     fn compare(&mut self, now: Timestamp) {
         let Some(proofs) = &self.proofs else { return };
         self.bans.bans();
@@ -89,7 +89,7 @@ impl SourcePolicy {
         }
     }
 
-    /// The ban that the sender of a message is under.
+    /// Returns the ban of the sender of a message.
     #[inline]
     pub(crate) fn ban_of(
         &mut self,
@@ -111,14 +111,14 @@ impl SourcePolicy {
         let own = bans.get(now, source).copied();
         let wide = || networks.find_map(|network| bans.get(now, network)).copied();
         let ban = own.or_else(wide)?;
-        // Another shard may have banned it, of which only this one knows.
+        // Another shard may have banned a source that only this shard has proof of.
         let is_proven = ban.is_proven || self.is_proven(now, source);
-        // What its neighbours send is not held against one who is known.
+        // What its neighbours send does not count against a known source.
         let is_known = own.is_none() && (is_proven || self.is_spared(flow, addresses));
         (!is_known).then_some(Ban { is_proven, ..ban })
     }
 
-    /// The sender of a message receives what is sent to him.
+    /// Records that the sender of a message receives.
     pub(crate) fn prove(&mut self, now: Timestamp, address: IpAddr) {
         let Some(proofs) = &mut self.proofs else { return };
         let source = source_of(address);
@@ -132,8 +132,8 @@ impl SourcePolicy {
         self.proofs.as_ref().is_some_and(|proofs| proofs.holds(now, source))
     }
 
-    /// A message asks for new work, makes no sense, or claims to belong to a call and does not.
-    /// Whether its sender is banned for it.
+    /// Handles a message that requests new work, is malformed, or falsely claims to belong to a
+    /// call. Returns whether its sender is banned for it.
     pub(crate) fn on_message(
         &mut self,
         now: Timestamp,
@@ -146,7 +146,7 @@ impl SourcePolicy {
         let address = flow.remote.ip();
         let weight = weight_of(&self.sources.weights, address);
         let networks = networks_of(address).zip(watches).zip(PREFIXES);
-        // What one network is found out by is not held against those around it.
+        // What exposes one network does not count against those around it.
         let found = networks.into_iter().find_map(|((network, watch), (_, times))| {
             Some((network, watch.on_message(now, network, weight.saturating_mul(times))?))
         });
@@ -160,8 +160,8 @@ impl SourcePolicy {
         )
     }
 
-    /// A banned source has sent a message that is dropped: what it sends now is what it is banned
-    /// for, if that is much more than was known.
+    /// Handles a dropped message of a banned source: the ban covers what the source sends now, if
+    /// that is much more than was known.
     pub(crate) fn on_banned(
         &mut self,
         now: Timestamp,
@@ -180,7 +180,7 @@ impl SourcePolicy {
         }
     }
 
-    /// Whose work an INVITE asks for, or another request, and what it claims.
+    /// Returns the source of an INVITE or another request, and what the message claims.
     pub(crate) fn sender(&self, received: &Received, is_invite: bool) -> (Sender, Claim) {
         let address = received.flow.remote.ip().to_canonical();
         let claim = match &self.sources.priority {
@@ -198,7 +198,7 @@ impl SourcePolicy {
         (sender, claim)
     }
 
-    /// A message goes beyond this limit. What becomes of it.
+    /// Handles a message beyond this limit. Returns the decision on it.
     pub(crate) fn on_excess(
         &mut self,
         now: Timestamp,
@@ -232,7 +232,7 @@ impl SourcePolicy {
     }
 }
 
-/// As how many sources one counts.
+/// Returns the weight of a source: the number of sources that it counts as.
 fn weight_of(weights: &[SourceWeight], address: IpAddr) -> u32 {
     let address = address.to_canonical();
     weights.iter().find(|weight| weight.from.contains(&address)).map_or(1, |weight| weight.weight)

@@ -1,4 +1,4 @@
-//! What classification sees of a shard: whether a message belongs to something that it knows.
+//! View of a shard for classification: determines whether a message belongs to known work.
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags, glance, response_target, scan};
 use tidegate_transaction::{Key, identity_of_branch, is_unique};
@@ -16,7 +16,7 @@ use crate::snapshot::Snapshot;
 use crate::transaction::Transactions;
 use crate::transaction::branches::is_branch_of;
 
-/// The parts of a shard that admission reads.
+/// Parts of a shard that admission reads.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     pub(crate) snapshot: &'a Snapshot,
@@ -27,7 +27,7 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Whether a scanned request belongs to a call of ours.
+    /// Returns whether a scanned request belongs to a call of ours.
     pub(crate) fn knows(
         &self,
         now: Timestamp,
@@ -44,8 +44,8 @@ impl View<'_> {
         }
         let fingerprint = self.snapshot.keys.call.fingerprint(scan.call_id);
         match scan.to_tag {
-            // Without a To-tag it is old only if it repeats something: the Call-ID of
-            // a call of ours does not make another INVITE part of it.
+            // Without a To-tag it is known only if it retransmits something: the Call-ID of a call
+            // of ours does not make another INVITE part of it.
             None => identity.is_some_and(|identity| {
                 let transaction = Transaction { identity, method };
                 self.calls.is_repetition(
@@ -61,21 +61,23 @@ impl View<'_> {
                     self.calls.is_within(&self.snapshot.keys, fingerprint, &received.bytes);
                 let has_token = || has_route_token(now, self.snapshot, received, scan.call_id);
                 match is_within {
-                    // A fork may set up more dialogs than a call keeps, each of which its caller has
-                    // to acknowledge and to end (RFC 3261 §13.2.2.4). An INVITE with an invented
-                    // To-tag may begin something new (§12.2.2), so no token vouches for it.
+                    // A fork may set up more dialogs than a call keeps, and the caller has to
+                    // acknowledge and to end each of them (RFC 3261 §13.2.2.4). An INVITE with an
+                    // invented To-tag may begin something new (§12.2.2), so no token vouches for
+                    // it.
                     Some(false) => method != Method::Invite && has_token(),
                     Some(true) => true,
-                    // The call was made before a restart, or at another instance.
+                    // The call was set up before a restart, or at another instance.
                     None => has_token(),
                 }
             }
         }
     }
 
-    /// Returns what a scanned request has in common with its repetitions and with nothing else, and
-    /// a CANCEL with its INVITE. A client may use one branch for all it sends, so more is part of
-    /// it; where the branch names no transaction (RFC 3261 §17.2.3), the tags too.
+    /// Returns the fingerprint that a scanned request shares with its retransmissions only, and a
+    /// CANCEL with its INVITE. A client may use one branch for everything it sends, so the
+    /// fingerprint covers more; if the branch names no transaction (RFC 3261 §17.2.3), it also
+    /// covers the tags.
     pub(crate) fn fingerprint(&self, scan: &Scan<'_>, bytes: &[u8]) -> u64 {
         let Scan { sent_by, call_id, .. } = *scan;
         let branch = scan.branch.unwrap_or_default();
@@ -93,7 +95,7 @@ impl View<'_> {
         hash(&[scan.via, call_id, &number, name, uri, from, to])
     }
 
-    /// Whether the request that a scanned CANCEL is for has been served.
+    /// Returns whether the request that a scanned CANCEL refers to has been served.
     pub(crate) fn has_served(&self, cancel: &Scan<'_>) -> bool {
         let hash = |parts: &[&[u8]]| self.snapshot.keys.identity.hash(parts);
         let branch = cancel.branch.unwrap_or_default();
@@ -109,7 +111,7 @@ impl View<'_> {
         }
     }
 
-    /// Returns whether a message belongs to something that was begun.
+    /// Returns whether a message belongs to existing work.
     pub(crate) fn verifies(&self, now: Timestamp, received: &Received) -> bool {
         match glance(&received.bytes) {
             Ok(ScanStart::Response { .. }) => self.verifies_response(received),
@@ -132,8 +134,9 @@ impl View<'_> {
         }
     }
 
-    /// RFC 3261 §16.11 has a response go on by the Via below ours; §18.1.2 lets only pass what
-    /// has our Via on top. What is keyed in its branch says that we wrote it.
+    /// Returns whether a response is verified. RFC 3261 §16.11 forwards a response by the Via below
+    /// ours; §18.1.2 accepts only one with our Via on top. The keyed values in its branch prove
+    /// that we wrote it.
     fn verifies_response(&self, received: &Received) -> bool {
         let Ok(passage) = Passage::parse(&received.bytes) else { return false };
         let text = passage.branch.unwrap_or_default();
@@ -151,7 +154,7 @@ impl View<'_> {
         }
     }
 
-    /// Whether these bytes are an ACK to a reply that we made ourselves.
+    /// Returns whether these bytes are an ACK to a response that this proxy generated.
     pub(crate) fn is_ack_of_reply(&self, bytes: &[u8]) -> bool {
         is_own_ack(&self.snapshot.keys, bytes)
     }

@@ -1,21 +1,21 @@
-//! A message that waits, and the queue in which it does.
+//! Waiting message, and the classes of queues.
 
 use tidegate_control::Ticket;
 use tidegate_world::Received;
 
 use crate::message::class::Class;
 
-/// The queues, in the order in which they are served.
+/// Queues, in the order in which they are served.
 ///
-/// Several classes share one where their order among each other matters: a 180 must
-/// not be overtaken by the 200 behind it, nor an ACK by the BYE.
+/// Several classes share one queue where their mutual order matters: a 180 must not be overtaken by
+/// the 200 behind it, nor an ACK by the BYE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueClass {
     /// Responses.
     Responses,
     /// Requests that belong to a call.
     InProgress,
-    /// New INVITEs that go before others, each with its CANCEL.
+    /// New INVITEs with priority, each with its CANCEL.
     Priority,
     /// New INVITEs, each with its CANCEL.
     Invites,
@@ -23,7 +23,7 @@ pub(crate) enum QueueClass {
     Registrations,
     /// Other new requests.
     Others,
-    /// Messages that claim to belong to a call or transaction and belong to none.
+    /// Messages that claim to belong to a call or transaction but belong to none.
     Unverified,
 }
 
@@ -38,7 +38,7 @@ impl QueueClass {
         Self::Unverified,
     ];
 
-    /// Where the lanes of new work begin that take turns, and how many they are.
+    /// Index and number of the queues of new work that take turns.
     pub(super) const NEW_WORK: usize = Self::Invites as usize;
     pub(super) const NEW_WORK_QUEUES: usize = Self::Unverified as usize - Self::NEW_WORK;
 
@@ -53,14 +53,14 @@ impl QueueClass {
     }
 }
 
-/// A message that was read at the door and waits.
+/// Classified message that waits.
 pub(crate) struct Waiting {
     pub(crate) received: Received,
     pub(crate) class: Class,
-    /// The gate's, if it asks for new work.
+    /// Ticket of the gate, if it requests new work.
     pub(crate) ticket: Option<Ticket>,
-    /// What it has in common with the INVITE that it cancels, if that has not been served.
+    /// Fingerprint of the INVITE that it cancels, if that has not been served.
     pub(crate) cancels: Option<u64>,
-    /// Where it waits for its service.
+    /// Queue in which it waits.
     pub(crate) queue_class: QueueClass,
 }

@@ -1,8 +1,7 @@
-//! What requests teach about the health of back ends, and how many may be excluded for it.
+//! Health of back ends as learned from requests, and the limit on how many may be excluded for it.
 //!
-//! What requests bring to light costs nothing and takes a request each time; a probe finds a back
-//! end that is gone before a caller does, and one that has returned. The state itself is
-//! [`tidegate_balance::State`].
+//! Evidence from requests is free but costs a request each time; a probe detects a dead back end
+//! before a caller does, and detects its return. The state itself is [`tidegate_balance::State`].
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use crate::message::request::Request;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 
-/// Returns how long a back end of this pool gets no new calls when it has failed, unless it answers.
+/// Returns how long a failed back end of this pool gets no new calls, unless it answers.
 pub(crate) fn pause_of(snapshot: &Snapshot, pool: u16) -> Duration {
     let is_probed = snapshot.pool(pool).health.probe.is_some();
     if is_probed { UNTIL_PROBED } else { snapshot.failure_pause }
@@ -23,8 +22,8 @@ pub(crate) fn pause_of(snapshot: &Snapshot, pool: u16) -> Duration {
 
 /// Returns the caller and the callee of a request, for the [evidence](Parties) of overload.
 ///
-/// The callee is the user of the Request-URI, by which whoever is behind us finds him: a To may
-/// be anything. Of an IPv6 source the /64 counts, which is one subscriber's.
+/// The callee is the user of the Request-URI, by which the servers behind us find the callee: a To
+/// may be anything. An IPv6 source counts as its /64, which is that of one subscriber.
 pub(crate) fn parties(snapshot: &Snapshot, source: IpAddr, request: &Request<'_>) -> Parties {
     let Uri { user, host, text, .. } = request.uri;
     let user = user.map(|user| user.split(|&b| b == b';').next().unwrap_or(user));
@@ -40,7 +39,7 @@ pub(crate) fn parties(snapshot: &Snapshot, source: IpAddr, request: &Request<'_>
     Parties::of(source, destination)
 }
 
-/// Records that a new request goes to a back end. Returns who it is from and for, if that matters
+/// Records that a new request goes to a back end. Returns its caller and callee, if they matter
 /// there.
 pub(crate) fn record_given(
     now: Timestamp,
@@ -58,7 +57,7 @@ pub(crate) fn record_given(
     Some(parties)
 }
 
-/// Spares some back ends of a pool if requests have just excluded too many.
+/// Readmits some back ends of a pool if requests have just excluded too many.
 pub(crate) fn cap_exclusions(now: Timestamp, snapshot: &Snapshot, backend_ref: BackendRef) {
     let backend = snapshot.backend(backend_ref);
     if !backend.is_clear(now) {
@@ -67,9 +66,8 @@ pub(crate) fn cap_exclusions(now: Timestamp, snapshot: &Snapshot, backend_ref: B
     }
 }
 
-/// Decides anew in each pool who takes calls although requests have shown what excludes it.
-/// Nobody does where a pool stands in that has somebody up. Returns whether anybody does who
-/// did not.
+/// Decides again, for each pool, which back ends take calls despite failed requests. None does if a
+/// backup pool has a back end that is up. Returns whether any does that did not before.
 pub(crate) fn spare(now: Timestamp, snapshot: &Snapshot) -> bool {
     let mut is_any_new = false;
     for (pool, settings) in (0..).zip(&snapshot.pools) {

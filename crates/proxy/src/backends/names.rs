@@ -1,15 +1,15 @@
-//! Names of back ends: when the DNS is asked for them, and the effect of its answers.
+//! Names of back ends: queries the DNS for them and applies the answers.
 //!
-//! A name with a port leads to an address. A name without one is a domain, whose SRV records list
-//! its servers; these are back ends of their own from the next reload on ([`subject`]).
+//! A name with a port resolves to an address. A name without one is a domain, whose SRV records
+//! list its servers; these become back ends at the next reload ([`subject`]).
 //!
-//! One shard asks for all, because all send to the same addresses and know the same back ends. It
-//! asks at its start, and again when an answer ends. When asking again fails, the last answer is
-//! used on for as long as that lasts: a server that was there is better than none (RFC 8767 says
-//! so of caches), and a DNS that is down, or lacks a name for a while, must not stop calls.
+//! One shard queries for all, because all send to the same addresses and know the same back ends.
+//! It queries at its start, and again when an answer expires. If that fails, the last answer stays
+//! in use for as long as the failure lasts: a stale address is better than none (RFC 8767 says so
+//! of caches), and a DNS that is down, or lacks a name for a while, must not stop calls.
 //!
-//! Calls stay at the address where they are: their token names it, and the call table remembers
-//! the place. Only new ones follow the name.
+//! Calls stay at their address: their token contains it, and the call table remembers it. Only new
+//! calls follow the name.
 
 mod subject;
 
@@ -25,35 +25,35 @@ use tidegate_world::{Query, QueryAnswer, QueryId, RecordType, Timestamp};
 use crate::settings::{Moves, PoolSettings, Settings};
 use subject::{Learned, Subject};
 
-/// The shortest and the longest time for which an answer holds, whatever it says: a name without
-/// any is not asked for at each moment, and one that lasts for days is found out after an hour.
+/// Minimum and maximum lifetime of an answer, regardless of its TTL: a TTL of zero does not cause
+/// continual queries, and a change behind a TTL of days is detected after an hour.
 const HOLDS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
 
-/// The pause after the first failure; each further one doubles it.
+/// Pause after the first failure; each further one doubles it.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 
-/// The largest number of doublings: to 32 s.
+/// Maximum number of doublings: to 32 s.
 const DOUBLINGS_MAX: u32 = 5;
 
-/// The longest time in which an answer is waited for.
+/// Maximum time to wait for an answer.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 
-/// The largest number of questions that wait for answers; others wait to be asked.
+/// Maximum number of pending queries; further ones wait.
 const ASKED_MAX: usize = 64;
 
-/// The names of a shard's back ends.
+/// Names of the back ends of a shard.
 pub(crate) struct Names {
     /// Type of the records that hold addresses of the family of the first listener.
     record: RecordType,
     entries: Vec<Entry>,
-    /// Whether it is this shard that asks, and goes on asking.
+    /// Whether this shard sends queries, and continues to.
     asks: bool,
-    /// Questions that wait for answers.
+    /// Number of pending queries.
     asked: usize,
-    /// Time at which the next question is due, or an answer overdue.
+    /// Time of the next due query, or at which a pending one is overdue.
     next: Option<Timestamp>,
     queries: VecDeque<Query>,
-    /// Questions asked.
+    /// Queries sent so far.
     questions: u64,
     moves: Moves,
     moves_seen: u64,
@@ -68,9 +68,9 @@ struct Entry {
 
 #[derive(Clone, Copy)]
 enum State {
-    /// To be asked for then.
+    /// A query is due at this time.
     Due(Timestamp),
-    /// Asked for by this question; the answer is overdue then.
+    /// This query is pending, and overdue at this time.
     Asked(QueryId, Timestamp),
 }
 
@@ -95,8 +95,8 @@ impl Names {
         names
     }
 
-    /// Goes on with the names of the back ends, and the domains, in these pools. A name that stays is
-    /// asked for when it would have been; a new one, at once; one that has left, never.
+    /// Continues with the names of the back ends, and the domains, of these pools. A name that
+    /// stays keeps its next query time; a new one is queried at once; a removed one, never again.
     pub(crate) fn enlist(&mut self, now: Timestamp, pools: &[PoolSettings]) {
         let before = std::mem::take(&mut self.entries);
         let mut before: HashMap<_, _> =
@@ -107,7 +107,7 @@ impl Names {
         let subjects = hosts.cloned().map(Subject::Host);
         let services = pools.iter().flat_map(|pool| pool.pool.services().iter());
         let subjects = subjects.chain(services.cloned().map(Subject::Service));
-        // A server or a service in several pools is asked for once.
+        // A server or a service in several pools is queried once.
         let mut seen = HashSet::new();
         for subject in subjects {
             let identity = subject.identity();
@@ -122,7 +122,7 @@ impl Names {
         self.next = (self.asks && !self.entries.is_empty()).then_some(now);
     }
 
-    /// Asks for what is due, and gives up what is overdue.
+    /// Sends due queries, and gives up overdue ones.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         if self.next.is_none_or(|next| now < next) {
             return;
@@ -139,7 +139,7 @@ impl Names {
         self.ask(now);
     }
 
-    /// Takes the answer to a question. An address must be one that `may_be` a back end's.
+    /// Handles an answer. An address must be one that `may_be` a back end's.
     pub(crate) fn on_answer(
         &mut self,
         now: Timestamp,
@@ -147,7 +147,7 @@ impl Names {
         answer: &QueryAnswer,
         may_be: impl Fn(SocketAddr) -> bool,
     ) {
-        // An answer to a question that was given up is to none of these.
+        // An answer to a query that was given up matches none of these.
         let is_asked = |entry: &&mut Entry| matches!(entry.state, State::Asked(of, _) if of == id);
         let Some(entry) = self.entries.iter_mut().find(is_asked) else { return };
         self.asked -= 1;
@@ -167,7 +167,7 @@ impl Names {
         self.ask(now);
     }
 
-    /// Asks for nothing more: the answers for held calls are there.
+    /// Sends no more queries: the addresses for existing calls are known.
     pub(crate) fn on_drain(&mut self) {
         self.asks = false;
         self.next = None;
@@ -181,7 +181,7 @@ impl Names {
         self.next
     }
 
-    /// Returns whether a name has come to lead elsewhere since this was last asked.
+    /// Returns whether a name has resolved to a new address since the last call.
     pub(crate) fn have_moved(&mut self) -> bool {
         if self.entries.is_empty() {
             return false;
@@ -190,7 +190,7 @@ impl Names {
         std::mem::replace(&mut self.moves_seen, moves) != moves
     }
 
-    /// Asks for what is due, as far as there may be questions, and sets when it is next due.
+    /// Sends due queries, as far as their limit allows, and sets the time of the next one.
     fn ask(&mut self, now: Timestamp) {
         if !self.asks {
             return;

@@ -33,7 +33,7 @@ fn found(addresses: &[u8], ttl_s: u64) -> QueryAnswer {
     QueryAnswer::Addresses(addresses, Duration::from_secs(ttl_s))
 }
 
-/// What is asked at a time, by host.
+/// Returns the queries sent at a given time, by host.
 fn asked(names: &mut Names, now: Timestamp) -> Vec<(QueryId, String)> {
     names.handle_timeout(now);
     let hosts = std::iter::from_fn(|| names.poll_query()).map(|Query { id, question }| {
@@ -74,7 +74,7 @@ fn a_name_is_asked_for_at_once_and_again_when_its_time_is_over() {
     assert!(asked(&mut names, at(60)).is_empty());
     let id = ask_one(&mut names, at(61));
     assert!(asked(&mut names, at(61)).is_empty(), "once");
-    // What holds for ever holds for an hour, and what holds not at all for five seconds.
+    // An unlimited TTL is limited to an hour, and a zero TTL is raised to five seconds.
     answer(&mut names, at(62), id, &found(&[1], 1_000_000));
     assert_eq!(names.poll_timeout(), Some(at(62 + 3600)));
     let id = ask_one(&mut names, at(62 + 3600));
@@ -187,7 +187,7 @@ fn there_are_no_more_questions_at_once_than_the_limit() {
     answer(&mut names, at(1), first[0].0, &found(&[1], 60));
     let next: Vec<_> = std::iter::from_fn(|| names.poll_query()).collect();
     assert_eq!(next.len(), 1, "one has gone");
-    // Nobody answers any more: the rest have their turn when these are given up.
+    // The name server no longer answers: the remaining queries are sent when these are given up.
     assert_eq!(asked(&mut names, at(20)).len(), 2);
     assert!(pool.backends()[0].is_up(at(20)));
 }
@@ -231,14 +231,14 @@ fn who_stays_when_the_pools_change_is_not_asked_for_anew_and_who_goes_is_asked_f
     names.enlist(at(1), &settings(&after).pools);
     assert_eq!(names.poll_timeout(), Some(at(1)));
     assert_eq!(hosts(&asked(&mut names, at(1))), ["c.example"]);
-    // What was asked before the change is answered to whom it was asked for.
+    // The answer to a query sent before the change is applied to the original name.
     answer(&mut names, at(2), ids[0].0, &found(&[1], 60));
     answer(&mut names, at(2), ids[1].0, &found(&[2], 60));
     assert!(before.backends()[0].address().is_none() && added.backends()[0].address().is_none());
     assert_eq!(kept.address().unwrap().ip(), ip(2));
-    // The answer for `c` is overdue, and `b` is due in a minute: nobody waits for `a`.
+    // The answer for `c` is overdue, and `b` is due in a minute: neither delays `a`.
     assert_eq!(names.poll_timeout(), Some(at(21)));
-    // The last one with a name may go too.
+    // The last back end with a name may be removed too.
     names.enlist(at(3), &settings(&Pool::new("app", &[])).pools);
     assert!(names.poll_timeout().is_none() && asked(&mut names, at(99)).is_empty());
     assert_eq!(names.asked, 0);
@@ -312,7 +312,7 @@ fn servers_stay_while_asking_again_fails() {
     let (id, _) = asked_srv(&mut names, at(0)).unwrap();
     answer(&mut names, at(0), id, &QueryAnswer::NoAnswer);
     let service = &pool.services()[0];
-    // The lack of an answer is not the answer that there are no SRV records.
+    // The lack of an answer differs from the answer that there are no SRV records.
     assert!(servers(&pool).is_none() && !service.is_stale());
     let (id, _) = asked_srv(&mut names, at(1)).unwrap();
     let a = srv(10, 60, 5070, "a.example.");

@@ -1,11 +1,11 @@
-//! Probes: OPTIONS that ask a back end whether it is there.
+//! Probes: OPTIONS requests that check whether a back end is alive.
 //!
 //! Each is a client transaction of our own (RFC 3261 §11.1, §17.1.2), one at a time for each back
-//! end. One shard asks for all: that is the one which the back end's site falls to. What comes
-//! of it all shards see.
+//! end. A hash of the back end's address selects the shard that probes it for all shards. All
+//! shards see the result.
 //!
-//! A back end that is suspect is asked out of turn, by the shard that suspects it and in pools
-//! without probes too: `suspicion` says when.
+//! A suspect back end is probed at once, by the shard that suspects it and even in pools without
+//! probes: `suspicion` decides when.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -27,62 +27,61 @@ use crate::settings::health::Probe;
 use crate::snapshot::Snapshot;
 use crate::target::Target;
 
-/// Back ends handled by one call, so that many that are due together do not hold up the packets
-/// that wait.
+/// Maximum number of back ends handled by one call, so that many due probes do not delay waiting
+/// packets.
 const DUE_MAX: usize = 64;
 
-/// For how long the answer to a probe out of turn is awaited. It is sent twice by then (RFC 3261
-/// §17.1.2.2, Timer E), so that one lost datagram is not taken for a death.
+/// Returns how long the response to an immediate probe is awaited. The probe is sent twice by then
+/// (RFC 3261 §17.1.2.2, Timer E), so that one lost datagram does not make a back end count as dead.
 pub(crate) fn question_wait(timing: &Timing) -> Duration {
     timing.t1 * 2
 }
 
-/// From one probe of a back end out of turn to the next, of all shards together: strangers can
-/// bring one about.
+/// Minimum interval between immediate probes of a back end, of all shards together: strangers can
+/// cause them.
 const QUESTION_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Who a shard probes, and when.
+/// Probes of a shard and their schedule.
 pub(crate) struct Probes {
-    /// Every back end that is configured, in the order of their places.
+    /// All configured back ends, in the order of their slots.
     targets: Vec<Probed>,
-    /// When something is next due of each target, perhaps; what is not in accord with
-    /// [`Probed::armed`] was left behind.
+    /// Possible due times of the targets; entries that do not match [`Probed::armed`] are stale.
     due: Timers<u32>,
     stream: Stream,
-    /// Of the last probe.
+    /// Number of the last probe.
     number: u32,
 }
 
-/// A back end that is probed, or may be out of turn.
+/// A back end that is probed regularly or can be probed immediately.
 struct Probed {
     backend_ref: BackendRef,
     endpoint_address: EndpointAddress,
-    /// Time of its next regular probe; never if another shard probes it, or none.
+    /// Time of its next regular probe; never if another shard probes it, or none does.
     next: Timestamp,
     armed: Timestamp,
     question: Option<Question>,
     flight: Option<Flight>,
 }
 
-/// A probe out of turn that is wanted.
+/// A requested immediate probe.
 #[derive(Clone, Copy)]
 struct Question {
-    /// Since when the back end is suspect: what it has answered after that clears it.
+    /// Time since which the back end is suspect: a later response clears it.
     since: Timestamp,
     /// Time of the probe.
     due: Timestamp,
 }
 
-/// A probe that has no answer yet.
+/// A probe without a response yet.
 #[derive(Clone, Copy)]
 struct Flight {
     number: u32,
     address: SocketAddr,
     client: OtherClient,
     until: Timestamp,
-    /// Of one out of turn, or that stands in for one: since when the back end is suspect.
+    /// For an immediate probe, or one used as such: the time since which the back end is suspect.
     suspect_since: Option<Timestamp>,
-    /// Drawn for it, for its Call-ID and its tag.
+    /// Random values for its Call-ID and its tag.
     drawn: [u64; 2],
 }
 
@@ -98,14 +97,14 @@ impl Probed {
 }
 
 impl Probes {
-    /// Nobody is probed yet; what is drawn is drawn from `stream`.
+    /// Creates a schedule without targets; random values come from `stream`.
     pub(crate) fn new(stream: Stream) -> Self {
         Self { targets: Vec::new(), due: Timers::new(), stream, number: 0 }
     }
 
-    /// From now on these are probed, by the interval beside each, those without one out of turn
-    /// only. Who was is asked when it would have been; who is new, within its first interval: not
-    /// all at once.
+    /// Sets the targets to probe, each with its interval; those without an interval are probed only
+    /// immediately on suspicion. Existing targets keep their schedule; new ones are first probed at
+    /// random times within their first interval.
     pub(crate) fn enlist(
         &mut self,
         now: Timestamp,
@@ -135,8 +134,8 @@ impl Probes {
         }
     }
 
-    /// Asks a back end out of turn, as soon as it may be: something speaks against it since
-    /// `since`. A probe that is under way does as well, if its answer is awaited for `wait`.
+    /// Requests an immediate probe of a back end, because of evidence against it since `since`. A
+    /// pending probe suffices if its response is awaited for `wait`.
     pub(crate) fn question(
         &mut self,
         now: Timestamp,
@@ -144,7 +143,7 @@ impl Probes {
         since: Timestamp,
         wait: Duration,
     ) {
-        // A removed one is not there, and it is given nothing new anyway.
+        // A removed back end is absent and gets nothing new anyway.
         let Ok(place) =
             self.targets.binary_search_by_key(&backend_ref, |target| target.backend_ref)
         else {
@@ -163,12 +162,12 @@ impl Probes {
         self.arm(place);
     }
 
-    /// When something is next due.
+    /// Returns the time of the next due action.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.due.next()
     }
 
-    /// The place of a target that has something due.
+    /// Returns the index of a target with a due action.
     fn next_due(&mut self, now: Timestamp) -> Option<usize> {
         while let Some((at, place)) = self.due.pop(now) {
             let target = &mut self.targets[place as usize];
@@ -189,7 +188,7 @@ impl Probes {
         }
     }
 
-    /// The interval until the next probe.
+    /// Returns the interval until the next probe.
     fn interval(&mut self, probe: &Probe) -> Duration {
         let stretch = 1.0 + probe.jitter * (2.0 * self.stream.unit() - 1.0);
         probe.interval.mul_f64(stretch.max(0.0))
@@ -197,11 +196,11 @@ impl Probes {
 }
 
 impl Probes {
-    /// Chooses anew which back ends of the snapshot are probed.
+    /// Selects again which back ends of the snapshot are probed.
     pub(crate) fn enlist_backends(&mut self, now: Timestamp, snapshot: &Snapshot) {
         let (mut who, mut seen) = (Vec::new(), HashSet::new());
         for (backend_ref, backend) in snapshot.backend_refs() {
-            // A server in several pools is asked once, as the first of them says.
+            // A server in several pools is probed once, as the first pool configures it.
             if backend.admin_state() == AdminState::Removed || !seen.insert(Arc::as_ptr(backend)) {
                 continue;
             }
@@ -216,7 +215,7 @@ impl Probes {
         self.enlist(now, who);
     }
 
-    /// Sends the probes that are due, and gives up those that have had no answer.
+    /// Sends due probes, and gives up those without a response.
     pub(crate) fn fire(&mut self, now: Timestamp, snapshot: &Snapshot, output: &mut Output) {
         for _ in 0..DUE_MAX {
             let Some(place) = self.next_due(now) else { return };
@@ -225,7 +224,7 @@ impl Probes {
         }
     }
 
-    /// Takes in the answer to a probe.
+    /// Handles the response to a probe.
     pub(crate) fn on_response(
         &mut self,
         now: Timestamp,
@@ -254,8 +253,7 @@ impl Probes {
         Ok(ProbeAnswer::Taken)
     }
 
-    /// The transport says that nobody was there for this probe: if it waits for an answer it has
-    /// failed.
+    /// Handles a delivery failure of a probe: if the probe is pending, it has failed.
     pub(crate) fn on_unreachable(
         &mut self,
         now: Timestamp,
@@ -299,7 +297,7 @@ impl Probes {
         }
     }
 
-    /// Sends the probe that is due of a target, if one is.
+    /// Sends the due probe of a target, if there is one.
     fn start_probe(
         &mut self,
         now: Timestamp,
@@ -317,7 +315,7 @@ impl Probes {
                 self.send_new_probe(now, snapshot, output, place, until, since)
             };
         }
-        // A timer that was armed for something that has come sooner.
+        // A timer that was armed for an action that was done earlier.
         if next > now {
             return;
         }
@@ -328,8 +326,8 @@ impl Probes {
         probes.targets[place].next = now + probes.interval(&probe);
     }
 
-    /// Since when the back end is suspect that is to be asked out of turn, if it is still to be and
-    /// may be now.
+    /// Returns the time since which the back end is suspect, if an immediate probe is still wanted
+    /// and allowed now.
     fn may_question(
         &mut self,
         now: Timestamp,
@@ -362,7 +360,7 @@ impl Probes {
     ) {
         let backend_ref = self.targets[place].backend_ref;
         let (backend, timing) = (snapshot.backend(backend_ref), timing_of(snapshot, backend_ref));
-        // A name that leads nowhere is not asked.
+        // A name that does not resolve is not probed.
         let address =
             backend.address().filter(|_| backend.admin_state() != AdminState::Maintenance);
         self.number = self.number.wrapping_add(1);
@@ -382,7 +380,7 @@ impl Probes {
         };
         let (backend_ref, flight) = (*backend_ref, *flight);
         let target = Target::new(snapshot.transport(backend_ref.pool), flight.address);
-        // A back end that no listener reaches is refused with its configuration or its name.
+        // A back end that no listener can reach was rejected with its configuration or its name.
         let Some(egress) = snapshot.addresses.egress(0, None, &target) else { return };
         let mut bytes = snapshot.buffers.take();
         if write_probe(snapshot, place, backend_ref, &flight, egress, &mut bytes).is_ok() {
@@ -390,8 +388,8 @@ impl Probes {
         }
     }
 
-    /// Has a back end probed out of turn, because something speaks against it since `since`. One
-    /// that is down is probed in its turn only, if ever.
+    /// Requests an immediate probe of a back end, because of evidence against it since `since`. A
+    /// back end that is down only gets its regular probes, if any.
     pub(crate) fn suspect(
         &mut self,
         now: Timestamp,
@@ -415,7 +413,7 @@ fn timing_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Timing {
     snapshot.timing(snapshot.transport(backend_ref.pool))
 }
 
-/// Tells a back end what became of a probe.
+/// Reports the result of a probe to the back end.
 fn end_probe(
     snapshot: &Snapshot,
     now: Timestamp,
@@ -425,13 +423,13 @@ fn end_probe(
 ) {
     let probe = snapshot.pool(backend_ref.pool).health.probe.as_ref();
     let backend = snapshot.backend(backend_ref);
-    // Of one that has moved meanwhile it says nothing.
+    // For a back end that has moved meanwhile the result is meaningless.
     if !backend.is_present_at(flight.address) {
         return;
     }
     let was_clear = backend.is_clear(now);
     match (answer, flight.suspect_since, probe) {
-        // Whatever it answers, it is there, which was the question.
+        // Any response shows that it is alive.
         (Some(_), Some(_), _) => backend.on_probe_answered(now, 1),
         (None, Some(since), _) if !backend.has_answered(since) => {
             let pause = pause_of(snapshot, backend_ref.pool);
@@ -449,8 +447,8 @@ fn end_probe(
     }
 }
 
-/// RFC 3261 §11.1: "An OPTIONS request is constructed using the standard rules for a SIP
-/// request as discussed in Section 8.1.1." Its Request-URI names the server itself.
+/// Writes a probe. RFC 3261 §11.1: "An OPTIONS request is constructed using the standard rules for
+/// a SIP request as discussed in Section 8.1.1." Its Request-URI names the server itself.
 fn write_probe(
     snapshot: &Snapshot,
     place: usize,
@@ -486,16 +484,16 @@ fn write_probe(
     bytes.write_all(b"Content-Length: 0\r\n\r\n")
 }
 
-/// Of the shards of a process exactly one says yes.
+/// Returns whether this shard probes the back end; true for exactly one shard of a process.
 fn is_ours_to_probe(snapshot: &Snapshot, backend: &Backend) -> bool {
     let endpoint_address = backend.endpoint().to_string();
     let hash = snapshot.keys.identity.hash(&[b"probe", endpoint_address.as_bytes()]);
     hash % u64::from(snapshot.shards) == u64::from(snapshot.shard)
 }
 
-/// What became of an answer to a probe.
+/// Result of matching a response to a probe.
 pub(crate) enum ProbeAnswer {
     Taken,
-    /// Another shard has asked.
+    /// The probe of another shard.
     Of(u8),
 }

@@ -1,7 +1,7 @@
-//! Seats: the places of pools and back ends, by which calls and transactions know them.
+//! Slots: the indices of pools and back ends, by which calls and transactions refer to them.
 //!
-//! Who stays keeps its seat. The seat of one that is configured no more is kept as long
-//! as anything refers to it, and given to another then. It gets no new calls, because its
+//! A pool or back end that stays keeps its slot. The slot of a removed one is kept as long as
+//! anything refers to it, and reused then. A removed back end gets no new calls, because its
 //! [`AdminState`](tidegate_balance::AdminState) is `Removed`.
 
 use std::hash::Hash;
@@ -12,13 +12,14 @@ use tidegate_balance::{Backend, EndpointAddress, Pool};
 
 use crate::settings::{Choice, PoolSettings};
 
-/// Stands for the pool as a whole.
+/// Index that stands for the whole pool.
 pub(crate) const ANY: u16 = u16::MAX;
 
-/// Pools, and back ends of a pool, at the most, with those whose seats are still taken.
+/// Maximum number of pools, and of back ends of a pool, including removed ones whose slots are
+/// still referenced.
 const SLOTS_MAX: usize = ANY as usize;
 
-/// Returns whether there are seats for all, even if nobody of before leaves one.
+/// Returns whether there are slots for all, even if no old one is freed.
 pub(crate) fn have_slots(old: &[PoolSettings], new: &[PoolSettings]) -> bool {
     let named = places_by(old.iter().map(|settings| settings.pool.name()));
     let slots = |settings: &PoolSettings| settings.pool.backends().len();
@@ -28,14 +29,14 @@ pub(crate) fn have_slots(old: &[PoolSettings], new: &[PoolSettings]) -> bool {
         && new.iter().all(|pool| before(pool) + slots(pool) <= SLOTS_MAX)
 }
 
-/// Pools in their seats.
+/// Pools in their slots.
 pub(crate) struct SlottedPools {
     pub(crate) pools: Vec<PoolSettings>,
-    /// Where each of the new ones is.
+    /// Slot of each new pool.
     pub(crate) places: Vec<u16>,
 }
 
-/// Seats the new pools among the old ones.
+/// Assigns slots to the new pools, given the old ones.
 pub(crate) fn assign_pool_slots(
     old: Vec<PoolSettings>,
     new: Vec<PoolSettings>,
@@ -54,7 +55,7 @@ pub(crate) fn assign_pool_slots(
         }
     }
     let places: Vec<usize> = places.into_iter().flatten().collect();
-    // The domains of a pool that goes are asked for no more.
+    // The domains of a removed pool are no longer resolved.
     let mut pools: Vec<_> = old
         .into_iter()
         .map(|old| Some(PoolSettings { pool: old.pool.with_services(Arc::default()), ..old }))
@@ -70,7 +71,7 @@ pub(crate) fn assign_pool_slots(
         pools[place] =
             Some(PoolSettings { backup, ..assign_backend_slots(&backends, settings, is_held) });
     }
-    // Every place up to the last has one: those that went, and those that came.
+    // Every slot up to the last one is filled: by the removed ones and the new ones.
     let pools = pools.into_iter().flatten().collect();
     SlottedPools { pools, places: places.into_iter().map(|place| place as u16).collect() }
 }
@@ -113,7 +114,7 @@ fn assign_backend_slots(
     PoolSettings { pool, choice, sources, ..settings }
 }
 
-/// Returns the place of each of these; of equal ones, that of the first.
+/// Returns the index of each key; of equal keys, that of the first.
 fn places_by<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> HashMap<K, usize> {
     let mut places = HashMap::with_capacity(keys.size_hint().0);
     for (place, key) in keys.enumerate() {
@@ -122,7 +123,8 @@ fn places_by<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> HashMap<K, usize> {
     places
 }
 
-/// Returns what a back end of a pool is known by: another name or another site makes it another.
+/// Returns the identity of a back end within a pool: another name or address makes it another back
+/// end.
 fn identity(backend: &Backend) -> (&str, EndpointAddress) {
     (backend.name(), backend.endpoint().endpoint_address())
 }
@@ -162,7 +164,7 @@ mod tests {
         assert_eq!(reassigned(&["a", "b"], &["x", "b", "y"], &[]), ["x", "b", "y"]);
         assert_eq!(reassigned(&["a", "b"], &["x", "b", "y"], &[0]), ["a", "b", "x", "y"]);
         assert_eq!(reassigned(&[], &["x"], &[]), ["x"]);
-        // The one that was removed and the one that came back are the same to a seat.
+        // For a slot, a back end that was removed and one that was added again are the same.
         assert_eq!(reassigned(&["a", "a"], &["a", "b"], &[0]), ["a", "a", "b"]);
         assert_eq!(reassigned(&["a"], &["a", "a"], &[]), ["a", "a"]);
     }

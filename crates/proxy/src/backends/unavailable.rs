@@ -20,8 +20,8 @@ pub(crate) fn unassigned(
     }
 }
 
-/// Rejects what no back end of `pool`, or of its backups, may be given; if it
-/// is `from` one of them, that one does not count.
+/// Rejects a request that no back end of `pool`, or of its backups, may be given; if it is `from`
+/// one of them, that one does not count.
 pub(crate) fn unavailable(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -40,7 +40,7 @@ pub(crate) fn unavailable(
     // RFC 3261 §21.5.4: "A client (proxy or UAC) receiving a 503 (Service Unavailable) SHOULD
     // attempt to forward the request to an alternate server. It SHOULD NOT forward any other
     // requests to that server for the duration specified in the Retry-After header field, if
-    // present." So it is told only where others would be rejected as well.
+    // present." Retry-After is therefore sent only if other requests would be rejected as well.
     let is_any_up = snapshot.pools.iter().any(|settings| settings.pool.is_up(now));
     let is_empty = pools().all(|pool| snapshot.pool(pool).pool.backends().is_empty());
     Rejection::PoolDown(Hints {
@@ -57,14 +57,14 @@ fn seconds_until(now: Timestamp, at: Timestamp) -> u32 {
     u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
 }
 
-/// What keeps all of these from being given anything, each with whether its address is known.
+/// Returns the reason why none of these is available; each has whether its address is known.
 fn warning(states: impl Iterator<Item = (State, bool)>) -> &'static str {
     let mut whys = states.map(|state| match state {
         (State::Draining | State::Maintenance | State::Removed, _) => OUT_OF_SERVICE,
         (State::Busy, _) => PAUSES,
         (State::Down, false) => NO_ADDRESS,
         (State::Down, true) => DOWN,
-        // It came back, or was tried in vain, a moment ago.
+        // It returned, or was tried in vain, a moment ago.
         (State::Up | State::Suspect | State::SlowStart | State::Spared, _) => NOBODY,
     });
     let Some(first) = whys.next() else { return NO_OTHER };

@@ -1,13 +1,12 @@
-//! The call table: where each call's requests go, and what it weighs there.
+//! Call table: the back end of each call's requests, and the load that the call counts there.
 //!
-//! A call is found by the fingerprint of its Call-ID, and where several have one Call-ID, by their
-//! dialogs and transactions. It keeps the choice of its back
-//! end for at least 64·T1 after the last message, so that retransmissions, CANCEL and
-//! ACK follow it; and the leases that count it, each bound to one transaction, so that
-//! no repetition counts twice and no ending counts nothing.
+//! A call is found by the fingerprint of its Call-ID, and if several share a Call-ID, by their
+//! dialogs and transactions. It keeps its back end for at least 64·T1 after the last message, so
+//! that retransmissions, CANCEL and ACK follow it. It also holds the leases that count it, each
+//! bound to one transaction, so that no retransmission counts twice and every end is counted.
 //!
 //! What 003 §V calls the trigger, which "updates Session State and Load Estimates after a session
-//! has expired", is [`handle_timeout`](Calls::handle_timeout): with an entry go its leases. Its
+//! has expired", is [`handle_timeout`](Calls::handle_timeout): an entry releases its leases. Its
 //! expired table is [`expired`].
 
 mod call;
@@ -33,16 +32,16 @@ use rate::Rates;
 use transaction::TRANSACTION_MAX;
 pub(crate) use transaction::{Answer, Evidence, Transaction};
 
-/// Entries handled by one `handle_timeout`, so that many that end together do not
-/// hold up the packets that wait.
+/// Maximum number of entries handled by one `handle_timeout`, so that many simultaneous ends do not
+/// delay waiting packets.
 const EXPIRE_MAX: usize = 256;
 
-/// Calls with one Call-ID that are held at the same time. RFC 3261 §8.1.1.4 has a UA choose another
-/// for each call; a proxy before us may fork one call into some with different targets.
+/// Maximum number of simultaneous calls with one Call-ID. RFC 3261 §8.1.1.4 has a UA choose another
+/// for each call; a proxy before us may fork one call into several with different targets.
 const SAME_MAX: usize = 8;
 
-/// Names an entry as long as it lives; a later entry in the same slot has another
-/// generation.
+/// Reference to an entry that is valid as long as the entry lives; a later entry in the same slot
+/// has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallRef {
     pub(crate) slot: u32,
@@ -50,7 +49,7 @@ pub(crate) struct CallRef {
 }
 
 impl CallRef {
-    /// Names no entry: for requests that belong to no call.
+    /// Reference to no entry, for requests that belong to no call.
     pub(crate) const NONE: Self = Self { slot: u32::MAX, generation: 0 };
 }
 
@@ -73,8 +72,7 @@ struct Entry {
     links: Option<Links>,
 }
 
-/// A million calls that are answered take so many megabytes, and as much again for nothing if a field is
-/// added without thought.
+/// A million answered calls take so many megabytes; a carelessly added field costs memory for each.
 const _: () = assert!(SlotTable::<Entry>::SLOT_BYTES <= 220);
 
 impl Hashed for Entry {
@@ -84,11 +82,11 @@ impl Hashed for Entry {
     }
 }
 
-/// Why there is no room for a call.
+/// Error: there is no room for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// A shard's calls.
+/// Calls of a shard.
 pub(crate) struct Calls {
     entries: SlotTable<Entry>,
     timers: Timers<CallRef>,
@@ -104,8 +102,8 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// A table of at most `calls_max` entries, which forgets an established call
-    /// after `idle_max` without any message, or when its session timer says so.
+    /// Creates a table of at most `calls_max` entries, which forgets an established call after
+    /// `idle_max` without any message, or when its session timer expires.
     pub(crate) fn new(calls_max: usize, idle_max: Duration) -> Self {
         Self {
             entries: SlotTable::new(),
@@ -123,45 +121,45 @@ impl Calls {
         }
     }
 
-    /// Entries held.
+    /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Transactions that wait for their final response.
+    /// Returns the number of transactions that wait for their final response.
     pub(crate) fn open(&self) -> usize {
         self.open
     }
 
-    /// Calls that are answered and not acknowledged: they are not set up yet. RFC 3261
-    /// §13.3.1.4: the callee repeats its 2xx until the ACK comes, and after 64·T1 ends
+    /// Returns the number of answered but unacknowledged calls, which are not established yet. RFC
+    /// 3261 §13.3.1.4: the callee retransmits its 2xx until the ACK arrives, and after 64·T1 ends
     /// the call.
     pub(crate) fn unacknowledged(&self) -> usize {
         self.unacknowledged
     }
 
-    /// Finished entries that were given up early to make room.
+    /// Returns the number of finished entries that were evicted to make room.
     pub(crate) fn evicted(&self) -> u64 {
         self.evicted
     }
 
-    /// The back end of each entry.
+    /// Returns the back end of each entry.
     pub(crate) fn backend_refs(&self) -> impl Iterator<Item = BackendRef> {
         self.entries.values().map(|entry| entry.call.backend_ref)
     }
 
-    /// Answered calls that nobody has ended: given up when their session expired, or after
-    /// `idle_max`.
+    /// Returns the number of answered calls that nobody has ended: dropped when their session
+    /// expired, or after `idle_max`.
     pub(crate) fn abandoned(&self) -> u64 {
         self.abandoned
     }
 
-    /// A call with that fingerprint.
+    /// Returns a call with that fingerprint.
     pub(crate) fn find(&self, fingerprint: u128) -> Option<CallRef> {
         self.find_where(fingerprint, |_| true)
     }
 
-    /// A call with that fingerprint of which `is_it` is true.
+    /// Returns a call with that fingerprint for which `is_it` is true.
     pub(crate) fn find_where(
         &self,
         fingerprint: u128,
@@ -171,21 +169,23 @@ impl Calls {
         self.entries.find(fingerprint as u64, same).map(CallRef::from)
     }
 
-    /// The entry, if it still lives.
+    /// Returns the entry, if it still lives.
     pub(crate) fn get(&self, call: CallRef) -> Option<&Call> {
         self.entries.get(call.into()).map(|entry| &entry.call)
     }
 
-    /// The call with that fingerprint that has this transaction: rather one that it is open in.
+    /// Returns the call with that fingerprint that has this transaction, preferring one in which it
+    /// is open.
     pub(crate) fn find_of(&self, fingerprint: u128, transaction: Transaction) -> Option<CallRef> {
         self.find_where(fingerprint, |call| call.awaits(transaction))
             .or_else(|| self.find_where(fingerprint, |call| call.has_transaction(transaction)))
     }
 
-    /// A new entry for a call that goes to `backend_ref`, beside any others with that fingerprint.
+    /// Adds an entry for a call that goes to `backend_ref`, beside any others with that
+    /// fingerprint.
     ///
     /// # Errors
-    /// When the table is full of calls that are not over, or there are [`SAME_MAX`] of them.
+    /// If the table is full of calls that are not over, or there are [`SAME_MAX`] of them.
     pub(crate) fn insert(
         &mut self,
         now: Timestamp,
@@ -203,15 +203,15 @@ impl Calls {
         let deadline = call.deadline;
         let reference = self.entries.insert(Entry { call, links: None });
         self.timers.push(deadline, reference.into());
-        // Until its request is counted nothing of it is lost by giving it up.
+        // Until its request is counted nothing is lost by evicting it.
         self.expired.push(&mut self.entries, reference.slot);
         Ok(reference.into())
     }
 
-    /// Sends the call elsewhere with its transaction of this identity: another back end is to
-    /// have what one does not serve. What that counted there is given back; what other
-    /// transactions count stays where they are. `false` if it stays: it is there already, or it is
-    /// established and not what another request with its Call-ID is about.
+    /// Moves the call to another back end with its transaction of this identity, because the first
+    /// back end does not serve it. Its count at the first back end is released; the counts of other
+    /// transactions stay where they are. Returns `false` if the call stays: it is already at that
+    /// back end, or it is established and the request merely shares its Call-ID.
     pub(crate) fn move_to(
         &mut self,
         call: CallRef,
@@ -221,7 +221,7 @@ impl Calls {
         self.change(call, |entry| entry.move_to(identity, backend_ref)).unwrap_or(false)
     }
 
-    /// Whether the call is counted for another INVITE than the one of this identity.
+    /// Returns whether the call is counted for another INVITE than the one of this identity.
     pub(crate) fn is_counted_for_another(&self, call: CallRef, identity: u64) -> bool {
         self.get(call).is_some_and(|entry| entry.is_counted_for_another(identity))
     }
@@ -231,7 +231,7 @@ impl Calls {
         self.change(call, |entry| entry.tier = tier);
     }
 
-    /// The call is at this place of its back end.
+    /// Records the address of the back end at which the call is.
     pub(crate) fn set_address_generation(
         &mut self,
         call: CallRef,
@@ -242,8 +242,8 @@ impl Calls {
         }
     }
 
-    /// An INVITE of this identity, which begins something, goes before others or does not. Of one
-    /// that is known already it is not known any more: its repetitions are not judged again.
+    /// Records whether an INVITE of this identity that begins something has priority. For a known
+    /// one that is no longer known: its retransmissions are not decided on again.
     pub(crate) fn record_priority(&mut self, call: CallRef, identity: u64, has_priority: bool) {
         let invite = Transaction { identity, method: Method::Invite };
         if let Some(entry) = self.get_mut(call).filter(|entry| !entry.is_repeated(invite)) {
@@ -251,7 +251,7 @@ impl Calls {
         }
     }
 
-    /// Calls that are not over.
+    /// Returns the number of calls that are not over.
     fn active(&self) -> usize {
         self.len() - self.expired.len()
     }
@@ -262,7 +262,7 @@ impl Calls {
         is_scarce(self.active(), self.calls_max)
     }
 
-    /// Returns whether a source has its share of the table.
+    /// Returns whether a source has used its share of the table.
     pub(crate) fn is_exhausted(&self, bucket: Bucket) -> bool {
         let entries = self.calls_max - self.active();
         self.shares.is_exhausted(bucket, Amount { entries, bytes: usize::MAX })
@@ -282,57 +282,57 @@ impl Calls {
         }
     }
 
-    /// The call, which has just begun, is of this share as long as it is not over.
+    /// Counts a call that has just begun in this share until it is over.
     pub(crate) fn set_share(&mut self, call: CallRef, bucket: Bucket) {
         if let Some(entry) = self.get_mut(call) {
             entry.share = Some(bucket);
         }
     }
 
-    /// Whether a new call would find room.
+    /// Returns whether there is room for a new call.
     pub(crate) fn has_room(&self) -> bool {
         self.len() < self.calls_max || self.expired.first().is_some()
     }
 
-    /// True if this transaction was seen before: still open, or over.
+    /// Returns whether this transaction was seen before, open or over.
     pub(crate) fn is_repeated(&self, call: CallRef, transaction: Transaction) -> bool {
         self.get(call).is_some_and(|entry| entry.is_repeated(transaction))
     }
 
-    /// True if this transaction has had its final response.
+    /// Returns whether this transaction has had its final response.
     pub(crate) fn has_ended(&self, call: CallRef, transaction: Transaction) -> bool {
         self.get(call).is_some_and(|entry| entry.has_ended(transaction))
     }
 
-    /// Returns when a transaction began that waits for its final response. Not for INVITE.
+    /// Returns the start of a transaction that waits for its final response. Not for INVITE.
     pub(crate) fn begun_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
         self.get(call)?.begun_at(transaction)
     }
 
-    /// When a transaction of a call that is not established was sent to its back end; `None` if
-    /// that has answered it.
+    /// Returns when a transaction of a call that is not established was sent to its back end;
+    /// `None` if that has answered it.
     pub(crate) fn sent_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
         self.get(call)?.sent_at(transaction)
     }
 
-    /// Records who a transaction is from and for.
+    /// Records the caller and callee of a transaction.
     pub(crate) fn set_parties(&mut self, call: CallRef, of: Transaction, parties: Parties) {
         self.change(call, |entry| entry.set_parties(of, parties));
     }
 
-    /// Returns who a transaction is from and for, if that is known.
+    /// Returns the caller and callee of a transaction, if known.
     pub(crate) fn parties(&self, call: CallRef, transaction: Transaction) -> Option<Parties> {
         self.get(call)?.parties(transaction)
     }
 
-    /// Returns whether a response with this status to the call's INVITE could tell of another
+    /// Returns whether a response with this status to the call's INVITE could create another
     /// dialog.
     pub(crate) fn wants_dialog(&self, call: CallRef, status: u16) -> bool {
         self.get(call).is_some_and(|entry| entry.wants_dialog(status))
     }
 
-    /// Returns whether one more request may pass within a call; if so, it is counted. Where the
-    /// `call` is not known, by its fingerprint.
+    /// Returns whether one more request may pass within a call; if so, counts it. If the `call` is
+    /// not known, its fingerprint identifies it.
     pub(crate) fn take_rate(&mut self, now: Timestamp, call: CallRef, fingerprint: u128) -> bool {
         match self.get_mut(call) {
             Some(entry) => entry.take_rate(now),
@@ -340,8 +340,8 @@ impl Calls {
         }
     }
 
-    /// A request goes to `backend_ref`, which `picker` is for. A call that it begins is counted there as
-    /// what is `held`, if anything is.
+    /// Records a request to `backend_ref`, to which `picker` belongs. If the request begins a call,
+    /// the call is counted there by `held`, if that is not empty.
     #[allow(clippy::too_many_arguments, reason = "a request and where it goes")]
     pub(crate) fn on_request(
         &mut self,
@@ -355,15 +355,15 @@ impl Calls {
     ) {
         let idle_max = self.idle_max;
         self.change(call, |entry| {
-            // A token may lead elsewhere than the entry: such a request is no part of it.
+            // A token may lead elsewhere than the entry: such a request is not part of it.
             if entry.backend_ref == backend_ref {
                 entry.on_request(now, transaction, evidence, picker, held, idle_max);
             }
         });
     }
 
-    /// A request comes from the call's back end: it does not weigh there, but it
-    /// keeps the call alive, and a BYE ends it.
+    /// Records a request from the call's back end: it adds no load there, but it keeps the call
+    /// alive, and a BYE ends it.
     pub(crate) fn on_request_from_backend(
         &mut self,
         now: Timestamp,
@@ -377,7 +377,7 @@ impl Calls {
         });
     }
 
-    /// A response to `transaction` passed, from the back end or to it.
+    /// Records a response to `transaction`, from the back end or to it.
     pub(crate) fn on_response(
         &mut self,
         now: Timestamp,
@@ -389,12 +389,12 @@ impl Calls {
         self.change(call, |entry| entry.on_response(now, transaction, answer, idle_max));
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is next due.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next due.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.timers.next()
     }
 
-    /// Forgets what is past its deadline.
+    /// Removes entries past their deadline.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         for _ in 0..EXPIRE_MAX {
             let Some((_, reference)) = self.timers.pop(now) else { return };
@@ -409,8 +409,8 @@ impl Calls {
                     self.abandoned += u64::from(is_abandoned);
                     self.remove(reference);
                 }
-                // Never armed further than a transaction lives and a finished call stays: so what
-                // begins later is due no sooner, and needs no second timer.
+                // Never armed later than the lifetime of a transaction and the retention of a
+                // finished call: what begins later is due no sooner, and needs no second timer.
                 Some(Some(due)) => {
                     let at = due.min(now + TRANSACTION_MAX);
                     self.timers.push(at, reference);
@@ -419,13 +419,13 @@ impl Calls {
         }
     }
 
-    /// The entry, to change what nothing is counted by.
+    /// Returns the entry, for changes that affect no counts.
     fn get_mut(&mut self, call: CallRef) -> Option<&mut Call> {
         self.entries.get_mut(call.into()).map(|entry| &mut entry.call)
     }
 
-    /// Changes an entry, if it still lives, and counts anew what it has open and whether it is
-    /// over.
+    /// Changes an entry, if it still lives, and updates the counts of open transactions and
+    /// finished calls.
     fn change<R>(&mut self, call: CallRef, change: impl FnOnce(&mut Call) -> R) -> Option<R> {
         let Entry { call: entry, links } = self.entries.get_mut(call.into())?;
         let held = |entry: &Call| (entry.open(), usize::from(entry.is_unacknowledged()));
@@ -463,7 +463,7 @@ impl Calls {
         self.entries.remove(call.into());
     }
 
-    /// Makes room by giving up one entry that is over, ahead of its time.
+    /// Makes room by evicting one finished entry early.
     fn evict(&mut self) -> bool {
         let oldest = self.expired.first().and_then(|slot| self.entries.at(slot));
         let Some((oldest, _)) = oldest else { return false };

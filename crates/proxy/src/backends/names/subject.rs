@@ -1,4 +1,4 @@
-//! The things that the DNS is asked for: the address of a back end, or the servers of a domain.
+//! Subjects of DNS queries: the address of a back end, or the servers of a domain.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use tidegate_world::{QueryAnswer, Question, RecordType, SrvRecord};
 
 use crate::resolution::{Records, default_port, service_prefix};
 
-/// How long it holds that a domain has no SRV records, if the answer does not say.
+/// Time for which a negative answer about SRV records is valid, if the answer gives none.
 const ABSENCE_HOLDS: Duration = Duration::from_secs(60);
 
-/// A name that is asked for, and the place where the answer is recorded.
+/// A name to resolve, and the object that records the answer.
 pub(super) enum Subject {
     /// A back end with a host name.
     Host(Arc<Backend>),
@@ -21,20 +21,20 @@ pub(super) enum Subject {
     Service(Arc<Service>),
 }
 
-/// The effect of an answer.
+/// Effect of an answer.
 pub(super) struct Learned {
-    /// How long the answer holds.
+    /// Time for which the answer is valid.
     pub(super) holds: Duration,
-    /// Whether a back end has another address than before.
+    /// Whether a back end has a new address.
     pub(super) has_moved: bool,
 }
 
-/// Why an answer is of no use.
+/// Reason why an answer is useless.
 #[derive(Clone, Copy)]
 pub(super) enum Failure {
-    /// There are no such records.
+    /// No such records exist.
     NotFound,
-    /// Nobody could say.
+    /// The name server did not answer.
     Unanswered,
     /// None of the addresses can be used.
     Unusable,
@@ -52,7 +52,7 @@ impl Failure {
 }
 
 impl Subject {
-    /// Returns a number that tells it from all others.
+    /// Returns a number that identifies the subject.
     pub(super) fn identity(&self) -> usize {
         match self {
             Self::Host(backend) => Arc::as_ptr(backend).addr(),
@@ -60,7 +60,7 @@ impl Subject {
         }
     }
 
-    /// Returns the question for it; an address is asked for by `record`.
+    /// Returns the query for it; addresses are queried by `record`.
     pub(super) fn question(&self, record: RecordType) -> Question {
         match self {
             Self::Host(backend) => {
@@ -85,7 +85,7 @@ impl Subject {
         }
     }
 
-    /// Records that the last answer, if there is one, is used on although its time is over.
+    /// Records that the last answer, if there is one, is used beyond its lifetime.
     pub(super) fn set_stale(&self) {
         match self {
             Self::Host(backend) => named(backend).set_stale(named(backend).is_known()),
@@ -93,7 +93,7 @@ impl Subject {
         }
     }
 
-    /// Takes an answer. An address must be one that `may_be` a back end's.
+    /// Handles an answer. An address must be one that `may_be` a back end's.
     pub(super) fn learn(
         &self,
         answer: &QueryAnswer,
@@ -133,8 +133,8 @@ fn learn_address(
     }
 }
 
-/// Returns the address to use of those that were found: the present one, else the first that may
-/// be. So a name whose addresses are given in turn does not move with each answer.
+/// Chooses the address to use: the current one, else the first allowed one. A name with rotating
+/// addresses therefore does not move with each answer.
 fn choose(
     named: &Named,
     addresses: &[IpAddr],

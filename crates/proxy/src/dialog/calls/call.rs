@@ -1,7 +1,7 @@
-//! One call: how far it has come, which of its transactions are open, and how long it is kept.
+//! State of one call: its phase, its open transactions, and its lifetime.
 //!
-//! What 003's session automaton (its fig. 4) miscounts is settled by two rules: a
-//! transaction is known by the identity of its branch, and one that is over stays over.
+//! Two rules correct the miscounts of 003's session automaton (its fig. 4): a transaction is
+//! identified by its branch, and a finished one stays finished.
 
 use std::time::Duration;
 
@@ -23,31 +23,32 @@ use crate::transport::budget::Budget;
 /// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
 pub(super) const TIMER_C: Duration = Duration::from_secs(190);
 
-/// Time for which a ringing call is kept without any message. An element behind us that keeps
-/// transactions waits for Timer C as well; then it answers with 408 and, by RFC 3261 §17.2.1, repeats
-/// that for 64·T1. The call bounds how much of that goes to a caller who has proved nothing.
+/// Time for which a ringing call is kept without any message. A transaction-stateful element behind
+/// us waits for Timer C as well; then it answers with 408 and, by RFC 3261 §17.2.1, retransmits
+/// that for 64·T1. The call bounds how much of that goes to an unverified caller.
 pub(super) const TRYING_MAX: Duration =
     Duration::from_secs(TIMER_C.as_secs() + TRANSACTION_MAX.as_secs());
 
-/// How long an answered call without ACK is kept. RFC 3261 §13.3.1.4: "If the server retransmits
-/// the 2xx response for 64*T1 seconds without receiving an ACK, the dialog is confirmed, but the
-/// session SHOULD be terminated. This is accomplished with a BYE", which has as long to be
-/// answered.
+/// Time for which an answered call without ACK is kept. RFC 3261 §13.3.1.4: "If the server
+/// retransmits the 2xx response for 64*T1 seconds without receiving an ACK, the dialog is
+/// confirmed, but the session SHOULD be terminated. This is accomplished with a BYE", which has as
+/// long to be answered.
 pub(super) const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(2 * TRANSACTION_MAX.as_secs());
 
 /// RFC 4028 §4: "The absolute minimum for the Session-Expires header field is 90 seconds."
 const SESSION_MIN: Duration = Duration::from_secs(90);
 
-/// What a longer session interval counts as: as long as the configuration lets a call be idle.
+/// Maximum session interval; a longer one counts as this. It is the longest idle time that the
+/// configuration allows.
 const SESSION_MAX: Duration = Duration::from_secs(86_400);
 
-/// Transactions of one call counted at the same time.
+/// Maximum number of transactions of one call counted at the same time.
 pub(super) const OPEN_MAX: usize = 4;
 
-/// Transactions of one call remembered after they are over.
+/// Number of finished transactions of one call that are remembered.
 const CLOSED_MAX: usize = 4;
 
-/// The seconds until `now`.
+/// Returns the seconds until `now`.
 pub(super) fn second(now: Timestamp) -> u32 {
     (now.as_nanos() / 1_000_000_000) as u32
 }
@@ -56,7 +57,7 @@ fn halves(fingerprint: u128) -> [u64; 2] {
     [fingerprint as u64, (fingerprint >> 64) as u64]
 }
 
-/// How far a call has come.
+/// Phase of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// A request outside any call (OPTIONS, MESSAGE, REGISTER …).
@@ -70,7 +71,7 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    /// Whether a call is being set up or up.
+    /// Returns whether a call is being set up or established.
     pub(crate) fn goes_on(self) -> bool {
         matches!(self, Self::Trying | Self::Established)
     }
@@ -78,49 +79,50 @@ impl Phase {
 
 /// One call, or one request outside any.
 pub(crate) struct Call {
-    /// Low and high half: together they would be aligned to 16 bytes.
+    /// Low and high half: one u128 would be aligned to 16 bytes.
     fingerprint: [u64; 2],
     pub(crate) backend_ref: BackendRef,
-    /// Where that back end was when the call came to it.
+    /// Address of the back end when the call came to it.
     pub(crate) address_generation: AddressGeneration,
     pub(crate) phase: Phase,
-    /// The back end has answered something in this call.
+    /// Whether the back end has answered anything in this call.
     pub(crate) answered: bool,
-    /// How its requests are served.
+    /// Tier in which its requests are served.
     pub(crate) tier: Tier,
-    /// What began it last went before others.
+    /// Whether its last initial request had priority.
     pub(crate) has_priority: bool,
-    /// Source of its first request, or 0 if that is not known.
+    /// Source of its first request, or 0 if unknown.
     pub(crate) caller: u64,
     /// Bytes received and sent back, without transactions.
     pub(crate) budget: Budget,
-    /// Share of the table that it counts in, if it was counted when it began.
+    /// Share of the table in which it counts, if it was counted when it began.
     pub(super) share: Option<Bucket>,
-    /// The second in which the entry was made.
+    /// Second in which the entry was created.
     pub(super) began_s: u32,
     pub(super) deadline: Timestamp,
     /// Expiry of the session unless it is refreshed; `NEVER` without a session timer.
     expires: Timestamp,
-    /// Its dialogs, by which in-dialog requests are known.
+    /// Its dialogs, which identify in-dialog requests.
     dialogs: Dialogs,
-    /// Keyed hash that its INVITE and the copies of that have in common.
+    /// Keyed hash that its INVITE shares with copies of it.
     copy: u32,
     /// Rate limit of requests within it.
     rate: Rate,
-    /// Both ends have shown that they take it for set up.
+    /// Whether both ends have shown that they consider it established.
     is_acknowledged: bool,
-    /// The [marks](Transaction::mark) of the last transactions that are over.
+    /// The [marks](Transaction::mark) of the last finished transactions.
     closed: ArrayVec<u64, CLOSED_MAX>,
-    /// Until when the ACK is awaited of the 2xx that set the call up; `NEVER` if none is.
+    /// Deadline of the ACK to the 2xx that established the call; `NEVER` if none is awaited.
     ack_due: Timestamp,
-    /// Kept while the call counts, with the identity of the INVITE that it is counted for.
+    /// Lease kept while the call counts, with the identity of the INVITE that it is counted for.
     counted: Option<(u64, CallLease)>,
-    /// At most [`OPEN_MAX`]. Most of the time a call has none, so they lie apart.
+    /// Open transactions, at most [`OPEN_MAX`]. Usually a call has none, so they are stored
+    /// separately.
     open: Vec<Open>,
 }
 
 impl Call {
-    /// A call that goes to `backend_ref`, of which nothing has passed yet.
+    /// Creates a call to `backend_ref` without any messages yet.
     pub(super) fn new(now: Timestamp, fingerprint: u128, backend_ref: BackendRef) -> Self {
         Self {
             fingerprint: halves(fingerprint),
@@ -157,79 +159,79 @@ impl Call {
         self.fingerprint[0]
     }
 
-    /// Transactions that wait for their final response.
+    /// Returns the number of transactions that wait for their final response.
     pub(super) fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// Whether it is counted at its back end.
+    /// Returns whether it is counted at its back end.
     pub(crate) fn is_counted(&self) -> bool {
         self.counted.is_some()
     }
 
-    /// Whether it is counted for another INVITE than the one of this identity.
+    /// Returns whether it is counted for another INVITE than the one of this identity.
     pub(super) fn is_counted_for_another(&self, identity: u64) -> bool {
         self.counted.as_ref().is_some_and(|(invite, _)| *invite != identity)
     }
 
-    /// Whether it is answered and not acknowledged.
+    /// Returns whether it is answered but not acknowledged.
     pub(super) fn is_unacknowledged(&self) -> bool {
         self.ack_due != Timestamp::NEVER
     }
 
-    /// Whether nothing is to come but repetitions.
+    /// Returns whether only retransmissions are still expected.
     pub(super) fn is_over(&self) -> bool {
         !self.phase.goes_on() && self.open.is_empty()
     }
 
-    /// Whether it is answered and nobody ends it.
+    /// Returns whether it is answered and nobody ends it.
     pub(super) fn is_abandoned(&self) -> bool {
         self.phase == Phase::Established && !self.dialogs.are_leaving()
     }
 
-    /// When there is something to [give up](Self::expire), or it is to be forgotten.
+    /// Returns when something [expires](Self::expire), or the call is to be forgotten.
     pub(super) fn due(&self) -> Timestamp {
         let open = self.open.iter().map(|open| open.until);
         open.fold(self.deadline.min(self.ack_due), Timestamp::min)
     }
 
-    /// True if this transaction was seen before: still open, or over.
+    /// Returns whether this transaction was seen before, open or over.
     pub(crate) fn is_repeated(&self, transaction: Transaction) -> bool {
         let mark = transaction.mark();
         self.has_ended(transaction) || self.open.iter().any(|open| open.transaction.mark() == mark)
     }
 
-    /// True if a request with this identity was seen before, of whatever method: a CANCEL has the
-    /// identity of what it cancels.
+    /// Returns whether a request with this identity was seen before, regardless of its method: a
+    /// CANCEL has the identity of the request that it cancels.
     pub(crate) fn has_branch(&self, identity: u64) -> bool {
         let is_closed = |closed: &u64| closed.wrapping_sub(identity) < Transaction::MARKS;
         self.closed.iter().any(is_closed)
             || self.open.iter().any(|open| open.transaction.identity == identity)
     }
 
-    /// True if a request that is within no dialog repeats one that was seen before. With the branch
-    /// of an INVITE but for another Request-URI it is another request: it would be to a back end
-    /// that keeps no transactions.
+    /// Returns whether a request outside a dialog retransmits one that was seen before. With the
+    /// branch of an INVITE but another Request-URI it is another request, as it would be for a
+    /// stateless back end.
     pub(crate) fn is_repetition(&self, transaction: Transaction, copy: u32) -> bool {
         self.is_repeated(transaction) && (transaction.method != Method::Invite || self.copy == copy)
     }
 
-    /// True for another copy of the INVITE that the call waits to be answered, or that has set it
-    /// up.
+    /// Returns whether this is another copy of the INVITE that is pending, or that has established
+    /// the call.
     ///
     /// RFC 3261 §8.2.2.2: "If the From tag, Call-ID, and CSeq exactly match those associated with
     /// an ongoing transaction, but the request does not match that transaction [...]. The same
     /// request has arrived at the UAS more than once, following different paths, most likely due to
-    /// forking." The UAS answers it with 482 where it knows the first, which is at the same back
-    /// end. RFC 6026 §7.1 keeps the transaction of an answered INVITE for 64·T1; a copy that comes
-    /// later is no other call either, since that would have another From-tag (RFC 3261 §19.3). No
-    /// more of them are taken for copies than transactions of a call are kept apart.
+    /// forking." The UAS answers it with 482 if it knows the first, which is at the same back end.
+    /// RFC 6026 §7.1 keeps the transaction of an answered INVITE for 64·T1; a later copy is not
+    /// another call either, since that would have another From-tag (RFC 3261 §19.3). The number of
+    /// copies is limited to the number of transactions that a call distinguishes.
     pub(crate) fn is_copied_by(&self, copy: u32) -> bool {
         copy != 0 && self.phase.goes_on() && self.copy == copy && self.open.len() < OPEN_MAX
     }
 
-    /// Returns whether a new INVITE may be the next of this entry: nothing is counted for another
-    /// one.
+    /// Returns whether a new INVITE may be the next of this entry, because nothing is counted for
+    /// another one.
     pub(crate) fn may_begin(&self) -> bool {
         !self.phase.goes_on() || !self.is_counted()
     }
@@ -239,35 +241,35 @@ impl Call {
         self.dialogs.contains(dialog)
     }
 
-    /// Returns whether a response to an INVITE with this status could tell of another dialog.
+    /// Returns whether a response to an INVITE with this status could create another dialog.
     pub(super) fn wants_dialog(&self, status: u16) -> bool {
         let may_create = status >= 200 || self.phase == Phase::Trying;
         may_create && self.dialogs.want(status)
     }
 
-    /// Returns whether one more request may pass within the call; if so, it is counted.
+    /// Returns whether one more request may pass within the call; if so, counts it.
     pub(super) fn take_rate(&mut self, now: Timestamp) -> bool {
         self.rate.take(now)
     }
 
-    /// True if this transaction waits for its final response.
+    /// Returns whether this transaction waits for its final response.
     pub(super) fn awaits(&self, transaction: Transaction) -> bool {
         self.open.iter().any(|open| open.transaction == transaction)
     }
 
-    /// True if this transaction is one of the call's.
+    /// Returns whether this transaction belongs to the call.
     pub(super) fn has_transaction(&self, transaction: Transaction) -> bool {
         let counted = self.counted.as_ref().map(|(invite, _)| *invite);
         self.is_repeated(transaction) || counted == Some(transaction.identity)
     }
 
-    /// True if this transaction has had its final response.
+    /// Returns whether this transaction has had its final response.
     pub(super) fn has_ended(&self, transaction: Transaction) -> bool {
         self.closed.contains(&transaction.mark())
     }
 
-    /// Goes elsewhere with one transaction, and gives back what it and the call counted. `false`
-    /// if it is there, or established, and stays.
+    /// Moves to another back end with one transaction, and releases the counts of the transaction
+    /// and the call. Returns `false` if the call stays, because it is already there or established.
     pub(super) fn move_to(&mut self, identity: u64, backend_ref: BackendRef) -> bool {
         if self.phase == Phase::Established || self.backend_ref == backend_ref {
             return false;
@@ -281,12 +283,13 @@ impl Call {
         true
     }
 
-    /// Returns when a transaction began that waits for its final response.
+    /// Returns the start of a transaction that waits for its final response.
     pub(super) fn begun_at(&self, transaction: Transaction) -> Option<Timestamp> {
         self.open.iter().find(|open| open.transaction == transaction).map(Open::begun_at)
     }
 
-    /// When a transaction was sent to its back end, unless it is established or answered.
+    /// Returns when a transaction was sent to its back end, unless the call is established or the
+    /// transaction answered.
     pub(super) fn sent_at(&self, transaction: Transaction) -> Option<Timestamp> {
         let mut open = self.open.iter().filter(|_| self.phase != Phase::Established);
         open.find(|open| open.transaction == transaction)?.lease.as_ref()?.sent_at()
@@ -302,7 +305,7 @@ impl Call {
         self.open.iter().find(|open| open.transaction == transaction)?.parties
     }
 
-    /// A request goes to its back end, which `picker` counts, and `held` if it begins the call.
+    /// Records a request to its back end, counted by `picker`, and by `held` if it begins the call.
     pub(super) fn on_request(
         &mut self,
         now: Timestamp,
@@ -320,7 +323,7 @@ impl Call {
                 self.answered = false;
             }
             if self.counted.is_none() {
-                // One that is established and holds something leads back to who has made the call.
+                // An established call that holds something leads back to its caller.
                 let held = held.or_else(|| begins.then(|| picker.call_lease(backend)));
                 self.counted = held.map(|held| (transaction.identity, held));
             }
@@ -330,7 +333,7 @@ impl Call {
         self.touch(now, transaction, evidence, idle_max);
     }
 
-    /// A request comes from its back end.
+    /// Records a request from its back end.
     pub(super) fn on_request_from_backend(
         &mut self,
         now: Timestamp,
@@ -347,14 +350,14 @@ impl Call {
         self.touch(now, transaction, evidence, idle_max);
     }
 
-    /// Returns whether a request that is not known begins to set up the call.
+    /// Returns whether an unknown request begins to set up the call.
     fn begins(&self, transaction: Transaction, evidence: Evidence) -> bool {
         transaction.method == Method::Invite
             && evidence.dialog == 0
             && self.phase != Phase::Established
     }
 
-    /// An INVITE begins to set up the call. What was before it is another call.
+    /// Begins to set up the call by a new INVITE. What was before it is another call.
     fn try_anew(&mut self, evidence: Evidence) {
         if self.phase != Phase::Trying {
             self.dialogs = Dialogs::default();
@@ -365,9 +368,9 @@ impl Call {
         }
     }
 
-    /// A response to `transaction` passes.
+    /// Records a response to `transaction`.
     ///
-    /// Its steps stand in one function, since each reads the state that those before have left.
+    /// Its steps are in one function, because each reads the state that earlier ones have left.
     pub(super) fn on_response(
         &mut self,
         now: Timestamp,
@@ -378,8 +381,8 @@ impl Call {
         let Answer { status, from_backend, session, dialog } = answer;
         let method = transaction.method;
         let position = self.open.iter().position(|open| open.transaction == transaction);
-        // Somebody may answer an INVITE after all when nobody waits for it any more, or, behind a
-        // fork, after somebody else. A response to anything else that is not waited for says nothing.
+        // An INVITE may be answered late, or, behind a fork, by a second callee. An unexpected
+        // response to any other request means nothing.
         if position.is_none() && (method != Method::Invite || !self.has_transaction(transaction)) {
             return;
         }
@@ -404,7 +407,7 @@ impl Call {
         let is_toward_backend = position.is_some_and(|i| self.open[i].lease.is_some());
         match position {
             Some(i) => self.close(i),
-            // It came when nobody waited for it any more. Its copies belong to the call as well.
+            // A late response. Its copies belong to the call as well.
             None => self.remember(transaction),
         }
         let was_established = self.phase == Phase::Established;
@@ -414,17 +417,17 @@ impl Call {
                 self.ack_due = now + TRANSACTION_MAX;
                 self.deadline = now + UNACKNOWLEDGED_MAX;
             }
-            // A forked INVITE may be refused on one branch and ring on another.
+            // A forked INVITE may be rejected on one branch and ring on another.
             (Method::Invite, Phase::Trying) if !self.invites() => self.finish(now),
             (Method::Bye, Phase::Established) => {
-                // The back end alone can say that its end of the call is over.
+                // Only the back end can say that its end of the call is over.
                 let is_by_peer = from_backend || !is_toward_backend;
                 self.on_bye_answered(now, status, is_by_peer, idle_max);
             }
             _ => {}
         }
         if sets_session(method, status) && self.phase == Phase::Established {
-            // Who refreshes a session has it.
+            // The party that refreshes a session takes part in it.
             self.is_acknowledged |= was_established;
             // RFC 4028 §8.2: "The proxy computes the session expiration as the time when the 2xx
             // response is forwarded upstream, plus the session interval. This session expiration
@@ -439,7 +442,7 @@ impl Call {
         }
     }
 
-    /// A BYE within the call has its final response.
+    /// Handles the final response to a BYE within the call.
     fn on_bye_answered(
         &mut self,
         now: Timestamp,
@@ -448,7 +451,7 @@ impl Call {
         idle_max: Duration,
     ) {
         match status {
-            // That nobody has answered in time we say ourselves.
+            // Our own time-out response.
             _ if !is_by_peer && status != 408 => {}
             // RFC 3261 §15.1.1: "If the response for the BYE is a 481 (Call/Transaction Does Not
             // Exist) or a 408 (Request Timeout) or no response at all is received for the BYE
@@ -456,15 +459,15 @@ impl Call {
             200..=299 | 408 | 481 => {
                 if self.dialogs.on_bye_answered() {
                     self.finish(now);
-                    // Whoever ends a call does not wait for its ACK.
+                    // A party that ends a call does not wait for its ACK.
                     self.ack_due = Timestamp::NEVER;
                 }
             }
-            // Whoever has too much to do answers nothing: as if no response had come, the call ends
-            // by its timer.
+            // An overloaded server answers nothing: as without a response, the call ends by its
+            // timer.
             501..=599 => {}
-            // What the other end does not accept does not end its dialog: a challenged BYE comes
-            // again with credentials, and one whose CSeq is too low (§12.2.2) or that wants an
+            // A BYE that the other end rejects does not end its dialog: a challenged BYE is sent
+            // again with credentials, and one whose CSeq is too low (§12.2.2) or that requires an
             // unknown extension changes nothing there.
             _ => {
                 self.dialogs.on_bye_failed();
@@ -475,7 +478,7 @@ impl Call {
         }
     }
 
-    /// Gives up what has waited too long.
+    /// Expires what has waited too long.
     pub(super) fn expire(&mut self, now: Timestamp) {
         self.open.retain(|open| open.until > now);
         self.free_open();
@@ -497,8 +500,8 @@ impl Call {
         }
         if self.phase == Phase::Established && is_within {
             match transaction.method {
-                // RFC 3261 §15.1.1: whoever sends a BYE considers the session ended, answered or
-                // not. So nothing that comes after it keeps the call for longer.
+                // RFC 3261 §15.1.1: a UA that sends a BYE considers the session ended, answered or
+                // not. Nothing that arrives after it prolongs the call.
                 Method::Bye if self.has_ended(transaction) => {}
                 Method::Bye => self.dialogs.on_bye(evidence.dialog),
                 Method::Ack => {
@@ -512,7 +515,8 @@ impl Call {
             Phase::Established if self.dialogs.are_leaving() => {
                 self.deadline = now + TRANSACTION_MAX;
             }
-            // What only has its Call-ID is no sign of its life, nor what one end alone sends.
+            // A message that merely has its Call-ID is no sign of life, nor are messages of one end
+            // alone.
             Phase::Established if is_within && self.is_acknowledged => {
                 self.deadline = self.established_until(now, idle_max);
             }
@@ -522,13 +526,13 @@ impl Call {
         }
     }
 
-    /// Until when an established call of which something passes now is kept.
+    /// Returns how long an established call is kept after a message at this time.
     ///
-    /// RFC 4028 §8.3: "When the current time equals or passes the session expiration for a
-    /// session, the proxy MAY remove associated call state, and MAY free any resources associated
-    /// with the call." We do so 64·T1 later, for a refresh that was sent in time may be answered
-    /// as late as that; and §10: "only a 2xx response to a session refresh request extends the
-    /// session expiration", so that nothing else keeps the call.
+    /// RFC 4028 §8.3: "When the current time equals or passes the session expiration for a session,
+    /// the proxy MAY remove associated call state, and MAY free any resources associated with the
+    /// call." We do so 64·T1 later, because a refresh sent in time may be answered as late as that;
+    /// and §10: "only a 2xx response to a session refresh request extends the session expiration",
+    /// so that nothing else keeps the call.
     fn established_until(&self, now: Timestamp, idle_max: Duration) -> Timestamp {
         match self.expires {
             Timestamp::NEVER => now + idle_max,
@@ -536,7 +540,8 @@ impl Call {
         }
     }
 
-    /// A peer that opens more at once than is counted is counted low, and only it.
+    /// Opens a transaction. The load of a peer that opens more at once than are counted is
+    /// underestimated, and only of that peer.
     fn begin(&mut self, now: Timestamp, transaction: Transaction, lease: Option<TransactionLease>) {
         if self.open.len() < OPEN_MAX {
             self.open.reserve_exact(1);
@@ -562,7 +567,7 @@ impl Call {
         }
     }
 
-    /// Remembers a transaction that is over.
+    /// Remembers a finished transaction.
     fn remember(&mut self, transaction: Transaction) {
         if self.closed.is_full() {
             self.closed.remove(0);
@@ -570,7 +575,7 @@ impl Call {
         self.closed.push(transaction.mark());
     }
 
-    /// Whether an INVITE waits for its final response.
+    /// Returns whether an INVITE waits for its final response.
     fn invites(&self) -> bool {
         self.open.iter().any(|open| open.transaction.method == Method::Invite)
     }

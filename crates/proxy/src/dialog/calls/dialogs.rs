@@ -1,24 +1,24 @@
-//! The dialogs of a call: evidence by which a request is known to belong to it.
+//! Dialogs of a call: evidence that a request belongs to it.
 //!
 //! RFC 3261 §12: "A dialog is identified at each UA with a dialog ID, which consists of a Call-ID
 //! value, a local tag and a remote tag." The Call-ID alone is no evidence: everybody who has seen
 //! one message of the call, and the callee's whole network, knows it.
 
-/// Dialogs of one call that are kept apart. A caller keeps one of those that a fork sets up;
-/// requests within a further one are known by their route token.
+/// Maximum number of dialogs of one call that are distinguished. A caller keeps one of those that a
+/// fork sets up; requests within a further one are verified by their route token.
 const DIALOGS_MAX: usize = 2;
 
 /// The dialogs that the responses to a call's INVITE have created, each as a keyed hash of both
 /// tags.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Dialogs {
-    /// 0 where there is none.
+    /// Hashes; 0 for none.
     hashes: [u32; DIALOGS_MAX],
-    /// Bit by bit, whether a 2xx has created it, which it outlives until its BYE.
+    /// Bit set of the dialogs created by a 2xx, which outlives their BYE.
     confirmed: u8,
-    /// Bit by bit, whether a BYE has passed that is not answered.
+    /// Bit set of the dialogs with a pending BYE.
     leaving: u8,
-    /// Bit by bit, whether a BYE has ended it.
+    /// Bit set of the dialogs that a BYE has ended.
     ended: u8,
 }
 
@@ -28,25 +28,25 @@ impl Dialogs {
         dialog != 0 && self.hashes.contains(&dialog)
     }
 
-    /// Returns whether a response with this status could tell of another dialog. RFC 3261 §12.1:
+    /// Returns whether a response with this status could create another dialog. RFC 3261 §12.1:
     /// "Dialogs are created through the generation of non-failure responses to requests with
     /// specific methods. Within this specification, only 2xx and 101-199 responses with a To tag,
     /// where the request was INVITE, will establish a dialog."
     pub(super) fn want(&self, status: u16) -> bool {
         match status {
-            // One early dialog is enough to know the usual PRACK by.
+            // One early dialog is enough to verify the usual PRACK.
             101..=199 => self.hashes == [0; DIALOGS_MAX],
             200..=299 => (self.confirmed.count_ones() as usize) < DIALOGS_MAX,
             _ => false,
         }
     }
 
-    /// A response to the INVITE creates the dialog with this hash, 0 for none. Without room it
-    /// takes the place of one that no 2xx has confirmed, or that has ended.
+    /// Records the dialog with this hash, 0 for none, which a response to the INVITE creates.
+    /// Without room it replaces one that no 2xx has confirmed, or that has ended.
     ///
-    /// RFC 3261 §13.3.1.4: the callee repeats its 2xx until the ACK comes, so a copy may pass after
-    /// the BYE was answered. §15.1.1: then "the UAC MUST consider the session and the dialog
-    /// terminated". A copy does not create the dialog anew, or no BYE would end the call.
+    /// RFC 3261 §13.3.1.4: the callee retransmits its 2xx until the ACK arrives, so a copy may pass
+    /// after the BYE was answered. §15.1.1: then "the UAC MUST consider the session and the dialog
+    /// terminated". A copy does not create the dialog again, or no BYE would end the call.
     pub(super) fn note(&mut self, dialog: u32, is_confirmed: bool) {
         if dialog == 0 {
             return;
@@ -63,23 +63,23 @@ impl Dialogs {
         self.confirmed |= (u8::from(is_confirmed) << i) & !self.ended;
     }
 
-    /// A BYE passes within the dialog with this hash.
+    /// Records a BYE within the dialog with this hash.
     pub(super) fn on_bye(&mut self, dialog: u32) {
         let this = self.hashes.iter().position(|&hash| hash == dialog);
         self.leaving |= this.map_or(0, |i| 1 << i);
     }
 
-    /// Returns whether no dialog is left whose BYE has not passed.
+    /// Returns whether every dialog has a BYE.
     pub(super) fn are_leaving(&self) -> bool {
         self.leaving != 0 && self.confirmed & !self.leaving == 0
     }
 
-    /// A BYE has not ended its dialog.
+    /// Records that a BYE has not ended its dialog.
     pub(super) fn on_bye_failed(&mut self) {
         self.leaving = 0;
     }
 
-    /// A BYE has ended its dialog. Whether no other is left.
+    /// Records that a BYE has ended its dialog. Returns whether no other is left.
     pub(super) fn on_bye_answered(&mut self) -> bool {
         self.confirmed &= !self.leaving;
         self.ended |= self.leaving;
@@ -125,7 +125,7 @@ mod tests {
         assert!(dialogs.on_bye_answered());
     }
 
-    // RFC 3261 §13.3.1.4: a callee repeats its 2xx until it gets the ACK.
+    // RFC 3261 §13.3.1.4: a callee retransmits its 2xx until it gets the ACK.
     #[test]
     fn a_copy_of_its_2xx_does_not_begin_an_ended_dialog_anew() {
         let mut dialogs = Dialogs::default();

@@ -1,4 +1,4 @@
-//! Entries of the call table, written for operators.
+//! Display of call table entries for operators.
 
 use std::time::Duration;
 
@@ -34,7 +34,8 @@ impl Calls {
     }
 }
 
-/// Returns the network that [`caller_of`](crate::transport::amplification::caller_of) has made a number.
+/// Returns the network that [`caller_of`](crate::transport::amplification::caller_of) has encoded
+/// as a number.
 fn source_of_caller(caller: u64) -> Option<IpNet> {
     let is_ipv4 = caller >> 32 == 0xffff;
     let number = if is_ipv4 { caller.into() } else { u128::from(caller) << 64 };

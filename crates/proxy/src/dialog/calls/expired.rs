@@ -1,9 +1,9 @@
-//! The expired table: calls that are over and kept for their repetitions, the oldest first.
+//! The expired table: finished calls that are kept for their retransmissions, the oldest first.
 //!
 //! 003 fig. 4 line 27 has the 200 to a BYE "move entry to expired table", apart from the active
-//! one. Here an entry stays where it is, so that whatever still comes of its call finds it by the
-//! same look-up, and is linked into this list as long as nothing but repetitions is to come. When
-//! there is no room for a new call the first of the list goes.
+//! one. Here an entry stays where it is, so that late messages of its call find it by the same
+//! look-up, and is linked into this list as long as only retransmissions are expected. When there
+//! is no room for a new call the first of the list is evicted.
 
 use tidegate_world::SlotTable;
 
@@ -28,17 +28,17 @@ pub(super) struct Expired {
 }
 
 impl Expired {
-    /// An empty list.
+    /// Creates an empty list.
     pub(super) const fn new() -> Self {
         Self { first: END, last: END, length: 0 }
     }
 
-    /// Calls in the list.
+    /// Returns the number of calls in the list.
     pub(super) fn len(&self) -> usize {
         self.length
     }
 
-    /// The slot of the call that has been over for longest.
+    /// Returns the slot of the call that has been over for longest.
     pub(super) fn first(&self) -> Option<u32> {
         (self.first != END).then_some(self.first)
     }
@@ -56,7 +56,7 @@ impl Expired {
         self.length += 1;
     }
 
-    /// Takes a slot out, if it is in the list.
+    /// Removes a slot, if it is in the list.
     pub(super) fn take(&mut self, entries: &mut SlotTable<Entry>, slot: u32) {
         let links = entries.at_mut(slot).and_then(|entry| entry.links.take());
         let Some(Links { before, after }) = links else { return };

@@ -1,35 +1,35 @@
-//! How often requests may pass within one call, so that one verified call is no way around the
-//! limits on new work.
+//! Rate limit of requests within one call, so that one verified call cannot bypass the limits on
+//! new work.
 //!
-//! [`BURST`] at once and ten a second after that is more than any phone sends: the most that people
-//! make a phone send within a call are digits by INFO, no more than ten a second and a few dozen in
-//! a row; re-INVITE, UPDATE and REFER come seconds apart. Repetitions do not count. Over 64·T1 it
-//! bounds what one call can have open to 60 + 320 transactions.
+//! [`BURST`] at once and ten per second after that exceeds what any phone sends: the highest rate
+//! within a call are digits by INFO, at most ten per second and a few dozen in a row; re-INVITE,
+//! UPDATE and REFER are seconds apart. Retransmissions do not count. Over 64·T1 the limit bounds
+//! the open transactions of one call to 60 + 320.
 
 use tidegate_world::Timestamp;
 
-/// Requests at once.
+/// Maximum number of requests at once.
 const BURST: u32 = 60;
 
-/// Between two requests in the long run, in units of 2^24 ns: ten a second.
+/// Long-term interval between two requests, in units of 2^24 ns: ten per second.
 const INTERVAL: u32 = 6;
 
-/// Largest lead of a call over its rate.
+/// Maximum lead of a call over its rate.
 const AHEAD_MAX: u32 = BURST * INTERVAL;
 
-/// Calls of which only the route token is known are counted in so many places.
+/// Number of shared buckets for calls of which only the route token is known.
 const PLACES: usize = 4096;
 
-/// A token bucket in four bytes: the time up to which its requests are accounted for, in units of
-/// 2^24 ns, which come round again after two years (the generic cell rate algorithm, ITU-T I.371).
+/// Token bucket in four bytes: the time up to which its requests are accounted for, in units of
+/// 2^24 ns, which wraps after two years (the generic cell rate algorithm, ITU-T I.371).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rate(u32);
 
 impl Rate {
-    /// Returns whether one more request may pass now; if so, it is counted.
+    /// Returns whether one more request may pass now; if so, counts it.
     pub(super) fn take(&mut self, now: Timestamp) -> bool {
         let now = (now.as_nanos() >> 24) as u32;
-        // What lies further ahead was long ago.
+        // A value further ahead is from long ago.
         let ahead = Some(self.0.wrapping_sub(now)).filter(|&ahead| ahead <= AHEAD_MAX);
         let ahead = ahead.unwrap_or(0) + INTERVAL;
         if ahead > AHEAD_MAX {
@@ -40,8 +40,8 @@ impl Rate {
     }
 }
 
-/// The buckets of calls that the table does not hold, such as those of before a restart. Several of
-/// them share a bucket: which ones only who has the key of the fingerprint can tell.
+/// Buckets of calls that are not in the table, such as those from before a restart. Several calls
+/// share a bucket: which ones can be computed only with the key of the fingerprint.
 #[derive(Debug)]
 pub(super) struct Rates(Box<[Rate]>);
 

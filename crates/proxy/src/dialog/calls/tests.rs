@@ -13,11 +13,11 @@ use super::*;
 const T0: Timestamp = Timestamp::from_nanos(1_000_000_000);
 const IDLE: Duration = Duration::from_secs(3600);
 const BACKEND_REF: BackendRef = BackendRef { pool: 0, backend: 0 };
-/// The hash of the dialog of every call.
+/// Hash of the dialog of every call.
 const DIALOG: u32 = 77;
 const OTHER: BackendRef = BackendRef { pool: 0, backend: 1 };
 
-/// A branch of its own for each CSeq, as a client makes it.
+/// Returns a transaction with a branch of its own for each CSeq, as clients create it.
 fn transaction(method: Method, cseq: u32) -> Transaction {
     Transaction { identity: cseq.into(), method }
 }
@@ -72,7 +72,7 @@ impl Table {
         }
     }
 
-    /// Calls and work on a back end.
+    /// Returns the calls and work on a back end.
     fn load(&self, backend_ref: BackendRef) -> (u64, u64) {
         let backend = self.picker.backend(backend_ref.backend.into());
         (backend.calls(), backend.work())
@@ -91,20 +91,20 @@ impl Table {
         self.calls.on_response(self.now, call, transaction(method, cseq), answer);
     }
 
-    /// A 2xx that sets a session interval.
+    /// Passes a 2xx that sets a session interval.
     fn refreshed(&mut self, call: CallRef, method: Method, cseq: u32, interval_s: u64) {
         let session = Some(Duration::from_secs(interval_s));
         let answer = Answer { session, dialog: DIALOG, ..Answer::new(200, true) };
         self.calls.on_response(self.now, call, transaction(method, cseq), answer);
     }
 
-    /// Calls and work on the back end, and transactions open in the table.
+    /// Returns the calls and work on the back end, and the open transactions in the table.
     fn counts(&self) -> (u64, u64, usize) {
         let (calls, work) = self.load(BACKEND_REF);
         (calls, work, self.calls.open())
     }
 
-    /// Lets `by` pass as a driver would, timer by timer.
+    /// Advances the time by `by` as a driver would, timer by timer.
     fn pass(&mut self, by: Duration) {
         let end = self.now + by;
         let mut fired = 0;

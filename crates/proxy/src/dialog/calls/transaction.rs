@@ -1,4 +1,4 @@
-//! The transactions of a call, and what their responses say to the call table.
+//! Transactions of a call, and what their responses mean to the call table.
 
 use std::time::Duration;
 
@@ -6,12 +6,11 @@ use tidegate_balance::{Parties, TransactionLease, Work};
 use tidegate_sip::{Method, Passage};
 use tidegate_world::Timestamp;
 
-/// 64·T1, RFC 3261 §17: the longest a transaction without an answer lives.
+/// 64·T1, RFC 3261 §17: the maximum lifetime of an unanswered transaction.
 pub(crate) const TRANSACTION_MAX: Duration = Duration::from_secs(32);
 
-/// Which transaction a message belongs to: the identity of the branch that its request
-/// came with, and its method. An ACK to a non-2xx and a CANCEL have the identity of
-/// their INVITE and are no transactions here.
+/// Identifier of a message's transaction: the identity of the received branch, and the method. An
+/// ACK to a non-2xx and a CANCEL have the identity of their INVITE and are no transactions here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transaction {
     pub(crate) identity: u64,
@@ -19,11 +18,12 @@ pub(crate) struct Transaction {
 }
 
 impl Transaction {
-    /// Marks of transactions with one identity lie so close together.
+    /// Maximum distance of the marks of transactions with one identity.
     pub(super) const MARKS: u64 = 64;
 
-    /// The transaction in one number, as hashes are compared: RFC 3261 §17.2.3 tells requests with
-    /// one branch apart by their methods, but for an INVITE with its ACK and CANCEL.
+    /// Returns the transaction as one number, as hashes are compared: RFC 3261 §17.2.3
+    /// distinguishes requests with one branch by their methods, except for an INVITE with its ACK
+    /// and CANCEL.
     pub(super) fn mark(self) -> u64 {
         let method = match self.method {
             Method::Invite | Method::Ack | Method::Cancel => 0,
@@ -37,31 +37,31 @@ impl Transaction {
     }
 }
 
-/// What a response says to the call table.
+/// Facts of a response for the call table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     /// Whether the call's back end has sent it.
     pub(crate) from_backend: bool,
-    /// The session interval that it sets.
+    /// Session interval that it sets.
     pub(crate) session: Option<Duration>,
-    /// The keyed hash of the dialog that it creates; 0 if that was not looked for.
+    /// Keyed hash of the dialog that it creates; 0 if that was not looked for.
     pub(crate) dialog: u32,
 }
 
 /// Evidence in a request that it belongs to a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evidence {
-    /// The keyed hash of the dialog that it is within; 0 if the call has no such dialog.
+    /// Keyed hash of its dialog; 0 if the call has no such dialog.
     pub(crate) dialog: u32,
-    /// What an INVITE that begins something has in common with its copies, as a keyed hash: RFC
-    /// 3261 §8.2.2.2 has them by From-tag, Call-ID and CSeq, and what they ask for by the
-    /// Request-URI. 0 for any other request.
+    /// Keyed hash that an INVITE that begins something shares with its copies: RFC 3261 §8.2.2.2
+    /// identifies them by From-tag, Call-ID and CSeq, and their target is the Request-URI. 0 for
+    /// any other request.
     pub(crate) copy: u32,
 }
 
 impl Answer {
-    /// One that sets no session interval and creates no dialog.
+    /// Creates the facts of a response that sets no session interval and creates no dialog.
     pub(crate) const fn new(status: u16, from_backend: bool) -> Self {
         Self { status, from_backend, session: None, dialog: 0 }
     }
@@ -75,7 +75,7 @@ impl Answer {
     }
 }
 
-/// Whether such a response says how long the session lasts.
+/// Returns whether such a response determines the duration of the session.
 ///
 /// RFC 4028 §2: "Session Refresh Request: An INVITE or UPDATE request processed according to the
 /// rules of this specification. If the request generates a 2xx response, the session expiration is
@@ -88,7 +88,7 @@ pub(super) fn sets_session(method: Method, status: u16) -> bool {
 pub(super) struct Open {
     pub(super) transaction: Transaction,
     pub(super) until: Timestamp,
-    /// What it weighs on the back end, if that is who has to answer it.
+    /// Lease of its work on the back end, if the back end has to answer it.
     pub(super) lease: Option<TransactionLease>,
     /// Caller and callee, if its back end was watched when it was sent.
     pub(super) parties: Option<Parties>,
@@ -99,9 +99,9 @@ impl Open {
         self.until - TRANSACTION_MAX
     }
 
-    /// Its back end has responded. The first response to an INVITE other than 100 tells how fast
-    /// it works, and of others the final one; what comes after the ringing is a person's time. A
-    /// 5xx is no measure of it.
+    /// Records a response of its back end. The first response to an INVITE other than 100 measures
+    /// the speed of the back end, and for other requests the final one; the time after the ringing
+    /// is a person's. A 5xx is no measure.
     pub(super) fn on_response(&mut self, now: Timestamp, status: u16) {
         let tells = match self.transaction.method {
             Method::Invite => status > 100,
@@ -114,7 +114,7 @@ impl Open {
     }
 }
 
-/// What a request is to its back end.
+/// Returns the kind of work that a request is for its back end.
 pub(super) fn work_of(method: Method) -> Work {
     match method {
         Method::Invite => Work::CallStart,

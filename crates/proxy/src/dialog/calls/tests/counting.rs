@@ -1,4 +1,4 @@
-//! What counts as a call and as work, on which back end, and until when.
+//! Tests of the counts of calls and work on each back end, and of when they end.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn repetitions_count_nothing() {
 
 #[test]
 fn every_ending_gives_back_what_was_counted() {
-    // Refused.
+    // Rejected.
     let mut t = Table::new(10);
     let call = t.insert(1);
     t.request(call, Method::Invite, 1);
@@ -110,7 +110,7 @@ fn every_ending_gives_back_what_was_counted() {
     t.pass(TRANSACTION_MAX);
     assert_eq!(t.counts(), (0, 0, 0));
 
-    // A request within the call gets no answer: the call goes on without it.
+    // A request within the call gets no response: the call continues without it.
     let call = t.established(7);
     t.request(call, Method::Info, 2);
     assert_eq!(t.counts(), (1, 100, 1));

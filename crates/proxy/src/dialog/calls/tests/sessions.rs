@@ -34,7 +34,7 @@ fn rfc4028_8_2_each_2xx_to_a_refresh_updates_the_expiration() {
         for cseq in 2..5 {
             t.pass(Duration::from_secs(150));
             t.request(call, method, cseq);
-            // Its own answer, and a late copy of the first.
+            // Its own response, and a late copy of the first.
             t.refreshed(call, method, cseq, 200);
             t.refreshed(call, Method::Invite, 1, 9999);
         }
@@ -79,7 +79,8 @@ fn rfc4028_9_a_2xx_without_an_interval_ends_the_session_timer() {
     assert_eq!((t.counts(), t.calls.abandoned()), ((0, 0, 0), 1));
 }
 
-// RFC 4028 §4: 90 seconds at the least; and what a peer names is no reason to keep a call for ever.
+// RFC 4028 §4: 90 seconds at the least; and an interval that a peer names does not keep a call for
+// ever.
 #[test]
 fn a_session_interval_is_held_within_its_bounds() {
     for (interval_s, kept_s) in [(0, 90 + 32), (u64::from(u32::MAX), 86_400 + 32)] {
