@@ -396,7 +396,7 @@ impl Settings {
             queue_max: 4096,
             queue_bytes_max: 256 << 20,
             idle_max: Duration::from_secs(3 * 3600),
-            timer_slack: Duration::from_millis(1),
+            timer_slack: Duration::from_millis(10),
             failure_pause: Duration::from_secs(5),
             start: Duration::ZERO,
         }

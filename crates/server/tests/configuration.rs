@@ -221,7 +221,7 @@ fn the_smallest_configuration_means_what_the_reference_says() {
     assert_eq!(config.server.shards, 1);
     assert_eq!(config.server.drain.as_secs(), 35);
     assert_eq!(config.server.coalesce.as_micros(), 500);
-    assert_eq!(config.server.timer_slack.as_micros(), 1000);
+    assert_eq!(config.server.timer_slack.as_micros(), 10_000);
     assert_eq!((config.server.gso, config.server.name), (true, None));
     assert_eq!(config.server.state_dir, None);
     assert_eq!(config.server.rotation, Rotation { every: None, settle: Duration::from_secs(60) });

@@ -230,8 +230,8 @@ pub(super) static BACKEND_PAUSE_SECONDS: Knob<Whole> = Knob {
 
 pub(super) static TIMER_SLACK_US: Knob<Whole> = Knob {
     name: "timer_slack_us",
-    shape: Whole(0..=5000),
-    absent: Absent::Default("1000"),
+    shape: Whole(0..=50000),
+    absent: Absent::Default("10000"),
     doc: "Microseconds that a SIP timer may fire late if other timers have fired just before it. \
           Timers that fire together cost less processor time. 0: each timer fires at its time. \
           Ticks of overload control are never late.",
@@ -244,7 +244,7 @@ pub(super) static COALESCE_US: Knob<Whole> = Knob {
     doc: "Microseconds that Tidegate may add to the set-up delay of a call, in the median, so that \
           a shard wakes up once for several messages. The shard pauses before it reads the next \
           messages. The pause is as long as 16 messages take to arrive, and at most this. If fewer \
-          than two messages arrive in this time, the shard does not pause. 0: no pauses.",
+          than four messages arrive in this time, the shard does not pause. 0: no pauses.",
 };
 
 pub(super) static GSO: Knob<Flag> = Knob {
