@@ -2,7 +2,7 @@
 //!
 //! A call lies in a slot and has a serial number. Both together find it without a search, and find
 //! nothing once it has ended. Each alarm has one current timer. An alarm put off costs nothing: the
-//! timer stays and is set anew when it fires first. One brought forward leaves a stale timer
+//! timer stays and is set again when it fires first. One brought forward leaves a stale timer
 //! behind; when those outnumber the calls they are swept out.
 
 use slab::Slab;

@@ -62,7 +62,7 @@ struct Load {
     /// Consecutive unanswered requests, counted by the time of the last of them.
     silences: AtomicU32,
     silent_at: AtomicU64,
-    /// Time of the last probe out of turn; zero if there was none.
+    /// Time of the last immediate probe; zero if there was none.
     questioned_at: AtomicU64,
     /// Deliveries that the network refused.
     unreachable: AtomicU64,

@@ -26,7 +26,7 @@ impl Backend {
         self.allowance().conforms(now, demand)
     }
 
-    /// Returns the calls that it may take in addition; `None` for any number.
+    /// Returns the calls that it may take additionally; `None` for any number.
     pub fn free_calls(&self, demand: Demand) -> Option<u64> {
         let calls_max = self.allowance().calls_max_of(demand)?;
         Some(calls_max.saturating_sub(self.calls()))

@@ -122,7 +122,7 @@ impl Pool {
         self.backends.iter().any(|backend| backend.is_up(now) && backend.has_headroom(now, demand))
     }
 
-    /// Returns the calls that the back ends that are up may take in addition; `None` unless all of
+    /// Returns the calls that the back ends that are up may take additionally; `None` unless all of
     /// the pool are limited.
     pub fn free_calls(&self, now: Timestamp) -> Option<u64> {
         let free = |backend: &Arc<Backend>| {

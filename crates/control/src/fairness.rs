@@ -149,7 +149,7 @@ impl Fairness {
         }
     }
 
-    /// Returns the number of sources that offered something lately.
+    /// Returns the number of sources that recently offered something.
     pub fn sources(&self) -> usize {
         self.sources.len()
     }
@@ -159,7 +159,7 @@ impl Fairness {
         self.sources.overflowed()
     }
 
-    /// Returns the rate at which pieces of a source of weight 1 may pass at the most, in pieces a
+    /// Returns the maximum rate at which pieces of a source of weight 1 may pass, in pieces a
     /// second, while the share `share` of all passes; infinite if each may have all.
     pub fn level(&self, share: f64) -> f64 {
         if share >= 1.0 {

@@ -34,7 +34,7 @@ pub struct Limit {
     /// The work that is counted together.
     pub per: Per,
     /// True if the repetition of a piece beyond the limit is rejected as well. Otherwise it is
-    /// judged anew, which takes no memory: for work that is dropped.
+    /// judged again, which takes no memory: for work that is dropped.
     pub sticky: bool,
 }
 

@@ -1,6 +1,6 @@
 //! A memory of recent decisions, so that a repetition gets the same decision.
 //!
-//! Over UDP a caller repeats its request up to six times. If each were judged anew, a rejected call
+//! Over UDP a caller repeats its request up to six times. If each were judged again, a rejected call
 //! might be admitted through its repetition, after the caller has already been told that it failed;
 //! and offered load, a law's most important signal, would count it again.
 

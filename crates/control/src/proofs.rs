@@ -47,7 +47,7 @@ impl Proofs {
         *self.sources.get_mut(slot) = now;
     }
 
-    /// Returns whether a source has shown so lately.
+    /// Returns whether a source has recently shown so.
     pub fn holds(&self, now: Timestamp, source: u128) -> bool {
         let slot = self.sources.find(source);
         slot.is_some_and(|slot| now.since(*self.sources.get(slot)) < HOLDS)

@@ -105,7 +105,7 @@ impl ShedOrder {
             let load = load(next);
             let shed = if load > 0.0 { (left / load).clamp(0.0, 1.0) } else { 0.0 };
             if next == class {
-                // The load of a class that has not arrived lately is unknown: it is shed if the
+                // The load of a class that has not arrived recently is unknown: it is shed if the
                 // classes before it do not bring enough load to shed.
                 let gone = if load > 0.0 { shed } else { f64::from(u8::from(left > 1e-12 * all)) };
                 return 1.0 - gone;

@@ -81,7 +81,7 @@ impl GsoBatch {
             _ if len < self.segment && datagram.may_pad() && self.segment - len <= pad_max => {
                 Fit::Padded
             }
-            // A datagram that may be sent out of turn waits for others of its length rather than
+            // A datagram that may be sent out of order waits for others of its length rather than
             // end a batch.
             _ if len < self.segment && batching.sequence == 0 => Fit::Last,
             _ if len > self.segment && self.may_grow && len - self.shortest <= pad_max => {

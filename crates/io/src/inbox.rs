@@ -183,7 +183,7 @@ impl Inbox {
             debug_assert_eq!(room.len(), SMALL, "a pool yields small buffers");
             // SAFETY: `slot` is less than BATCH. Every place is inside an allocation
             // owned by `self`; the buffer's bytes stay where they are until `take_bytes`
-            // takes the buffer, after which this slot is prepared anew.
+            // takes the buffer, after which this slot is prepared again.
             unsafe {
                 let slots = self.slots.as_ptr();
                 (*slots).vectors[slot] = [

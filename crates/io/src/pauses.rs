@@ -4,7 +4,7 @@
 //! sleeps until the next one wakes nearly as often; one that pauses for 500 µs wakes for six at
 //! once. At 3,000 a second, which are 500 calls, the pause would gather nothing: the messages of a
 //! call come in clusters, each of which is one wake anyway, and a pause that ends between two of
-//! them is a wake in vain. So a pause is taken only while the recent rate promises at least
+//! them is a useless wake-up. So a pause is taken only while the recent rate promises at least
 //! [`WORTH`] datagrams in it, and never twice in a row without any: a shard that finds nothing
 //! after a pause waits for the next datagram itself.
 //!
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn a_high_rate_is_gathered() {
         let (paused, woken) = wakes(12_000.0, 2.0);
-        // 4,000 pauses of 500 µs fill the two seconds, but for the first 2 ms, in which
+        // 4,000 pauses of 500 µs fill the two seconds, except for the first 2 ms, in which
         // the rate is learnt.
         assert!((3_800..=4_000).contains(&paused) && woken < 200, "{paused} pauses, {woken} wakes");
     }

@@ -32,7 +32,7 @@ const HEAD_MAX: usize = 1024;
 /// RFC 3261 §16.6 item 3: a request without Max-Forwards gets 70.
 pub(crate) const MAX_FORWARDS: u32 = 70;
 
-/// Route lines of a request that passes a strict router, at the most: each is one edit.
+/// Maximum number of Route lines of a request that passes a strict router: each is one edit.
 const STRICT_LINES_MAX: usize = 6;
 
 /// Where a request goes on, and what that changes in it.

@@ -1,7 +1,7 @@
 //! Tests of broken configurations, which are rejected with location and remedy, and of valid ones.
 //!
 //! Beside each `broken/NAME.toml` is `NAME.txt`, the expected diagnostics. `TIDEGATE_BLESS=1`
-//! writes them anew, to be read before they are committed.
+//! rewrites them, to be read before they are committed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

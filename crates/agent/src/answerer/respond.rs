@@ -65,7 +65,7 @@ impl Answerer {
             call.flow = response.flow;
             call.phase = match status {
                 // RFC 3261 §13.3.1.4: "it is necessary to periodically pass the response directly
-                // to the transport until the ACK arrives", for 64·T1 at the most.
+                // to the transport until the ACK arrives", for at most 64·T1.
                 200..300 => Phase::Answered(
                     Backoff::start(now, &of_success),
                     now + timing.patience(),

@@ -225,7 +225,7 @@ mod tests {
             changes[state][modulation.state] += 1;
         }
         for (time_s, share) in time_s.into_iter().zip([1.0 / 8.0, 2.0 / 8.0, 5.0 / 8.0]) {
-            // A third of 100,000 sojourns each: a standard error of 0.55 % of a share at the most.
+            // A third of 100,000 sojourns each: a standard error of at most 0.55 % of a share.
             assert!((time_s / before_s / share - 1.0).abs() < 0.025, "{time_s} of {before_s}");
         }
         for (state, next) in changes.into_iter().enumerate() {

@@ -234,7 +234,7 @@ mod tests {
         // Without smoothing the whole of it.
         let plain = interval(&mut cadence(&[("measure", 0.0)], 0.05, 1.0), 500, 10_000);
         assert!(plain.abs_diff(475) <= 1, "{plain}");
-        assert_eq!(interval(&mut auto(&[]), 0, 100), 1, "at the least every one");
+        assert_eq!(interval(&mut auto(&[]), 0, 100), 1, "at least every one");
     }
 
     #[test]

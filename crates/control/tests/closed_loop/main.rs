@@ -1,6 +1,6 @@
 //! Tests of the laws around a simulated server, under various loads.
 //!
-//! `curves.txt` has the curves of every law. `TIDEGATE_BLESS=1` writes it anew, to be read before
+//! `curves.txt` has the curves of every law. `TIDEGATE_BLESS=1` rewrites it, to be read before
 //! it is committed.
 
 mod bias;

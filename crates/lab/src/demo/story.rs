@@ -177,7 +177,7 @@ impl Story {
 impl Seen {
     /// Adds counts.
     pub(super) fn add(&mut self, counted: Counted, status: &Value) {
-        // Counts start anew with each load's callers.
+        // Counts start again with each load's callers.
         if self.counted.last().is_some_and(|last| counted.offered < last.offered) {
             self.counted.clear();
         }

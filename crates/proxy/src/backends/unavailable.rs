@@ -64,7 +64,7 @@ fn warning(states: impl Iterator<Item = (State, bool)>) -> &'static str {
         (State::Busy, _) => PAUSES,
         (State::Down, false) => NO_ADDRESS,
         (State::Down, true) => DOWN,
-        // It returned, or was tried in vain, a moment ago.
+        // It returned, or was tried without success, a moment ago.
         (State::Up | State::Suspect | State::SlowStart | State::Spared, _) => NOBODY,
     });
     let Some(first) = whys.next() else { return NO_OTHER };

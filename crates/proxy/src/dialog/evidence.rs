@@ -16,7 +16,7 @@ use crate::message::request::Request;
 pub(crate) struct Known {
     /// Of its Call-ID.
     pub(crate) fingerprint: u128,
-    /// The call that it belongs to, or that it may begin anew.
+    /// The call that it belongs to, or that it may begin again.
     pub(crate) call: Option<CallRef>,
     pub(crate) evidence: Evidence,
     /// It belongs to no dialog, and is no ACK and no CANCEL.

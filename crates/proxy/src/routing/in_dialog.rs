@@ -65,7 +65,7 @@ pub(super) fn in_dialog(
     if goes_on && state.calls.has_ended(call, Transaction { identity, method }) {
         return Some(TargetChoice::Reject(unavailable(now, snapshot, backend_ref.pool, None)));
     }
-    // Either the client repeats its request because no response comes, or it starts anew: nothing
+    // Either the client repeats its request because no response comes, or it starts again: nothing
     // ties the request to a back end that is down.
     Some(TargetChoice::Move { pool: backend_ref.pool, demand })
 }

@@ -89,7 +89,7 @@ impl Plain {
 impl Names {
     fn agree(&mut self, kind: Kind, core: String, reference: String) -> Result<(), String> {
         let theirs = self.of_core.entry((kind, core.clone())).or_insert(reference.clone());
-        // One tag may serve several transactions, and a token may be written anew, but each name
+        // One tag may serve several transactions, and a token may be rewritten, but each name
         // must stand for the same thing.
         if kind != Kind::Tag && *theirs != reference {
             return Err(format!("{kind:?} {core} is {reference} now, but was {theirs}"));

@@ -1,7 +1,7 @@
 //! `calls`: every call ends in exactly one way, and both ends' books agree with the wire.
 //!
 //! The callers count goodput, the central figure of this project. So their books are audited: from
-//! the packets that leave and reach a group of callers each call's ending is derived anew, by the
+//! the packets that leave and reach a group of callers each call's ending is derived again, by the
 //! rules of RFC 3261 §13.2.2, §9.1 and §15.1.1 ([`ending`]), and compared with the book. It asserts
 //!
 //! - of callers: every offered call was started or had no room; every started call ended, in one

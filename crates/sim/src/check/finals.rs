@@ -15,7 +15,7 @@
 //!
 //! A proxy without transactions forwards what comes (§16.11), so nothing is asserted of it here;
 //! [`provenance`](super::provenance) watches it. Where a rejection is not remembered, 503s are left
-//! out: a retransmission of the request is decided anew. After a crash the rules hold for requests
+//! out: a retransmission of the request is decided again. After a crash the rules hold for requests
 //! that first came in the new life: a restarted proxy forwards answers to requests of its
 //! predecessor, and may have started the same request again. So one BYE may reach an answerer in
 //! two transactions, the second of which outlives the call: BYEs are left out there.

@@ -14,7 +14,7 @@
 //! - §17.1.1.2: Timer A doubles from T1 until Timer B fires at 64·T1: an INVITE is sent at most 7
 //!   times. §17.1.2.2: any other request 11 times, as Timer E stops doubling at T2. A request that
 //!   a proxy forwards without a transaction may come as often on top. A copy that is served when
-//!   the transaction has ended, 64·T1 after its first packet, starts another, which is counted anew
+//!   the transaction has ended, 64·T1 after its first packet, starts another, which is counted again
 //!   with its CANCEL. The BYE of a caller is left out: every copy of a 2xx whose dialog the call
 //!   does not keep causes one (§13.2.2.4).
 //! - §9.1, §16.11: a proxy without transactions gives a CANCEL the branch that the INVITE got, or

@@ -14,7 +14,7 @@
 //! whose timers are late, nor once it has evicted ended calls because there was no room: the model
 //! evicts none. Nor while some call has more transactions or dialogs than a balancer distinguishes,
 //! as when a fork has set up several back ends, each of which gets or sends a BYE. After a crash
-//! both start anew. [`counts`](super::counts) asserts of all of them that nothing is left at the
+//! both start again. [`counts`](super::counts) asserts of all of them that nothing is left at the
 //! end.
 
 mod model;

@@ -9,7 +9,7 @@
 //!
 //! Asserted of proxies that keep transactions, for the addresses of attackers, and for addresses
 //! where nothing listens: a well-behaved caller is a trunk of many users. After a crash the counts
-//! start anew.
+//! start again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -21,7 +21,7 @@ use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::Queueing;
 use crate::settings::sources::Excess;
 
-/// A message at the door, as far as it was read.
+/// An arriving message, as far as it was read.
 struct Arrival<'a> {
     now: Timestamp,
     received: &'a Received,
@@ -159,7 +159,7 @@ impl Ingress {
         }
     }
 
-    /// Decides what becomes of a message that is not admitted.
+    /// Decides how to dispose of a message that is not admitted.
     #[inline(always)]
     fn turn_away(&mut self, arrival: &Arrival<'_>, cause: RefusalCause) -> Decision {
         let Arrival { now, received, reading, outline, view } = *arrival;
