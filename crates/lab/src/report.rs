@@ -32,7 +32,7 @@ pub struct Report {
 pub struct Experiment {
     /// The scenario's name.
     pub name: String,
-    /// What it shows, in one line.
+    /// Title of the scenario.
     pub title: String,
     /// Simulated time first.
     pub sources: Vec<Source>,

@@ -37,7 +37,7 @@ pub struct RuntimeControl {
 }
 
 struct Wanted {
-    /// As it was last read.
+    /// The configuration as it was last read.
     config: Arc<Config>,
     /// The servers of its domains, as the shards have them.
     found: Arc<Found>,

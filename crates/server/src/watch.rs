@@ -423,7 +423,7 @@ fn cause(
         State::Busy => {
             let wait = backend.returns_at().map(|at| at.since(now).as_secs_f64());
             let wait = wait.map_or_else(String::new, |wait| format!(" for {wait:.1} s"));
-            return format!(": it answered 503 and is given nothing new{wait}");
+            return format!(": it answered 503 and gets no new requests{wait}");
         }
         State::Down if backend.address().is_none() => "its name has no address",
         State::Down | State::Suspect => {

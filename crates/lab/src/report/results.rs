@@ -55,7 +55,7 @@ pub struct Results {
 /// The machine something was measured on.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Machine {
-    /// The processor, as its maker calls it.
+    /// Model name of the processor.
     pub processor: String,
     /// Cores that the process could use.
     pub cores: usize,

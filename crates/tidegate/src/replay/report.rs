@@ -166,7 +166,7 @@ impl fmt::Display for Report<'_> {
         let flow = &self.replayed.counters.proxy.overload.flows[Bucket::Session as usize];
         writeln!(
             f,
-            "{:<12}offered {}, admitted {}, refused {}, repeated {}",
+            "{:<12}offered {}, admitted {}, rejected {}, retransmitted {}",
             "new calls",
             flow.offered.get(),
             flow.admitted.get(),

@@ -51,7 +51,7 @@ pub struct Args {
     /// poisson: independently of each other
     /// uniform: with equal gaps
     /// mmpp:F=S,F=S,…: in bursts, by 2 to 8 states, each with a factor on the rate
-    ///   and the mean time in seconds that it lasts; the mean rate is R all the same
+    ///   and its mean duration in seconds; the mean rate is still R
     /// trace:FILE: at given moments, one a line, in seconds after the start and in
     ///   order, with # comments
     #[arg(
