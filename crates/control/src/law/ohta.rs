@@ -44,7 +44,7 @@ static LOW: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "ohta",
-    summary: "rejects everything between a high and a low watermark of the queue",
+    summary: "rejects new work from a high watermark of the queue until a low one is reached",
     source: "001 §4.2, after Ohta 2006; 002 §2.1 (threshold rejection)",
     doc: "Rejects all new work from the moment the queue reaches `hi_wm` until it has fallen to \
           `lo_wm`.",
