@@ -13,11 +13,10 @@ import os
 import re
 import signal
 import stat
-import subprocess
 import time
 from pathlib import Path
 
-from tidegate_bench import namespace, tidegate
+from tidegate_bench import namespace, program, tidegate
 from tidegate_bench.debian import Root, bootstrap
 from tidegate_bench.demonstration import Demonstration, Results
 from tidegate_bench.process import Stage
@@ -45,7 +44,7 @@ def package(name: str) -> Path:
 def upgraded(file: Path, scratch: Path) -> tuple[Path, str]:
     """A package with the same programs, a higher version and a new default configuration."""
     tree, made = scratch / "upgrade", scratch / "upgrade.deb"
-    subprocess.run(["dpkg-deb", "--raw-extract", str(file), str(tree)], check=True)
+    program.output("dpkg-deb", "--raw-extract", file, tree)
     control = tree / "DEBIAN/control"
     version = re.search(r"^Version: (.*)$", control.read_text(), re.M)
     assert version, "a package has a version"
@@ -53,9 +52,7 @@ def upgraded(file: Path, scratch: Path) -> tuple[Path, str]:
     control.write_text(control.read_text().replace(version[0], f"Version: {higher}"))
     configuration = tree / CONFIGURATION.removeprefix("/")
     configuration.write_text(configuration.read_text() + "# New in this version.\n")
-    subprocess.run(
-        ["dpkg-deb", "--root-owner-group", "--build", str(tree), str(made)], check=True, stdout=subprocess.DEVNULL
-    )
+    program.output("dpkg-deb", "--root-owner-group", "--build", tree, made)
     return made, higher
 
 
@@ -95,9 +92,9 @@ class Show(Demonstration):
             print(said)
 
     def install(self, root: Root, file: Path) -> None:
-        for name in (file, package("tidegate-lab")):
-            root.file(f"/tmp/{name.name}").write_bytes(name.read_bytes())
-            self.dpkg(root, f"installs {name.name}", "--install", f"/tmp/{name.name}")
+        for each in (file, package("tidegate-lab")):
+            root.file(f"/tmp/{each.name}").write_bytes(each.read_bytes())
+            self.dpkg(root, f"installs {each.name}", "--install", f"/tmp/{each.name}")
         _, user = root.run("getent", "passwd", "tidegate")
         fields = user.strip().split(":")
         system = len(fields) == 7 and int(fields[2]) < 1000
@@ -110,9 +107,9 @@ class Show(Demonstration):
         exposure = re.search(r"Overall exposure level .*?: ([0-9.]+)", said)
         level = float(exposure[1]) if exposure else 10.0
         self.expect(level < EXPOSURE_MAX, f"systemd-analyze security: exposure level {level} of 10")
-        for program in ("tidegate", "tidegate-lab"):
-            status, said = root.run(program, "--version")
-            self.expect(status == 0, f"{program} runs: {said.strip()}")
+        for name in ("tidegate", "tidegate-lab"):
+            status, said = root.run(name, "--version")
+            self.expect(status == 0, f"{name} runs: {said.strip()}")
         pages = list(root.file("/usr/share/man/man1").glob("tidegate*"))
         self.expect(len(pages) > 1, f"{len(pages)} manual pages")
 

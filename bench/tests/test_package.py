@@ -1,0 +1,71 @@
+import shutil
+import unittest
+from unittest.mock import Mock
+
+from tests.scratch import Scratch
+from tidegate_bench import program
+from tidegate_bench.debian import Root, Unit
+from tidegate_bench.demonstrations import package
+from tidegate_bench.record import ROOT
+
+
+class UnitTest(unittest.TestCase):
+    def test_keys_may_stand_there_several_times(self) -> None:
+        unit = Unit("[Service]\n# User=root\nUser=tidegate\nExecStart=/bin/a -c b=1\nFilter=x\nFilter=~y\n")
+        self.assertEqual((unit.one("User"), unit.one("ExecStart")), ("tidegate", "/bin/a -c b=1"))
+        self.assertEqual((unit.all("Filter"), unit.all("Absent")), (["x", "~y"], []))
+        with self.assertRaises(ValueError):
+            unit.one("Filter")
+
+    def test_packaged_unit_has_what_a_start_needs(self) -> None:
+        unit = Unit((ROOT / "packaging/tidegate.service").read_text())
+        for key in ("User", "Group", "StateDirectory", "StateDirectoryMode", "UMask", "ExecStart", "ExecStartPre"):
+            self.assertTrue(unit.one(key), key)
+        self.assertEqual(unit.one("Type"), "notify")
+
+
+class RootTest(Scratch):
+    def test_commands_are_quoted(self) -> None:
+        root = Root.__new__(Root)
+        root.path = self.folder / "a root"
+        words = root.command("echo", "$HOME", before="mount x; ")
+        self.assertEqual(words[-3:], ["sh", "echo", "$HOME"])
+        self.assertIn(f"mount x; exec chroot '{root.path}' \"$@\"", words)
+        self.assertEqual(root.file("/etc/a"), root.path / "etc/a")
+
+
+@unittest.skipUnless(shutil.which("dpkg-deb"), "this is not Debian")
+class UpgradeTest(Scratch):
+    def test_upgrade_has_a_higher_version_and_another_default(self) -> None:
+        tree, made = self.folder / "tree", self.folder / "tidegate_1.2-1_all.deb"
+        (tree / "DEBIAN").mkdir(parents=True)
+        (tree / "etc/tidegate").mkdir(parents=True)
+        (tree / "etc/tidegate/tidegate.toml").write_text("[admin]\n")
+        control = "Package: tidegate\nVersion: 1.2-1\nArchitecture: all\nMaintainer: A <a@b>\nDescription: it\n"
+        (tree / "DEBIAN/control").write_text(control)
+        program.output("dpkg-deb", "--build", tree, made)
+        scratch = self.folder / "scratch"
+        scratch.mkdir()
+        higher, version = package.upgraded(made, scratch)
+        self.assertEqual(program.output("dpkg-deb", "--field", higher, "Version").strip(), version)
+        # Ends the test if it is not so.
+        program.output("dpkg", "--compare-versions", version, "gt", "1.2-1")
+        program.output("dpkg-deb", "--extract", higher, self.folder / "new")
+        text = (self.folder / "new/etc/tidegate/tidegate.toml").read_text()
+        self.assertEqual(text, "[admin]\n# New in this version.\n")
+
+    def test_one_package_bears_the_name(self) -> None:
+        self.replace("tidegate_bench.demonstrations.package.PACKAGES", self.folder)
+        for name in ("tidegate_1-1_all.deb", "tidegate-lab_1-1_all.deb", "tidegate-dbgsym_1-1_all.deb"):
+            (self.folder / name).touch()
+        self.assertEqual(package.package("tidegate").name, "tidegate_1-1_all.deb")
+        self.assertEqual(package.package("tidegate-lab").name, "tidegate-lab_1-1_all.deb")
+
+
+class ServiceTest(Scratch):
+    def test_dpkg_failure_is_a_missed_condition(self) -> None:
+        show, root = Mock(), Mock()
+        root.run.return_value = (1, "broken")
+        package.Show.dpkg(show, root, "installs it", "--install", "x")
+        show.expect.assert_called_once_with(False, "dpkg installs it (status 1)")
+        self.assertIn("broken", self.printed)
