@@ -39,6 +39,9 @@ WAYS = {
 LIGHT = (0.25, 0.5)
 HEAVY = (0.9, 0.95)
 
+# Alters all runs.
+Planted = Callable[[list[Row]], list[Row]]
+
 
 class Seen(NamedTuple):
     """What is said of a claim, and by which numbers."""
@@ -54,7 +57,7 @@ class Claim(NamedTuple):
     expected: str
     why: str
     judge: Callable[["Farm"], Seen]
-    planted: Callable[[list[Row]], list[Row]]
+    planted: Planted
 
 
 # What is said of each claim.
@@ -211,13 +214,18 @@ def unequal(farm: Farm) -> Seen:
 # Numbers that must change a verdict.
 
 
-def swapped(*pairs: tuple[str, str]) -> Callable[[list[Row]], list[Row]]:
+def each(change: Callable[[Row], Row]) -> Planted:
+    """The same runs, with other values of some keys."""
+    return lambda rows: [row | change(row) for row in rows]
+
+
+def swapped(*pairs: tuple[str, str]) -> Planted:
     """The same runs, in which policies bear each other's names."""
     names = {a: b for pair in pairs for a, b in (pair, pair[::-1])}
-    return lambda rows: [{**row, "label": names.get(row["label"], row["label"])} for row in rows]
+    return each(lambda row: {"label": names.get(row["label"], row["label"])})
 
 
-def all_like(label: str) -> Callable[[list[Row]], list[Row]]:
+def all_like(label: str) -> Planted:
     """The same runs, in which every policy did what this one did."""
 
     def planted(rows: list[Row]) -> list[Row]:
@@ -230,43 +238,30 @@ def all_like(label: str) -> Callable[[list[Row]], list[Row]]:
     return planted
 
 
-def slower(by: float, *labels: str) -> Callable[[list[Row]], list[Row]]:
-    def planted(rows: list[Row]) -> list[Row]:
-        return [{**row, "invite_ms": row["invite_ms"] * (by if row["label"] in labels else 1)} for row in rows]
-
-    return planted
+def slower(by: float, *labels: str) -> Planted:
+    return each(lambda row: {"invite_ms": row["invite_ms"] * (by if row["label"] in labels else 1)})
 
 
-def unhandled(above: float) -> Callable[[list[Row]], list[Row]]:
+def unhandled(above: float) -> Planted:
     """The same runs, in which some requests were not handled above this load."""
-
-    def planted(rows: list[Row]) -> list[Row]:
-        return [{**row, "handled": row["handled"] if row["load"] <= above else 0.999} for row in rows]
-
-    return planted
+    return each(lambda row: {"handled": row["handled"] if row["load"] <= above else 0.999})
 
 
-def way_of(way: str, like: str) -> Callable[[list[Row]], list[Row]]:
+def way_of(way: str, like: str) -> Planted:
     """The same runs, in which this way to meet refusals did what the other did."""
-
-    def planted(rows: list[Row]) -> list[Row]:
-        others = [row for row in rows if row["scenario"] != f"cascade-{way}"]
-        model = [row for row in rows if row["scenario"] == f"cascade-{like}"]
-        return others + [{**row, "scenario": f"cascade-{way}"} for row in model]
-
-    return planted
-
-
-def halved(way: str) -> Callable[[list[Row]], list[Row]]:
-    """The same runs, with half of the goodput in this way."""
     return lambda rows: [
-        {**row, "goodput": row["goodput"] * (0.5 if row["scenario"] == f"cascade-{way}" else 1)} for row in rows
+        *(row for row in rows if row["scenario"] != f"cascade-{way}"),
+        *(row | {"scenario": f"cascade-{way}"} for row in rows if row["scenario"] == f"cascade-{like}"),
     ]
 
 
-def unscaled(rows: list[Row]) -> list[Row]:
-    """The same runs, in which ten servers handled less."""
-    return [{**row, "handled": 0.5 if row.get("nodes") == 10 else row["handled"]} for row in rows]
+def halved(way: str) -> Planted:
+    """The same runs, with half of the goodput in this way."""
+    return each(lambda row: {"goodput": row["goodput"] * (0.5 if row["scenario"] == f"cascade-{way}" else 1)})
+
+
+# The same runs, in which ten servers handled less.
+unscaled = each(lambda row: {"handled": 0.5 if row.get("nodes") == 10 else row["handled"]})
 
 
 CLAIMS = [

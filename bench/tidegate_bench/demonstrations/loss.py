@@ -126,12 +126,12 @@ def finish(record: Record, path: Course, calls: int, ended: bool) -> dict[str, A
 
 
 def again(by: str) -> Column:
-    return Column(by, lambda row: row[f"by_{by}"] / row["calls"], 2)
+    """How often a message of a call was sent again by this party."""
+    return Column(f"again by {by}", lambda row: row[f"by_{by}"] / row["calls"], 2)
 
 
 COLUMNS = [
     Column("completed, %", lambda row: 100 * row["completed"] / row["calls"], 2, "spread"),
-    Column("sent again a call by", lambda row: None),
     *map(again, ("caller", "tidegate", "callee")),
     Column("set-up, ms: p50", "set_up_p50_ms"),
     Column("p99", "set_up_p99_ms"),

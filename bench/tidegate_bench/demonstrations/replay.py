@@ -134,8 +134,6 @@ def cost_us(recording: Path | None) -> float:
 
 
 class Show(Demonstration):
-    ROUNDS = None
-
     def run(self) -> Results:
         with Stage() as stage:
             rows = floods(self, stage.directory)

@@ -1,0 +1,94 @@
+"""Each demonstration's table, given a run that a person can check."""
+
+from typing import Any
+
+from tests.scratch import Scratch
+from tidegate_bench import curve, table
+from tidegate_bench.curve import Point
+from tidegate_bench.demonstrations import disposal, laws, loss, predict, tiers
+from tidegate_bench.load import Outcome, Usage
+from tidegate_bench.overload import Variant
+from tidegate_bench.table import Column
+from tidegate_bench.tools import compare, steady
+
+USAGE = Usage(2.0, 0.8, 0.1, 0.2, drops=3, element_drops=9, steady_cpu_s=1.0, steady_s=2.0, wakes_per_s=50.0)
+
+
+def outcome(goodput: float) -> Outcome:
+    return Outcome(1000, 200.0, goodput, 30.0, 0.5, 1.25, 9.75, too_slow=False, usage=USAGE)
+
+
+class ColumnsTest(Scratch):
+    def cells(self, items: list[Any], columns: list[Column]) -> dict[str, str]:
+        return {column.title: " ".join(column.cell(items).split()) for column in columns}
+
+    def test_curve(self) -> None:
+        points = [
+            Point(n, "tidegate", Variant("pi"), 2.0, 100.0, 0.1, outcome(g)) for n, g in ((1, 80), (2, 90), (3, 70))
+        ]
+        curve.show(points)
+        self.assertIn("tidegate pi (arrival, class)", self.printed)
+        cells = self.cells(points, [curve.GOODPUT, *curve.BOUND, *curve.OUTCOME, curve.ELEMENT_DROPS])
+        self.assertEqual(cells["goodput/C"], "0.700 0.800 0.900")
+        self.assertEqual((cells["bound"], cells["of bound"], cells["generator"]), ("0.89", "0.90", "0.30"))
+        self.assertEqual((cells["drops: own"], cells["element"], cells["too slow"]), ("9", "27", "0"))
+
+    def test_disposal(self) -> None:
+        trials = [disposal.Trial(1, "kernel", 2.0, 100.0, 500.0, 50.0, outcome(80), filtered=4, sent=10, in_trains=5)]
+        cells = self.cells(trials, disposal.COLUMNS)
+        self.assertEqual((cells["offered"], cells["r/s"], cells["bound"]), ("2.00", "0.100", "0.89"))
+        self.assertEqual((cells["in trains"], cells["lost"], cells["filtered"]), ("0.50", "5", "4"))
+        self.assertEqual(trials[0].row()["goodput_cps"], 80)
+
+    def test_tiers(self) -> None:
+        points = [tiers.Point(1, "adaptive", 1.2, 100.0, outcome(80), stateful=0.25)]
+        cells = self.cells(points, tiers.COLUMNS)
+        self.assertEqual((cells["goodput/C"], cells["stateful"]), ("0.800 0.800 0.800", "0.250"))
+        self.assertEqual(cells["µs a call"], "2000.0")
+
+    def test_laws(self) -> None:
+        measured = {"min": 0.7, "median": 0.8, "max": 0.9}
+        row = {"bound": 0.89, "goodput": measured, "retransmission_ratio": measured, "p50_ms": None, "p99_ms": None}
+        cells = [column.cell([{**row, "refused": measured}]).strip() for column in laws.COLUMNS]
+        self.assertEqual(cells[:4], ["0.89", "0.70", "0.80", "0.90"])
+        self.assertEqual(cells[7:10], ["-", "-", "-"])
+
+    def test_loss(self) -> None:
+        row = {"calls": 200, "completed": 199, "by_caller": 20, "by_tidegate": 40, "by_callee": 10}
+        cells = self.cells([{**row, "set_up_p50_ms": 106.0, "set_up_p99_ms": None}], loss.COLUMNS)
+        self.assertEqual(cells["completed, %"], "99.50 99.50 99.50")
+        self.assertEqual(
+            [cells[by] for by in ("again by caller", "again by tidegate", "again by callee", "p99")],
+            ["0.10", "0.20", "0.05", "-"],
+        )
+
+    def test_predict(self) -> None:
+        spread = {"min": 0.7, "median": 0.8, "max": 0.9}
+        row = predict.compare(
+            Variant("pi"), {"load": 2.0, "goodput": spread, "p99_ms": None}, [outcome(70), outcome(90)], 100.0
+        )
+        self.assertEqual((row["real_goodput_minimum"], row["error"]), (0.7, 0.0))
+        cells = self.cells([row], predict.COLUMNS)
+        self.assertEqual((cells["goodput/C: sim"], cells["p99 ms: sim"], cells["element"]), ("0.800", "nan", "18"))
+
+    def test_steady(self) -> None:
+        runs = [steady.Run(2000, 1, "transaction", outcome(199.0), times=1.5)]
+        cells = self.cells(runs, steady.COLUMNS)
+        self.assertEqual((cells["in time"], cells["CPU µs a call"]), ("0.9950", "2500.0 2500.0 2500.0"))
+        self.assertEqual(steady.row(runs[0])["wakes_per_s"], 50.0)
+
+    def test_compare_takes_ratios_within_a_round_and_a_rate(self) -> None:
+        def run(element: str, round_: int, rate: int, us: float) -> compare.Run:
+            return compare.Run("rate", round_, element, rate, rate, 10, 10, 0, 0, us, 1, 1, 0.5, 0.5, 1.0, 0.3, 0, 0)
+
+        runs = [run("relay", 1, 100, 10.0), run("relay", 2, 100, 20.0), run("forward", 1, 100, 15.0)]
+        runs += [run("forward", 2, 100, 50.0), run("forward", 2, 130, 60.0)]
+        compare.show(runs, runs)
+        [line] = [line.split() for line in self.printed.splitlines() if line.strip().startswith("forward")]
+        self.assertEqual(line[1:10], ["100", "100", "130", "15.0", "50.0", "60.0", "1.50", "2.00", "2.50"])
+        self.assertIn("others took up to 0.30 cores", self.printed)
+        self.assertEqual(run("relay", 1, 100, 1.0).limit(), "")
+
+    def test_heads_are_over_their_cells(self) -> None:
+        listed = [*disposal.COLUMNS, *tiers.COLUMNS, *laws.COLUMNS, *loss.COLUMNS, *predict.COLUMNS, *steady.COLUMNS]
+        self.assertTrue(all(column.summary in ("spread", *table._SUMMARIES) for column in listed))
