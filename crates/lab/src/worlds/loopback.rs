@@ -72,9 +72,9 @@ impl World for Loopback {
             // A late reading is recorded with its true time.
             let at = began.elapsed();
             match step {
-                Some(step) => servers.suffer(step)?,
+                Some(step) => servers.apply(step)?,
                 None => {
-                    servers.look(at, &mut timeline)?;
+                    servers.sample(at, &mut timeline)?;
                     for (index, callers) in callers.iter().enumerate() {
                         timeline.callers(index, at, callers.gauges().into());
                     }

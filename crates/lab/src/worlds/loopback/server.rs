@@ -19,11 +19,11 @@ pub(super) struct Servers<'p> {
     program: &'p Path,
     folder: &'p Path,
     run: &'p RunSpec,
-    seats: Vec<CoreThread>,
+    processes: Vec<ServerProcess>,
 }
 
 /// A server's process and its files.
-struct CoreThread {
+struct ServerProcess {
     process: Option<Tidegate>,
     is_stopped: bool,
     address: SocketAddr,
@@ -56,15 +56,16 @@ impl<'p> Servers<'p> {
         answerers: &[SocketAddr],
     ) -> Result<Self, String> {
         let topology = &run.conditions.topology;
-        let mut servers = Self { program, folder, run, seats: Vec::new() };
-        let mut seats: Vec<Option<CoreThread>> = topology.nodes().iter().map(|_| None).collect();
+        let mut servers = Self { program, folder, run, processes: Vec::new() };
+        let mut processes: Vec<Option<ServerProcess>> =
+            topology.nodes().iter().map(|_| None).collect();
         for place in topology.downstream_first() {
             let node = &topology.nodes()[place];
             let targets = node.to.iter().flat_map(|next| match *next {
                 Next::Answerers => answerers.to_vec(),
-                Next::Node(next) => seats[next].iter().map(|seat| seat.address).collect(),
+                Next::Node(next) => processes[next].iter().map(|server| server.address).collect(),
             });
-            let mut seat = CoreThread {
+            let mut server = ServerProcess {
                 process: None,
                 is_stopped: false,
                 // Any free port.
@@ -74,22 +75,22 @@ impl<'p> Servers<'p> {
                 past: NodeOutcome::new(&node.name),
                 cpu: Duration::ZERO,
             };
-            servers.run(place, &mut seat)?;
-            seats[place] = Some(seat);
+            servers.run(place, &mut server)?;
+            processes[place] = Some(server);
         }
-        servers.seats = seats.into_iter().flatten().collect();
+        servers.processes = processes.into_iter().flatten().collect();
         Ok(servers)
     }
 
     /// Returns the address of the server at index `place`.
     pub fn address(&self, place: usize) -> SocketAddr {
-        self.seats[place].address
+        self.processes[place].address
     }
 
     /// Samples all servers that can answer.
-    pub fn look(&self, at: Duration, timeline: &mut Timeline) -> Result<(), String> {
-        for (place, seat) in self.seats.iter().enumerate() {
-            if let Some(process) = seat.process.as_ref().filter(|_| !seat.is_stopped) {
+    pub fn sample(&self, at: Duration, timeline: &mut Timeline) -> Result<(), String> {
+        for (place, server) in self.processes.iter().enumerate() {
+            if let Some(process) = server.process.as_ref().filter(|_| !server.is_stopped) {
                 let status = process.status().map_err(|error| silent(process, &error))?;
                 timeline.server(place, at, ServerReading::of(&status));
             }
@@ -98,21 +99,21 @@ impl<'p> Servers<'p> {
     }
 
     /// Applies a step to a server. A step that does not fit one that is down is ignored.
-    pub fn suffer(&mut self, step: Step) -> Result<(), String> {
+    pub fn apply(&mut self, step: Step) -> Result<(), String> {
         match step {
-            Step::Kill(place) => self.seats[place].end(Tidegate::kill),
-            Step::Start(place) if self.seats[place].process.is_none() => {
-                let mut seats = std::mem::take(&mut self.seats);
-                let started = self.run(place, &mut seats[place]);
-                self.seats = seats;
+            Step::Kill(place) => self.processes[place].end(Tidegate::kill),
+            Step::Start(place) if self.processes[place].process.is_none() => {
+                let mut processes = std::mem::take(&mut self.processes);
+                let started = self.run(place, &mut processes[place]);
+                self.processes = processes;
                 started
             }
             Step::Start(_) => Ok(()),
             Step::Stop(place) | Step::Continue(place) => {
-                let seat = &mut self.seats[place];
-                let Some(process) = &seat.process else { return Ok(()) };
-                seat.is_stopped = matches!(step, Step::Stop(_));
-                process.stall(seat.is_stopped);
+                let server = &mut self.processes[place];
+                let Some(process) = &server.process else { return Ok(()) };
+                server.is_stopped = matches!(step, Step::Stop(_));
+                process.stall(server.is_stopped);
                 Ok(())
             }
         }
@@ -120,31 +121,31 @@ impl<'p> Servers<'p> {
 
     /// Stops all. Returns the outcomes of messages at each, and their total CPU time.
     pub fn finish(mut self) -> Result<(Vec<NodeOutcome>, Duration), String> {
-        for seat in &mut self.seats {
-            if let Some(process) = seat.process.as_ref().filter(|_| seat.is_stopped) {
+        for server in &mut self.processes {
+            if let Some(process) = server.process.as_ref().filter(|_| server.is_stopped) {
                 process.stall(false);
             }
-            seat.is_stopped = false;
-            seat.end(|process| process.stop().map(|_| ()))?;
+            server.is_stopped = false;
+            server.end(|process| process.stop().map(|_| ()))?;
         }
-        let cpu = self.seats.iter().map(|seat| seat.cpu).sum();
-        Ok((self.seats.into_iter().map(|seat| seat.past).collect(), cpu))
+        let cpu = self.processes.iter().map(|server| server.cpu).sum();
+        Ok((self.processes.into_iter().map(|server| server.past).collect(), cpu))
     }
 
     /// Starts the process of a server.
-    fn run(&self, place: usize, seat: &mut CoreThread) -> Result<(), String> {
-        let state_dir = Some(seat.state_dir.path());
-        let text = self.run.configuration(place, state_dir, seat.address, &seat.targets);
+    fn run(&self, place: usize, server: &mut ServerProcess) -> Result<(), String> {
+        let state_dir = Some(server.state_dir.path());
+        let text = self.run.configuration(place, state_dir, server.address, &server.targets);
         let name = counted::configuration_name(&self.run.conditions.topology, place);
         let file: PathBuf = self.folder.join(name);
         let process = Tidegate::start(self.program, &file, &text).map_err(|e| e.to_string())?;
-        seat.address = process.address();
-        seat.process = Some(process);
+        server.address = process.address();
+        server.process = Some(process);
         Ok(())
     }
 }
 
-impl CoreThread {
+impl ServerProcess {
     /// Keeps the counts of the process, and ends it.
     fn end(&mut self, how: impl FnOnce(Tidegate) -> io::Result<()>) -> Result<(), String> {
         let Some(process) = self.process.take() else { return Ok(()) };

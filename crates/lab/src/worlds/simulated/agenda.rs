@@ -11,7 +11,7 @@ use crate::network::{Endpoint, Trouble, Way};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Action {
     /// Take a sample.
-    Look,
+    Sample,
     /// Apply a fault, or its end.
     Fault(Fault),
 }
@@ -22,16 +22,16 @@ pub(super) fn agenda(
     faults: &[network::Fault],
     every: Duration,
     end: Duration,
-    who: impl Fn(Endpoint) -> Vec<NodeId>,
+    nodes_of: impl Fn(Endpoint) -> Vec<NodeId>,
 ) -> Vec<(Duration, Action)> {
     let mut actions = Vec::new();
     for fault in faults {
-        let (wrong, right) = pair(fault, &who);
+        let (wrong, right) = pair(fault, &nodes_of);
         actions.extend(right.into_iter().map(|right| (fault.end(), 0, Action::Fault(right))));
         actions.extend(wrong.into_iter().map(|wrong| (fault.at, 1, Action::Fault(wrong))));
     }
     let looks = (1..).map(|count| every * count).take_while(|&at| at < end).chain([end]);
-    actions.extend(looks.map(|at| (at, 2, Action::Look)));
+    actions.extend(looks.map(|at| (at, 2, Action::Sample)));
     actions.retain(|(at, ..)| *at <= end);
     actions.sort_by_key(|&(at, order, _)| (at, order));
     actions.into_iter().map(|(at, _, action)| (at, action)).collect()
@@ -40,9 +40,9 @@ pub(super) fn agenda(
 /// Returns the start and the end of a fault at its nodes.
 fn pair(
     fault: &network::Fault,
-    who: &impl Fn(Endpoint) -> Vec<NodeId>,
+    nodes_of: &impl Fn(Endpoint) -> Vec<NodeId>,
 ) -> (Vec<Fault>, Vec<Fault>) {
-    let node = |place| who(Endpoint::Node(place))[0];
+    let node = |place| nodes_of(Endpoint::Node(place))[0];
     match fault.what {
         Trouble::Crash { node: place, silence } => {
             let node = node(place);
@@ -52,7 +52,7 @@ fn pair(
             (vec![Fault::Stall { node: node(place), lasts: fault.lasts }], Vec::new())
         }
         Trouble::Partition { a, b } => {
-            let pairs = product(&who(a), &who(b));
+            let pairs = product(&nodes_of(a), &nodes_of(b));
             let wrong = pairs.iter().map(|&(a, b)| Fault::Partition { a, b }).collect();
             (wrong, pairs.iter().map(|&(a, b)| Fault::Heal { a, b }).collect())
         }
@@ -60,7 +60,7 @@ fn pair(
             (vec![Fault::Resolver { resolution }], vec![Fault::Resolves])
         }
         Trouble::Link(way) => {
-            let pairs = pairs(way, who);
+            let pairs = pairs(way, nodes_of);
             let impair = |&(from, to)| Fault::Impair { from, to, link: way.link };
             let wrong = pairs.iter().map(impair).collect();
             (wrong, pairs.iter().map(|&(from, to)| Fault::Restore { from, to }).collect())
@@ -69,18 +69,21 @@ fn pair(
 }
 
 /// Returns every pair of nodes whose packets travel this way.
-pub(super) fn pairs(way: Way, who: &impl Fn(Endpoint) -> Vec<NodeId>) -> Vec<(NodeId, NodeId)> {
+pub(super) fn pairs(
+    way: Way,
+    nodes_of: &impl Fn(Endpoint) -> Vec<NodeId>,
+) -> Vec<(NodeId, NodeId)> {
     let nodes = |endpoint: Option<Endpoint>| match endpoint {
-        Some(endpoint) => who(endpoint),
-        None => everybody(who),
+        Some(endpoint) => nodes_of(endpoint),
+        None => everybody(nodes_of),
     };
     product(&nodes(way.from), &nodes(way.to))
 }
 
-fn everybody(who: &impl Fn(Endpoint) -> Vec<NodeId>) -> Vec<NodeId> {
+fn everybody(nodes_of: &impl Fn(Endpoint) -> Vec<NodeId>) -> Vec<NodeId> {
     let servers =
-        (0..).map(|place| who(Endpoint::Node(place))).take_while(|nodes| !nodes.is_empty());
-    [who(Endpoint::Callers), who(Endpoint::Answerers)]
+        (0..).map(|place| nodes_of(Endpoint::Node(place))).take_while(|nodes| !nodes.is_empty());
+    [nodes_of(Endpoint::Callers), nodes_of(Endpoint::Answerers)]
         .into_iter()
         .chain(servers)
         .flatten()
@@ -99,7 +102,7 @@ mod tests {
     use super::*;
 
     /// Returns the nodes of two caller groups, two servers, one answerer.
-    fn who(endpoint: Endpoint) -> Vec<NodeId> {
+    fn nodes_of(endpoint: Endpoint) -> Vec<NodeId> {
         let nodes: &[usize] = match endpoint {
             Endpoint::Callers => &[0, 1],
             Endpoint::Node(0) => &[2],
@@ -123,23 +126,23 @@ mod tests {
         let restart = Action::Fault(Fault::Restart { node });
         let expected = [
             (s(2), crash),
-            (s(2), Action::Look),
+            (s(2), Action::Sample),
             (s(4), restart),
-            (s(4), Action::Look),
-            (s(5), Action::Look),
+            (s(4), Action::Sample),
+            (s(5), Action::Sample),
         ];
-        assert_eq!(agenda(&[fault], s(2), s(5), who), expected);
+        assert_eq!(agenda(&[fault], s(2), s(5), nodes_of), expected);
         let never_over = network::Fault { lasts: s(9), ..fault };
-        assert_eq!(agenda(&[never_over], s(2), s(5), who)[..2], expected[..2]);
+        assert_eq!(agenda(&[never_over], s(2), s(5), nodes_of)[..2], expected[..2]);
     }
 
     #[test]
     fn a_way_is_that_of_every_pair_it_names() {
         let way = |from, to| Way { from, to, link: Link::default() };
-        let count = |from, to| pairs(way(from, to), &who).len();
+        let count = |from, to| pairs(way(from, to), &nodes_of).len();
         assert_eq!(count(Some(Endpoint::Callers), Some(Endpoint::Node(0))), 2);
         assert_eq!(count(None, Some(Endpoint::Answerers)), 4);
         assert_eq!(count(None, None), 5 * 4);
-        assert!(!pairs(way(None, None), &who).iter().any(|(from, to)| from == to));
+        assert!(!pairs(way(None, None), &nodes_of).iter().any(|(from, to)| from == to));
     }
 }

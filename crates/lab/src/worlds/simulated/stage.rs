@@ -35,7 +35,7 @@ pub(super) struct Stage<'p> {
     run: &'p RunSpec,
     network: Network<Actor, Traffic>,
     /// By their indices in the topology.
-    servers: Vec<CoreThread>,
+    servers: Vec<ServerNode>,
     /// By the entries of the topology.
     callers: Vec<NodeId>,
     answerers: Vec<NodeId>,
@@ -43,7 +43,7 @@ pub(super) struct Stage<'p> {
 }
 
 /// A server's node and its counts.
-struct CoreThread {
+struct ServerNode {
     node: NodeId,
     place: usize,
     address: SocketAddr,
@@ -86,7 +86,7 @@ impl<'p> Stage<'p> {
         }
         let mut servers = Vec::new();
         for (place, address) in addresses(SERVERS).take(names.len()).enumerate() {
-            let mut seat = CoreThread {
+            let mut server = ServerNode {
                 // Set below.
                 node: NodeId::new(0),
                 place,
@@ -97,9 +97,9 @@ impl<'p> Stage<'p> {
                 past: NodeOutcome::new(names[place]),
                 lives: 0,
             };
-            seat.node = network.add(&[address], seat.start(seed));
+            server.node = network.add(&[address], server.start(seed));
             network.tap_mut().name(address, place + 1);
-            servers.push(seat);
+            servers.push(server);
         }
         let mut callers = Vec::new();
         let entered: Vec<_> = entries.iter().map(|&(place, _)| servers[place].address).collect();
@@ -115,7 +115,7 @@ impl<'p> Stage<'p> {
             Timeline::new(names.iter().copied(), entries.iter().map(|&(place, _)| names[place]));
         let mut stage = Self { run, network, servers, callers, answerers, timeline };
         for way in conditions.links.iter() {
-            for (from, to) in agenda::pairs(*way, &|endpoint| stage.who(endpoint)) {
+            for (from, to) in agenda::pairs(*way, &|endpoint| stage.nodes_of(endpoint)) {
                 stage.network.connect(from, to, way.link);
             }
         }
@@ -127,7 +127,7 @@ impl<'p> Stage<'p> {
         let run = self.run;
         let end = agents::lasts(run);
         let actions =
-            agenda::agenda(&run.faults(), run.sample(), end, |endpoint| self.who(endpoint));
+            agenda::agenda(&run.faults(), run.sample(), end, |endpoint| self.nodes_of(endpoint));
         let mut at = Duration::ZERO;
         for (when, action) in actions {
             while at < when {
@@ -138,8 +138,8 @@ impl<'p> Stage<'p> {
                 self.network.run_until(Timestamp::ZERO + at);
             }
             match action {
-                Action::Look => self.look(when),
-                Action::Fault(fault) => self.suffer(when, &fault),
+                Action::Sample => self.sample(when),
+                Action::Fault(fault) => self.apply_fault(when, &fault),
             }
         }
         Ok(())
@@ -161,16 +161,16 @@ impl<'p> Stage<'p> {
                 answered.merge(&answerer.stats());
             }
         }
-        let life = |seat: CoreThread| {
-            let mut outcome = seat.past;
-            if let Some(instruments) = seat.instruments {
+        let outcome_of = |server: ServerNode| {
+            let mut outcome = server.past;
+            if let Some(instruments) = server.instruments {
                 outcome.add(&Value::Object(instruments.read(end)));
             }
             outcome
         };
         let tap = self.network.tap();
         let (good, flows, occupancy) = (tap.good(), tap.flows(), tap.occupancy().to_vec());
-        let nodes = self.servers.into_iter().map(life).collect();
+        let nodes = self.servers.into_iter().map(outcome_of).collect();
         let outcome = counted::outcome(self.run, &callers, &answered, &self.timeline);
         let csv = self.timeline.csv().map_err(|error| error.to_string())?;
         fs::write(folder.join(counted::TIMELINE), csv).map_err(|error| error.to_string())?;
@@ -179,12 +179,12 @@ impl<'p> Stage<'p> {
     }
 
     /// Returns the nodes of a party; none for an index that does not exist.
-    fn who(&self, endpoint: Endpoint) -> Vec<NodeId> {
+    fn nodes_of(&self, endpoint: Endpoint) -> Vec<NodeId> {
         match endpoint {
             Endpoint::Callers => self.callers.clone(),
             Endpoint::Answerers => self.answerers.clone(),
             Endpoint::Node(place) => {
-                self.servers.get(place).map(|seat| seat.node).into_iter().collect()
+                self.servers.get(place).map(|server| server.node).into_iter().collect()
             }
         }
     }
@@ -197,9 +197,9 @@ impl<'p> Stage<'p> {
     }
 
     /// Samples all nodes.
-    fn look(&mut self, at: Duration) {
-        for (place, seat) in self.servers.iter().enumerate() {
-            if let Some(instruments) = &seat.instruments {
+    fn sample(&mut self, at: Duration) {
+        for (place, server) in self.servers.iter().enumerate() {
+            if let Some(instruments) = &server.instruments {
                 let status = Value::Object(instruments.read(Timestamp::ZERO + at));
                 self.timeline.server(place, at, ServerReading::of(&status));
             }
@@ -210,26 +210,26 @@ impl<'p> Stage<'p> {
         }
     }
 
-    fn suffer(&mut self, at: Duration, fault: &Fault) {
+    fn apply_fault(&mut self, at: Duration, fault: &Fault) {
         let now = Timestamp::ZERO + at;
         let seed = Seed(self.run.seed);
         let servers = &mut self.servers;
-        let seat_of = |node| servers.iter().position(|seat: &CoreThread| seat.node == node);
+        let index_of = |node| servers.iter().position(|server: &ServerNode| server.node == node);
         let restarted = match *fault {
-            Fault::Restart { node } if !self.network.is_up(node) => seat_of(node),
+            Fault::Restart { node } if !self.network.is_up(node) => index_of(node),
             _ => None,
         };
         let core = restarted.map(|place| servers[place].start(seed));
         let crashed = self.network.apply(now, fault, |_| core.expect("a server starts again"));
         if let (Fault::Crash { node, .. }, Some(_)) = (fault, crashed)
-            && let Some(place) = servers.iter().position(|seat| seat.node == *node)
+            && let Some(place) = servers.iter().position(|server| server.node == *node)
         {
             servers[place].end(now);
         }
     }
 }
 
-impl CoreThread {
+impl ServerNode {
     /// Starts a server without state.
     fn start(&mut self, seed: Seed) -> Actor {
         // Each draws numbers of its own, in each of its lives: a restarted process does not take
