@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_normal_time_has_its_mean_and_is_mostly_shorter() {
+    fn a_log_normal_time_has_its_mean_above_its_median() {
         let (mut stream, n) = (stream(), 100_000);
         let span = Span::LogNormal { mean: Duration::from_secs(4), sigma: 1.0 };
         let drawn: Vec<f64> = (0..n).map(|_| span.draw(&mut stream).as_secs_f64() / 4.0).collect();

@@ -218,7 +218,7 @@ fn the_answerers_name_is_seen() {
 }
 
 #[test]
-fn draining_begins_nothing_new_and_ends_what_is_open() {
+fn draining_starts_no_calls_and_ends_open_ones() {
     use tidegate_world::Core;
     let mut config = calling(100.0, u32::MAX);
     config.hold = Duration::from_secs(3).into();

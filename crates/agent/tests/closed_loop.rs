@@ -67,7 +67,7 @@ fn what_is_held_back_at_the_end_is_never_begun() {
 }
 
 #[test]
-fn draining_gives_up_what_is_held_back() {
+fn draining_discards_delayed_calls() {
     use tidegate_world::Core;
     let mut net = Net::new(limited(100), answering(), 3);
     net.run(after(0.5));
@@ -158,7 +158,7 @@ fn byes_are_measured_by_the_moment_they_are_sent() {
 }
 
 #[test]
-fn samples_tell_what_happened_between_them() {
+fn samples_count_events_between_them() {
     let mut net = Net::new(limited(100), answering(), 6);
     net.run(after(0.5));
     let (caller, answerer) = (net.caller.stats().sample(), net.answerer.stats().sample());

@@ -75,7 +75,7 @@ fn another_refusal_is_the_callees_and_goes_nowhere_else() {
 }
 
 #[test]
-fn a_caller_who_hangs_up_does_not_try_another() {
+fn a_caller_that_hangs_up_does_not_try_another_server() {
     let (mut script, first) = calling(CallerConfig {
         patience: std::time::Duration::from_secs(1).into(),
         ..two_servers()

@@ -56,7 +56,7 @@ fn near(count: u64, n: u64, p: f64) {
 }
 
 #[test]
-fn without_losses_both_ends_tell_the_same_story() {
+fn without_losses_both_ends_report_the_same_outcomes() {
     let (caller, answerer) = run(callers(), called(), 0.0);
     conserved(&caller, &answerer);
     let calls = u64::from(CALLS);

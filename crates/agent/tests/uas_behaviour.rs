@@ -245,7 +245,7 @@ fn a_call_may_ring_until_the_caller_gives_up() {
 }
 
 #[test]
-fn a_call_that_nobody_gives_up_is_forgotten_in_the_end() {
+fn an_abandoned_call_is_eventually_forgotten() {
     let talk_max = Duration::from_secs(90);
     let mut script = answerer(AnswererConfig { mix: Behaviour::Ring.into(), talk_max, ..config() });
     script.tell(uac(), &invite()).until(90_000);

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_keeps_what_is_known_and_who_goes_drains() {
+    fn a_kept_back_end_keeps_its_state_and_a_removed_one_drains() {
         let registry =
             BackendRegistry::new(&[pool_spec("app", &[("a", 1, 1), ("b", 2, 1), ("c", 3, 1)])]);
         let [a, b, c] = ["a", "b", "c"].map(|name| registry.find(name).unwrap());
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_is_who_it_was_while_its_calls_last() {
+    fn a_back_end_added_again_is_the_same_while_its_calls_last() {
         let both = [pool_spec("app", &[("a", 1, 1)]), pool_spec("b", &[("b", 2, 1)])];
         let registry = BackendRegistry::new(&both);
         let b = registry.find("b").unwrap();

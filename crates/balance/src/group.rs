@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_for_when_nobody_of_the_better_ones_is_left() {
+    fn a_group_is_used_when_no_better_one_is_available() {
         let address = |port| ([127, 0, 0, 1], port).into();
         let backends =
             ["a", "b", "c", "d"].map(|name| (name, address(u16::from(name.as_bytes()[0])), 1));

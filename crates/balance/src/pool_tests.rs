@@ -90,7 +90,7 @@ fn who_is_out_of_service_is_neither_counted_nor_spared() {
 }
 
 #[test]
-fn nobody_is_spared_while_another_pool_stands_in() {
+fn no_back_end_is_readmitted_while_a_backup_pool_is_used() {
     let pool = pool(2);
     exclude(&pool, 0, &[0, 1], PAUSE);
     pool.spare(at(2), SHARE, false);

@@ -125,7 +125,7 @@ fn two_floods_share_alike() {
 }
 
 #[test]
-fn every_throttle_says_how_many_and_fairness_says_whose() {
+fn throttles_set_the_amount_and_fairness_the_sources() {
     let offered = [5000.0, 40.0, 40.0];
     for kind in ThrottleKind::ALL {
         for allowance in [Allowance::Fraction(0.05), Allowance::Rate(254.0)] {
@@ -191,7 +191,7 @@ fn who_comes_seldom_is_not_shut_out() {
 }
 
 #[test]
-fn whom_the_table_has_no_room_for_are_one_source() {
+fn sources_beyond_the_table_count_as_one() {
     let mut fairness = fairness(2);
     let sources = [1, 2, 3, 4].map(|source| fairness.on_arrival(at_us(0), source, 1));
     assert_eq!((fairness.sources(), fairness.overflowed()), (2, 2));
@@ -259,7 +259,7 @@ fn a_flood_leaves_a_ninth_of_the_room() {
 }
 
 #[test]
-fn none_takes_the_last_place_but_who_holds_none() {
+fn the_last_place_goes_only_to_a_source_without_any() {
     let mut fairness = fairness(10);
     let [first, second] = [1, 2].map(|source| fairness.on_arrival(at_us(0), source, 1));
     assert!(fairness.may_hold(first, 1, 0) && !fairness.may_hold(first, 1, 1));

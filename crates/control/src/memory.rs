@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decision_lives_two_generations_at_the_most() {
+    fn a_decision_lives_at_most_two_generations() {
         let mut memory = Memory::new(10);
         memory.remember(at(0), 7, Decision::Refused);
         for (s, known) in [(31, true), (32, true), (63, true), (64, false)] {

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waiting_saves_up_no_burst() {
+    fn an_empty_queue_accumulates_no_burst() {
         let mut pacer = Pacer::default();
         let release = Release::Rate(1000.0);
         for _ in 0..50 {

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_arrived_lately_goes_with_those_before_it() {
+    fn a_class_without_recent_arrivals_is_shed_with_the_previous_ones() {
         let (mix, costs) = (mix(&[(0, 50), (1, 50)]), Costs::default());
         assert_eq!(shares(&[0, 2], Weight::Count, 0.6, &mix, &costs)[2], 1.0);
         assert_eq!(shares(&[0, 2], Weight::Count, 0.4, &mix, &costs)[2], 0.0);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn each_source_has_its_entry_and_what_finds_no_room_shares_one() {
+    fn each_source_has_an_entry_and_the_excess_shares_one() {
         let mut table = table(2);
         let slots = [7, 8, 9, 10, 7].map(|source| {
             let slot = table.slot(source);

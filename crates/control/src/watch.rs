@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_of_a_flood_is_told_and_a_burst_is_no_flood() {
+    fn the_rate_of_a_flood_is_returned_and_a_burst_is_no_flood() {
         let mut watch = watch(10, 1, 4);
         let mut rate = |source: u128, count: u64, apart_ms: u64| {
             let at = |i| Timestamp::from_nanos(i * apart_ms * 1_000_000);

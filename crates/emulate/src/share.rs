@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn offers_that_cost_nothing_keep_nobody_waiting() {
+    fn free_offers_delay_no_service() {
         assert_eq!(steps(1000, 0, 5).0, "o".repeat(1000));
     }
 }

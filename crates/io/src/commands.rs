@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_that_nobody_gives_orders_hears_none() {
+    fn a_shard_without_commands_receives_none() {
         assert!(CommandReceiver::closed().is_empty() && CommandReceiver::closed().take().is_none());
     }
 }

@@ -106,7 +106,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_nanos(1);
 
     #[test]
-    fn who_has_left_an_address_is_told_later_and_never_too_late() {
+    fn leaving_an_address_is_reported_late_but_in_time() {
         for (drain, tell) in [(Duration::from_secs(35), LEAVING), (Duration::ZERO, Duration::ZERO)]
         {
             let mut draining = Draining::begin(NOW, drain, true);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_told_at_once() {
+    fn others_report_draining_at_once() {
         let drain = Duration::from_secs(35);
         let mut draining = Draining::begin(NOW, drain, false);
         assert_eq!(draining.due(), NOW);

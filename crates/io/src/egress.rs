@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_networks_are_kept_than_are_told_apart() {
+    fn at_most_the_distinguished_networks_are_kept() {
         let given = (0..300).map(|n| (Ipv4Net::from(Ipv4Addr::from(n)).into(), n as usize));
         assert_eq!(compressed(given.collect()).len(), NETWORKS_MAX);
     }

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn when_datagrams_cease_one_pause_is_in_vain() {
+    fn when_datagrams_cease_one_pause_is_wasted() {
         let mut pauses = Pauses::new(BUDGET, Timestamp::ZERO);
         let mut now = Timestamp::ZERO;
         for _ in 0..1000 {

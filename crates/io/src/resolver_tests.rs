@@ -213,7 +213,7 @@ fn the_hosts_file_comes_before_the_servers() {
 }
 
 #[test]
-fn a_question_for_which_there_is_no_room_is_answered_in_vain() {
+fn an_answer_to_a_query_that_found_no_room_is_ignored() {
     let alone = ResolverHandle::closed();
     assert!(!alone.ask(query(1, "a.example", RecordType::A)));
     assert_eq!(alone.take(), Some((QueryId(1), QueryAnswer::NoAnswer)));

@@ -411,7 +411,7 @@ fn an_order_wakes_a_shard_and_several_keep_their_sequence() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_counted_and_told() {
+fn send_failures_are_counted_and_reported() {
     let group = group("127.0.0.1", 1, true);
     let (core, sight) = Echo::new();
     let mut mesh = Handoffs::mesh(2, 8).unwrap();

@@ -120,7 +120,7 @@ fn impossible_wishes_are_refused() {
 }
 
 #[test]
-fn the_receive_buffer_granted_is_told() {
+fn the_granted_receive_buffer_is_reported() {
     let address = "127.0.0.1:0".parse().unwrap();
     let listen = Listen { receive_buffer: 100_000, ..Listen::new(address) };
     assert_eq!(open(&listen).unwrap().receive_buffer(), 100_000);

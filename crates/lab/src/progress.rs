@@ -135,7 +135,7 @@ mod tests {
     use crate::scenario::Scenario;
 
     #[test]
-    fn what_simulating_takes_is_told_before() {
+    fn the_duration_of_a_simulation_is_estimated_first() {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[schedule]\nwarm_up_s = 0\n\
                     measured_s = 600\n[[variant]]\noverload = {}\n";
         let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_tell_what_came_of_each_point() {
+    fn lines_report_the_result_of_each_run() {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[[variant]]\noverload = {}\n";
         let scenario = Scenario::parse(Path::new("s"), text.as_bytes()).unwrap();
         let run = crate::run_spec::runs(&scenario, Kind::Real).remove(0);

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn results_come_in_order_and_only_what_is_missing_is_run_again() {
+    fn results_are_ordered_and_only_missing_runs_are_repeated() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
         let (world, go_on) = (Fake::default(), AtomicBool::new(false));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_whose_generator_was_too_slow_is_tried_again_and_not_for_ever() {
+    fn a_run_with_a_slow_generator_is_retried_a_few_times() {
         for (slow, attempts, kept_up) in [(0, 1, true), (2, 3, true), (3, 3, false)] {
             let folder = tempfile::tempdir().unwrap();
             let world = Fake { slow, ..Fake::default() };

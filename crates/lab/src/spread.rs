@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spread_has_its_middle() {
+    fn a_spread_has_its_median() {
         assert_eq!(Spread::of([]), None);
         let three = spread(&[3.0, 1.0, 2.0]);
         assert_eq!((three.min, three.median, three.max, three.mean), (1.0, 2.0, 3.0, 2.0));

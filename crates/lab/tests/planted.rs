@@ -76,7 +76,7 @@ fn a_request_that_is_taken_on_and_never_answered_is_found() {
 }
 
 #[test]
-fn an_answer_that_nobody_gave_is_found() {
+fn an_invented_response_is_found() {
     finds("provenance", "transaction", |_, sent| {
         vec![sent.replacen("SIP/2.0 486 Busy Here", "SIP/2.0 200 OK", 1)]
     });

@@ -44,7 +44,7 @@ fn callers_reach_answerers_and_both_say_what_they_did() {
 }
 
 #[test]
-fn whoever_calls_nobody_ends_at_once_when_told_to() {
+fn callers_without_a_callee_stop_at_once() {
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let target = nobody.local_addr().unwrap();
     let configure = |local| CallerConfig::new(local, target);

@@ -120,7 +120,7 @@ fn the_time_to_recover_is_counted_from_the_end_of_the_overload() {
 }
 
 #[test]
-fn a_trace_says_who_calls_when() {
+fn a_trace_determines_the_calls() {
     let (outcome, csv) = run(&format!("[workload]\narrivals = \"trace:calls.txt\"\n{SHORT}"));
     assert_eq!((outcome.offered, outcome.good), (4, 4));
     assert!(csv.contains("0.500,callers-server,offered_cps,10\n"), "{csv}");

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_act_is_told_in_one_line_with_who_asked_and_what_came_of_it() {
+    fn an_audit_line_has_requester_and_result() {
         let told = |asked, outcome| AuditEntry { asked, outcome }.to_string();
         assert_eq!(
             told(asked("drain app-1"), Outcome::Done),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_tells_is_counted_and_holds_nobody_up() {
+    fn unwritten_audit_entries_are_counted_and_block_nothing() {
         let (audit_log, told) = AuditLog::channel();
         for number in 0..WAITING_MAX + 3 {
             audit_log.tell(asked(&number.to_string()), Outcome::Done);

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_operator_sees_who_is_banned_and_lifts_it() {
+    fn an_operator_lists_and_lifts_bans() {
         let list = BanList::new(4);
         let now = Timestamp::from_nanos(1_000_000_000);
         let [v4, v6]: [IpAddr; 2] = ["192.0.2.1", "2001:db8::7"].map(|text| text.parse().unwrap());

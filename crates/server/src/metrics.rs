@@ -320,7 +320,7 @@ mod tests {
     static OPEN: Family = Family::gauge("calls_open", "Calls open now");
 
     #[test]
-    fn a_family_is_told_once_whatever_sources_it_has() {
+    fn a_metric_family_is_written_once_for_all_sources() {
         let mut metrics = Metrics::new();
         let counts: [Arc<AtomicU64>; 2] = Default::default();
         for (shard, count) in counts.iter().enumerate() {

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_shards_have_heard_is_forgotten_and_so_is_what_is_too_much() {
+    fn applied_and_excess_entries_are_forgotten() {
         let prepared = Prepared::default();
         let is_kept = |port: u16| prepared.get(port.into(), text(port).as_bytes()).is_some();
         prepared.put(1, reading(&text(1)), |_| false);

@@ -123,7 +123,7 @@ fn an_endless_head_is_cut_off() {
 
 /// An attacker held 64 connections open, and a balancer took the process for dead.
 #[test]
-fn silent_and_slow_connections_keep_nobody_out() {
+fn silent_and_slow_connections_do_not_block_others() {
     let (admin, life) = start();
     life.advance(Phase::Admitting);
     let mut kept = connect(admin.address());

@@ -183,7 +183,7 @@ fn another_base_waits_for_a_restart_and_its_keys_do_not() {
 }
 
 #[test]
-fn a_file_that_is_wrong_changes_nothing_and_is_told() {
+fn an_invalid_file_changes_nothing_and_is_reported() {
     let running = Running::start(None);
     let path = running.state.path().join(key::FILE_NAME);
     let right = std::fs::read_to_string(&path).unwrap();
@@ -225,7 +225,7 @@ fn the_file_is_looked_at_until_the_watch_is_dropped() {
 }
 
 #[test]
-fn how_old_a_key_is_that_came_alone_nobody_knows() {
+fn the_age_of_a_single_key_is_unknown() {
     let state = tempfile::tempdir().unwrap();
     let path = state.path().join(key::FILE_NAME);
     std::fs::write(&path, "0a".repeat(32)).unwrap();

@@ -180,7 +180,7 @@ fn told(running: &Running) -> Vec<String> {
 }
 
 #[test]
-fn whatever_operators_ask_for_is_told_with_what_came_of_it() {
+fn every_operator_request_is_logged_with_its_result() {
     let running = Running::start(true);
     running.applied(r#"{"overload": {"law": "pi", "params": {"c_t": 0.75}}}"#);
     // The shard may not have been there at first.

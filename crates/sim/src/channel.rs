@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impairment_stands_in_for_the_link_and_that_for_the_one_all_have() {
+    fn an_impairment_overrides_the_link_and_that_the_default() {
         let delaying = |ms| Some(Box::new(Link::delaying(ms * MS)));
         let mut wire = channel(Link::delaying(MS));
         wire.channel.link = delaying(3);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_process_that_is_gone_is_told_of_by_icmp_and_its_successor_is_heard() {
+fn a_dead_process_causes_icmp_errors_and_its_successor_answers() {
     let mut pair = Pair::plain();
     // A ping is in flight to it, and arrives when it is gone.
     let crash = Fault::Crash { node: pair.b, silence: Silence::Refused };

@@ -311,7 +311,7 @@ fn a_connection_opens_in_a_round_trip_and_messages_travel_both_ways() {
 }
 
 #[test]
-fn where_nobody_listens_a_connection_is_refused() {
+fn a_connection_to_a_closed_port_is_refused() {
     for crash in [false, true] {
         let mut scene = Scene::new(1, link());
         match crash {

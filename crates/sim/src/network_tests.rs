@@ -259,7 +259,7 @@ fn a_narrow_link_loses_what_its_queue_does_not_hold() {
 }
 
 #[test]
-fn nobody_there_is_reported_to_the_sender_after_the_way_there_and_back() {
+fn an_unreachable_port_is_reported_after_a_round_trip() {
     let mut pair = Pair::new(1, Link::delaying(DELAY), NOBODY);
     assert_eq!(pair.run().undeliverable, 100);
     assert_eq!(pair.failed(pair.a), each(0..100, 20));
@@ -280,7 +280,7 @@ fn what_a_node_wants_shed_is_dropped_at_its_arrival_even_while_it_is_stalled() {
 }
 
 #[test]
-fn a_node_that_is_added_later_gets_what_is_sent_from_then_on() {
+fn a_node_added_later_gets_later_packets() {
     let mut pair = Pair::new(1, Link::delaying(DELAY), NOBODY);
     pair.network.run_until(at(9, 500));
     let late = Ping::new(NOBODY, A, 0);

@@ -167,7 +167,7 @@ fn what_comes_beyond_the_limit_is_lost_and_counted() {
 }
 
 #[test]
-fn a_relay_that_stops_delivers_what_is_under_way() {
+fn a_stopping_relay_delivers_packets_in_transit() {
     let mut script = Script::new(Link::delaying(MS), Link::default(), 10, 1);
     script.receive(front(), address("127.0.0.1:100"), "a");
     script.relay.on_drain(script.now);

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_sent_again_later_each_time_and_not_for_ever() {
+    fn lost_segments_are_retransmitted_with_backoff_and_a_limit() {
         let ms = |tries| SETTINGS.retry_after(tries).map(|after| after.as_millis());
         assert_eq!([1, 2, 3, 4].map(ms), [Some(200), Some(400), Some(800), None]);
         assert_eq!(SETTINGS.gives_up_after(), Duration::from_millis(1400));

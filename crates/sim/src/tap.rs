@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_tells_times_addresses_and_bytes_apart() {
+    fn a_hash_distinguishes_times_addresses_and_bytes() {
         let digests = [
             Trace::new(),
             packet(1, "127.0.0.1:1", b"INVITE"),

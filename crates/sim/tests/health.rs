@@ -113,7 +113,7 @@ fn who_dies_without_a_word_is_out_within_fall_intervals_and_no_new_call_fails() 
 }
 
 #[test]
-fn who_returns_begins_with_a_tenth_and_has_its_whole_share_in_the_end() {
+fn a_returning_back_end_starts_at_a_tenth_and_reaches_its_share() {
     let health = Health { slow_start: Duration::from_secs(10), ..probed() };
     let mut world = World::new(health, 300.0, Duration::from_secs(60));
     let [a, b, c] = world.assigned_from(0, 2_000);

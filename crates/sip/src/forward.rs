@@ -348,7 +348,7 @@ mod tests {
 
     /// RFC 3261 §18.2.1.
     #[test]
-    fn received_is_added_where_the_sent_by_tells_another_story() {
+    fn received_is_added_if_sent_by_differs() {
         assert_eq!(
             noted("SIP/2.0/UDP bobspc.biloxi.com:5060", "192.0.2.4:5060"),
             "Via: SIP/2.0/UDP bobspc.biloxi.com:5060;received=192.0.2.4\r\n"

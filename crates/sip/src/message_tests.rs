@@ -126,7 +126,7 @@ fn mandatory_headers_are_there_once_and_well_formed() {
 /// Found by fuzzing: no parser read the appended text, neither the `received` that routes a
 /// response back nor the To-tag of a reply.
 #[test]
-fn what_hides_what_is_appended_is_malformed() {
+fn content_that_hides_an_appended_header_is_malformed() {
     let check = |from: &str, to: &str| {
         let text = INVITE.replacen(from, to, 1);
         assert_ne!(text, INVITE);

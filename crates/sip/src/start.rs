@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_read_and_told_apart() {
+    fn other_versions_are_parsed_and_distinguished() {
         for (line, ours) in [
             ("OPTIONS sip:a SIP/2.0", true),
             ("OPTIONS sip:a Sip/2.0", true),

@@ -93,7 +93,7 @@ fn check_and_run_name_the_file_in_the_same_ways() {
 }
 
 #[test]
-fn the_version_is_told() {
+fn the_version_is_printed() {
     let output = tidegate(&["--version"]);
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(text(&output.stdout), concat!("tidegate ", env!("CARGO_PKG_VERSION"), "\n"));

@@ -96,7 +96,7 @@ fn simulated_results_are_the_same_to_the_byte_however_many_run_at_once() {
 }
 
 #[test]
-fn what_came_of_both_worlds_is_reported_in_one_page() {
+fn results_of_both_worlds_are_reported_in_one_page() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("few.toml"), format!("{SCENARIO}goodput_of_bound_min = 0\n"))
         .unwrap();

@@ -90,7 +90,7 @@ fn a_branch_with_the_cookie_is_all_there_is_to_compare() {
 /// §17.2.3: "The sent-by value is used as part of the matching process because there could be
 /// accidental or malicious duplication of branch parameters from different clients."
 #[test]
-fn sent_by_tells_clients_with_the_same_branch_apart() {
+fn sent_by_distinguishes_clients_with_the_same_branch() {
     for via in [
         "SIP/2.0/UDP 192.0.2.2:5060;branch=z9hG4bK776asdhds",
         "SIP/2.0/UDP 192.0.2.1:5062;branch=z9hG4bK776asdhds",

@@ -143,7 +143,7 @@ fn a_ping_is_answered_and_the_core_sees_neither_it_nor_a_pong() {
 /// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to
 /// the IP address in the "received" parameter".
 #[test]
-fn a_response_whose_connection_is_gone_takes_another_one_and_a_request_does_not() {
+fn a_response_may_use_another_connection_but_a_request_may_not() {
     let mut scene = Scene::new();
     let gone = Flow { connection: ConnectionId::new(2), ..to(PEER) };
     let answer = response("10.1.1.1:5070;received=198.51.100.7;rport=4000");
@@ -169,7 +169,7 @@ fn a_response_that_no_other_connection_takes_is_given_up() {
 }
 
 #[test]
-fn those_who_close_early_leave_half_of_the_connections_to_others() {
+fn early_closers_leave_half_of_the_connections_to_others() {
     let limits = ConnectionLimits { opened_max: 4, ..ConnectionLimits::default() };
     let mut scene = Scene::within(limits);
     for host in 1..=9 {

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_passes_by_what_is_dropped() {
+    fn dropped_entries_do_not_advance_time() {
         let mut calendar = Calendar::new();
         let at = Timestamp::from_nanos;
         for (time, event) in [(5, 'a'), (900, 'b'), (7, 'c')] {

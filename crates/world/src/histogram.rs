@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_duration_is_in_the_bucket_whose_bound_it_does_not_exceed() {
+    fn a_duration_is_in_the_first_bucket_that_bounds_it() {
         let histogram = Histogram::default();
         for us in [0, 100, 101, 10_000_000, 10_000_001] {
             histogram.observe(Duration::from_micros(us));

@@ -221,7 +221,7 @@ fn what_is_sent_is_noted_with_the_time_of_the_last_input() {
 }
 
 #[test]
-fn a_driver_cannot_tell_a_recorder_from_its_core() {
+fn a_recorder_behaves_like_its_core() {
     let mut recorder = Recorder::new(Counting::new(), Memory::new(1000));
     let arrived = Timestamp::from_nanos(7);
     let mut received = Received::new(arrived, flow(), Pool::new().copy(b"x"));

@@ -171,7 +171,7 @@ fn a_load_knows_whether_it_ends() {
 }
 
 #[test]
-fn a_load_tells_its_rate_at_any_time() {
+fn a_load_returns_its_rate_at_any_time() {
     let profile = "gradual:10,10,10".parse().unwrap();
     let load = Load { profile, ..load(Process::Poisson, 50.0, 1) };
     assert_eq!(load.rate_at(Duration::from_secs(5)), 25.0);

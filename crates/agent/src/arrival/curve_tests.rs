@@ -123,7 +123,7 @@ fn a_rate_that_falls_to_zero_for_good_brings_so_many_calls_and_no_more() {
 }
 
 #[test]
-fn a_rate_above_zero_for_ever_brings_any_number_of_calls() {
+fn a_permanent_positive_rate_yields_any_number_of_calls() {
     for profile in ["constant", "instant:10", "steps:0=0,1=2", "flash:1,5,1,1", "avalanche:1,9,1"] {
         assert_eq!(curve(profile, 1.0).total(), f64::INFINITY, "{profile}");
         let time_s = curve(profile, 1.0).time_of(1e12).unwrap();

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_profile_is_refused_with_what_is_wanted() {
+    fn an_invalid_profile_is_rejected_with_the_expected_syntax() {
         let many: Vec<_> = (0..=STEPS_MAX).map(|at| format!("{at}=1")).collect();
         let refused = [
             ("", ProfileError::Form(FORMS)),

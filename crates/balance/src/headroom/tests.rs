@@ -98,7 +98,7 @@ fn what_the_rate_refuses_holds_no_call() {
 }
 
 #[test]
-fn who_is_down_adds_nothing_and_who_is_not_limited_takes_the_rest() {
+fn down_back_ends_add_no_headroom_and_unlimited_ones_take_the_rest() {
     let pool = pool(&[calls(5), Limits::default()]);
     let mut picker = picker(&pool, Policy::Cjsq);
     assert_eq!(pool.free_calls(NOW), None);

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn many_callers_of_whom_some_are_refused_teach_and_most_pause() {
+    fn rejections_of_some_callers_teach_and_of_most_pause() {
         let each = |n| Parties::of(n, n);
         assert_eq!(run(each, |n| n % 4 == 0), TEACHES);
         assert_eq!(run(each, |n| n % 2 == 0), TEACHES, "as many are served");

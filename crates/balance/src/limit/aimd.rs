@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn it_falls_to_what_is_taken_whether_it_was_used_or_not() {
+    fn it_falls_to_the_accepted_rate_whether_used_or_not() {
         assert_eq!(rate(at(200.0), 40, 4), 200.0 * 0.9 * 0.95);
         assert_eq!(rate(at(200.0), 20, 2), 100.0 * 0.9 * 0.95);
         assert_eq!(rate(at(200.0), 40, 39), 100.0, "half at the least");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn it_stays_within_what_is_configured() {
+    fn it_stays_within_the_configured_bounds() {
         let step = |from: Aimd, given, refused| {
             from.step(&Learning::default(), &interval(given, refused), 100.0).rate
         };

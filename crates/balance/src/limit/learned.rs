@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_asks_for_in_a_pause_teaches_nothing() {
+    fn a_pause_without_requests_teaches_nothing() {
         for pause in [300, 5_000, 60_000] {
             let learned = learning();
             run(&learned, 0, 305, |ms| ms % 10 == 0);

@@ -149,7 +149,7 @@ fn cjsq_counts_calls_tjsq_transactions_and_tlwl_their_work() {
 }
 
 #[test]
-fn tlwl_weighs_each_method_as_it_is_told() {
+fn tlwl_weighs_each_method_as_configured() {
     let entry = Policy::Tlwl.entry();
     let shared = pool(&[1]);
     let picker = over(shared.clone(), entry.values(&[("invite", 2.0), ("register", 0.3)]).unwrap());
@@ -282,7 +282,7 @@ fn a_back_end_that_is_down_is_passed_over_until_it_answers_or_its_pause_ends() {
 }
 
 #[test]
-fn metrics_name_the_back_ends_and_count_what_became_of_them() {
+fn metrics_name_the_back_ends_and_count_their_outcomes() {
     let shared = pool(&[1, 1]);
     assert_eq!(shared.name(), "app");
     let mut picker = over(shared.clone(), Policy::Rr);

@@ -44,7 +44,7 @@ fn to_exceed_ms(choice: &Choice) -> f64 {
 
 // Each server could answer in 2 ms; the load alone explains 3.
 #[test]
-fn a_mean_that_nobody_renews_keeps_an_idle_server_idle() {
+fn a_stale_mean_keeps_an_idle_server_idle() {
     let outcome = run(86_400.0);
     print(&outcome);
     let late: Vec<_> = between(&outcome, 20.0, 30.0).collect();

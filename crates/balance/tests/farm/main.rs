@@ -86,7 +86,7 @@ fn agree(line: &str, expected: &str) -> bool {
 // for INVITE transactions that were at least five times smaller than the other algorithms we
 // tested." Five times is more than queueing alone gives; that they are smaller holds at every load.
 #[test]
-fn those_that_see_what_is_open_answer_sooner_than_those_that_do_not() {
+fn policies_that_see_open_requests_respond_sooner() {
     for load in LOADS {
         let mean = |policy: Policy| Farm { load, ..EIGHT }.run(policy).mean_ms();
         let open = [Policy::Tjsq, Policy::Tlwl].map(mean);

@@ -286,7 +286,7 @@ fn a_stopping_gate_admits_nothing_new_and_finishes_the_rest() {
 
 // Callers prepare for what is likely; nothing else depends on it.
 #[test]
-fn it_is_told_beforehand_that_new_sessions_are_likely_to_be_refused() {
+fn a_likely_rejection_of_new_sessions_is_announced() {
     let mut open = gate(&[("waiting_max", 5.0)]);
     for (waiting, refusing) in [(0, false), (4, false), (5, true), (6, true), (4, false)] {
         open.on_arrival(at(0), waiting);
@@ -313,7 +313,7 @@ fn the_processor_is_read_by_the_clock_of_choice() {
 }
 
 #[test]
-fn each_hook_tells_the_law_what_waits() {
+fn each_hook_reports_the_backlog_to_the_law() {
     let mut gate = gate(&[("tick", 10.0), ("waiting_max", 9.0)]);
     let seen = |gate: &Gate| (gate.signals().queue.waiting, gate.control().queue.waiting_max);
     gate.on_arrival(at(0), 10);
@@ -327,7 +327,7 @@ fn each_hook_tells_the_law_what_waits() {
 }
 
 #[test]
-fn sojourn_is_told_apart_for_new_work_and_the_rest() {
+fn sojourn_is_measured_separately_for_new_work() {
     let mut gate = gate(&[("tick", 10.0), ("restless", 1.0)]);
     gate.on_arrival(at(0), 0);
     gate.on_service(at(1), true, MS * 2, 0);
@@ -403,7 +403,7 @@ fn the_law_is_shown_the_message_in_service_and_the_room_of_the_queue() {
 
 // Judged at arrival it counts what waits; judged as it is taken, what is behind.
 #[test]
-fn a_window_counts_what_is_in_progress() {
+fn a_window_counts_work_in_progress() {
     for decide in [Decide::Arrival, Decide::Service] {
         let mut gate = Gate::new(Settings { decide, ..settings(&[]) }, Seed(1), 0);
         gate.on_arrival(at(0), 0);
@@ -432,7 +432,7 @@ fn a_window_counts_what_is_in_progress() {
 
 // In one queue of all messages, nobody knows which are new before they are taken.
 #[test]
-fn judged_at_service_a_window_counts_what_nobody_has_read() {
+fn decided_at_service_a_window_counts_unread_messages() {
     let mut gate = Gate::new(Settings { decide: Decide::Service, ..settings(&[]) }, Seed(1), 0);
     gate.on_arrival(at(0), 5);
     gate.control.admit_of_all(Allowance::Window(3.0));

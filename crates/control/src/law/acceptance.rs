@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn against_a_sustainable_rate_only_what_is_beyond_it_trips() {
+    fn only_a_rate_above_the_sustainable_one_trips() {
         // Messages come at 1,000 a second.
         let mut bench = fresh(2000.0);
         assert_near(messages(&mut bench, 100, 0), 1.0);

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_average_far_above_what_is_now_is_given_up() {
+    fn an_average_far_above_the_current_value_is_reset() {
         let mut bench = fresh(&[EXACT, ("limit_start", 100.0)]);
         serve(&mut bench, 10, 1000, 0);
         // By its weight alone it would still be 745 ms; it is below 200, and above 150.

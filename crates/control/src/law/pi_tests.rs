@@ -355,7 +355,7 @@ fn it_rests_when_nothing_arrives_nothing_is_refused_and_the_processor_is_idle() 
 }
 
 #[test]
-fn what_would_hold_the_queue_for_ever_is_refused() {
+fn settings_that_would_block_the_queue_are_rejected() {
     let wrong = |given: &[(&str, f64)]| ENTRY.values(given).unwrap_err().to_string();
     let held = [("t_q", 0.05), ("k_pq", 0.0), ("k_iq", 0.0)];
     assert!(wrong(&held).contains("the queue is never released"));

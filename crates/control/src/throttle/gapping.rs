@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gap_of_a_share_makes_up_for_what_is_not_saved() {
+    fn the_gap_of_a_share_compensates_for_lost_time() {
         // 1/(gap + 1/R) = f·R
         for (fraction, arrivals) in [(0.5, 100.0), (0.9, 7.0), (0.01, 1000.0)] {
             let gap_s = 1.0 / rate_of(fraction, arrivals);

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_one_mix_tell_nothing() {
+    fn runs_of_one_mix_determine_nothing() {
         assert_eq!(fit(&[]), None);
         assert_eq!(fit(&[run(10, 5, 100.0)]), None);
         assert_eq!(fit(&[run(10, 5, 100.0), run(20, 10, 190.0)]), None);

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_becomes_cheaper_for_ever_is_not_asked_for_ever() {
+    fn the_search_ends_even_if_costs_keep_falling() {
         let asked = Cell::new(0);
         let each_us = |cps: f64| {
             asked.set(asked.get() + 1);

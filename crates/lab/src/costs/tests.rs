@@ -40,7 +40,7 @@ fn every_kind_is_measured_in_every_state() {
 }
 
 #[test]
-fn a_server_that_does_otherwise_is_told_from_one_that_does_as_it_is_to() {
+fn an_unexpected_server_behaviour_is_detected() {
     let timed = |kind, refused| Timed { kind, good: true, messages: 100, refused, ns: 1.0 };
     assert!(check(&timed(Kind::Invite, 0), false).is_ok());
     assert!(check(&timed(Kind::Invite, 100), true).is_ok());

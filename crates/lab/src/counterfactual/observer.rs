@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_refused_if_nobody_was_asked() {
+    fn a_call_is_rejected_if_no_back_end_was_tried() {
         let mut observer = Observer::default();
         arrives(&mut observer, 10, CALLER, &invite(""));
         observer.see_sent(ms(11), flow(CALLER), response(503).as_bytes());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sip_and_what_is_of_no_call_is_passed_over() {
+    fn messages_that_are_not_sip_or_of_no_call_are_ignored() {
         let mut observer = Observer::default();
         arrives(&mut observer, 1, CALLER, "x");
         arrives(&mut observer, 1, CALLEE, &response(200));

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn few_who_give_up_do_not_make_all_impatient() {
+    fn a_few_impatient_callers_do_not_make_all_impatient() {
         let mut passing = given_up(0, 50);
         for at in 1..10 {
             passing.extend(call(at, 200, 10, 10));
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_observed_has_a_default_and_who_did_not_call_is_left_out() {
+    fn unobserved_values_have_defaults_and_non_callers_are_omitted() {
         let invite = |id| message("INVITE sip:b@h SIP/2.0", id, "INVITE");
         let passing = [
             (1, true, CALLER, invite(1)),

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_terminal_is_told_what_is_needed() {
+    fn a_small_terminal_shows_the_required_size() {
         assert!(drawn(&story(), 60, 20).contains("80 x 24"));
         assert!(drawn(&story(), 80, 24).contains("back end 2"));
     }

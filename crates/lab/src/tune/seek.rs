@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cliff_moves_the_estimate_by_a_step_at_the_most() {
+    fn a_cliff_moves_the_estimate_by_at_most_one_step() {
         let mut seeker = seeker(&[0.0], Settings::default());
         for value in [0.0, 1e9, -1e9] {
             let before = seeker.estimate()[0];

@@ -170,7 +170,7 @@ fn keys_alone_are_in_use_from_the_first_on() {
 }
 
 #[test]
-fn what_is_wrong_has_its_line() {
+fn errors_name_their_line() {
     let key = "0a".repeat(32);
     for (content, line, what) in [
         (format!("base {key}\n"), 1, "no key of tokens"),

@@ -178,7 +178,7 @@ fn what_is_no_recording_is_left_alone() {
 }
 
 #[test]
-fn a_full_ring_keeps_the_last_of_it_and_says_what_is_gone() {
+fn a_full_ring_keeps_the_newest_and_reports_the_loss() {
     // 25 MB in 16.
     let (_dir, file) = record(10_000, 5000);
     let recording = Recording::open(&file).unwrap();
@@ -217,7 +217,7 @@ fn a_recording_cut_short_is_whole_up_to_there() {
 }
 
 #[test]
-fn a_byte_that_was_changed_is_found_and_its_place_is_told() {
+fn a_changed_byte_is_found_and_its_offset_reported() {
     let (_dir, file) = record(5000, 300);
     let bytes = fs::read(&file).unwrap();
     let blocks = places(&Recording::open(&file).unwrap());
@@ -295,7 +295,7 @@ fn numbers_that_no_recorder_reaches_do_no_harm() {
 }
 
 #[test]
-fn inputs_that_nobody_writes_in_time_are_lost_and_counted() {
+fn inputs_not_written_in_time_are_lost_and_counted() {
     let (full, to_write) = bounded(1);
     let (_written, empty) = bounded(1);
     let tally = Arc::new(Tally::default());

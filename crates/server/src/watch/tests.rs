@@ -50,7 +50,7 @@ fn at(ms: u64) -> Timestamp {
 }
 
 #[test]
-fn an_outage_is_told_once_with_its_cause_and_so_is_its_end() {
+fn an_outage_and_its_end_are_logged_once_with_the_cause() {
     let mut watched = Watched::new();
     assert_eq!(watched.look(0), [""; 0]);
     let [a, b] = ["a", "b"].map(|name| watched.registry.find(name).unwrap());
@@ -77,7 +77,7 @@ fn an_outage_is_told_once_with_its_cause_and_so_is_its_end() {
 }
 
 #[test]
-fn a_fall_that_no_look_has_seen_is_told() {
+fn an_outage_between_two_samples_is_logged() {
     let mut watched = Watched::new();
     watched.look(0);
     let a = watched.registry.find("a").unwrap();
@@ -89,7 +89,7 @@ fn a_fall_that_no_look_has_seen_is_told() {
 }
 
 #[test]
-fn a_fall_before_the_first_look_is_not_told() {
+fn an_outage_before_the_first_sample_is_not_logged() {
     let mut watched = Watched::new();
     let a = watched.registry.find("a").unwrap();
     a.on_failed(at(10), Duration::from_secs(2));
@@ -100,7 +100,7 @@ fn a_fall_before_the_first_look_is_not_told() {
 
 /// An operator who reads of ICMP checks the process, not the network.
 #[test]
-fn a_silent_back_end_is_not_told_as_one_where_nobody_listens() {
+fn a_silent_back_end_is_not_logged_as_unreachable() {
     let mut watched = Watched::new();
     watched.look(0);
     let [a, b] = ["a", "b"].map(|name| watched.registry.find(name).unwrap());
@@ -124,7 +124,7 @@ fn a_silent_back_end_is_not_told_as_one_where_nobody_listens() {
 }
 
 #[test]
-fn a_target_that_nothing_can_be_sent_to_is_told_once_a_minute() {
+fn a_target_with_send_failures_is_logged_once_a_minute() {
     let mut watched = Watched::new();
     watched.look(0);
     let to = SocketAddr::from(([192, 0, 2, 1], 5060));
@@ -148,7 +148,7 @@ fn a_target_that_nothing_can_be_sent_to_is_told_once_a_minute() {
 }
 
 #[test]
-fn of_many_targets_that_nothing_can_be_sent_to_some_are_told() {
+fn some_of_many_targets_with_send_failures_are_logged() {
     let mut watched = Watched::new();
     watched.look(0);
     for n in 0..12 {
@@ -160,7 +160,7 @@ fn of_many_targets_that_nothing_can_be_sent_to_some_are_told() {
 }
 
 #[test]
-fn full_tables_are_told_when_they_begin_and_when_they_are_over() {
+fn full_tables_are_logged_at_start_and_end() {
     let mut watched = Watched::new();
     watched.look(0);
     for shard in &watched.shards {
@@ -185,7 +185,7 @@ fn full_tables_are_told_when_they_begin_and_when_they_are_over() {
 }
 
 #[test]
-fn the_law_is_told_by_its_name() {
+fn the_law_is_logged_by_name() {
     let mut watched = Watched::new();
     watched.look(0);
     watched.shards[0].proxy.refused(Reason::Law).add(1);
@@ -193,7 +193,7 @@ fn the_law_is_told_by_its_name() {
 }
 
 #[test]
-fn a_ban_is_told_once_and_of_many_only_some() {
+fn a_ban_is_logged_once_and_many_are_sampled() {
     let mut watched = Watched::new();
     watched.look(0);
     let ban = |n: u8, s: u64| {
@@ -218,7 +218,7 @@ fn a_ban_is_told_once_and_of_many_only_some() {
 }
 
 #[test]
-fn a_name_that_is_not_resolved_is_told() {
+fn an_unresolved_name_is_logged() {
     let pool_spec = PoolSpec {
         name: "app".to_owned(),
         slow_start: Duration::ZERO,
@@ -248,7 +248,7 @@ fn a_name_that_is_not_resolved_is_told() {
 }
 
 #[test]
-fn a_domain_that_is_not_resolved_is_told() {
+fn an_unresolved_domain_is_logged() {
     let pool_spec = PoolSpec {
         name: "app".to_owned(),
         slow_start: Duration::ZERO,

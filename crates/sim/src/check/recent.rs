@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_touched_stays_and_what_is_not_goes_after_two_generations() {
+    fn untouched_entries_expire_after_two_generations() {
         let at = |generations| Timestamp::ZERO + KEEP * generations;
         let mut recent: Recent<u64, char> = Recent::default();
         *recent.entry(at(0), 1).unwrap() = 'a';

@@ -115,7 +115,7 @@ fn over_many_seeds_everything_happens_to_streams() {
 }
 
 #[test]
-fn where_nobody_may_suffer_there_is_no_plan() {
+fn without_fault_targets_there_is_no_plan() {
     let nobody = Shape { nodes: Vec::new(), pairs: Vec::new(), ..shape() };
     assert_eq!(Plan::random(Seed(1), &nobody), Plan::default());
     let no_time = Shape { ends: at(1000), ..shape() };

@@ -84,7 +84,7 @@ fn answers_come_back_when_the_work_on_them_is_complete() {
 }
 
 #[test]
-fn at_no_cost_nobody_can_tell_that_there_is_a_host() {
+fn at_no_cost_a_host_is_transparent() {
     assert_eq!(run(&fifo(0, 0, 0)), through(&mut Echo::new(), "BYE 0"));
 }
 
@@ -132,7 +132,7 @@ fn what_a_stalled_host_has_not_begun_it_begins_when_it_goes_on() {
 }
 
 #[test]
-fn what_is_for_another_shard_reaches_nobody_and_is_counted() {
+fn messages_for_a_missing_shard_are_dropped_and_counted() {
     let (summary, back, _) = through(&mut Host::new(Echo::new(), &fifo(0, 2_500, 0)), "OVER 0");
     assert_eq!((summary.handoffs, back.len()), (100, 0));
 }

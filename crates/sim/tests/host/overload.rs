@@ -45,7 +45,7 @@ fn at_half_its_capacity_everything_is_complete_after_its_cost() {
 }
 
 #[test]
-fn a_flood_of_what_is_refused_leaves_service_its_half() {
+fn a_flood_of_rejected_work_leaves_half_for_service() {
     // The work for twenty seconds waits from the start; rejecting the flood would take two and a
     // half times the capacity.
     let mut datagrams: Vec<_> = (0..2_000).map(|_| (at(0), "BYE 0".to_string())).collect();
@@ -59,7 +59,7 @@ fn a_flood_of_what_is_refused_leaves_service_its_half() {
 }
 
 #[test]
-fn service_that_kept_nobody_waiting_is_no_debt() {
+fn service_without_waiting_work_creates_no_debt() {
     let mut datagrams: Vec<_> = (0..2_000).map(|_| (at(0), "BYE 0".to_string())).collect();
     let flood = steady("NO 0", 400).into_iter().filter(|(since, _)| *since >= at(5 * SECOND));
     datagrams.extend(flood);
@@ -89,7 +89,7 @@ fn a_full_buffer_drops_the_newest_and_counts_it() {
 }
 
 #[test]
-fn the_load_told_is_the_models() {
+fn the_reported_load_is_that_of_the_model() {
     let read = |gap_us| -> Vec<(Timestamp, Load)> {
         let outcome = ten_seconds(
             HostSettings { buffer_max: 10, ..fifo(0, 0, 1_000) },

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_shown_with_what_is_wrong_about_them() {
+    fn keys_are_shown_with_their_problems() {
         let key = |version: u32, role: &str, age_s: Option<u64>| json!({ "version": version, "role": role, "age_s": age_s });
         let both = json!([key(12, "next", Some(5)), key(7, "current", None)]);
         let lines = |answer: Value| keys(&answer).lines().map(str::to_owned).collect::<Vec<_>>();

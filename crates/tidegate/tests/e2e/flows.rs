@@ -42,7 +42,7 @@ fn a_back_end_hangs_up_on_callers_behind_address_translation() {
 /// RFC 3263 §4.2: "the client performs an SRV query", preceded by the NAPTR query of §4.1, at a
 /// real DNS server.
 #[test]
-fn a_back_end_calls_a_domain_whose_servers_stand_in_the_dns() {
+fn a_back_end_calls_a_domain_with_servers_in_the_dns() {
     let stage = Stage::new();
     let callee = Sipp::callee(&stage, "uas-record-route");
     let host = format!("--host-record=one.carrier.test,{}", stage.ip());

@@ -153,7 +153,7 @@ fn what_anybody_can_write_opens_nothing() {
 
 /// Below its capacity the law rejects nobody.
 #[test]
-fn below_its_capacity_pi_refuses_nobody() {
+fn below_its_capacity_pi_rejects_nothing() {
     let stage = Stage::new();
     let (caller, backend) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
     let mut configuration = Configuration::new(&stage, &[backend.address()]);

@@ -82,7 +82,7 @@ fn what_is_asked_is_answered_in_tables_and_json() {
 }
 
 #[test]
-fn what_is_wrong_is_told_and_changes_nothing() {
+fn invalid_commands_are_reported_and_change_nothing() {
     let steered = Reconfigurable::set_up();
     let (status, said) = steered.ctl(&["law", "pie"]);
     assert_eq!(status, Some(2));

@@ -68,7 +68,7 @@ fn signals_that_ask_for_nothing_do_not_end_it_and_sigquit_is_as_sigterm() {
 
 /// A script that reloaded continually kept the process from stopping.
 #[test]
-fn a_storm_of_sighups_keeps_nobody_from_stopping_it() {
+fn a_storm_of_sighups_does_not_prevent_stopping() {
     let stage = Stage::new();
     let backend = Peer::new(stage.ip());
     let mut tidegate = Tidegate::start(&stage, &Configuration::new(&stage, &[backend.address()]));

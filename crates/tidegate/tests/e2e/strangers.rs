@@ -77,14 +77,14 @@ fn calls_beside(kind: &'static str, sources: &str) -> (Metrics, u32) {
 }
 
 #[test]
-fn a_flood_of_byes_of_no_call_costs_those_who_call_nothing() {
+fn a_flood_of_stray_byes_does_not_affect_callers() {
     let (metrics, sent) = calls_beside("BYE", "");
     let strays = metrics.sum("messages_unverified_total", &[]);
     assert!(strays > u64::from(sent) / 2, "{strays} of {sent}");
 }
 
 #[test]
-fn a_flood_of_responses_that_nobody_asked_for_costs_those_who_call_nothing() {
+fn a_flood_of_stray_responses_does_not_affect_callers() {
     let (metrics, sent) = calls_beside("SIP/2.0", "");
     let strays = metrics.sum("messages_unverified_total", &[]);
     assert!(strays > u64::from(sent) / 2, "{strays} of {sent}");

@@ -65,7 +65,7 @@ fn callers_reach_users_by_their_addresses_of_record_and_are_replayed() {
 }
 
 #[test]
-fn a_reload_changes_who_is_reached_and_where() {
+fn a_reload_changes_users_and_their_contacts() {
     let stage = Stage::new();
     let (caller, first) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
     let second = Peer::new(stage.ip());

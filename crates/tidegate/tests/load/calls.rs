@@ -170,7 +170,7 @@ fn refused_calls_are_a_condition_that_did_not_hold() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_told_from_a_silent_one() {
+fn an_absent_server_is_distinguished_from_a_silent_one() {
     let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let done = caller(&closed, &["--rate", "100", "--calls", "3", "--t1", "20"]);
     assert_eq!(done.status.code(), Some(1));
@@ -184,7 +184,7 @@ fn a_server_that_is_not_there_is_told_from_a_silent_one() {
 }
 
 #[test]
-fn an_interrupted_caller_ends_what_is_open_and_reports() {
+fn an_interrupted_caller_ends_open_calls_and_reports() {
     let (_uas, address) = answerer(&[]);
     let mut command = Command::new(TIDEGATE);
     command.args(["load", "uac", &address, "--rate", "100", "--duration", "600", "--progress"]);

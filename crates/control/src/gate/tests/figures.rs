@@ -4,7 +4,7 @@ use super::*;
 use crate::bound;
 
 #[test]
-fn sessions_are_estimated_from_what_is_served() {
+fn sessions_are_estimated_from_served_work() {
     let estimation = Estimation { end: Some(BYE), ..Estimation::default() };
     for check in [SessionCheck::Start, SessionCheck::Full] {
         let sessions = Estimation { check, ..estimation };

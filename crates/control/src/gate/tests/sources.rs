@@ -56,7 +56,7 @@ fn assert_within(count: u32, wanted: std::ops::RangeInclusive<u32>, what: &str) 
 }
 
 #[test]
-fn without_fairness_a_flood_takes_its_part_of_what_is_admitted() {
+fn without_fairness_a_flood_takes_a_proportional_share() {
     let (admitted, reasons) = flood(&mut gate(&[]), |control| {
         control.admit_of_all(Allowance::Fraction(0.1));
     });
@@ -186,7 +186,7 @@ fn a_limit_holds_without_any_overload() {
 }
 
 #[test]
-fn what_is_dropped_in_silence_is_judged_anew() {
+fn silently_dropped_work_is_decided_again() {
     let mut gate = limited(false);
     let sender = Sender { limit: Some(0), ..from(1) };
     let mut ask = |ms, fingerprint| {
@@ -272,7 +272,7 @@ fn priority_is_under_its_sources_limit_and_ends_when_the_server_stops() {
 }
 
 #[test]
-fn what_nobody_behind_has_room_for_takes_nothing_of_the_law() {
+fn work_without_headroom_takes_no_admission() {
     let mut gate = with_priority(3.0, &[("rate", 1.0)]);
     let ask = |gate: &mut Gate, headroom, has_priority, call| {
         let sender = Sender { headroom, has_priority, ..from(1) };

@@ -15,7 +15,7 @@ fn an_old_reference_does_not_name_the_next_call_in_its_slot() {
 }
 
 #[test]
-fn a_full_table_gives_up_what_is_over_and_refuses_the_rest() {
+fn a_full_table_evicts_finished_calls_and_rejects_the_rest() {
     let mut t = Table::new(3);
     let calls: Vec<_> = (0..3).map(|f| t.established(f)).collect();
     assert_eq!(t.calls.insert(t.now, 9, BACKEND_REF), Err(Full));
@@ -85,7 +85,7 @@ fn an_ended_call_is_in_the_expired_table_until_the_trigger_and_counts_nothing_th
 }
 
 #[test]
-fn a_call_that_begins_anew_leaves_the_expired_table() {
+fn a_restarted_call_leaves_the_expired_table() {
     let mut t = Table::new(1);
     let call = t.insert(1);
     t.request(call, Method::Invite, 1);
