@@ -4,9 +4,11 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// Counts of an answerer. Once no call is open, always `calls = overflowed + silent + unanswerable
-/// + unanswered + cancelled + refused + answered` and `answered = completed + hung_up +
-/// not_acknowledged + forgotten`.
+/// Counts of an answerer.
+///
+/// Once no call is open, `overflowed`, `silent`, `unanswerable`, `unanswered`, `cancelled`, `refused`
+/// and `answered` always add up to `calls`, and `completed`, `hung_up`, `not_acknowledged` and
+/// `forgotten` to `answered`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnswererStats {
     /// New calls.

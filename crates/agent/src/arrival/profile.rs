@@ -36,8 +36,8 @@ pub enum Profile {
         /// Time of the rise.
         at: Duration,
     },
-    /// Each factor holds from its time to the next one's, the last for ever. Before the first it is
-    /// 1. In order of time.
+    /// Each factor holds from its time to the next one's, the last for ever. Before the first it
+    /// is 1. In order of time.
     Steps(Arc<[(Duration, f64)]>),
     /// A flash crowd: factor 1, a straight rise to the peak, and an exponential decay to 1:
     /// `1 + (peak − 1)·e^(−u/decay)` at the time `u` after the peak.
