@@ -108,6 +108,11 @@ impl Control {
         self.admit[bucket as usize]
     }
 
+    /// Sets the allowance for the work in `bucket`.
+    pub fn set_admit(&mut self, bucket: Bucket, allowance: Allowance) {
+        self.admit[bucket as usize] = allowance;
+    }
+
     /// Sets the allowance for the work in every bucket.
     pub fn admit_of_all(&mut self, allowance: Allowance) {
         self.admit = [allowance; BUCKETS];

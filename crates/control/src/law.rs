@@ -19,6 +19,7 @@ pub(crate) mod occupancy;
 pub(crate) mod ohta;
 pub(crate) mod pi;
 pub(crate) mod sired;
+pub(crate) mod tide;
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -6,12 +6,13 @@ pub use tidegate_world::{Param, Wrong};
 pub use crate::law::{Entry, Values};
 use crate::law::{
     acceptance, aro, breakwater, clearwater, codel, dagor, gradient2, kamailio_feedback, none, occ,
-    occupancy, ohta, pi, sired,
+    occupancy, ohta, pi, sired, tide,
 };
 
-/// All laws: those of the papers, then those of current practice.
-pub static LAWS: [&Entry; 14] = [
+/// All laws: none, our own, those of the papers, then those of current practice.
+pub static LAWS: [&Entry; 15] = [
     &none::ENTRY,
+    &tide::ENTRY,
     &occupancy::ENTRY,
     &acceptance::ENTRY,
     &aro::ENTRY,

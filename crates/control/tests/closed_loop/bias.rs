@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_control::{Decide, bound};
 
-use crate::plant::{Costs, Setup, run};
+use crate::plant::{Costs, Setup, Spread, run};
 use crate::{COSTS, DECIDE, FROM_S, LOADS, TO_S, constant, goodput, setup};
 
 #[test]
@@ -102,7 +102,7 @@ fn occ_leaves_the_processor_full_for_half_a_minute() {
     for (target, full_s, settled_s) in [(0.9, 25, 45), (0.8, 13, 35)] {
         let profile = [(5.0, 0.5), (80.0, 1.57)];
         let law = setup("occ", &[("rho_targ", target)], Decide::Service, &profile);
-        let costs = Costs { refuse: Duration::from_micros(471), exponential: false, ..COSTS };
+        let costs = Costs { refuse: Duration::from_micros(471), spread: Spread::Constant, ..COSTS };
         let outcome = run(&Setup { costs, queue_max: 1000, ..law });
         let occupancy =
             |from, to| outcome.mean(f64::from(5 + from), f64::from(5 + to), |note| note.occupancy);

@@ -31,13 +31,19 @@ fn the_curves_of_every_law_are_as_committed() {
         }
     }
     let curves = format!("{goodputs}\n{delays}\n{refusals}");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/closed_loop/curves.txt");
+    assert_committed(&curves, "curves.txt");
+}
+
+/// Checks a table against the committed one, or commits it when asked to.
+#[track_caller]
+pub fn assert_committed(table: &str, name: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/closed_loop").join(name);
     if std::env::var_os("TIDEGATE_BLESS").is_some() {
-        fs::write(&path, &curves).unwrap();
+        fs::write(&path, table).unwrap();
     }
     let committed = fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(curves.lines().count(), committed.lines().count(), "rows");
-    for (line, expected) in curves.lines().zip(committed.lines()) {
+    assert_eq!(table.lines().count(), committed.lines().count(), "rows of {name}");
+    for (line, expected) in table.lines().zip(committed.lines()) {
         assert!(agree(line, expected), "now\n{line}\ncommitted\n{expected}");
     }
 }

@@ -9,11 +9,12 @@ mod pi;
 mod plant;
 mod recovery;
 mod throttles;
+mod tide;
 mod tuned;
 
 use std::time::Duration;
 
-use plant::{Costs, Outcome, Setup, run};
+use plant::{Costs, Disturbance, Outcome, Setup, Spread, run};
 use tidegate_control::{Decide, ThrottleKind, registry};
 use tidegate_world::Seed;
 
@@ -25,7 +26,7 @@ const COSTS: Costs = Costs {
     look: Duration::from_micros(100),
     serve: Duration::from_micros(1900),
     refuse: Duration::from_micros(100),
-    exponential: true,
+    spread: Spread::Exponential,
 };
 
 const LOADS: [f64; 8] = [0.5, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 5.0];
@@ -48,6 +49,7 @@ fn setup(law: &str, params: Params, decide: Decide, profile: &[(f64, f64)]) -> S
         queue_max: 2000,
         profile: profile.iter().map(seconds).collect(),
         seed: Seed(1),
+        disturbance: Disturbance::NONE,
     }
 }
 

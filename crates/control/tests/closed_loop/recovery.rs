@@ -3,7 +3,7 @@
 use tidegate_control::{Decide, registry};
 use tidegate_world::{Purpose, Seed};
 
-use crate::plant::{Outcome, Setup, run};
+use crate::plant::{Setup, run};
 use crate::{DECIDE, setup};
 
 /// Seconds within which each law serves the offered load again, decided at arrival and at service.
@@ -14,6 +14,7 @@ use crate::{DECIDE, setup};
 /// beyond this buffer, show only that.
 const BACK_S: [(&str, [f64; 2]); registry::LAWS.len()] = [
     ("none", [1.0, 40.0]),
+    ("tide", [1.0, 2.0]),
     ("occupancy", [8.0, 12.0]),
     ("acceptance", [4.0, 35.0]),
     ("aro", [8.0, 12.0]),
@@ -35,13 +36,6 @@ fn refused_at_rest(law: &str) -> f64 {
     if ["acceptance", "aro"].contains(&law) { 0.25 } else { 0.0 }
 }
 
-/// Returns the share of the calls of this time that were not answered in time.
-fn lost(outcome: &Outcome, from_s: f64, to_s: f64) -> f64 {
-    let began = |at: &&_| (from_s..to_s).contains(&tidegate_world::Timestamp::as_secs_f64(**at));
-    let calls = outcome.began.iter().filter(began).count() as f64;
-    1.0 - outcome.goodput_cps(from_s, to_s) * (to_s - from_s) / calls
-}
-
 #[test]
 fn each_law_is_back_in_its_time_after_an_overload() {
     for (entry, (name, times)) in registry::LAWS.into_iter().zip(BACK_S) {
@@ -53,7 +47,7 @@ fn each_law_is_back_in_its_time_after_an_overload() {
                 let outcome = run(&setup);
                 for second in 0..5 {
                     let from_s = 25.0 + back_s + f64::from(second);
-                    let lost = lost(&outcome, from_s, from_s + 1.0);
+                    let lost = outcome.lost_share(from_s, from_s + 1.0);
                     let most = refused_at_rest(name).max(0.05);
                     assert!(lost <= most, "{name}, {decide:?} after {load}: {lost} at {from_s} s");
                 }
@@ -86,7 +80,7 @@ fn after_a_minute_of_little_load_every_law_admits_everything_whatever_was_before
             for seed in 1..=4 {
                 let (from_s, setup) = any_overload(law.name, decide, seed);
                 let outcome = run(&setup);
-                let lost = lost(&outcome, from_s, from_s + 9.0);
+                let lost = outcome.lost_share(from_s, from_s + 9.0);
                 let most = refused_at_rest(law.name);
                 assert!(lost <= most + 1e-9, "{}, {decide:?}, seed {seed}: {lost}", law.name);
             }
@@ -101,7 +95,7 @@ fn a_queue_longer_than_patience_keeps_a_collapse_alive_at_half_of_the_capacity()
     for (law, queue_max, back) in [("none", 2000, false), ("none", 100, true)] {
         let setup = setup(law, &[], Decide::Service, &[(20.0, 1.5), (60.0, 0.5)]);
         let outcome = run(&Setup { queue_max, ..setup });
-        let lost = lost(&outcome, 70.0, 79.0);
+        let lost = outcome.lost_share(70.0, 79.0);
         assert_eq!(lost < 0.01, back, "{law} with a queue of {queue_max}: {lost}");
         assert!(back || lost > 0.9, "{lost}");
     }

@@ -31,8 +31,17 @@ pub struct Costs {
     pub serve: Duration,
     /// To reject a call.
     pub refuse: Duration,
-    /// Whether service times are exponentially distributed instead of constant.
-    pub exponential: bool,
+    pub spread: Spread,
+}
+
+/// The distribution of service times around their mean.
+#[derive(Clone, Copy, Debug)]
+pub enum Spread {
+    Constant,
+    Exponential,
+    /// A Pareto distribution with α = 1.5: the variance is infinite, and one call in a hundred takes a
+    /// fifth of the time. Cut at a hundred times the mean.
+    Heavy,
 }
 
 impl Costs {
@@ -60,6 +69,32 @@ pub struct Setup {
     /// Offered load in multiples of the capacity, each for a time.
     pub profile: Vec<(Duration, f64)>,
     pub seed: Seed,
+    pub disturbance: Disturbance,
+}
+
+/// A property of the server or of its callers that a law does not expect.
+#[derive(Clone, Copy, Debug)]
+pub struct Disturbance {
+    /// The gate is told costs of service times this.
+    pub misjudged: f64,
+    /// The service cost of all calls is multiplied by the factor from this time on.
+    pub dearer_from: Option<(Duration, f64)>,
+    /// Others have the processor for the given time at the end of each period.
+    pub stolen: Option<(Duration, Duration)>,
+    /// Each call brings work so much later, which takes so long and goes before new calls.
+    pub later: Option<(Duration, Duration)>,
+    /// Time to the first repetition.
+    pub t1: Duration,
+}
+
+impl Disturbance {
+    pub const NONE: Self = Self {
+        misjudged: 1.0,
+        dearer_from: None,
+        stolen: None,
+        later: None,
+        t1: Duration::from_millis(500),
+    };
 }
 
 /// The state at one moment.
@@ -117,6 +152,17 @@ impl Outcome {
             calls.iter().filter(|at| (from_s..to_s).contains(&at.as_secs_f64())).count() as f64
         };
         count(&self.refused) / count(&self.began)
+    }
+
+    /// Returns the share of the calls that began in this time and were not answered in time.
+    pub fn lost_share(&self, from_s: f64, to_s: f64) -> f64 {
+        1.0 - self.goodput_cps(from_s, to_s) / self.offered_cps(from_s, to_s)
+    }
+
+    /// Returns the calls per second that began in this time.
+    pub fn offered_cps(&self, from_s: f64, to_s: f64) -> f64 {
+        let began = |at: &&Timestamp| (from_s..to_s).contains(&at.as_secs_f64());
+        self.began.iter().filter(began).count() as f64 / (to_s - from_s)
     }
 
     /// Returns the notes of a time.

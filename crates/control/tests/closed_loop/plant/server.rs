@@ -7,10 +7,8 @@ use std::time::Duration;
 use tidegate_control::{Bucket, Decide, Gate, QueueOrder, Release, Settings, Ticket, Verdict};
 use tidegate_world::{Load, Purpose, Stream, Timestamp};
 
-use super::{Costs, Note, Outcome, Setup};
+use super::{Costs, Disturbance, Note, Outcome, Setup, Spread};
 
-/// RFC 3261 §17.1.1.1.
-const T1: Duration = Duration::from_millis(500);
 /// Interval at which the processor is read.
 const READING: Duration = Duration::from_millis(2);
 /// Interval at which the state is noted.
@@ -30,6 +28,8 @@ pub(super) struct Server<'a> {
     /// Unread messages.
     unread: VecDeque<(usize, Timestamp)>,
     queue: VecDeque<Waiting>,
+    /// Pieces of work of begun calls that wait.
+    later: usize,
     job: Option<Job>,
     /// The last reading of the processor, its occupied time then, and the start of the current
     /// occupancy.
@@ -46,6 +46,7 @@ pub(super) struct Server<'a> {
 enum Event {
     NewCall,
     Repetition(usize),
+    Later,
     Completion,
     Note,
 }
@@ -70,6 +71,7 @@ enum Job {
     Look,
     Refuse(usize),
     Serve(usize, Duration),
+    ServeLater,
 }
 
 impl<'a> Server<'a> {
@@ -90,6 +92,7 @@ impl<'a> Server<'a> {
             calls: Vec::new(),
             unread: VecDeque::new(),
             queue: VecDeque::new(),
+            later: 0,
             job: None,
             read: Timestamp::ZERO,
             busy: Duration::ZERO,
@@ -164,7 +167,11 @@ impl<'a> Server<'a> {
             Event::NewCall => {
                 self.schedule_arrival();
                 self.outcome.began.push(self.now);
-                self.calls.push(Call { began: self.now, interval: T1, answered: false });
+                self.calls.push(Call {
+                    began: self.now,
+                    interval: self.setup.disturbance.t1,
+                    answered: false,
+                });
                 self.arrive(self.calls.len() - 1);
             }
             Event::Repetition(call) => {
@@ -173,6 +180,7 @@ impl<'a> Server<'a> {
                     self.arrive(call);
                 }
             }
+            Event::Later => self.later += 1,
             Event::Completion => self.complete(),
             Event::Note => {
                 let busy = self.busy_until_now();
@@ -193,7 +201,7 @@ impl<'a> Server<'a> {
         let Call { began, interval, .. } = &mut self.calls[call];
         let next = self.now + *interval;
         *interval *= 2;
-        if next < *began + 64 * T1 {
+        if next < *began + 64 * self.setup.disturbance.t1 {
             self.schedule(next, Event::Repetition(call));
         }
         if self.setup.decide == Decide::Service {
@@ -222,18 +230,21 @@ impl<'a> Server<'a> {
     /// Gives a free processor its next job.
     fn work(&mut self) {
         while self.job.is_none() {
-            let serves = !self.queue.is_empty() && self.gate.may_release();
+            let later = self.setup.disturbance.later.filter(|_| self.later > 0);
+            let serves = later.is_some() || !self.queue.is_empty() && self.gate.may_release();
             let reads = !self.unread.is_empty();
             let (job, cost) = if reads && !(serves && self.reading_lead_s > 0.0) {
                 let (job, cost) = self.read_one();
                 self.reading_lead_s += if serves { cost.as_secs_f64() } else { 0.0 };
                 (job, cost)
             } else if serves {
-                let next = match self.gate.control().queue.order {
-                    QueueOrder::Fifo => self.queue.pop_front(),
-                    QueueOrder::Lifo => self.queue.pop_back(),
+                let (job, cost) = match later {
+                    Some((_, cost)) => {
+                        self.later -= 1;
+                        (Job::ServeLater, cost)
+                    }
+                    None => self.serve_next(),
                 };
-                let (job, cost) = self.serve(next.expect("it is not empty"));
                 self.reading_lead_s -= if reads { cost.as_secs_f64() } else { 0.0 };
                 (job, cost)
             } else {
@@ -241,8 +252,18 @@ impl<'a> Server<'a> {
             };
             self.job = Some(job);
             self.busy_since = self.now;
-            self.schedule(self.now + cost, Event::Completion);
+            self.schedule(self.after(cost), Event::Completion);
         }
+    }
+
+    /// Returns when work that begins now is complete.
+    fn after(&self, cost: Duration) -> Timestamp {
+        let Some((period, stolen)) = self.setup.disturbance.stolen else { return self.now + cost };
+        let [period, own] = [period, period - stolen].map(|time| time.as_nanos() as u64);
+        let [now, cost] = [self.now.as_nanos(), cost.as_nanos() as u64];
+        // Own time since the start, at which the work is complete.
+        let done = now / period * own + (now % period).min(own) + cost;
+        Timestamp::from_nanos(done / own * period + done % own)
     }
 
     fn read_one(&mut self) -> (Job, Duration) {
@@ -254,6 +275,9 @@ impl<'a> Server<'a> {
         let fingerprint = (call as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let repeated = self.gate.signals().flow(Bucket::Session).repeated;
         let room = self.queue.len() < self.setup.queue_max;
+        if self.setup.decide == Decide::Arrival {
+            self.gate.on_lag(self.now.since(since));
+        }
         match self.gate.on_new(self.now, Bucket::Session, 0, Some(fingerprint), room) {
             Verdict::Refuse(_) => (Job::Refuse(call), look + refuse),
             Verdict::Absorb => (Job::Look, look),
@@ -272,25 +296,44 @@ impl<'a> Server<'a> {
         }
     }
 
+    fn serve_next(&mut self) -> (Job, Duration) {
+        let next = match self.gate.control().queue.order {
+            QueueOrder::Fifo => self.queue.pop_front(),
+            QueueOrder::Lifo => self.queue.pop_back(),
+        };
+        self.serve(next.expect("it is not empty"))
+    }
+
     fn serve(&mut self, Waiting { call, ticket, since, .. }: Waiting) -> (Job, Duration) {
         let sojourn = self.now.since(since);
         self.gate.on_service(self.now, true, sojourn, self.waiting());
-        let Costs { serve, refuse, exponential, .. } = self.setup.costs;
+        let Costs { serve, refuse, spread, .. } = self.setup.costs;
         if self.gate.on_taken(self.now, ticket).is_some() {
             return (Job::Refuse(call), refuse);
         }
-        let cost = if exponential {
-            Duration::from_secs_f64(self.services.exponential(serve.as_secs_f64()))
-        } else {
-            serve
+        let mut cost = match spread {
+            Spread::Constant => serve,
+            Spread::Exponential => {
+                Duration::from_secs_f64(self.services.exponential(serve.as_secs_f64()))
+            }
+            // Its least is a third of its mean.
+            Spread::Heavy => {
+                let times = (1.0 - self.services.unit()).powf(-1.0 / 1.5) / 3.0;
+                serve.mul_f64(times.min(100.0))
+            }
         };
+        if let Some((from, factor)) = self.setup.disturbance.dearer_from
+            && self.now >= Timestamp::ZERO + from
+        {
+            cost = cost.mul_f64(factor);
+        }
         (Job::Serve(call, cost), cost)
     }
 
     fn complete(&mut self) {
         self.busy = self.busy_until_now();
         match self.job.take().expect("it was at work") {
-            Job::Look => {}
+            Job::Look | Job::ServeLater => {}
             Job::Refuse(call) => {
                 let Call { began, answered, .. } = &mut self.calls[call];
                 if !std::mem::replace(answered, true) {
@@ -298,7 +341,11 @@ impl<'a> Server<'a> {
                 }
             }
             Job::Serve(call, cost) => {
-                self.gate.on_completion(self.now, 0, cost);
+                let Disturbance { misjudged, later, .. } = self.setup.disturbance;
+                self.gate.on_completion(self.now, 0, cost.mul_f64(misjudged));
+                if let Some((hold, _)) = later {
+                    self.schedule(self.now + hold, Event::Later);
+                }
                 let Call { began, answered, .. } = &mut self.calls[call];
                 if !std::mem::replace(answered, true) {
                     self.outcome.served.push((*began, self.now));

@@ -1,0 +1,405 @@
+//! Tide: as many calls wait as the server takes in a set time, which is as short as the processor
+//! permits without falling idle.
+//!
+//! # Signal
+//!
+//! Four measurements at each tick of 10 ms, and no costs, rates or capacities that an operator
+//! would have to know:
+//!
+//! - μ, the calls that are taken from the queue in a second of occupied time. Because messages of
+//!   begun calls go before new ones, and reception has its share of each turn, μ is what in-dialog
+//!   work, rejections and other processes leave for new calls. The estimate is a ratio of two sums
+//!   that forget with a time constant of 0.2 s of occupied time.
+//! - Idle time of the processor.
+//! - ℓ, the standing wait in the receive buffer: the least over 100 ms of the longest wait in each
+//!   tick. A single long wait is a stall or a quota; ℓ is a reader that is always late.
+//!
+//! - The share of new calls that were rejected.
+//!
+//! # Decision
+//!
+//! ```text
+//! D ← D − h·(share rejected)·dt + g·(idle time)     within [wait_min, wait_max]
+//! W = μ·max(D − ℓ, D/4)                             at least 4 calls
+//! ```
+//!
+//! A new call is admitted while fewer than W wait. Admitted calls are served oldest first. A
+//! call that has waited 2·D when its turn comes, or two fifths of T1 if that is less, is rejected: its
+//! caller is about to repeat it, and what reading and rejecting lacks is served with it. If a receive
+//! buffer is full, reading faster is of no use, and a call may have waited ℓ longer.
+//!
+//! # Analysis
+//!
+//! *Goodput.* The server works on admitted calls whenever it does not receive, reject or serve
+//! begun calls, so its goodput is the [`bound`](crate::bound) but for the time in which the queue
+//! is empty while calls are rejected. That time has an equilibrium, the share h/g of the share
+//! rejected, which is below 0.034. No part of the processor is left unused as a margin.
+//!
+//! *Delay.* A new call waits W/μ = D (Little). D is `wait_min` where the load is so high that the
+//! queue never empties, and near `wait_max` around the capacity, where only bursts are rejected:
+//! in a queue of K places at load 1 the share lost is 1/(K+1) for exponential service times, half
+//! of that for constant ones. The fewer calls fit into `wait_max`, the higher is the load up to
+//! which the queue has to be long: at 200 calls/s up to 1.3 times the capacity, at 5,000 up to 1.02.
+//!
+//! *Stability.* While calls wait, W does not influence μ: the processor takes them at its own rate.
+//! So the loop through W has no gain and cannot oscillate. The loop through D has one integrator
+//! and no delay but the tick, and D is bounded.
+//!
+//! *Settling.* A step to a multiple m of the capacity fills the window within `wait_max`/(m − 1).
+//! From then on D falls at (m − 1)/m s/s: from `wait_max` to `wait_min` in 0.11 s at 10 times the
+//! capacity. After the flood 5 ms of idle time raise D to `wait_max`. Nothing else is remembered, so
+//! goodput is full again as soon as the queue has been served.
+//!
+//! *Errors.* If μ is wrong by a factor, each wait is wrong by that factor for some 0.2 s, and goodput
+//! is not affected as long as W is not so small that the queue empties, which raises D. Costs
+//! are not used, so they cannot be misjudged. If the occupancy reads low (CPU time of a processor
+//! that others use), D stays at `wait_max` and μ is too large by as much: delays are longer, goodput
+//! is the same. If it reads high, D is `wait_min` at all overloads.
+//!
+//! # Why the oldest first
+//!
+//! Newest first shortens the delay of most calls in a long queue. In this one it would save at most D,
+//! and some calls would wait behind all newer ones until the overload ends.
+//!
+//! # Cold start
+//!
+//! D is `wait_max`, and all calls are admitted until the first call was taken from the queue and a
+//! tick has passed. A flood of m times the capacity at the start admits 0.01·m s of work.
+//!
+//! # Known bias
+//!
+//! A server of less than some 100 calls/s has room for few calls in `wait_max`, and rejects bursts
+//! that a longer queue could serve within the patience of their callers. If all calls are held equally
+//! long, their BYEs after a step come together and displace new calls one hold time later, and so on:
+//! calls are admitted by what they need now, not by what they will need. W of
+//! requests that stand alone (REGISTER) is computed from their own rate.
+//!
+//! # Source
+//!
+//! Own work. A window by delay is Breakwater's (OSDI 2020), the empty queue as a sign of room
+//! CoDel's (Nichols and Jacobson, 2012); capacity as completions over busy time is the utilization law of
+//! operational analysis (Denning and Buzen, 1978).
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::signals::Reading;
+use crate::{Allowance, Bucket, Control, Entry, Flow, Law, Param, Signals, Values};
+
+static WAIT_MIN: Param = Param {
+    name: "wait_min",
+    doc: "Wait of a new call in the queue far beyond the capacity.",
+    unit: "s",
+    default: 0.05,
+    min: 0.001,
+    max: 1.0,
+};
+
+static WAIT_MAX: Param = Param {
+    name: "wait_max",
+    doc: "Longest wait of a new call in the queue around the capacity, where bursts are to be \
+          served and not rejected.",
+    unit: "s",
+    default: 0.15,
+    min: 0.001,
+    max: 2.0,
+};
+
+static STALE: Param = Param {
+    name: "stale",
+    doc: "A call that has waited so long is rejected when its turn comes. The default is two \
+          fifths of T1. In a long overload twice the wait is the limit if that is less.",
+    unit: "s",
+    default: 0.2,
+    min: 0.002,
+    max: 4.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "tide",
+    summary: "lets wait what the server takes in a time that is as short as the processor permits",
+    source: "own work, after Breakwater and CoDel",
+    doc: "Measures how many new calls the server takes from their queue in a second of occupied \
+          time, and lets as many wait as it takes in `wait_min` to `wait_max`. That time grows \
+          while the processor has idle time, and shrinks while calls are rejected. Needs no \
+          parameter.",
+    params: &[&WAIT_MIN, &WAIT_MAX, &STALE],
+    check: |values| {
+        let [least, most, stale] = [&WAIT_MIN, &WAIT_MAX, &STALE].map(|param| values.of(param));
+        if least <= most && most <= stale { Ok(()) } else { Err("wait_min <= wait_max <= stale") }
+    },
+    build: |values| Box::new(Tide::new(values)),
+};
+
+/// Time between two ticks.
+const TICK: Duration = Duration::from_millis(10);
+/// Occupied time after which a measurement of μ counts for 1/e, s.
+const FORGET_S: f64 = 0.2;
+/// h: decrease of D while all calls are rejected, s/s.
+const DECREASE: f64 = 1.0;
+/// g: increase of D by idle time, s/s.
+const INCREASE: f64 = 30.0;
+/// The smallest window, in calls.
+const WINDOW_MIN: f64 = 4.0;
+/// Part of D that is left to the queue, however late the receive buffer is read.
+const QUEUE_PART_MIN: f64 = 0.25;
+/// Fill of a receive buffer from which on it counts as full.
+const FULL: f64 = 0.9;
+/// Ticks over which the least wait in the receive buffer is taken.
+const LAGS: usize = 10;
+/// A tick counts as no longer than this: after a rest the past is not integrated.
+const STEP_MAX: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+struct Tide {
+    wait_min: f64,
+    wait_max: f64,
+    stale: Duration,
+    /// D, in seconds.
+    wait_s: f64,
+    read: Reading,
+    decided: Decided,
+    sessions: Drain,
+    singles: Drain,
+    /// Longest wait in the receive buffer in each of the last ticks.
+    lags: [Duration; LAGS],
+    ticks: usize,
+}
+
+/// New calls that were decided until the last tick, since the start.
+#[derive(Debug, Default)]
+struct Decided {
+    offered: u64,
+    refused: u64,
+}
+
+impl Decided {
+    /// Returns the share of the calls since the last call of this function that were rejected.
+    fn rejected(&mut self, signals: &Signals) -> f64 {
+        let Flow { offered, refused, .. } = *signals.flow(Bucket::Session);
+        let earlier = std::mem::replace(self, Self { offered, refused });
+        let refused = (refused - earlier.refused) as f64;
+        (refused / (offered - earlier.offered).max(1) as f64).min(1.0)
+    }
+}
+
+/// The rate at which work of one bucket is taken from its queue.
+#[derive(Debug, Default)]
+struct Drain {
+    /// Pieces taken at the last tick, since the start.
+    counted: u64,
+    /// Those taken before the law began.
+    began: u64,
+    taken: f64,
+    occupied_s: f64,
+}
+
+impl Drain {
+    /// Records the pieces `taken` since the start, the last of them in `occupied_s` of occupied
+    /// time.
+    fn record(&mut self, taken: u64, occupied_s: f64) {
+        let kept = (-occupied_s / FORGET_S).exp();
+        self.taken = self.taken * kept + taken.saturating_sub(self.counted) as f64;
+        self.occupied_s = self.occupied_s * kept + occupied_s;
+        self.counted = taken;
+    }
+
+    /// Returns the window of pieces that are taken in `wait_s`; open before the first was taken.
+    fn window(&self, wait_s: f64) -> Allowance {
+        if self.counted == self.began {
+            return Allowance::Open;
+        }
+        let rate = self.taken / self.occupied_s.max(f64::MIN_POSITIVE);
+        Allowance::Window((rate * wait_s).max(WINDOW_MIN))
+    }
+}
+
+impl Tide {
+    fn new(values: &Values) -> Self {
+        let wait_max = values.of(&WAIT_MAX);
+        Self {
+            wait_min: values.of(&WAIT_MIN),
+            wait_max,
+            stale: Duration::from_secs_f64(values.of(&STALE)),
+            wait_s: wait_max,
+            read: Reading::default(),
+            decided: Decided::default(),
+            sessions: Drain::default(),
+            singles: Drain::default(),
+            lags: [Duration::ZERO; LAGS],
+            ticks: 0,
+        }
+    }
+
+    /// D.
+    fn wait(&self) -> Duration {
+        Duration::from_secs_f64(self.wait_s)
+    }
+
+    fn count(&mut self, signals: &Signals) {
+        self.read = signals.processor;
+        self.decided.rejected(signals);
+        for (drain, bucket) in
+            [(&mut self.sessions, Bucket::Session), (&mut self.singles, Bucket::Single)]
+        {
+            let taken = signals.flow(bucket).taken;
+            *drain = Drain { counted: taken, began: taken, ..Drain::default() };
+        }
+    }
+
+    /// ℓ.
+    fn standing_lag(&mut self, signals: &Signals) -> Duration {
+        self.lags[self.ticks % LAGS] = signals.queue.lag;
+        self.ticks += 1;
+        self.lags.into_iter().min().unwrap_or_default()
+    }
+}
+
+impl Law for Tide {
+    fn on_begin(&mut self, _: Timestamp, signals: &Signals) {
+        self.count(signals);
+    }
+
+    fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        let lag = self.standing_lag(signals);
+        let newest = signals.processor;
+        let Some(occupancy) = newest.occupancy_since(self.read) else { return };
+        let passed = newest.at.since(self.read.at);
+        self.read = newest;
+
+        let occupied_s = occupancy * passed.as_secs_f64();
+        let step_s = passed.min(STEP_MAX).as_secs_f64();
+        let change = INCREASE * (1.0 - occupancy) - DECREASE * self.decided.rejected(signals);
+        self.wait_s = (self.wait_s + change * step_s).clamp(self.wait_min, self.wait_max);
+
+        let queue_s = (self.wait_s - lag.as_secs_f64()).max(QUEUE_PART_MIN * self.wait_s);
+        for (drain, bucket) in
+            [(&mut self.sessions, Bucket::Session), (&mut self.singles, Bucket::Single)]
+        {
+            drain.record(signals.flow(bucket).taken, occupied_s);
+            control.set_admit(bucket, drain.window(queue_s));
+        }
+        let stale = if signals.socket_fill >= FULL {
+            // Reading faster would be of no use: the kernel drops what is not read.
+            (self.stale + lag).min(2 * self.stale)
+        } else {
+            self.stale.min(2 * self.wait())
+        };
+        control.queue.wait_max = Some(stale);
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(TICK)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.wait_s >= self.wait_max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::Bench;
+    use super::*;
+
+    /// Ticks of 10 ms with this occupancy, in each of which so many calls are taken and rejected.
+    fn ticks(bench: &mut Bench, count: usize, occupancy: f64, taken: u64, refused: u64) {
+        for _ in 0..count {
+            bench.pass(TICK, occupancy);
+            let flow = bench.signals.flow_mut(Bucket::Session);
+            flow.offered += taken + refused;
+            flow.taken += taken;
+            flow.refused += refused;
+            bench.tick();
+        }
+    }
+
+    fn window(bench: &Bench) -> f64 {
+        match bench.allowance() {
+            Allowance::Window(size) => size,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn it_admits_everything_until_a_call_was_taken() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        ticks(&mut bench, 50, 1.0, 0, 5);
+        assert_eq!(bench.allowance(), Allowance::Open);
+        ticks(&mut bench, 1, 1.0, 1, 0);
+        assert!(matches!(bench.allowance(), Allowance::Window(_)));
+        // The server stands still: what it has shown stays known.
+        ticks(&mut bench, 1000, 1.0, 0, 5);
+        assert_eq!(bench.allowance(), Allowance::Window(WINDOW_MIN));
+    }
+
+    #[test]
+    fn the_window_is_what_the_server_takes_in_the_wait() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        // Half occupied by 1,000 calls/s: the capacity is 2,000.
+        ticks(&mut bench, 300, 0.5, 10, 0);
+        assert!((window(&bench) - 300.0).abs() < 1.0, "{}", window(&bench));
+        // 2,000 calls/s are taken, 8,000 rejected.
+        ticks(&mut bench, 10, 1.0, 20, 80);
+        assert!((window(&bench) - 140.0).abs() < 1.0, "{}", window(&bench));
+        ticks(&mut bench, 10, 1.0, 20, 80);
+        assert!((window(&bench) - 100.0).abs() < 1.0, "{}", window(&bench));
+        assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(100)));
+        assert!(!bench.law.is_at_rest());
+        // A hundredth of a second has half of it idle: there is room.
+        ticks(&mut bench, 1, 0.5, 10, 0);
+        assert!((window(&bench) - 300.0).abs() < 1.0, "{}", window(&bench));
+        assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(200)));
+        assert!(bench.law.is_at_rest());
+    }
+
+    #[test]
+    fn a_standing_lag_takes_from_the_wait_and_a_single_one_does_not() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        ticks(&mut bench, 100, 1.0, 10, 0);
+        bench.signals.queue.lag = Duration::from_millis(90);
+        ticks(&mut bench, 9, 1.0, 10, 0);
+        assert!((window(&bench) - 150.0).abs() < 1.0, "{}", window(&bench));
+        ticks(&mut bench, 1, 1.0, 10, 0);
+        assert!((window(&bench) - 60.0).abs() < 1.0, "{}", window(&bench));
+        bench.signals.queue.lag = Duration::from_millis(500);
+        ticks(&mut bench, 10, 1.0, 10, 0);
+        assert!((window(&bench) - 37.5).abs() < 1.0, "{}", window(&bench));
+        assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(200)));
+        // The kernel drops what is not read.
+        bench.signals.socket_fill = 1.0;
+        ticks(&mut bench, 1, 1.0, 10, 0);
+        assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(400)));
+    }
+
+    #[test]
+    fn requests_that_stand_alone_have_their_own_window() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        bench.signals.flow_mut(Bucket::Single).taken = 100;
+        ticks(&mut bench, 1, 1.0, 10, 0);
+        assert!((window(&bench) - 150.0).abs() < 1e-6);
+        let single = bench.control.admit(Bucket::Single);
+        assert!(matches!(single, Allowance::Window(size) if (size - 1500.0).abs() < 1e-6));
+    }
+
+    #[test]
+    fn it_forgets_what_was_before_it_began() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        bench.signals.flow_mut(Bucket::Session).taken = 1_000_000;
+        bench.signals.flow_mut(Bucket::Session).offered = 3_000_000;
+        bench.signals.flow_mut(Bucket::Session).refused = 2_000_000;
+        bench.law.on_begin(bench.now, &bench.signals);
+        ticks(&mut bench, 1, 1.0, 0, 0);
+        assert_eq!(bench.allowance(), Allowance::Open);
+        ticks(&mut bench, 1, 1.0, 10, 0);
+        assert!((window(&bench) - 76.9).abs() < 0.1, "{}", window(&bench));
+    }
+
+    #[test]
+    fn waits_are_in_order() {
+        assert!(ENTRY.values(&[("wait_min", 0.2)]).is_err());
+        assert!(ENTRY.values(&[("stale", 0.1)]).is_err());
+        assert!(ENTRY.values(&[("wait_min", 0.15), ("stale", 0.15)]).is_ok());
+    }
+}
