@@ -122,7 +122,10 @@ impl KernelGate {
         }
         let key = wishes.iter().find(|wish| wish.threshold() > 0).map_or(0, |wish| wish.key);
         let share = Share { key, thresholds: wishes.iter().map(Shedding::threshold).collect() };
-        let program = steer::program(self.0.layout, &share, &all_banned(&wishes));
+        // All shards of a process have one configuration.
+        let spared =
+            wishes.iter().find(|wish| wish.threshold() > 0).map_or(&[][..], Shedding::spared);
+        let program = steer::program(self.0.layout, &share, spared, &all_banned(&wishes));
         sockopt::attach_reuseport(self.0.member.as_fd(), &program)?;
         state.wishes = wishes;
         Ok(())

@@ -243,7 +243,7 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
         sockets.push(join(new_socket(listen)?)?);
     }
     let steer = || {
-        let program = steer::program(layout, &Share::default(), &[]);
+        let program = steer::program(layout, &Share::default(), &[], &[]);
         sockopt::attach_reuseport(sockets[0].as_fd(), &program)
             .map_err(failed("SO_ATTACH_REUSEPORT_CBPF"))
     };

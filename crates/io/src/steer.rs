@@ -16,7 +16,7 @@
 use std::net::IpAddr;
 
 use libc::sock_filter;
-use tidegate_world::Shedding;
+use tidegate_world::{Network, Shedding};
 
 const MIX: [u32; 2] = Shedding::MIX;
 
@@ -75,7 +75,12 @@ pub(crate) const DROP_ALL: [sock_filter; 1] =
 
 /// Returns the program for a group, with the shedding of each shard. The datagrams of a banned
 /// source may come to any shard, so `banned` are the sources of all shards.
-pub(crate) fn program(layout: Layout, share: &Share, banned: &[IpAddr]) -> Vec<sock_filter> {
+pub(crate) fn program(
+    layout: Layout,
+    share: &Share,
+    spared: &[Network],
+    banned: &[IpAddr],
+) -> Vec<sock_filter> {
     let mut p = Program::default();
     match layout.family {
         Family::V4 => p.hash_source_v4(),
@@ -85,7 +90,7 @@ pub(crate) fn program(layout: Layout, share: &Share, banned: &[IpAddr]) -> Vec<s
     p.step(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, u32::from(layout.shards.max(1)));
     let first_sink = layout.read() as u32;
     p.shed_banned(layout.family, banned, first_sink);
-    p.shed_share(share, first_sink);
+    p.shed_share(layout.family, share, spared, first_sink);
     if layout.split {
         p.step(MULTIPLY, layout.each() as u32);
         p.add_kind();
@@ -106,6 +111,7 @@ const FROM_X: u32 = libc::BPF_MISC | libc::BPF_TXA;
 const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const IF_AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
 const GO_ON: u32 = libc::BPF_JMP | libc::BPF_JA;
+const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
 const ADD: u32 = libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_A;
 const STORE: u32 = libc::BPF_ST;
@@ -234,13 +240,15 @@ impl Program {
     }
 
     /// Ends with the sink of shard `A` if that sheds the INVITE; keeps `A`.
-    fn shed_share(&mut self, share: &Share, first_sink: u32) {
+    fn shed_share(&mut self, family: Family, share: &Share, spared: &[Network], first_sink: u32) {
         let Share { key, ref thresholds } = *share;
         if thresholds.iter().all(|&threshold| threshold == 0) {
             return;
         }
         self.step(STORE, SHARD);
         let over = self.jump_unless_invite();
+        let spared: Vec<usize> =
+            spared.iter().filter_map(|network| self.jump_if_in(family, network)).collect();
         self.hash_beginning(key);
         if thresholds.iter().all(|threshold| *threshold == thresholds[0]) {
             self.shed_below(thresholds[0], first_sink);
@@ -256,8 +264,39 @@ impl Program {
                 self.shed_below(threshold, first_sink);
             }
         }
+        for jump in spared {
+            self.land(jump);
+        }
         self.land(over);
         self.step(RECALL, SHARD);
+    }
+
+    /// Adds a [jump](Self::jump) that is taken if the source is in a network; `None` if no source of
+    /// this family can be.
+    fn jump_if_in(&mut self, family: Family, network: &Network) -> Option<usize> {
+        let words = words_of(family, network.address.to_canonical())?;
+        let (first, at) = match family {
+            Family::V4 => (3, NETWORK + 12),
+            Family::V6 => (0, NETWORK + 8),
+        };
+        let mut bits = u32::from(network.prefix);
+        let mut compared = Vec::new();
+        for (at, word) in (at..).step_by(4).zip(&words[first..]) {
+            let mask = u32::MAX.checked_shl(32 - bits.min(32)).unwrap_or(0);
+            if mask > 0 {
+                compared.push((at, mask, word & mask));
+            }
+            bits = bits.saturating_sub(32);
+        }
+        // Each word but the last goes over those after it, and over the jump.
+        let mut left = 3 * compared.len() as u8;
+        for (at, mask, word) in compared {
+            left -= 3;
+            self.step(WORD_AT, at);
+            self.step(AND, mask);
+            self.branch(IF_EQUAL, word, 0, left + 1);
+        }
+        Some(self.jump())
     }
 
     /// Ends with the shard's sink if `A` is below the threshold.

@@ -104,6 +104,39 @@ fn what_is_sent_is_received_filtered_or_overflow_whatever_changes_meanwhile() {
 }
 
 #[test]
+fn the_share_is_not_of_spared_networks() {
+    for (ip, networks, spares) in [
+        ("127.0.0.1", &[("127.0.0.0", 8)][..], true),
+        ("127.0.0.1", &[("192.0.2.0", 24), ("127.0.0.1", 32)], true),
+        ("127.0.0.1", &[("0.0.0.0", 0)], true),
+        ("127.0.0.1", &[("127.0.0.2", 32), ("126.0.0.0", 8), ("::1", 128), ("::", 0)], false),
+        ("::1", &[("::1", 128)], true),
+        ("::1", &[("2001:db8::", 32), ("::", 96)], true),
+        ("::1", &[("::", 0)], true),
+        ("::1", &[("::2", 128), ("1::", 16), ("0:0:1::", 48), ("127.0.0.1", 8)], false),
+    ] {
+        let group = gated(ip, 2, true);
+        let network =
+            |&(address, prefix): &(&str, u8)| Network { address: address.parse().unwrap(), prefix };
+        let spared = networks.iter().map(network).collect();
+        let gate = group.gate().unwrap();
+        gate.set(&Shedding { spared, ..share(1.0) }).unwrap();
+        let peer = peer(ip);
+        for number in 0..20 {
+            peer.send_to(invite(number, 300).as_bytes(), group.local()).unwrap();
+            peer.send_to(b"BYE sip:a", group.local()).unwrap();
+        }
+        let waiting = waiting_for(&group, 0).len() + waiting_for(&group, 1).len();
+        let expected = if spares { 40 } else { 20 };
+        assert_eq!(
+            (waiting, gate.filtered()),
+            (expected, 40 - expected as u64),
+            "{ip} {networks:?}"
+        );
+    }
+}
+
+#[test]
 fn what_a_core_wants_shed_is_dropped_and_counted_though_nothing_else_arrives() {
     const SENT: u64 = 1_000;
     let groups = [gated("127.0.0.1", 1, true), gated("127.0.0.1", 1, true)];

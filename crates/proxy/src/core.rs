@@ -495,6 +495,9 @@ impl Core for Proxy {
             shedding.share = kernel_shed.ladder().share();
         }
         ingress.banned(now, &mut shedding.banned);
+        if shedding.share > 0.0 {
+            ingress.spared(&self.snapshot.pools, &mut shedding.spared);
+        }
     }
 
     fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {

@@ -20,14 +20,47 @@ pub struct Shedding {
     /// existing call. The first [`BANNED_MAX`](Self::BANNED_MAX) count. An IPv4 address may be
     /// written as one of IPv6 (RFC 4291 §2.5.5.2).
     pub banned: Vec<IpAddr>,
+    /// Networks whose datagrams the share does not apply to. The first
+    /// [`SPARED_MAX`](Self::SPARED_MAX) count.
+    pub spared: Vec<Network>,
+}
+
+/// A network of sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// An address in the network.
+    pub address: IpAddr,
+    /// The number of leading bits that all its addresses have in common.
+    pub prefix: u8,
+}
+
+impl Network {
+    /// Returns whether an address is in the network. An IPv4 address may be written as one of IPv6.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        let [own, other] = [self.address, ip].map(|ip| ip.to_canonical());
+        let common = |own: u128, other: u128, bits: u32| {
+            let differ = own ^ other;
+            differ.checked_shr(bits.saturating_sub(self.prefix.into())).unwrap_or(0) == 0
+        };
+        match (own, other) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                common(own.to_bits().into(), other.to_bits().into(), 32)
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => common(own.to_bits(), other.to_bits(), 128),
+            _ => false,
+        }
+    }
 }
 
 impl Shedding {
     /// Drops nothing.
-    pub const NONE: Self = Self { share: 0.0, key: 0, banned: Vec::new() };
+    pub const NONE: Self = Self { share: 0.0, key: 0, banned: Vec::new(), spared: Vec::new() };
 
     /// The most banned sources at the same time.
     pub const BANNED_MAX: usize = 64;
+
+    /// The most spared networks.
+    pub const SPARED_MAX: usize = 64;
 
     /// The beginning of the datagrams to which the share applies.
     pub const PREFIX: [u8; 4] = *b"INVI";
@@ -66,6 +99,11 @@ impl Shedding {
         self.banned.iter().take(Self::BANNED_MAX).map(IpAddr::to_canonical)
     }
 
+    /// Returns the spared networks that count.
+    pub fn spared(&self) -> &[Network] {
+        &self.spared[..self.spared.len().min(Self::SPARED_MAX)]
+    }
+
     /// Returns whether a datagram with this content is dropped.
     pub fn drops(&self, source: IpAddr, bytes: &[u8]) -> bool {
         if !bytes.starts_with(&Self::PREFIX) {
@@ -75,7 +113,9 @@ impl Shedding {
             return true;
         }
         let threshold = self.threshold();
-        threshold > 0 && u64::from(self.hash(bytes)) < threshold
+        threshold > 0
+            && !self.spared().iter().any(|network| network.contains(source))
+            && u64::from(self.hash(bytes)) < threshold
     }
 }
 
@@ -149,6 +189,32 @@ mod tests {
                 assert!(!shedding.drops(ip(source), finishing.as_bytes()), "{source}");
             }
         }
+    }
+
+    #[test]
+    fn the_share_is_not_of_spared_networks_and_a_ban_is() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let network = |text: &str, prefix| Network { address: ip(text), prefix };
+        let spared =
+            vec![network("192.0.2.16", 28), network("2001:db8::", 33), network("10.0.0.1", 32)];
+        let shedding = Shedding { spared, banned: vec![ip("192.0.2.18")], ..share(1.0) };
+        for (source, dropped) in [
+            ("192.0.2.16", false),
+            ("192.0.2.31", false),
+            ("::ffff:192.0.2.31", false),
+            ("192.0.2.32", true),
+            ("192.0.2.15", true),
+            ("192.0.2.18", true),
+            ("10.0.0.1", false),
+            ("10.0.0.0", true),
+            ("2001:db8:7fff::1", false),
+            ("2001:db8:8000::1", true),
+            ("2001:db9::", true),
+        ] {
+            assert_eq!(shedding.drops(ip(source), b"INVITE sip:a"), dropped, "{source}");
+        }
+        let all = Shedding { spared: vec![network("0.0.0.0", 0)], ..share(1.0) };
+        assert!(!all.drops(ip("192.0.2.1"), b"INVITE") && all.drops(ip("2001:db8::1"), b"INVITE"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tidegate_control::{Backlog, Ban, Bucket, Decide, Gate, Reason, Release, Ticket, Values};
-use tidegate_world::{Flow, Load, Received, Stream, Timestamp, Transmit};
+use tidegate_world::{Flow, Load, Network, Received, Stream, Timestamp, Transmit};
 
 use super::decision::{Admitted, Decided, Decision};
 use super::early_verification::{EarlyVerification, Spare};
@@ -28,7 +28,7 @@ use crate::message::class::Class;
 use crate::observe::sampler::Trace;
 use crate::rejection::DropReason;
 use crate::rejection::reply_reason::ReplyReason;
-use crate::settings::{Overload, Queueing};
+use crate::settings::{Overload, PoolSettings, Queueing};
 use crate::snapshot::Snapshot;
 use crate::step::SourceEvidence;
 
@@ -98,6 +98,11 @@ impl Ingress {
     /// Lists the sources whose messages the kernel may drop.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         self.watchman.banned(now, banned);
+    }
+
+    /// Lists the networks whose INVITEs the kernel is not to drop under overload.
+    pub(crate) fn spared(&self, pools: &[PoolSettings], spared: &mut Vec<Network>) {
+        self.watchman.spared(pools, spared);
     }
 
     /// Returns the number of waiting messages.

@@ -2,11 +2,13 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use tidegate_control::{Ban, BanCause, BanList, BanView, Headroom, Proofs, Sender, Watch};
-use tidegate_world::{Flow, Received, Shedding, Stream, Timestamp};
+use tidegate_world::{Flow, Network, Received, Shedding, Stream, Timestamp};
 
 use crate::message::priority::Claim;
 use crate::network::{PREFIXES, network_of, networks_of, source_of};
+use crate::settings::PoolSettings;
 use crate::settings::sources::{Excess, HARM_CPS, SourceWeight, Sources};
 use crate::transport::addresses::{Addresses, Origin};
 
@@ -72,6 +74,21 @@ impl SourcePolicy {
         let bans = self.bans.bans().each(now).filter(|ban| !ban.is_proven);
         let addresses = bans.map(|ban| network_of(ban.source).addr());
         banned.extend(addresses.filter(IpAddr::is_ipv4).take(Shedding::BANNED_MAX));
+    }
+
+    /// Lists the networks whose INVITEs the kernel is not to drop under overload: those that may claim
+    /// priority, have a weight, are never banned, or are a back end's by configuration.
+    pub(crate) fn spared(&self, pools: &[PoolSettings], spared: &mut Vec<Network>) {
+        let Sources { priority, weights, never_ban, .. } = &self.sources;
+        let networks = priority
+            .iter()
+            .flat_map(|priority| &priority.from)
+            .chain(weights.iter().map(|weight| &weight.from))
+            .chain(never_ban)
+            .chain(pools.iter().flat_map(|pool| pool.sources.iter().flatten()));
+        let network = |net: &IpNet| Network { address: net.addr(), prefix: net.prefix_len() };
+        spared.clear();
+        spared.extend(networks.take(Shedding::SPARED_MAX).map(network));
     }
 
     /// Reports to the other shards which banned sources have shown here that they receive.
