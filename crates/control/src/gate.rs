@@ -16,6 +16,11 @@ use crate::{
     Settings, Shadow, Signals, Throttle, Values,
 };
 
+/// Time after a reading with idle time in which a rejection counts as early.
+const EARLY: Duration = Duration::from_millis(100);
+/// Occupancy between two readings from which on no idle time counts: the clocks differ.
+const FULL: f64 = 0.95;
+
 /// The gate of one server.
 pub struct Gate {
     law: Box<dyn Law>,
@@ -35,6 +40,8 @@ pub struct Gate {
     seed: (Seed, u32),
     memory: Memory,
     pacer: Pacer,
+    /// The last reading that showed idle time.
+    idle: Option<Timestamp>,
     ticked: Timestamp,
     /// The next tick; `NEVER` while the law rests.
     due: Timestamp,
@@ -57,6 +64,7 @@ impl Gate {
             seed: (seed, element),
             memory: Memory::new(settings.memory_max),
             pacer: Pacer::default(),
+            idle: None,
             ticked: Timestamp::ZERO,
             due: Timestamp::NEVER,
             stopping: false,
@@ -162,7 +170,11 @@ impl Gate {
             Occupancy::Busy => load.busy,
             Occupancy::Cpu => load.cpu,
         };
-        self.signals.processor = Reading { at: now, occupied };
+        let reading = Reading { at: now, occupied };
+        if reading.occupancy_since(self.signals.processor).is_some_and(|part| part < FULL) {
+            self.idle = Some(now);
+        }
+        self.signals.processor = reading;
         self.signals.socket_fill = f64::from(load.socket_fill);
     }
 

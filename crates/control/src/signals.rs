@@ -54,6 +54,9 @@ pub struct Flow {
     pub stale: u64,
     /// Repetitions of work that was decided, or that waits.
     pub repeated: u64,
+    /// Of the rejected pieces, those that overload control rejected although the processor had
+    /// idle time within the last 0.1 s.
+    pub early: u64,
 }
 
 /// The queue in which new sessions wait.

@@ -3,7 +3,7 @@
 
 use tidegate_world::Timestamp;
 
-use super::Gate;
+use super::{EARLY, Gate};
 use crate::rank::rank;
 use crate::{
     Allowance, Bucket, Decide, Decision, FairnessDecision, Headroom, Reason, Sender, Shadow,
@@ -113,6 +113,7 @@ impl Gate {
         match self.settings.decide {
             Decide::Arrival if is_stale => {
                 self.signals.flow_mut(bucket).stale += 1;
+                self.count_early(now, bucket, Reason::Stale);
                 self.signals.messages_refused += 1;
                 self.remember(now, fingerprint, Decision::Refused);
                 return Some(Reason::Stale);
@@ -306,12 +307,21 @@ impl Gate {
         reason: Reason,
     ) -> Verdict {
         self.signals.flow_mut(bucket).refused += 1;
+        self.count_early(now, bucket, reason);
         self.signals.messages_refused += 1;
         let is_full = reason == Reason::PoolFull;
         self.signals.messages_full += u64::from(is_full);
         let decision = if is_full { Decision::Full } else { Decision::Refused };
         self.remember(now, fingerprint, decision);
         Verdict::Refuse(reason)
+    }
+
+    fn count_early(&mut self, now: Timestamp, bucket: Bucket, reason: Reason) {
+        let is_by_law =
+            matches!(reason, Reason::Law | Reason::Rank | Reason::Stale | Reason::QueueFull);
+        if is_by_law && self.idle.is_some_and(|at| now.since(at) <= EARLY) {
+            self.signals.flow_mut(bucket).early += 1;
+        }
     }
 
     fn recall(&mut self, now: Timestamp, fingerprint: Option<u64>) -> Option<Decision> {

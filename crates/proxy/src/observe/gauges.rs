@@ -95,6 +95,8 @@ pub struct FlowCounters {
     pub refused: Counter,
     /// [`Flow::repeated`].
     pub repeated: Counter,
+    /// [`Flow::early`].
+    pub early: Counter,
 }
 
 /// A published [`SojournWindow`]; times in ns.
@@ -174,13 +176,14 @@ impl Gauges {
 
 impl FlowCounters {
     fn publish(&self, flow: &Flow) {
-        let Flow { arrived, offered, admitted, refused, repeated, .. } = *flow;
+        let Flow { arrived, offered, admitted, refused, repeated, early, .. } = *flow;
         for (counter, count) in [
             (&self.arrived, arrived),
             (&self.offered, offered),
             (&self.admitted, admitted),
             (&self.refused, refused),
             (&self.repeated, repeated),
+            (&self.early, early),
         ] {
             counter.set(count);
         }

@@ -58,3 +58,28 @@ fn the_bound_follows_from_what_calls_and_refusals_cost() {
     }
     assert!(gate.refusal_cost().unwrap() > MS * 19 / 10);
 }
+
+#[test]
+fn a_rejection_is_early_within_a_tenth_of_a_second_of_idle_time() {
+    let mut gate = closed();
+    let mut busy = Duration::ZERO;
+    let mut early_after = |idle_ms: u64, then_ms: u64| {
+        let before = gate.signals().flow(Bucket::Session).early;
+        let start = gate.signals().processor.at;
+        let at = |ms| start + Duration::from_millis(ms);
+        // A reading each 2 ms, first of an idle processor, then of an occupied one.
+        for ms in (2..=idle_ms + then_ms).step_by(2) {
+            busy += Duration::from_millis(if ms <= idle_ms { 0 } else { 2 });
+            gate.on_load(at(ms), &Load { busy, ..Load::default() });
+        }
+        let now = at(idle_ms + then_ms);
+        gate.on_arrival(now, 0);
+        let verdict = gate.on_new(now, Bucket::Session, 0, None, true);
+        assert_eq!(verdict, Verdict::Refuse(Reason::Law));
+        gate.signals().flow(Bucket::Session).early - before
+    };
+    assert_eq!(early_after(0, 10), 0);
+    assert_eq!(early_after(2, 0), 1);
+    assert_eq!(early_after(4, 100), 1);
+    assert_eq!(early_after(4, 102), 0);
+}

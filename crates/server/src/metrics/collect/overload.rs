@@ -17,6 +17,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters, now_n
         samples.push(&OFFERED, &labels, flow.offered.get());
         samples.push(&ADMITTED, &labels, flow.admitted.get());
         samples.push(&REPEATED, &labels, flow.repeated.get());
+        samples.push(&EARLY, &labels, flow.early.get());
         samples.push(&FRACTION, &labels, 1.0 - millionths(&gauges.refusing[bucket as usize]));
         samples.push(&SOURCES, &labels, gauges.sources[bucket as usize].get());
         let level = thousandths(&gauges.source_level[bucket as usize]);
@@ -67,6 +68,10 @@ static REFUSED: LazyLock<Family> = LazyLock::new(|| {
     let help = Reason::ALL.map(reason).concat();
     Family::counter("work_refused", format!("New work rejected or dropped, by reason{help}").leak())
 });
+static EARLY: Family = Family::counter(
+    "work_refused_early",
+    "New work rejected by overload control although the processor had idle time in the last 0.1 s, by bucket",
+);
 static REPEATED: Family = Family::counter(
     "work_repeated",
     "Retransmissions of new work that is decided or waits in the queue, by bucket",
