@@ -80,7 +80,7 @@ release: build
 
 # These measure CPU times.
 show-quota show-refusal show-predict show-kernel show-papers show-disposal show-tiers show-costs \
-	show-fairness show-counters show-farm show-dispatch: release
+	show-fairness show-counters show-farm show-dispatch show-default: release
 show-speed show-million: simulations
 show-growth: growth
 

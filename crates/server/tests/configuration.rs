@@ -212,7 +212,7 @@ fn overload_control_and_an_emulated_processor_are_read() {
     assert_eq!(emulate.socket_max, 500);
 
     let smallest = parse(&files("good")[0].with_file_name("smallest.toml")).unwrap();
-    assert_eq!((smallest.overload.gate.law.entry().name, smallest.emulate), ("none", None));
+    assert_eq!((smallest.overload.gate.law.entry().name, smallest.emulate), ("tide", None));
 }
 
 #[test]

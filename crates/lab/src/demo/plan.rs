@@ -63,16 +63,16 @@ impl Side {
     pub const fn manner(self) -> &'static str {
         match self {
             Self::Unprotected => "no law, one queue for all messages",
-            Self::Protected => "law pi, judged on arrival, queues by class",
+            Self::Protected => "the default: law tide, judged on arrival, queues by class",
         }
     }
 
     const fn overload(self) -> &'static str {
         match self {
             Self::Unprotected => {
-                "law = \"none\"\ndecide = \"service\"\nqueue = \"fifo\"\nsticky = false"
+                "[overload]\nlaw = \"none\"\ndecide = \"service\"\nqueue = \"fifo\"\nsticky = false\n\n"
             }
-            Self::Protected => "law = \"pi\"\ndecide = \"arrival\"\nqueue = \"class\"",
+            Self::Protected => "",
         }
     }
 
@@ -93,7 +93,7 @@ impl Side {
         }
         let _ = write!(
             text,
-            "\n[overload]\n{}\n\n[emulate]\noffer_us = {OFFER_US}\nserve_us = {SERVE_US}\n\
+            "\n{}[emulate]\noffer_us = {OFFER_US}\nserve_us = {SERVE_US}\n\
              refuse_us = {REFUSE_US}\n",
             self.overload()
         );
@@ -162,7 +162,7 @@ mod tests {
             let text = side.configuration(Path::new("/tmp/state"), backends.into_iter());
             let config = Config::parse(Path::new("demo.toml"), text.as_bytes());
             let config = config.unwrap_or_else(|wrong| panic!("{wrong}"));
-            let law = if side == Side::Protected { "pi" } else { "none" };
+            let law = if side == Side::Protected { "tide" } else { "none" };
             assert_eq!(config.overload.gate.law.entry().name, law);
             let costs = config.emulate.expect("it is slowed down");
             assert!((cost::call(&costs, &cost::CALL).as_secs_f64() - CALL_S).abs() < 1e-9);

@@ -51,10 +51,8 @@ impl fmt::Display for Config {
             writeln!(f, "  users    {}", counted(self.user.len(), "user"))?;
         }
         let law = self.overload.gate.law.entry().name;
-        if law != "none" || self.emulate.is_some() {
-            let slow = if self.emulate.is_some() { ", on an emulated processor" } else { "" };
-            writeln!(f, "  overload {law}{slow}")?;
-        }
+        let slow = if self.emulate.is_some() { ", on an emulated processor" } else { "" };
+        writeln!(f, "  overload {law}{slow}")?;
         match self.admin.address {
             Some(address) if address.ip().is_loopback() => {
                 writeln!(f, "  admin    http://{address}")?;

@@ -15,7 +15,7 @@ pub static OVERLOAD: Table = Table {
     count: 0..=1,
     doc: "Overload control: which new work Tidegate admits when more arrives than the processor \
           can serve. It never rejects responses, ACK, BYE, CANCEL and requests within a call, \
-          unless `classes` says so.",
+          unless `classes` says so. Without this table the law `tide` protects the server.",
     knobs: &[
         &LAW,
         &DECIDE,
@@ -56,9 +56,9 @@ static WORDS: [(&str, &Entry); LAWS.len()] = words();
 pub(in crate::config) static LAW: Knob<Choice<&'static Entry>> = Knob {
     name: "law",
     shape: Choice { words: &WORDS, reserved: &[] },
-    absent: Absent::Default("\"none\""),
+    absent: Absent::Default("\"tide\""),
     doc: "The law that decides how much new work is admitted. `tidegate lab list laws` describes \
-          each.",
+          each; `none` admits everything.",
 };
 
 pub(in crate::config) static DECIDE: Knob<Choice<Decide>> = Knob {
@@ -202,7 +202,9 @@ pub(in crate::config) static DISPOSAL: Knob<Choice<Disposal>> = Knob {
           rejecting takes more of the processor than `refusing_max`, or receive buffers overflow, \
           the kernel drops as large a share of the INVITEs as necessary before they are read, with \
           all their retransmissions. It also drops INVITEs of callers that would have been \
-          admitted.",
+          admitted. The kernel spares 64 networks: \
+          those that may claim priority, have a weight, are in `never_ban`, or are `sources` of a \
+          back end.",
 };
 
 pub(in crate::config) static REFUSING_MAX: Knob<Real> = Knob {
