@@ -31,7 +31,7 @@
 //! # Analysis
 //!
 //! *Goodput.* The server works on admitted calls whenever it does not receive, reject or serve
-//! begun calls, so its goodput is the [`bound`](crate::bound) but for the time in which the queue
+//! begun calls, so its goodput is the [`bound`](crate::bound) except for the time in which the queue
 //! is empty while calls are rejected. That time has an equilibrium, the share h/g of the share
 //! rejected, which is below 0.034. No part of the processor is left unused as a margin.
 //!
