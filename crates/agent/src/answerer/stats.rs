@@ -6,8 +6,8 @@ use serde::Serialize;
 
 /// Counts of an answerer.
 ///
-/// Once no call is open, `overflowed`, `silent`, `unanswerable`, `unanswered`, `cancelled`, `refused`
-/// and `answered` always add up to `calls`, and `completed`, `hung_up`, `not_acknowledged` and
+/// Once no call is open, `overflowed`, `silent`, `unanswerable`, `unanswered`, `cancelled`,
+/// `refused` and `answered` always add up to `calls`, and `completed`, `hung_up`, `not_acknowledged` and
 /// `forgotten` to `answered`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AnswererStats {
