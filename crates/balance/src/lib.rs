@@ -64,7 +64,7 @@ pub use health::{AdminState, COUNT_MAX, Parties, Sources, State};
 pub use lease::{CallLease, TransactionLease};
 pub use limit::{Demand, Learning, Limits};
 pub use picker::{Assignment, NoBackend, Picker};
-pub use policy::{Key, Policy};
+pub use policy::{Key, Policies, Policy};
 pub use pool::Pool;
 pub use registry::{Entry, Param, Values, Wrong};
 pub use service::Service;

@@ -57,11 +57,11 @@ impl Picker {
     pub fn new(pool: Pool, policy: impl Into<Values>, draws: Stream) -> Self {
         let values = policy.into();
         let entry = values.entry();
-        let weights = match entry.policy {
+        let weights = match entry.build.policy {
             Policy::Tlwl => tlwl::Weights::of(&values),
             _ => tlwl::Weights::default(),
         };
-        let decay = match entry.policy {
+        let decay = match entry.build.policy {
             Policy::PeakEwma => peak_ewma::decay(&values),
             _ => Duration::from_secs(10),
         };
@@ -69,8 +69,8 @@ impl Picker {
             shares: pool.backends().iter().map(|backend| backend.weight()).collect(),
             groups: Groups::of(pool.backends()),
             values,
-            key: entry.key,
-            policy: (entry.build)(&values, pool.backends()),
+            key: entry.build.key,
+            policy: (entry.build.over)(&values, pool.backends()),
             hash: hash::Hash::new(pool.backends()),
             watch: Watch { decay, learns: weights.learns },
             weights,
@@ -201,7 +201,7 @@ impl Picker {
     /// more than the key and on which back ends are up.
     pub fn pick_by_key(&mut self, now: Timestamp, key: u64) -> Option<usize> {
         let is_by_key = self.pool.backends().len() == 1
-            || matches!(self.values.entry().policy, Policy::Hash | Policy::HashTo);
+            || matches!(self.values.entry().build.policy, Policy::Hash | Policy::HashTo);
         if is_by_key { self.choose(now, key, |_, _| true) } else { None }
     }
 

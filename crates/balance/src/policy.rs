@@ -2,7 +2,6 @@
 //! known bias and source.
 
 pub(crate) mod cjsq;
-mod entry;
 pub(crate) mod fnv;
 pub(crate) mod hash;
 pub(crate) mod hash_to;
@@ -20,10 +19,34 @@ pub(crate) mod tlwl;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use tidegate_world::{Stream, Timestamp};
+use tidegate_world::{Kind, Stream, Timestamp};
 
 use crate::Backend;
-pub use entry::{Entry, Values};
+
+/// The kind of policies.
+#[derive(Debug)]
+pub enum Policies {}
+
+impl Kind for Policies {
+    const WORD: &'static str = "policy";
+    type Build = Build;
+}
+
+/// The parts of an entry that only policies have.
+pub struct Build {
+    /// The policy that the entry describes.
+    pub policy: Policy,
+    /// The part of a request that the policy chooses by.
+    pub key: Key,
+    /// The policy with these values, which were checked, over these back ends.
+    pub(crate) over: fn(&Values, &[Arc<Backend>]) -> Box<dyn Choose>,
+}
+
+/// A policy, as one chooses it.
+pub type Entry = tidegate_world::param::Entry<Policies>;
+
+/// The values of a policy's parameters, each within its bounds: a policy, ready to be used.
+pub type Values = tidegate_world::Values<Policies>;
 
 /// A policy for choosing the back end of a new call. Its [`entry`](Self::entry) describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

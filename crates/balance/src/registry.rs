@@ -1,14 +1,17 @@
 //! Every policy by name, with its parameters: configuration, documentation and the command
 //! line are made from this list.
 
+use tidegate_world::Registry;
 pub use tidegate_world::{Param, Wrong};
 
 use crate::Policy;
 pub use crate::policy::{Entry, Values};
-use crate::policy::{cjsq, fnv, hash, hash_to, p2c, peak_ewma, rendezvous, rr, rwma, tjsq, tlwl};
+use crate::policy::{
+    Policies, cjsq, fnv, hash, hash_to, p2c, peak_ewma, rendezvous, rr, rwma, tjsq, tlwl,
+};
 
 /// All policies: those of 003 and of the paper that it uses, then those of current practice.
-pub static POLICIES: [&Entry; 11] = [
+pub static POLICIES: Registry<Policies> = Registry::new(&[
     &rr::ENTRY,
     &hash::ENTRY,
     &fnv::ENTRY,
@@ -20,11 +23,11 @@ pub static POLICIES: [&Entry; 11] = [
     &p2c::ENTRY,
     &peak_ewma::ENTRY,
     &rendezvous::ENTRY,
-];
+]);
 
 /// Returns the policy with this name.
 pub fn find(name: &str) -> Option<&'static Entry> {
-    POLICIES.into_iter().find(|entry| entry.name == name)
+    POLICIES.find(name)
 }
 
 impl Policy {
@@ -48,35 +51,13 @@ impl From<Policy> for Values {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_world::PARAMS_MAX;
-
     use super::*;
 
     #[test]
-    fn every_policy_is_found_by_its_name_and_is_what_it_says() {
-        assert_eq!(POLICIES.map(|entry| entry.policy), Policy::ALL);
-        for entry in POLICIES {
-            assert!(std::ptr::eq(find(entry.name).unwrap(), entry));
-            assert!(std::ptr::eq(entry.policy.entry(), entry));
-            assert!((entry.check)(&entry.defaults()).is_ok(), "{}", entry.name);
-            assert!(format!("{entry:?}").contains(entry.name));
-        }
-        assert!(find("nothing").is_none());
-    }
-
-    #[test]
-    fn every_parameter_is_documented_and_its_default_within_its_bounds() {
-        for entry in POLICIES {
-            assert!(entry.doc.ends_with('.') && !entry.summary.ends_with('.'), "{}", entry.name);
-            assert!(entry.params.len() <= PARAMS_MAX);
-            for (index, param) in entry.params.iter().enumerate() {
-                let Param { name, doc, unit, default, min, max } = param;
-                assert!((min..=max).contains(&default), "{} {name}", entry.name);
-                assert!(doc.ends_with('.') && !unit.is_empty(), "{} {name}", entry.name);
-                let twin = entry.params[..index].iter().any(|other| other.name == *name);
-                assert!(!twin, "{} has two {name}", entry.name);
-            }
-        }
+    fn every_policy_is_complete_and_is_what_it_says() {
+        POLICIES.assert_complete();
+        let policies: Vec<_> = POLICIES.iter().map(|entry| entry.build.policy).collect();
+        assert_eq!(policies, Policy::ALL);
     }
 
     #[test]
@@ -94,7 +75,7 @@ mod tests {
     #[test]
     fn the_names_stand() {
         assert_eq!(
-            POLICIES.map(|entry| entry.name),
+            POLICIES.iter().map(|entry| entry.name).collect::<Vec<_>>(),
             [
                 "rr",
                 "hash",

@@ -10,7 +10,6 @@ mod cadence;
 pub(crate) mod clearwater;
 pub(crate) mod codel;
 pub(crate) mod dagor;
-mod entry;
 pub(crate) mod gradient2;
 pub(crate) mod kamailio_feedback;
 pub(crate) mod none;
@@ -24,10 +23,24 @@ pub(crate) mod tide;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use tidegate_world::Timestamp;
+use tidegate_world::{Kind, Timestamp};
 
 use crate::{Control, Signals};
-pub use entry::{Entry, Values};
+
+/// The kind of laws.
+#[derive(Debug)]
+pub enum Laws {}
+
+impl Kind for Laws {
+    const WORD: &'static str = "law";
+    type Build = fn(&Values) -> Box<dyn Law>;
+}
+
+/// A law, as one chooses it.
+pub type Entry = tidegate_world::param::Entry<Laws>;
+
+/// The values of a law's parameters, each within its bounds.
+pub type Values = tidegate_world::Values<Laws>;
 
 /// A law that decides, from the signals of a server, how much new work it admits.
 ///

@@ -61,7 +61,7 @@ pub use cost::Costs;
 pub use fairness::{Fairness, FairnessDecision, Source};
 pub use gate::Gate;
 pub use ladder::{Ladder, LadderSettings, Rung, Tally};
-pub use law::{Entry, Law, Values};
+pub use law::{Entry, Law, Laws, Values};
 pub use limits::{Limit, Limits, Per};
 pub use max_min::MaxMin;
 pub use memory::{Decision, Memory};

@@ -102,7 +102,7 @@ impl Server {
 }
 
 fn laws() -> impl Iterator<Item = Values> + Clone {
-    LAWS.into_iter().map(|entry| entry.defaults())
+    LAWS.iter().map(|entry| entry.defaults())
 }
 
 fn none() -> Values {

@@ -3,35 +3,39 @@
 use std::fmt::Write;
 
 use serde_json::Value;
-use tidegate_balance::Entry;
 use tidegate_balance::registry::POLICIES;
 use tidegate_control::registry::LAWS;
-use tidegate_world::Param;
+use tidegate_world::param::Entry;
+use tidegate_world::{Kind, Registry};
 
 /// Lists every law with its parameters, for people.
 pub fn laws() -> String {
-    LAWS.map(|law| described(law.name, law.summary, law.source, law.params)).join("\n")
+    listed(&LAWS)
 }
 
 /// Returns the same for programs.
 pub fn laws_json() -> Value {
-    tidegate_server::laws::all()
+    tidegate_server::laws::all(&LAWS)
 }
 
 /// Lists every policy with its parameters, for people.
 pub fn policies() -> String {
-    let one = |policy: &Entry| described(policy.name, policy.summary, policy.source, policy.params);
-    POLICIES.map(one).join("\n")
+    listed(&POLICIES)
 }
 
 /// Returns the same for programs.
 pub fn policies_json() -> Value {
-    tidegate_server::policies::all()
+    tidegate_server::laws::all(&POLICIES)
 }
 
-fn described(name: &str, summary: &str, source: &str, params: &[&Param]) -> String {
+fn listed<K: Kind>(registry: &Registry<K>) -> String {
+    registry.iter().map(|entry| described(entry)).collect::<Vec<_>>().join("\n")
+}
+
+fn described<K: Kind>(entry: &Entry<K>) -> String {
+    let Entry { name, summary, source, params, .. } = entry;
     let mut text = format!("{name:<19}{summary}\n{:19}source: {source}\n", "");
-    for param in params {
+    for param in *params {
         let bounds = format!("{} to {}", param.min, param.max);
         let _ = writeln!(
             text,
@@ -44,6 +48,8 @@ fn described(name: &str, summary: &str, source: &str, params: &[&Param]) -> Stri
 
 #[cfg(test)]
 mod tests {
+    use tidegate_world::Param;
+
     use super::*;
 
     fn is_listed(text: &str, json: &Value, name: &str, params: &[&Param]) {

@@ -23,13 +23,14 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use tidegate_balance::registry::POLICIES;
 use tokio::runtime;
 use tokio::sync::oneshot;
 
 use crate::StartError;
+use crate::laws;
 use crate::metrics::{Family, Metrics};
 use crate::phase::{Life, Phase};
-use crate::policies;
 pub use crate::status::Status;
 pub use controls::Controls;
 
@@ -172,7 +173,7 @@ async fn guarded(hosts: &[String], request: Request, next: Next) -> Response {
 
 /// Returns every policy with its parameters.
 fn policies() -> impl IntoResponse {
-    let text = format!("{:#}\n", policies::all());
+    let text = format!("{:#}\n", laws::all(&POLICIES));
     ([(header::CONTENT_TYPE, "application/json")], text)
 }
 

@@ -1,28 +1,23 @@
-//! Every law with its parameters, for programs.
+//! Every law and every policy with its parameters, for programs.
 
 use serde_json::{Value, json};
+use tidegate_control::Values;
 use tidegate_control::registry::LAWS;
-use tidegate_control::{Entry, Values};
-use tidegate_world::{Counter, Param};
+use tidegate_world::param::Entry;
+use tidegate_world::{Counter, Kind, Param, Registry};
 
-/// Returns all laws.
-pub fn all() -> Value {
-    LAWS.iter().copied().map(law).collect()
-}
-
-fn law(law: &'static Entry) -> Value {
-    json!({
-        "name": law.name,
-        "summary": law.summary,
-        "source": law.source,
-        "doc": law.doc,
-        "params": params(law.params),
-    })
-}
-
-/// Returns the parameters of a law or a policy.
-pub(crate) fn params(params: &[&Param]) -> Value {
-    params.iter().map(|known| param(known)).collect()
+/// Returns all entries of a registry.
+pub fn all<K: Kind>(registry: &Registry<K>) -> Value {
+    let entry = |entry: &&Entry<K>| {
+        json!({
+            "name": entry.name,
+            "summary": entry.summary,
+            "source": entry.source,
+            "doc": entry.doc,
+            "params": entry.params.iter().map(|known| param(known)).collect::<Value>(),
+        })
+    };
+    registry.iter().map(entry).collect()
 }
 
 fn param(param: &Param) -> Value {
@@ -54,5 +49,5 @@ pub(crate) fn with_values(values: &Values) -> Value {
 /// Returns the name of the law at this index of the registry, from 1.
 pub(crate) fn name_at(place: &Counter) -> Option<&'static str> {
     let index = usize::try_from(place.get()).ok()?.checked_sub(1)?;
-    LAWS.get(index).map(|entry: &&Entry| entry.name)
+    LAWS.get(index).map(|entry| entry.name)
 }

@@ -13,7 +13,6 @@ pub mod laws;
 mod memory;
 pub mod metrics;
 pub mod phase;
-pub mod policies;
 mod pools;
 mod predecessor;
 mod prepared;

@@ -1,8 +1,8 @@
 //! Parameters of laws and policies, and their values.
 //!
-//! A list of such things (laws of overload control, policies of balancing) describes each by a
-//! [`Tunable`] entry. Configuration, documentation and the command line are made from the entries,
-//! so they agree.
+//! Laws of overload control and policies of balancing are each a [`Kind`], with an [`Entry`] for each
+//! choice in one [`Registry`]. Configuration, documentation and the command line are made from the
+//! entries, so they say the same.
 
 use std::fmt;
 
@@ -26,96 +26,178 @@ pub struct Param {
     pub max: f64,
 }
 
-/// An entry of a list, with parameters.
-pub trait Tunable: Sized + 'static {
-    /// Returns its name in configurations.
-    fn name(&self) -> &'static str;
-
-    /// Returns its parameters, at most [`PARAMS_MAX`].
-    fn params(&self) -> &'static [&'static Param];
-
-    /// Checks values that are each within their bounds.
-    ///
-    /// # Errors
-    /// With what must hold.
-    fn check(&self, values: &Values<Self>) -> Result<(), &'static str>;
+/// A kind of thing that is chosen by name and tuned by parameters: laws, policies.
+pub trait Kind: Sized + 'static {
+    /// Its word in messages and in the reference: `law`.
+    const WORD: &'static str;
+    /// The part of an entry that only this kind has: its builder.
+    type Build: Sync;
 }
 
-/// The values of an entry's parameters, each within its bounds.
-pub struct Values<E: 'static> {
-    entry: &'static E,
-    /// In the order of the entry's parameters.
-    values: [f64; PARAMS_MAX],
+/// One choice of a kind: its name, its documentation and its parameters.
+pub struct Entry<K: Kind> {
+    /// Its name in configurations.
+    pub name: &'static str,
+    /// A phrase that says how it decides.
+    pub summary: &'static str,
+    /// Its source: papers by number (000 to 004) and section, or other work.
+    pub source: &'static str,
+    /// The full description, in Markdown.
+    pub doc: &'static str,
+    /// Its parameters, at most [`PARAMS_MAX`].
+    pub params: &'static [&'static Param],
+    /// Checks values that are each within their bounds; an error says what must hold.
+    pub check: fn(&Values<K>) -> Result<(), &'static str>,
+    /// Its builder, for values that were checked.
+    pub build: K::Build,
 }
 
-impl<E: Tunable> Values<E> {
+impl<K: Kind> Entry<K> {
     /// Returns the default of every parameter.
-    pub fn defaults(entry: &'static E) -> Self {
+    pub fn defaults(&'static self) -> Values<K> {
         let mut values = [0.0; PARAMS_MAX];
-        for (value, param) in values.iter_mut().zip(entry.params()) {
+        for (value, param) in values.iter_mut().zip(self.params) {
             *value = param.default;
         }
-        Self { entry, values }
+        Values { entry: self, values }
     }
 
     /// Returns the defaults, overridden by the `given` values.
     ///
     /// # Errors
     /// With the first value that is [`Wrong`].
-    pub fn given(entry: &'static E, given: &[(&str, f64)]) -> Result<Self, Wrong> {
-        let mut values = Self::defaults(entry);
+    pub fn values(&'static self, given: &[(&str, f64)]) -> Result<Values<K>, Wrong> {
+        let mut values = self.defaults();
         for &(name, value) in given {
-            let index = entry.params().iter().position(|param| param.name == name);
+            let index = self.params.iter().position(|param| param.name == name);
             let index = index.ok_or_else(|| Wrong::Unknown(name.to_owned()))?;
-            let param = entry.params()[index];
+            let param = self.params[index];
             if !(param.min..=param.max).contains(&value) {
                 return Err(Wrong::OutOfBounds(param, value));
             }
             values.values[index] = value;
         }
-        entry.check(&values).map_err(Wrong::Contradiction)?;
+        (self.check)(&values).map_err(Wrong::Contradiction)?;
         Ok(values)
     }
+}
 
+/// An entry is one of its kind.
+impl<K: Kind> PartialEq for Entry<K> {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl<K: Kind> fmt::Debug for Entry<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Every entry of a kind. Configuration, documentation and the command line are made from it.
+pub struct Registry<K: Kind>(&'static [&'static Entry<K>]);
+
+impl<K: Kind> Registry<K> {
+    /// Returns the registry of these entries, in the order in which they are listed.
+    pub const fn new(entries: &'static [&'static Entry<K>]) -> Self {
+        Self(entries)
+    }
+
+    /// Returns the number of entries.
+    #[allow(clippy::len_without_is_empty, reason = "a registry has entries")]
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns their names.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(|entry| entry.name)
+    }
+
+    /// Returns the entry of this name.
+    pub fn find(&self, name: &str) -> Option<&'static Entry<K>> {
+        self.0.iter().copied().find(|entry| entry.name == name)
+    }
+
+    /// Asserts that every entry is complete: for the tests of a registry.
+    ///
+    /// # Panics
+    /// With the name of an entry that is not.
+    pub fn assert_complete(&self) {
+        assert!(self.find("nothing").is_none());
+        for entry in self.0 {
+            let Entry { name, summary, doc, params, .. } = entry;
+            assert!(std::ptr::eq(self.find(name).unwrap(), *entry), "two entries {name}");
+            assert!((entry.check)(&entry.defaults()).is_ok(), "the defaults of {name}");
+            assert!(doc.ends_with('.') && !summary.ends_with('.'), "the documentation of {name}");
+            assert!(params.len() <= PARAMS_MAX, "the parameters of {name}");
+            for (index, param) in params.iter().enumerate() {
+                let of = format!("{} of {name}", param.name);
+                assert!((param.min..=param.max).contains(&param.default), "the default of {of}");
+                assert!(param.doc.ends_with('.') && !param.unit.is_empty(), "the words of {of}");
+                let twin = params[..index].iter().any(|other| other.name == param.name);
+                assert!(!twin, "two {of}");
+            }
+        }
+    }
+}
+
+impl<K: Kind> std::ops::Deref for Registry<K> {
+    type Target = [&'static Entry<K>];
+
+    fn deref(&self) -> &Self::Target {
+        self.0
+    }
+}
+
+/// The values of an entry's parameters, each within its bounds.
+pub struct Values<K: Kind> {
+    entry: &'static Entry<K>,
+    /// In the order of the entry's parameters.
+    values: [f64; PARAMS_MAX],
+}
+
+impl<K: Kind> Values<K> {
     /// Returns the value of a parameter.
     ///
     /// # Panics
     /// If it is a parameter of another entry.
     pub fn of(&self, param: &Param) -> f64 {
-        let index = self.entry.params().iter().position(|known| known.name == param.name);
+        let index = self.entry.params.iter().position(|known| known.name == param.name);
         self.values[index.expect("an entry asks for its own parameters")]
     }
 
     /// Returns the entry of these parameters.
-    pub fn entry(&self) -> &'static E {
+    pub fn entry(&self) -> &'static Entry<K> {
         self.entry
     }
 
     /// Returns every parameter with its value.
     pub fn each(&self) -> impl Iterator<Item = (&'static Param, f64)> {
-        self.entry.params().iter().copied().zip(self.values)
+        self.entry.params.iter().copied().zip(self.values)
     }
 }
 
-// Derived, these would require the same traits of the entry.
-impl<E> Clone for Values<E> {
+// Derived, these would ask the same of the kind.
+impl<K: Kind> Clone for Values<K> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<E> Copy for Values<E> {}
+impl<K: Kind> Copy for Values<K> {}
 
-impl<E> PartialEq for Values<E> {
+impl<K: Kind> PartialEq for Values<K> {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self.entry, other.entry) && self.values == other.values
     }
 }
 
-impl<E: Tunable> fmt::Debug for Values<E> {
+impl<K: Kind> fmt::Debug for Values<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let each = self.each().map(|(param, value)| (param.name, value));
-        write!(f, "{:?} ", self.entry.name())?;
+        write!(f, "{:?} ", self.entry.name)?;
         f.debug_map().entries(each).finish()
     }
 }

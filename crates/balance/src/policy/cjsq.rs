@@ -13,20 +13,18 @@
 use tidegate_world::Stream;
 
 use super::least::Least;
-use super::{Candidates, Choose, Entry};
+use super::{Build, Candidates, Choose, Entry};
 use crate::{Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {
-    policy: Policy::Cjsq,
     name: "cjsq",
     summary: "the fewest calls for its weight",
     source: "003 §IV.A.1",
     doc: "A call counts from its INVITE to the end of its BYE. This policy sees calls, not waiting \
           work: a back end that has come back has no calls and gets all new ones.",
-    key: Key::Call,
     params: &[],
     check: |_| Ok(()),
-    build: |_, _| Box::new(Cjsq::default()),
+    build: Build { policy: Policy::Cjsq, key: Key::Call, over: |_, _| Box::new(Cjsq::default()) },
 };
 
 #[derive(Debug, Default)]

@@ -11,26 +11,28 @@
 
 use tidegate_world::Stream;
 
-use super::{Candidates, Choose, Entry};
+use super::{Build, Candidates, Choose, Entry};
 use crate::{Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {
-    policy: Policy::Fnv,
     name: "fnv",
     summary: "by the FNV-1a hash of the Call-ID, modulo the number of back ends",
     source: "003 §VI.a",
     doc: "The hash has no key, so a caller that chooses its Call-IDs chooses its back end. The \
           calls of a back end that is down go to the next one. For comparison; `hash` does the \
           same better.",
-    key: Key::CallId,
     params: &[],
     check: |_| Ok(()),
-    build: |_, backends| {
-        let ends = backends.iter().scan(0, |end, backend| {
-            *end += u64::from(backend.weight());
-            Some(*end)
-        });
-        Box::new(Fnv { ends: ends.collect() })
+    build: Build {
+        policy: Policy::Fnv,
+        key: Key::CallId,
+        over: |_, backends| {
+            let ends = backends.iter().scan(0, |end, backend| {
+                *end += u64::from(backend.weight());
+                Some(*end)
+            });
+            Box::new(Fnv { ends: ends.collect() })
+        },
     },
 };
 

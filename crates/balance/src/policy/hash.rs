@@ -13,20 +13,22 @@ use std::sync::Arc;
 use tidegate_world::Stream;
 
 use super::score::Scores;
-use super::{Candidates, Choose, Entry};
+use super::{Build, Candidates, Choose, Entry};
 use crate::{Backend, Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {
-    policy: Policy::Hash,
     name: "hash",
     summary: "by the Call-ID: every balancer makes the same choice",
     source: "003 §VI.a, with weighted rendezvous hashing",
     doc: "When a back end leaves, only its own calls move. The hash is keyed with the secret in \
           `state_dir`, so no caller can aim calls at one back end.",
-    key: Key::Call,
     params: &[],
     check: |_| Ok(()),
-    build: |_, backends| Box::new(Hash::new(backends)),
+    build: Build {
+        policy: Policy::Hash,
+        key: Key::Call,
+        over: |_, backends| Box::new(Hash::new(backends)),
+    },
 };
 
 #[derive(Debug)]

@@ -13,21 +13,23 @@
 use tidegate_world::Stream;
 
 use super::hash::Hash;
-use super::{Candidates, Choose, Entry};
+use super::{Build, Candidates, Choose, Entry};
 use crate::{Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {
-    policy: Policy::HashTo,
     name: "hash-to",
     summary: "by the callee: all calls to one user go to one back end",
     source: "003 §II, with weighted rendezvous hashing",
     doc: "By user and host in To, so that a user's registrations and calls reach the same server. \
           When a back end leaves, only its own users move. All calls to one number, however many, \
           go to one back end.",
-    key: Key::Callee,
     params: &[],
     check: |_| Ok(()),
-    build: |_, backends| Box::new(HashTo { hash: Hash::new(backends) }),
+    build: Build {
+        policy: Policy::HashTo,
+        key: Key::Callee,
+        over: |_, backends| Box::new(HashTo { hash: Hash::new(backends) }),
+    },
 };
 
 #[derive(Debug)]

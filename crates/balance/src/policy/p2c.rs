@@ -16,7 +16,7 @@
 use tidegate_world::{Param, Stream};
 
 use super::sample::{CHOICES_MAX, Sample};
-use super::{Candidates, Choose, Entry, Values};
+use super::{Build, Candidates, Choose, Entry, Values};
 use crate::{Key, Policy};
 
 pub(super) static CHOICES: Param = Param {
@@ -34,18 +34,20 @@ pub(super) fn check(values: &Values) -> Result<(), &'static str> {
 }
 
 pub(crate) static ENTRY: Entry = Entry {
-    policy: Policy::P2c,
     name: "p2c",
     summary: "of two drawn at random, the one with fewer open transactions for its weight",
     source: "Mitzenmacher 2001",
     doc: "Each is drawn with a probability in proportion to its weight. The cost does not depend \
           on the number of back ends, and several balancers in front of one pool do not all choose \
           the same back end.",
-    key: Key::Call,
     params: &[&CHOICES],
     check,
-    build: |values, backends| {
-        Box::new(P2c { sample: Sample::new(backends), choices: values.of(&CHOICES) as usize })
+    build: Build {
+        policy: Policy::P2c,
+        key: Key::Call,
+        over: |values, backends| {
+            Box::new(P2c { sample: Sample::new(backends), choices: values.of(&CHOICES) as usize })
+        },
     },
 };
 

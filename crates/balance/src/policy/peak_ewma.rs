@@ -19,7 +19,7 @@ use tidegate_world::{Param, Stream};
 
 use super::p2c::{self, CHOICES};
 use super::sample::Sample;
-use super::{Candidates, Choose, Entry, Values};
+use super::{Build, Candidates, Choose, Entry, Values};
 use crate::{Key, Policy};
 
 static DECAY: Param = Param {
@@ -42,23 +42,25 @@ static INITIAL: Param = Param {
 };
 
 pub(crate) static ENTRY: Entry = Entry {
-    policy: Policy::PeakEwma,
     name: "peak-ewma",
     summary: "of two drawn at random, the one that is likely to respond sooner",
     source: "Finagle, Linkerd",
     doc: "By average response time · (open transactions + 1). The average rises to a longer \
           response time at once and falls slowly, so a back end that stalls is avoided after one \
           slow response.",
-    key: Key::Call,
     params: &[&DECAY, &INITIAL, &CHOICES],
     check: p2c::check,
-    build: |values, backends| {
-        Box::new(PeakEwma {
-            sample: Sample::new(backends),
-            choices: values.of(&CHOICES) as usize,
-            decay: decay(values),
-            initial: Duration::from_secs_f64(values.of(&INITIAL) / 1e3),
-        })
+    build: Build {
+        policy: Policy::PeakEwma,
+        key: Key::Call,
+        over: |values, backends| {
+            Box::new(PeakEwma {
+                sample: Sample::new(backends),
+                choices: values.of(&CHOICES) as usize,
+                decay: decay(values),
+                initial: Duration::from_secs_f64(values.of(&INITIAL) / 1e3),
+            })
+        },
     },
 };
 

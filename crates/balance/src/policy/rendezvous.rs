@@ -14,7 +14,7 @@
 use tidegate_world::{Param, Stream};
 
 use super::score::Scores;
-use super::{Candidates, Choose, Entry};
+use super::{Build, Candidates, Choose, Entry};
 use crate::{Key, Policy};
 
 static EPSILON: Param = Param {
@@ -27,17 +27,19 @@ static EPSILON: Param = Param {
 };
 
 pub(crate) static ENTRY: Entry = Entry {
-    policy: Policy::Rendezvous,
     name: "rendezvous",
     summary: "by the Call-ID, but no back end gets much more than its share of the calls",
     source: "Mirrokni, Thorup, Zadimoghaddam 2018",
     doc: "Like `hash`, among the back ends that have fewer than (1 + `epsilon`) times their share \
           of all calls.",
-    key: Key::Call,
     params: &[&EPSILON],
     check: |_| Ok(()),
-    build: |values, backends| {
-        Box::new(Rendezvous { scores: Scores::new(backends), epsilon: values.of(&EPSILON) })
+    build: Build {
+        policy: Policy::Rendezvous,
+        key: Key::Call,
+        over: |values, backends| {
+            Box::new(Rendezvous { scores: Scores::new(backends), epsilon: values.of(&EPSILON) })
+        },
     },
 };
 

@@ -12,20 +12,22 @@
 
 use tidegate_world::Stream;
 
-use super::{Candidates, Choose, Entry};
+use super::{Build, Candidates, Choose, Entry};
 use crate::{Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {
-    policy: Policy::Rr,
     name: "rr",
     summary: "each back end in turn, in proportion to the weights",
     source: "003 §VI.a; the weights as in nginx",
     doc: "Smooth weighted round robin: with weights 5, 1 and 1 the order is a a b a c a a. With \
           equal weights it is the plain round robin of paper 003.",
-    key: Key::Call,
     params: &[],
     check: |_| Ok(()),
-    build: |_, backends| Box::new(Rr { credit: vec![0; backends.len()].into() }),
+    build: Build {
+        policy: Policy::Rr,
+        key: Key::Call,
+        over: |_, backends| Box::new(Rr { credit: vec![0; backends.len()].into() }),
+    },
 };
 
 #[derive(Debug)]

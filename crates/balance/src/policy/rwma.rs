@@ -22,7 +22,7 @@ use std::time::Duration;
 use tidegate_world::{Param, Stream};
 
 use super::least::Least;
-use super::{Candidates, Choose, Entry};
+use super::{Build, Candidates, Choose, Entry};
 use crate::{Key, Policy};
 
 static FORGET: Param = Param {
@@ -35,19 +35,21 @@ static FORGET: Param = Param {
 };
 
 pub(crate) static ENTRY: Entry = Entry {
-    policy: Policy::Rwma,
     name: "rwma",
     summary: "the smallest mean of the last 20 response times to INVITEs, the newest weighing most",
     source: "Jiang et al. 2012 (003's reference 1)",
     doc: "The newest weighs 20, the oldest 1; the mean is divided by the back end's weight. The \
           response time of an INVITE is the time to the first response other than 100. A 5xx does \
           not count.",
-    key: Key::Call,
     params: &[&FORGET],
     check: |_| Ok(()),
-    build: |values, _| {
-        let forget = Duration::from_secs_f64(values.of(&FORGET));
-        Box::new(Rwma { least: Least::default(), forget })
+    build: Build {
+        policy: Policy::Rwma,
+        key: Key::Call,
+        over: |values, _| {
+            let forget = Duration::from_secs_f64(values.of(&FORGET));
+            Box::new(Rwma { least: Least::default(), forget })
+        },
     },
 };
 

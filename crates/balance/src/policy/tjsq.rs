@@ -12,20 +12,18 @@
 use tidegate_world::Stream;
 
 use super::least::Least;
-use super::{Candidates, Choose, Entry};
+use super::{Build, Candidates, Choose, Entry};
 use crate::{Key, Policy};
 
 pub(crate) static ENTRY: Entry = Entry {
-    policy: Policy::Tjsq,
     name: "tjsq",
     summary: "the fewest open transactions for its weight",
     source: "003 §IV.A.2",
     doc: "A transaction counts from its request to the final response, so a back end that responds \
           slowly is noticed at once.",
-    key: Key::Call,
     params: &[],
     check: |_| Ok(()),
-    build: |_, _| Box::new(Tjsq::default()),
+    build: Build { policy: Policy::Tjsq, key: Key::Call, over: |_, _| Box::new(Tjsq::default()) },
 };
 
 #[derive(Debug, Default)]

@@ -16,7 +16,7 @@
 use tidegate_world::{Param, Stream};
 
 use super::least::Least;
-use super::{Candidates, Choose, Entry, Values};
+use super::{Build, Candidates, Choose, Entry, Values};
 use crate::{Backend, Key, Policy, Work};
 
 macro_rules! weights {
@@ -61,12 +61,10 @@ static LEARNED: Param = Param {
 };
 
 pub(crate) static ENTRY: Entry = Entry {
-    policy: Policy::Tlwl,
     name: "tlwl",
     summary: "the least work in open transactions for its weight",
     source: "003 §IV.A.3",
     doc: "A transaction has the weight of its method, from its request to the final response.",
-    key: Key::Call,
     params: &[
         &INVITE, &BYE, &INFO, &MESSAGE, &NOTIFY, &OPTIONS, &PRACK, &PUBLISH, &REFER, &REGISTER,
         &SUBSCRIBE, &UPDATE, &OTHER, &LEARNED,
@@ -75,7 +73,7 @@ pub(crate) static ENTRY: Entry = Entry {
         0.0 | 1.0 => Ok(()),
         _ => Err("learned = 0 or 1"),
     },
-    build: |_, _| Box::new(Tlwl::default()),
+    build: Build { policy: Policy::Tlwl, key: Key::Call, over: |_, _| Box::new(Tlwl::default()) },
 };
 
 /// The weight of each kind of transaction, in hundredths.

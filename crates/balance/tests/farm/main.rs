@@ -29,7 +29,7 @@ const LOADS: [f64; 3] = [0.5, 0.8, 0.95];
 /// The policies, and the variants of them that 003 compares or that learn.
 fn subjects() -> Vec<(String, Values)> {
     let mut subjects: Vec<(String, Values)> =
-        registry::POLICIES.map(|entry| (entry.name.to_owned(), entry.defaults())).to_vec();
+        registry::POLICIES.iter().map(|entry| (entry.name.to_owned(), entry.defaults())).collect();
     for (name, given) in [("tlwl, 2", ("invite", 2.0)), ("tlwl, learned", ("learned", 1.0))] {
         subjects.push((name.to_owned(), Policy::Tlwl.entry().values(&[given]).unwrap()));
     }

@@ -12,7 +12,7 @@ use crate::{COSTS, DECIDE, FROM_S, LOADS, PAPER, Params, TO_S, constant, goodput
 #[test]
 fn the_curves_of_every_law_are_as_committed() {
     let own: Params = &[];
-    let mut laws = registry::LAWS.map(|law| (law.name, law.name, own)).to_vec();
+    let mut laws = registry::LAWS.iter().map(|law| (law.name, law.name, own)).collect::<Vec<_>>();
     laws.push(("pi of 001", "pi", PAPER));
     let mut goodputs = String::from("goodput, in multiples of the capacity\n");
     let mut delays = String::from("set-up delay that one served call in a hundred exceeds, s\n");

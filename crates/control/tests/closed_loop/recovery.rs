@@ -38,7 +38,7 @@ fn refused_at_rest(law: &str) -> f64 {
 
 #[test]
 fn each_law_is_back_in_its_time_after_an_overload() {
-    for (entry, (name, times)) in registry::LAWS.into_iter().zip(BACK_S) {
+    for (entry, (name, times)) in registry::LAWS.iter().zip(BACK_S) {
         assert_eq!(entry.name, name, "the table is in the registry's order");
         for (decide, back_s) in DECIDE.into_iter().zip(times) {
             for load in [1.5, 3.0, 5.0] {
@@ -75,7 +75,7 @@ fn any_overload(law: &str, decide: Decide, seed: u64) -> (f64, Setup) {
 
 #[test]
 fn after_a_minute_of_little_load_every_law_admits_everything_whatever_was_before() {
-    for law in registry::LAWS {
+    for law in registry::LAWS.iter() {
         for decide in DECIDE {
             for seed in 1..=4 {
                 let (from_s, setup) = any_overload(law.name, decide, seed);

@@ -266,7 +266,7 @@ fn proxy(dice: &mut Dice, layer: usize, behind: usize, emulated: bool) -> Proxy 
     let policy = if forks {
         Setting::Word("fork".into())
     } else {
-        dice.word(&POLICIES.map(|policy| policy.name))
+        dice.word(&POLICIES.iter().map(|policy| policy.name).collect::<Vec<_>>())
     };
     this.pool.insert("policy".into(), policy);
     if stateful {

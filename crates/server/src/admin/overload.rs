@@ -11,6 +11,7 @@ use axum::response::Response;
 use axum::routing::{delete, get};
 use axum::{Extension, Router};
 use tidegate_control::Values;
+use tidegate_control::registry::LAWS;
 use tidegate_proxy::Overload;
 use tokio::time::timeout;
 
@@ -49,7 +50,7 @@ pub(super) fn router(controls: Controls) -> Router {
         move || async move { json(StatusCode::OK, &kept.refusals.read(kept.clock.now())) };
     Router::new()
         .route("/overload", get(show).put(change))
-        .route("/laws", get(|| async { json(StatusCode::OK, &laws::all()) }))
+        .route("/laws", get(|| async { json(StatusCode::OK, &laws::all(&LAWS)) }))
         .route("/rejections", get(rejections.clone()))
         // Its name before version 1.
         .route("/refusals", get(rejections))

@@ -55,8 +55,7 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<proxy::Ove
     let sources = sources::read(section, report);
     let law = law?;
     let sessions = section.read_one(&SESSIONS, sessions, report);
-    let law =
-        section.read_one(&PARAMS, |given, report| params::read("law", law, given, report), report);
+    let law = section.read_one(&PARAMS, |given, report| params::read(law, given, report), report);
     let (told_apart, sources) = sources?;
     let shadow = section.read_one(&SHADOW, read_shadow, report);
     Some(proxy::Overload {
@@ -98,7 +97,7 @@ fn read_shadow(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<
         return section.read_one(&SHADOW_PARAMS, given, report).then_some(None);
     };
     section
-        .read_one(&SHADOW_PARAMS, |given, report| params::read("law", law, given, report), report)
+        .read_one(&SHADOW_PARAMS, |given, report| params::read(law, given, report), report)
         .map(Some)
 }
 

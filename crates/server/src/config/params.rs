@@ -1,33 +1,34 @@
 //! A table of parameters: its keys depend on the law or the policy that they are for.
 
-use tidegate_world::{Param, Tunable, Values, Wrong};
+use tidegate_world::param::Entry;
+use tidegate_world::{Kind, Param, Values, Wrong};
 
 use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::knob::Shape;
 use super::section::Section;
 use super::shape::Real;
 
-/// The values that `section` gives to the parameters of `entry`, which is a `kind`: `law`,
-/// `policy`; `None` when something was reported.
-pub(super) fn read<E: Tunable>(
-    kind: &str,
-    entry: &'static E,
+/// Returns the values that `section` gives to the parameters of `entry`; `None` when something was
+/// reported.
+pub(super) fn read<K: Kind>(
+    entry: &'static Entry<K>,
     section: &Section<'_, '_>,
     report: &mut Report,
-) -> Option<Values<E>> {
+) -> Option<Values<K>> {
+    let kind = K::WORD;
     let mut given = Vec::new();
     let mut right = true;
     for (key, value) in section.each() {
-        let known = entry.params().iter().find(|param| param.name == &**key.get_ref());
+        let known = entry.params.iter().find(|param| param.name == &**key.get_ref());
         let Some(param) = known else {
-            let names = || entry.params().iter().map(|param| param.name);
+            let names = || entry.params.iter().map(|param| param.name);
             let help = match nearest(key.get_ref(), names()) {
                 Some(known) => format!("did you mean `{known}`?"),
-                None if entry.params().is_empty() => "remove it".to_owned(),
+                None if entry.params.is_empty() => "remove it".to_owned(),
                 None => format!("write {}", alternatives(names())),
             };
             let name = quoted(key.get_ref());
-            let title = format!("{kind} `{}` has no parameter {name}", entry.name());
+            let title = format!("{kind} `{}` has no parameter {name}", entry.name);
             report.error(key.span(), title, format!("not known to this {kind}"), help);
             right = false;
             continue;
@@ -41,10 +42,10 @@ pub(super) fn read<E: Tunable>(
     if !right {
         return None;
     }
-    match Values::given(entry, &given) {
+    match entry.values(&given) {
         Ok(values) => Some(values),
         Err(Wrong::Contradiction(needed)) => {
-            let title = format!("the parameters of {kind} `{}` do not fit together", entry.name());
+            let title = format!("the parameters of {kind} `{}` do not fit together", entry.name);
             let label = format!("this does not hold: {needed}");
             report.error(section.span(), title, label, format!("write values with {needed}"));
             None

@@ -293,9 +293,7 @@ pub fn selection(
         };
         return section.read_one(&POOL_PARAMS, given, report).then_some(Selection::Fork);
     };
-    let read = |given: &Section<'_, '_>, report: &mut Report| {
-        params::read("policy", policy, given, report)
-    };
+    let read = |given: &Section<'_, '_>, report: &mut Report| params::read(policy, given, report);
     section.read_one(&POOL_PARAMS, read, report).map(Selection::One)
 }
 

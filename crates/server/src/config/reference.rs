@@ -2,12 +2,11 @@
 
 use std::fmt::Write;
 
-use tidegate_balance as balance;
 use tidegate_balance::registry::POLICIES;
-use tidegate_control as control;
 use tidegate_control::Reason;
 use tidegate_control::registry::LAWS;
-use tidegate_world::Param;
+use tidegate_world::param::Entry;
+use tidegate_world::{Kind, Param, Registry};
 
 use super::knob::{Absent, Documented, Table};
 use super::tables::{PARAMS, POOL_PARAMS, ROOT};
@@ -69,40 +68,28 @@ pub fn describe(table: &Table, out: &mut String) {
 fn describe_all(table: &Table, out: &mut String) {
     describe(table, out);
     if std::ptr::eq(table, &PARAMS) {
-        for &control::Entry { name, summary, source, doc, params, .. } in LAWS {
-            describe_chosen(&Chosen { kind: "Law", name, summary, source, doc, params }, out);
-        }
+        describe_entries(&LAWS, out);
     }
     if std::ptr::eq(table, &POOL_PARAMS) {
-        for &balance::Entry { name, summary, source, doc, params, .. } in POLICIES {
-            describe_chosen(&Chosen { kind: "Policy", name, summary, source, doc, params }, out);
-        }
+        describe_entries(&POLICIES, out);
     }
     for inner in table.tables {
         describe_all(inner, out);
     }
 }
 
-/// What is chosen by its name, and has parameters.
-struct Chosen {
-    kind: &'static str,
-    name: &'static str,
-    summary: &'static str,
-    source: &'static str,
-    doc: &'static str,
-    params: &'static [&'static Param],
-}
-
-fn describe_chosen(chosen: &Chosen, out: &mut String) {
-    let Chosen { kind, name, summary, source, doc, params } = *chosen;
-    let summary = capital(summary);
-    let _ = writeln!(out, "\n#### {kind} `{name}`\n\n{summary}. {doc} Source: {source}.");
-    if !params.is_empty() {
-        out.push('\n');
-    }
-    for Param { name, doc, unit, default, min, max } in params {
-        let _ = writeln!(out, "- **`{name}`** ({unit}): a number from {min} to {max}.");
-        let _ = writeln!(out, "  If absent: `{default}`.\n  {doc}");
+fn describe_entries<K: Kind>(registry: &Registry<K>, out: &mut String) {
+    let kind = capital(K::WORD);
+    for Entry { name, summary, source, doc, params, .. } in registry.iter() {
+        let summary = capital(summary);
+        let _ = writeln!(out, "\n#### {kind} `{name}`\n\n{summary}. {doc} Source: {source}.");
+        if !params.is_empty() {
+            out.push('\n');
+        }
+        for Param { name, doc, unit, default, min, max } in *params {
+            let _ = writeln!(out, "- **`{name}`** ({unit}): a number from {min} to {max}.");
+            let _ = writeln!(out, "  If absent: `{default}`.\n  {doc}");
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 
 use std::ops::RangeInclusive;
 
+use tidegate_world::param::Entry;
+use tidegate_world::{Kind, Registry};
 use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 
@@ -86,48 +88,110 @@ pub struct Choice<T: 'static> {
     pub reserved: &'static [&'static str],
 }
 
-impl<T> Choice<T> {
-    fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.words.iter().map(|(name, _)| *name)
-    }
-}
-
 impl<T: Clone> Shape for Choice<T> {
     type Value = T;
 
     fn describe(&self) -> String {
-        alternatives(self.words.iter().map(|(name, _)| format!("\"{name}\"")))
+        one_of(self.words.iter().map(|(name, _)| *name))
     }
 
     fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<T> {
-        let DeValue::String(written) = value.get_ref() else {
-            return wrong_type(self, key, value, report);
-        };
-        if let Some((_, found)) = self.words.iter().find(|(name, _)| name == written) {
-            return Some(found.clone());
-        }
-        let known_as = |(word, name): &(&str, &'static str)| {
-            let is_it = self.names().any(|n| n == *name) && *word == plain(written);
-            is_it.then_some(*name)
-        };
-        let elsewhere = ELSEWHERE.iter().find_map(known_as);
-        let help = match elsewhere.or_else(|| nearest(written, self.names())) {
-            Some(name) => format!("did you mean `\"{name}\"`?"),
-            None => format!("write {}", self.describe()),
-        };
-        if self.reserved.contains(&&**written) {
-            report.error(
-                value.span(),
-                format!("`{key} = \"{written}\"` comes with a later version"),
-                "not in this version",
-                format!("write {}", self.describe()),
-            );
-        } else {
-            let title = format!("`{key}` cannot be {}", quoted(written));
-            report.error(value.span(), title, "not one of its choices", help);
-        }
-        None
+        let names: Vec<_> = self.words.iter().map(|(name, _)| *name).collect();
+        let index = chosen(self, &names, self.reserved, key, value, report)?;
+        Some(self.words[index].1.clone())
     }
+}
+
+/// An entry of a registry, by its name.
+pub struct Named<K: Kind>(pub &'static Registry<K>);
+
+impl<K: Kind> Shape for Named<K> {
+    type Value = &'static Entry<K>;
+
+    fn describe(&self) -> String {
+        one_of(self.0.names())
+    }
+
+    fn read(
+        &self,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        report: &mut Report,
+    ) -> Option<&'static Entry<K>> {
+        let names: Vec<_> = self.0.names().collect();
+        Some(self.0[chosen(self, &names, &[], key, value, report)?])
+    }
+}
+
+/// An entry of a registry, by its name, or a word that stands for none of them.
+pub struct NamedOr<K: Kind>(pub &'static Registry<K>, pub &'static str);
+
+impl<K: Kind> NamedOr<K> {
+    fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.0.names().chain([self.1])
+    }
+}
+
+impl<K: Kind> Shape for NamedOr<K> {
+    type Value = Option<&'static Entry<K>>;
+
+    fn describe(&self) -> String {
+        one_of(self.names())
+    }
+
+    fn read(
+        &self,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        report: &mut Report,
+    ) -> Option<Self::Value> {
+        let names: Vec<_> = self.names().collect();
+        Some(self.0.get(chosen(self, &names, &[], key, value, report)?).copied())
+    }
+}
+
+/// The words `names`, to follow "write".
+fn one_of(names: impl Iterator<Item = &'static str>) -> String {
+    alternatives(names.map(|name| format!("\"{name}\"")))
+}
+
+/// The index in `names` of the word that `value` is; `None` when it is none of them and was
+/// reported.
+fn chosen<S: Shape>(
+    shape: &S,
+    names: &[&'static str],
+    reserved: &[&str],
+    key: &str,
+    value: &Spanned<DeValue<'_>>,
+    report: &mut Report,
+) -> Option<usize> {
+    let DeValue::String(written) = value.get_ref() else {
+        wrong_type(shape, key, value, report);
+        return None;
+    };
+    if let Some(index) = names.iter().position(|name| name == written) {
+        return Some(index);
+    }
+    let known_as = |(word, name): &(&str, &'static str)| {
+        (names.contains(name) && *word == plain(written)).then_some(*name)
+    };
+    let elsewhere = ELSEWHERE.iter().find_map(known_as);
+    let help = match elsewhere.or_else(|| nearest(written, names.iter().copied())) {
+        Some(name) => format!("did you mean `\"{name}\"`?"),
+        None => format!("write {}", shape.describe()),
+    };
+    if reserved.contains(&&**written) {
+        report.error(
+            value.span(),
+            format!("`{key} = \"{written}\"` comes with a later version"),
+            "not in this version",
+            format!("write {}", shape.describe()),
+        );
+    } else {
+        let title = format!("`{key}` cannot be {}", quoted(written));
+        report.error(value.span(), title, "not one of its choices", help);
+    }
+    None
 }
 
 /// What other programs call our words, as [`plain`] has it, and our words.

@@ -1,7 +1,8 @@
 //! `pool`: the balancing of a server.
 
-use tidegate_balance::Entry;
-use tidegate_server::config::schema::{Absent, Choice, Knob, List, Real, Table, Whole, of_pool};
+use tidegate_balance::Policies;
+use tidegate_balance::registry::POLICIES;
+use tidegate_server::config::schema::{Absent, Knob, List, NamedOr, Real, Table, Whole, of_pool};
 
 pub(in crate::scenario) static POOL: Table = Table {
     header: "[pool]",
@@ -18,9 +19,9 @@ pub(in crate::scenario) static POOL: Table = Table {
     reserved: &[],
 };
 
-pub(in crate::scenario) static POLICY: Knob<Choice<Option<&'static Entry>>> = Knob {
+pub(in crate::scenario) static POLICY: Knob<NamedOr<Policies>> = Knob {
     name: "policy",
-    shape: Choice { words: of_pool::POLICY.shape.words, reserved: &[] },
+    shape: NamedOr(&POLICIES, "fork"),
     absent: Absent::Required,
     doc: "The policy that selects the next hop of a call.",
 };

@@ -1,12 +1,12 @@
 //! `[overload]`.
 
 use tidegate_control::registry::LAWS;
-use tidegate_control::{Decide, Entry, Occupancy, SessionCheck, ThrottleKind, Weight};
+use tidegate_control::{Decide, Laws, Occupancy, SessionCheck, ThrottleKind, Weight};
 use tidegate_proxy::{Class, Disposal, PAD_MAX, Queueing};
 
 use super::sources::{LIMIT, PRIORITY, SOURCE_WEIGHT, SOURCES};
 use crate::config::knob::{Absent, Knob, Table};
-use crate::config::shape::{Choice, Flag, List, Real, Whole};
+use crate::config::shape::{Choice, Flag, List, Named, NamedOr, Real, Whole};
 
 /// What is admitted.
 pub static OVERLOAD: Table = Table {
@@ -41,21 +41,9 @@ pub static OVERLOAD: Table = Table {
     reserved: &[],
 };
 
-const fn words() -> [(&'static str, &'static Entry); LAWS.len()] {
-    let mut words = [("", LAWS[0]); LAWS.len()];
-    let mut i = 0;
-    while i < LAWS.len() {
-        words[i] = (LAWS[i].name, LAWS[i]);
-        i += 1;
-    }
-    words
-}
-
-static WORDS: [(&str, &Entry); LAWS.len()] = words();
-
-pub(in crate::config) static LAW: Knob<Choice<&'static Entry>> = Knob {
+pub(in crate::config) static LAW: Knob<Named<Laws>> = Knob {
     name: "law",
-    shape: Choice { words: &WORDS, reserved: &[] },
+    shape: Named(&LAWS),
     absent: Absent::Default("\"tide\""),
     doc: "The law that decides how much new work is admitted. `tidegate lab list laws` describes \
           each; `none` admits everything.",
@@ -294,19 +282,9 @@ pub(in crate::config) static SHADOW: Table = Table {
     reserved: &[],
 };
 
-static SHADOW_WORDS: [(&str, Option<&Entry>); LAWS.len() + 1] = {
-    let mut words = [("off", None); LAWS.len() + 1];
-    let mut i = 0;
-    while i < LAWS.len() {
-        words[i] = (LAWS[i].name, Some(LAWS[i]));
-        i += 1;
-    }
-    words
-};
-
-pub(in crate::config) static SHADOW_LAW: Knob<Choice<Option<&'static Entry>>> = Knob {
+pub(in crate::config) static SHADOW_LAW: Knob<NamedOr<Laws>> = Knob {
     name: "law",
-    shape: Choice { words: &SHADOW_WORDS, reserved: &[] },
+    shape: NamedOr(&LAWS, "off"),
     absent: Absent::Default("\"off\""),
     doc: "The shadow law. `off`: none, at no cost.",
 };

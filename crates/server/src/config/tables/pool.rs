@@ -1,14 +1,14 @@
 //! `[[pool]]` and `[[pool.backend]]`.
 
 use ipnet::IpNet;
-use tidegate_balance::Entry;
+use tidegate_balance::Policies;
 use tidegate_balance::registry::POLICIES;
 use tidegate_proxy::{Mode, TRIES_MAX as PROXY_TRIES_MAX};
 
 use crate::config::address;
 use crate::config::endpoint::{self, Endpoint};
 use crate::config::knob::{Absent, Knob, Table};
-use crate::config::shape::{Choice, List, Positive, Real, Text, Whole};
+use crate::config::shape::{Choice, List, NamedOr, Positive, Real, Text, Whole};
 use crate::config::tables::health::HEALTH;
 use crate::config::tables::limit::POOL_LIMIT;
 use crate::config::word;
@@ -34,20 +34,10 @@ pub static POOL_NAME: Knob<Text<String>> = Knob {
     doc: "The name of the pool in routes, metrics and commands.",
 };
 
-static POLICY_WORDS: [(&str, Option<&Entry>); POLICIES.len() + 1] = {
-    let mut words = [("fork", None); POLICIES.len() + 1];
-    let mut i = 0;
-    while i < POLICIES.len() {
-        words[i] = (POLICIES[i].name, Some(POLICIES[i]));
-        i += 1;
-    }
-    words
-};
-
 /// Who gets a new request; `None` is a fork.
-pub static POLICY: Knob<Choice<Option<&'static Entry>>> = Knob {
+pub static POLICY: Knob<NamedOr<Policies>> = Knob {
     name: "policy",
-    shape: Choice { words: &POLICY_WORDS, reserved: &[] },
+    shape: NamedOr(&POLICIES, "fork"),
     absent: Absent::Default("\"tlwl\""),
     doc: "The policy that selects the back end for a new call. Each policy is described below, and \
           all of them use the weights. `fork` sends the call to all back ends, first to those with \
