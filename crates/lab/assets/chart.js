@@ -4,13 +4,20 @@
 
 /** Charts that are zoomed along together. */
 class Linked {
-  constructor() {
+  /** `toggle` is told the label of a line that was clicked. */
+  constructor(toggle = () => {}) {
+    this.toggle = toggle;
     this.charts = [];
     this.key = `linked-${Linked.count++}`;
   }
 
   zoom(x) {
     for (const chart of this.charts) chart.show(x, chart.view.y);
+  }
+
+  /** Shows the lines called `label` above all others; `null` ends that. */
+  focus(label) {
+    for (const chart of this.charts) chart.showFocus(label);
   }
 
   redraw() {
@@ -21,9 +28,10 @@ Linked.count = 0;
 
 /**
  * `spec`: `title`; `describe`, what it shows in a sentence; `x` and `y`, each with `label`,
- * `format` and the range `min` to `max`, `y` perhaps `log`; `lines`, each with `name`, `index` of
- * colour and shape, `dash`, `marks` and `points` of `x`, `y`, `min`, `max`; `reference`, a line
- * that was calculated, of a `name` and `corners`; `shown`, whether a line is to be seen.
+ * `format` and the range `min` to `max`, `y` perhaps `log`; `lines`, each with `name`, perhaps
+ * `label` at its end, `slot` of the palette (grey without), `dash`, `marks` and `points` of `x`,
+ * `y`, `min`, `max`; `reference`, a calculated line of a `name` and `corners`; `shown`, whether a
+ * line is visible.
  */
 class Chart {
   constructor(spec, linked) {
@@ -39,6 +47,7 @@ class Chart {
       "aria-label": `${spec.describe} Arrow keys read the values, plus and minus zoom.`,
     });
     this.tip = new Tip(this);
+    this.focus = drawing("svg", { class: "focus", "aria-hidden": "true" });
     const caption = element("figcaption", {}, element("b", {}, spec.title), this.reset);
     this.figure = element("figure", { class: "chart" }, caption, this.plot, valuesOf(spec));
     this.plot.append(this.tip.element);
@@ -51,10 +60,21 @@ class Chart {
   /** Draws everything anew, with the colours that the page has now. */
   draw() {
     this.drawn?.destroy();
-    this.lines = this.spec.lines.filter((line) => this.spec.shown(line));
+    const shown = this.spec.lines.filter((line) => this.spec.shown(line));
+    // Coloured lines above the grey ones.
+    const isGrey = (line) => line.slot === undefined;
+    this.lines = [...shown.filter(isGrey), ...shown.filter((line) => !isGrey(line))];
+    const labelled = this.lines.filter((line) => line.marks && line.dash === 0 && !isGrey(line));
+    this.labels = [...labelled, ...[this.spec.reference ?? []].flat()].map(({ label, name }) => label ?? name);
     this.drawn = new uPlot(this.options(), this.columns(), this.plot);
     this.drawn.over.addEventListener("dblclick", () => this.showAll());
-    this.drawn.over.append(this.tip.line);
+    this.drawn.over.append(this.focus, this.tip.line);
+    this.drawn.over.addEventListener("pointerdown", () => (this.dragged = false));
+    this.drawn.over.addEventListener("pointerleave", () => this.linked.focus(null));
+    this.drawn.over.addEventListener("click", () => {
+      const label = this.pointed;
+      if (label && !this.dragged) this.linked.toggle(label);
+    });
   }
 
   /** Shows what lies within these ranges. */
@@ -111,8 +131,8 @@ class Chart {
       grid: { stroke: colour("grid"), width: 1 },
     });
     const drawn = (line) => ({
-      stroke: seriesColour(line.index),
-      width: line.marks ? 2.2 : 1.5,
+      stroke: seriesColour(line.slot),
+      width: line.slot === undefined ? 1.2 : line.marks ? 2.2 : 1.5,
       dash: dashes(line.dash),
       spanGaps: true,
       points: { show: false },
@@ -121,7 +141,7 @@ class Chart {
     return {
       ...this.size(),
       legend: { show: false },
-      padding: [10, 14, 0, 0],
+      padding: [10, this.labels.length > 0 ? textWidth(this.labels) + LED : 14, 0, 0],
       cursor: {
         drag: { x: true, y: true, uni: 24, setScale: false },
         points: { show: false },
@@ -138,12 +158,13 @@ class Chart {
       },
       axes: [
         { ...axis(x), size: 30, grid: { show: false } },
-        { ...axis(y), size: 56, ...(y.log && { splits: logSplits, filter: (_, splits) => splits }) },
+        { ...axis(y), size: (_, values) => textWidth(values ?? []) + 18, ...(y.log && { splits: logSplits, filter: (_, splits) => splits }) },
       ],
       series: [{}, calculated, ...this.lines.map(drawn)],
       hooks: {
         drawAxes: [(plot) => this.drawSpreads(plot)],
         drawSeries: [(plot, index) => this.drawMarks(plot, this.lines[index - 2])],
+        draw: [(plot) => this.drawLabels(plot)],
         setCursor: [(plot) => this.point(plot)],
         setSelect: [(plot) => this.select(plot)],
       },
@@ -154,14 +175,15 @@ class Chart {
   drawSpreads(plot) {
     const place = (x, y) => [plot.valToPos(x, "x", true), plot.valToPos(y, "y", true)];
     this.within(plot, 0, (ctx) => {
-      for (const { points, dash, index } of this.lines) {
+      for (const { points, dash, slot } of this.lines) {
+        if (slot === undefined) continue;
         ctx.beginPath();
         if (dash === 0) {
           for (const { x, max } of points) ctx.lineTo(...place(x, max));
           for (const { x, min } of [...points].reverse()) ctx.lineTo(...place(x, min));
           ctx.closePath();
           ctx.globalAlpha = 0.18;
-          ctx.fillStyle = seriesColour(index);
+          ctx.fillStyle = seriesColour(slot);
           ctx.fill();
         } else {
           for (const { x, min, max } of points) {
@@ -170,7 +192,7 @@ class Chart {
           }
           ctx.globalAlpha = 0.8;
           ctx.lineWidth = 1.5 * uPlot.pxRatio;
-          ctx.strokeStyle = seriesColour(index);
+          ctx.strokeStyle = seriesColour(slot);
           ctx.stroke();
         }
       }
@@ -179,21 +201,101 @@ class Chart {
 
   /** A mark at each point of `line`: filled if the line is full, else a ring around. */
   drawMarks(plot, line) {
-    if (!line?.marks) return;
+    if (!line?.marks || line.slot === undefined) return;
     const ring = line.dash > 0;
     const radius = (ring ? 6 : 4) * uPlot.pxRatio;
     // Those at the edge are to be seen as a whole.
     this.within(plot, 8, (ctx) => {
       ctx.lineWidth = (ring ? 1.8 : 2.4) * uPlot.pxRatio;
-      ctx.strokeStyle = ring ? seriesColour(line.index) : colour("paper");
-      ctx.fillStyle = seriesColour(line.index);
+      ctx.strokeStyle = ring ? seriesColour(line.slot) : colour("paper");
+      ctx.fillStyle = seriesColour(line.slot);
       for (const { x, y } of line.points) {
         const at = [plot.valToPos(x, "x", true), plot.valToPos(y, "y", true)];
-        const mark = new Path2D(shape(line.index, ...at, radius));
+        const mark = new Path2D(shape(line.slot, ...at, radius));
         ctx.stroke(mark);
         if (!ring) ctx.fill(mark);
       }
     });
+  }
+
+  /** The labels of `lines` and of the reference, each with the place where its line ends. */
+  ends(plot, lines) {
+    const [from, to] = this.view.x;
+    const end = (name, color, points) => {
+      const seen = points.filter(([x]) => x >= from && x <= to);
+      if (seen.length === 0) return [];
+      const [x, y] = seen.at(-1);
+      const clip = (value) => Math.min(Math.max(value, 0), plot.over.clientHeight);
+      return [{ name, color, x: plot.valToPos(x, "x"), y: clip(plot.valToPos(y, "y")) }];
+    };
+    const { reference } = this.spec;
+    const labelled = lines.filter((line) => this.labels.includes(line.label) && line.dash === 0);
+    return [
+      ...labelled.flatMap(({ label, slot, points }) =>
+        end(label, seriesColour(slot), points.map(({ x, y }) => [x, y]))),
+      ...(reference ? end(reference.name, colour("faint"), sampled(reference.corners, this.view.x)) : []),
+    ];
+  }
+
+  /** Writes the names of lines at their ends. */
+  drawLabels(plot) {
+    const ends = this.ends(plot, this.lines);
+    const places = spreadOut(ends.map(({ y }) => y), 14, 0, plot.over.clientHeight);
+    const { ctx, bbox } = plot;
+    const ratio = uPlot.pxRatio;
+    ctx.save();
+    ctx.font = `600 ${12 * ratio}px system-ui, sans-serif`;
+    ctx.textBaseline = "middle";
+    ctx.textAlign = "left";
+    ctx.setLineDash([]);
+    ends.forEach(({ name, color, x, y }, at) => {
+      const right = bbox.left + bbox.width;
+      const height = bbox.top + places[at] * ratio;
+      ctx.strokeStyle = color;
+      ctx.lineWidth = ratio;
+      ctx.globalAlpha = 0.6;
+      ctx.beginPath();
+      ctx.moveTo(bbox.left + (x + 5) * ratio, bbox.top + y * ratio);
+      ctx.lineTo(right + 10 * ratio, height);
+      ctx.lineTo(right + 13 * ratio, height);
+      ctx.stroke();
+      ctx.globalAlpha = 1;
+      ctx.fillStyle = color;
+      ctx.fillText(name, right + 16 * ratio, height);
+    });
+    ctx.restore();
+  }
+
+  /** Shows the lines called `label` above all others; `null` ends that. */
+  showFocus(label) {
+    this.focus.replaceChildren();
+    const { drawn: plot } = this;
+    if (!plot || !label) return;
+    for (const line of this.lines.filter((one) => one.label === label)) {
+      const places = line.points.map(({ x, y }) => [plot.valToPos(x, "x"), plot.valToPos(y, "y")]);
+      if (places.length === 0) continue;
+      const stroke = line.slot === undefined ? "var(--ink)" : seriesColour(line.slot);
+      const path = drawing("path", { d: `M${places.map((place) => place.join(" ")).join("L")}`, stroke });
+      if (line.dash > 0) path.setAttribute("stroke-dasharray", dashes(line.dash).join(" "));
+      this.focus.append(path);
+      if (line.slot !== undefined) continue;
+      const [x, y] = places.at(-1);
+      const attributes = { x: x + 16, y: Math.min(Math.max(y, 6), plot.over.clientHeight) + 4, fill: stroke };
+      this.focus.append(drawing("text", attributes, label));
+    }
+  }
+
+  /** The label of the line that is pointed at, if any is near. */
+  nearest(plot) {
+    const { left, top } = plot.cursor;
+    const distance = (line) => {
+      const places = line.points.map(({ x, y }) => [plot.valToPos(x, "x"), plot.valToPos(y, "y")]);
+      const height = heightAt(places, left);
+      return height === null || left < places[0][0] ? Infinity : Math.abs(height - top);
+    };
+    const near = this.lines.filter((line) => line.marks && line.points.length > 0)
+      .map((line) => [distance(line), line.label]).sort(([a], [b]) => a - b);
+    return near.length > 0 && near[0][0] < 14 ? near[0][1] : null;
   }
 
   /** Draws with `paint`, and nothing beyond `pixels` outside the axes. */
@@ -212,6 +314,7 @@ class Chart {
   select(plot) {
     const { left, top, width, height } = plot.select;
     if (width < 3 && height < 3) return;
+    this.dragged = true;
     const along = (scale, from, to) => [plot.posToVal(from, scale), plot.posToVal(to, scale)];
     const { x, y } = plot.cursor.drag._x || plot.cursor.drag._y ? plot.cursor.drag : { x: true, y: true };
     const whole = { x: width === plot.over.clientWidth, y: height === plot.over.clientHeight };
@@ -233,7 +336,11 @@ class Chart {
     const at = plot.posToVal(plot.cursor.left, "x");
     const nearest = this.places.reduce((a, b) => (Math.abs(b - at) < Math.abs(a - at) ? b : a));
     this.tip.mark(plot, nearest);
-    if (plot.over.matches(":hover")) this.tip.show(plot, nearest);
+    if (!plot.over.matches(":hover")) return;
+    this.tip.show(plot, nearest);
+    const pointed = this.nearest(plot);
+    if (pointed !== this.pointed) this.linked.focus(pointed);
+    this.pointed = pointed;
   }
 
   press(event) {
@@ -259,6 +366,24 @@ class Chart {
     }
     event.preventDefault();
   }
+}
+
+/** From a plot's edge to the labels beside it, and beyond them. */
+const LED = 20;
+
+/** The width of the longest of `texts` in pixels, in the bold letters of labels. */
+function textWidth(texts) {
+  const { canvas } = textWidth;
+  const ctx = canvas.getContext("2d");
+  ctx.font = "600 12px system-ui, sans-serif";
+  return Math.ceil(Math.max(0, ...texts.map((text) => ctx.measureText(text ?? "").width)));
+}
+textWidth.canvas = document.createElement("canvas");
+
+/** Points of the line through `corners`: its corners and where it leaves the range of x. */
+function sampled(corners, [, to]) {
+  const end = Math.min(to, corners.at(-1)[0]);
+  return [...corners.filter(([x]) => x < end), [end, heightAt(corners, end)]];
 }
 
 /** Where a logarithmic axis from `min` to `max` is labelled: as few as tell the scale. */

@@ -1,5 +1,5 @@
 "use strict";
-// What came of each load: an overview, and a chart for each quantity and panel.
+// The results by load: an overview, and a chart for each quantity and panel.
 
 const QUANTITIES = [
   {
@@ -28,14 +28,46 @@ const QUANTITIES = [
     least: 0.1,
   },
   {
-    title: "Refused",
-    note: "calls refused, as a part of the calls offered",
-    label: "refused ÷ offered",
+    title: "Rejected",
+    note: "calls rejected, as a part of the calls offered",
+    label: "rejected ÷ offered",
     of: (row) => row.refused,
     format: percent,
     least: 1.02,
   },
 ];
+
+// Slots of the palette, which is as many curves as are highlighted at once. Red is the first.
+const SLOTS = [1, 2, 3, 4, 5, 6, 7, 0];
+
+/** The highlighted curves: slots of the palette by label. */
+class Highlights {
+  constructor(slots) {
+    this.slots = new Map(slots);
+    this.evicted = new Map();
+  }
+
+  /** Highlights a grey curve, if need be instead of the last one; or makes it grey again. */
+  toggle(label) {
+    if (this.slots.has(label)) {
+      const slot = this.slots.get(label);
+      this.slots.delete(label);
+      const before = this.evicted.get(label);
+      if (before !== undefined) this.slots.set(before, slot);
+      this.evicted.delete(label);
+      return;
+    }
+    const taken = [...this.slots.values()];
+    let slot = SLOTS.find((one) => !taken.includes(one));
+    if (slot === undefined) {
+      const [last, of] = [...this.slots].filter(([, one]) => one !== 0).at(-1);
+      this.slots.delete(last);
+      this.evicted.set(label, last);
+      slot = of;
+    }
+    this.slots.set(label, slot);
+  }
+}
 
 /** Shows `experiment` in `section`. */
 function showLoads(experiment, section) {
@@ -43,39 +75,69 @@ function showLoads(experiment, section) {
     source.rows.map((row) => ({ ...row, dash, source: source.label })));
   if (rows.length === 0) return [];
   section.hidden = false;
-  const state = { swept: { ...rows[0].swept }, quantile: "p99_ms", hidden: new Set() };
+  const state = {
+    swept: { ...rows[0].swept },
+    quantile: "p99_ms",
+    hidden: new Set(),
+    highlights: new Highlights(experiment.slots),
+    grey: true,
+  };
   const labels = distinct(rows.map((row) => row.label));
   let linked = new Linked();
+  let mark = () => {};
+  const toggle = (name) => {
+    if (labels.includes(name)) state.highlights.toggle(name);
+    else if (!state.hidden.delete(name)) state.hidden.add(name);
+    mark();
+    redraw();
+  };
+  const redraw = () => {
+    const chosen = rows.filter((row) => same(row.swept, state.swept));
+    section.querySelector(".overview").replaceChildren(...overview(chosen, { experiment, state }));
+    linked.redraw();
+  };
   const draw = () => {
     const chosen = rows.filter((row) => same(row.swept, state.swept));
-    linked = new Linked();
-    const shown = (line) => !state.hidden.has(line.label) && !state.hidden.has(line.source);
-    const context = { experiment, state, linked, labels, shown, all: rows };
-    section.querySelector(".overview").replaceChildren(...overview(chosen, context));
+    linked = new Linked(toggle);
+    redraw();
+    const context = { experiment, state, linked, all: rows };
     const parts = QUANTITIES.flatMap((quantity) => charts(quantity, chosen, context));
     section.querySelector(".charts").replaceChildren(...parts);
   };
-  const toggle = (name) => {
-    if (!state.hidden.delete(name)) state.hidden.add(name);
-    linked.redraw();
-  };
-  const controls = loadControls(experiment, rows, labels, state, { draw, toggle });
+  const focus = (name) => linked.focus(name);
+  const [controls, marking] = loadControls(experiment, rows, labels, state, { draw, redraw, toggle, focus });
+  mark = marking;
   section.querySelector(".controls").append(...controls);
   draw();
   return [() => linked];
 }
 
-/** What chooses the lines, the conditions and the quantile. */
-function loadControls(experiment, rows, labels, state, { draw, toggle }) {
-  const switches = (name, drawn) => {
-    const made = button([key(drawn), name], () => {
-      toggle(name);
-      made.setAttribute("aria-pressed", String(!state.hidden.has(name)));
+/** The buttons that choose curves, conditions and the quantile; and what marks those pressed. */
+function loadControls(experiment, rows, labels, state, { draw, redraw, toggle, focus }) {
+  const curves = labels.map((label) => {
+    const made = button("", () => toggle(label), { class: "curve" });
+    made.addEventListener("pointerenter", () => focus(label));
+    made.addEventListener("pointerleave", () => focus(null));
+    return made;
+  });
+  const mark = () => labels.forEach((label, at) => {
+    const slot = state.highlights.slots.get(label);
+    curves[at].replaceChildren(key({ slot }), label);
+    curves[at].setAttribute("aria-pressed", String(slot !== undefined));
+  });
+  mark();
+  const grey = button("grey curves", () => {
+    state.grey = !state.grey;
+    grey.setAttribute("aria-pressed", String(state.grey));
+    redraw();
+  }, { "aria-pressed": "true" });
+  const sources = experiment.sources.map((source, dash) => {
+    const made = button([key({ dash }), source.label], () => {
+      toggle(source.label);
+      made.setAttribute("aria-pressed", String(!state.hidden.has(source.label)));
     }, { "aria-pressed": "true" });
     return made;
-  };
-  const lines = labels.map((label, index) => switches(label, { index }));
-  const sources = experiment.sources.map((source, dash) => switches(source.label, { dash }));
+  });
   const conditions = Object.keys(state.swept).map((name) => {
     const values = distinct(rows.map((row) => row.swept[name])).sort((a, b) => a - b);
     return selector(name, values, values.indexOf(state.swept[name]), (at) => {
@@ -97,8 +159,8 @@ function loadControls(experiment, rows, labels, state, { draw, toggle }) {
     quantile("p99_ms", "p99"),
   );
   const gap = element("span", { class: "gap" });
-  const shown = [...lines, ...(sources.length > 1 ? sources : []), gap, ...conditions, quantiles];
-  return shown.filter(Boolean);
+  const shown = [...curves, grey, ...(sources.length > 1 ? sources : []), gap, ...conditions, quantiles];
+  return [shown.filter(Boolean), mark];
 }
 
 /** A heading and a chart for each panel. */
@@ -111,11 +173,16 @@ function charts(quantity, rows, context) {
     return new Chart(chartOf(quantity, panel, of, context), linked).figure;
   });
   const heading = element("h3", {}, quantity.title, element("small", {}, quantile + quantity.note));
+  const spreads = rows.map((row) => quantity.of(row, state)).filter(Boolean);
+  if (spreads.every((spread) => spread.max === 0)) {
+    const none = quantity.log ? "No call was set up." : "0 at every load, in every run.";
+    return [heading, element("p", { class: "hint" }, none)];
+  }
   return [heading, element("div", { class: "panels" }, ...figures)];
 }
 
 function chartOf(quantity, panel, rows, context) {
-  const { experiment, state, labels, shown, all } = context;
+  const { experiment, state, all } = context;
   const several = experiment.sources.length > 1;
   const lines = [];
   for (const row of rows) {
@@ -125,8 +192,17 @@ function chartOf(quantity, panel, rows, context) {
     let line = lines.find(mine);
     if (!line) {
       const name = several ? `${row.label}, ${row.source}` : row.label;
-      const index = labels.indexOf(row.label);
-      line = { name, label: row.label, source: row.source, index, dash: row.dash, marks: true, points: [] };
+      line = {
+        name,
+        label: row.label,
+        source: row.source,
+        get slot() {
+          return state.highlights.slots.get(row.label);
+        },
+        dash: row.dash,
+        marks: true,
+        points: [],
+      };
       lines.push(line);
     }
     line.points.push({ x: row.load, y: value.median, min: value.min, max: value.max });
@@ -146,7 +222,7 @@ function chartOf(quantity, panel, rows, context) {
     y: { label: quantity.label, format: quantity.format, log: quantity.log, ...y },
     lines,
     reference,
-    shown,
+    shown: (line) => !state.hidden.has(line.source) && (state.grey || line.slot !== undefined),
   };
 }
 
@@ -171,8 +247,13 @@ function decades(spreads, reference) {
   return { min, max: Math.max(power(Math.max(...values), Math.ceil), min * 10) };
 }
 
+const BEYOND =
+  "Above 100 %: the bound charges each call of the measured seconds with its whole cost. A server completes more " +
+  "calls within them if it puts off work, such as a BYE or a rejection, until they are over, or if it had begun calls " +
+  "before.";
+
 /** Goodput as a part of the bound: a table for each panel, a row for each variant. */
-function overview(rows, { experiment, labels }) {
+function overview(rows, { experiment, state }) {
   const several = experiment.sources.length > 1;
   const loads = distinct(rows.map((row) => row.load)).sort((a, b) => a - b);
   const line = (row) => `${row.label}, ${row.source}`;
@@ -187,7 +268,7 @@ function overview(rows, { experiment, labels }) {
     const body = distinct(of.map(line)).map((name) => {
       const mine = of.filter((row) => line(row) === name);
       const [{ label, dash }] = mine;
-      const mark = key({ index: labels.indexOf(label), dash });
+      const mark = key({ slot: state.highlights.slots.get(label), dash });
       const head = element("th", { scope: "row" }, mark, several ? name : label);
       return element("tr", {}, head, ...loads.map((load) => cell(mine.find((row) => row.load === load))));
     });
@@ -198,7 +279,9 @@ function overview(rows, { experiment, labels }) {
     return element("div", { class: "scroll" }, made);
   };
   const heading = element("h3", {}, "Goodput as a part of the bound", element("small", {}, "median of the runs"));
-  return [heading, element("div", { class: "panels" }, ...distinct(rows.map((row) => row.panel)).map(table))];
+  const tables = element("div", { class: "panels" }, ...distinct(rows.map((row) => row.panel)).map(table));
+  const beyond = rows.some((row) => Math.round((row.goodput_of_bound?.median ?? 0) * 100) > 100);
+  return [heading, tables, ...(beyond ? [element("p", { class: "hint" }, BEYOND)] : [])];
 }
 
 /** Whether two sets of swept conditions are alike. */

@@ -25,35 +25,36 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-function seriesColour(index) {
-  return colour(`series-${index % 6}`);
+/** The colour of a slot of the palette; grey without one. */
+function seriesColour(slot) {
+  return colour(slot === undefined ? "muted" : `series-${slot}`);
 }
 
-function shape(index, x, y, radius) {
-  return SHAPES[index % SHAPES.length](x, y, radius);
+function shape(slot, x, y, radius) {
+  return SHAPES[slot % SHAPES.length](x, y, radius);
 }
 
 function dashes(index) {
   return DASHES[index % DASHES.length];
 }
 
-/** A short piece of a line with its mark, for keys. Without `index` it is grey and has no mark. */
-function key({ index, dash = 0 }) {
-  const NAMESPACE = "http://www.w3.org/2000/svg";
-  const made = document.createElementNS(NAMESPACE, "svg");
-  const stroke = index === undefined ? "var(--faint)" : `var(--series-${index % 6})`;
-  const part = (attributes) => {
-    const path = document.createElementNS(NAMESPACE, "path");
-    for (const [name, value] of Object.entries(attributes)) path.setAttribute(name, value);
-    made.append(path);
-  };
-  made.setAttribute("class", "key");
-  made.setAttribute("viewBox", "0 0 30 12");
-  made.setAttribute("aria-hidden", "true");
+/** An element of a drawing. */
+function drawing(tag, attributes, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+/** A short piece of a line with its mark, for keys. Without `slot` it is grey and has no mark. */
+function key({ slot, dash = 0 }) {
+  const stroke = slot === undefined ? "var(--muted)" : `var(--series-${slot})`;
+  const made = drawing("svg", { class: "key", viewBox: "0 0 30 12", "aria-hidden": "true" });
+  const part = (attributes) => made.append(drawing("path", attributes));
   part({ d: "M0 6H30", fill: "none", stroke, "stroke-width": 2.2, "stroke-dasharray": dashes(dash).map((length) => length * 0.8).join(" ") });
-  if (index !== undefined) {
+  if (slot !== undefined) {
     const ring = dash > 0;
-    part({ d: shape(index, 15, 6, 4), fill: ring ? "none" : stroke, stroke, "stroke-width": ring ? 1.6 : 0 });
+    part({ d: shape(slot, 15, 6, 4), fill: ring ? "none" : stroke, stroke, "stroke-width": ring ? 1.6 : 0 });
   }
   return made;
 }

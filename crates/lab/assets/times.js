@@ -5,7 +5,7 @@
 const TITLES = {
   offered_cps: "offered, calls/s",
   admitted_cps: "admitted, calls/s",
-  refused_cps: "refused, calls/s",
+  refused_cps: "rejected, calls/s",
   repeated_cps: "INVITEs repeated, 1/s",
   waiting: "messages waiting",
   occupancy: "occupancy of the processor",
@@ -60,12 +60,12 @@ function showTimes(experiment, section) {
   return [() => linked];
 }
 
-// Of the palette, so ordered that the first two are far apart without marks.
-const NODE_COLOURS = [3, 0, 2, 4, 1, 5];
+// Slots of the palette but for red, the first two far apart without marks. Further nodes are grey.
+const NODE_SLOTS = [1, 4, 2, 3, 5, 6, 7];
 
 function timeCharts(run, linked) {
   const nodes = distinct(run.series.map((series) => series.node));
-  const indexOf = (node) => NODE_COLOURS[nodes.indexOf(node) % NODE_COLOURS.length];
+  const slotOf = (node) => NODE_SLOTS[nodes.indexOf(node)];
   const last = Math.max(...run.times.map((times) => times.at(-1)));
   const quantities = distinct(run.series.map((series) => series.quantity));
   const isNothing = (quantity) => run.series.every((series) =>
@@ -75,7 +75,7 @@ function timeCharts(run, linked) {
     const of = run.series.filter((series) => series.quantity === quantity);
     const lines = of.map((series) => ({
       name: series.node,
-      index: indexOf(series.node),
+      slot: slotOf(series.node),
       dash: 0,
       marks: false,
       points: series.values.map((y, at) => ({ x: run.times[series.times][at], y, min: y, max: y })),
@@ -93,7 +93,7 @@ function timeCharts(run, linked) {
     };
     return new Chart(spec, linked).figure;
   });
-  const names = nodes.map((node) => element("span", {}, key({ index: indexOf(node) }), node));
+  const names = nodes.map((node) => element("span", {}, key({ slot: slotOf(node) }), node));
   const keys = element("p", { class: "controls" }, ...names);
   const nothing = quantities.filter(isNothing).map(title).join("; ");
   const hint = element("p", { class: "hint" }, nothing && `0 throughout: ${nothing}`);

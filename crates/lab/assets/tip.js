@@ -48,16 +48,18 @@ class Tip {
     this.line.hidden = true;
   }
 
-  /** What is shown, as a sentence. */
+  /** The values shown, as a sentence. */
   words() {
     const { spec } = this.chart;
     const values = this.found().map(({ line, point }) => `${line.name} ${spec.y.format(point.y)}`);
     return `${spec.x.tell(this.place)}: ${values.join(", ")}`;
   }
 
+  /** The points of all lines at the place, the highest first. */
   found() {
     const at = (line) => ({ line, point: line.points.find((point) => point.x === this.place) });
-    return this.chart.lines.map(at).filter(({ point }) => point);
+    const found = this.chart.lines.map(at).filter(({ point }) => point);
+    return found.sort((a, b) => b.point.y - a.point.y);
   }
 }
 

@@ -1,9 +1,9 @@
 "use strict";
 // Values as people read them, and the elements that hold them.
 
-/** `value` with three digits that tell something. */
+/** `value` with three significant digits. */
 function number(value) {
-  if (value === 0) return "0";
+  if (Math.abs(value) < 0.1) return String(Number(value.toPrecision(3)));
   const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : Math.abs(value) >= 1 ? 2 : 3;
   return String(Number(value.toFixed(digits)));
 }
@@ -66,4 +66,20 @@ function plainTable(head, body) {
 /** Has `text` read out by a screen reader. */
 function say(text) {
   document.querySelector(".spoken").textContent = text;
+}
+
+/**
+ * Heights for labels that want to stand at `wanted`, at least `gap` apart and within `low` to
+ * `high`: pushed down from the top, then up from the bottom.
+ */
+function spreadOut(wanted, gap, low, high) {
+  const order = wanted.map((_, at) => at).sort((a, b) => wanted[a] - wanted[b]);
+  const places = [...wanted];
+  order.forEach((at, rank) => {
+    places[at] = Math.max(wanted[at], rank > 0 ? places[order[rank - 1]] + gap : low);
+  });
+  order.reverse().forEach((at, rank) => {
+    places[at] = Math.min(places[at], rank > 0 ? places[order[rank - 1]] - gap : high);
+  });
+  return places;
 }

@@ -2,12 +2,12 @@
 //! without a measurement of the law: 000 §6.1 on this machine.
 //!
 //! Two ways. The *whole cycle* is that of a server on sockets of loopback: the processor time of
-//! its thread from the receive buffer to the last packet sent ([`loopback`]). *Processing* is the
-//! core alone ([`alone`]). Time is that of the thread's CPU clock, read around a batch of messages
+//! its thread from the receive buffer to the last packet sent. *Processing* is the
+//! core alone. Time is that of the thread's CPU clock, read around a batch of messages
 //! of one kind, less the time of an empty batch: so the clock costs nothing, and other work on the
 //! processor does not count.
 //!
-//! A server is kept in one state ([`subject`]): without control; under the law `occupancy`, which
+//! A server is kept in one state: without control; under the law `occupancy`, which
 //! never measures or at each message, and admits all or nothing. All messages are treated alike
 //! (`classes = "single"`), as in the paper. The rejected messages are those that an admitting
 //! server would get.
@@ -18,28 +18,24 @@
 //! message, and the mean has no outlier of milliseconds. A batch is of one kind, as in the paper:
 //! it suits the processor's caches.
 
-pub(crate) mod alone;
 pub mod gate;
-mod loopback;
-pub(crate) mod messages;
 pub mod model;
 pub mod picture;
-pub(crate) mod script;
-pub(crate) mod subject;
 
 use serde::Serialize;
 use tidegate_proxy::{Disposal, Mode};
 
 use crate::machine::Machine;
+use crate::measure::REFUSES;
+use crate::measure::alone::{Alone, Diverted};
+use crate::measure::loopback::Loopback;
+use crate::measure::messages::Parties;
+pub use crate::measure::script::Kind;
+use crate::measure::script::{Script, Timed, Way};
+use crate::measure::subject::{Law, State};
 use crate::spread::Spread;
-use alone::{Alone, Diverted};
 use gate::Gate;
-use loopback::Loopback;
-use messages::Parties;
 use model::Model;
-pub use script::Kind;
-use script::{Script, Timed, Way};
-use subject::{Law, State};
 
 /// Messages between measurements for which there is none but the one of each second.
 const NEVER: u32 = 100_000;
@@ -184,7 +180,7 @@ pub fn measure(parameters: &Parameters, observer: &dyn Observer) -> Result<Costs
 
 fn state(mode: Mode, control: Control, fate: Decision) -> State {
     let measuring = control == Control::Measuring;
-    let params = if fate == Decision::Accepted { "" } else { Law::REFUSES };
+    let params = if fate == Decision::Accepted { "" } else { REFUSES };
     let measure = if measuring { 1 } else { NEVER };
     State {
         mode,

@@ -46,6 +46,8 @@ pub struct Runner<'a> {
     pub jobs: usize,
     /// Observer of the progress.
     pub observer: &'a dyn Observer,
+    /// Curves to highlight in figures and report, where there are too many for all.
+    pub highlight: &'a [String],
     /// Becomes true to stop.
     pub cancelled: &'a AtomicBool,
 }
@@ -73,11 +75,10 @@ impl Runner<'_> {
         let program = store.program();
         let json = export::json(scenario, kind, program, machine.as_ref(), &done, &rows, &verdicts);
         fs::write(folder.join("results.json"), serde_json::to_vec_pretty(&json)?)?;
-        for (name, figure) in plots::figures(scenario, &rows) {
-            fs::write(folder.join(name).with_extension("svg"), figure.svg())?;
-            fs::write(folder.join(name).with_extension("png"), figure.png())?;
+        for (name, figure) in plots::figures(scenario, &rows, self.highlight) {
+            figure.save(folder, name)?;
         }
-        let report = Report::read(&[folder]).map_err(io::Error::other)?;
+        let report = Report::read(&[folder], self.highlight).map_err(io::Error::other)?;
         fs::write(folder.join("report.html"), report.html())?;
         let (program, failed) = (program.to_owned(), failed(results));
         Ok(Some(Experiment { rows, verdicts, failed, program, machine }))

@@ -1,34 +1,40 @@
-//! Figures: lines over a common horizontal axis, in panels side by side, as SVG and PNG.
+//! Figures: curves over a common horizontal axis, in panels, as SVG and PNG.
 //!
-//! [`overload`] makes the figures of an overload experiment; what stands here draws any lines.
+//! [`overload`] builds the figures of an overload experiment; this module draws any curves.
+//! [`highlight`] decides which curves get a colour.
 
-mod dots;
 mod draw;
-mod head;
-mod ink;
+pub mod highlight;
 mod labels;
 pub mod overload;
-mod raster;
 
+use std::fs;
+use std::io;
 use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
 
-pub(crate) use ink::PALETTE;
+use resvg::{tiny_skia, usvg};
+
+use highlight::Highlights;
 
 /// A figure of one or more panels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What it shows: a phrase, broken into lines where it is drawn.
+    /// The subject: a phrase, broken into lines where it is drawn.
     pub title: String,
-    /// How it is to be read, likewise.
+    /// The explanation, broken likewise.
     pub note: String,
-    /// From left to right.
+    /// In rows of up to three, from left to right.
     pub panels: Vec<Panel>,
+    /// The curves drawn in colour.
+    pub highlights: Highlights,
 }
 
-/// One pair of axes and the lines on it.
+/// One pair of axes and the curves on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Panel {
-    /// What tells it from the other panels; may be empty.
+    /// The difference from the other panels; may be empty.
     pub title: String,
     /// The horizontal axis.
     pub x: Axis,
@@ -43,15 +49,15 @@ pub struct Panel {
 pub struct Axis {
     /// The quantity and its unit.
     pub label: String,
-    /// What is shown; values outside are drawn at the edge.
+    /// The values shown; a value outside is drawn at the edge.
     pub range: RangeInclusive<f64>,
-    /// How values become lengths.
+    /// The mapping of values to lengths.
     pub scale: Scale,
-    /// Where a value is written, and how.
+    /// The labelled values and their labels.
     pub ticks: Vec<(f64, String)>,
 }
 
-/// How values become lengths.
+/// The mapping of values to lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Equal differences are equal lengths.
@@ -60,24 +66,24 @@ pub enum Scale {
     Logarithmic,
 }
 
-/// A line with its name at its end.
+/// A curve with its name at its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// Lines of one name have one colour in all panels.
+    /// Curves of one name have one colour in all panels.
     pub name: String,
-    /// How it is drawn.
+    /// The style.
     pub stroke: Stroke,
     /// By increasing `x`.
     pub points: Vec<Point>,
 }
 
-/// How a line is drawn.
+/// The style of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stroke {
-    /// Measured: a coloured line, a mark at each point and a band from minimum to maximum.
+    /// Measured: a full line, a mark at each point and a band from minimum to maximum.
     Measured,
-    /// Measured in another way than a line of the same name, which it lies beside: a dashed line of
-    /// the same colour, hollow marks, and no name of its own.
+    /// Measured in another way than the curve of the same name beside it: dashed, in the same
+    /// colour, with hollow marks and no label.
     Beside,
     /// Calculated: dashed and grey, without marks.
     Reference,
@@ -103,27 +109,99 @@ impl Point {
     }
 }
 
-impl Figure {
-    /// The figure as an SVG document.
-    pub fn svg(&self) -> String {
-        raster::svg(self)
-    }
-
-    /// The figure as a PNG image, two pixels to a unit of the SVG.
-    pub fn png(&self) -> Vec<u8> {
-        raster::png(self)
-    }
-}
-
 impl Axis {
-    /// Where `value` lies between the ends of the axis, 0..1.
-    pub(crate) fn place(&self, value: f64) -> f64 {
+    /// A linear axis from 0 to at least `highest`, with round ticks, at most seven.
+    pub fn linear(label: &str, highest: f64) -> Self {
+        let step = nice_step(highest / 6.0 * (1.0 - 1e-9));
+        let count = (highest / step * (1.0 - 1e-9)).ceil().max(1.0);
+        Self::with_steps(label, count * step, step)
+    }
+
+    /// A linear axis from 0 to `end`, with a tick at each multiple of `step`.
+    pub fn with_steps(label: &str, end: f64, step: f64) -> Self {
+        let digits = if step < 1.0 { (-step.log10()).ceil() as usize } else { 0 };
+        let values = (0..=(end / step * (1.0 + 1e-9)) as u32).map(|n| f64::from(n) * step);
+        Self {
+            label: label.to_owned(),
+            range: 0.0..=end,
+            scale: Scale::Linear,
+            ticks: values.map(|value| (value, format!("{value:.digits$}"))).collect(),
+        }
+    }
+
+    /// A logarithmic axis between two powers of `base`, with a tick at each power, named by `text`.
+    pub fn powers(
+        label: &str,
+        base: f64,
+        powers: RangeInclusive<i32>,
+        text: impl Fn(i32) -> String,
+    ) -> Self {
+        Self {
+            label: label.to_owned(),
+            range: base.powi(*powers.start())..=base.powi(*powers.end()),
+            scale: Scale::Logarithmic,
+            ticks: powers.map(|power| (base.powi(power), text(power))).collect(),
+        }
+    }
+
+    /// The position of `value` between the ends of the axis, 0..1.
+    fn position(&self, value: f64) -> f64 {
         let scaled = |v: f64| match self.scale {
             Scale::Linear => v,
             Scale::Logarithmic => v.max(f64::MIN_POSITIVE).log10(),
         };
         let (low, high) = (scaled(*self.range.start()), scaled(*self.range.end()));
         ((scaled(value) - low) / (high - low)).clamp(0.0, 1.0)
+    }
+}
+
+/// The least of 1, 2, 5 times a power of ten that is not below `step`.
+fn nice_step(step: f64) -> f64 {
+    let power = 10f64.powf(step.log10().floor());
+    let nice = [1.0, 2.0, 5.0, 10.0].into_iter().find(|nice| nice * power >= step * (1.0 - 1e-9));
+    nice.unwrap_or(10.0) * power
+}
+
+impl Figure {
+    /// A figure whose curves are highlighted in the order in which they appear.
+    pub fn new(title: String, note: String, panels: Vec<Panel>) -> Self {
+        let lines = panels.iter().flat_map(|panel| &panel.lines);
+        let measured = lines.filter(|line| line.stroke != Stroke::Reference);
+        let names: Vec<_> = measured.map(|line| (&*line.name, 0.0, 0.0)).collect();
+        let highlights = Highlights::choose(&names, &[]);
+        Self { title, note, panels, highlights }
+    }
+
+    /// The figure as an SVG document.
+    pub fn svg(&self) -> String {
+        draw::svg(self)
+    }
+
+    /// The figure as a PNG image, two pixels to a unit of the SVG.
+    pub fn png(&self) -> Vec<u8> {
+        /// Only the fonts in the program are used, so that every machine draws the same.
+        static FONTS: LazyLock<Arc<usvg::fontdb::Database>> = LazyLock::new(|| {
+            let mut fonts = usvg::fontdb::Database::new();
+            fonts.load_font_data(include_bytes!("figure/font/DejaVuSans.ttf").to_vec());
+            fonts.load_font_data(include_bytes!("figure/font/DejaVuSans-Bold.ttf").to_vec());
+            Arc::new(fonts)
+        });
+        let options = usvg::Options { fontdb: FONTS.clone(), ..usvg::Options::default() };
+        let tree =
+            usvg::Tree::from_str(&self.svg(), &options).expect("the document is well formed");
+        let size = tree.size().to_int_size().scale_by(2.0).expect("a figure has a size");
+        let mut image = tiny_skia::Pixmap::new(size.width(), size.height()).expect("not empty");
+        resvg::render(&tree, tiny_skia::Transform::from_scale(2.0, 2.0), &mut image.as_mut());
+        image.encode_png().expect("a vector takes everything")
+    }
+
+    /// Writes the figure to two files, with the endings `.svg` and `.png`.
+    ///
+    /// # Errors
+    /// Those of writing them.
+    pub fn save(&self, folder: &Path, name: &str) -> io::Result<()> {
+        fs::write(folder.join(format!("{name}.svg")), self.svg())?;
+        fs::write(folder.join(format!("{name}.png")), self.png())
     }
 }
 

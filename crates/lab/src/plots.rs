@@ -3,17 +3,28 @@
 use tidegate_proxy::Disposal;
 
 use crate::cost::Capacity;
+use crate::figure::highlight::Highlights;
 use crate::figure::overload::{Facet, Heading, Series};
 use crate::figure::{Figure, Point, overload};
 use crate::scenario::Scenario;
 use crate::summary::{Row, Spread};
 
-/// Every figure with the name of its file.
-pub fn figures(scenario: &Scenario, rows: &[Row]) -> Vec<(&'static str, Figure)> {
+/// All figures with the names of their files. With many variants, those called `highlight` are
+/// among the highlighted ones.
+pub fn figures(
+    scenario: &Scenario,
+    rows: &[Row],
+    highlight: &[String],
+) -> Vec<(&'static str, Figure)> {
     let note = note(scenario);
+    let of_bound = |row: &Row| row.of_bound.map_or(0.0, |part| part.median);
+    let samples: Vec<_> =
+        rows.iter().map(|row| (&*row.variant.label, row.load, of_bound(row))).collect();
+    let highlights = Highlights::choose(&samples, highlight);
     let heading = |what: &str, also: &str| Heading {
         title: format!("{}: {what}", scenario.title),
         note: format!("{note}{also}"),
+        highlights: highlights.clone(),
     };
     let emulate = &scenario.conditions.emulate;
     let capacity = Capacity::under(&scenario.conditions);
@@ -24,9 +35,11 @@ pub fn figures(scenario: &Scenario, rows: &[Row]) -> Vec<(&'static str, Figure)>
     vec![
         (
             "goodput",
-            overload::goodput(heading("goodput", &of_bound(scenario)), &goodput, |panel, load| {
-                capacity.bound(emulate, conditions[panel].disposal, load)
-            }),
+            overload::goodput(
+                heading("goodput", &refusal_costs(scenario)),
+                &goodput,
+                |panel, load| capacity.bound(emulate, conditions[panel].disposal, load),
+            ),
         ),
         (
             "set-up-delay",
@@ -40,13 +53,13 @@ pub fn figures(scenario: &Scenario, rows: &[Row]) -> Vec<(&'static str, Figure)>
     ]
 }
 
-/// What disposing of a call costs, for each way to do so that a variant has.
-fn of_bound(scenario: &Scenario) -> String {
+/// Returns the cost of rejecting or dropping a call, for each way that a variant uses.
+fn refusal_costs(scenario: &Scenario) -> String {
     let capacity = Capacity::under(&scenario.conditions);
     let ratio = |disposal| capacity.ratio(&scenario.conditions.emulate, disposal);
     let has = |disposal| scenario.variants.iter().any(|v| v.overload.disposal == disposal);
     [
-        (Disposal::Reject, "refusing"),
+        (Disposal::Reject, "rejecting"),
         (Disposal::Drop, "dropping"),
         (Disposal::Kernel, "having the kernel drop"),
     ]
@@ -70,7 +83,7 @@ fn note(scenario: &Scenario) -> String {
     )
 }
 
-/// What holds for all that is drawn in one panel.
+/// The conditions of all curves in one panel.
 struct Shared {
     disposal: Disposal,
     deadline_s: f64,
@@ -109,7 +122,7 @@ fn panels(
     (shared, facets)
 }
 
-/// How the variant of `row` decides, queues and disposes of calls, in words.
+/// Returns in words how the variant of `row` decides, queues and rejects calls.
 pub fn way(row: &Row) -> String {
     let when = match row.variant.decide() {
         "service" => "decided at service",
@@ -122,7 +135,7 @@ pub fn way(row: &Row) -> String {
     let disposal = match row.variant.overload.disposal {
         Disposal::Reject => "",
         Disposal::Drop => ", dropped in silence",
-        Disposal::Kernel => ", thinned by the kernel",
+        Disposal::Kernel => ", dropped by the kernel",
     };
     format!("{when}, {how}{disposal}")
 }
@@ -152,7 +165,7 @@ mod tests {
         let points = runs(&scenario, Kind::Real);
         let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
         let rows = rows(points.iter().map(|point| (point, &outcome)));
-        let figures = figures(&scenario, &rows);
+        let figures = figures(&scenario, &rows, &[]);
         let names: Vec<&str> = figures.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, ["goodput", "set-up-delay", "retransmissions"]);
         let panels: Vec<(&str, Vec<&str>)> = figures[0]
@@ -188,7 +201,7 @@ mod tests {
         let points = runs(&scenario, Kind::Real);
         let outcome = Outcome { offered: 1, measured_s: 1.0, ..Outcome::default() };
         let rows = rows(points.iter().map(|point| (point, &outcome)));
-        let figures = figures(&scenario, &rows);
+        let figures = figures(&scenario, &rows, &[]);
         let (goodput, delay) = (&figures[0].1, &figures[1].1);
         let titles: Vec<&str> = goodput.panels.iter().map(|panel| &*panel.title).collect();
         let expected = [
@@ -206,7 +219,7 @@ mod tests {
         let deadlines = [0, 1, 2, 3].map(|panel| reference(delay, panel, 0.0));
         assert_eq!(deadlines, [0.25, 0.5, 0.25, 0.5]);
         assert!(
-            goodput.note.ends_with("refusing one costs 0.05 of it, dropping one costs 0.03 of it")
+            goodput.note.ends_with("rejecting one costs 0.05 of it, dropping one costs 0.03 of it")
         );
     }
 }

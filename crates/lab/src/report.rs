@@ -14,20 +14,21 @@ pub use comparison::{Compared, Comparison, Pair};
 pub use results::{Results, Row, Spread, Unreadable};
 pub use timeline::Series;
 
+use crate::figure::highlight::Highlights;
 use crate::worlds::Kind;
 
 /// Values over time in one report: some four megabytes of a page. Runs beyond are left out, and
 /// the page says how many.
 const VALUES_MAX: usize = 500_000;
 
-/// What came of one or several scenarios.
+/// The results of one or several scenarios.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// One for each scenario, in the order in which they were given.
     pub experiments: Vec<Experiment>,
 }
 
-/// What came of one scenario, perhaps in both worlds.
+/// The results of one scenario, perhaps in both worlds.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     /// The scenario's name.
@@ -36,12 +37,14 @@ pub struct Experiment {
     pub title: String,
     /// Simulated time first.
     pub sources: Vec<Source>,
+    /// The curves to highlight where there are too many for all.
+    pub highlight: Vec<String>,
 }
 
 /// Results of one world from one folder.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// What tells it from the others of its experiment.
+    /// The difference from the other sources of its experiment.
     pub label: String,
     /// Where it was run.
     pub world: Kind,
@@ -50,18 +53,20 @@ pub struct Source {
 }
 
 impl Report {
-    /// What `folders` hold. Folders of one scenario are shown together.
+    /// Reads the results in `folders`. Folders of one scenario are shown together. With many
+    /// curves, those called `highlight` are among the highlighted ones.
     ///
     /// # Errors
     /// When one of them holds no results, or such as are not understood.
-    pub fn read<P: AsRef<Path>>(folders: &[P]) -> Result<Self, Unreadable> {
+    pub fn read<P: AsRef<Path>>(folders: &[P], highlight: &[String]) -> Result<Self, Unreadable> {
         let mut experiments: Vec<Experiment> = Vec::new();
         for folder in folders {
             let results = Results::read(folder.as_ref())?;
             let at = experiments.iter().position(|one| one.name == results.scenario);
             let at = at.unwrap_or_else(|| {
                 let (name, title) = (results.scenario.clone(), results.title.clone());
-                experiments.push(Experiment { name, title, sources: Vec::new() });
+                let (sources, highlight) = (Vec::new(), highlight.to_vec());
+                experiments.push(Experiment { name, title, sources, highlight });
                 experiments.len() - 1
             });
             experiments[at].sources.extend(results.worlds().into_iter().map(|world| Source {
@@ -77,6 +82,15 @@ impl Report {
         Ok(Self { experiments })
     }
 
+    /// The names of all curves.
+    pub fn labels(&self) -> Vec<&str> {
+        let rows = self.experiments.iter().flat_map(Experiment::rows);
+        let mut labels: Vec<&str> = rows.map(|row| &*row.label).collect();
+        labels.sort_unstable();
+        labels.dedup();
+        labels
+    }
+
     /// The page.
     pub fn html(&self) -> String {
         page::html(self)
@@ -85,6 +99,20 @@ impl Report {
     /// Simulated time beside real sockets, for each scenario that was run in both.
     pub fn comparisons(&self) -> Vec<Comparison> {
         self.experiments.iter().filter_map(Comparison::of).collect()
+    }
+}
+
+impl Experiment {
+    fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.sources.iter().flat_map(Source::rows)
+    }
+
+    /// The curves in colour.
+    fn highlights(&self) -> Highlights {
+        let of_bound = |row: &Row| row.goodput_of_bound.map_or(0.0, |part| part.median);
+        let samples: Vec<_> =
+            self.rows().map(|row| (&*row.label, row.load, of_bound(row))).collect();
+        Highlights::choose(&samples, &self.highlight)
     }
 }
 

@@ -69,6 +69,7 @@ fn perform_in(folder: &Path, world: &Reckoned) -> Experiment {
         world,
         jobs: 2,
         observer: &observer,
+        highlight: &[],
         cancelled: &AtomicBool::new(false),
     };
     runner.perform(&scenario).unwrap().expect("not cancelled")

@@ -2,13 +2,10 @@
 
 use std::collections::VecDeque;
 
-use tidegate_world::{
-    CloseCause, ConnectionId, Core, Failure, Flow, Load, QueryAnswer, QueryId, Received, Timestamp,
-    Transmit, Work, delegate,
-};
+use tidegate_world::{Core, Load, Received, Timestamp, Transmit, Work, delegate};
 
 use super::slices::Slices;
-use crate::thread_clock::thread_ns;
+use crate::measure::{pass_inputs, thread_ns};
 
 /// A sum over inputs of one kind.
 #[derive(Clone, Copy, Debug, Default)]
@@ -144,8 +141,8 @@ impl<C: Core> Metered<C> {
         (result, Sum { inputs: 1, ns, sent: (self.out.len() - before) as u64 })
     }
 
-    fn rest(&mut self, input: impl FnOnce(&mut C)) {
-        let ((), sum) = self.meter(input);
+    fn rest(&mut self, now: Timestamp, input: impl FnOnce(&mut C, Timestamp)) {
+        let ((), sum) = self.meter(|core| input(core, now));
         self.tally.rest.add(sum);
     }
 }
@@ -188,41 +185,11 @@ impl<C: Core> Core for Metered<C> {
         served
     }
 
-    fn handle_timeout(&mut self, now: Timestamp) {
-        self.rest(|core| core.handle_timeout(now));
-    }
-
-    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        self.rest(|core| core.on_failed(now, failure));
-    }
-
-    fn on_connected(&mut self, now: Timestamp, flow: Flow) {
-        self.rest(|core| core.on_connected(now, flow));
-    }
-
-    fn on_closed(&mut self, now: Timestamp, id: ConnectionId, cause: CloseCause) {
-        self.rest(|core| core.on_closed(now, id, cause));
-    }
-
-    fn on_writable(&mut self, now: Timestamp, id: ConnectionId) {
-        self.rest(|core| core.on_writable(now, id));
-    }
-
     fn on_load(&mut self, now: Timestamp, load: Load) {
-        self.rest(|core| core.on_load(now, load));
+        self.rest(now, |core, now| core.on_load(now, load));
     }
 
-    fn on_command(&mut self, now: Timestamp, command: &[u8]) {
-        self.rest(|core| core.on_command(now, command));
-    }
-
-    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {
-        self.rest(|core| core.on_answer(now, id, answer));
-    }
-
-    fn on_drain(&mut self, now: Timestamp) {
-        self.rest(|core| core.on_drain(now));
-    }
+    pass_inputs!(self.rest);
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
         match self.metering {

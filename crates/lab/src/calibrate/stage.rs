@@ -1,24 +1,16 @@
 //! One run: a server on a socket of its own between callers and answerers.
 
 use std::io;
-use std::net::SocketAddr;
-use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 use tidegate_agent::{AnswererConfig, CallerConfig, Load};
-use tidegate_proxy::{Mode, Secret};
-use tidegate_server::assembly::Assembly;
-use tidegate_server::config::Config;
 use tidegate_world::{Pool, Seed};
 
 use super::fit::Outside;
 use super::metered::{Metered, Metering, Tally};
 use super::{OPEN_MAX, Parameters, slices};
+use crate::measure::{COALESCE, REFUSES, server};
 use crate::real::{Answerers, Callers, CoreThread, Socket};
-
-/// Time for which wakes are coalesced: the default of `tidegate run`.
-const COALESCE: Duration = Duration::from_micros(200);
 
 /// Time after the last call, for packets in flight.
 const TAIL: Duration = Duration::from_millis(200);
@@ -54,8 +46,8 @@ impl Action {
     fn overload(self) -> String {
         let refusing = |disposal| {
             format!(
-                "law = \"occupancy\"\ndisposal = \"{disposal}\"\nparams = {{ rho_targ = 0.01, \
-                 f_min = 0.0001, measure = 1, k = 2, w = 1 }}\n"
+                "law = \"occupancy\"\ndisposal = \"{disposal}\"\n\
+                 params = {{ measure = 1, {REFUSES} }}\n"
             )
         };
         match self {
@@ -135,24 +127,19 @@ pub(super) fn play(
     let answerers = Answerers::start(1, answerer, seed)?;
     let backend = answerers.addresses().next().expect("one was started");
     let socket = Socket::open(true)?;
-    let text = configuration(action, parameters.mode, socket.local(), backend);
-    let server = CoreThread::start(
+    let (ends, mode) = ([socket.local(), backend], parameters.mode);
+    let thread = CoreThread::start(
         "server",
         socket,
         COALESCE,
         move |pool: Pool| {
-            let config = Config::parse(Path::new("calibrate"), text.as_bytes());
-            let config = config.unwrap_or_else(|wrong| panic!("it is written here: {wrong}"));
-            let keys = Secret::of([0; 32]);
-            let locals = config.listen.iter().map(|listen| listen.address).collect();
-            let core = Assembly::new(&config, &keys, locals, seed).part(0).core(pool);
-            Metered::new(core, metering)
+            Metered::new(server(ends, mode, &action.overload(), seed, pool), metering)
         },
         Metered::into_tally,
     )?;
     let lasts = Duration::from_secs_f64(seconds);
     let load = Load { rate_cps, calls: u32::MAX, duration: lasts, ..Load::default() };
-    let target = server.local();
+    let target = thread.local();
     let configure = |local| {
         let patience = Duration::from_millis(if action == Action::GivenUp { 50 } else { 60_000 });
         let open_max = action.open_max();
@@ -164,9 +151,9 @@ pub(super) fn play(
         }
     };
     let callers = Callers::start(configure, seed, 0)?;
-    thread::sleep(lasts + TAIL);
+    std::thread::sleep(lasts + TAIL);
     let calls = callers.finish()?;
-    let served = server.finish()?;
+    let served = thread.finish()?;
     let answered = answerers.finish()?;
     let use_of = |cpu: Duration, wall: Duration| cpu.as_secs_f64() / wall.as_secs_f64();
     let answerer = answered.iter().map(|done| use_of(done.cpu, done.wall)).fold(0.0, f64::max);
@@ -185,15 +172,4 @@ pub(super) fn play(
             + if action == Action::Dropped { 0 } else { served.drops }
             + answered.iter().map(|done| done.drops).sum::<u64>(),
     })
-}
-
-fn configuration(action: Action, mode: Mode, local: SocketAddr, backend: SocketAddr) -> String {
-    let mode = mode.name();
-    format!(
-        "[[listen]]\ntransport = \"udp\"\naddress = \"{local}\"\n\
-         [[pool]]\nname = \"app\"\nmode = \"{mode}\"\n\
-         [[pool.backend]]\nuri = \"sip:{backend}\"\n\
-         [overload]\n{}",
-        action.overload()
-    )
 }

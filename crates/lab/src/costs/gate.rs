@@ -14,7 +14,7 @@ use tidegate_io::{BATCH, Group, Inbox, Listen, open};
 use tidegate_world::{Pool, Shedding};
 
 use super::Cost;
-use crate::thread_clock::thread_ns;
+use crate::measure::thread_ns;
 
 /// Bytes of a common INVITE.
 const INVITE: usize = 500;

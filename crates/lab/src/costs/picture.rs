@@ -2,7 +2,7 @@
 
 use super::Derived;
 use super::model::Model;
-use crate::figure::{Axis, Figure, Line, Panel, Point, Scale, Stroke};
+use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 
 /// Draws PP'_r over f, relative to f = 1: of this server, whole cycle and core alone, where
 /// messages are dropped; and of the paper's example.
@@ -11,18 +11,20 @@ pub fn picture(cycle: &Derived, processing: &Derived, processor: &str) -> Figure
         [("core", processing.dropping), ("cycle", cycle.dropping), ("cycle, 503", cycle.refusing)];
     let mut lines = vec![line("paper", Model::PAPER, Stroke::Reference)];
     lines.extend(drawn.map(|(name, model)| line(name, model, Stroke::Measured)));
-    Figure {
-        title: "The accepted rate when a share f is admitted".to_owned(),
-        note: format!(
-            "PP' = f ÷ (t_a f + t_d (1 - f)), as a part of PP'(1) · paper: 70 and 6 µs · {processor}"
+    let panel = Panel {
+        title: String::new(),
+        x: Axis::with_steps("f, the share that is admitted", 1.0, 0.2),
+        y: Axis::with_steps("PP'(f) ÷ PP'(1)", 1.0, 0.2),
+        lines,
+    };
+    Figure::new(
+        "The accepted rate when a share f is admitted".to_owned(),
+        format!(
+            "PP' = f ÷ (t_a f + t_d (1 - f)), as a part of PP'(1) · dashed: the paper's example, 70 \
+             and 6 µs · {processor}"
         ),
-        panels: vec![Panel {
-            title: String::new(),
-            x: axis("f, the share that is admitted"),
-            y: axis("PP'(f) ÷ PP'(1)"),
-            lines,
-        }],
-    }
+        vec![panel],
+    )
 }
 
 fn line(name: &str, model: Model, stroke: Stroke) -> Line {
@@ -32,14 +34,4 @@ fn line(name: &str, model: Model, stroke: Stroke) -> Line {
     let steps = if stroke == Stroke::Measured { 20 } else { 200 };
     let points = (0..=steps).map(|step| point(f64::from(step) / f64::from(steps))).collect();
     Line { name: name.to_owned(), stroke, points }
-}
-
-fn axis(label: &str) -> Axis {
-    let ticks = (0..=10).step_by(2).map(|tenth| f64::from(tenth) / 10.0);
-    Axis {
-        label: label.to_owned(),
-        range: 0.0..=1.0,
-        scale: Scale::Linear,
-        ticks: ticks.map(|value| (value, format!("{value:.1}"))).collect(),
-    }
 }

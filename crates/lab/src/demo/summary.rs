@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::plan::{CALL_S, CAPACITY_CPS, MULTIPLES, REFUSAL_S, Side, bound};
 use super::story::{Phase, Story};
+use crate::figure::highlight::Highlights;
 use crate::figure::overload::{Facet, Heading, Series, goodput};
 use crate::figure::{Figure, Point};
 
@@ -96,6 +97,7 @@ impl Summary {
                  costs {:.2} of a call; seed {}",
                 self.cost_ratio, self.seed
             ),
+            highlights: Highlights::choose(&Side::BOTH.map(|side| (side.name(), 0.0, 0.0)), &[]),
         };
         let facet = Facet {
             title: String::new(),

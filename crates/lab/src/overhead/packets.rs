@@ -11,10 +11,10 @@
 use serde::Serialize;
 use tidegate_proxy::Mode;
 
-use crate::costs::alone::Alone;
-use crate::costs::messages::Parties;
-use crate::costs::script::Script;
-use crate::costs::subject::{Law, State};
+use crate::measure::alone::Alone;
+use crate::measure::messages::Parties;
+use crate::measure::script::Script;
+use crate::measure::subject::{Law, State};
 use crate::spread::Spread;
 
 /// Messages between measurements, as in 000 §6.2.
@@ -25,7 +25,7 @@ const READ_EVERY: u32 = 100;
 
 /// The laws of paper 000, set to admit everything: acceptance alone treats complete acceptance as
 /// an overload, unless that is its target.
-const LAWS: [(&str, &str); 3] = [("occupancy", ""), ("aro", ", alpha_targ = 1"), ("sired", "")];
+const LAWS: [(&str, &str); 3] = [("occupancy", ""), ("aro", "alpha_targ = 1"), ("sired", "")];
 
 /// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use super::packets::{EVERY, Reading};
 use super::{Overhead, droppers, packets, readings};
-use crate::figure::{Axis, Figure, Line, Panel, Point, Scale, Stroke};
+use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 
 /// Returns every figure with the name of its file.
 pub fn figures(overhead: &Overhead) -> [(&'static str, Figure); 3] {
@@ -16,25 +16,21 @@ pub fn figures(overhead: &Overhead) -> [(&'static str, Figure); 3] {
 fn measuring(overhead: &Overhead) -> Figure {
     let rows = &overhead.packets;
     let highest = rows.iter().map(|row| row.part() * 100.0).fold(1.0, f64::max).ceil();
+    let power = |power: i32| 10f64.powi(power).to_string();
     let panel = |reading: Reading| Panel {
         title: format!("read {}", reading.title()),
-        x: Axis {
-            label: "messages from one measurement to the next".to_owned(),
-            range: 1.0..=1000.0,
-            scale: Scale::Logarithmic,
-            ticks: [1.0, 10.0, 100.0, 1000.0].map(|x| (x, format!("{x:.0}"))).to_vec(),
-        },
-        y: linear("% of CPU time that a message takes longer than without control", highest),
+        x: Axis::powers("messages from one measurement to the next", 10.0, 0..=3, power),
+        y: Axis::linear("CPU time of a message more than without control, %", highest),
         lines: lines_of(rows, reading),
     };
-    Figure {
-        title: "What measuring costs".to_owned(),
-        note: format!(
+    Figure::new(
+        "What measuring costs".to_owned(),
+        format!(
             "Medians of pairs of batches of calls, core alone, all admitted · {}",
             overhead.machine.processor
         ),
-        panels: Reading::ALL.map(panel).to_vec(),
-    }
+        Reading::ALL.map(panel).to_vec(),
+    )
 }
 
 fn lines_of(rows: &[packets::Row], reading: Reading) -> Vec<Line> {
@@ -60,36 +56,23 @@ fn occupancy(readings: &readings::Readings) -> Figure {
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         Line { name: format!("{clock} clock"), stroke: Stroke::Measured, points }
     };
-    let powers = |from: i32, to: i32| {
-        let tick = |power: i32| (10f64.powi(power), format!("{}", 10f64.powi(power)));
-        (from..=to).map(tick).collect()
-    };
+    let power = |power: i32| 10f64.powi(power).to_string();
     let panel = Panel {
         title: String::new(),
-        x: Axis {
-            label: "packets in the window, (k - 1) · measure".to_owned(),
-            range: 1.0..=10_000.0,
-            scale: Scale::Logarithmic,
-            ticks: powers(0, 4),
-        },
-        y: Axis {
-            label: "root of the mean square error of the occupancy".to_owned(),
-            range: 1e-3..=10.0,
-            scale: Scale::Logarithmic,
-            ticks: powers(-3, 1),
-        },
+        x: Axis::powers("packets in the window, (k - 1) · measure", 10.0, 0..=4, power),
+        y: Axis::powers("root of the mean square error of the occupancy", 10.0, -3..=1, power),
         lines: clocks.iter().map(line).collect(),
     };
-    Figure {
-        title: "What a clock shows of the occupancy".to_owned(),
-        note: format!(
+    Figure::new(
+        "What a clock shows of the occupancy".to_owned(),
+        format!(
             "A thread that serves packets for {:.0} % of the time: {} of them in {:.1} s",
             readings.occupancy * 100.0,
             readings.packets,
             readings.seconds
         ),
-        panels: vec![panel],
-    }
+        vec![panel],
+    )
 }
 
 fn both(rows: &[droppers::Row]) -> Figure {
@@ -106,42 +89,19 @@ fn both(rows: &[droppers::Row]) -> Figure {
             let points = points(|pair| pair.measured);
             lines.extend([exact, Line { name: name.to_owned(), stroke: Stroke::Measured, points }]);
         }
-        let ticks = (0..=10).step_by(2).map(|tenth| f64::from(tenth) / 10.0);
         Panel {
             title: title.to_owned(),
-            x: Axis {
-                label: "f, the share that is admitted".to_owned(),
-                range: 0.0..=1.0,
-                scale: Scale::Linear,
-                ticks: ticks.map(|value| (value, format!("{value:.1}"))).collect(),
-            },
-            y: linear(label, highest.fold(1.0, f64::max)),
+            x: Axis::with_steps("f, the share that is admitted", 1.0, 0.2),
+            y: Axis::linear(label, highest.fold(1.0, f64::max)),
             lines,
         }
     };
-    Figure {
-        title: "Two ways to pick what is refused".to_owned(),
-        note: "Measured, and by the formulas".to_owned(),
-        panels: vec![
+    Figure::new(
+        "Two ways to select what is rejected".to_owned(),
+        "Full lines: measured · dashed: by the formulas".to_owned(),
+        vec![
             panel("deviation", "of the number admitted of 100 in a row", |row| row.deviation),
-            panel("longest run", "refused between two that are admitted", |row| row.run_longest),
+            panel("longest run", "rejected between two that are admitted", |row| row.run_longest),
         ],
-    }
-}
-
-/// Returns an axis from 0 to a little above `highest`.
-fn linear(label: &str, highest: f64) -> Axis {
-    let steps = [0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0];
-    let step = steps.into_iter().find(|step| highest / step <= 6.0).unwrap_or(highest / 5.0);
-    let count = (highest / step).ceil() as u32;
-    let digits = usize::from(step < 1.0);
-    Axis {
-        label: label.to_owned(),
-        range: 0.0..=step * f64::from(count),
-        scale: Scale::Linear,
-        ticks: (0..=count)
-            .map(|number| step * f64::from(number))
-            .map(|value| (value, format!("{value:.digits$}")))
-            .collect(),
-    }
+    )
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tidegate_world::{Purpose, Seed};
 
-use crate::thread_clock::thread_ns;
+use crate::measure::thread_ns;
 
 /// CPU time of a packet, and the mean interval: an occupancy of 0.7, and the 3,333 packets/s at
 /// which a jiffy of 10 ms in one interval reads as 3,333 %.

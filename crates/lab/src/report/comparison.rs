@@ -10,6 +10,7 @@ use comfy_table::{CellAlignment, LineStyle, Table};
 use super::results::{Row, Spread, Swept, bound};
 use super::sign::with_sign;
 use super::{Experiment, Source};
+use crate::figure::highlight::Highlights;
 use crate::figure::overload::{self, Facet, Heading, Series};
 use crate::figure::{Figure, Point, Stroke};
 use crate::worlds::Kind;
@@ -19,12 +20,13 @@ use crate::worlds::Kind;
 pub struct Comparison {
     /// The scenario's name.
     pub name: String,
-    /// What it shows, in one line.
+    /// The subject, in one line.
     pub title: String,
     /// A row for each variant and set of conditions that was run in both.
     pub rows: Vec<Compared>,
-    /// What both worlds have, for figures.
+    /// The rows of both worlds, for figures.
     both: Vec<(Row, Row)>,
+    highlights: Highlights,
     deadline_ms: Option<f64>,
 }
 
@@ -53,7 +55,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// How much more simulated time says.
+    /// The excess of simulated time.
     pub fn error(self) -> f64 {
         self.sim - self.real
     }
@@ -65,7 +67,7 @@ impl Pair {
 }
 
 impl Comparison {
-    /// What `experiment` has in both worlds; `None` if it was run in one only.
+    /// Pairs the rows of both worlds; `None` if `experiment` was run in one only.
     pub fn of(experiment: &Experiment) -> Option<Self> {
         let source = |world| experiment.sources.iter().find(|source| source.world == world);
         let (sim, real) = (source(Kind::Sim)?, source(Kind::Real)?);
@@ -78,6 +80,7 @@ impl Comparison {
             title: experiment.title.clone(),
             rows: both.iter().map(compared).collect(),
             both,
+            highlights: experiment.highlights(),
             deadline_ms: real.results.deadline_ms,
         })
     }
@@ -150,6 +153,7 @@ impl Comparison {
             note: "Full lines: simulated time · dashed lines: real sockets · medians, least and \
                    greatest of the runs"
                 .to_owned(),
+            highlights: self.highlights.clone(),
         };
         let bounds = self.bounds();
         let goodput = self.facets(|row| Some(row.goodput), 1.0);
@@ -237,7 +241,7 @@ impl Compared {
     }
 }
 
-/// What one of two rows has, the other has.
+/// Pairs the rows of the same variant, load and conditions.
 fn paired(sim: &Source, real: &Source) -> Vec<(Row, Row)> {
     let counterpart = |row: &Row| {
         let alike = |other: &&Row| {

@@ -8,7 +8,7 @@ use super::results::{Condition, Row, Swept, bound};
 use super::table::{self, Table};
 use super::timeline::{self, Series};
 use super::{Experiment, Report, Source, VALUES_MAX};
-use crate::figure::PALETTE;
+use crate::figure::highlight;
 use crate::worlds::Kind;
 
 const TEMPLATE: &str = include_str!("../../assets/report.html");
@@ -62,10 +62,11 @@ fn title(report: &Report) -> String {
 
 /// The colours of figures, as CSS writes them.
 fn palette() -> Vec<String> {
-    PALETTE.iter().map(|(red, green, blue)| format!("#{red:02x}{green:02x}{blue:02x}")).collect()
+    let css = |(red, green, blue)| format!("#{red:02x}{green:02x}{blue:02x}");
+    highlight::palette().map(css).collect()
 }
 
-/// What the template is given.
+/// The data of the template.
 #[derive(Serialize)]
 struct Page {
     title: String,
@@ -78,7 +79,7 @@ struct Page {
     version: &'static str,
 }
 
-/// What the template shows of an experiment.
+/// The part of the template's data for one experiment.
 #[derive(Serialize)]
 struct Part {
     name: String,
@@ -173,7 +174,7 @@ fn facts(source: &Source) -> Facts {
     Facts { label: source.label.clone(), facts }
 }
 
-/// What the charts draw.
+/// The data of the charts.
 #[derive(Serialize)]
 struct Data {
     experiments: Vec<Drawn>,
@@ -182,6 +183,8 @@ struct Data {
 #[derive(Serialize)]
 struct Drawn {
     deadline_ms: Option<f64>,
+    /// The highlighted curves with their slots in the palette.
+    slots: Vec<(String, usize)>,
     sources: Vec<DrawnSource>,
     bounds: Vec<Bound>,
     /// Runs whose values over time did not fit in.
@@ -220,7 +223,7 @@ struct Run {
 struct DrawnSeries {
     node: String,
     quantity: String,
-    /// Which of the run's times its values are of.
+    /// The index of the times of its values, among those of the run.
     times: usize,
     values: Vec<f64>,
 }
@@ -244,6 +247,7 @@ impl Drawn {
         });
         Self {
             deadline_ms: experiment.sources.iter().find_map(|source| source.results.deadline_ms),
+            slots: experiment.highlights().slots().to_vec(),
             sources: sources.collect(),
             bounds: bounds(experiment),
             left_out,
@@ -290,7 +294,7 @@ fn by_time(series: Vec<Series>) -> (Vec<Vec<f64>>, Vec<DrawnSeries>) {
 }
 
 fn bounds(experiment: &Experiment) -> Vec<Bound> {
-    let rows: Vec<&Row> = experiment.sources.iter().flat_map(Source::rows).collect();
+    let rows: Vec<&Row> = experiment.rows().collect();
     let last = rows.iter().map(|row| row.load).fold(0.0, f64::max);
     let mut bounds: Vec<Bound> = Vec::new();
     for row in &rows {

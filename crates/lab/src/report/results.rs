@@ -14,7 +14,7 @@ const RESULTS: &str = "results.json";
 /// The scenario that was run.
 const SCENARIO: &str = "scenario.toml";
 
-/// What a folder of results says, but for what no report shows.
+/// The results in a folder, without the parts that no report shows.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Results {
     /// Where they lie.
@@ -25,7 +25,7 @@ pub struct Results {
     pub text: String,
     /// The scenario's name.
     pub scenario: String,
-    /// What it shows, in one line.
+    /// The subject, in one line.
     pub title: String,
     /// Seed of the first run.
     pub seed: u64,
@@ -36,7 +36,7 @@ pub struct Results {
     pub machine: Option<Machine>,
     /// Calls/s that keep the emulated processor busy.
     pub capacity_cps: f64,
-    /// What a whole call costs, in seconds.
+    /// The cost of a whole call, in seconds.
     pub call_s: f64,
     /// Set-up delay up to which a call counts as goodput, in ms.
     #[serde(default)]
@@ -45,7 +45,7 @@ pub struct Results {
     pub world: Option<Kind>,
     /// A row for each variant and set of conditions.
     pub rows: Vec<Row>,
-    /// What was expected.
+    /// The expectations of the scenario.
     pub conditions: Vec<Condition>,
     /// Every run.
     #[serde(default)]
@@ -73,9 +73,9 @@ pub struct Row {
     pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,
-    /// What it is called beside others that decide and queue alike.
+    /// Its name beside others that decide and queue alike.
     pub label: String,
-    /// How it decides and queues: what is compared stands in one panel.
+    /// The way it decides and queues: one panel for each.
     pub panel: String,
     /// The swept conditions but for the load.
     pub swept: Swept,
@@ -124,10 +124,10 @@ pub struct Spread {
     pub ci95: Option<[f64; 2]>,
 }
 
-/// What was expected, and whether it came true.
+/// An expectation, and whether it came true.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Condition {
-    /// What was expected and what came, in one line.
+    /// The expectation and the result, in one line.
     pub condition: String,
     /// Whether it held.
     pub held: bool,
@@ -142,7 +142,7 @@ pub struct Point {
     pub variant: String,
     /// The swept conditions, the load included.
     pub swept: Swept,
-    /// Which of the runs that differ in their seed only, from 1.
+    /// The number of the run among those that differ in their seed only, from 1.
     pub repetition: u32,
     /// Its seed.
     pub seed: u64,
@@ -173,7 +173,7 @@ impl Spread {
 }
 
 impl Results {
-    /// What `folder` holds.
+    /// Reads the results in `folder`.
     ///
     /// # Errors
     /// When there are no results, or such as are not understood.

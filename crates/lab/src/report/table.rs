@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
+use super::Experiment;
 use super::comparison::{Compared, Comparison, Pair};
 use super::results::{Row, Spread, Swept};
 use super::sign::with_sign;
-use super::{Experiment, Source};
 
 /// A table that can be sorted by each of its columns.
 #[derive(Serialize)]
@@ -17,7 +17,7 @@ pub struct Table {
 #[derive(Serialize)]
 struct Column {
     title: String,
-    /// What it means, in a sentence; may be empty.
+    /// The meaning, in a sentence; may be empty.
     meaning: &'static str,
     numeric: bool,
 }
@@ -70,7 +70,7 @@ impl Cell {
 
 /// Every row of every source.
 pub fn results(experiment: &Experiment) -> Table {
-    let rows = || experiment.sources.iter().flat_map(Source::rows);
+    let rows = || experiment.rows();
     let several = experiment.sources.len() > 1;
     let recovers = rows().any(|row| row.recovery_s.is_some());
     let mut head = Vec::new();
@@ -82,7 +82,7 @@ pub fn results(experiment: &Experiment) -> Table {
         number("goodput", "calls set up in time ÷ capacity: median, least and greatest run"),
         number("bound", "the most goodput there can be at this load ÷ capacity"),
         number("of bound, %", "goodput ÷ bound at the load the run was offered"),
-        number("refused, %", "calls refused ÷ calls offered"),
+        number("rejected, %", "calls rejected ÷ calls offered"),
         number("resent", "INVITEs sent again ÷ INVITEs sent first"),
         number("p50, ms", "half of the calls were set up within"),
         number("p99, ms", "99 % of the calls were set up within"),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// What would end a script, an attribute or a comment, or load something, were it not escaped.
+/// A text that ends a script, an attribute or a comment, or loads something, unless it is escaped.
 const HOSTILE: &str = "</script><img src=x onerror=alert(1)> \"'<!-- & {{ 1 }} -->";
 
 /// Results of one variant at two loads, as a run leaves them.
@@ -50,11 +50,11 @@ fn folder(results: &Value, scenario: &str) -> tempfile::TempDir {
     folder
 }
 
-/// What `what` says of a report of `results`, while their folders are there.
+/// Returns the result of `what` for a report of `results`, while their folders are there.
 pub(super) fn of<T>(results: &[Value], what: impl Fn(&Report) -> T) -> T {
     let folders: Vec<_> = results.iter().map(|results| folder(results, HOSTILE)).collect();
     let paths: Vec<&Path> = folders.iter().map(tempfile::TempDir::path).collect();
-    what(&Report::read(&paths).unwrap())
+    what(&Report::read(&paths, &[]).unwrap())
 }
 
 fn report(results: &[Value]) -> Report {
@@ -74,7 +74,7 @@ impl Page {
         Self { document: dom.document }
     }
 
-    /// What `found` makes of each element: its name, attributes and text.
+    /// Calls `found` with the name, attributes and text of each element.
     fn elements(&self, mut found: impl FnMut(&str, &RefCell<Vec<Attribute>>, &str)) {
         let mut waiting = vec![self.document.clone()];
         while let Some(node) = waiting.pop() {

@@ -1,4 +1,4 @@
-//! What happened in a run over time (`timeline.csv` in its folder: time, node, quantity, value),
+//! The values of a run over time (`timeline.csv` in its folder: time, node, quantity, value),
 //! made small enough for a page.
 
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ pub struct Series {
     pub quantity: String,
     /// Seconds since the run began, increasing.
     pub t_s: Vec<f64>,
-    /// What it was then.
+    /// The values at these times.
     pub values: Vec<f64>,
 }
 

@@ -1,23 +1,23 @@
 //! Figures of a search.
 
 use super::{Objective, Parameters, Step};
-use crate::figure::{Axis, Figure, Line, Panel, Point, Scale, Stroke};
+use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
 
 /// Draws the parameters over the steps, as multiples of their initial values; and the value of each
 /// step.
 pub fn picture(parameters: &Parameters, path: &[Step]) -> Figure {
     let law = parameters.start.entry().name;
     let names: Vec<&str> = parameters.sought.iter().map(|param| param.name).collect();
-    Figure {
-        title: format!("Tuning {law} for {}", word(parameters.objective)),
-        note: format!(
+    Figure::new(
+        format!("Tuning {law} for {}", word(parameters.objective)),
+        format!(
             "Extremum seeking of {} over {} steps · {}",
             names.join(", "),
             path.len(),
             parameters.scenario.title
         ),
-        panels: vec![multiples(parameters, path), values(parameters.objective, path)],
-    }
+        vec![multiples(parameters, path), values(parameters.objective, path)],
+    )
 }
 
 fn word(objective: Objective) -> &'static str {
@@ -29,13 +29,7 @@ fn word(objective: Objective) -> &'static str {
 
 fn steps(path: &[Step]) -> Axis {
     let last = path.len().max(1);
-    let every = last.div_ceil(5).max(1);
-    Axis {
-        label: "step".to_owned(),
-        range: 0.0..=last as f64,
-        scale: Scale::Linear,
-        ticks: (0..=last).step_by(every).map(|step| (step as f64, step.to_string())).collect(),
-    }
+    Axis::with_steps("step", last as f64, last.div_ceil(5) as f64)
 }
 
 fn multiples(parameters: &Parameters, path: &[Step]) -> Panel {
@@ -57,12 +51,7 @@ fn multiples(parameters: &Parameters, path: &[Step]) -> Panel {
     Panel {
         title: "parameters".to_owned(),
         x: steps(path),
-        y: Axis {
-            label: "estimate ÷ start".to_owned(),
-            range: 2f64.powi(least)..=2f64.powi(most),
-            scale: Scale::Logarithmic,
-            ticks: (least..=most).map(|power| (2f64.powi(power), times(power))).collect(),
-        },
+        y: Axis::powers("estimate ÷ start", 2.0, least..=most, times),
         lines,
     }
 }
@@ -77,25 +66,13 @@ fn times(power: i32) -> String {
 
 fn values(objective: Objective, path: &[Step]) -> Panel {
     let highest = path.iter().map(|step| step.value).fold(0.0, f64::max);
-    // Lines at tenths, fifths or wholes, so that there are few.
-    let each = [0.1, 0.2, 1.0, 2.0].into_iter().find(|each| highest / each <= 6.0).unwrap_or(5.0);
-    let lines = (highest / each).ceil().max(1.0) as u32;
     let points = (1..).zip(path).map(|(number, step)| Point::exact(f64::from(number), step.value));
     let line =
         Line { name: "as tried".to_owned(), stroke: Stroke::Measured, points: points.collect() };
-    let tick = |number: u32| {
-        let value = each * f64::from(number);
-        (value, format!("{value:.1}"))
-    };
     Panel {
-        title: "what came of it".to_owned(),
+        title: "objective".to_owned(),
         x: steps(path),
-        y: Axis {
-            label: objective.title().to_owned(),
-            range: 0.0..=each * f64::from(lines),
-            scale: Scale::Linear,
-            ticks: (0..=lines).map(tick).collect(),
-        },
+        y: Axis::linear(objective.title(), highest.max(0.1)),
         lines: vec![line],
     }
 }

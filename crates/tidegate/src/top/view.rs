@@ -6,8 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{
-    Axis, Block, BorderType, Cell, Chart, Dataset, GraphType, LegendPosition, Paragraph, Row,
-    Table, Wrap,
+    Axis, Block, BorderType, Cell, Chart, Dataset, GraphType, Paragraph, Row, Table, Wrap,
 };
 
 use super::sample::{Backend, History, Rates, Sample};
@@ -68,9 +67,10 @@ fn draw_head(history: &History, sample: &Sample, address: &str, frame: &mut Fram
 }
 
 fn figure_lines(sample: &Sample, rates: &Rates) -> Vec<Line<'static>> {
-    let alarm = |is_bad: bool| if is_bad { Style::new().fg(DANGER) } else { Style::new() };
+    let coloured = |colour, is_so| if is_so { Style::new().fg(colour) } else { Style::new() };
+    let (notice, alarm) = (|is_so| coloured(NOTICE, is_so), |is_so| coloured(DANGER, is_so));
     let figure = |name: &'static str, value: String, style: Style| {
-        [Span::styled(format!(" {name} "), QUIET), Span::styled(format!("{value:>9} "), style)]
+        [Span::styled(format!(" {name} "), QUIET), Span::styled(format!("{value:>7}"), style)]
     };
     let row = |figures: [[Span<'static>; 2]; 4]| Line::from(figures.concat());
     let rate = |value: f64| format!("{value:.0}/s");
@@ -78,7 +78,7 @@ fn figure_lines(sample: &Sample, rates: &Rates) -> Vec<Line<'static>> {
         row([
             figure("offered  ", rate(rates.offered), Style::new()),
             figure("admitted    ", rate(rates.admitted), Style::new().fg(GOOD)),
-            figure("rejected", rate(rates.rejected), alarm(rates.rejected > 0.0)),
+            figure("rejected", rate(rates.rejected), notice(rates.rejected > 0.0)),
             figure("drops", rate(rates.socket_drops), alarm(rates.socket_drops > 0.0)),
         ]),
         row([
@@ -93,30 +93,27 @@ fn figure_lines(sample: &Sample, rates: &Rates) -> Vec<Line<'static>> {
 fn draw_chart(history: &History, frame: &mut Frame<'_>, area: Rect) {
     let offered = history.points(|rates| rates.offered);
     let admitted = history.points(|rates| rates.admitted);
-    let top = offered.iter().chain(&admitted).map(|point| point.1).fold(1.0, f64::max) * 1.1;
-    let line = |name, data, style: Style| {
+    // An idle server has an axis of ten calls/s, and a new one of a minute.
+    let top = offered.iter().chain(&admitted).map(|point| point.1 * 1.1).fold(10.0, f64::max);
+    let line = |data, style: Style| {
         Dataset::default()
-            .name(name)
             .marker(Marker::Braille)
             .graph_type(GraphType::Line)
             .style(style)
             .data(data)
     };
-    let sets = vec![
-        line("offered", &offered, Style::new().fg(Color::Gray)),
-        line("admitted", &admitted, Style::new().fg(GOOD)),
-    ];
-    let span = history.span_s();
+    let (grey, green) = (Style::new().fg(Color::Gray), Style::new().fg(GOOD));
+    let sets = vec![line(&offered, grey), line(&admitted, green)];
+    let span = history.span_s().max(60.0);
     let label = |text: String| Span::styled(text, QUIET);
     let chart = Chart::new(sets)
-        // The newest figures are at the right.
-        .legend_position(Some(LegendPosition::TopLeft))
-        .block(
-            Block::bordered()
-                .border_type(BorderType::Rounded)
-                .border_style(QUIET)
-                .title(Span::styled(" new calls/s ", QUIET)),
-        )
+        .block(Block::bordered().border_type(BorderType::Rounded).border_style(QUIET).title(
+            Line::from(vec![
+                Span::styled(" new calls/s: ", QUIET),
+                Span::styled("━ offered ", grey),
+                Span::styled("━ admitted ", green),
+            ]),
+        ))
         .x_axis(
             Axis::default()
                 .bounds([-span, 0.0])
@@ -133,7 +130,7 @@ fn draw_chart(history: &History, frame: &mut Frame<'_>, area: Rect) {
 }
 
 fn draw_backends(sample: &Sample, rates: &Rates, frame: &mut Frame<'_>, area: Rect) {
-    let heads = ["pool", "back end", "state", "calls", "new/s", "limit", "ms", "503s", "failures"];
+    let heads = ["pool", "back end", "state", "calls", "new/s", "limit", "ms", "503s", "failed"];
     let head = Row::new(heads.map(|head| Cell::new(head).style(QUIET)));
     let row = |(index, backend): (usize, &Backend)| {
         let Backend { pool, name, state, calls, invite_ms, rejections, failures, .. } = backend;
@@ -156,15 +153,15 @@ fn draw_backends(sample: &Sample, rates: &Rates, frame: &mut Frame<'_>, area: Re
         ])
     };
     let widths = [
-        Constraint::Length(10),
-        Constraint::Min(16),
-        Constraint::Length(9),
-        Constraint::Length(7),
-        Constraint::Length(6),
-        Constraint::Length(6),
-        Constraint::Length(7),
-        Constraint::Length(6),
         Constraint::Length(8),
+        Constraint::Min(15),
+        Constraint::Length(8),
+        Constraint::Length(6),
+        Constraint::Length(5),
+        Constraint::Length(5),
+        Constraint::Length(6),
+        Constraint::Length(5),
+        Constraint::Length(6),
     ];
     let table = Table::new(sample.backends.iter().enumerate().map(row), widths).header(head);
     frame.render_widget(table, area);
@@ -274,6 +271,14 @@ mod tests {
             "rejected by law 320/s",
             "new calls/s",
         ] {
+            assert!(text.contains(part), "{part}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn all_figures_fit_into_the_least_width() {
+        let text = drawn(&history(), WIDTH_MIN, HEIGHT_MIN);
+        for part in ["drops     0/s", "wait     0 ms", "━ admitted", "failed"] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
     }

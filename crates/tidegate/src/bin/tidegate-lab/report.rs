@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use tidegate::trouble::Trouble;
 use tidegate_lab::report::Report;
 
+use crate::run::check_highlight;
+
 /// Write one page with the results of one or several runs
 ///
 /// The page is a single HTML file that loads nothing else. Results of one scenario from simulated
@@ -19,6 +21,11 @@ pub struct Args {
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
 
+    /// Curves in colour where there are too many for all, separated by commas [default: `none` and
+    /// the best beyond the capacity]
+    #[arg(long, value_name = "LABELS", value_delimiter = ',')]
+    highlight: Vec<String>,
+
     /// File of the page [default: report.html in the first directory]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -26,7 +33,8 @@ pub struct Args {
 
 /// Writes the page.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
-    let report = Report::read(&args.folders).map_err(Trouble::usage)?;
+    let report = Report::read(&args.folders, &args.highlight).map_err(Trouble::usage)?;
+    check_highlight(&args.highlight, &report.labels())?;
     let out = args.out.clone().unwrap_or_else(|| args.folders[0].join("report.html"));
     write(&report, &out)
         .map_err(|error| Trouble::failure(format!("{}: {error}", out.display())))?;

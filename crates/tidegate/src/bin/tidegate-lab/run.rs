@@ -51,6 +51,11 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
+    /// Curves in colour where there are too many for all, separated by commas [default: `none` and
+    /// the best beyond the capacity]
+    #[arg(long, value_name = "LABELS", value_delimiter = ',')]
+    highlight: Vec<String>,
+
     /// Runs at the same time [default: number of cores]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -80,6 +85,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     if let Some(seed) = args.seed {
         scenario.schedule.seed = seed;
     }
+    let labels: Vec<&str> = scenario.variants.iter().map(|variant| &*variant.label).collect();
+    check_highlight(&args.highlight, &labels)?;
     let out = args.out.clone().unwrap_or_else(|| ["out", "lab", &scenario.name].iter().collect());
     let jobs = args.jobs.unwrap_or_else(cores).get();
     let stage = Worlds::new(args.world)?;
@@ -93,6 +100,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
         world: stage.world(),
         jobs,
         observer,
+        highlight: &args.highlight,
         cancelled: &cancelled,
     };
     let failed = |error| Trouble::failure(format!("{}: {error}", out.display()));
@@ -108,6 +116,20 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
     let _ = writeln!(anstream::stdout(), "results and figures: {}", out.display());
     let held = experiment.verdicts.iter().all(|verdict| verdict.held);
     Ok(if held && experiment.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Checks that each of the `asked` curves is one of `labels`.
+///
+/// # Errors
+/// When one is not.
+pub fn check_highlight(asked: &[String], labels: &[&str]) -> Result<(), Trouble> {
+    match asked.iter().find(|name| !labels.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(Trouble::usage(format!(
+            "--highlight: there is no curve {name}; the curves are {}",
+            labels.join(", ")
+        ))),
+    }
 }
 
 /// World of a run, and the programs that produce its results.

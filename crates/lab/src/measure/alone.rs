@@ -8,8 +8,7 @@ use tidegate_world::{Core, Flow, Pool, Received, Timestamp, Transmit};
 use super::messages::Parties;
 use super::script::{Passed, Side, Way};
 use super::subject::{State, Subject};
-use crate::spread::Spread;
-use crate::thread_clock::thread_ns;
+use super::{empty_ns, thread_ns};
 
 /// Time between messages, in the core's time: 50,000 messages/s.
 const STEP: Duration = Duration::from_micros(20);
@@ -32,8 +31,7 @@ impl Alone {
         let pool = Pool::new();
         let subject = Subject::new(state, &parties, &pool).map_err(|error| error.to_string())?;
         let mut alone = Self { subject, parties, pool, now: Timestamp::ZERO, empty_ns: 0.0 };
-        let empty = (0..EMPTY).map(|_| alone.turn(Vec::new()).0);
-        alone.empty_ns = Spread::of(empty.collect::<Vec<_>>()).map_or(0.0, |all| all.median);
+        alone.empty_ns = empty_ns(EMPTY, || Ok(alone.turn(Vec::new()).0))?;
         Ok(alone)
     }
 
@@ -83,7 +81,7 @@ impl Way for Alone {
 
 /// A server that rejects the messages that another one admits: the peers go on with the other's
 /// answers, or there would be nothing but INVITEs to reject.
-pub(super) struct Diverted<W> {
+pub(crate) struct Diverted<W> {
     pub refusing: W,
     pub admitting: Alone,
 }

@@ -15,15 +15,11 @@ use tidegate_world::{Core, Received, Timestamp, delegate};
 use super::messages::Parties;
 use super::script::{Passed, Side, Way};
 use super::subject::{State, Subject};
+use super::{COALESCE, empty_ns, thread_ns};
 use crate::real::{CoreThread, Socket};
-use crate::spread::Spread;
-use crate::thread_clock::thread_ns;
 
 /// The datagram that holds the server: a keep-alive, which its core never sees.
 const HOLD: &[u8] = b"\r\n\r\n";
-
-/// Time for which wakes are coalesced: the default of `tidegate run`.
-const COALESCE: Duration = Duration::from_micros(200);
 
 /// Longest time for a batch. Loopback loses nothing as long as there is room.
 const BATCH_MAX: Duration = Duration::from_secs(5);
@@ -122,7 +118,7 @@ impl Peer {
 }
 
 /// A server on sockets of loopback.
-pub(super) struct Loopback {
+pub(crate) struct Loopback {
     /// Dropped before the thread, which waits for them.
     commands: Sender<Command>,
     told: Receiver<Told>,
@@ -167,9 +163,8 @@ impl Loopback {
             _server: server,
         };
         loopback.hold()?;
-        let empty: Result<Vec<f64>, String> =
-            (0..EMPTY).map(|_| loopback.turn(Side::Caller, &[]).map(|(ns, _)| ns)).collect();
-        loopback.empty_ns = Spread::of(empty?).map_or(0.0, |all| all.median);
+        let empty = || loopback.turn(Side::Caller, &[]).map(|(ns, _)| ns);
+        loopback.empty_ns = empty_ns(EMPTY, empty)?;
         Ok(loopback)
     }
 

@@ -4,19 +4,14 @@
 //! The law itself, and its cost, are real.
 
 use std::net::UdpSocket;
-use std::path::Path;
 use std::time::Duration;
 
-use tidegate_proxy::{Disposal, Mode, Secret};
-use tidegate_server::assembly::{Assembly, Server};
-use tidegate_server::config::Config;
-use tidegate_world::{
-    CloseCause, ConnectionId, Core, Failure, Flow as Way, Load, Pool, QueryAnswer, QueryId,
-    Received, Seed, Timestamp, Transmit, Work, delegate,
-};
+use tidegate_proxy::{Disposal, Mode};
+use tidegate_server::assembly::Server;
+use tidegate_world::{Core, Flow, Load, Pool, Received, Seed, Timestamp, Transmit, Work, delegate};
 
 use super::messages::Parties;
-use crate::thread_clock::thread_ns;
+use super::{pass_inputs, server, thread_ns};
 
 /// Time after which a server has forgotten finished calls, and ended its retransmissions: 64·T1 and
 /// more.
@@ -32,19 +27,14 @@ pub(crate) struct Law {
     pub name: &'static str,
     /// Messages between measurements.
     pub measure: u32,
-    /// Its parameters, `name = value`, each after a comma.
+    /// Its other parameters, `name = value`, with commas between them.
     pub params: &'static str,
-}
-
-impl Law {
-    /// Parameters that admit nothing once the processor is busy, except one in ten thousand.
-    pub const REFUSES: &'static str = ", k = 2, w = 1, rho_targ = 0.01, f_min = 0.0001";
 }
 
 /// The state of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
-    /// Mode.
+    /// Whether it keeps transactions.
     pub mode: Mode,
     /// Law; `None` for a server without control.
     pub law: Option<Law>,
@@ -55,24 +45,19 @@ pub(crate) struct State {
 }
 
 impl State {
-    fn configuration(&self, server: &Parties) -> String {
-        let Parties { server, backend, .. } = server;
-        let mode = self.mode.name();
-        let overload = self.law.as_ref().map_or_else(String::new, |law| {
-            let Law { name, measure, params } = law;
-            let disposal = match self.refuses {
-                Some(Disposal::Drop) => "drop",
-                _ => "reject",
-            };
-            format!(
-                "[overload]\nlaw = \"{name}\"\nclasses = \"single\"\ndisposal = \"{disposal}\"\n\
-                 params = {{ measure = {measure}{params} }}\n"
-            )
-        });
+    /// The table `[overload]`.
+    fn overload(&self) -> String {
+        let Some(Law { name, measure, params }) = &self.law else {
+            return "law = \"none\"\n".to_owned();
+        };
+        let params = if params.is_empty() { String::new() } else { format!(", {params}") };
+        let disposal = match self.refuses {
+            Some(Disposal::Drop) => "drop",
+            _ => "reject",
+        };
         format!(
-            "[[listen]]\ntransport = \"udp\"\naddress = \"{server}\"\n\
-             [[pool]]\nname = \"app\"\nmode = \"{mode}\"\n\
-             [[pool.backend]]\nuri = \"sip:{backend}\"\n{overload}"
+            "law = \"{name}\"\nclasses = \"single\"\ndisposal = \"{disposal}\"\n\
+             params = {{ measure = {measure}{params} }}\n"
         )
     }
 }
@@ -80,15 +65,15 @@ impl State {
 /// A server in a state.
 pub(crate) struct Subject {
     core: Server,
-    /// Time added to the driver's.
+    /// The lead of the core's time over the driver's.
     ahead: Duration,
     last: Timestamp,
-    /// Whether the law sees a busy processor.
+    /// Whether the law is shown a busy processor.
     busy: bool,
     reads_every: u32,
     unread: u32,
     refused: u64,
-    /// Sockets read at a reading, as many as the driver's.
+    /// The sockets read at a reading, as many as a shard has.
     sockets: Vec<UdpSocket>,
 }
 
@@ -98,12 +83,8 @@ impl Subject {
     /// # Errors
     /// When there is no socket.
     pub fn new(state: &State, parties: &Parties, pool: &Pool) -> std::io::Result<Self> {
-        let text = state.configuration(parties);
-        let config = Config::parse(Path::new("costs"), text.as_bytes());
-        let config = config.unwrap_or_else(|wrong| panic!("it is written here: {wrong}"));
-        let keys = Secret::of([0; 32]);
-        let locals = vec![parties.server];
-        let core = Assembly::new(&config, &keys, locals, Seed(1)).part(0).core(pool.clone());
+        let ends = [parties.server, parties.backend];
+        let core = server(ends, state.mode, &state.overload(), Seed(1), pool.clone());
         let sockets: std::io::Result<_> =
             (0..SOCKETS).map(|_| UdpSocket::bind(("127.0.0.1", 0))).collect();
         let mut subject = Self {
@@ -142,7 +123,7 @@ impl Subject {
             let now = self.last + Duration::from_secs(2);
             self.ahead += Duration::from_secs(2);
             self.tell(now);
-            let path = Way::udp(parties.server, parties.caller);
+            let path = Flow::udp(parties.server, parties.caller);
             self.core.offer(now, Received::new(now, path, pool.copy(b"\r\n\r\n")));
             self.core.handle_timeout(now);
         }
@@ -166,7 +147,13 @@ impl Subject {
         self.tell(self.last + Duration::from_nanos(1));
     }
 
-    /// Returns the core's time.
+    /// Passes an input to the core in its own time.
+    fn pass(&mut self, now: Timestamp, input: impl FnOnce(&mut Server, Timestamp)) {
+        let now = self.at(now);
+        input(&mut self.core, now);
+    }
+
+    /// The core's time.
     fn at(&mut self, now: Timestamp) -> Timestamp {
         self.last = self.last.max(now + self.ahead);
         self.last
@@ -197,50 +184,12 @@ impl Core for Subject {
         served
     }
 
-    fn handle_timeout(&mut self, now: Timestamp) {
-        let now = self.at(now);
-        self.core.handle_timeout(now);
-    }
-
-    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
-        let now = self.at(now);
-        self.core.on_failed(now, failure);
-    }
-
-    fn on_connected(&mut self, now: Timestamp, flow: Way) {
-        let now = self.at(now);
-        self.core.on_connected(now, flow);
-    }
-
-    fn on_closed(&mut self, now: Timestamp, id: ConnectionId, cause: CloseCause) {
-        let now = self.at(now);
-        self.core.on_closed(now, id, cause);
-    }
-
-    fn on_writable(&mut self, now: Timestamp, id: ConnectionId) {
-        let now = self.at(now);
-        self.core.on_writable(now, id);
-    }
-
     fn on_load(&mut self, now: Timestamp, _load: Load) {
         let now = self.at(now);
         self.tell(now);
     }
 
-    fn on_command(&mut self, now: Timestamp, command: &[u8]) {
-        let now = self.at(now);
-        self.core.on_command(now, command);
-    }
-
-    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {
-        let now = self.at(now);
-        self.core.on_answer(now, id, answer);
-    }
-
-    fn on_drain(&mut self, now: Timestamp) {
-        let now = self.at(now);
-        self.core.on_drain(now);
-    }
+    pass_inputs!(self.pass);
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
         self.core.poll_transmit()

@@ -1,0 +1,82 @@
+//! The measuring of a server's CPU time, for [`costs`](crate::costs), [`overhead`](crate::overhead)
+//! and [`calibrate`](crate::calibrate): the servers that are measured, the messages they are given
+//! ([`messages`], [`script`]), and the clock of a thread, which others on the processor do not
+//! advance.
+//!
+//! A server is measured without sockets ([`alone`]), or on a socket of loopback ([`loopback`]). Its
+//! law is kept in one state by [`subject`].
+
+pub(crate) mod alone;
+mod clock;
+pub(crate) mod loopback;
+pub(crate) mod messages;
+pub(crate) mod script;
+pub(crate) mod subject;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use tidegate_proxy::{Mode, Secret};
+use tidegate_server::assembly::{Assembly, Server};
+use tidegate_server::config::Config;
+use tidegate_world::{Pool, Seed};
+
+use crate::spread::Spread;
+pub(crate) use clock::thread_ns;
+
+/// Time for which wakes are coalesced: the default of `tidegate run`.
+pub(crate) const COALESCE: Duration = Duration::from_micros(200);
+
+/// Parameters of the law `occupancy` by which a busy processor admits one message in ten thousand.
+pub(crate) const REFUSES: &str = "k = 2, w = 1, rho_targ = 0.01, f_min = 0.0001";
+
+/// A server at `local` in front of one back end, with this table `[overload]`.
+pub(crate) fn server(
+    [local, backend]: [SocketAddr; 2],
+    mode: Mode,
+    overload: &str,
+    seed: Seed,
+    pool: Pool,
+) -> Server {
+    let mode = mode.name();
+    let text = format!(
+        "[[listen]]\ntransport = \"udp\"\naddress = \"{local}\"\n\
+         [[pool]]\nname = \"app\"\nmode = \"{mode}\"\n\
+         [[pool.backend]]\nuri = \"sip:{backend}\"\n\
+         [overload]\n{overload}"
+    );
+    let config = Config::parse(Path::new("measured"), text.as_bytes());
+    let config = config.unwrap_or_else(|wrong| panic!("it is written here: {wrong}"));
+    Assembly::new(&config, &Secret::of([0; 32]), vec![local], seed).part(0).core(pool)
+}
+
+/// The median of `times` batches of nothing: what measuring itself takes.
+fn empty_ns(times: usize, batch: impl FnMut() -> Result<f64, String>) -> Result<f64, String> {
+    let empty: Result<Vec<f64>, String> = std::iter::repeat_with(batch).take(times).collect();
+    Ok(Spread::of(empty?).map_or(0.0, |all| all.median))
+}
+
+/// Writes the functions of a `Core` whose inputs, but for messages and service, a function of
+/// `self` passes to the core within. A function that the trait gains must be added here.
+macro_rules! pass_inputs {
+    ($self:ident.$pass:ident) => {
+        $crate::measure::pass_inputs! {
+            $self.$pass:
+            handle_timeout();
+            on_failed(failure: tidegate_world::Failure);
+            on_connected(flow: tidegate_world::Flow);
+            on_closed(id: tidegate_world::ConnectionId, cause: tidegate_world::CloseCause);
+            on_writable(id: tidegate_world::ConnectionId);
+            on_command(command: &[u8]);
+            on_answer(id: tidegate_world::QueryId, answer: tidegate_world::QueryAnswer);
+            on_drain();
+        }
+    };
+    ($self:ident.$pass:ident: $($name:ident($($given:ident: $type:ty),*);)+) => {
+        $(fn $name(&mut $self, now: tidegate_world::Timestamp $(, $given: $type)*) {
+            $self.$pass(now, |core, now| core.$name(now $(, $given)*));
+        })+
+    };
+}
+pub(crate) use pass_inputs;
