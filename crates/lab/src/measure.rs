@@ -57,7 +57,7 @@ fn empty_ns(times: usize, batch: impl FnMut() -> Result<f64, String>) -> Result<
     Ok(Spread::of(empty?).map_or(0.0, |all| all.median))
 }
 
-/// Writes the functions of a `Core` whose inputs, but for messages and service, a function of
+/// Writes the functions of a `Core` whose inputs, except messages and service, a function of
 /// `self` passes to the core within. A function that the trait gains must be added here.
 macro_rules! pass_inputs {
     ($self:ident.$pass:ident) => {

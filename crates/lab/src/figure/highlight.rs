@@ -1,6 +1,6 @@
 //! The choice of the curves that are drawn in colour: at most eight, the others are grey.
 
-/// Curves in colour at the most.
+/// The maximum number of curves in colour.
 pub const MAX: usize = 8;
 
 /// A colour as red, green and blue.
