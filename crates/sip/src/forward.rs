@@ -12,7 +12,7 @@ use arrayvec::ArrayVec;
 use crate::element::split_element;
 use crate::lexical::trim_start;
 use crate::via::Answering;
-use crate::{HeaderName, Malformed, Message, Param, Splice, Via};
+use crate::{HeaderName, Malformed, Message, Splice, Via};
 
 /// Returns where the first header line begins: the place for a new Via or Record-Route line.
 ///
@@ -152,8 +152,9 @@ pub fn record_source<'a>(
 
 /// The facts that decide how a request's source is recorded in a Via.
 pub(crate) struct Noting<'v> {
-    rport: Option<Param<'v>>,
-    received: Option<Param<'v>>,
+    /// The text of each parameter.
+    rport: Option<&'v [u8]>,
+    received: Option<&'v [u8]>,
     is_sent_by: bool,
 }
 
@@ -182,10 +183,10 @@ impl<'v> Noting<'v> {
         if let Some(rport) = self.rport {
             // RFC 3581 §4: "it MUST set the value of the parameter to the source port of
             // the request".
-            splice.replace(span(rport.text), source.rport());
+            splice.replace(span(rport), source.rport());
         }
         if let Some(received) = self.received {
-            splice.replace(span(received.text), &source.received()[1..]);
+            splice.replace(span(received), &source.received()[1..]);
         } else if self.changes() {
             splice.insert(span(element).end, source.received());
         }

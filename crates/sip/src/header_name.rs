@@ -66,21 +66,12 @@ header_names! {
     AuthenticationInfo "Authentication-Info",
     Accept "Accept",
     AcceptContact "Accept-Contact" "a",
-    AcceptEncoding "Accept-Encoding",
-    AcceptLanguage "Accept-Language",
-    AlertInfo "Alert-Info",
     AllowEvents "Allow-Events" "u",
-    CallInfo "Call-Info",
     ContentDisposition "Content-Disposition",
-    ContentEncoding "Content-Encoding" "e",
-    ContentLanguage "Content-Language",
     Date "Date",
-    ErrorInfo "Error-Info",
     Event "Event" "o",
     Geolocation "Geolocation",
     Identity "Identity" "y",
-    IdentityInfo "Identity-Info" "n",
-    InReplyTo "In-Reply-To",
     MimeVersion "MIME-Version",
     MinExpires "Min-Expires",
     MinSe "Min-SE",
@@ -97,7 +88,6 @@ header_names! {
     RejectContact "Reject-Contact" "j",
     Replaces "Replaces",
     ReplyTo "Reply-To",
-    RequestDisposition "Request-Disposition" "d",
     ResourcePriority "Resource-Priority",
     AcceptResourcePriority "Accept-Resource-Priority",
     RetryAfter "Retry-After",
@@ -110,28 +100,69 @@ header_names! {
     SubscriptionState "Subscription-State",
     Timestamp "Timestamp",
     Warning "Warning",
+    AcceptEncoding "Accept-Encoding",
+    AcceptLanguage "Accept-Language",
+    AlertInfo "Alert-Info",
+    CallInfo "Call-Info",
+    ContentEncoding "Content-Encoding" "e",
+    ContentLanguage "Content-Language",
+    ErrorInfo "Error-Info",
+    IdentityInfo "Identity-Info" "n",
+    InReplyTo "In-Reply-To",
+    RequestDisposition "Request-Disposition" "d",
 }
 
 /// The length of the longest name known here, in bytes.
 const LENGTH_MAX: usize = 24;
-/// Maximum number of names of the same length.
-const SAME_LENGTH_MAX: usize = 8;
 
-/// The known names by their length.
-static BY_LENGTH: [[HeaderName; SAME_LENGTH_MAX]; LENGTH_MAX + 1] = {
-    let mut table = [[HeaderName::Other; SAME_LENGTH_MAX]; LENGTH_MAX + 1];
+/// The known names by [`slot`]; a name whose slot is taken stands in the next free one.
+static BY_BEGINNING: [HeaderName; 256] = {
+    let mut table = [HeaderName::Other; 256];
     let mut i = 0;
     while i < HeaderName::KNOWN.len() {
-        let row = &mut table[HeaderName::KNOWN[i].text().len()];
-        let mut free = 0;
-        while !matches!(row[free], HeaderName::Other) {
-            free += 1;
+        let name = HeaderName::KNOWN[i];
+        let mut slot = slot(name.text().as_bytes());
+        while !matches!(table[slot], HeaderName::Other) {
+            slot = (slot + 1) % table.len();
         }
-        row[free] = HeaderName::KNOWN[i];
+        table[slot] = name;
         i += 1;
     }
     table
 };
+
+/// Returns the place of a name in [`BY_BEGINNING`], which depends on its length and its first eight
+/// characters in any case.
+#[inline(always)]
+const fn slot(name: &[u8]) -> usize {
+    let word = match name.first_chunk::<8>() {
+        Some(word) => u64::from_le_bytes(*word),
+        None => {
+            let (mut word, mut i) = (0, 0);
+            while i < name.len() {
+                word |= (name[i] as u64) << (8 * i);
+                i += 1;
+            }
+            word
+        }
+    };
+    // Letters differ from their other case in this bit.
+    let word = (word | 0x2020_2020_2020_2020) ^ name.len() as u64;
+    (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+}
+
+/// Returns the known name for which `is_it` holds, among those at the [`slot`] of `name`.
+#[inline(always)]
+fn known(name: &[u8], is_it: impl Fn(&[u8]) -> bool) -> HeaderName {
+    let mut slot = slot(name);
+    loop {
+        let candidate = BY_BEGINNING[slot];
+        if candidate == HeaderName::Other || is_it(TEXTS[candidate as usize]) {
+            return candidate;
+        }
+        slot = (slot + 1) % BY_BEGINNING.len();
+    }
+}
 
 /// The usual spelling of each known name.
 static TEXTS: [&[u8]; HeaderName::KNOWN.len()] = {
@@ -165,37 +196,41 @@ impl HeaderName {
             let index = usize::from(letter.to_ascii_lowercase().wrapping_sub(b'a'));
             return BY_LETTER.get(index).copied().unwrap_or(Self::Other);
         }
-        let Some(candidates) = BY_LENGTH.get(name.len()) else { return Self::Other };
-        for &candidate in candidates {
-            if candidate == Self::Other || name.eq_ignore_ascii_case(candidate.text().as_bytes()) {
-                return candidate;
-            }
-        }
-        Self::Other
+        known(name, |text| name.eq_ignore_ascii_case(text))
     }
 
     /// Returns the name that begins a line and the position of its colon, if the name is one of
     /// those found in nearly every message, in its usual spelling, and the colon follows.
     ///
-    /// A shortcut: a name not found here may still be a known one.
-    #[inline]
+    /// A shortcut: a name not found here may still be a known one, as on a line of less than 16
+    /// bytes at the end of the message.
+    #[inline(always)]
     pub(crate) fn at_start(line: &[u8]) -> Option<(Self, usize)> {
-        Some(match line.first()? {
-            b'V' if line.starts_with(b"Via:") => (Self::Via, 3),
-            b'F' if line.starts_with(b"From:") => (Self::From, 4),
-            b'T' if line.starts_with(b"To:") => (Self::To, 2),
-            b'C' if line.starts_with(b"Call-ID:") => (Self::CallId, 7),
-            b'C' if line.starts_with(b"CSeq:") => (Self::CSeq, 4),
-            b'C' if line.starts_with(b"Contact:") => (Self::Contact, 7),
-            b'C' if line.starts_with(b"Content-Type:") => (Self::ContentType, 12),
-            b'C' if line.starts_with(b"Content-Length:") => (Self::ContentLength, 14),
-            b'M' if line.starts_with(b"Max-Forwards:") => (Self::MaxForwards, 12),
-            b'R' if line.starts_with(b"Route:") => (Self::Route, 5),
-            b'R' if line.starts_with(b"Record-Route:") => (Self::RecordRoute, 12),
-            b'A' if line.starts_with(b"Allow:") => (Self::Allow, 5),
-            b'S' if line.starts_with(b"Supported:") => (Self::Supported, 9),
-            b'U' if line.starts_with(b"User-Agent:") => (Self::UserAgent, 10),
-            b'E' if line.starts_with(b"Expires:") => (Self::Expires, 7),
+        let words = u128::from_le_bytes(*line.first_chunk()?);
+        macro_rules! begins {
+            ($text:literal) => {{
+                const BITS: u32 = 8 * $text.len() as u32;
+                const TEXT: u128 = word($text);
+                words << (128 - BITS) == TEXT << (128 - BITS)
+            }};
+        }
+        Some(match words as u8 {
+            b'V' if begins!(b"Via:") => (Self::Via, 3),
+            b'F' if begins!(b"From:") => (Self::From, 4),
+            b'T' if begins!(b"To:") => (Self::To, 2),
+            b'C' if begins!(b"Call-ID:") => (Self::CallId, 7),
+            b'C' if begins!(b"CSeq:") => (Self::CSeq, 4),
+            b'C' if begins!(b"Contact:") => (Self::Contact, 7),
+            b'C' if begins!(b"Content-Type:") => (Self::ContentType, 12),
+            b'C' if begins!(b"Content-Length:") => (Self::ContentLength, 14),
+            b'M' if begins!(b"Max-Forwards:") => (Self::MaxForwards, 12),
+            b'R' if begins!(b"Route:") => (Self::Route, 5),
+            b'R' if begins!(b"Record-Route:") => (Self::RecordRoute, 12),
+            b'A' if begins!(b"Allow:") => (Self::Allow, 5),
+            b'S' if begins!(b"Supported:") => (Self::Supported, 9),
+            b'S' if begins!(b"Subject:") => (Self::Subject, 7),
+            b'U' if begins!(b"User-Agent:") => (Self::UserAgent, 10),
+            b'E' if begins!(b"Expires:") => (Self::Expires, 7),
             _ => return None,
         })
     }
@@ -206,9 +241,10 @@ impl HeaderName {
     pub(crate) fn usual_at_start(line: &[u8]) -> Option<(Self, usize)> {
         let colon = find_by_words(b':', &line[..line.len().min(LENGTH_MAX + 1)])?;
         let name = &line[..colon];
-        let candidates = BY_LENGTH[colon].iter().take_while(|&&name| name != Self::Other);
-        let found = candidates.copied().find(|candidate| TEXTS[*candidate as usize] == name)?;
-        Some((found, colon))
+        match known(name, |text| text == name) {
+            Self::Other => None,
+            found => Some((found, colon)),
+        }
     }
 
     /// Returns true for a header that may occur only once and whose value is not a comma-separated
@@ -217,16 +253,30 @@ impl HeaderName {
         SINGLE & self.bit() != 0
     }
 
-    /// Returns this name's bit in a set of names.
-    pub(crate) const fn bit(self) -> u128 {
-        1 << self as u8
+    /// Returns this name's bit in a set of names; the last bit stands for all names from
+    /// [`SHARED`] on.
+    #[inline(always)]
+    pub(crate) const fn bit(self) -> u64 {
+        let number = self as u8;
+        1 << if number < SHARED { number } else { SHARED }
     }
 }
 
-const _: () = assert!((HeaderName::Other as u8) < 128, "a set of names is a u128");
+/// The first of the names that share a bit in a set: rare ones that may occur on several lines.
+const SHARED: u8 = 63;
+
+/// Returns a text of at most 16 bytes as the lowest bytes of a word.
+const fn word(text: &[u8]) -> u128 {
+    let (mut word, mut i) = (0, 0);
+    while i < text.len() {
+        word |= (text[i] as u128) << (8 * i);
+        i += 1;
+    }
+    word
+}
 
 /// The names that may occur on one line only, one bit each.
-pub(crate) const SINGLE: u128 = {
+pub(crate) const SINGLE: u64 = {
     use HeaderName::*;
     let names = [
         CallId,
@@ -267,6 +317,7 @@ pub(crate) const SINGLE: u128 = {
         set |= names[i].bit();
         i += 1;
     }
+    assert!(set >> SHARED == 0, "names that share a bit may be repeated");
     set
 };
 
@@ -298,7 +349,7 @@ mod tests {
     fn the_shortcut_finds_the_same_names() {
         let mut found = 0;
         for &name in HeaderName::KNOWN {
-            let line = format!("{name}: x");
+            let line = format!("{name}: a usual value");
             if let Some(shortcut) = HeaderName::at_start(line.as_bytes()) {
                 assert_eq!(shortcut, (name, name.text().len()));
                 found += 1;
@@ -310,7 +361,7 @@ mod tests {
             assert_eq!(HeaderName::at_start(spaced.as_bytes()), None);
             assert_eq!(HeaderName::usual_at_start(spaced.as_bytes()), None);
         }
-        assert_eq!(found, 15);
+        assert_eq!(found, 16);
         assert_eq!(HeaderName::at_start(b""), None);
         for line in ["", ":", "X-Via: x", "Subjects: x", "Subject", &"Subject".repeat(9)] {
             assert_eq!(HeaderName::usual_at_start(line.as_bytes()), None, "{line}");

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arrayvec::ArrayString;
 
-use crate::lexical::{find, run, split_decimal, trim_start};
+use crate::lexical::{find, run_of, split_decimal, trim_start};
 
 /// A host: a name or a literal address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +39,7 @@ impl<'a> Host<'a> {
         {
             return Some((Self::V4(ip), rest));
         }
-        let (name, rest) = text.split_at(run(text, is_name));
+        let (name, rest) = text.split_at(run_of(&NAME, text));
         let is_numeric = name.iter().all(|&b| b.is_ascii_digit() || b == b'.');
         (!is_numeric).then_some((Self::Name(name), rest))
     }
@@ -112,21 +112,31 @@ fn is_name(b: u8) -> bool {
 /// Returns the address at the beginning of `text` and the text that follows it.
 #[inline]
 fn split_ipv4(text: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
+    let digit = |at: usize| {
+        let digit = text.get(at)?.wrapping_sub(b'0');
+        (digit < 10).then_some(u32::from(digit))
+    };
     let mut octets = [0; 4];
-    let mut rest = text;
+    let mut at = 0;
     for (i, octet) in octets.iter_mut().enumerate() {
         if i > 0 {
-            rest = rest.strip_prefix(b".")?;
+            (text.get(at) == Some(&b'.')).then_some(())?;
+            at += 1;
         }
-        let (value, after) = split_decimal(rest, u8::MAX.into())?;
+        let mut value = digit(at)?;
+        at += 1;
         // Some parsers read a leading zero as octal, others as decimal.
-        if rest[0] == b'0' && rest.len() - after.len() > 1 {
-            return None;
+        let is_zero = value == 0;
+        while let Some(next) = digit(at) {
+            value = value * 10 + next;
+            if value > u8::MAX.into() || is_zero {
+                return None;
+            }
+            at += 1;
         }
         *octet = value as u8;
-        rest = after;
     }
-    Some((Ipv4Addr::from(octets), rest))
+    Some((Ipv4Addr::from(octets), &text[at..]))
 }
 
 fn ipv6(text: &[u8]) -> Option<Ipv6Addr> {

@@ -6,7 +6,7 @@
 use wide::u8x16;
 
 /// The bytes allowed in a `token`.
-static TOKEN: [bool; 256] = {
+pub(crate) static TOKEN: [bool; 256] = {
     let mut table = [false; 256];
     let mut b = 0;
     while b < 256 {
@@ -85,14 +85,24 @@ pub(crate) fn find_by_words(b: u8, text: &[u8]) -> Option<usize> {
 /// Returns true if `text` has no space and no control character (0 to 0x20, 0x7f).
 #[inline]
 pub(crate) fn is_visible(text: &[u8]) -> bool {
+    is_visible_but([], text)
+}
+
+/// Returns true if `text` is [visible](is_visible) and has none of the bytes `others`.
+#[inline]
+pub(crate) fn is_visible_but<const N: usize>(others: [u8; N], text: &[u8]) -> bool {
     let Some(last) = text.last_chunk::<LANES>() else {
-        return !any(text, |b| (b <= b' ') | (b == 0x7f));
+        let is_other = |b| others.iter().fold(false, |is, &other| is | (b == other));
+        return !any(text, |b| (b <= b' ') | (b == 0x7f) | is_other(b));
     };
     // The last chunk overlaps the one before it.
     text.as_chunks().0.iter().chain([last]).all(|chunk| {
         let bytes = u8x16::new(*chunk);
-        let hidden = bytes.simd_le(u8x16::splat(b' ')) | bytes.simd_eq(u8x16::splat(0x7f));
-        hidden.to_bitmask() == 0
+        let mut found = bytes.simd_le(u8x16::splat(b' ')) | bytes.simd_eq(u8x16::splat(0x7f));
+        for other in others {
+            found |= bytes.simd_eq(u8x16::splat(other));
+        }
+        found.to_bitmask() == 0
     })
 }
 
@@ -112,6 +122,19 @@ pub(crate) fn is_space(b: u8) -> bool {
 #[inline]
 pub(crate) fn run(text: &[u8], test: impl Fn(u8) -> bool) -> usize {
     text.iter().position(|&b| !test(b)).unwrap_or(text.len())
+}
+
+/// Returns how many bytes at the beginning of `text` are in `table`: a [`run`] for long ones.
+#[inline]
+pub(crate) fn run_of(table: &[bool; 256], text: &[u8]) -> usize {
+    let is_in = |b: &u8| table[usize::from(*b)];
+    let mut at = 0;
+    while let Some(chunk) = text[at..].first_chunk::<8>()
+        && chunk.iter().fold(true, |all, b| all & is_in(b))
+    {
+        at += chunk.len();
+    }
+    at + run(&text[at..], |b| is_in(&b))
 }
 
 /// Returns `text` without the white space at its beginning.

@@ -51,6 +51,7 @@ mod framer;
 mod header_name;
 mod host;
 mod lexical;
+mod line_ends;
 mod lines;
 mod malformed;
 mod message;

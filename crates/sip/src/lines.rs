@@ -19,7 +19,7 @@ pub(crate) struct Lines<'a> {
 impl<'a> Lines<'a> {
     pub(crate) fn of(message: &'a [u8], name: HeaderName) -> Self {
         let message = skip_blank(message).unwrap_or_default();
-        let at = first_line(message).map_or(message.len(), |(_, at)| at);
+        let at = first_line(message).map_or(message.len(), |(_, at, _)| at);
         let first = name.text().as_bytes()[0].to_ascii_lowercase();
         Self { message, at, name, letters: [first, name.compact().unwrap_or(first)] }
     }

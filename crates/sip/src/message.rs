@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use smallvec::SmallVec;
+use arrayvec::ArrayVec;
 
 use crate::element::{Elements, split_element};
 use crate::field::{FIELDS_INLINE, FIELDS_MAX, Field, Line, first_line, line_end};
 use crate::lexical::{decimal, is_visible, split_decimal, trim_start};
+use crate::line_ends::LineEnds;
 use crate::start::{Start, skip_blank};
 use crate::{CSeq, HeaderName, Malformed, Method, NameAddr, StartLine, Via};
 
@@ -24,10 +25,10 @@ pub struct Message<'a> {
     start: Start<'a>,
     headers: usize,
     body: usize,
-    lines: SmallVec<[Line; FIELDS_INLINE]>,
+    lines: Index,
     /// The names of the header lines, and the names that occur on more than one line; one bit each.
-    seen: u128,
-    repeated: u128,
+    seen: u64,
+    repeated: u64,
 }
 
 impl<'a> Message<'a> {
@@ -43,15 +44,8 @@ impl<'a> Message<'a> {
     /// [`Malformed`] of any kind that concerns lines, and [`Malformed::ContentLength`] for a
     /// truncated body (to answer 400, see [`parse_head`](Self::parse_head)).
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        // One variable throughout, so that the index (about a kilobyte) is filled in the return
-        // slot and not moved there.
-        let mut message = Self::begin(bytes, Start::parse);
-        if let Ok(begun) = &mut message
-            && let Err(error) = begun.index(FIELDS_MAX).and_then(|()| begun.cut())
-        {
-            message = Err(error);
-        }
-        message
+        let begun = Begun::of(bytes, Start::parse)?;
+        begun.index(FIELDS_MAX, Self::cut)
     }
 
     /// Indexes start line and headers and takes all that follows as the body, ignoring
@@ -61,14 +55,9 @@ impl<'a> Message<'a> {
     /// # Errors
     /// Those of [`parse`](Self::parse), except Content-Length, Request-URI and number of lines.
     pub fn parse_head(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let mut message = Self::begin(bytes, Start::parse_to_answer);
-        if let Ok(begun) = &mut message
-            // Each line takes at least two bytes, so the size of a datagram bounds their number.
-            && let Err(error) = begun.index(BYTES_MAX)
-        {
-            message = Err(error);
-        }
-        message
+        let begun = Begun::of(bytes, Start::parse_to_answer)?;
+        // Each line takes at least two bytes, so the size of a datagram bounds their number.
+        begun.index(BYTES_MAX, |_| Ok(()))
     }
 
     /// Returns the message from its start line to the end of its body.
@@ -124,7 +113,7 @@ impl<'a> Message<'a> {
     /// Returns the header fields in message order.
     #[inline]
     pub fn fields(&self) -> impl Iterator<Item = Field<'a>> {
-        self.lines.iter().map(|line| line.field(self.bytes))
+        self.lines().iter().map(|line| line.field(self.bytes))
     }
 
     /// Returns the header fields of this name, in message order.
@@ -272,36 +261,23 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Reads the start line.
-    #[inline(always)]
-    fn begin(
-        bytes: &'a [u8],
-        parse: impl FnOnce(&'a [u8]) -> Result<Start<'a>, Malformed>,
-    ) -> Result<Self, Malformed> {
-        let bytes = skip_blank(bytes)?;
-        if bytes.len() > BYTES_MAX {
-            return Err(Malformed::TooLong);
-        }
-        let (first, headers) = first_line(bytes)?;
-        let start = parse(first)?;
-        let lines = SmallVec::new();
-        Ok(Self { bytes, start, headers, body: headers, lines, seen: 0, repeated: 0 })
-    }
-
     /// Reads at most `lines_max` header lines and finds the body.
     #[inline]
-    fn index(&mut self, lines_max: usize) -> Result<(), Malformed> {
-        while let Some(line) = Line::read(self.bytes, self.body)? {
-            self.body = line.end();
-            if self.lines.len() == lines_max {
+    fn index(&mut self, mut ends: LineEnds<'_>, lines_max: usize) -> Result<(), Malformed> {
+        let (bytes, mut at) = (self.bytes, self.headers);
+        let (mut seen, mut repeated) = (0, 0);
+        while let Some(line) = Line::next(bytes, at, &mut ends)? {
+            at = line.end();
+            if self.lines().len() == lines_max {
                 return Err(Malformed::TooManyHeaders);
             }
             let bit = line.name.bit();
-            self.repeated |= self.seen & bit;
-            self.seen |= bit;
+            repeated |= seen & bit;
+            seen |= bit;
             self.lines.push(line);
         }
-        self.body += line_end(&self.bytes[self.body..]);
+        (self.seen, self.repeated) = (seen, repeated);
+        self.body = at + line_end(&bytes[at..]);
         Ok(())
     }
 
@@ -326,7 +302,7 @@ impl<'a> Message<'a> {
 
     #[inline]
     pub(crate) fn lines(&self) -> &[Line] {
-        &self.lines
+        self.lines.as_slice()
     }
 
     #[inline]
@@ -338,10 +314,11 @@ impl<'a> Message<'a> {
     /// lines.
     #[inline]
     fn lines_of(&self, name: HeaderName) -> impl Iterator<Item = &Line> {
-        let lines = if self.has(name) { &self.lines[..] } else { &[] };
+        let lines = if self.has(name) { self.lines() } else { &[] };
         lines.iter().filter(move |line| line.name == name)
     }
 
+    /// Returns false if no line has this name; for rare names it may return true as well.
     #[inline]
     fn has(&self, name: HeaderName) -> bool {
         self.seen & name.bit() != 0
@@ -349,7 +326,7 @@ impl<'a> Message<'a> {
 
     /// Returns the bits of the names that occur on more than one line.
     #[inline]
-    pub(crate) fn repeated(&self) -> u128 {
+    pub(crate) fn repeated(&self) -> u64 {
         self.repeated
     }
 
@@ -385,6 +362,81 @@ impl<'a> Message<'a> {
         parse: impl Fn(&'a [u8]) -> Option<T>,
     ) -> Result<T, Malformed> {
         self.optional(name, parse)?.ok_or(Malformed::MissingHeader(name))
+    }
+}
+
+/// The lines of a message; usual ones do not use the heap.
+#[derive(Clone, Debug, Default)]
+struct Index {
+    few: ArrayVec<Line, FIELDS_INLINE>,
+    /// All lines, if they are more than `few` can hold.
+    many: Vec<Line>,
+}
+
+impl Index {
+    #[inline(always)]
+    fn push(&mut self, line: Line) {
+        if !self.few.is_full() {
+            self.few.push(line);
+        } else {
+            self.push_to_many(line);
+        }
+    }
+
+    #[cold]
+    fn push_to_many(&mut self, line: Line) {
+        if self.many.is_empty() {
+            self.many.extend_from_slice(&self.few);
+        }
+        self.many.push(line);
+    }
+
+    #[inline(always)]
+    fn as_slice(&self) -> &[Line] {
+        if self.many.is_empty() { &self.few } else { &self.many }
+    }
+}
+
+/// A message whose start line was read.
+struct Begun<'a> {
+    bytes: &'a [u8],
+    start: Start<'a>,
+    headers: usize,
+    ends: LineEnds<'a>,
+}
+
+impl<'a> Begun<'a> {
+    #[inline(always)]
+    fn of(
+        bytes: &'a [u8],
+        parse: impl FnOnce(&'a [u8]) -> Result<Start<'a>, Malformed>,
+    ) -> Result<Self, Malformed> {
+        let bytes = skip_blank(bytes)?;
+        if bytes.len() > BYTES_MAX {
+            return Err(Malformed::TooLong);
+        }
+        let (first, headers, ends) = first_line(bytes)?;
+        Ok(Self { bytes, start: parse(first)?, headers, ends })
+    }
+
+    /// Reads at most `lines_max` header lines, finds the body and passes the message to `end`.
+    #[inline(always)]
+    fn index(
+        self,
+        lines_max: usize,
+        end: impl FnOnce(&mut Message<'a>) -> Result<(), Malformed>,
+    ) -> Result<Message<'a>, Malformed> {
+        let Self { bytes, start, headers, ends } = self;
+        let lines = Index::default();
+        // The lines are about a kilobyte: they are filled where the caller finds them.
+        let mut message =
+            Ok(Message { bytes, start, headers, body: headers, lines, seen: 0, repeated: 0 });
+        if let Ok(begun) = &mut message
+            && let Err(error) = begun.index(ends, lines_max).and_then(|()| end(begun))
+        {
+            message = Err(error);
+        }
+        message
     }
 }
 

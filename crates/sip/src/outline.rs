@@ -46,14 +46,14 @@ impl<'a> Outline<'a> {
     /// no reply address, and for one whose lines are too scattered ([`PIECES_MAX`]). The two
     /// functions named give the exact error.
     pub fn of(bytes: &'a [u8]) -> Option<Self> {
-        let (start, bytes, mut at) = begin(bytes).ok()?;
+        let (start, bytes, mut at, mut ends) = begin(bytes).ok()?;
         if !matches!(start, ScanStart::Request { .. }) {
             return None;
         }
         let (mut via, mut to, mut id, mut cseq, mut from) = (None, None, None, None, None);
         let mut pieces = ArrayVec::new();
         let mut fields = 0;
-        while let Some(named) = Named::read(bytes, at).ok()? {
+        while let Some(named) = Named::read(bytes, at, || ends.next_line()).ok()? {
             at = named.end();
             fields += 1;
             if fields > FIELDS_MAX {

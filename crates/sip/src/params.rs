@@ -3,7 +3,8 @@
 use memchr::memchr3;
 
 use crate::lexical::{
-    find, find_by_words, is_space, is_token, quoted_end, run, trim, trim_end, trim_start,
+    TOKEN, find, find_by_words, is_space, is_token, quoted_end, run, run_of, trim, trim_end,
+    trim_start,
 };
 
 /// A list `;name=value;name`, parsed on demand. Text that is not a parameter is skipped; if a name
@@ -77,10 +78,39 @@ impl<'a> Params<'a> {
     /// not begin with `first`.
     #[inline(always)]
     pub(crate) fn behind<const N: usize>(&self, first: &[u8; N]) -> Self {
-        match self.text.strip_prefix(first) {
-            Some(rest @ [b';', ..]) => Self { text: rest },
-            _ => *self,
+        self.split_bare(first).filter(|(_, rest)| !rest.text.is_empty()).map_or(*self, |(_, r)| r)
+    }
+
+    /// Returns the first parameter and the list behind it, if the list begins with `first`, a
+    /// parameter without a value.
+    #[inline(always)]
+    pub(crate) fn split_bare<const N: usize>(&self, first: &[u8; N]) -> Option<(&'a [u8], Self)> {
+        let rest = self.text.strip_prefix(first)?;
+        let is_bare = matches!(rest.first(), None | Some(b';'));
+        is_bare.then(|| (&self.text[1..N], Self { text: rest }))
+    }
+
+    /// Returns the text of the first parameter and the list behind it, if the list begins with
+    /// `begin`, as in `;branch=`, and a value that is neither quoted nor empty.
+    #[inline(always)]
+    pub(crate) fn split_usual<const N: usize>(&self, begin: &[u8; N]) -> Option<(&'a [u8], Self)> {
+        let value = self.text.strip_prefix(begin)?;
+        if value.first().is_none_or(|&b| is_space(b) || matches!(b, b'"' | b';')) {
+            return None;
         }
+        let end = find(b';', value).unwrap_or(value.len());
+        Some((trim_end(&self.text[1..N + end]), Self { text: &value[end..] }))
+    }
+
+    /// Returns the value in the [text](Param::text) of a parameter.
+    #[inline]
+    pub(crate) fn value_in(text: &'a [u8]) -> Option<&'a [u8]> {
+        if let [b'b', b'r', b'a', b'n', b'c', b'h', b'=', value @ ..] = text
+            && value.first().is_some_and(|&b| b > b' ' && b != b'"')
+        {
+            return Some(value);
+        }
+        Self::new(text).iter().next()?.value
     }
 
     /// Returns the parameter called `name` in any case.
@@ -107,10 +137,14 @@ impl<'a> Params<'a> {
     fn is_plain(&self) -> bool {
         let mut rest = self.text;
         while let [b';', after @ ..] = rest {
-            let name = run(after, is_token);
+            let name = match after {
+                [b't', b'a', b'g', b'=', ..] => 3,
+                [b'b', b'r', b'a', b'n', b'c', b'h', b'=', ..] => 6,
+                _ => run(after, is_token),
+            };
             rest = &after[name..];
             if let [b'=', value @ ..] = rest {
-                let length = run(value, is_plain_value);
+                let length = run_of(&PLAIN_VALUE, value);
                 rest = &value[length..];
                 if length == 0 {
                     return false;
@@ -179,10 +213,16 @@ impl<'a> Params<'a> {
     }
 }
 
-/// Returns true for a byte of `token` or `host`, or one that senders quote although they need not.
-fn is_plain_value(b: u8) -> bool {
-    is_token(b) || matches!(b, b'[' | b']' | b':' | b'/' | b'@')
-}
+/// The bytes of `token` or `host`, and those that senders quote although they need not.
+static PLAIN_VALUE: [bool; 256] = {
+    let mut table = TOKEN;
+    let (others, mut i) = (b"[]:/@", 0);
+    while i < others.len() {
+        table[others[i] as usize] = true;
+        i += 1;
+    }
+    table
+};
 
 impl<'a> IntoIterator for Params<'a> {
     type Item = Param<'a>;

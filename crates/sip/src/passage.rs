@@ -62,7 +62,7 @@ impl<'a> Passage<'a> {
     /// version; otherwise the fault of one of the Vias, the CSeq or the Content-Length, or the one
     /// that is missing.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (start, bytes, mut at) = begin(bytes)?;
+        let (start, bytes, mut at, mut ends) = begin(bytes)?;
         let ScanStart::Response { status } = start else { return Err(Malformed::StartLine) };
         // RFC 3261 §7.1: "To be compliant with this specification, applications sending SIP
         // messages MUST include a SIP-Version of "SIP/2.0"." A request of another version is
@@ -77,7 +77,7 @@ impl<'a> Passage<'a> {
         let (mut from, mut to, mut is_usual) = (None, None, true);
         loop {
             if !may_matter(bytes.get(at)) {
-                let next = Line::skip(bytes, at)?;
+                let next = ends.next_line()?;
                 let line = &bytes[at..next];
                 match line {
                     [b'P' | b'p', b'-', ..] => has_private = true,
@@ -91,7 +91,7 @@ impl<'a> Passage<'a> {
                 at = next;
                 continue;
             }
-            let Some(line) = Line::read(bytes, at)? else { break };
+            let Some(line) = Line::next(bytes, at, &mut ends)? else { break };
             match line.name {
                 HeaderName::Via if first.is_none() => first = Some((at, line)),
                 HeaderName::Via if second.is_none() => second = Some(line),
@@ -131,15 +131,19 @@ impl<'a> Passage<'a> {
             (None, Some(second)) => (at..line.end(), Some(second.value(bytes))),
             (None, None) => (at..line.end(), None),
         };
-        let next = next.map(|value| {
-            split_element(value).and_then(|(element, _)| Via::parse(element)).ok_or(bad_via)
-        });
+        let next = match next {
+            None => None,
+            Some(value) => {
+                let (element, _) = split_element(value).ok_or(bad_via)?;
+                Some(Via::parse(element).ok_or(bad_via)?)
+            }
+        };
         Ok(Self {
             status,
             sent_by: top.sent_by,
             has_private,
             branch: top.branch(),
-            next: next.transpose()?,
+            next,
             call_id,
             cseq,
             bytes,

@@ -2,6 +2,7 @@
 
 use crate::element::split_element;
 use crate::field::{Line, first_line};
+use crate::line_ends::LineEnds;
 use crate::message::call_id;
 use crate::start::{Start, skip_blank};
 use crate::via::Parts;
@@ -67,15 +68,15 @@ pub fn glance(bytes: &[u8]) -> Result<ScanStart<'_>, Malformed> {
 /// [`Malformed`], with [`Malformed::MissingHeader`] for the first of Via, To, Call-ID and CSeq that
 /// is missing.
 pub fn scan(bytes: &[u8]) -> Result<Scan<'_>, Malformed> {
-    let (start, bytes, mut at) = begin(bytes)?;
+    let (start, bytes, mut at, mut ends) = begin(bytes)?;
     let (mut via, mut to, mut id, mut cseq) = (None, None, None, None);
     let mut missing = 4;
     while missing > 0 {
         if !may_matter(bytes.get(at)) {
-            at = Line::skip(bytes, at)?;
+            at = ends.next_line()?;
             continue;
         }
-        let Some(line) = Line::read(bytes, at)? else { break };
+        let Some(line) = Line::next(bytes, at, &mut ends)? else { break };
         at = line.end();
         let seen = match line.name {
             HeaderName::Via => &mut via,
@@ -146,14 +147,14 @@ pub fn scan_ack(bytes: &[u8]) -> Option<AckScan<'_>> {
     if !bytes.starts_with(b"ACK ") || bytes.len() > BYTES_MAX {
         return None;
     }
-    let (_, mut at) = first_line(bytes).ok()?;
+    let (_, mut at, mut ends) = first_line(bytes).ok()?;
     let (mut via, mut to_tag, mut id) = (None, None, None);
     loop {
         if !may_matter(bytes.get(at)) {
-            at = Line::skip(bytes, at).ok()?;
+            at = ends.next_line().ok()?;
             continue;
         }
-        let line = Line::read(bytes, at).ok()??;
+        let line = Line::next(bytes, at, &mut ends).ok()??;
         at = line.end();
         match line.name {
             HeaderName::To if to_tag.is_none() => {
@@ -172,12 +173,12 @@ pub fn scan_ack(bytes: &[u8]) -> Option<AckScan<'_>> {
 
 /// Returns the branch of the first Via of a truncated request.
 pub fn branch_in_quote(bytes: &[u8]) -> Option<&[u8]> {
-    let (start, bytes, mut at) = begin(bytes).ok()?;
+    let (start, bytes, mut at, mut ends) = begin(bytes).ok()?;
     if !matches!(start, ScanStart::Request { .. }) {
         return None;
     }
     loop {
-        let line = Line::read(bytes, at).ok()??;
+        let line = Line::next(bytes, at, &mut ends).ok()??;
         if line.name == HeaderName::Via {
             return Parts::of(split_element(line.value(bytes))?.0)?.branch();
         }
@@ -185,21 +186,24 @@ pub fn branch_in_quote(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Returns the start line, the message that begins with it, and the position of its headers.
+/// Returns the start line, the message that begins with it, the position of its headers, and the
+/// ends of their lines.
 #[inline]
-pub(crate) fn begin(bytes: &[u8]) -> Result<(ScanStart<'_>, &[u8], usize), Malformed> {
+pub(crate) fn begin(
+    bytes: &[u8],
+) -> Result<(ScanStart<'_>, &[u8], usize, LineEnds<'_>), Malformed> {
     let bytes = skip_blank(bytes)?;
     if bytes.len() > BYTES_MAX {
         return Err(Malformed::TooLong);
     }
-    let (first, at) = first_line(bytes)?;
+    let (first, at, ends) = first_line(bytes)?;
     let start = match Start::parse(first)?.line {
         StartLine::Request { method, method_name, uri } => {
             ScanStart::Request { method, method_name, uri }
         }
         StartLine::Response { status, .. } => ScanStart::Response { status },
     };
-    Ok((start, bytes, at))
+    Ok((start, bytes, at, ends))
 }
 
 /// Returns false if a line with this first letter is neither one of the four headers nor the empty

@@ -15,15 +15,15 @@ use crate::{HeaderName, NameAddr, Params};
 /// Returns `None` if one of the two headers is missing or cannot be searched for a tag.
 pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
     let message = skip_blank(message).ok()?;
-    let (_, mut at) = first_line(message).ok()?;
+    let (_, mut at, mut ends) = first_line(message).ok()?;
     let (mut from, mut to) = (None, None);
     loop {
         let letter = message.get(at)? | 0x20;
         if letter.is_ascii_lowercase() && !matches!(letter, b'f' | b't') {
-            at = Line::skip(message, at).ok()?;
+            at = ends.next_line().ok()?;
             continue;
         }
-        let line = Line::read(message, at).ok()??;
+        let line = Line::next(message, at, &mut ends).ok()??;
         let begin = std::mem::replace(&mut at, line.end());
         let seen = match line.name {
             HeaderName::From => &mut from,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::lexical::{any, find};
+use crate::lexical::{find, is_visible_but};
 use crate::{Host, Malformed, Params};
 
 /// The scheme of a URI.
@@ -81,58 +81,57 @@ impl<'a> Uri<'a> {
     fn take_apart(text: &'a [u8]) -> Option<Self> {
         // No URI contains a space, control character or delimiter. Bytes from 0x80 on, which should
         // be escaped, are accepted: they occur in practice and hide nothing.
-        let illegal = |b| (b <= b' ') | (b == 0x7f) | (b == b'<') | (b == b'>') | (b == b'"');
-        if any(text, illegal) {
+        if !is_visible_but(*b"<>\"", text) {
             return None;
         }
         let colon = find(b':', text)?;
         let scheme = scheme(&text[..colon])?;
         let rest = &text[colon + 1..];
-        let bare = Self {
-            scheme,
-            text,
-            user: None,
-            password: None,
-            host: None,
-            port: None,
-            params: Params::new(&rest[rest.len()..]),
-            headers: None,
-        };
         match scheme {
-            Scheme::Sip | Scheme::Sips => bare.sip(rest),
-            Scheme::Tel => bare.tel(rest),
-            Scheme::Urn | Scheme::Other => (!rest.is_empty()).then_some(bare),
+            Scheme::Sip | Scheme::Sips => Self::sip(scheme, text, rest),
+            Scheme::Tel => Self::bare(scheme, text).tel(rest),
+            Scheme::Urn | Scheme::Other => (!rest.is_empty()).then_some(Self::bare(scheme, text)),
         }
     }
 
-    fn sip(mut self, rest: &'a [u8]) -> Option<Self> {
+    fn bare(scheme: Scheme, text: &'a [u8]) -> Self {
+        let params = Params::new(&text[text.len()..]);
+        let (user, password, host, port, headers) = (None, None, None, None, None);
+        Self { scheme, text, user, password, host, port, params, headers }
+    }
+
+    #[inline(always)]
+    fn sip(scheme: Scheme, text: &'a [u8], rest: &'a [u8]) -> Option<Self> {
         // RFC 3261 §25.1: an unescaped `@` occurs only after the userinfo, while the user part
         // itself may contain `;` and `?`. So the `@` must be searched first.
+        let (mut user, mut password) = (None, None);
         let address = match find(b'@', rest) {
             None => rest,
             Some(at) => {
                 let userinfo = &rest[..at];
                 let end = find(b':', userinfo).unwrap_or(at);
-                self.user = Some(&userinfo[..end]).filter(|user| !user.is_empty());
-                self.user?;
-                self.password = userinfo.get(end + 1..);
+                user = Some(&userinfo[..end]).filter(|user| !user.is_empty());
+                user?;
+                password = userinfo.get(end + 1..);
                 // RFC 3261 §25.1: `password` allows no colon.
-                if self.password.is_some_and(|password| find(b':', password).is_some()) {
+                if password.is_some_and(|password| find(b':', password).is_some()) {
                     return None;
                 }
                 &rest[at + 1..]
             }
         };
         let (host, port, tail) = Host::split_with_port(address)?;
-        if !matches!(tail.first(), None | Some(b';' | b'?')) || find(b'@', tail).is_some() {
+        let host = Some(host);
+        if tail.is_empty() {
+            let (params, headers) = (Params::new(tail), None);
+            return Some(Self { scheme, text, user, password, host, port, params, headers });
+        }
+        if !matches!(tail[0], b';' | b'?') || find(b'@', tail).is_some() {
             return None;
         }
-        self.host = Some(host);
-        self.port = port;
         let (params, headers) = tail.split_at(find(b'?', tail).unwrap_or(tail.len()));
-        self.params = Params::new(params);
-        self.headers = headers.get(1..);
-        Some(self)
+        let (params, headers) = (Params::new(params), headers.get(1..));
+        Some(Self { scheme, text, user, password, host, port, params, headers })
     }
 
     fn tel(mut self, rest: &'a [u8]) -> Option<Self> {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::host::address;
 use crate::lexical::{find, is_space, port, split_token, trim, trim_start};
-use crate::{Host, Param, Params};
+use crate::{Host, Params};
 
 /// The transport of a Via's sent-protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,36 +87,59 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The parameters of a Via that a reply needs, found in one pass; the first of each name counts, as
-/// in [`Params::param`].
+/// The parameters of a Via that a reply needs, found in one pass: the [text](Param::text) of each.
+/// The first of each name counts, as in [`Params::param`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answering<'a> {
-    branch: Option<Param<'a>>,
-    pub(crate) rport: Option<Param<'a>>,
-    pub(crate) received: Option<Param<'a>>,
+    branch: Option<&'a [u8]>,
+    pub(crate) rport: Option<&'a [u8]>,
+    pub(crate) received: Option<&'a [u8]>,
 }
 
 impl<'a> Answering<'a> {
     #[inline]
     fn of(params: Params<'a>) -> Self {
         let mut found = Self::default();
-        for param in params {
-            let place = match param.name.len() {
-                5 if param.is("rport") => &mut found.rport,
-                6 if param.is("branch") => &mut found.branch,
-                8 if param.is("received") => &mut found.received,
-                _ => continue,
-            };
-            place.get_or_insert(param);
+        let mut rest = params;
+        // Nearly all Vias have these first.
+        loop {
+            if let Some((param, behind)) = rest.split_usual(b";branch=") {
+                found.branch.get_or_insert(param);
+                rest = behind;
+            } else if let Some((param, behind)) = rest.split_bare(b";rport") {
+                found.rport.get_or_insert(param);
+                rest = behind;
+            } else if let Some((param, behind)) = rest.split_usual(b";received=") {
+                found.received.get_or_insert(param);
+                rest = behind;
+            } else {
+                break;
+            }
+        }
+        if !rest.text().is_empty() {
+            found.read_on(rest);
         }
         found
     }
+
+    #[inline(never)]
+    fn read_on(&mut self, rest: Params<'a>) {
+        for param in rest {
+            let place = match param.name.len() {
+                5 if param.is("rport") => &mut self.rport,
+                6 if param.is("branch") => &mut self.branch,
+                8 if param.is("received") => &mut self.received,
+                _ => continue,
+            };
+            place.get_or_insert(param.text);
+        }
+    }
 }
 
-/// Returns the value of a parameter, if it has one that is not empty.
+/// Returns the value in the text of a parameter, if it has one that is not empty.
 #[inline]
-fn value<'a>(param: Option<Param<'a>>) -> Option<&'a [u8]> {
-    param?.value.filter(|value| !value.is_empty())
+fn value(text: Option<&[u8]>) -> Option<&[u8]> {
+    Params::value_in(text?).filter(|value| !value.is_empty())
 }
 
 /// Returns true if the sent-protocol of a well-formed Via is SIP/2.0.
@@ -171,7 +194,7 @@ impl<'a> Via<'a> {
     /// Returns the source port of the request (RFC 3581); `None` also for a value that is not a
     /// port.
     pub fn rport(&self) -> Option<Rport> {
-        read_rport(self.answering.rport?.value)
+        read_rport(Params::value_in(self.answering.rport?))
     }
 
     /// Returns the multicast group for responses (§18.2.2).
@@ -282,7 +305,25 @@ fn sent_by_port(via: &Via<'_>) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// The short way of the usual parameters leads to the same as the way of all parameters.
+        #[test]
+        fn usual_parameters_are_read_like_all_others(
+            text in "(;(branch|rport|received|Branch|x)( ?= ?(\"[a;]{0,2}\"?|[a1: ]{0,2}))?){0,5};?",
+        ) {
+            let params = Params::new(text.as_bytes());
+            let mut expected = Answering::default();
+            expected.read_on(params);
+            prop_assert_eq!(Answering::of(params), expected);
+            for param in params {
+                prop_assert_eq!(Params::value_in(param.text), param.value);
+            }
+        }
+    }
 
     fn via(text: &str) -> Via<'_> {
         Via::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text:?}"))

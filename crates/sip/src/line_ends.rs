@@ -1,0 +1,120 @@
+//! Finds the ends of a message's lines, 64 bytes at a time.
+
+use wide::u8x16;
+
+use crate::Malformed;
+
+/// Number of bytes searched at a time.
+const BLOCK: usize = 64;
+
+/// The line ends of a message in their order.
+///
+/// One pass over the bytes finds the line feeds as bits of a word. A header has about 40 bytes, so
+/// most of its lines end within bytes that were searched for the line before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LineEnds<'a> {
+    bytes: &'a [u8],
+    /// The line feeds not yet returned, as bits from position `begin` on.
+    found: u64,
+    begin: usize,
+    /// The first position not yet searched.
+    next: usize,
+}
+
+impl<'a> LineEnds<'a> {
+    /// Starts at the first byte of `bytes`.
+    #[inline(always)]
+    pub(crate) fn of(bytes: &'a [u8]) -> Self {
+        Self { bytes, found: 0, begin: 0, next: 0 }
+    }
+
+    /// Returns the position behind the next line feed.
+    #[inline(always)]
+    pub(crate) fn next_line_feed(&mut self) -> Option<usize> {
+        while self.found == 0 {
+            self.begin = self.next;
+            if let Some(block) = self.bytes.get(self.next..).and_then(<[u8]>::first_chunk) {
+                self.found = line_feeds(block);
+                self.next += BLOCK;
+            } else {
+                self.found = line_feeds_of_tail(self.bytes, self.next)?;
+                self.next = self.bytes.len();
+            }
+        }
+        let end = self.begin + self.found.trailing_zeros() as usize + 1;
+        self.found &= self.found - 1;
+        Some(end)
+    }
+
+    /// Returns the start of the next header line, behind the folds of this one.
+    ///
+    /// RFC 3261 §7.3.1: "Header fields can be extended over multiple lines by preceding each extra
+    /// line with at least one SP or horizontal tab".
+    #[inline(always)]
+    pub(crate) fn next_line(&mut self) -> Result<usize, Malformed> {
+        loop {
+            let end = self.next_line_feed().ok_or(Malformed::NoEnd)?;
+            if !matches!(self.bytes.get(end), Some(b' ' | b'\t')) {
+                return Ok(end);
+            }
+        }
+    }
+}
+
+/// Returns the positions of the line feeds in a block as bits.
+#[inline(always)]
+fn line_feeds(block: &[u8; BLOCK]) -> u64 {
+    let (chunks, _) = block.as_chunks::<16>();
+    let bits = |i: usize| {
+        let same = u8x16::new(chunks[i]).simd_eq(u8x16::splat(b'\n'));
+        u64::from(same.to_bitmask()) << (16 * i)
+    };
+    bits(0) | bits(1) | bits(2) | bits(3)
+}
+
+/// Returns the positions of the line feeds from `at` on, where less than a block is left; `None` if
+/// nothing is left.
+#[inline(never)]
+fn line_feeds_of_tail(bytes: &[u8], at: usize) -> Option<u64> {
+    let left = bytes.len() - at;
+    if left == 0 {
+        return None;
+    }
+    Some(match bytes.last_chunk() {
+        Some(last) => line_feeds(last) >> (BLOCK - left),
+        None => {
+            let mut block = [0; BLOCK];
+            block[..left].copy_from_slice(&bytes[at..]);
+            line_feeds(&block)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Texts around one and two blocks, with many lines and with few.
+        #[test]
+        fn all_line_feeds_are_found_in_their_order(
+            text in "[a-z\n]{0,70}|([a-z]{0,50}\r\n){0,4}|([a-z]{0,70}\r\n[ \t]?){0,20}",
+        ) {
+            let bytes = text.as_bytes();
+            let expected: Vec<usize> =
+                (1..=bytes.len()).filter(|&end| bytes[end - 1] == b'\n').collect();
+            let mut ends = LineEnds::of(bytes);
+            let found: Vec<usize> = std::iter::from_fn(|| ends.next_line_feed()).collect();
+            prop_assert_eq!(&found, &expected);
+            prop_assert_eq!(ends.next_line_feed(), None);
+
+            let is_folded = |end: &usize| matches!(bytes.get(*end), Some(b' ' | b'\t'));
+            let mut ends = LineEnds::of(bytes);
+            let found: Vec<usize> = std::iter::from_fn(|| ends.next_line().ok()).collect();
+            let expected: Vec<usize> = expected.into_iter().filter(|end| !is_folded(end)).collect();
+            prop_assert_eq!(found, expected);
+        }
+    }
+}
