@@ -263,7 +263,7 @@ impl Proxy {
                 self.counters.shed(class.unwrap_or(Class::Other)).add(1);
                 if let Some(reply) = reply {
                     self.counters.count_reply(503, ReplyReason::Shed);
-                    self.output.send(reply);
+                    self.output.send(*reply);
                 }
             }
             Decision::NotUnderstood(received) => {
@@ -300,7 +300,7 @@ impl Proxy {
     fn serve_request(
         &mut self,
         now: Timestamp,
-        received: Received,
+        received: Box<Received>,
         class: Class,
         admitted: Admitted,
     ) -> SourceEvidence {
@@ -336,7 +336,7 @@ impl Proxy {
                     ingress.refuse_served(now, &received, class, fingerprint, snapshot, pool);
                 self.send_refusal(Reason::PoolFull, reply);
             }
-            Served::Elsewhere(shard) => self.output.hand_off(shard, received),
+            Served::Elsewhere(shard) => self.output.hand_off(shard, *received),
             Served::Parked(ticket, key) => {
                 // It is not served yet: its cost says nothing about the cost of serving.
                 self.in_service = None;
@@ -350,7 +350,7 @@ impl Proxy {
     }
 
     /// Takes a response through the pipeline. Returns the evidence about its sender.
-    fn serve_response(&mut self, now: Timestamp, received: Received) -> SourceEvidence {
+    fn serve_response(&mut self, now: Timestamp, received: Box<Received>) -> SourceEvidence {
         let Self { snapshot, routing, peers, output, transactions, probes, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
         serve_response(&mut step, Awaiting { transactions, probes, lost }, received);
@@ -377,11 +377,11 @@ impl Proxy {
         }
     }
 
-    fn send_refusal(&mut self, reason: Reason, reply: Option<Transmit>) {
+    fn send_refusal(&mut self, reason: Reason, reply: Option<Box<Transmit>>) {
         self.counters.refused(reason).add(1);
         if let Some(reply) = reply {
             self.counters.count_reply(503, reason.into());
-            self.output.send(reply);
+            self.output.send(*reply);
         }
     }
 

@@ -33,7 +33,7 @@ const CANCELLED_FOR: Duration = Duration::from_secs(32);
 
 /// A request that waits.
 pub(crate) struct Waiting {
-    pub(crate) received: Received,
+    pub(crate) received: Box<Received>,
     pub(crate) class: Class,
     /// Fingerprint that its retransmissions share, if it is new work.
     pub(crate) fingerprint: Option<u64>,
@@ -70,7 +70,7 @@ pub(crate) struct Parked {
 impl Waiting {
     /// Creates a waiting request, whose maximum time counts from its arrival.
     pub(crate) fn new(
-        received: Received,
+        received: Box<Received>,
         class: Class,
         fingerprint: Option<u64>,
         has_priority: bool,
@@ -216,7 +216,7 @@ mod tests {
         let address = ([127, 0, 0, 1], 5060).into();
         let received = Received::new(at(s), Flow::udp(address, address), Pool::new().take());
         let key = Key::new(identity, Method::Invite);
-        Waiting::new(received, Class::Invite, None, false, key, source(1))
+        Waiting::new(Box::new(received), Class::Invite, None, false, key, source(1))
     }
 
     fn identities(parked: &mut Parked) -> Vec<(Key, bool)> {

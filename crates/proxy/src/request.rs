@@ -104,17 +104,20 @@ fn serve_message(
     message: &Message<'_>,
     admission: AdmissionFacts,
 ) -> Served {
-    let mut request = match Request::read(message) {
+    let mut read = Request::read(message);
+    // The request is large: it stays where it was read.
+    let request = match &mut read {
         Ok(request) => request,
         Err(rejection) => {
+            let rejection = std::mem::replace(rejection, Rejection::Drop(DropReason::Malformed));
             show_malformed(step, message.method());
             return reject(step, received, message, rejection);
         }
     };
     step.output.send_for(request.essentials.call_id);
     request.has_priority = admission.has_priority;
-    request.identity = identity(step, stages.transactions, &request);
-    match process(step, stages, received, &mut request, admission) {
+    request.identity = identity(step, stages.transactions, request);
+    match process(step, stages, received, request, admission) {
         Ok(()) => Served::Here,
         Err(Rejection::Park(ticket)) => {
             Served::Parked(ticket, Key::new(request.identity, request.method))
@@ -140,14 +143,18 @@ fn process<'a>(
     check(step, received, request)?;
     let room = room(step, stages.transactions, received);
     let has_transaction = has_transaction(request.method);
-    let planned = plan_resolved(step, stages, received, request, admission);
-    let committed = planned.and_then(|plan| commit(step, room, received, request, plan));
+    let mut committed = match plan_resolved(step, stages, received, request, admission) {
+        Ok(plan) => commit(step, room, received, request, plan),
+        Err(rejection) => Err(rejection),
+    };
     let Stages { transactions, lost, .. } = stages;
-    let hop = match committed {
+    // The hop is large: it stays where the commit left it.
+    let hop = match &mut committed {
+        Ok(hop) => hop,
         Err(Rejection::Reply(481, _)) if !has_transaction => {
             return forward_lost(step, lost, received, request);
         }
-        hop => hop?,
+        Err(_) => return committed.map(|_| ()),
     };
     if request.method == Method::Invite && request.essentials.to_tag.is_none() {
         step.routing.calls.record_priority(hop.call, request.identity, request.has_priority);

@@ -33,7 +33,7 @@ pub(crate) struct Awaiting<'a> {
 }
 
 /// Forwards a response to the source of its request.
-pub(crate) fn serve_response(step: &mut Step<'_>, awaiting: Awaiting<'_>, received: Received) {
+pub(crate) fn serve_response(step: &mut Step<'_>, awaiting: Awaiting<'_>, received: Box<Received>) {
     step.routing.tiering.begin();
     match try_response(step, awaiting, &received) {
         Ok(()) => {}
@@ -44,7 +44,7 @@ pub(crate) fn serve_response(step: &mut Step<'_>, awaiting: Awaiting<'_>, receiv
             }
             step.output.drop_counted(why);
         }
-        Err(NotReturned::Redirect(shard)) => step.output.hand_off(shard, received),
+        Err(NotReturned::Redirect(shard)) => step.output.hand_off(shard, *received),
     }
 }
 
@@ -58,7 +58,8 @@ fn try_response(
 ) -> Result<(), NotReturned> {
     let Step { now, snapshot, .. } = *step;
     let Awaiting { transactions, probes, lost } = awaiting;
-    let passage = Passage::parse(&received.bytes).map_err(|_| DropReason::Malformed)?;
+    let parsed = Passage::parse(&received.bytes);
+    let Ok(passage) = &parsed else { return Err(DropReason::Malformed.into()) };
     step.output.send_for(passage.call_id);
     // RFC 3261 §18.1.2: "If the value of the "sent-by" parameter in that header field value does
     // not correspond to a value that the client transport is configured to insert into
@@ -70,17 +71,17 @@ fn try_response(
     // was meant for this element and MUST NOT be forwarded": the response to a CANCEL of ours, or a
     // probe.
     if passage.next.is_none() && passage.cseq.method == Method::Cancel {
-        return serve_answer_to_cancel(step, transactions, received, &passage);
+        return serve_answer_to_cancel(step, transactions, received, passage);
     }
     if passage.next.is_none() && passage.cseq.method == Method::Options {
-        return match probes.on_response(now, snapshot, received, &passage)? {
+        return match probes.on_response(now, snapshot, received, passage)? {
             ProbeAnswer::Taken => Ok(()),
             ProbeAnswer::Of(shard) => check_shard(snapshot, shard, received),
         };
     }
     let next = passage.next.as_ref().ok_or(DropReason::LostResponse)?;
     let asked_at = |remote: SocketAddr| {
-        Some((request_origin(snapshot, transactions, &passage, remote)?, remote))
+        Some((request_origin(snapshot, transactions, passage, remote)?, remote))
     };
     let target = response_target(next);
     let asked = target.and_then(asked_at);
@@ -112,22 +113,22 @@ fn try_response(
             {
                 step.shown = SourceEvidence::Receives;
             }
-            Ok(serve_answer(step, transactions, received, &passage, &branch, handle)?)
+            Ok(serve_answer(step, transactions, received, passage, &branch, handle)?)
         }
         RequestOrigin::Before { listener, .. } => {
             // Its MAC proves that one of our shards has sent the request, and its source shows who
             // answers.
             record_alive(now, snapshot, present);
-            if !lost.learn(now, snapshot, received, &passage) {
+            if !lost.learn(now, snapshot, received, passage) {
                 return Err(DropReason::RepeatedResponse.into());
             }
             let flow = flow_back(snapshot, listener, None, remote)?;
-            pass_back(step, received, &passage, flow)
+            pass_back(step, received, passage, flow)
         }
         RequestOrigin::Stateless(branch) => {
             record_alive(now, snapshot, present);
             let responder = Responder { backend_ref, present };
-            serve_stateless(step, lost, received, &passage, &branch, responder, remote)
+            serve_stateless(step, lost, received, passage, &branch, responder, remote)
         }
     }
 }

@@ -6,8 +6,8 @@ use crate::{HeaderName, Malformed};
 
 /// Maximum number of header lines in a message; a request with more is answered 513.
 ///
-/// The lines of real messages fit into [`FIELDS_INLINE`]; each further line takes 10 bytes of the
-/// heap while the message is read.
+/// The lines of real messages fit into [`FIELDS_INLINE`]. If there are more, each line takes 10 bytes
+/// of the heap while the message is read.
 pub const FIELDS_MAX: usize = 1024;
 
 /// Number of header lines that are indexed without the heap.

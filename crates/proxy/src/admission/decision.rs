@@ -7,22 +7,22 @@ use tidegate_world::{Received, Transmit};
 use crate::message::class::Class;
 use crate::rejection::DropReason;
 
-/// Decision on a message.
+/// Decision on a message. It is moved from stage to stage, so packets stand in boxes.
 pub(crate) enum Decision {
     /// The message waits in a queue.
     Queued,
     /// The message is to be served.
-    Serve(Received, Admitted),
+    Serve(Box<Received>, Admitted),
     /// The message was dropped.
     Drop(DropReason),
     /// The message requests new work and is rejected with this response.
-    Refuse(Reason, Option<Transmit>),
+    Refuse(Reason, Option<Box<Transmit>>),
     /// The message belongs to existing work and is rejected with this response.
-    Shed(Option<Transmit>),
+    Shed(Option<Box<Transmit>>),
     /// The message requires an extension that is not understood.
-    NotUnderstood(Received),
+    NotUnderstood(Box<Received>),
     /// The message is a malformed request.
-    Malformed(Received, Malformed),
+    Malformed(Box<Received>, Malformed),
 }
 
 /// Facts about a message that is to be served.

@@ -190,7 +190,7 @@ impl Ingress {
         fingerprint: Option<u64>,
         snapshot: &Snapshot,
         pool: Option<&str>,
-    ) -> Option<Transmit> {
+    ) -> Option<Box<Transmit>> {
         if let Some(fingerprint) = fingerprint {
             self.gate.on_full(now, fingerprint);
         }

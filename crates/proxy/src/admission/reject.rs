@@ -57,7 +57,7 @@ impl ShedPolicy {
         refused: &Refused<'_>,
         outline: Option<&Outline<'_>>,
         snapshot: &Snapshot,
-    ) -> Option<Transmit> {
+    ) -> Option<Box<Transmit>> {
         let Refused { received, class, fingerprint, reason } = *refused;
         let Snapshot { keys, name, buffers, .. } = snapshot;
         match (self.disposal, class) {
@@ -78,7 +78,7 @@ impl ShedPolicy {
                 if self.pad > 0 {
                     pad(&mut reply.bytes, name, self.pad);
                 }
-                Some(reply)
+                Some(Box::new(reply))
             }
         }
     }

@@ -55,7 +55,7 @@ impl QueueClass {
 
 /// Classified message that waits.
 pub(crate) struct Waiting {
-    pub(crate) received: Received,
+    pub(crate) received: Box<Received>,
     pub(crate) class: Class,
     /// Ticket of the gate, if it requests new work.
     pub(crate) ticket: Option<Ticket>,

@@ -6,15 +6,16 @@
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Stands for what is no letter of the alphabet: no value has this bit.
-const NONE: u8 = 0x80;
+/// Stands for what is no letter of the alphabet: the bits of a group are fewer.
+const NONE: u32 = 1 << 31;
 
-/// The value of each letter.
-static VALUES: [u8; 256] = {
-    let mut values = [NONE; 256];
+/// The value of each letter at each place of a group of four.
+static VALUES: [[u32; 256]; 4] = {
+    let mut values = [[NONE; 256]; 4];
     let mut i = 0;
-    while i < ALPHABET.len() {
-        values[ALPHABET[i] as usize] = i as u8;
+    while i < 4 * ALPHABET.len() {
+        let (place, value) = (i % 4, i / 4);
+        values[place][ALPHABET[value] as usize] = (value as u32) << (18 - 6 * place);
         i += 1;
     }
     values
@@ -57,22 +58,19 @@ pub(crate) fn decode(text: &[u8], bytes: &mut [u8]) -> Option<usize> {
     let length = text.len() * 6 / 8;
     let (places, last) = bytes.get_mut(..length)?.as_chunks_mut::<3>();
     let (groups, rest) = text.as_chunks::<4>();
-    let value = |letter: u8| VALUES[usize::from(letter)];
+    let value = |place: usize, letter: u8| VALUES[place][usize::from(letter)];
     let mut seen = 0;
-    for (group, place) in groups.iter().zip(places) {
-        let [a, b, c, d] = group.map(value);
-        seen |= a | b | c | d;
-        let bits = u32::from(a) << 18 | u32::from(b) << 12 | u32::from(c) << 6 | u32::from(d);
+    for ([a, b, c, d], place) in groups.iter().zip(places) {
+        let bits = value(0, *a) | value(1, *b) | value(2, *c) | value(3, *d);
+        seen |= bits;
         let [_, bytes @ ..] = bits.to_be_bytes();
         *place = bytes;
     }
     if rest.is_empty() {
         return (seen & NONE == 0).then_some(length);
     }
-    let bits = rest.iter().zip([18, 12, 6]).fold(0, |bits, (&letter, shift)| {
-        seen |= value(letter);
-        bits | u32::from(value(letter)) << shift
-    });
+    let bits = rest.iter().enumerate().fold(0, |bits, (at, &letter)| bits | value(at, letter));
+    seen |= bits;
     let [_, whole @ ..] = bits.to_be_bytes();
     let (used, unused) = whole.split_at(last.len());
     last.copy_from_slice(used);

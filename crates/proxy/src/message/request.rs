@@ -40,15 +40,19 @@ impl<'a> Request<'a> {
         let StartLine::Request { method, method_name, uri: uri_text } = message.start() else {
             return Err(Rejection::Drop(DropReason::Malformed));
         };
-        let request = Self {
+        // Item 1: reasonable syntax.
+        let essentials = message.essentials()?;
+        let uri = Uri::parse(uri_text)?;
+        let max_forwards = message.max_forwards()?;
+        check_uri(&uri)?;
+        Ok(Self {
             message,
             method,
             method_name,
-            // Item 1: reasonable syntax.
-            essentials: message.essentials()?,
-            uri: Uri::parse(uri_text)?,
+            essentials,
+            uri,
             uri_text,
-            max_forwards: message.max_forwards()?,
+            max_forwards,
             identity: 0,
             has_priority: false,
             restored: 0,
@@ -56,9 +60,7 @@ impl<'a> Request<'a> {
             targets: Vec::new(),
             contacts: None,
             cleaned: None,
-        };
-        request.check_uri()?;
-        Ok(request)
+        })
     }
 
     /// Replaces the Request-URI with the URI for the target at `index`, if that is a contact of a
@@ -76,19 +78,20 @@ impl<'a> Request<'a> {
     pub(crate) fn uri_as_sent(&self) -> &[u8] {
         self.cleaned.as_deref().unwrap_or(self.uri_text)
     }
+}
 
-    pub(crate) fn check_uri(&self) -> Result<(), Rejection> {
-        // Item 2: "If the Request-URI has a URI whose scheme is not understood by the proxy, the
-        // proxy SHOULD reject the request with a 416". `sips` asks for TLS on every hop (§26.2.2),
-        // which UDP cannot provide.
-        if !matches!(self.uri.scheme, Scheme::Sip | Scheme::Tel | Scheme::Urn) {
-            return Err(Rejection::Reply(416, "scheme is not served"));
-        }
-        // RFC 3261 §19.1.1, table 1: no headers in a Request-URI. An element behind us could read
-        // them as header fields, such as a Route.
-        if self.uri.headers.is_some() {
-            return Err(Rejection::Reply(400, "headers in the Request-URI"));
-        }
-        Ok(())
+/// Checks that a Request-URI is one that this proxy serves.
+pub(crate) fn check_uri(uri: &Uri<'_>) -> Result<(), Rejection> {
+    // Item 2: "If the Request-URI has a URI whose scheme is not understood by the proxy, the
+    // proxy SHOULD reject the request with a 416". `sips` asks for TLS on every hop (§26.2.2),
+    // which UDP cannot provide.
+    if !matches!(uri.scheme, Scheme::Sip | Scheme::Tel | Scheme::Urn) {
+        return Err(Rejection::Reply(416, "scheme is not served"));
     }
+    // RFC 3261 §19.1.1, table 1: no headers in a Request-URI. An element behind us could read
+    // them as header fields, such as a Route.
+    if uri.headers.is_some() {
+        return Err(Rejection::Reply(400, "headers in the Request-URI"));
+    }
+    Ok(())
 }

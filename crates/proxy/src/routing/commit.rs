@@ -53,7 +53,7 @@ pub(crate) fn commit(
     }
     let Known { call, evidence, .. } = known;
     let input = CommitInput { room, received, request, known: &known };
-    let hop = match target_choice {
+    let mut hop = match target_choice {
         TargetChoice::Reject(rejection) => return Err(rejection),
         TargetChoice::Stay { backend_ref, target, key } => {
             let stays = toward(step, backend_ref, call.unwrap_or(CallRef::NONE));
@@ -95,7 +95,8 @@ pub(crate) fn commit(
         }
         TargetChoice::User { target, from } => send_to_user(step, input, target, from)?,
     };
-    Ok(NextHop { own_routes, egress, evidence, ..hop })
+    (hop.own_routes, hop.egress, hop.evidence) = (own_routes, egress, evidence);
+    Ok(hop)
 }
 
 /// Returns whether the rate of the call admits an in-dialog request or another copy of its INVITE:
@@ -340,8 +341,9 @@ fn call_table_full(step: &Step<'_>) -> Rejection {
 }
 
 /// Records in the call table a request that is about to be forwarded.
-pub(crate) fn record_request(step: &mut Step<'_>, hop: NextHop, transaction: Transaction) {
-    let NextHop { call, evidence, held, backend_ref, .. } = hop;
+pub(crate) fn record_request(step: &mut Step<'_>, hop: &mut NextHop, transaction: Transaction) {
+    let held = hop.held.take();
+    let NextHop { call, evidence, backend_ref, .. } = *hop;
     match backend_ref.filter(|_| hop.toward_backend) {
         Some(backend_ref) => count_request(step, call, backend_ref, transaction, evidence, held),
         None => {

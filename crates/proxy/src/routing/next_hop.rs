@@ -67,9 +67,11 @@ impl NextHop {
     }
 
     /// Returns this hop with another address of the same back end, if one is given.
-    pub(crate) fn at(self, address: Option<SocketAddr>) -> Self {
-        let address = address.unwrap_or(self.target.address);
-        Self { target: Target { address, ..self.target }, ..self }
+    pub(crate) fn at(mut self, address: Option<SocketAddr>) -> Self {
+        if let Some(address) = address {
+            self.target.address = address;
+        }
+        self
     }
 
     /// Makes the plan for writing a request that came in at the listener `ingress`.

@@ -120,13 +120,15 @@ pub(crate) fn plan<'a>(
         if let Some(target_choice) =
             in_dialog(now, snapshot, state, received, request, routes, &plan.known)
         {
-            return Ok(Planned::Plan(Plan { target_choice, ..plan }));
+            plan.target_choice = target_choice;
+            return Ok(Planned::Plan(plan));
         }
         if !is_new && (origin == Origin::Stranger || is_ours) {
             let rejection = unknown(snapshot, received, *method);
             // A request with a token counts in the rate of its call even if it is rejected.
             return if plan.is_rated {
-                Ok(Planned::Plan(Plan { target_choice: TargetChoice::Reject(rejection), ..plan }))
+                plan.target_choice = TargetChoice::Reject(rejection);
+                Ok(Planned::Plan(plan))
             } else {
                 Err(rejection)
             };
@@ -186,7 +188,7 @@ fn destination_of<'a>(
 fn lead_to<'a>(
     input: &PlanInput<'_, 'a>,
     destination: Destination<'a>,
-    plan: Plan,
+    mut plan: Plan,
 ) -> Result<Planned<'a>, Rejection> {
     let known = &plan.known;
     let &PlanInput { now, snapshot, state, received, request, origin, .. } = input;
@@ -239,7 +241,8 @@ fn lead_to<'a>(
                 }
             },
         };
-    Ok(Planned::Plan(Plan { target_choice, ..plan }))
+    plan.target_choice = target_choice;
+    Ok(Planned::Plan(plan))
 }
 
 /// Returns the origin of a request; `true` if it is a back end that has been removed, which uses

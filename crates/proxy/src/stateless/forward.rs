@@ -28,13 +28,13 @@ pub(crate) fn forward(
     lost: &Lost,
     received: &Received,
     request: &Request<'_>,
-    hop: NextHop,
+    hop: &mut NextHop,
 ) -> Result<(), Rejection> {
     let Step { now, snapshot, .. } = *step;
     let ingress = snapshot.addresses.listener_at(&received.flow);
     let plan = hop.forward_plan(now, snapshot, ingress)?;
     let branch = branch_of(snapshot, received, request, ingress);
-    let text = match lost_branch(step, lost, received, request, &hop) {
+    let text = match lost_branch(step, lost, received, request, hop) {
         Some(text) => text,
         None => {
             let target = way_back(&request.essentials.via, &received.flow);

@@ -37,7 +37,7 @@ pub(super) fn start(
     context: &mut Context,
     live: &mut Live,
     request: &Request<'_>,
-    hop: NextHop,
+    hop: &mut NextHop,
     breadth: u32,
 ) -> Result<(), Rejection> {
     let timing = step.snapshot.timing(hop.target.transport);
@@ -112,9 +112,9 @@ pub(super) fn start_group(
         if !step.snapshot.backend(backend_ref).is_up(step.now) {
             continue;
         }
-        let hop = NextHop { choice: None, ..toward(step, backend_ref, context.call) };
+        let mut hop = NextHop { choice: None, ..toward(step, backend_ref, context.call) };
         let share = incoming / count + u32::from(i < incoming % count);
-        let started = start(step, context, live, request, hop, share);
+        let started = start(step, context, live, request, &mut hop, share);
         outcome = outcome.or(started);
     }
     outcome
@@ -142,7 +142,7 @@ pub(super) fn start_again(
     step: &mut Step<'_>,
     context: &mut Context,
     live: &mut Live,
-    hop: NextHop,
+    hop: &mut NextHop,
 ) -> bool {
     let bytes = std::mem::take(&mut live.request);
     let started = Message::parse(&bytes).ok().and_then(|message| {

@@ -163,17 +163,18 @@ impl Cancel {
 }
 
 impl Pending {
-    fn deadline(&self, client: &Client) -> Option<Timestamp> {
-        let cancel = match &self.cancel {
-            Cancel::Sent { client, .. } => client.deadline(),
-            _ => None,
-        };
-        let waits = client.is_pending();
-        let failover = self.failover.filter(|_| client.is_unanswered());
-        let check = self.check.filter(|_| client.is_unanswered());
-        let until = self.cancel.until();
-        let limits = [failover, check, self.timer_c, until].into_iter().flatten();
-        limits.filter(|_| waits).chain(cancel).min()
+    fn add_deadlines(&self, client: &Client, next: &mut Earliest) {
+        if client.is_pending() {
+            if client.is_unanswered() {
+                next.add(self.failover);
+                next.add(self.check);
+            }
+            next.add(self.timer_c);
+            next.add(self.cancel.until());
+        }
+        if let Cancel::Sent { client, .. } = &self.cancel {
+            next.add(client.deadline());
+        }
     }
 
     /// Returns whether the branch may still need a CANCEL, or a retransmission of one.
@@ -186,6 +187,20 @@ impl Pending {
     }
 }
 
+/// The earliest of several deadlines.
+struct Earliest(Option<Timestamp>);
+
+impl Earliest {
+    #[inline(always)]
+    fn add(&mut self, deadline: Option<Timestamp>) {
+        if let Some(at) = deadline
+            && self.0.is_none_or(|earliest| at < earliest)
+        {
+            self.0 = deadline;
+        }
+    }
+}
+
 impl Context {
     /// Returns the index of the branch with this tag.
     pub(crate) fn branch_at(&self, tag: TargetTag) -> Option<usize> {
@@ -194,12 +209,18 @@ impl Context {
 
     /// Returns the time of the next timer.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
-        let clients = self.branches.iter().filter_map(|branch| branch.client.deadline());
-        let pending = self.live.iter().flat_map(|live| live.pending.iter());
-        let pending = pending.zip(&self.branches).filter_map(|(p, b)| p.deadline(&b.client));
-        let trying = self.live.as_ref().and_then(|live| live.trying);
-        let trying = trying.filter(|_| self.server.is_pending());
-        clients.chain(pending).chain(self.server.deadline()).chain(trying).min()
+        let mut next = Earliest(None);
+        next.add(self.server.deadline());
+        for branch in &self.branches {
+            next.add(branch.client.deadline());
+        }
+        if let Some(live) = &self.live {
+            for (pending, branch) in live.pending.iter().zip(&self.branches) {
+                pending.add_deadlines(&branch.client, &mut next);
+            }
+            next.add(live.trying.filter(|_| self.server.is_pending()));
+        }
+        next.0
     }
 
     /// Releases the state that only a live request needs.

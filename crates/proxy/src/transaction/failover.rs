@@ -82,8 +82,8 @@ fn try_named(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> boo
     while is_undecided(context, live) && !live.others.is_empty() {
         let target = live.others.remove(0);
         let (backend_ref, call) = (live.plan.backend_ref, context.call);
-        let hop = NextHop { backend_ref, call, ..NextHop::to(target, Tier::Stateful) };
-        if start_again(step, context, live, hop) {
+        let mut hop = NextHop { backend_ref, call, ..NextHop::to(target, Tier::Stateful) };
+        if start_again(step, context, live, &mut hop) {
             return true;
         }
         if let Some(contacts) = &mut live.contacts {
@@ -123,8 +123,8 @@ fn try_in_pool(step: &mut Step<'_>, context: &mut Context, live: &mut Live, pool
     if !step.routing.calls.is_counted_for_another(context.call, context.identity) {
         move_call(step, context.call, context.identity, backend_ref);
     }
-    let hop = NextHop { choice: live.choice, held, ..toward(step, backend_ref, context.call) };
-    start_again(step, context, live, hop)
+    let mut hop = NextHop { choice: live.choice, held, ..toward(step, backend_ref, context.call) };
+    start_again(step, context, live, &mut hop)
 }
 
 /// Returns the key by which the policy of a pool selects, for the request of a context.

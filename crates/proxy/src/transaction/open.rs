@@ -26,12 +26,12 @@ pub(crate) fn open(
     table: &mut Transactions,
     received: &Received,
     request: &Request<'_>,
-    hop: NextHop,
+    hop: &mut NextHop,
 ) -> Result<(), Rejection> {
     let ingress = step.snapshot.addresses.listener_at(&received.flow);
     let plan = hop.forward_plan(step.now, step.snapshot, ingress)?;
     let breadth = breadth(request)?;
-    let groups = fork_groups(step.now, step.snapshot, &hop, breadth)?;
+    let groups = fork_groups(step.now, step.snapshot, hop, breadth)?;
 
     let key = Key::new(request.identity, request.method);
     // RFC 3261 §12.2: an in-dialog request has a To-tag. A request without one is new, whatever its
@@ -45,7 +45,7 @@ pub(crate) fn open(
     let handle = inserted.map_err(|_| transactions_full(step))?;
     let is_invite = request.method == Method::Invite;
     let timing = step.snapshot.timing(received.flow.transport);
-    let mut context = context_of(step, received, request, &hop, share);
+    let mut context = context_of(step, received, request, hop, share);
     let mut live = Box::new(Live {
         request: request.message.bytes().into(),
         plan: ForwardPlan { max_breadth: Some(breadth), ..plan },

@@ -80,7 +80,7 @@ impl Ingress {
                     let decision = Decision::Drop(DropReason::Banned);
                     return Decided { class: None, read: true, decision };
                 }
-                let decision = Decision::Malformed(received, malformed);
+                let decision = Decision::Malformed(Box::new(received), malformed);
                 return Decided { class: None, read: true, decision };
             }
         };
@@ -100,7 +100,9 @@ impl Ingress {
         };
         let ticket = match admitted {
             Ok(ticket) => ticket,
-            Err(Unadmitted::NotUnderstood) => return decided(Decision::NotUnderstood(received)),
+            Err(Unadmitted::NotUnderstood) => {
+                return decided(Decision::NotUnderstood(Box::new(received)));
+            }
             Err(Unadmitted::Because(cause)) => return decided(self.turn_away(&arrival, cause)),
         };
         let queue_class = match &ticket {
@@ -108,7 +110,10 @@ impl Ingress {
             _ if is_unverified => QueueClass::Unverified,
             _ => queue_class,
         };
-        decided(push(self, Waiting { received, class, ticket, cancels, queue_class }))
+        decided(push(
+            self,
+            Waiting { received: Box::new(received), class, ticket, cancels, queue_class },
+        ))
     }
 
     /// Admits a message that belongs to work that was begun, unless the law sheds that too.
