@@ -157,8 +157,8 @@ mod tests {
         lines.ended(&run, &Ok(outcome));
         lines.ended(&run, &Err("no port".to_owned()));
         let expected = "5 runs, of which 3 were made before\n\
-                        1/2  none (arrival, class), run 1: goodput 0.50 of the capacity\n\
-                        2/2  none (arrival, class), run 1: failed: no port\n";
+                        1/2  tide (arrival, class), run 1: goodput 0.50 of the capacity\n\
+                        2/2  tide (arrival, class), run 1: failed: no port\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 }

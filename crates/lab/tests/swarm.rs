@@ -27,7 +27,7 @@ fn everything_holds(plan: Hunt) {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
     assert_eq!((tally.worlds, tally.failed, tally.unwatched), (20, 0, 0));
     // A hunt in which nothing happens finds nothing.
-    assert!(tally.completed > 100 && tally.missing > 1000 && tally.faults > 10, "{tally:?}");
+    assert!(tally.completed > 100 && tally.missing > 500 && tally.faults > 10, "{tally:?}");
 }
 
 #[test]

@@ -252,6 +252,7 @@ fn every_key_of_the_full_configuration_arrives() {
   route    from trusted peers to its Request-URI
   route    from 198.51.100.0/24, MESSAGE, OPTIONS, for example.com, [2001:db8::5] to message
   route    from anyone to app
+  overload tide
   admin    off
   server   2 shards"
     );

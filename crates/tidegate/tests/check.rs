@@ -47,6 +47,7 @@ fn a_right_configuration_is_summed_up() {
   pool     app: tlwl, transaction, 1 back end
              127.0.0.1:5070, weight 1
   route    from anyone to app
+  overload tide
   admin    http://127.0.0.1:8060
   server   1 shard
 "

@@ -288,7 +288,7 @@ fn parameters_are_tuned_by_simulation() {
         (&["--param", "k_pc", "--param", "k_pc"], "--param k_pc is given twice"),
         (&["--from", "k_pc=-1"], "k_pc = -1, but it may be 0 to 10000"),
         (&["--from", "k_pc"], "not of the form NAME=VALUE"),
-        (&["--param", "t_q"], "only from above 0 can be sought"),
+        (&["--param", "t_q"], "must start above 0"),
         (&["--out", "few.toml/out"], "few.toml/out: Not a directory"),
         (&["--steps", "0"], "0 is not in 1..=10000"),
     ] {

@@ -216,7 +216,7 @@ const FARM: &str = "title = \"t\"\n[workload]\nhold_s = 3\nhold = \"lognormal:1.
 fn a_farm_is_a_balancer_before_so_many_servers() {
     let scenario = parse(FARM).unwrap();
     let labels: Vec<&str> = scenario.variants.iter().map(|variant| &*variant.label).collect();
-    assert_eq!(labels, ["tlwl", "turn", "none"]);
+    assert_eq!(labels, ["tlwl", "turn", "tide"]);
     assert_eq!(scenario.variants[2].pool, None);
     let Conditions { hold, farm, emulate, topology, .. } = &scenario.conditions;
     assert_eq!(*hold, Hold::Lognormal(1.5));
