@@ -74,6 +74,13 @@
 //! calls are admitted by what they need now, not by what they will need. W of
 //! requests that stand alone (REGISTER) is computed from their own rate.
 //!
+//! μ is pieces of one bucket per occupied time, whatever occupied it. On a server that is busy with
+//! other work, or that has been nearly idle for long, it is the rate of arrivals rather than of
+//! service: W falls to its least value, and of a burst that arrives within one turn some pieces
+//! are rejected although the processor has room. `tidegate_work_refused_early_total` counts them. A
+//! stall of the whole process counts as occupied time, with the same effect. While reading a full
+//! receive buffer takes longer than twice the age limit, each call is too old when its turn comes.
+//!
 //! # Source
 //!
 //! Own work. A window by delay is Breakwater's (OSDI 2020), the empty queue as a sign of room
