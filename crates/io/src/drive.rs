@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_world::{Core, Counter, Pool, Shedding, Timestamp};
+use tidegate_world::{Core, Counter, Pool, Timestamp};
 
 use crate::commands::{CommandReceiver, CommandSender};
 use crate::draining::{Draining, Summary};
@@ -192,7 +192,7 @@ impl<M: Machine> Drive<M> {
             core.on_load(began, load);
             self.gather(core);
             let shedding = core.poll_shedding();
-            self.sheds = *shedding != Shedding::NONE;
+            self.sheds = shedding.threshold() > 0 || !shedding.banned.is_empty();
             self.machine.shed(shedding);
         }
         self.machine.begin_turn();

@@ -38,6 +38,16 @@ pub(crate) enum Family {
     V6,
 }
 
+impl Family {
+    /// Returns the first of the four words of an address: the others are zero.
+    fn first_word(self) -> usize {
+        match self {
+            Self::V4 => 3,
+            Self::V6 => 0,
+        }
+    }
+}
+
 /// The sockets of a group: those that are read, shard by shard, and then the sinks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
@@ -121,7 +131,7 @@ const LENGTH: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_LEN;
 /// Instructions that end in a sink.
 const SINK: u8 = 3;
 
-/// Memory words of the shard and the hash; an IPv6 address is kept before them.
+/// Memory words of the shard and the hash. The words of the source address are kept before them.
 const SHARD: u32 = 4;
 const HASH: u32 = 5;
 
@@ -195,6 +205,21 @@ impl Program {
         self.step(XOR_X, 0);
     }
 
+    /// Stores the source address. A load from the datagram becomes some ten instructions of the
+    /// kernel's own, one from memory a single one.
+    fn store_source(&mut self, family: Family) {
+        let (words, at) = match family {
+            // RFC 791 §3.1.
+            Family::V4 => (3..4, NETWORK + 12),
+            // RFC 8200 §3.
+            Family::V6 => (0..4, NETWORK + 8),
+        };
+        for (word, at) in words.zip((at..).step_by(4)) {
+            self.step(WORD_AT, at);
+            self.step(STORE, word);
+        }
+    }
+
     /// Ends with the sink of shard `A` for an INVITE of one of the `banned`; keeps `A`.
     fn shed_banned(&mut self, family: Family, banned: &[IpAddr], first_sink: u32) {
         let words: Vec<[u32; 4]> = banned.iter().filter_map(|&ip| words_of(family, ip)).collect();
@@ -203,28 +228,15 @@ impl Program {
         }
         self.step(STORE, SHARD);
         let over = self.jump_unless_invite();
-        match family {
-            Family::V4 => {
-                self.step(WORD_AT, NETWORK + 12);
-                for [_, _, _, word] in words {
-                    self.branch(IF_EQUAL, word, 0, SINK);
-                    self.end_in_sink(first_sink);
-                }
+        self.store_source(family);
+        for address in words {
+            // The last words differ the most.
+            for word in (family.first_word()..4).rev() {
+                let left = 2 * (word - family.first_word()) as u8;
+                self.step(RECALL, word as u32);
+                self.branch(IF_EQUAL, address[word], 0, left + SINK);
             }
-            Family::V6 => {
-                for word in 0..4 {
-                    self.step(WORD_AT, NETWORK + 8 + 4 * word);
-                    self.step(STORE, word);
-                }
-                for address in words {
-                    // The last words differ the most.
-                    for word in [3, 2, 1, 0u8] {
-                        self.step(RECALL, word.into());
-                        self.branch(IF_EQUAL, address[usize::from(word)], 0, 2 * word + SINK);
-                    }
-                    self.end_in_sink(first_sink);
-                }
-            }
+            self.end_in_sink(first_sink);
         }
         self.land(over);
         self.step(RECALL, SHARD);
@@ -247,6 +259,9 @@ impl Program {
         }
         self.step(STORE, SHARD);
         let over = self.jump_unless_invite();
+        if !spared.is_empty() {
+            self.store_source(family);
+        }
         let spared: Vec<usize> =
             spared.iter().filter_map(|network| self.jump_if_in(family, network)).collect();
         self.hash_beginning(key);
@@ -275,26 +290,22 @@ impl Program {
     /// this family can be.
     fn jump_if_in(&mut self, family: Family, network: &Network) -> Option<usize> {
         let words = words_of(family, network.address.to_canonical())?;
-        let (first, at) = match family {
-            Family::V4 => (3, NETWORK + 12),
-            Family::V6 => (0, NETWORK + 8),
-        };
         let mut bits = u32::from(network.prefix);
         let mut compared = Vec::new();
-        for (at, word) in (at..).step_by(4).zip(&words[first..]) {
+        for word in family.first_word()..4 {
             let mask = u32::MAX.checked_shl(32 - bits.min(32)).unwrap_or(0);
             if mask > 0 {
-                compared.push((at, mask, word & mask));
+                compared.push((word, mask));
             }
             bits = bits.saturating_sub(32);
         }
         // Each word but the last goes over those after it, and over the jump.
         let mut left = 3 * compared.len() as u8;
-        for (at, mask, word) in compared {
+        for (word, mask) in compared {
             left -= 3;
-            self.step(WORD_AT, at);
+            self.step(RECALL, word as u32);
             self.step(AND, mask);
-            self.branch(IF_EQUAL, word, 0, left + 1);
+            self.branch(IF_EQUAL, words[word] & mask, 0, left + 1);
         }
         Some(self.jump())
     }

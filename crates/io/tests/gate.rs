@@ -4,7 +4,7 @@
 
 mod cores;
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -134,6 +134,19 @@ fn the_share_is_not_of_spared_networks() {
             "{ip} {networks:?}"
         );
     }
+}
+
+#[test]
+fn the_longest_program_fits_into_the_kernels_option_memory() {
+    let nth = |n: u32| IpAddr::from(Ipv6Addr::from_bits(1 << 127 | u128::from(n) << 64 | 1));
+    let banned = (0..Shedding::BANNED_MAX as u32).map(nth).collect();
+    let spared = (0..Shedding::SPARED_MAX as u32)
+        .map(|n| Network { address: nth(1_000 + n), prefix: 128 })
+        .collect();
+    let group = gated("::1", 2, true);
+    let gate = group.gate().unwrap();
+    gate.set_of(0, &share(0.5)).unwrap();
+    gate.set_of(1, &Shedding { banned, spared, ..share(0.6) }).unwrap();
 }
 
 #[test]

@@ -9,7 +9,8 @@
 //! - μ, the calls that are taken from the queue in a second of occupied time. Because messages of
 //!   begun calls go before new ones, and reception has its share of each turn, μ is what in-dialog
 //!   work, rejections and other processes leave for new calls. The estimate is a ratio of two sums
-//!   that forget with a time constant of 0.2 s of occupied time.
+//!   that forget with a time constant of 0.2 s of occupied time. Ticks without new calls tell nothing
+//!   of it, and are left out.
 //! - Idle time of the processor.
 //! - ℓ, the standing wait in the receive buffer: the least over 100 ms of the longest wait in each
 //!   tick. A single long wait is a stall or a quota; ℓ is a reader that is always late.
@@ -26,7 +27,7 @@
 //! A new call is admitted while fewer than W wait. Admitted calls are served oldest first. A
 //! call that has waited 2·D when its turn comes, or two fifths of T1 if that is less, is rejected: its
 //! caller is about to repeat it, and what reading and rejecting lacks is served with it. If a receive
-//! buffer is full, reading faster is of no use, and a call may have waited ℓ longer.
+//! buffer is full, reading faster is of no use, and a call may have waited ℓ longer than two fifths of T1.
 //!
 //! # Analysis
 //!
@@ -74,12 +75,14 @@
 //! calls are admitted by what they need now, not by what they will need. W of
 //! requests that stand alone (REGISTER) is computed from their own rate.
 //!
-//! μ is pieces of one bucket per occupied time, whatever occupied it. On a server that is busy with
-//! other work, or that has been nearly idle for long, it is the rate of arrivals rather than of
-//! service: W falls to its least value, and of a burst that arrives within one turn some pieces
-//! are rejected although the processor has room. `tidegate_work_refused_early_total` counts them. A
-//! stall of the whole process counts as occupied time, with the same effect. While reading a full
-//! receive buffer takes longer than twice the age limit, each call is too old when its turn comes.
+//! μ counts all occupied time of a tick, whatever occupied it. Beside much other work (REGISTER) few calls
+//! make a small window, and of a burst that arrives within one tick some calls are rejected although the
+//! processor has room: `tidegate_work_refused_early_total` counts them. The next tick knows better.
+//!
+//! With `decide = "service"` all waiting messages count for W, so it holds fewer calls.
+//!
+//! If the process stands still for longer than `stale`, the calls that arrived before the end of that
+//! time less `stale` are rejected.
 //!
 //! # Source
 //!
@@ -204,8 +207,12 @@ struct Drain {
 
 impl Drain {
     /// Records the pieces `taken` since the start, the last of them in `occupied_s` of occupied
-    /// time.
-    fn record(&mut self, taken: u64, occupied_s: f64) {
+    /// time. A time in which none was there to be taken is left out: it would make the rate that of
+    /// arrivals.
+    fn record(&mut self, taken: u64, in_progress: u64, occupied_s: f64) {
+        if taken == self.counted && in_progress == 0 {
+            return;
+        }
         let kept = (-occupied_s / FORGET_S).exp();
         self.taken = self.taken * kept + taken.saturating_sub(self.counted) as f64;
         self.occupied_s = self.occupied_s * kept + occupied_s;
@@ -275,7 +282,6 @@ impl Law for Tide {
         let passed = newest.at.since(self.read.at);
         self.read = newest;
 
-        let occupied_s = occupancy * passed.as_secs_f64();
         let step_s = passed.min(STEP_MAX).as_secs_f64();
         let change = INCREASE * (1.0 - occupancy) - DECREASE * self.decided.rejected(signals);
         self.wait_s = (self.wait_s + change * step_s).clamp(self.wait_min, self.wait_max);
@@ -284,12 +290,16 @@ impl Law for Tide {
         for (drain, bucket) in
             [(&mut self.sessions, Bucket::Session), (&mut self.singles, Bucket::Single)]
         {
-            drain.record(signals.flow(bucket).taken, occupied_s);
+            drain.record(
+                signals.flow(bucket).taken,
+                signals.in_progress(bucket),
+                occupancy * step_s,
+            );
             control.set_admit(bucket, drain.window(queue_s));
         }
         let stale = if signals.socket_fill >= FULL {
             // Reading faster would be of no use: the kernel drops what is not read.
-            (self.stale + lag).min(2 * self.stale)
+            self.stale + lag
         } else {
             self.stale.min(2 * self.wait())
         };
@@ -336,7 +346,8 @@ mod tests {
         assert_eq!(bench.allowance(), Allowance::Open);
         ticks(&mut bench, 1, 1.0, 1, 0);
         assert!(matches!(bench.allowance(), Allowance::Window(_)));
-        // The server stands still: what it has shown stays known.
+        // The server stands still while calls wait.
+        bench.signals.in_progress[Bucket::Session as usize] = 3;
         ticks(&mut bench, 1000, 1.0, 0, 5);
         assert_eq!(bench.allowance(), Allowance::Window(WINDOW_MIN));
     }
@@ -362,6 +373,28 @@ mod tests {
     }
 
     #[test]
+    fn other_work_and_rest_do_not_shrink_the_window() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        ticks(&mut bench, 300, 0.5, 10, 0);
+        ticks(&mut bench, 1000, 0.9, 0, 0);
+        assert!((window(&bench) - 300.0).abs() < 1.0, "{}", window(&bench));
+        ticks(&mut bench, 100_000, 0.001, 0, 0);
+        assert!((window(&bench) - 300.0).abs() < 1.0, "{}", window(&bench));
+    }
+
+    #[test]
+    fn a_stall_counts_as_a_tenth_of_a_second() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        ticks(&mut bench, 300, 0.5, 10, 0);
+        bench.pass(Duration::from_secs(5), 1.0);
+        bench.signals.flow_mut(Bucket::Session).taken += 1;
+        bench.tick();
+        // 2,000 calls/s for 0.2 s of occupied time, and one call in 0.1 s.
+        let rate = (400.0 * (-0.5f64).exp() + 1.0) / (0.2 * (-0.5f64).exp() + 0.1);
+        assert!((window(&bench) - 0.15 * rate).abs() < 3.0, "{}", window(&bench));
+    }
+
+    #[test]
     fn a_standing_lag_takes_from_the_wait_and_a_single_one_does_not() {
         let mut bench = Bench::of(&ENTRY, &[]);
         ticks(&mut bench, 100, 1.0, 10, 0);
@@ -377,7 +410,7 @@ mod tests {
         // The kernel drops what is not read.
         bench.signals.socket_fill = 1.0;
         ticks(&mut bench, 1, 1.0, 10, 0);
-        assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(400)));
+        assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(700)));
     }
 
     #[test]
@@ -400,7 +433,7 @@ mod tests {
         ticks(&mut bench, 1, 1.0, 0, 0);
         assert_eq!(bench.allowance(), Allowance::Open);
         ticks(&mut bench, 1, 1.0, 10, 0);
-        assert!((window(&bench) - 76.9).abs() < 0.1, "{}", window(&bench));
+        assert!((window(&bench) - 150.0).abs() < 0.1, "{}", window(&bench));
     }
 
     #[test]

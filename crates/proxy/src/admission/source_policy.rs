@@ -77,15 +77,16 @@ impl SourcePolicy {
     }
 
     /// Lists the networks whose INVITEs the kernel is not to drop under overload: those that may claim
-    /// priority, have a weight, are never banned, or are a back end's by configuration.
+    /// priority, are a back end's by configuration, are never banned, or have a weight. If there are
+    /// too many, the first in this order count.
     pub(crate) fn spared(&self, pools: &[PoolSettings], spared: &mut Vec<Network>) {
         let Sources { priority, weights, never_ban, .. } = &self.sources;
         let networks = priority
             .iter()
             .flat_map(|priority| &priority.from)
-            .chain(weights.iter().map(|weight| &weight.from))
+            .chain(pools.iter().flat_map(|pool| pool.sources.iter().flatten()))
             .chain(never_ban)
-            .chain(pools.iter().flat_map(|pool| pool.sources.iter().flatten()));
+            .chain(weights.iter().map(|weight| &weight.from));
         let network = |net: &IpNet| Network { address: net.addr(), prefix: net.prefix_len() };
         spared.clear();
         spared.extend(networks.take(Shedding::SPARED_MAX).map(network));
