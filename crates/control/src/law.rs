@@ -3,15 +3,21 @@
 
 pub(crate) mod acceptance;
 pub(crate) mod aro;
+pub(crate) mod asterisk;
 #[cfg(test)]
 mod bench;
 pub(crate) mod breakwater;
 mod cadence;
+pub(crate) mod cinnamon;
 pub(crate) mod clearwater;
 pub(crate) mod codel;
+pub(crate) mod cpu_threshold;
 pub(crate) mod dagor;
+pub(crate) mod deadline;
+pub(crate) mod envoy_gradient;
 pub(crate) mod gradient2;
 pub(crate) mod kamailio_feedback;
+mod latency;
 pub(crate) mod none;
 pub(crate) mod occ;
 pub(crate) mod occupancy;
@@ -19,6 +25,7 @@ pub(crate) mod ohta;
 pub(crate) mod pi;
 pub(crate) mod sired;
 pub(crate) mod tide;
+pub(crate) mod vegas;
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -6,8 +6,9 @@ pub use tidegate_world::{Param, Wrong};
 
 pub use crate::law::{Entry, Values};
 use crate::law::{
-    Laws, acceptance, aro, breakwater, clearwater, codel, dagor, gradient2, kamailio_feedback,
-    none, occ, occupancy, ohta, pi, sired, tide,
+    Laws, acceptance, aro, asterisk, breakwater, cinnamon, clearwater, codel, cpu_threshold, dagor,
+    deadline, envoy_gradient, gradient2, kamailio_feedback, none, occ, occupancy, ohta, pi, sired,
+    tide, vegas,
 };
 
 /// All laws: none, our own, those of the papers, then those of current practice.
@@ -26,7 +27,13 @@ pub static LAWS: Registry<Laws> = Registry::new(&[
     &breakwater::ENTRY,
     &dagor::ENTRY,
     &clearwater::ENTRY,
+    &vegas::ENTRY,
+    &envoy_gradient::ENTRY,
+    &cinnamon::ENTRY,
     &kamailio_feedback::ENTRY,
+    &cpu_threshold::ENTRY,
+    &asterisk::ENTRY,
+    &deadline::ENTRY,
 ]);
 
 /// Returns the law with this name.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use crate::{Allowance, Bucket, Control, Entry, Law, Signals};
+use crate::{Allowance, Bucket, Control, Entry, Law, Service, Signals};
 
 /// A law with its signals and its control.
 pub(super) struct Bench {
@@ -53,6 +53,29 @@ impl Bench {
         self.signals.service.is_new = true;
         self.signals.service.sojourn = sojourn;
         self.service();
+    }
+
+    /// Serves this many calls, each of this latency with so many behind it. Returns the window.
+    pub fn served(&mut self, count: u32, ms: u64, behind: u64) -> f64 {
+        self.signals.service = Service {
+            is_new: true,
+            sojourn: Duration::from_millis(ms - 1),
+            cost: Duration::from_millis(1),
+        };
+        self.signals.in_progress[Bucket::Session as usize] = behind;
+        for _ in 0..count {
+            self.completion();
+        }
+        self.window()
+    }
+
+    /// Returns the window for new calls.
+    #[track_caller]
+    pub fn window(&self) -> f64 {
+        match self.allowance() {
+            Allowance::Window(window) => window,
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Returns the allowance for new calls.

@@ -20,8 +20,9 @@
 
 use tidegate_world::Timestamp;
 
+use super::latency;
 use crate::ewma::Ewma;
-use crate::{Allowance, Bucket, Control, Entry, Law, Param, Signals, Values};
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
 static LIMIT_START: Param = Param {
     name: "limit_start",
@@ -139,18 +140,13 @@ impl Law for Gradient2 {
     }
 
     fn on_completion(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
-        let service = &signals.service;
-        if !service.is_new {
-            return;
-        }
-        let current_s = (service.sojourn + service.cost).as_secs_f64();
+        let Some(latency) = latency::of_call(signals) else { return };
+        let current_s = latency.as_secs_f64();
         let long_s = self.long.update(current_s);
         if long_s > DRIFT_MAX * current_s {
             self.long.scale(DRIFT_FACTOR);
         }
-        // The call that was served, and those behind it.
-        let in_use = signals.in_progress(Bucket::Session).max(signals.queue.waiting as u64) + 1;
-        if (in_use as f64) < self.limit / 2.0 {
+        if (latency::in_use(signals) as f64) < self.limit / 2.0 {
             return;
         }
         let gradient = self.tolerance * long_s / current_s;
@@ -164,8 +160,6 @@ impl Law for Gradient2 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::bench::{Bench, assert_near};
     use super::*;
 
@@ -175,58 +169,39 @@ mod tests {
         bench
     }
 
-    /// Serves this many calls, each of this duration with `behind` in progress.
-    fn serve(bench: &mut Bench, count: u32, ms: u64, behind: u64) -> f64 {
-        bench.signals.service.is_new = true;
-        bench.signals.service.sojourn = Duration::from_millis(ms - 1);
-        bench.signals.service.cost = Duration::from_millis(1);
-        bench.signals.in_progress[Bucket::Session as usize] = behind;
-        for _ in 0..count {
-            bench.completion();
-        }
-        window(bench)
-    }
-
-    fn window(bench: &Bench) -> f64 {
-        match bench.allowance() {
-            Allowance::Window(window) => window,
-            other => panic!("{other:?}"),
-        }
-    }
-
     const EXACT: (&str, f64) = ("tolerance", 1.0);
 
     #[test]
     fn while_nothing_slows_down_the_window_grows_up_to_its_most() {
         let mut bench = fresh(&[EXACT]);
-        assert_near(window(&bench), 20.0);
+        assert_near(bench.window(), 20.0);
         // 0.8·20 + 0.2·(20 + 4)
-        assert_near(serve(&mut bench, 1, 10, 60), 20.8);
-        assert_near(serve(&mut bench, 1, 10, 60), 21.6);
-        assert_near(serve(&mut bench, 1000, 10, 300), 200.0);
+        assert_near(bench.served(1, 10, 60), 20.8);
+        assert_near(bench.served(1, 10, 60), 21.6);
+        assert_near(bench.served(1000, 10, 300), 200.0);
     }
 
     #[test]
     fn a_slower_response_shrinks_it_by_the_gradient() {
         let mut bench = fresh(&[EXACT, ("limit_start", 100.0)]);
         // The mean of the first ten: 10, then 20.
-        assert_near(serve(&mut bench, 1, 10, 60), 100.8);
-        assert_near(serve(&mut bench, 1, 30, 60), 0.8 * 100.8 + 0.2 * (100.8 * 20.0 / 30.0 + 4.0));
+        assert_near(bench.served(1, 10, 60), 100.8);
+        assert_near(bench.served(1, 30, 60), 0.8 * 100.8 + 0.2 * (100.8 * 20.0 / 30.0 + 4.0));
         // By a half at most.
-        let before = window(&bench);
-        assert_near(serve(&mut bench, 1, 10_000, 60), 0.8 * before + 0.2 * (before / 2.0 + 4.0));
-        assert_near(serve(&mut bench, 3, 1_000_000, 60).max(20.0), window(&bench));
+        let before = bench.window();
+        assert_near(bench.served(1, 10_000, 60), 0.8 * before + 0.2 * (before / 2.0 + 4.0));
+        assert_near(bench.served(3, 1_000_000, 60).max(20.0), bench.window());
     }
 
     #[test]
     fn the_tolerance_is_not_punished() {
         let mut bench = fresh(&[("tolerance", 1.5), ("limit_start", 100.0)]);
-        serve(&mut bench, 10, 10, 60);
-        let before = window(&bench);
+        bench.served(10, 10, 60);
+        let before = bench.window();
         // The average is barely moved by one.
         let long = 10.0 + 4.9 * 2.0 / 601.0;
         assert!(1.5 * long > 14.9);
-        let mut with = |ms: u64| serve(&mut bench, 1, ms, 60);
+        let mut with = |ms: u64| bench.served(1, ms, 60);
         assert_near(with(14), before + 0.8);
         assert!(with(17) < before + 1.6);
     }
@@ -234,34 +209,34 @@ mod tests {
     #[test]
     fn it_never_falls_below_its_least() {
         let mut bench = fresh(&[EXACT]);
-        serve(&mut bench, 10, 10, 60);
+        bench.served(10, 10, 60);
         for ms in 1..100 {
-            serve(&mut bench, 1, ms * ms * 1000, 60);
+            bench.served(1, ms * ms * 1000, 60);
         }
-        assert!(window(&bench) >= 20.0);
+        assert!(bench.window() >= 20.0);
         let mut bench = fresh(&[EXACT, ("limit_min", 100.0), ("limit_start", 101.0)]);
-        serve(&mut bench, 1, 10, 60);
-        assert_near(serve(&mut bench, 1, 10_000, 60), 100.0);
+        bench.served(1, 10, 60);
+        assert_near(bench.served(1, 10_000, 60), 100.0);
     }
 
     #[test]
     fn a_window_that_is_half_unused_stays_as_it_is() {
         let mut bench = fresh(&[EXACT]);
-        assert_near(serve(&mut bench, 5, 10, 8), 20.0);
-        assert_near(serve(&mut bench, 1, 10, 9), 20.8);
+        assert_near(bench.served(5, 10, 8), 20.0);
+        assert_near(bench.served(1, 10, 9), 20.8);
         // Decided at service, unread messages wait.
         bench.signals.queue.waiting = 100;
-        assert_near(serve(&mut bench, 1, 10, 0), 21.6);
+        assert_near(bench.served(1, 10, 0), 21.6);
     }
 
     #[test]
     fn an_average_far_above_the_current_value_is_reset() {
         let mut bench = fresh(&[EXACT, ("limit_start", 100.0)]);
-        serve(&mut bench, 10, 1000, 0);
+        bench.served(10, 1000, 0);
         // By its weight alone it would still be 745 ms; it is below 200, and above 150.
-        serve(&mut bench, 100, 100, 0);
-        assert_near(window(&bench), 100.0);
-        let window = serve(&mut bench, 1, 300, 60);
+        bench.served(100, 100, 0);
+        assert_near(bench.window(), 100.0);
+        let window = bench.served(1, 300, 60);
         let with = |gradient: f64| 80.0 + 0.2 * (100.0 * gradient + 4.0);
         assert!((with(0.5) + 0.001..with(0.67)).contains(&window), "{window}");
     }
@@ -271,7 +246,7 @@ mod tests {
         let mut bench = fresh(&[EXACT]);
         bench.signals.queue.waiting = 100;
         bench.completion();
-        assert_near(window(&bench), 20.0);
+        assert_near(bench.window(), 20.0);
     }
 
     #[test]
@@ -280,7 +255,7 @@ mod tests {
         bench.signals.service.is_new = true;
         bench.signals.queue.waiting = 100;
         bench.completion();
-        assert_near(window(&bench), 20.8);
+        assert_near(bench.window(), 20.8);
     }
 
     #[test]

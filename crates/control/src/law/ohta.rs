@@ -53,25 +53,25 @@ pub(crate) static ENTRY: Entry = Entry {
         let ordered = values.of(&LOW) < values.of(&HIGH) && values.of(&HIGH) <= values.of(&BUFFER);
         if ordered { Ok(()) } else { Err("lo_wm < hi_wm <= buffer") }
     },
-    build: |values: &Values| {
-        Box::new(Ohta {
-            buffer: values.of(&BUFFER) as usize,
-            high: values.of(&HIGH) as usize,
-            low: values.of(&LOW) as usize,
-            refusing: false,
-        })
-    },
+    build: |values: &Values| Box::new(Watermarks::new(values, &BUFFER, &HIGH, &LOW)),
 };
 
+/// Two watermarks.
 #[derive(Debug)]
-struct Ohta {
+pub(super) struct Watermarks {
     buffer: usize,
     high: usize,
     low: usize,
     refusing: bool,
 }
 
-impl Ohta {
+impl Watermarks {
+    /// Creates the law of these parameters.
+    pub(super) fn new(values: &Values, buffer: &Param, high: &Param, low: &Param) -> Self {
+        let [buffer, high, low] = [buffer, high, low].map(|param| values.of(param) as usize);
+        Self { buffer, high, low, refusing: false }
+    }
+
     fn look(&mut self, signals: &Signals, control: &mut Control) {
         let waiting = signals.queue.waiting;
         if waiting >= self.high {
@@ -84,7 +84,7 @@ impl Ohta {
     }
 }
 
-impl Law for Ohta {
+impl Law for Watermarks {
     fn on_arrival(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
         self.look(signals, control);
     }

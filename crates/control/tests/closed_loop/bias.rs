@@ -187,6 +187,64 @@ fn clearwater_refuses_some_of_a_step_after_quiet_times() {
     assert!(outcome.refused_share(35.0, 40.0) < 0.1, "{}", outcome.refused_share(35.0, 40.0));
 }
 
+// Bursts need room in the queue, and a latency of twice the least has no place in these windows.
+#[test]
+fn vegas_and_envoy_keep_the_wait_short_and_reject_bursts_below_the_capacity() {
+    for law in ["vegas", "envoy-gradient"] {
+        for decide in DECIDE {
+            let outcome = constant(law, &[], decide, 0.8);
+            let refused = outcome.refused_share(FROM_S, TO_S);
+            assert!((0.03..0.08).contains(&refused), "{law}, {decide:?}: {refused}");
+            for load in [0.8, 1.0, 1.2, 1.5] {
+                let delay_s = constant(law, &[], decide, load).delay_p99_s(FROM_S, TO_S);
+                assert!(delay_s < 0.06, "{law}, {decide:?} at {load}: {delay_s} s");
+            }
+        }
+    }
+}
+
+// It steps twice a second, by what the queue shows of the last step.
+#[test]
+fn cinnamon_swings_between_too_much_and_too_little_in_a_large_overload() {
+    let outcome = constant("cinnamon", &[], Decide::Arrival, 5.0);
+    let shares: Vec<f64> = outcome.noted(FROM_S, TO_S).map(|note| note.admitted).collect();
+    let (least, most) = shares
+        .iter()
+        .fold((1.0_f64, 0.0_f64), |(least, most), &share| (least.min(share), most.max(share)));
+    assert!(least < 0.05 && most > 0.15, "{least} to {most}");
+    let least = 0.97 * bound::goodput(1.5, COSTS.ratio());
+    assert!(goodput(&constant("cinnamon", &[], Decide::Arrival, 1.5)) >= least);
+}
+
+#[test]
+fn a_cpu_threshold_admits_all_or_nothing_in_turn() {
+    let outcome = constant("cpu-threshold", &[], Decide::Arrival, 1.5);
+    let shares: Vec<f64> = outcome.noted(0.0, 30.0).map(|note| note.admitted).collect();
+    assert!(shares.iter().all(|&share| share == 0.0 || share == 1.0), "{shares:?}");
+    let changes = shares.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    assert!((3..=6).contains(&changes), "{changes}");
+    assert!(goodput(&outcome) < 0.3, "{}", goodput(&outcome));
+}
+
+// 450 calls take 0.9 s.
+#[test]
+fn the_marks_of_asterisk_are_beyond_the_patience_of_callers_of_a_slow_server() {
+    let outcome = constant("asterisk", &[], Decide::Arrival, 1.5);
+    assert!(goodput(&outcome) < 0.01, "{}", goodput(&outcome));
+    assert!(outcome.noted(FROM_S, TO_S).all(|note| (430..=510).contains(&note.waiting)));
+}
+
+#[test]
+fn a_deadline_makes_every_call_wait_for_as_long_as_it_may() {
+    for load in [1.2, 2.0, 5.0] {
+        let outcome = constant("deadline", &[], Decide::Arrival, load);
+        let delay_s = outcome.delay_p99_s(FROM_S, TO_S);
+        assert!((0.38..0.45).contains(&delay_s), "{delay_s} s at {load}");
+        let least = 0.96 * bound::goodput(load, COSTS.ratio());
+        assert!(goodput(&outcome) >= least, "{} at {load}", goodput(&outcome));
+    }
+}
+
 #[test]
 fn kamailio_feedback_takes_minutes() {
     let law = setup("kamailio-feedback", &[], Decide::Service, &[(240.0, 1.5)]);

@@ -27,7 +27,13 @@ const BACK_S: [(&str, [f64; 2]); registry::LAWS.len()] = [
     ("breakwater", [1.0, 8.0]),
     ("dagor", [20.0, 20.0]),
     ("clearwater", [4.0, 30.0]),
+    ("vegas", [1.0, 2.0]),
+    ("envoy-gradient", [1.0, 2.0]),
+    ("cinnamon", [4.0, 40.0]),
     ("kamailio-feedback", [4.0, 70.0]),
+    ("cpu-threshold", [6.0, 40.0]),
+    ("asterisk", [1.0, 40.0]),
+    ("deadline", [1.0, 40.0]),
 ];
 
 /// Returns the share of the calls that a law may reject without any load. Two do so as they are

@@ -1,0 +1,82 @@
+//! Asterisk's taskprocessors: two watermarks on a queue of tasks.
+//!
+//! Signal, trip, recovery and cold start are those of [`ohta`](super::ohta), with a high watermark of
+//! 500 tasks and a low one of 450. Each message of a new call is a task; a taskprocessor has room for 1500.
+//!
+//! Over UDP Asterisk answers nothing while it is tripped, and leaves it to the callers to repeat; over
+//! other transports it rejects by 503. Here `disposal` says which.
+//!
+//! Known bias: a call waits for as long as 450 to 500 take, which is 0.1 s at 5,000 calls/s, and 2.5 s at
+//! 200: longer than callers wait before they repeat. Repetitions are new tasks, so that the queue stays
+//! near its marks.
+//!
+//! Source: Asterisk, `main/taskprocessor.c` and `res/res_pjsip/pjsip_distributor.c`.
+
+use super::ohta::Watermarks;
+use crate::{Entry, Param, Values};
+
+static BUFFER: Param = Param {
+    name: "buffer",
+    doc: "Messages that may wait; more are rejected.",
+    unit: "messages",
+    default: 1500.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+static HIGH: Param = Param {
+    name: "high_water",
+    doc: "High watermark: from this number of waiting messages on, new work is rejected.",
+    unit: "messages",
+    default: 500.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+static LOW: Param = Param {
+    name: "low_water",
+    doc: "Low watermark: when no more messages than this wait, new work is admitted again.",
+    unit: "messages",
+    default: 450.0,
+    min: 0.0,
+    max: 1_000_000.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "asterisk",
+    summary: "rejects new work from a high watermark of the queue until one just below is reached",
+    source: "Asterisk, taskprocessor.c, pjsip_distributor.c",
+    doc: "Rejects all new work from the moment the queue reaches `high_water` until it has fallen \
+          to `low_water`. Asterisk drops requests over UDP then: `disposal = \"drop\"`.",
+    params: &[&BUFFER, &HIGH, &LOW],
+    check: |values| {
+        let [low, high, buffer] = [&LOW, &HIGH, &BUFFER].map(|param| values.of(param));
+        if low < high && high <= buffer { Ok(()) } else { Err("low_water < high_water <= buffer") }
+    },
+    build: |values: &Values| Box::new(Watermarks::new(values, &BUFFER, &HIGH, &LOW)),
+};
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::Bench;
+    use super::*;
+    use crate::Allowance;
+
+    #[test]
+    fn the_marks_are_those_of_asterisk() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        for (waiting, allowance) in [
+            (499, Allowance::Open),
+            (500, Allowance::Closed),
+            (451, Allowance::Closed),
+            (450, Allowance::Open),
+        ] {
+            bench.signals.queue.waiting = waiting;
+            bench.arrival();
+            assert_eq!(bench.allowance(), allowance, "at {waiting}");
+        }
+        assert_eq!(bench.control.queue.waiting_max, 1500);
+        assert!(ENTRY.values(&[("low_water", 500.0)]).is_err());
+        assert!(ENTRY.values(&[("buffer", 499.0)]).is_err());
+    }
+}

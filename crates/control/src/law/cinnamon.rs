@@ -1,0 +1,325 @@
+//! Cinnamon: the rejected share of ranks, by a PID controller of what enters the queue and what leaves it.
+//!
+//! Signal: of the last `t_c`, the new calls that entered the queue (in) and that were taken from it (out),
+//! and the free places in flight. e = (in − (out + free))/out, and the share K_p·e + K_i·∫e of ranks is
+//! rejected; there is no D. Trips when a call has waited `timeout` and is rejected when its turn comes, or finds
+//! the queue full: before that nothing is rejected. Recovers as free places make e negative. Cold start: not tripped, 20 in flight.
+//!
+//! The places in flight are tuned by the latency: after each interval of at least 50 calls L ←
+//! L·max(least/p90, ½) + √L, where least is the lowest p90 so far. After 50 of these intervals the least is
+//! forgotten. If more calls in flight went with less throughput in them, as their covariance says, L is
+//! halved: otherwise a least latency that is measured in an overload would raise L, and that the next one.
+//!
+//! In Cinnamon calls in flight are worked on by others and those beyond L wait in a queue by rank. This
+//! processor works on one call at a time: the first L calls of its queue stand for those in flight.
+//!
+//! Known bias: the controller acts twice a second, and its error counts places in a queue: a server of
+//! few calls/s has few, one of many calls is slow to fill them. Nothing is rejected before a call was late.
+//! Then the integral needs as many steps as the overload is large: K_i·t_c is 0.7 of e.
+//!
+//! Source: Uber, "PID Controller for Cinnamon" and "Cinnamon Auto-Tuner", 2023: error, gains, the
+//! timeout of a third of the caller's, the p90 and the covariance. The code is not public: √L, halving and
+//! the numbers of calls and intervals are our reading of the figures.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use super::latency::{self, Latencies};
+use crate::{Bucket, Control, Entry, Flow, Law, Param, Signals, Values};
+
+static TIMEOUT: Param = Param {
+    name: "timeout",
+    doc: "A call that has waited so long is rejected when its turn comes. Cinnamon uses a third of \
+          the caller's timeout.",
+    unit: "s",
+    default: 0.165,
+    min: 0.001,
+    max: 60.0,
+};
+
+static INTERVAL: Param = Param {
+    name: "t_c",
+    doc: "Time from one step of the controller to the next.",
+    unit: "s",
+    default: 0.5,
+    min: 0.01,
+    max: 60.0,
+};
+
+static K_P: Param =
+    Param { name: "k_p", doc: "Proportional gain.", unit: "1", default: 0.1, min: 0.0, max: 100.0 };
+
+static K_I: Param =
+    Param { name: "k_i", doc: "Integral gain.", unit: "1/s", default: 1.4, min: 0.001, max: 100.0 };
+
+static LIMIT_MAX: Param = Param {
+    name: "limit_max",
+    doc: "Most calls in flight.",
+    unit: "calls",
+    default: 1000.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "cinnamon",
+    summary: "rejects calls of low rank by a PID controller of the queue's inflow and outflow",
+    source: "Uber, PID Controller for Cinnamon and Cinnamon Auto-Tuner, 2023",
+    doc: "A call that has waited `timeout` is rejected when its turn comes. Once that happened, \
+          every `t_c`: e = (calls in − calls out − free places)/(calls out); the share \
+          `k_p`·e + `k_i`·∫e of ranks is rejected. The number of places follows the latency.",
+    params: &[&TIMEOUT, &INTERVAL, &K_P, &K_I, &LIMIT_MAX],
+    check: |_| Ok(()),
+    build: |values: &Values| {
+        Box::new(Cinnamon {
+            timeout: Duration::from_secs_f64(values.of(&TIMEOUT)),
+            interval: Duration::from_secs_f64(values.of(&INTERVAL)),
+            gains: (values.of(&K_P), values.of(&K_I)),
+            seen: Seen::default(),
+            tripped: false,
+            integral: 0.0,
+            rejected: 0.0,
+            tuner: Tuner::new(values.of(&LIMIT_MAX)),
+        })
+    },
+};
+
+#[derive(Debug)]
+struct Cinnamon {
+    timeout: Duration,
+    interval: Duration,
+    /// K_p, K_i.
+    gains: (f64, f64),
+    seen: Seen,
+    tripped: bool,
+    /// K_i·∫e.
+    integral: f64,
+    /// The rejected share of ranks.
+    rejected: f64,
+    tuner: Tuner,
+}
+
+/// The queue and its counts at a step.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    waiting: usize,
+    /// Calls taken from the queue to be served, since the start.
+    taken: u64,
+    /// Calls that waited too long, or found no place in the queue, since the start.
+    lost: u64,
+}
+
+impl Seen {
+    fn of(signals: &Signals) -> Self {
+        let Flow { offered, entered, taken, refused, stale, .. } = *signals.flow(Bucket::Session);
+        // Judged at their service, rejected calls have entered the queue and were taken from it.
+        let rejected_late = (entered + refused).saturating_sub(offered);
+        let taken = taken.saturating_sub(rejected_late);
+        Self { waiting: signals.queue.waiting, taken, lost: stale + refused }
+    }
+}
+
+/// The places in flight.
+#[derive(Debug)]
+struct Tuner {
+    limit: f64,
+    limit_max: f64,
+    latencies: Latencies,
+    least_s: f64,
+    /// Calls in flight and calls taken, in each interval since the least latency was forgotten.
+    intervals: Vec<(f64, f64)>,
+}
+
+const LIMIT_START: f64 = 20.0;
+const LIMIT_MIN: f64 = 1.0;
+const CALLS_MIN: u64 = 50;
+const INTERVALS: usize = 50;
+/// The most that the limit shrinks by in an interval.
+const GRADIENT_MIN: f64 = 0.5;
+
+impl Tuner {
+    fn new(limit_max: f64) -> Self {
+        Self {
+            limit: LIMIT_START.min(limit_max),
+            limit_max,
+            latencies: Latencies::new(),
+            least_s: f64::INFINITY,
+            intervals: Vec::with_capacity(INTERVALS),
+        }
+    }
+
+    /// Ends an interval in which so many calls were taken, and so many wait.
+    fn step(&mut self, waiting: f64, taken: f64) {
+        if self.latencies.count() < CALLS_MIN {
+            return;
+        }
+        let Some(p90_s) = self.latencies.take(0.9) else { return };
+        self.least_s = self.least_s.min(p90_s);
+        let gradient = (self.least_s / p90_s).max(GRADIENT_MIN);
+        let mut limit = gradient * self.limit + self.limit.sqrt();
+        self.intervals.push((waiting, taken));
+        if self.intervals.len() == INTERVALS {
+            if covariance(&self.intervals) < 0.0 {
+                limit /= 2.0;
+            }
+            self.intervals.clear();
+            self.least_s = f64::INFINITY;
+        }
+        self.limit = limit.clamp(LIMIT_MIN, self.limit_max);
+    }
+}
+
+fn covariance(pairs: &[(f64, f64)]) -> f64 {
+    let mean = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / pairs.len() as f64;
+    mean(|(x, y)| x * y) - mean(|(x, _)| *x) * mean(|(_, y)| *y)
+}
+
+impl Law for Cinnamon {
+    fn on_begin(&mut self, _: Timestamp, signals: &Signals) {
+        self.seen = Seen::of(signals);
+    }
+
+    fn on_arrival(&mut self, _: Timestamp, _: &Signals, control: &mut Control) {
+        control.queue.wait_max = Some(self.timeout);
+    }
+
+    fn on_completion(&mut self, _: Timestamp, signals: &Signals, _: &mut Control) {
+        if let Some(latency) = latency::of_call(signals) {
+            self.tuner.latencies.record(latency);
+        }
+    }
+
+    fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        let seen = Seen::of(signals);
+        let earlier = std::mem::replace(&mut self.seen, seen);
+        let waiting = seen.waiting as f64;
+        let out = seen.taken.saturating_sub(earlier.taken).max(1) as f64;
+        self.tuner.step(waiting, out);
+
+        self.tripped |= seen.lost > earlier.lost;
+        if self.tripped {
+            let free = (self.tuner.limit - waiting).max(0.0);
+            // What entered and did not leave is what there is more in the queue.
+            let error = (waiting - earlier.waiting as f64 - free) / out;
+            let step = self.gains.1 * error * self.interval.as_secs_f64();
+            self.integral = (self.integral + step).clamp(0.0, 1.0);
+            self.rejected = (self.gains.0 * error + self.integral).clamp(0.0, 1.0);
+            self.tripped = self.integral > 0.0;
+        }
+        control.rank_floor = self.rejected;
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(self.interval)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        !self.tripped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::{Bench, assert_near};
+    use super::*;
+
+    /// Passes an interval in which so many calls enter and are taken, and some are stale. Returns the
+    /// rejected share.
+    fn interval(bench: &mut Bench, entered: u64, taken: u64, stale: u64) -> f64 {
+        let flow = bench.signals.flow_mut(Bucket::Session);
+        flow.offered += entered;
+        flow.entered += entered;
+        flow.taken += taken;
+        flow.stale += stale;
+        bench.signals.queue.waiting += entered as usize;
+        bench.signals.queue.waiting -= taken as usize;
+        bench.tick();
+        bench.control.rank_floor
+    }
+
+    fn fresh() -> Bench {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        bench.arrival();
+        assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(165)));
+        bench
+    }
+
+    #[test]
+    fn nothing_is_rejected_before_a_call_was_late() {
+        let mut bench = fresh();
+        assert_near(interval(&mut bench, 1000, 100, 0), 0.0);
+        assert!(bench.law.is_at_rest());
+        // e = (200 − 100)/100: 0.1 of it and 1.4·0.5 of it.
+        assert_near(interval(&mut bench, 200, 100, 1), 0.8);
+        assert!(!bench.law.is_at_rest());
+    }
+
+    #[test]
+    fn it_recovers_by_free_places_and_stops_at_none_and_at_all() {
+        let mut bench = fresh();
+        interval(&mut bench, 150, 100, 1);
+        // 150 in, 200 out, 20 of 20 are free: e = −0.35, after 0.7·0.5.
+        assert_near(interval(&mut bench, 150, 200, 0), 0.35 - 0.245 - 0.035);
+        assert_near(interval(&mut bench, 100, 100, 0), 0.0);
+        assert!(bench.law.is_at_rest());
+        assert_near(interval(&mut bench, 10_000, 100, 1), 1.0);
+        interval(&mut bench, 0, 5_000, 0);
+        // The integral stopped at 1: 0.7 of −1 and 0.1 of it are left of it.
+        assert_near(bench.control.rank_floor, 0.2);
+    }
+
+    #[test]
+    fn what_was_before_it_began_does_not_count() {
+        let mut bench = fresh();
+        bench.signals.flow_mut(Bucket::Session).stale = 9;
+        bench.law.on_begin(bench.now, &bench.signals);
+        assert_near(interval(&mut bench, 200, 100, 0), 0.0);
+    }
+
+    #[test]
+    fn calls_that_are_rejected_when_their_turn_comes_were_never_in() {
+        let mut bench = fresh();
+        interval(&mut bench, 1000, 100, 1);
+        assert_near(bench.control.rank_floor, 1.0);
+        // All are judged at their service, and rejected: 20 of 20 places are free, and none was used.
+        interval(&mut bench, 0, 900, 0);
+        bench.signals.flow_mut(Bucket::Session).refused += 1000;
+        interval(&mut bench, 1000, 1000, 0);
+        assert_near(bench.control.rank_floor, 0.0);
+    }
+
+    fn steps(tuner: &mut Tuner, count: usize, ms: u64, waiting: f64, taken: f64) -> f64 {
+        for _ in 0..count {
+            for _ in 0..CALLS_MIN {
+                tuner.latencies.record(Duration::from_millis(ms));
+            }
+            tuner.step(waiting, taken);
+        }
+        tuner.limit
+    }
+
+    #[test]
+    fn places_grow_by_a_root_and_shrink_by_the_gradient() {
+        let mut tuner = Tuner::new(1000.0);
+        assert_near(steps(&mut tuner, 1, 10, 20.0, 100.0), 20.0 + 20_f64.sqrt());
+        let before = steps(&mut tuner, 2, 10, 20.0, 100.0);
+        assert_near(steps(&mut tuner, 1, 1000, 20.0, 100.0), before / 2.0 + before.sqrt());
+        tuner.latencies.record(Duration::ZERO);
+        let before = tuner.limit;
+        tuner.step(0.0, 0.0);
+        assert_near(tuner.limit, before);
+    }
+
+    #[test]
+    fn more_in_flight_with_less_throughput_halves_it() {
+        let limit = |slope: f64| {
+            let mut tuner = Tuner::new(1000.0);
+            for i in 0..INTERVALS {
+                steps(&mut tuner, 1, 10, i as f64, 1000.0 + slope * i as f64);
+            }
+            tuner.limit
+        };
+        assert_near(limit(-1.0), limit(1.0) / 2.0);
+    }
+}

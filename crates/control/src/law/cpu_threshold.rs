@@ -1,0 +1,123 @@
+//! A threshold on the processor: the control that most products have.
+//!
+//! Signal: the occupancy of the processor over the last `t_c`. Trips when it reaches `limit`: all new work is
+//! rejected until the next reading. Recovers when a reading is below. Cold start: open.
+//!
+//! Known bias: it knows all or nothing. In an overload that lasts it admits everything for `t_c`, in
+//! which the queue fills, and rejects everything for as long, in which it empties and the processor is
+//! idle. The callers of the first half wait for as long as the queue permits. An overload shorter than
+//! `t_c` is not seen.
+//!
+//! Source: Oracle, "CPU Overload Protection" (`load-limit`: beyond it, 503 for initial requests; the load
+//! is an average over 5 s); LiveKit, `node_selector.cpu_load_limit`, 0.9.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::signals::Reading;
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
+
+static LIMIT: Param = Param {
+    name: "limit",
+    doc: "Occupancy from which on new work is rejected.",
+    unit: "fraction",
+    default: 0.9,
+    min: 0.01,
+    max: 1.0,
+};
+
+static INTERVAL: Param = Param {
+    name: "t_c",
+    doc: "Time from one reading to the next, over which occupancy is averaged.",
+    unit: "s",
+    default: 5.0,
+    min: 0.01,
+    max: 60.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "cpu-threshold",
+    summary: "rejects everything new while the processor is busier than a limit",
+    source: "Oracle, CPU Overload Protection; LiveKit, cpu_load_limit",
+    doc: "Every `t_c`: if the occupancy of the processor since the last reading was `limit` or \
+          more, all new work is rejected until the next one.",
+    params: &[&LIMIT, &INTERVAL],
+    check: |_| Ok(()),
+    build: |values: &Values| {
+        Box::new(Threshold {
+            limit: values.of(&LIMIT),
+            interval: Duration::from_secs_f64(values.of(&INTERVAL)),
+            read: Reading::default(),
+            rejecting: false,
+        })
+    },
+};
+
+#[derive(Debug)]
+struct Threshold {
+    limit: f64,
+    interval: Duration,
+    read: Reading,
+    rejecting: bool,
+}
+
+impl Law for Threshold {
+    fn on_begin(&mut self, _: Timestamp, signals: &Signals) {
+        self.read = signals.processor;
+    }
+
+    fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        let Some(occupancy) = signals.processor.occupancy_since(self.read) else { return };
+        self.read = signals.processor;
+        self.rejecting = occupancy >= self.limit;
+        control.admit_of_all(if self.rejecting { Allowance::Closed } else { Allowance::Open });
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(self.interval)
+    }
+
+    fn occupancy_aimed_at(&self) -> Option<f64> {
+        Some(self.limit)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        !self.rejecting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::Bench;
+    use super::*;
+
+    #[test]
+    fn each_reading_decides_until_the_next() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        assert_eq!(bench.law.tick(), Some(Duration::from_secs(5)));
+        for (occupancy, allowance, rests) in [
+            (0.89, Allowance::Open, true),
+            (0.91, Allowance::Closed, false),
+            (1.0, Allowance::Closed, false),
+            (0.1, Allowance::Open, true),
+        ] {
+            bench.pass(Duration::from_secs(5), occupancy);
+            bench.tick();
+            assert_eq!((bench.allowance(), bench.law.is_at_rest()), (allowance, rests));
+        }
+        // Without a reading in between nothing changes.
+        bench.tick();
+        assert_eq!(bench.allowance(), Allowance::Open);
+    }
+
+    #[test]
+    fn the_time_before_it_began_does_not_count() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        bench.pass(Duration::from_secs(100), 1.0);
+        bench.law.on_begin(bench.now, &bench.signals);
+        bench.pass(Duration::from_secs(5), 0.5);
+        bench.tick();
+        assert_eq!(bench.allowance(), Allowance::Open);
+    }
+}

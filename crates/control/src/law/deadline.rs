@@ -1,0 +1,65 @@
+//! A queue capped by the deadline: a call that has waited too long is rejected.
+//!
+//! Signal: the wait of a new call when its turn comes. Trips when it exceeds `deadline`: that call is
+//! rejected. Recovers by itself. Cold start: open. Nothing is rejected at its arrival.
+//!
+//! Known bias: in an overload that lasts, every call that is served has waited almost as long as it may.
+//! The deadline has to leave room for the service and the way back, and for the same at each server
+//! behind this one. Calls that are rejected are so late, and take a place in the queue until then: the
+//! queue must have room for all that arrives within the deadline, or what overflows it decides.
+//!
+//! Source: HAProxy, `timeout queue`: 503 for requests that have waited that long. The default here is that
+//! of callers of SIP: T1 is 0.5 s, after which they repeat (RFC 3261 §17.1.1.2), less a fifth.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::{Control, Entry, Law, Param, Signals, Values};
+
+static DEADLINE: Param = Param {
+    name: "deadline",
+    doc: "Longest wait of a call that is served.",
+    unit: "s",
+    default: 0.4,
+    min: 0.001,
+    max: 60.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "deadline",
+    summary: "rejects calls that have waited too long when their turn comes",
+    source: "HAProxy, timeout queue",
+    doc: "Admits everything; a call that has waited `deadline` is rejected when its turn comes.",
+    params: &[&DEADLINE],
+    check: |_| Ok(()),
+    build: |values: &Values| {
+        Box::new(Deadline { wait_max: Duration::from_secs_f64(values.of(&DEADLINE)) })
+    },
+};
+
+#[derive(Debug)]
+struct Deadline {
+    wait_max: Duration,
+}
+
+impl Law for Deadline {
+    fn on_arrival(&mut self, _: Timestamp, _: &Signals, control: &mut Control) {
+        control.queue.wait_max = Some(self.wait_max);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::Bench;
+    use super::*;
+    use crate::Allowance;
+
+    #[test]
+    fn only_the_wait_is_limited() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        bench.arrival();
+        assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(400)));
+        assert_eq!(bench.allowance(), Allowance::Open);
+    }
+}

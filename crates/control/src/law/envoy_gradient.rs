@@ -1,0 +1,288 @@
+//! Envoy's gradient: a window by the latency of calls over that measured in an almost empty server.
+//!
+//! Signal: the latency of new calls, from arrival to the end of service. Every `min_interval` only
+//! `limit_min` calls are let in until `min_calls` have been served: their latency is the least,
+//! minRTT. At all other times, every `t_c`: g = clamp(½, (1 + `buffer`)·minRTT/latency, 2), and the window
+//! L ← ⌊g·L + √(g·L)⌋. Trips when the latency exceeds minRTT by so much that the headroom √(g·L) does
+//! not make up for it. Recovers by the same rule, whether the window is used or not. Cold start: it begins
+//! with the measurement of minRTT.
+//!
+//! After five windows in a row at `limit_min` minRTT is measured again: the last value is probably too
+//! low. Envoy measures at intervals that are up to 15 % longer, at random, so that its hosts do not do it
+//! together. One server needs no such draw.
+//!
+//! Known bias: while minRTT is measured, a burst of more than `limit_min` calls is rejected, although
+//! the processor has room. With a latency of the server's own work, of which all is processor time,
+//! the window has no place for bursts: two services' time in the queue are a latency of 3 minRTT. And
+//! where calls cost different amounts of work, the median alone counts.
+//!
+//! Source: Envoy, `adaptive_concurrency/controller/gradient_controller.cc`, and the documentation of
+//! that filter, whose example has intervals of 60 s and 0.1 s and the 90th percentile. Here it is the
+//! default of the percentile, the median.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use super::latency::{self, Latencies};
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
+
+static MIN_INTERVAL: Param = Param {
+    name: "min_interval",
+    doc: "Time from one measurement of minRTT to the next.",
+    unit: "s",
+    default: 60.0,
+    min: 0.01,
+    max: 86_400.0,
+};
+
+static MIN_CALLS: Param = Param {
+    name: "min_calls",
+    doc: "Calls that are served for a measurement of minRTT.",
+    unit: "calls",
+    default: 50.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+static LIMIT_MIN: Param = Param {
+    name: "limit_min",
+    doc: "Smallest window, and the window during a measurement of minRTT.",
+    unit: "calls",
+    default: 3.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+static LIMIT_MAX: Param = Param {
+    name: "limit_max",
+    doc: "Largest window.",
+    unit: "calls",
+    default: 1000.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+static INTERVAL: Param = Param {
+    name: "t_c",
+    doc: "Time from one change of the window to the next.",
+    unit: "s",
+    default: 0.1,
+    min: 0.001,
+    max: 60.0,
+};
+
+static PERCENTILE: Param = Param {
+    name: "percentile",
+    doc: "The percentile of the latencies in an interval that counts.",
+    unit: "percent",
+    default: 50.0,
+    min: 0.0,
+    max: 100.0,
+};
+
+static BUFFER: Param = Param {
+    name: "buffer",
+    doc: "Part of minRTT by which a latency may exceed it.",
+    unit: "fraction",
+    default: 0.25,
+    min: 0.0,
+    max: 100.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "envoy-gradient",
+    summary: "a window of waiting calls by the latency over that of an almost empty server",
+    source: "Envoy, adaptive concurrency filter, gradient_controller.cc",
+    doc: "Every `min_interval` it admits `limit_min` calls at a time, until `min_calls` were \
+          served: minRTT. Otherwise every `t_c`: g = (1 + `buffer`)·minRTT/latency, limited to ½ \
+          … 2; the window becomes g·L + √(g·L), within its limits. Calls beyond the window are \
+          rejected.",
+    params: &[&MIN_INTERVAL, &MIN_CALLS, &LIMIT_MIN, &LIMIT_MAX, &INTERVAL, &PERCENTILE, &BUFFER],
+    check: |values| {
+        let ordered = values.of(&LIMIT_MIN) <= values.of(&LIMIT_MAX);
+        if ordered { Ok(()) } else { Err("limit_min <= limit_max") }
+    },
+    build: |values: &Values| {
+        Box::new(Gradient {
+            min_interval: Duration::from_secs_f64(values.of(&MIN_INTERVAL)),
+            min_calls: values.of(&MIN_CALLS) as u64,
+            bounds: (values.of(&LIMIT_MIN), values.of(&LIMIT_MAX)),
+            interval: Duration::from_secs_f64(values.of(&INTERVAL)),
+            quantile: values.of(&PERCENTILE) / 100.0,
+            tolerance: 1.0 + values.of(&BUFFER),
+            limit: values.of(&LIMIT_MIN),
+            measuring: true,
+            since: Timestamp::ZERO,
+            least_s: 0.0,
+            at_least: 0,
+            latencies: Latencies::new(),
+        })
+    },
+};
+
+/// The limits of g.
+const GRADIENT: (f64, f64) = (0.5, 2.0);
+/// Intervals in a row at the smallest window after which minRTT is measured again.
+const AT_LEAST_MAX: u32 = 5;
+
+#[derive(Debug)]
+struct Gradient {
+    min_interval: Duration,
+    min_calls: u64,
+    bounds: (f64, f64),
+    interval: Duration,
+    quantile: f64,
+    tolerance: f64,
+    /// L, apart from measurements.
+    limit: f64,
+    /// Whether minRTT is being measured, and since when; else the time of its measurement.
+    measuring: bool,
+    since: Timestamp,
+    /// minRTT.
+    least_s: f64,
+    /// Intervals in a row at the smallest window.
+    at_least: u32,
+    latencies: Latencies,
+}
+
+impl Gradient {
+    fn window(&self) -> Allowance {
+        Allowance::Window(if self.measuring { self.bounds.0 } else { self.limit })
+    }
+
+    fn measure(&mut self, now: Timestamp) {
+        (self.measuring, self.since, self.at_least) = (true, now, 0);
+        // Those before may have waited in a long queue.
+        self.latencies = Latencies::new();
+    }
+
+    fn change(&mut self, latency_s: f64) {
+        let gradient = (self.tolerance * self.least_s / latency_s).clamp(GRADIENT.0, GRADIENT.1);
+        let wanted = gradient * self.limit;
+        let limit = (wanted + wanted.sqrt()).floor().clamp(self.bounds.0, self.bounds.1);
+        let stays = self.limit <= self.bounds.0 && limit <= self.bounds.0;
+        self.at_least = if stays { self.at_least + 1 } else { 0 };
+        self.limit = limit;
+    }
+}
+
+impl Law for Gradient {
+    fn on_begin(&mut self, now: Timestamp, _: &Signals) {
+        self.since = now;
+    }
+
+    fn on_arrival(&mut self, _: Timestamp, _: &Signals, control: &mut Control) {
+        control.admit_of_all(self.window());
+    }
+
+    fn on_completion(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        let Some(latency) = latency::of_call(signals) else { return };
+        if self.measuring && now.since(self.since) < latency {
+            return;
+        }
+        self.latencies.record(latency);
+        if self.measuring && self.latencies.count() >= self.min_calls {
+            self.least_s = self.latencies.take(self.quantile).expect("there is at least one");
+            (self.measuring, self.since) = (false, now);
+            control.admit_of_all(self.window());
+        }
+    }
+
+    fn on_tick(&mut self, now: Timestamp, _: &Signals, control: &mut Control) {
+        if self.measuring {
+            return;
+        }
+        if let Some(latency_s) = self.latencies.take(self.quantile) {
+            self.change(latency_s);
+        }
+        if self.at_least >= AT_LEAST_MAX || now.since(self.since) >= self.min_interval {
+            self.measure(now);
+        }
+        control.admit_of_all(self.window());
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(self.interval)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.latencies.count() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::{Bench, assert_near};
+    use super::*;
+
+    /// Returns the law after its first measurement of minRTT, 10 ms.
+    fn measured(given: &[(&str, f64)]) -> Bench {
+        let mut bench = Bench::of(&ENTRY, given);
+        bench.arrival();
+        assert_near(bench.window(), 3.0);
+        bench.pass(Duration::from_secs(1), 0.0);
+        bench.served(50, 10, 0);
+        bench
+    }
+
+    /// Passes intervals with calls of this latency. Returns the window.
+    fn intervals(bench: &mut Bench, count: u32, ms: u64) -> f64 {
+        for _ in 0..count {
+            bench.pass(Duration::from_millis(100), 0.0);
+            bench.served(20, ms, 0);
+            bench.tick();
+        }
+        bench.window()
+    }
+
+    #[test]
+    fn the_window_grows_while_calls_take_as_long_as_in_an_empty_server() {
+        let mut bench = measured(&[("buffer", 0.0)]);
+        // 3 + √3, then 4 + √4, 6 + √6.
+        assert_near(intervals(&mut bench, 1, 10), 4.0);
+        assert_near(intervals(&mut bench, 1, 10), 6.0);
+        assert_near(intervals(&mut bench, 1, 10), 8.0);
+        assert_near(intervals(&mut bench, 100, 10), 1000.0);
+        assert!(bench.law.is_at_rest());
+    }
+
+    #[test]
+    fn longer_latencies_shrink_it_by_a_half_at_most() {
+        let mut bench = measured(&[]);
+        intervals(&mut bench, 100, 10);
+        // 1.25·10/20 of 1000, and its root; a latency is known to 1 %.
+        let window = intervals(&mut bench, 1, 20);
+        assert!((window - 650.0).abs() < 7.0, "{window}");
+        assert_near(intervals(&mut bench, 1, 1000), (window / 2.0 + (window / 2.0).sqrt()).floor());
+    }
+
+    #[test]
+    fn at_the_smallest_window_and_once_a_minute_the_least_is_measured_again() {
+        let mut bench = measured(&[]);
+        intervals(&mut bench, 4, 1000);
+        assert_near(intervals(&mut bench, 1, 1000), 3.0);
+        // Calls from before do not count, and then 50 of 30 ms do.
+        bench.served(100, 1000, 0);
+        assert_near(intervals(&mut bench, 2, 30), 3.0);
+        intervals(&mut bench, 1, 30);
+        assert!(intervals(&mut bench, 1, 30) > 3.0);
+        let before = intervals(&mut bench, 590, 30);
+        assert_near(before, 1000.0);
+        assert_near(intervals(&mut bench, 10, 30), 3.0);
+        bench.served(50, 30, 0);
+        assert_near(bench.window(), 1000.0);
+    }
+
+    #[test]
+    fn an_interval_without_calls_changes_nothing() {
+        let mut bench = measured(&[]);
+        intervals(&mut bench, 3, 10);
+        let before = bench.window();
+        bench.signals.service = crate::Service::default();
+        bench.completion();
+        bench.tick();
+        assert_near(bench.window(), before);
+        assert!(ENTRY.values(&[("limit_max", 2.0)]).is_err());
+    }
+}

@@ -1,0 +1,196 @@
+//! Vegas: a window by the number of calls that wait for others.
+//!
+//! Signal: the latency of each new call, from its arrival to the end of its service, and the least of them,
+//! which counts as that of an empty server. By these, q = ⌈L·(1 − least/latency)⌉ of the L calls
+//! in the window wait. Trips when q > 6·lg L: L falls by lg L. Recovers by 6·lg L while q ≤ lg L, by
+//! lg L while q < 3·lg L. lg is the decimal logarithm, rounded down and at least 1. A window of which less
+//! than half is in use says nothing. Cold start: L = 20.
+//!
+//! Every 15 to 30 windows of calls the least latency is forgotten: the next one takes its place, whatever
+//! it is. The library draws that number at random; here it is the mean.
+//!
+//! Known bias: a server whose latency is its own processor time has no place for bursts in this window: a few
+//! calls are all that may wait, and at 0.8 of the capacity one call in twenty is rejected. In an overload
+//! the probe takes the latency of a full window for that of an empty server, and L grows from there, until a
+//! call comes by that waited less.
+//!
+//! Source: Netflix concurrency-limits, `VegasLimit.java`, after Brakmo and Peterson, "TCP Vegas",
+//! 1995.
+
+use tidegate_world::Timestamp;
+
+use super::latency;
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
+
+static LIMIT_START: Param = Param {
+    name: "limit_start",
+    doc: "Window at the start.",
+    unit: "calls",
+    default: 20.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+static LIMIT_MAX: Param = Param {
+    name: "limit_max",
+    doc: "Largest window.",
+    unit: "calls",
+    default: 1000.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+static PROBE: Param = Param {
+    name: "probe",
+    doc: "Windows of calls, at most, after which the least latency is measured again.",
+    unit: "windows",
+    default: 30.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "vegas",
+    summary: "a window of waiting calls that shrinks while too many of them wait for others",
+    source: "Netflix concurrency-limits, VegasLimit.java",
+    doc: "With every call served: of a window of L calls, L·(1 − (least latency)/(this latency)) \
+          wait. At lg L or less the window grows by 6·lg L, below 3·lg L by lg L; above 6·lg L it \
+          shrinks by lg L. Calls beyond the window are rejected. The least latency is measured \
+          again every 3/4·`probe` windows.",
+    params: &[&LIMIT_START, &LIMIT_MAX, &PROBE],
+    check: |values| {
+        let ordered = values.of(&LIMIT_START) <= values.of(&LIMIT_MAX);
+        if ordered { Ok(()) } else { Err("limit_start <= limit_max") }
+    },
+    build: |values: &Values| {
+        Box::new(Vegas {
+            limit: values.of(&LIMIT_START),
+            limit_max: values.of(&LIMIT_MAX),
+            probe: PROBE_MEAN * values.of(&PROBE),
+            least_s: None,
+            served: 0,
+        })
+    },
+};
+
+/// Mean of the factor from 1/2 to 1 that the library draws for each probe.
+const PROBE_MEAN: f64 = 0.75;
+
+#[derive(Debug)]
+struct Vegas {
+    /// L.
+    limit: f64,
+    limit_max: f64,
+    probe: f64,
+    least_s: Option<f64>,
+    /// Calls served since the last probe.
+    served: u64,
+}
+
+impl Vegas {
+    /// Returns the change of the window after a call of this latency, given the least.
+    fn change(&self, least_s: f64, latency_s: f64) -> f64 {
+        let waiting = (self.limit * (1.0 - least_s / latency_s)).ceil();
+        let step = self.limit.log10().floor().max(1.0);
+        if waiting <= step {
+            6.0 * step
+        } else if waiting < 3.0 * step {
+            step
+        } else if waiting > 6.0 * step {
+            -step
+        } else {
+            0.0
+        }
+    }
+}
+
+impl Law for Vegas {
+    fn on_arrival(&mut self, _: Timestamp, _: &Signals, control: &mut Control) {
+        control.admit_of_all(Allowance::Window(self.limit));
+    }
+
+    fn on_completion(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        let Some(latency_s) = latency::of_call(signals).map(|latency| latency.as_secs_f64()) else {
+            return;
+        };
+        self.served += 1;
+        if self.served as f64 >= self.probe * self.limit {
+            (self.served, self.least_s) = (0, None);
+        }
+        match self.least_s {
+            Some(least_s) if latency_s >= least_s => {
+                if latency::in_use(signals) as f64 >= self.limit / 2.0 && latency_s > 0.0 {
+                    let limit = self.limit + self.change(least_s, latency_s);
+                    self.limit = limit.clamp(1.0, self.limit_max);
+                    control.admit_of_all(Allowance::Window(self.limit));
+                }
+            }
+            _ => self.least_s = Some(latency_s),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::{Bench, assert_near};
+    use super::*;
+
+    fn fresh() -> Bench {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        bench.arrival();
+        assert_near(bench.window(), 20.0);
+        bench
+    }
+
+    #[test]
+    fn the_window_follows_the_calls_that_wait() {
+        let mut bench = fresh();
+        bench.served(1, 100, 100);
+        assert_near(bench.window(), 20.0);
+        // Of 20, 26 and 32 calls 1 waits, of 38 calls 2.
+        assert_near(bench.served(3, 103, 100), 38.0);
+        assert_near(bench.served(1, 103, 100), 39.0);
+        // 4 and 6 are right, 8 too many.
+        assert_near(bench.served(1, 110, 100), 39.0);
+        assert_near(bench.served(1, 117, 100), 39.0);
+        assert_near(bench.served(1, 125, 100), 38.0);
+    }
+
+    #[test]
+    fn steps_are_larger_in_a_large_window_and_end_at_the_most() {
+        let mut bench = fresh();
+        bench.served(1, 100, 10_000);
+        // 14 steps of 6, then of 12, as 100 is reached.
+        assert_near(bench.served(14, 100, 10_000), 104.0);
+        assert_near(bench.served(1, 100, 10_000), 116.0);
+        assert_near(bench.served(100, 100, 10_000), 1000.0);
+        assert_near(bench.served(300, 1000, 10_000), 1000.0 - 3.0 - 299.0 * 2.0);
+    }
+
+    #[test]
+    fn a_window_that_is_half_unused_stays_as_it_is() {
+        let mut bench = fresh();
+        assert_near(bench.served(100, 100, 8), 20.0);
+        assert_near(bench.served(1, 100, 9), 26.0);
+    }
+
+    // The known bias.
+    #[test]
+    fn a_probe_in_an_overload_takes_the_wait_for_an_empty_server() {
+        let mut bench = fresh();
+        bench.served(1, 10, 0);
+        // All but one wait, without a change while the window is unused; 450 calls to the probe.
+        assert_near(bench.served(448, 100, 0), 20.0);
+        assert_near(bench.served(1, 100, 100), 20.0);
+        assert_near(bench.served(1, 100, 100), 26.0);
+    }
+
+    #[test]
+    fn other_messages_do_not_count() {
+        let mut bench = fresh();
+        bench.completion();
+        bench.served(1, 100, 100);
+        assert_near(bench.window(), 20.0);
+        assert!(ENTRY.values(&[("limit_max", 19.0)]).is_err());
+    }
+}
