@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tidegate_server::config::schema::{
-    Document, EMULATE, Report, Section, Table, read, read_emulate,
+    Document, EMULATE, EmulateDraft, Report, Section, Table, read,
 };
 use tidegate_server::config::{Diagnostics, Emulate};
 
@@ -14,10 +14,9 @@ static ROOT: Table = Table {
     name: "",
     count: 0..=1,
     doc: "",
-    knobs: &[],
+    knobs: Vec::new,
     tables: &[&EMULATE],
     has_free_keys: false,
-    reserved: &[],
 };
 
 /// Reads the costs at `path`.
@@ -36,8 +35,8 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<Emulate, Diagnostics> {
     let document = Document::parse(path, bytes)?;
     let mut report = Report::default();
     let root = Section::root(&ROOT, document.table(), &mut report);
-    let tables = root.read_all(&EMULATE, read_emulate, &mut report);
-    match tables.into_iter().next() {
+    let tables = root.read_all(&EMULATE, EmulateDraft::read, &mut report);
+    match tables.into_iter().next().map(EmulateDraft::finish) {
         Some(Some(emulate)) if report.is_empty() && !cost::call(&emulate, &CALL).is_zero() => {
             Ok(emulate)
         }

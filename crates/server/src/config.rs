@@ -7,6 +7,7 @@
 mod address;
 mod aor;
 mod backup;
+mod bounds;
 mod by_class;
 mod changes;
 pub mod command;
@@ -15,6 +16,8 @@ mod document;
 mod domains;
 mod endpoint;
 mod health;
+mod json_schema;
+pub mod keys;
 mod knob;
 mod limit;
 mod listen;
@@ -23,7 +26,6 @@ mod params;
 mod pool;
 mod reach;
 mod reference;
-mod resolved;
 mod route;
 pub mod schema;
 mod section;
@@ -33,6 +35,7 @@ mod summary;
 mod tables;
 mod user;
 mod word;
+mod written;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -40,34 +43,36 @@ use std::time::Duration;
 
 use tidegate_proxy::{Overload, Rule, RuleTarget, Senders};
 use tidegate_world::Transport;
-use toml::Spanned;
 
 pub use address::HostPort;
 pub use changes::needs_restart;
 pub use diagnostic::Diagnostics;
 pub use domains::Found;
 pub use endpoint::Endpoint;
-pub use listen::Listen;
-pub use overload::Emulate;
-pub use pool::{Backend, Pool, Selection};
+pub use json_schema::json_schema;
 pub use reference::reference;
-pub use resolved::{
+pub use tables::emulate::Emulate;
+pub use tables::listen::{Listen, Sharing};
+pub use tables::pool::{Backend, Pool, Selection};
+pub use tables::server::{Admin, Server};
+pub use user::User;
+pub use written::{
     decide_word, emulate_toml, learning_toml, overload_toml, queue_word, selection_toml,
 };
-pub use tables::Sharing;
-pub use user::User;
 
 use crate::key::{KEYS_MAX, Rotation};
 use diagnostic::Report;
 use document::Document;
 use section::Section;
-use tables::{
-    ADMIN, ADMIN_ADDRESS, ADMIN_HOSTS, AMPLIFICATION_MAX, BACKEND_PAUSE_SECONDS, CALL_IDLE_SECONDS,
-    CALLS_MAX, COALESCE_US, DRAIN_SECONDS, EMULATE, GSO, GSO_PADDING, KEY_ROTATE_H, KEY_SETTLE_S,
-    LISTEN, MESSAGE_MEMORY_MAX_MB, OVERLOAD, POOL, QUEUE_MAX, REFUSALS_KEPT, REFUSALS_PER_SECOND,
-    REMOVED_BACKEND_SECONDS, RESOLVER, RESOLVER_SERVERS, ROOT, ROUTE, SERVER, SERVER_NAME, SHARDS,
-    STATE_DIR, TIMER_SLACK_US, TRANSACTIONS_MAX, USER,
-};
+use tables::ROOT;
+use tables::emulate::{EMULATE, EmulateDraft};
+use tables::listen::{LISTEN, ListenDraft};
+use tables::overload::OVERLOAD;
+use tables::pool::POOL;
+use tables::resolver::{RESOLVER, ResolverDraft};
+use tables::route::{ROUTE, RouteDraft};
+use tables::server::{ADMIN, AdminDraft, SERVER, ServerDraft};
+use tables::user::{USER, UserDraft};
 
 /// A configuration that was found right.
 #[derive(Clone, Debug)]
@@ -93,60 +98,6 @@ pub struct Config {
     pub overload: Overload,
     /// How slow a server is to seem, if it is.
     pub emulate: Option<Emulate>,
-}
-
-/// The interface for operators.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Admin {
-    /// Where it listens; `None`: nowhere.
-    pub address: Option<SocketAddr>,
-    /// Names by which it may be called, in lower case.
-    pub hosts: Vec<String>,
-    /// Rejections kept in each second, of each reason and by each shard.
-    pub refusals_per_second: u32,
-    /// The latest refusals kept, by all shards together.
-    pub refusals_kept: usize,
-}
-
-/// The process as a whole. Limits are those of the whole process, to be divided
-/// among its shards.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Server {
-    /// Threads that handle messages, at least 1.
-    pub shards: u16,
-    /// Directory of the keys, if the configuration names one;
-    /// see [`key::state_dir`](crate::key::state_dir).
-    pub state_dir: Option<PathBuf>,
-    /// When the keys are rotated.
-    pub rotation: Rotation,
-    /// How long a stopping process goes on for the calls it is setting up.
-    pub drain: Duration,
-    /// Calls known at the same time at the most.
-    pub calls_max: usize,
-    /// Requests whose transactions are held at the same time.
-    pub transactions_max: usize,
-    /// Bytes that messages that are held may take; `None`: a part of the machine's memory.
-    pub message_memory_max: Option<usize>,
-    /// Times the bytes received that are sent to an address that has acknowledged nothing; 0: any.
-    pub amplification_max: u32,
-    /// How long an answered call without any message is held.
-    pub call_idle: Duration,
-    /// Time for which tokens with the address of a removed back end stay valid.
-    pub removed_backend: Duration,
-    /// Messages of one class that wait for service at the most.
-    pub queue_max: usize,
-    /// How long a back end gets no new calls after a delivery to it failed.
-    pub backend_pause: Duration,
-    /// How long to pause after waking, while the load makes it pay.
-    pub coalesce: Duration,
-    /// How late a timer may fire, so that several fire together.
-    pub timer_slack: Duration,
-    /// Whether several datagrams to one destination may leave as one (`UDP_SEGMENT`).
-    pub gso: bool,
-    /// Bytes that may be added to a datagram so that it leaves with others.
-    pub gso_padding: usize,
-    /// What stands in Server and User-Agent, if it is not the program's own name.
-    pub name: Option<String>,
 }
 
 impl Config {
@@ -202,15 +153,16 @@ impl Config {
 fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Config> {
     let root = Section::root(&ROOT, document.table(), report);
     let server = root.read_one(&SERVER, read_server, report);
-    let admin = root.read_one(&ADMIN, read_admin, report);
-    let name_servers = root.read_one(&RESOLVER, read_resolver, report);
-    let listeners = root.read_all(&LISTEN, listen::Draft::read, report);
+    let admin = root.read_one(&ADMIN, AdminDraft::read, report).finish();
+    let resolver = root.read_one(&RESOLVER, ResolverDraft::read, report).finish();
+    let listeners = root.read_all(&LISTEN, ListenDraft::read, report);
     let pools = root.read_all(&POOL, pool::Draft::read, report);
-    let routes = root.read_all(&ROUTE, route::Draft::read, report);
-    let users = root.read_all(&USER, user::Draft::read, report);
+    let routes = root.read_all(&ROUTE, RouteDraft::read, report);
+    let users = root.read_all(&USER, UserDraft::read, report);
     let overload = root.read_one(&OVERLOAD, overload::read, report);
-    let emulate = root.read_all(&EMULATE, overload::read_emulate, report).pop();
+    let emulate = root.read_all(&EMULATE, EmulateDraft::read, report).pop();
 
+    listeners.iter().for_each(|listener| listener.check_wildcard(report));
     listen::check_distinct(&listeners, report);
     listen::check_sharing(&listeners, overload.as_ref(), report);
     pool::check_distinct(&pools, report);
@@ -229,95 +181,38 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
         .collect();
     let pool = pools.into_iter().map(|pool| pool.finish(&names)).collect::<Option<Vec<_>>>()?;
     let mut route =
-        routes.into_iter().map(|draft| draft.finish(&pool)).collect::<Option<Vec<_>>>()?;
+        routes.into_iter().map(|draft| draft.rule(&pool)).collect::<Option<Vec<_>>>()?;
     if route.is_empty() {
         let to = RuleTarget::Pool(0);
         route.push(Rule { from: Senders::Any, methods: Vec::new(), domains: Vec::new(), to });
     }
-    let user = users.into_iter().map(user::Draft::finish).collect::<Option<_>>()?;
-    let listen = listeners.into_iter().map(listen::Draft::finish).collect::<Option<_>>()?;
+    let user = users.into_iter().map(user::finish).collect::<Option<_>>()?;
+    let listen = listeners.into_iter().map(ListenDraft::finish).collect::<Option<_>>()?;
     Some(Config {
         path: path.to_owned(),
         server: server?,
         admin: admin?,
-        name_servers: name_servers?,
+        name_servers: resolver?.servers.unwrap_or_default(),
         listen,
         pool,
         route,
         user,
         overload: overload?,
         // Absent, or read: what was wrong was reported above.
-        emulate: emulate.flatten(),
-    })
-}
-
-fn read_resolver(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<SocketAddr>> {
-    if !section.has(&RESOLVER_SERVERS) {
-        return Some(Vec::new());
-    }
-    let servers = section.given(&RESOLVER_SERVERS, report)?.into_inner();
-    Some(servers.into_iter().map(Spanned::into_inner).collect())
-}
-
-fn read_admin(section: &Section<'_, '_>, report: &mut Report) -> Option<Admin> {
-    let address = section.value(&ADMIN_ADDRESS, report).map(Spanned::into_inner);
-    let hosts = section.value(&ADMIN_HOSTS, report).map(Spanned::into_inner);
-    let per_second = section.value(&REFUSALS_PER_SECOND, report).map(Spanned::into_inner);
-    let kept = section.value(&REFUSALS_KEPT, report).map(Spanned::into_inner);
-    Some(Admin {
-        address: address?,
-        hosts: hosts?.into_iter().map(Spanned::into_inner).collect(),
-        refusals_per_second: u32::try_from(per_second?).ok()?,
-        refusals_kept: usize::try_from(kept?).ok()?,
+        emulate: emulate.and_then(EmulateDraft::finish),
     })
 }
 
 fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server> {
-    let rotation = read_rotation(section, report);
-    let gso = section.value(&GSO, report).map(Spanned::into_inner);
-    let name = section.given(&SERVER_NAME, report).map(Spanned::into_inner);
-    let mut whole = |knob| section.value(knob, report).map(Spanned::into_inner);
-    let shards = whole(&SHARDS);
-    let drain = whole(&DRAIN_SECONDS);
-    let calls_max = whole(&CALLS_MAX);
-    let transactions_max = whole(&TRANSACTIONS_MAX);
-    let amplification_max = whole(&AMPLIFICATION_MAX);
-    let call_idle = whole(&CALL_IDLE_SECONDS);
-    let removed_backend = whole(&REMOVED_BACKEND_SECONDS);
-    let queue_max = whole(&QUEUE_MAX);
-    let backend_pause = whole(&BACKEND_PAUSE_SECONDS);
-    let coalesce = whole(&COALESCE_US);
-    let timer_slack = whole(&TIMER_SLACK_US);
-    let gso_padding = whole(&GSO_PADDING);
-    Some(Server {
-        state_dir: section.given(&STATE_DIR, report).map(Spanned::into_inner),
-        message_memory_max: section
-            .given(&MESSAGE_MEMORY_MAX_MB, report)
-            .and_then(|mb| usize::try_from(mb.into_inner() << 20).ok()),
-        rotation: rotation?,
-        shards: u16::try_from(shards?).ok()?,
-        drain: Duration::from_secs(drain?),
-        calls_max: usize::try_from(calls_max?).ok()?,
-        transactions_max: usize::try_from(transactions_max?).ok()?,
-        amplification_max: u32::try_from(amplification_max?).ok()?,
-        call_idle: Duration::from_secs(call_idle?),
-        removed_backend: Duration::from_secs(removed_backend?),
-        queue_max: usize::try_from(queue_max?).ok()?,
-        backend_pause: Duration::from_secs(backend_pause?),
-        coalesce: Duration::from_micros(coalesce?),
-        timer_slack: Duration::from_micros(timer_slack?),
-        gso: gso?,
-        gso_padding: usize::try_from(gso_padding?).ok()?,
-        name,
-    })
+    let mut draft = ServerDraft::read(section, report);
+    draft.rotation = rotation(&draft, report);
+    draft.finish()
 }
 
 /// When keys are rotated; `None` when something was reported.
-fn read_rotation(section: &Section<'_, '_>, report: &mut Report) -> Option<Rotation> {
-    let (rotate_h, settle_s) =
-        (section.value(&KEY_ROTATE_H, report), section.value(&KEY_SETTLE_S, report));
-    let rotate_h = rotate_h?;
-    let settle = Duration::from_secs(settle_s?.into_inner());
+fn rotation(draft: &ServerDraft, report: &mut Report) -> Option<Rotation> {
+    let rotate_h = draft.key_rotate_h.as_ref()?;
+    let settle = *draft.key_settle_s.as_ref()?.get_ref();
     let every = Duration::from_secs(rotate_h.get_ref() * 3600);
     let every_min = Rotation::every_min(settle);
     if !every.is_zero() && every < every_min {

@@ -254,7 +254,14 @@ fn every_key_of_the_full_configuration_arrives() {
   route    from anyone to app
   overload tide
   admin    off
-  server   2 shards"
+  server   2 shards
+  set      [server] state_dir = \"/var/lib/tidegate\", key_rotate_h = 24, key_settle_s = 120, \
+         drain_seconds = 5, calls_max = 1000, transactions_max = 2000, message_memory_max_mb = 64, \
+         amplification_max = 5, call_idle_seconds = 60, queue_max = 256, backend_pause_seconds = 0, \
+         coalesce_us = 0, timer_slack_us = 250, gso = false, name = \"edge\"
+  set      [admin] hosts = [\"sip1.example.com\", \"sip2\"], refusals_per_second = 0, \
+         refusals_kept = 7
+  set      [resolver] servers = [\"192.0.2.53:53\", \"[2001:db8::53]:5353\"]"
     );
     let name_servers = ["192.0.2.53:53", "[2001:db8::53]:5353"];
     assert_eq!(config.name_servers, name_servers.map(|at| at.parse().unwrap()));

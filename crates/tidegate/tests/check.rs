@@ -57,6 +57,23 @@ fn a_right_configuration_is_summed_up() {
 }
 
 #[test]
+fn keys_that_are_not_at_their_defaults_are_summed_up() {
+    let set = "[server]\nshards = 2\nqueue_max = 999\ngso = true\n[overload]\nlaw = \"occ\"\n\
+               params = { rho_targ = 0.7 }\nretry_after = [5, 15]\n";
+    let (_folder, file) = written(&format!("{SMALLEST}{set}"));
+    let output = tidegate(&["check", &file]);
+    let (_, end) = text(&output.stdout).split_once("  server   ").unwrap();
+    assert_eq!(
+        end,
+        "2 shards
+  set      [server] queue_max = 999
+  set      [overload] retry_after = [5, 15]
+  set      [overload.params] rho_targ = 0.7
+"
+    );
+}
+
+#[test]
 fn a_broken_configuration_is_a_status_of_2_and_says_where() {
     let (_folder, file) = written(&SMALLEST.replace("address", "adress"));
     let output = tidegate(&["check", &file]);

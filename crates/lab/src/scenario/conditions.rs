@@ -227,12 +227,12 @@ impl Axis {
             Number::Real(knob) => {
                 let list = List { of: Real(knob.shape.0.clone()), count_max: VALUES_MAX };
                 let values = list.read(self.name(), value, report)?;
-                Some(values.into_iter().map(Spanned::into_inner).collect())
+                Some(values)
             }
             Number::Whole(knob) => {
                 let list = List { of: Whole(knob.shape.0.clone()), count_max: VALUES_MAX };
                 let values = list.read(self.name(), value, report)?;
-                Some(values.into_iter().map(|n| n.into_inner() as f64).collect())
+                Some(values.into_iter().map(|n| n as f64).collect())
             }
         }
     }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use tidegate_agent::{Load, Process};
 use tidegate_server::config::schema::{
-    Document, EMULATE, OVERLOAD, Report, Section, Table, alternatives, nearest, quoted,
-    read_emulate, read_overload,
+    Document, EMULATE, EmulateDraft, OVERLOAD, Report, Section, Table, alternatives, nearest,
+    quoted, read_overload,
 };
 use tidegate_server::config::{Diagnostics, Emulate};
 use toml::Spanned;
@@ -148,7 +148,9 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
 fn read_costs(root: &Section<'_, '_>, report: &mut Report) -> Option<Spanned<Emulate>> {
     let costs = root.read_all(
         &EMULATE,
-        |section, report| Some(Spanned::new(section.span(), read_emulate(section, report)?)),
+        |section, report| {
+            Some(Spanned::new(section.span(), EmulateDraft::read(section, report).finish()?))
+        },
         report,
     );
     match costs.into_iter().next() {
@@ -294,7 +296,7 @@ fn read_expectation(section: &Section<'_, '_>, report: &mut Report) -> Option<Ex
         variant: variant.span(),
         expectation: Expectation {
             variant: variant.into_inner(),
-            loads: loads.into_iter().flatten().map(Spanned::into_inner).collect(),
+            loads: loads.unwrap_or_default(),
             goodput_of_bound_min: least,
             goodput_of_bound_max: most,
         },

@@ -29,18 +29,17 @@ pub(super) static ROOT: Table = Table {
     name: "",
     count: 0..=1,
     doc: "",
-    knobs: &[&TITLE],
+    knobs: || vec![&TITLE],
     tables: &[
         &WORKLOAD, &SERVER, &FARM, &NODE, &LINK, &FAULT, &EMULATE, &SWEEP, &VARIANT, &SCHEDULE,
         &EXPECT,
     ],
     has_free_keys: false,
-    reserved: &[],
 };
 
 pub(super) static TITLE: Knob<Text<String>> = Knob {
     name: "title",
-    shape: Text { what: "a line of at most 100 characters", parse: line },
+    shape: Text::new("a line of at most 100 characters", line),
     absent: Absent::Required,
     doc: "What the scenario shows.",
 };
@@ -51,10 +50,9 @@ pub(super) static SWEEP: Table = Table {
     count: 0..=1,
     doc: "Varied conditions: any number of keys of `[workload]`, `[server]` and `[farm]`, each \
           with the list of its values. Every combination is run.",
-    knobs: &[],
+    knobs: Vec::new,
     tables: &[],
     has_free_keys: true,
-    reserved: &[],
 };
 
 pub(super) static VARIANT: Table = Table {
@@ -66,15 +64,14 @@ pub(super) static VARIANT: Table = Table {
           several nodes select among them and limit them; without it they use each in turn, \
           without limits. A variant's name is its label with the values of `decide` and `queue`, \
           as in `pi (arrival, class)`.",
-    knobs: &[&LABEL],
+    knobs: || vec![&LABEL],
     tables: &[&POOL, &OVERLOAD],
     has_free_keys: false,
-    reserved: &["pushback"],
 };
 
 pub(super) static LABEL: Knob<Text<String>> = Knob {
     name: "label",
-    shape: Text { what: "a line of at most 24 characters", parse: label },
+    shape: Text::new("a line of at most 24 characters", label),
     absent: Absent::Means("the name of its policy if it has one, else of its law"),
     doc: "The name in tables and figures.",
 };
@@ -84,10 +81,9 @@ pub(super) static SCHEDULE: Table = Table {
     name: "schedule",
     count: 0..=1,
     doc: "Times and repetitions of the measurement.",
-    knobs: &[&WARM_UP_S, &MEASURED_S, &REPETITIONS, &SEED, &SAMPLE_MS],
+    knobs: || vec![&WARM_UP_S, &MEASURED_S, &REPETITIONS, &SEED, &SAMPLE_MS],
     tables: &[],
     has_free_keys: false,
-    reserved: &[],
 };
 
 pub(super) static WARM_UP_S: Knob<Real> = Knob {
@@ -132,15 +128,14 @@ pub(super) static EXPECT: Table = Table {
     name: "expect",
     count: 0..=100,
     doc: "Expected results of a variant. If one does not hold, the exit status is 1.",
-    knobs: &[&OF, &LOADS, &OF_BOUND_MIN, &OF_BOUND_MAX],
+    knobs: || vec![&OF, &LOADS, &OF_BOUND_MIN, &OF_BOUND_MAX],
     tables: &[],
     has_free_keys: false,
-    reserved: &[],
 };
 
 pub(super) static OF: Knob<Text<String>> = Knob {
     name: "variant",
-    shape: Text { what: "the name of a variant, such as `\"pi (arrival, class)\"`", parse: any },
+    shape: Text::new("the name of a variant, such as `\"pi (arrival, class)\"`", any),
     absent: Absent::Required,
     doc: "The variant.",
 };

@@ -1,5 +1,7 @@
 //! Holding times of a workload's calls, and the definition of their set-up.
 
+use std::fmt;
+
 use serde::Serialize;
 
 /// The distribution of holding times.
@@ -12,6 +14,17 @@ pub enum Hold {
     Exponential,
     /// Log-normally, with this standard deviation of the logarithm.
     Lognormal(f64),
+}
+
+impl fmt::Display for Hold {
+    /// As a scenario writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed => f.write_str("fixed"),
+            Self::Exponential => f.write_str("exp"),
+            Self::Lognormal(sigma) => write!(f, "lognormal:{sigma}"),
+        }
+    }
 }
 
 /// The time at which a call counts as set up.

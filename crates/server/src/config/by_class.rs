@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::{Map, Value, json};
 use tidegate_proxy::Class;
 use tidegate_world::Work;
 use toml::Spanned;
@@ -63,6 +64,26 @@ impl Shape for ByClass {
             }
         }
         right.then_some(costs)
+    }
+
+    fn write(&self, value: &Self::Value) -> String {
+        let cost = |class: Class| {
+            let us = value[class as usize].as_nanos() as f64 / 1e3;
+            format!("{} = {us}", class.name())
+        };
+        format!("{{ {} }}", Class::ALL.map(cost).join(", "))
+    }
+
+    fn schema(&self) -> Value {
+        let names = Class::ALL.map(Class::name).into_iter().chain([DEFAULT]);
+        let properties: Map<_, _> = names.map(|name| (name.to_owned(), NUMBER.schema())).collect();
+        let table = json!({
+            "type": "object",
+            "properties": properties,
+            "additionalProperties": false,
+            "minProperties": 1,
+        });
+        json!({ "anyOf": [NUMBER.schema(), table] })
     }
 }
 

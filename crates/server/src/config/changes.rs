@@ -1,100 +1,48 @@
-//! What has changed from one configuration to another, and what of that a running process cannot
-//! take on.
+//! The changes from one configuration to another that a running process cannot apply.
 
-use tidegate_proxy::Overload;
+use super::Config;
+use super::knob::Reload;
+use super::written::{self, Written};
 
-use super::resolved::overload_toml;
-use super::{Admin, Config, Server};
-
-/// The keys and tables that are another in `new`, and that hold until a restart: all but pools,
-/// routes, users, and the laws of overload control. The first host name of a back end is one too.
+/// Returns the keys and tables that differ in `new` and that apply only at a restart, as the
+/// definition of each key says.
 pub fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
-    // Whoever adds a table decides here whether it can be taken on.
-    let Config {
-        path: _,
-        server,
-        admin,
-        listen,
-        pool: _,
-        route: _,
-        user: _,
-        overload,
-        emulate,
-        name_servers,
-    } = new;
-    let mut keys = changed_server(&old.server, server);
-    keys.extend(changed_admin(&old.admin, admin));
-    if old.listen != *listen {
-        keys.push("[[listen]]".to_owned());
+    let (old, new) = (written::config(old), written::config(new));
+    let mut changed = Vec::new();
+    for header in distinct(new.iter().chain(&old).map(|written| written.table.header)) {
+        match (&fixed(header, &old)[..], &fixed(header, &new)[..]) {
+            (before, after) if before == after => {}
+            ([before], [after]) if !header.starts_with("[[") => {
+                let is_same = |key| before.contains(key) && after.contains(key);
+                let differing = after.iter().chain(before).filter(|key| !is_same(key));
+                let names = distinct(differing.map(|(name, _)| *name));
+                changed.extend(names.iter().map(|name| format!("{header} {name}")));
+            }
+            _ => changed.push(header.to_owned()),
+        }
     }
-    if old.name_servers != *name_servers {
-        keys.push("[resolver]".to_owned());
-    }
-    keys.extend(changed_overload(&old.overload, overload));
-    if old.emulate != *emulate {
-        keys.push("[emulate]".to_owned());
-    }
-    keys
+    changed
 }
 
-fn changed_server(old: &Server, new: &Server) -> Vec<String> {
-    let keys = [
-        ("shards", old.shards != new.shards),
-        ("state_dir", old.state_dir != new.state_dir),
-        ("drain_seconds", old.drain != new.drain),
-        ("calls_max", old.calls_max != new.calls_max),
-        ("transactions_max", old.transactions_max != new.transactions_max),
-        ("message_memory_max_mb", old.message_memory_max != new.message_memory_max),
-        ("amplification_max", old.amplification_max != new.amplification_max),
-        ("call_idle_seconds", old.call_idle != new.call_idle),
-        ("removed_backend_seconds", old.removed_backend != new.removed_backend),
-        ("queue_max", old.queue_max != new.queue_max),
-        ("backend_pause_seconds", old.backend_pause != new.backend_pause),
-        ("coalesce_us", old.coalesce != new.coalesce),
-        ("timer_slack_us", old.timer_slack != new.timer_slack),
-        ("gso", old.gso != new.gso),
-        ("gso_padding", old.gso_padding != new.gso_padding),
-        ("name", old.name != new.name),
-        ("key_rotate_h", old.rotation.every != new.rotation.every),
-        ("key_settle_s", old.rotation.settle != new.rotation.settle),
-    ];
-    changed("server", old == new, &keys)
+/// Returns the keys that apply only at a restart, of each table with this header that has any.
+fn fixed<'a>(header: &str, tables: &'a [Written]) -> Vec<Vec<(&'static str, &'a str)>> {
+    let of_table = |written: &'a Written| {
+        let keys = written.keys.iter().filter(|key| key.reload == Reload::Restart);
+        keys.map(|key| (key.name, &*key.value)).collect::<Vec<_>>()
+    };
+    let tables = tables.iter().filter(|written| written.table.header == header);
+    tables.map(of_table).filter(|keys| !keys.is_empty()).collect()
 }
 
-fn changed_admin(old: &Admin, new: &Admin) -> Vec<String> {
-    let keys = [
-        ("address", old.address != new.address),
-        ("hosts", old.hosts != new.hosts),
-        ("refusals_per_second", old.refusals_per_second != new.refusals_per_second),
-        ("refusals_kept", old.refusals_kept != new.refusals_kept),
-    ];
-    changed("admin", old == new, &keys)
-}
-
-fn changed_overload(old: &Overload, new: &Overload) -> Vec<String> {
-    let mut alike = new.clone();
-    alike.gate.law = old.gate.law;
-    alike.gate.shadow = old.gate.shadow;
-    let (old_text, new_text) = (overload_toml(old), overload_toml(&alike));
-    let key = |line: &str| line.split(" = ").next().unwrap_or(line).to_owned();
-    let lines = new_text.lines().filter(|line| !old_text.lines().any(|old| old == *line));
-    let mut keys: Vec<_> = lines.map(|line| (key(line), true)).collect();
-    keys.dedup();
-    let keys: Vec<_> = keys.iter().map(|(key, changed)| (key.as_str(), *changed)).collect();
-    changed("overload", *old == alike, &keys)
-}
-
-/// The keys of a table that have changed, if it is not the same; the table if it is none of them.
-fn changed(table: &str, is_same: bool, keys: &[(&str, bool)]) -> Vec<String> {
-    if is_same {
-        return Vec::new();
+/// Returns each name once, in order.
+fn distinct(names: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
+    let mut seen = Vec::new();
+    for name in names {
+        if !seen.contains(&name) {
+            seen.push(name);
+        }
     }
-    let keys = keys.iter().filter(|(_, changed)| *changed);
-    let mut keys: Vec<_> = keys.map(|(key, _)| format!("[{table}] {key}")).collect();
-    if keys.is_empty() {
-        keys.push(format!("[{table}]"));
-    }
-    keys
+    seen
 }
 
 #[cfg(test)]
@@ -127,7 +75,7 @@ mod tests {
             ("[emulate]\n", &["[emulate]"]),
             ("[overload]\nlaw = \"pi\"\n[overload.shadow]\nlaw = \"occ\"\n", &[]),
             ("[overload]\nlaw = \"pi\"\ndisposal = \"drop\"\n", &["[overload] disposal"]),
-            ("[overload]\n[overload.sources]\nfair = true\n", &["[overload] fair"]),
+            ("[overload]\n[overload.sources]\nfair = true\n", &["[overload.sources] fair"]),
             (
                 "[[pool]]\nname = \"b\"\n[[pool.backend]]\nuri = \"sip:127.0.0.2\"\n\
               [[route]]\nto = \"b\"\n",

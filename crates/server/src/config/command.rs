@@ -24,11 +24,13 @@ use tidegate_proxy::Overload;
 
 use super::diagnostic::{Diagnostics, Report};
 use super::document::Document;
-use super::knob::{Absent, Knob, Table};
-use super::resolved::overload_toml;
+use super::keys::table;
+use super::knob::Table;
 use super::section::Section;
 use super::shape::{Choice, Text};
-use super::tables::{LISTEN, OVERLOAD};
+use super::tables::listen::LISTEN;
+use super::tables::overload::OVERLOAD;
+use super::written::overload_toml;
 use super::{Config, Found, overload};
 
 pub use asked::asked;
@@ -38,10 +40,9 @@ static COMMAND: Table = Table {
     name: "",
     count: 0..=1,
     doc: "",
-    knobs: &[],
+    knobs: Vec::new,
     tables: &[&OVERLOAD],
     has_free_keys: false,
-    reserved: &[],
 };
 
 static ADMIN_STATE_COMMAND: Table = Table {
@@ -49,10 +50,9 @@ static ADMIN_STATE_COMMAND: Table = Table {
     name: "",
     count: 0..=1,
     doc: "",
-    knobs: &[],
+    knobs: Vec::new,
     tables: &[&ADMIN_STATE],
     has_free_keys: false,
-    reserved: &[],
 };
 
 static CALL_COMMAND: Table = Table {
@@ -60,61 +60,35 @@ static CALL_COMMAND: Table = Table {
     name: "",
     count: 0..=1,
     doc: "",
-    knobs: &[],
+    knobs: Vec::new,
     tables: &[&CALL],
     has_free_keys: false,
-    reserved: &[],
 };
 
-static CALL: Table = Table {
-    header: "[call]",
-    name: "call",
-    count: 1..=1,
-    doc: "",
-    knobs: &[&CALL_ID],
-    tables: &[],
-    has_free_keys: false,
-    reserved: &[],
-};
+table! {
+    /// A question about a call.
+    pub(super) static CALL: "[call]" 1..=1, Live, [] => CallTable, CallDraft;
 
-static CALL_ID: Knob<Text<String>> = Knob {
-    name: "call_id",
-    shape: Text { what: "a Call-ID", parse: |text| Ok(text.to_owned()) },
-    absent: Absent::Required,
-    doc: "",
-};
+    /// The Call-ID.
+    call_id: String = Text::new("a Call-ID", |text| Ok(text.to_owned())), Required;
+}
 
-static ADMIN_STATE: Table = Table {
-    header: "[duty]",
-    name: "duty",
-    count: 1..=1,
-    doc: "",
-    knobs: &[&ADMIN_STATE_BACKEND, &ADMIN_STATE_WORD],
-    tables: &[],
-    has_free_keys: false,
-    reserved: &[],
-};
+table! {
+    /// The administrative state of a back end.
+    pub(super) static ADMIN_STATE: "[duty]" 1..=1, Live, [] => AdminStateTable, AdminStateDraft;
 
-static ADMIN_STATE_BACKEND: Knob<Text<String>> = Knob {
-    name: "backend",
-    shape: Text { what: "the name of a back end", parse: |text| Ok(text.to_owned()) },
-    absent: Absent::Required,
-    doc: "",
-};
-
-static ADMIN_STATE_WORD: Knob<Choice<AdminState>> = Knob {
-    name: "duty",
-    shape: Choice {
+    /// The name of the back end.
+    backend: String = Text::new("the name of a back end", |text| Ok(text.to_owned())), Required;
+    /// Its state from now on.
+    admin_state("duty"): AdminState = Choice {
         words: &[
             ("enable", AdminState::InService),
             ("drain", AdminState::Draining),
             ("disable", AdminState::Maintenance),
         ],
         reserved: &[],
-    },
-    absent: Absent::Required,
-    doc: "",
-};
+    }, Required;
+}
 
 /// What a shard is given.
 #[derive(Debug)]
@@ -191,12 +165,8 @@ pub fn given(text: &[u8]) -> Result<Command, Diagnostics> {
 fn given_admin_state(document: &Document<'_>) -> Result<Command, Diagnostics> {
     let mut report = Report::default();
     let root = Section::root(&ADMIN_STATE_COMMAND, document.table(), &mut report);
-    let read = |section: &Section<'_, '_>, report: &mut Report| {
-        let backend = section.value(&ADMIN_STATE_BACKEND, report)?.into_inner();
-        Some((backend, section.value(&ADMIN_STATE_WORD, report)?.into_inner()))
-    };
-    match root.read_one(&ADMIN_STATE, read, &mut report) {
-        Some((backend, admin_state)) if report.is_empty() => {
+    match root.read_one(&ADMIN_STATE, AdminStateDraft::read, &mut report).finish() {
+        Some(AdminStateTable { backend, admin_state }) if report.is_empty() => {
             Ok(Command::AdminState(backend, admin_state))
         }
         _ => Err(document.refuse(report)),
@@ -206,9 +176,8 @@ fn given_admin_state(document: &Document<'_>) -> Result<Command, Diagnostics> {
 fn given_call(document: &Document<'_>) -> Result<Command, Diagnostics> {
     let mut report = Report::default();
     let root = Section::root(&CALL_COMMAND, document.table(), &mut report);
-    let read = |section: &Section<'_, '_>, report: &mut Report| section.value(&CALL_ID, report);
-    match root.read_one(&CALL, read, &mut report) {
-        Some(call_id) if report.is_empty() => Ok(Command::Call(call_id.into_inner())),
+    match root.read_one(&CALL, CallDraft::read, &mut report).finish() {
+        Some(CallTable { call_id }) if report.is_empty() => Ok(Command::Call(call_id)),
         _ => Err(document.refuse(report)),
     }
 }

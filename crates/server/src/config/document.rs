@@ -72,11 +72,6 @@ impl<'i> Document<'i> {
         self.table.get_ref()
     }
 
-    /// What it holds, for a deserialiser.
-    pub fn into_table(self) -> Spanned<DeTable<'i>> {
-        self.table
-    }
-
     /// The diagnostics of this file. `report` is not empty.
     pub fn refuse(&self, report: Report) -> Diagnostics {
         report.into_diagnostics(&self.path, self.text)

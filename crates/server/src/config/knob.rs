@@ -5,6 +5,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use serde_json::Value;
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -22,6 +23,15 @@ pub struct Knob<S> {
     pub doc: &'static str,
 }
 
+impl<S: Shape> Knob<S> {
+    /// Returns the value of an absent key; `None` if it has no default.
+    pub fn default(&self) -> Option<S::Value> {
+        let Absent::Default(text) = self.absent else { return None };
+        let value = DeValue::parse(text).expect("a default is TOML: tested for every key");
+        self.shape.read(self.name, &value, &mut Report::default())
+    }
+}
+
 /// What holds when a key is not given.
 #[derive(Clone, Copy, Debug)]
 pub enum Absent {
@@ -36,7 +46,7 @@ pub enum Absent {
 /// How a value is written, and how it is read.
 pub trait Shape {
     /// What is read.
-    type Value;
+    type Value: 'static;
 
     /// What a right value looks like, to follow "write": `an integer from 1 to 64`.
     fn describe(&self) -> String;
@@ -48,6 +58,12 @@ pub trait Shape {
         value: &Spanned<DeValue<'_>>,
         report: &mut Report,
     ) -> Option<Self::Value>;
+
+    /// The value as TOML, such that [`read`](Self::read) returns it.
+    fn write(&self, value: &Self::Value) -> String;
+
+    /// The JSON schema of right values, as far as one can say it.
+    fn schema(&self) -> Value;
 }
 
 /// A table of the configuration file.
@@ -61,13 +77,11 @@ pub struct Table {
     /// What it holds, in Markdown.
     pub doc: &'static str,
     /// Its keys.
-    pub knobs: &'static [&'static dyn Documented],
+    pub knobs: fn() -> Vec<&'static dyn Documented>,
     /// The tables in it.
     pub tables: &'static [&'static Table],
     /// Its keys depend on something else: whoever reads it reports those that are wrong.
     pub has_free_keys: bool,
-    /// Names kept free for later versions.
-    pub reserved: &'static [&'static str],
 }
 
 impl Table {
@@ -78,15 +92,37 @@ impl Table {
 
     /// The keys that must be given, as one writes them.
     pub fn required(&self) -> String {
-        let required = self.knobs.iter().filter(|knob| matches!(knob.absent(), Absent::Required));
+        let knobs = (self.knobs)();
+        let required = knobs.iter().filter(|knob| matches!(knob.absent(), Absent::Required));
         let written: Vec<_> = required.map(|knob| format!("`{} = …`", knob.name())).collect();
         written.join(" and ")
     }
 
     /// Every key the table understands.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        let knobs = self.knobs.iter().map(|knob| knob.name());
+        let knobs = (self.knobs)().into_iter().map(|knob| knob.name());
         knobs.chain(self.tables.iter().map(|table| table.name))
+    }
+}
+
+/// When a running process applies a changed value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reload {
+    /// At a reload, for everything from then on.
+    Live,
+    /// At a reload, for calls that begin after it.
+    NewCalls,
+    /// At the next start.
+    Restart,
+}
+
+impl fmt::Display for Reload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Live => "at a reload",
+            Self::NewCalls => "at a reload, for new calls",
+            Self::Restart => "at a restart",
+        })
     }
 }
 
@@ -100,6 +136,12 @@ pub trait Documented: Sync {
     fn absent(&self) -> Absent;
     /// What it means, in Markdown.
     fn doc(&self) -> &'static str;
+    /// The JSON schema of its values.
+    fn schema(&self) -> Value;
+    /// When a running process applies another value, if it reads it again at all.
+    fn reload(&self) -> Option<Reload> {
+        None
+    }
     /// Whether `value` would be accepted.
     #[cfg(test)]
     fn accepts(&self, value: &Spanned<DeValue<'_>>) -> bool;
@@ -116,7 +158,10 @@ impl<S: Shape + Sync> Documented for Knob<S> {
         self.absent
     }
     fn doc(&self) -> &'static str {
-        self.doc
+        self.doc.trim_start()
+    }
+    fn schema(&self) -> Value {
+        self.shape.schema()
     }
     #[cfg(test)]
     fn accepts(&self, value: &Spanned<DeValue<'_>>) -> bool {

@@ -1,12 +1,10 @@
 //! `[[pool]]` and `[[pool.backend]]`: the servers behind.
 
 use std::collections::HashMap;
-use std::ops::Range;
-use std::time::Duration;
+use std::ops::{Deref, Range};
 
-use ipnet::IpNet;
-use tidegate_balance::{Entry, Learning, Values};
-use tidegate_proxy::{FORK_MAX, Health, Mode};
+use tidegate_balance::{Entry, Learning};
+use tidegate_proxy::{FORK_MAX, Mode};
 use toml::Spanned;
 
 use super::address::SIP_PORT;
@@ -16,37 +14,11 @@ use super::health;
 use super::limit;
 use super::params;
 use super::section::Section;
-use super::tables::{
-    BACKEND, BACKEND_CALLS_MAX, BACKEND_CPS_MAX, BACKEND_NAME, BACKEND_PRIORITY, BACKEND_SOURCES,
-    BACKUP, FAILOVER_AFTER_MS, HEALTH, MODE, POLICY, POOL_LIMIT, POOL_LISTENER, POOL_NAME,
-    POOL_PARAMS, Q, TRIES_MAX, URI, WEIGHT,
+use super::tables::health::HEALTH;
+use super::tables::limit::POOL_LIMIT;
+use super::tables::pool::{
+    BACKEND, Backend, BackendDraft, POOL_PARAMS, Pool, PoolDraft, Selection,
 };
-
-/// Servers among which calls are divided.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Pool {
-    /// Its name, different from every other pool's.
-    pub name: String,
-    /// Who gets the next call.
-    pub policy: Selection,
-    /// What is kept of what is forwarded.
-    pub mode: Mode,
-    /// A back end silent for this long is given up for another.
-    pub failover_after: Duration,
-    /// Back ends tried for one request at the most.
-    pub tries_max: u8,
-    /// How the health of its servers is learnt.
-    pub health: Health,
-    /// How the rate of each of its servers is learned, if it is.
-    pub learning: Option<Learning>,
-    /// The pool that stands in for it.
-    pub backup: Option<String>,
-    /// The index of the listener from which its servers are reached, if one is named.
-    pub listener: Option<usize>,
-    /// Its servers, at least one, in the order of the file. A domain stands for those that the DNS
-    /// lists for it.
-    pub backends: Vec<Backend>,
-}
 
 impl Pool {
     /// Returns the domains whose servers are found by the DNS.
@@ -63,166 +35,82 @@ impl Pool {
     }
 }
 
-/// A server of a pool.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Backend {
-    /// Its name, different from every other back end's in any pool.
-    pub name: String,
-    /// Where it is; no other back end in any pool is there.
-    pub endpoint: Endpoint,
-    /// Its share of the calls in proportion to the others' weights, at least 1.
-    pub weight: u32,
-    /// Which come before it: those of a lower number.
-    pub priority: u32,
-    /// Calls that it holds at once.
-    pub calls_max: Option<u64>,
-    /// Requests a second that it is given.
-    pub cps_max: Option<f64>,
-    /// Networks from which it sends, beside its address.
-    pub sources: Vec<IpNet>,
-    /// When its turn comes in a fork, 0 to 1.
-    pub q: f64,
-}
-
-/// Who of a pool gets a new request.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Selection {
-    /// One back end, by a policy and its parameters.
-    One(Values),
-    /// All of them, by their `q`.
-    Fork,
-}
-
-impl Selection {
-    /// As the configuration writes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::One(policy) => policy.entry().name,
-            Self::Fork => "fork",
-        }
-    }
-}
-
-/// A `[[pool]]` as far as it could be read; what is missing was reported.
+/// A `[[pool]]` with its tables as far as it could be read; what is missing was reported.
 pub(super) struct Draft {
-    pub span: Range<usize>,
-    pub name: Option<Spanned<String>>,
-    pub backends: Vec<BackendDraft>,
-    pub backup: Option<Spanned<String>>,
-    pub listener: Option<Spanned<String>>,
+    own: PoolDraft,
     pub learning: Option<Option<Spanned<Learning>>>,
-    health: Option<Health>,
-    policy: Option<Spanned<Option<&'static Entry>>>,
-    selection: Option<Selection>,
-    mode: Option<Spanned<Mode>>,
-    failover_after: Option<Duration>,
-    tries_max: Option<u8>,
+    pub backends: Vec<BackendDraft>,
 }
 
-/// A `[[pool.backend]]` as far as it could be read.
-pub(super) struct BackendDraft {
-    pub endpoint: Option<Spanned<Endpoint>>,
-    pub calls_max: Option<Spanned<u64>>,
-    pub cps_max: Option<Spanned<f64>>,
-    name: Option<Spanned<String>>,
-    weight: Option<u32>,
-    priority: Option<u32>,
-    /// Place of a key that describes the server and not its place in the pool.
-    own_keys: Option<Range<usize>>,
-    sources: Option<Vec<IpNet>>,
-    q: Option<Spanned<f64>>,
-    has_q: bool,
+impl Deref for Draft {
+    type Target = PoolDraft;
+
+    fn deref(&self) -> &PoolDraft {
+        &self.own
+    }
 }
 
 impl Draft {
     pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Self {
-        let name = section.value(&POOL_NAME, report);
-        let policy = section.value(&POLICY, report);
-        let chosen = policy.as_ref().map(|policy| *policy.get_ref());
-        let selection = chosen.and_then(|policy| selection(policy, section, report));
+        let mut own = PoolDraft::read(section, report);
+        let chosen = own.policy_entry.as_ref().map(|policy| *policy.get_ref());
+        own.policy = chosen.and_then(|policy| selection(policy, section, report));
         let learning = section.read_one(&POOL_LIMIT, limit::read, report);
-        let mode = section.value(&MODE, report);
         let of = health::Of {
-            mode: mode.as_ref().map(|mode| *mode.get_ref()),
+            mode: own.mode.as_ref().map(|mode| *mode.get_ref()),
             learns: learning.as_ref().is_some_and(Option::is_some),
         };
         let read_health =
             |given: &Section<'_, '_>, report: &mut Report| health::read(given, of, report);
-        if of.mode == Some(Mode::Stateless) {
-            let keys = [FAILOVER_AFTER_MS.name, TRIES_MAX.name];
-            section.report_idle(&keys, health::STATELESS, health::KEEP_THEM, report);
-        }
-        Self {
-            span: section.span(),
-            name,
-            policy,
-            selection,
-            mode,
-            failover_after: section
-                .value(&FAILOVER_AFTER_MS, report)
-                .map(|ms| Duration::from_millis(ms.into_inner())),
-            tries_max: section
-                .value(&TRIES_MAX, report)
-                .and_then(|tries| u8::try_from(tries.into_inner()).ok()),
-            backup: section.given(&BACKUP, report),
-            listener: section.given(&POOL_LISTENER, report),
-            health: section.read_one(&HEALTH, read_health, report),
-            learning,
-            backends: section.read_all(&BACKEND, BackendDraft::read, report),
-        }
+        own.health = section.read_one(&HEALTH, read_health, report);
+        Self { own, learning, backends: section.read_all(&BACKEND, read_backend, report) }
     }
 
     /// Whether its requests go to all.
     pub(super) fn forks(&self) -> bool {
-        self.selection == Some(Selection::Fork)
+        self.policy == Some(Selection::Fork)
     }
 
     /// The pool, its listener found among those of these names.
-    pub(super) fn finish(self, listeners: &[Option<String>]) -> Option<Pool> {
-        let named = |name: Spanned<String>| {
-            let name = Some(name.into_inner());
-            listeners.iter().position(|listener| *listener == name)
+    pub(super) fn finish(mut self, listeners: &[Option<String>]) -> Option<Pool> {
+        let named = |name: &Spanned<String>| {
+            listeners.iter().position(|listener| listener.as_ref() == Some(name.get_ref()))
         };
-        Some(Pool {
-            name: self.name?.into_inner(),
-            policy: self.selection?,
-            mode: self.mode?.into_inner(),
-            failover_after: self.failover_after?,
-            tries_max: self.tries_max?,
-            health: self.health?,
-            learning: self.learning?.map(Spanned::into_inner),
-            backup: self.backup.map(Spanned::into_inner),
-            listener: self.listener.and_then(named),
-            backends: self.backends.into_iter().map(BackendDraft::finish).collect::<Option<_>>()?,
-        })
+        self.own.listener = Some(self.listener_name.as_ref().and_then(named));
+        self.own.learning = Some(self.learning?.map(Spanned::into_inner));
+        self.own.backends =
+            Some(self.backends.into_iter().map(BackendDraft::finish).collect::<Option<_>>()?);
+        self.own.finish()
     }
 }
 
+fn read_backend(section: &Section<'_, '_>, report: &mut Report) -> BackendDraft {
+    let mut draft = BackendDraft::read(section, report);
+    draft.name = draft.label().map(Spanned::into_inner);
+    draft
+}
+
 impl BackendDraft {
-    fn read(section: &Section<'_, '_>, report: &mut Report) -> Self {
-        let endpoint = section.value(&URI, report);
-        let name = if section.has(&BACKEND_NAME) {
-            section.given(&BACKEND_NAME, report)
-        } else {
-            endpoint.as_ref().map(|at| Spanned::new(at.span(), at.get_ref().to_string()))
-        };
-        let described =
-            [WEIGHT.name, BACKEND_PRIORITY.name, BACKEND_CALLS_MAX.name, BACKEND_CPS_MAX.name];
-        let own_keys = section.first_of(&described);
-        let weight = section
-            .value(&WEIGHT, report)
-            .and_then(|weight| u32::try_from(weight.into_inner()).ok());
-        let priority = section
-            .value(&BACKEND_PRIORITY, report)
-            .and_then(|priority| u32::try_from(priority.into_inner()).ok());
-        let calls_max = section.given(&BACKEND_CALLS_MAX, report);
-        let cps_max = section.given(&BACKEND_CPS_MAX, report);
-        let sources = section
-            .value(&BACKEND_SOURCES, report)
-            .map(|nets| nets.into_inner().into_iter().map(Spanned::into_inner).collect());
-        let q = section.value(&Q, report);
-        let has_q = section.has(&Q);
-        Self { endpoint, calls_max, cps_max, name, weight, priority, own_keys, sources, q, has_q }
+    /// The name, placed at the address if it is made of that.
+    fn label(&self) -> Option<Spanned<String>> {
+        if self.own_name.is_some() || self.wrong.contains(&"name") {
+            return self.own_name.clone();
+        }
+        let endpoint = self.endpoint.as_ref()?;
+        Some(Spanned::new(endpoint.span(), endpoint.get_ref().to_string()))
+    }
+
+    /// The place of the first value that describes the server and not its place in the pool.
+    fn description(&self) -> Option<Range<usize>> {
+        let spans = [
+            self.weight.as_ref().map(Spanned::span),
+            self.priority.as_ref().map(Spanned::span),
+            self.calls_max.as_ref().map(Spanned::span),
+            self.cps_max.as_ref().map(Spanned::span),
+        ];
+        // A default is placed at the header.
+        let given = spans.into_iter().flatten().filter(|span| *span != self.span);
+        given.min_by_key(|span| span.start)
     }
 
     /// Reports what keeps this from being the server that an earlier pool names at the same place.
@@ -236,8 +124,7 @@ impl BackendDraft {
                 "remove one of them: a server is in a pool once",
             );
         }
-        let name = |draft: &Self| draft.name.as_ref().map(|name| name.get_ref().clone());
-        if name(self) != name(first) {
+        if self.name != first.name {
             return report.clash(
                 format!("two names of the server at {}", here.get_ref()),
                 (here.span(), "another name here"),
@@ -245,7 +132,7 @@ impl BackendDraft {
                 "give it the same `name` in every pool: it is one server, with one count of calls",
             );
         }
-        if let Some(own) = self.own_keys.clone() {
+        if let Some(own) = self.description() {
             report.clash(
                 format!("two descriptions of the server at {}", here.get_ref()),
                 (own, "has no effect here"),
@@ -254,19 +141,6 @@ impl BackendDraft {
                  the server",
             );
         }
-    }
-
-    fn finish(self) -> Option<Backend> {
-        Some(Backend {
-            name: self.name?.into_inner(),
-            endpoint: self.endpoint?.into_inner(),
-            weight: self.weight?,
-            priority: self.priority?,
-            calls_max: self.calls_max.map(Spanned::into_inner),
-            cps_max: self.cps_max.map(Spanned::into_inner),
-            sources: self.sources?,
-            q: self.q?.into_inner(),
-        })
     }
 }
 
@@ -300,9 +174,12 @@ pub fn selection(
 /// Reports forks that cannot be, and what only a fork has where there is none.
 pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
     for draft in drafts {
-        let Some(policy) = &draft.policy else { continue };
+        let Some(policy) = &draft.policy_entry else { continue };
         if policy.get_ref().is_some() {
-            let stray = draft.backends.iter().find(|backend| backend.has_q);
+            let given = |backend: &&BackendDraft| {
+                backend.q.as_ref().is_some_and(|q| q.span() != backend.span)
+            };
+            let stray = draft.backends.iter().find(given);
             if let Some(q) = stray.and_then(|backend| backend.q.as_ref()) {
                 report.error(
                     q.span(),
@@ -415,11 +292,11 @@ pub(super) fn check_distinct(drafts: &[Draft], report: &mut Report) {
                 None => drop(endpoints.insert(endpoint.get_ref(), (pool, backend))),
             }
         }
-        let Some(name) = &backend.name else { continue };
-        if let Some(first) = names.insert(name.get_ref(), name.span()) {
+        let (Some(name), Some(label)) = (&backend.name, backend.label()) else { continue };
+        if let Some(first) = names.insert(name, label.span()) {
             report.clash(
-                format!("two back ends named {}", quoted(name.get_ref())),
-                (name.span(), "used already"),
+                format!("two back ends named {}", quoted(name)),
+                (label.span(), "used already"),
                 (first, "here"),
                 "give each back end its own name, across all pools",
             );

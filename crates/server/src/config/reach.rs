@@ -8,10 +8,11 @@ use toml::Spanned;
 use super::address::{HostPort, SIP_PORT};
 use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::endpoint::Endpoint;
-use super::{listen, pool};
+use super::pool;
+use super::tables::listen::ListenDraft;
 
 /// Reports back ends that are ourselves, and those no listener can send to.
-pub(super) fn check(listeners: &[listen::Draft], pools: &[pool::Draft], report: &mut Report) {
+pub(super) fn check(listeners: &[ListenDraft], pools: &[pool::Draft], report: &mut Report) {
     // A listener whose address could not be read may be the one that reaches.
     let known: Vec<_> = listeners.iter().filter_map(|listener| listener.address.as_ref()).collect();
     let all_known = known.len() == listeners.len() && !known.is_empty();
@@ -19,7 +20,7 @@ pub(super) fn check(listeners: &[listen::Draft], pools: &[pool::Draft], report: 
     pools.iter().for_each(|pool| check_listener(pool, listeners, report));
     for backend in pools.iter().flat_map(|pool| &pool.backends) {
         let Some(endpoint) = &backend.endpoint else { continue };
-        let advertised = |own: &listen::Draft| advertises(own, endpoint.get_ref());
+        let advertised = |own: &ListenDraft| advertises(own, endpoint.get_ref());
         if let Some(own) = listeners.iter().find_map(advertised) {
             report_loop(endpoint.span(), own, report);
             continue;
@@ -38,9 +39,9 @@ pub(super) fn check(listeners: &[listen::Draft], pools: &[pool::Draft], report: 
 }
 
 /// Reports a pool whose listener does not exist, or reaches none of its back ends.
-fn check_listener(pool: &pool::Draft, listeners: &[listen::Draft], report: &mut Report) {
-    let Some(wanted) = &pool.listener else { return };
-    let name = |listener: &listen::Draft| listener.name.as_ref().map(|name| name.get_ref().clone());
+fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
+    let Some(wanted) = &pool.listener_name else { return };
+    let name = |listener: &ListenDraft| listener.name.as_ref().map(|name| name.get_ref().clone());
     let Some(listener) = listeners.iter().find(|l| name(l).as_ref() == Some(wanted.get_ref()))
     else {
         let names: Vec<_> = listeners.iter().filter_map(name).collect();
@@ -77,7 +78,7 @@ fn report_loop(backend: Range<usize>, own: Range<usize>, report: &mut Report) {
 }
 
 /// Where `listener` says that others find it at `endpoint`.
-fn advertises(listener: &listen::Draft, endpoint: &Endpoint) -> Option<Range<usize>> {
+fn advertises(listener: &ListenDraft, endpoint: &Endpoint) -> Option<Range<usize>> {
     let advertised = listener.advertise.as_ref()?;
     let is_own = match endpoint {
         Endpoint::Domain(domain) => {
@@ -90,7 +91,7 @@ fn advertises(listener: &listen::Draft, endpoint: &Endpoint) -> Option<Range<usi
 }
 
 /// Where `listener` says that it is found at `address`.
-pub(super) fn is_own(listener: &listen::Draft, address: SocketAddr) -> Option<Range<usize>> {
+pub(super) fn is_own(listener: &ListenDraft, address: SocketAddr) -> Option<Range<usize>> {
     let own = listener.address.as_ref()?;
     let same_ip = own.get_ref().ip() == address.ip()
         || own.get_ref().ip().is_unspecified()

@@ -8,13 +8,15 @@ use tidegate_control::registry::LAWS;
 use tidegate_world::param::Entry;
 use tidegate_world::{Kind, Param, Registry};
 
-use super::knob::{Absent, Documented, Table};
-use super::tables::{PARAMS, POOL_PARAMS, ROOT};
+use super::knob::{Absent, Documented, Reload, Table};
+use super::tables::ROOT;
+use super::tables::overload::PARAMS;
+use super::tables::pool::POOL_PARAMS;
 
 const HEAD: &str = "\
 # Configuration
 
-Generated from the program: change the items in `crates/server/src/config/tables.rs`, then run
+Generated from the program: change the keys in `crates/server/src/config/tables`, then run
 `TIDEGATE_BLESS=1 cargo test -p tidegate-server --test reference`.
 
 A configuration is one TOML file. `tidegate check FILE` reports every error in it: unknown keys, wrong
@@ -56,13 +58,31 @@ fn describe_reasons(out: &mut String) {
 /// Appends what there is to say of `table` and its keys, in Markdown; not of the tables in it.
 pub fn describe(table: &Table, out: &mut String) {
     let depth = if table.header.contains('.') { "###" } else { "##" };
-    let _ = writeln!(out, "\n{depth} `{}`\n\n{} {}\n", table.header, table.doc, count(table));
-    for knob in table.knobs {
-        describe_knob(*knob, out);
+    let _ = writeln!(
+        out,
+        "\n{depth} `{}`\n\n{} {}\n",
+        table.header,
+        table.doc.trim_start(),
+        count(table)
+    );
+    let knobs = (table.knobs)();
+    let usual = usual_reload(&knobs);
+    if let Some(reload) = usual {
+        let _ = writeln!(out, "Changes apply {reload}.\n");
     }
-    for name in table.reserved {
-        let _ = writeln!(out, "- **`{name}`**: reserved for a later version.");
+    for knob in knobs {
+        describe_knob(knob, out);
+        if let Some(reload) = knob.reload().filter(|reload| usual != Some(*reload)) {
+            let _ = writeln!(out, "  Changes apply {reload}.");
+        }
     }
+}
+
+/// Returns when changes of most of these keys apply.
+fn usual_reload(knobs: &[&dyn Documented]) -> Option<Reload> {
+    let count = |class: &Reload| knobs.iter().filter(|knob| knob.reload() == Some(*class)).count();
+    let classes = [Reload::Live, Reload::NewCalls, Reload::Restart];
+    classes.into_iter().max_by_key(count).filter(|class| count(class) > 0)
 }
 
 fn describe_all(table: &Table, out: &mut String) {

@@ -9,49 +9,30 @@ use toml::Spanned;
 
 use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::endpoint::Endpoint;
-use super::knob::Knob;
-use super::section::Section;
-use super::shape::{List, Text};
-use super::tables::{DOMAIN, FROM, METHOD, TO};
+use super::pool;
+use super::tables::listen::ListenDraft;
+use super::tables::pool::{BackendDraft, Pool};
+use super::tables::route::{Route, RouteDraft};
 use super::word::Destination;
-use super::{listen, pool};
 
-/// A `[[route]]` as far as it could be read; what is missing was reported.
-pub(super) struct Draft {
-    span: Range<usize>,
-    from: Option<Spanned<Senders>>,
-    methods: Option<Vec<String>>,
-    domains: Option<Vec<String>>,
-    to: Option<Spanned<Destination>>,
-}
-
-impl Draft {
-    pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Self {
-        Self {
-            span: section.span(),
-            from: section.value(&FROM, report),
-            methods: words(section, &METHOD, report),
-            domains: words(section, &DOMAIN, report),
-            to: section.value(&TO, report),
-        }
-    }
-
+impl RouteDraft {
     /// The rule, its pool found among `pools`.
-    pub(super) fn finish(self, pools: &[pool::Pool]) -> Option<Rule> {
-        let to = match self.to?.into_inner() {
+    pub(super) fn rule(self, pools: &[Pool]) -> Option<Rule> {
+        let Route { from, method, domain, to } = self.finish()?;
+        let to = match to {
             Destination::RequestUri => RuleTarget::RequestUri,
             Destination::Users => RuleTarget::Users,
             Destination::Pool(name) => {
                 RuleTarget::Pool(pools.iter().position(|pool| pool.name == name)?)
             }
         };
-        let from = self.from?.into_inner();
-        Some(Rule { from, methods: self.methods?, domains: self.domains?, to })
+        let (methods, domains) = (method.unwrap_or_default(), domain.unwrap_or_default());
+        Some(Rule { from, methods, domains, to })
     }
 
     /// Reports a way out for those who may not leave: a proxy that relays for
     /// strangers hides where an attack comes from.
-    fn check_relay(&self, listeners: &[listen::Draft], report: &mut Report) {
+    fn check_relay(&self, listeners: &[ListenDraft], report: &mut Report) {
         let (Some(from), Some(to)) = (&self.from, &self.to) else { return };
         if *to.get_ref() != Destination::RequestUri {
             return;
@@ -66,7 +47,9 @@ impl Draft {
             Senders::Net(net) => {
                 let mut lists = listeners.iter().map(|listener| listener.trust.as_ref());
                 // A list that could not be read may hold it.
-                if lists.all(|list| list.is_some_and(|l| !l.iter().any(|own| own.contains(&net)))) {
+                if lists.all(|list| {
+                    list.is_some_and(|l| !l.get_ref().iter().any(|own| own.contains(&net)))
+                }) {
                     report.clash(
                         "a relay for a network that is not trusted",
                         (to.span(), "only trusted peers may send to other addresses"),
@@ -92,9 +75,32 @@ impl Draft {
 
     /// Whether requests to users of a domain may come this way, as far as it could be read.
     pub(super) fn may_lead_to_users_of(&self, domain: &String) -> bool {
-        let is_for = |domains: &Vec<String>| domains.is_empty() || domains.contains(domain);
+        let is_for = |domains: &[String]| domains.is_empty() || domains.contains(domain);
         let is_to_users = self.to.as_ref().is_none_or(|to| *to.get_ref() == Destination::Users);
-        is_to_users && self.domains.as_ref().is_none_or(is_for)
+        is_to_users && self.domains().is_none_or(is_for)
+    }
+
+    /// The methods, none of them for every method; `None` when they could not be read.
+    fn methods(&self) -> Option<&[String]> {
+        self.list("method", self.method.as_ref())
+    }
+
+    /// The domains, none of them for every name; `None` when they could not be read.
+    fn domains(&self) -> Option<&[String]> {
+        self.list("domain", self.domain.as_ref())
+    }
+
+    fn list<'a>(
+        &self,
+        name: &'static str,
+        list: Option<&'a Spanned<Vec<String>>>,
+    ) -> Option<&'a [String]> {
+        match list {
+            Some(list) if list.get_ref().is_empty() => None,
+            Some(list) => Some(list.get_ref()),
+            None if self.wrong.contains(&name) => None,
+            None => Some(&[]),
+        }
     }
 
     fn senders(&self) -> Option<Senders> {
@@ -103,8 +109,8 @@ impl Draft {
 
     /// Whether this matches whatever `later` matches, whoever sends it.
     fn matches_all_of(&self, later: &Self) -> bool {
-        let (Some(methods), Some(domains)) = (&self.methods, &self.domains) else { return false };
-        let (Some(of_later), Some(at_later)) = (&later.methods, &later.domains) else {
+        let (Some(methods), Some(domains)) = (self.methods(), self.domains()) else { return false };
+        let (Some(of_later), Some(at_later)) = (later.methods(), later.domains()) else {
             return false;
         };
         let among = |some: &[String], all: &[String]| some.iter().all(|one| all.contains(one));
@@ -129,14 +135,18 @@ mod kind {
 }
 
 /// The first of `earlier` by which nothing is left for `later`, if there is one.
-fn shadow<'d>(earlier: &'d [Draft], later: &Draft, pools: &[pool::Draft]) -> Option<&'d Draft> {
+fn shadow<'d>(
+    earlier: &'d [RouteDraft],
+    later: &RouteDraft,
+    pools: &[pool::Draft],
+) -> Option<&'d RouteDraft> {
     let wanted = match later.senders()? {
         Senders::Any => kind::TRUSTED | kind::STRANGER,
         Senders::Trusted => kind::TRUSTED | kind::MEMBER,
         Senders::Pool => kind::MEMBER,
         Senders::Net(net) => {
             let strangers = kind::TRUSTED | kind::STRANGER;
-            let may_be_in = |backend: &pool::BackendDraft| {
+            let may_be_in = |backend: &BackendDraft| {
                 let endpoint = backend.endpoint.as_ref().map(Spanned::get_ref);
                 let address = endpoint.and_then(Endpoint::address);
                 address.is_none_or(|address| net.contains(&address.ip()))
@@ -158,39 +168,28 @@ fn shadow<'d>(earlier: &'d [Draft], later: &Draft, pools: &[pool::Draft]) -> Opt
     })
 }
 
-/// The words of a list; none when it is not given.
-fn words(
-    section: &Section<'_, '_>,
-    knob: &Knob<List<Text<String>>>,
-    report: &mut Report,
-) -> Option<Vec<String>> {
-    if !section.has(knob) {
-        return Some(Vec::new());
+/// Reports a list that is empty: it would match nothing.
+fn check_filled(name: &str, list: Option<&Spanned<Vec<String>>>, all: &str, report: &mut Report) {
+    if let Some(list) = list.filter(|list| list.get_ref().is_empty()) {
+        let title = format!("an empty `{name}` matches nothing");
+        report.error(list.span(), title, "", format!("leave `{name}` out to match {all}"));
     }
-    let list = section.given(knob, report)?;
-    if list.get_ref().is_empty() {
-        report.error(
-            list.span(),
-            format!("an empty `{}` matches nothing", knob.name),
-            "",
-            format!("leave `{}` out to match {}", knob.name, knob.absent),
-        );
-        return None;
-    }
-    Some(list.into_inner().into_iter().map(Spanned::into_inner).collect())
 }
 
 /// Reports routes to pools that do not exist and routes that nothing reaches.
 pub(super) fn check(
-    drafts: &[Draft],
+    drafts: &[RouteDraft],
     pools: &[pool::Draft],
-    listeners: &[listen::Draft],
+    listeners: &[ListenDraft],
     report: &mut Report,
 ) {
     for draft in drafts {
         if let Some(to) = &draft.to {
             check_pool_exists(to, pools, report);
         }
+        check_filled("method", draft.method.as_ref(), "every method", report);
+        let every = "every name, and the addresses of Tidegate itself";
+        check_filled("domain", draft.domain.as_ref(), every, report);
         draft.check_relay(listeners, report);
     }
     for (i, later) in drafts.iter().enumerate() {

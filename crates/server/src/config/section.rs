@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 use super::diagnostic::{Report, alternatives, nearest, quoted};
-use super::knob::{Absent, Knob, Shape, Table};
+use super::knob::{Knob, Shape, Table};
 
 /// A table of the file, with what there is to know about it.
 pub struct Section<'a, 'i> {
@@ -58,10 +58,9 @@ impl<'a, 'i> Section<'a, 'i> {
         self.content.contains_key(knob.name)
     }
 
-    /// Returns the place of the first of these keys that is given.
-    pub fn first_of(&self, keys: &[&str]) -> Option<Range<usize>> {
-        let mut given = self.content.iter().map(|(key, _)| key);
-        given.find(|key| keys.contains(&&**key.get_ref())).map(Spanned::span)
+    /// Returns the place of the value of this key, if it is given.
+    pub fn place(&self, key: &str) -> Option<Range<usize>> {
+        self.content.get(key).map(Spanned::span)
     }
 
     /// Reports each of these keys that is given, for it has no effect: `why` not, and what would be
@@ -83,25 +82,18 @@ impl<'a, 'i> Section<'a, 'i> {
         if self.has(knob) {
             return self.given(knob, report);
         }
-        match knob.absent {
-            Absent::Default(text) => {
-                let value = DeValue::parse(text).expect("a default is TOML: tested for every knob");
-                let read = knob.shape.read(knob.name, &value, report);
-                Some(Spanned::new(self.span(), read?))
-            }
-            Absent::Required | Absent::Means(_) => {
-                if self.is_misspelt(knob.name) {
-                    return None;
-                }
-                report.error(
-                    self.span(),
-                    format!("`{}` lacks `{}`", self.table.header, knob.name),
-                    format!("no `{}` in this table", knob.name),
-                    format!("add `{} = …`: {}", knob.name, knob.shape.describe()),
-                );
-                None
-            }
+        if let Some(value) = knob.default() {
+            return Some(Spanned::new(self.span(), value));
         }
+        if !self.is_misspelt(knob.name) {
+            report.error(
+                self.span(),
+                format!("`{}` lacks `{}`", self.table.header, knob.name),
+                format!("no `{}` in this table", knob.name),
+                format!("add `{} = …`: {}", knob.name, knob.shape.describe()),
+            );
+        }
+        None
     }
 
     /// The value of `knob` if it is given; `None` also when it was wrong and reported.
@@ -130,7 +122,7 @@ impl<'a, 'i> Section<'a, 'i> {
     pub fn read_one<T>(
         &self,
         table: &'static Table,
-        read: impl Fn(&Section<'_, '_>, &mut Report) -> T,
+        read: impl FnOnce(&Section<'_, '_>, &mut Report) -> T,
         report: &mut Report,
     ) -> T {
         match self.sections(table, report).first() {
@@ -194,18 +186,6 @@ impl<'a, 'i> Section<'a, 'i> {
         };
         for key in self.unknown() {
             let name = quoted(key.get_ref());
-            if self.table.reserved.contains(&&**key.get_ref()) {
-                let version = env!("CARGO_PKG_VERSION");
-                report.error(
-                    key.span(),
-                    format!("{name}{place} comes with a later version"),
-                    "not in this version",
-                    format!(
-                        "remove it and everything in it: tidegate {version} does not support it"
-                    ),
-                );
-                continue;
-            }
             let help = match self.suggestion(key) {
                 Some(known) => format!("did you mean `{known}`?"),
                 None => format!("write {}", alternatives(self.table.names())),

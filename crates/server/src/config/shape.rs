@@ -2,7 +2,9 @@
 //! grammar, and lists of them.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
+use serde_json::{Value, json};
 use tidegate_world::param::Entry;
 use tidegate_world::{Kind, Registry};
 use toml::Spanned;
@@ -11,29 +13,100 @@ use toml::de::{DeInteger, DeValue};
 use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::knob::Shape;
 
-/// An integer within bounds.
-pub struct Whole(pub RangeInclusive<u64>);
+/// An integer type of a field.
+pub trait Number: Copy + TryFrom<u64> + TryInto<u64> + 'static {}
 
-impl Shape for Whole {
-    type Value = u64;
+impl<T: Copy + TryFrom<u64> + TryInto<u64> + 'static> Number for T {}
+
+/// An integer within bounds.
+pub struct Whole<T = u64>(pub RangeInclusive<T>);
+
+impl<T: Number> Whole<T> {
+    fn bounds(&self) -> (u64, u64) {
+        let number = |n: T| n.try_into().ok().expect("no bound is below zero");
+        (number(*self.0.start()), number(*self.0.end()))
+    }
+}
+
+impl<T: Number> Shape for Whole<T> {
+    type Value = T;
 
     fn describe(&self) -> String {
-        format!("an integer from {} to {}", grouped(*self.0.start()), grouped(*self.0.end()))
+        let (least, most) = self.bounds();
+        format!("an integer from {} to {}", grouped(least), grouped(most))
     }
 
-    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<u64> {
+    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<T> {
         let DeValue::Integer(written) = value.get_ref() else {
             return wrong_type(self, key, value, report);
         };
+        let (least, most) = self.bounds();
         let label = match integer(written) {
-            Some(n) if n < i128::from(*self.0.start()) => {
-                format!("less than {}", grouped(*self.0.start()))
-            }
-            Some(n) if n <= i128::from(*self.0.end()) => return u64::try_from(n).ok(),
-            _ => format!("more than {}", grouped(*self.0.end())),
+            Some(n) if n < i128::from(least) => format!("less than {}", grouped(least)),
+            Some(n) if n <= i128::from(most) => return u64::try_from(n).ok()?.try_into().ok(),
+            _ => format!("more than {}", grouped(most)),
         };
         out_of_bounds(self, key, value, label, report)
     }
+
+    fn write(&self, value: &T) -> String {
+        (*value).try_into().ok().map_or_else(String::new, |n: u64| n.to_string())
+    }
+
+    fn schema(&self) -> Value {
+        let (least, most) = self.bounds();
+        json!({ "type": "integer", "minimum": least, "maximum": most })
+    }
+}
+
+/// A shape whose number stands for something else: a time, a size.
+pub struct As<S: Shape, T> {
+    /// The number.
+    pub of: S,
+    /// Its meaning.
+    pub read: fn(S::Value) -> T,
+    /// The number for a value.
+    pub write: fn(&T) -> S::Value,
+}
+
+impl<S: Shape, T: 'static> Shape for As<S, T> {
+    type Value = T;
+
+    fn describe(&self) -> String {
+        self.of.describe()
+    }
+
+    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<T> {
+        self.of.read(key, value, report).map(self.read)
+    }
+
+    fn write(&self, value: &T) -> String {
+        self.of.write(&(self.write)(value))
+    }
+
+    fn schema(&self) -> Value {
+        self.of.schema()
+    }
+}
+
+/// A time in whole seconds.
+pub const fn seconds(bounds: RangeInclusive<u64>) -> As<Whole, Duration> {
+    As { of: Whole(bounds), read: Duration::from_secs, write: Duration::as_secs }
+}
+
+/// A time in whole milliseconds.
+pub const fn millis(bounds: RangeInclusive<u64>) -> As<Whole, Duration> {
+    As { of: Whole(bounds), read: Duration::from_millis, write: |time| time.as_millis() as u64 }
+}
+
+/// A time in whole microseconds.
+pub const fn micros(bounds: RangeInclusive<u64>) -> As<Whole, Duration> {
+    As { of: Whole(bounds), read: Duration::from_micros, write: |time| time.as_micros() as u64 }
+}
+
+/// A time in seconds or parts of them.
+pub const fn real_seconds(bounds: RangeInclusive<f64>) -> As<Real, Duration> {
+    As { of: Real(bounds), read: Duration::from_secs_f64, write: Duration::as_secs_f64 }
 }
 
 /// A number within bounds, whole or not.
@@ -60,6 +133,14 @@ impl Shape for Real {
             _ => out_of_bounds(self, key, value, format!("more than {}", self.0.end()), report),
         }
     }
+
+    fn write(&self, value: &f64) -> String {
+        value.to_string()
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "number", "minimum": self.0.start(), "maximum": self.0.end() })
+    }
 }
 
 /// True or false.
@@ -78,6 +159,14 @@ impl Shape for Flag {
             _ => wrong_type(self, key, value, report),
         }
     }
+
+    fn write(&self, value: &bool) -> String {
+        value.to_string()
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "boolean" })
+    }
 }
 
 /// One word of a set.
@@ -88,7 +177,15 @@ pub struct Choice<T: 'static> {
     pub reserved: &'static [&'static str],
 }
 
-impl<T: Clone> Shape for Choice<T> {
+impl<T: Copy + PartialEq> Choice<T> {
+    /// The word that is written to choose `value`.
+    pub fn word(&self, value: T) -> &'static str {
+        let found = self.words.iter().find(|(_, known)| *known == value);
+        found.expect("every value can be chosen").0
+    }
+}
+
+impl<T: Copy + PartialEq> Shape for Choice<T> {
     type Value = T;
 
     fn describe(&self) -> String {
@@ -98,7 +195,15 @@ impl<T: Clone> Shape for Choice<T> {
     fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<T> {
         let names: Vec<_> = self.words.iter().map(|(name, _)| *name).collect();
         let index = chosen(self, &names, self.reserved, key, value, report)?;
-        Some(self.words[index].1.clone())
+        Some(self.words[index].1)
+    }
+
+    fn write(&self, value: &T) -> String {
+        format!("\"{}\"", self.word(*value))
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "enum": self.words.iter().map(|(name, _)| *name).collect::<Vec<_>>() })
     }
 }
 
@@ -120,6 +225,14 @@ impl<K: Kind> Shape for Named<K> {
     ) -> Option<&'static Entry<K>> {
         let names: Vec<_> = self.0.names().collect();
         Some(self.0[chosen(self, &names, &[], key, value, report)?])
+    }
+
+    fn write(&self, value: &&'static Entry<K>) -> String {
+        format!("\"{}\"", value.name)
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "enum": self.0.names().collect::<Vec<_>>() })
     }
 }
 
@@ -147,6 +260,14 @@ impl<K: Kind> Shape for NamedOr<K> {
     ) -> Option<Self::Value> {
         let names: Vec<_> = self.names().collect();
         Some(self.0.get(chosen(self, &names, &[], key, value, report)?).copied())
+    }
+
+    fn write(&self, value: &Self::Value) -> String {
+        format!("\"{}\"", value.map_or(self.1, |entry| entry.name))
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "enum": self.names().collect::<Vec<_>>() })
     }
 }
 
@@ -225,22 +346,22 @@ fn plain(written: &str) -> String {
     letters.map(|c| c.to_ascii_lowercase()).collect()
 }
 
-/// A whole number from 1 on, where 0 stands for something that is done in another way.
+/// An integer from 1 on, where 0 stands for something that is done in another way.
 pub struct Positive {
     /// The largest.
-    pub most: u64,
+    pub most: u32,
     /// How to do what 0 would mean.
     pub zero: &'static str,
 }
 
 impl Shape for Positive {
-    type Value = u64;
+    type Value = u32;
 
     fn describe(&self) -> String {
         Whole(1..=self.most).describe()
     }
 
-    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<u64> {
+    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<u32> {
         if let DeValue::Integer(written) = value.get_ref()
             && integer(written) == Some(0)
         {
@@ -250,6 +371,14 @@ impl Shape for Positive {
         }
         Whole(1..=self.most).read(key, value, report)
     }
+
+    fn write(&self, value: &u32) -> String {
+        value.to_string()
+    }
+
+    fn schema(&self) -> Value {
+        Whole(1..=self.most).schema()
+    }
 }
 
 /// A text with a grammar of its own.
@@ -258,6 +387,15 @@ pub struct Text<T> {
     pub what: &'static str,
     /// The value of a right text, or in a few words what is wrong with it.
     pub parse: fn(&str) -> Result<T, Wrong>,
+    /// The text of a value.
+    pub write: fn(&T) -> String,
+}
+
+impl<T: ToString> Text<T> {
+    /// A text that `parse` reads and that a value is displayed as.
+    pub const fn new(what: &'static str, parse: fn(&str) -> Result<T, Wrong>) -> Self {
+        Self { what, parse, write: T::to_string }
+    }
 }
 
 /// Why a text has not the shape it should have.
@@ -288,7 +426,7 @@ impl From<String> for Wrong {
     }
 }
 
-impl<T> Shape for Text<T> {
+impl<T: 'static> Shape for Text<T> {
     type Value = T;
 
     fn describe(&self) -> String {
@@ -308,6 +446,15 @@ impl<T> Shape for Text<T> {
             }
         }
     }
+
+    fn write(&self, value: &T) -> String {
+        // A JSON string is a TOML string, except that TOML escapes DEL.
+        Value::from((self.write)(value)).to_string().replace('\u{7f}', "\\u007f")
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "string" })
+    }
 }
 
 /// A list of values of one shape.
@@ -319,7 +466,7 @@ pub struct List<S> {
 }
 
 impl<S: Shape> Shape for List<S> {
-    type Value = Vec<Spanned<S::Value>>;
+    type Value = Vec<S::Value>;
 
     fn describe(&self) -> String {
         format!("a list, each {}", self.of.describe())
@@ -349,11 +496,45 @@ impl<S: Shape> Shape for List<S> {
             return None;
         }
         // Every entry is read before any is given up, so that all errors show.
-        let read: Vec<_> = items
-            .iter()
-            .map(|item| Some(Spanned::new(item.span(), self.of.read(key, item, report)?)))
-            .collect();
+        let read: Vec<_> = items.iter().map(|item| self.of.read(key, item, report)).collect();
         read.into_iter().collect()
+    }
+
+    fn write(&self, value: &Self::Value) -> String {
+        let items: Vec<_> = value.iter().map(|item| self.of.write(item)).collect();
+        format!("[{}]", items.join(", "))
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "type": "array", "maxItems": self.count_max, "items": self.of.schema() })
+    }
+}
+
+/// A value with its place.
+pub struct Placed<S>(pub S);
+
+impl<S: Shape> Shape for Placed<S> {
+    type Value = Spanned<S::Value>;
+
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn read(
+        &self,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        report: &mut Report,
+    ) -> Option<Self::Value> {
+        Some(Spanned::new(value.span(), self.0.read(key, value, report)?))
+    }
+
+    fn write(&self, value: &Self::Value) -> String {
+        self.0.write(value.get_ref())
+    }
+
+    fn schema(&self) -> Value {
+        self.0.schema()
     }
 }
 

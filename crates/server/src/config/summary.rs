@@ -5,11 +5,13 @@ use std::fmt;
 use tidegate_balance::Learning;
 use tidegate_proxy::{Probe, Rule, RuleTarget, Senders};
 
+use super::written::{self, WrittenKey};
 use super::{Config, Listen, Pool, Sharing};
 
 impl fmt::Display for Config {
-    /// A line for each listener, pool, back end and route, and one for the rest;
-    /// no newline at the end.
+    /// Writes a line for each listener, pool, back end and route, one each for overload control,
+    /// the admin interface and the server, and one for each other table with keys that are not at
+    /// their defaults; no newline at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for listen in &self.listen {
             writeln!(f, "  listen   {}", listener(listen))?;
@@ -65,9 +67,24 @@ impl fmt::Display for Config {
             }
             None => writeln!(f, "  admin    off")?,
         }
-        write!(f, "  server   {}", counted(usize::from(self.server.shards), "shard"))
+        write!(f, "  server   {}", counted(usize::from(self.server.shards), "shard"))?;
+        for table in written::config(self).iter().filter(|written| !written.table.is_repeated()) {
+            let header = table.table.header;
+            let is_set =
+                |key: &&WrittenKey| !key.is_default && !SHOWN.contains(&(header, key.name));
+            let set = table.keys.iter().filter(is_set);
+            let set: Vec<_> = set.map(ToString::to_string).collect();
+            if !set.is_empty() {
+                write!(f, "\n  set      {header} {}", set.join(", "))?;
+            }
+        }
+        Ok(())
     }
 }
+
+/// Keys that have a line of their own.
+const SHOWN: [(&str, &str); 3] =
+    [("[server]", "shards"), ("[admin]", "address"), ("[overload]", "law")];
 
 impl Config {
     fn route_line(&self, route: &Rule) -> String {

@@ -10,9 +10,10 @@ use toml::Spanned;
 
 use super::aor::Aor;
 use super::diagnostic::{Report, quoted};
-use super::section::Section;
-use super::tables::{AOR, CONTACT};
-use super::{listen, reach, route};
+use super::reach;
+use super::tables::listen::ListenDraft;
+use super::tables::route::RouteDraft;
+use super::tables::user::{UserDraft, UserTable};
 
 /// A user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,31 +24,18 @@ pub struct User {
     pub contacts: Vec<String>,
 }
 
-/// A `[[user]]` as far as it could be read; what is missing was reported.
-pub(super) struct Draft {
-    aor: Option<Spanned<Aor>>,
-    contacts: Option<Vec<Spanned<String>>>,
-}
-
-impl Draft {
-    pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Self {
-        let aor = section.value(&AOR, report);
-        let contacts = section.value(&CONTACT, report).map(Spanned::into_inner);
-        Self { aor, contacts }
-    }
-
-    pub(super) fn finish(self) -> Option<User> {
-        let contacts = self.contacts?.into_iter().map(Spanned::into_inner).collect();
-        Some(User { aor: self.aor?.into_inner().key, contacts })
-    }
+/// Returns the user; `None` when something is missing.
+pub(super) fn finish(draft: UserDraft) -> Option<User> {
+    let UserTable { aor, contact } = draft.finish()?;
+    Some(User { aor: aor.key, contacts: contact.into_iter().map(Spanned::into_inner).collect() })
 }
 
 /// Reports users that are there twice, that no route leads to, and whose contact is this process; and
 /// routes to users where there are none.
 pub(super) fn check(
-    drafts: &[Draft],
-    routes: &[route::Draft],
-    listeners: &[listen::Draft],
+    drafts: &[UserDraft],
+    routes: &[RouteDraft],
+    listeners: &[ListenDraft],
     report: &mut Report,
 ) {
     let mut seen: HashMap<&[u8], Range<usize>> = HashMap::new();
@@ -63,7 +51,9 @@ pub(super) fn check(
         }
     }
     check_routes(drafts, routes, report);
-    for contact in drafts.iter().filter_map(|draft| draft.contacts.as_ref()).flatten() {
+    for contact in
+        drafts.iter().filter_map(|draft| draft.contact.as_ref()).flat_map(Spanned::get_ref)
+    {
         let Some(address) = address(contact.get_ref()) else { continue };
         if let Some(own) = listeners.iter().find_map(|own| reach::is_own(own, address)) {
             report.clash(
@@ -82,8 +72,8 @@ fn address(contact: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(uri.host?.ip()?, uri.port_or_default()))
 }
 
-fn check_routes(drafts: &[Draft], routes: &[route::Draft], report: &mut Report) {
-    if let (Some(to), []) = (routes.iter().find_map(route::Draft::to_users), drafts) {
+fn check_routes(drafts: &[UserDraft], routes: &[RouteDraft], report: &mut Report) {
+    if let (Some(to), []) = (routes.iter().find_map(RouteDraft::to_users), drafts) {
         let help = "add `[[user]]` with `aor` and `contact`, or write the name of a pool";
         report.error(
             to,

@@ -1,6 +1,7 @@
 //! Words as a configuration writes them: names, methods, domains, directories,
 //! and the two ends of a route.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -37,10 +38,23 @@ pub(super) const USERS: &str = "users";
 
 /// Where a request goes, as the file writes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Destination {
+pub enum Destination {
+    /// A pool, by its name.
     Pool(String),
+    /// The address in the Request-URI.
     RequestUri,
+    /// The contacts of the user in the Request-URI.
     Users,
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pool(name) => name,
+            Self::RequestUri => REQUEST_URI,
+            Self::Users => USERS,
+        })
+    }
 }
 
 /// A name that labels metrics and is typed in commands.
@@ -143,6 +157,16 @@ pub(super) fn source(text: &str) -> Result<Senders, Wrong> {
             }
             Err(wrong) => Err(wrong),
         },
+    }
+}
+
+/// Returns the text that [`source`] reads as these senders.
+pub(super) fn source_text(senders: &Senders) -> String {
+    match senders {
+        Senders::Any => "any".to_owned(),
+        Senders::Trusted => "trusted".to_owned(),
+        Senders::Pool => "pool".to_owned(),
+        Senders::Net(net) => net.to_string(),
     }
 }
 

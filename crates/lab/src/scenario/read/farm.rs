@@ -29,7 +29,7 @@ pub(super) fn read(
             let (pause_ms, pause_every_s) = (real(&PAUSE_MS), real(&PAUSE_EVERY_S));
             Some(Farm {
                 nodes: usize::try_from(nodes?).ok()?,
-                speeds: speeds.into_iter().flatten().map(Spanned::into_inner).collect(),
+                speeds: speeds.unwrap_or_default(),
                 pause_ms: pause_ms?,
                 pause_every_s: pause_every_s?,
                 mode,

@@ -21,8 +21,8 @@ fn balancing(pool: &Section<'_, '_>, report: &mut Report) -> Option<Balancing> {
     let policy = pool.value(&POLICY, report).map(Spanned::into_inner)?;
     Some(Balancing {
         selection: of_pool::selection(policy, pool, report)?,
-        calls_max: calls_max.into_iter().flatten().map(Spanned::into_inner).collect(),
-        cps_max: cps_max.into_iter().flatten().map(Spanned::into_inner).collect(),
+        calls_max: calls_max.unwrap_or_default(),
+        cps_max: cps_max.unwrap_or_default(),
         learning: learning?.map(Spanned::into_inner),
     })
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use tidegate_proxy::{Mode, Overload};
 use tidegate_server::config::Emulate;
 use tidegate_server::config::schema::{
-    EMULATE, OVERLOAD, Report, Section, alternatives, nearest, quoted, read_emulate, read_overload,
+    EMULATE, EmulateDraft, OVERLOAD, Report, Section, alternatives, nearest, quoted, read_overload,
 };
 use toml::Spanned;
 
@@ -77,7 +77,7 @@ impl Draft {
         let speed = section.value(&SPEED, report).map(Spanned::into_inner);
         let pool = pool::read(section, report);
         let overload = section.read_all(&OVERLOAD, read_overload, report).pop();
-        let emulate = section.read_all(&EMULATE, read_emulate, report).pop();
+        let emulate = section.read_all(&EMULATE, EmulateDraft::read, report).pop();
         let to = to?;
         if to.get_ref().is_empty() {
             let help = format!("name a node or `\"{ANSWERERS}\"`");
@@ -92,7 +92,7 @@ impl Draft {
             mode,
             under_test: under_test?,
             overload: overload.flatten(),
-            emulate: emulate.flatten(),
+            emulate: emulate.and_then(EmulateDraft::finish),
             pool: pool?,
             speed: speed?,
         })

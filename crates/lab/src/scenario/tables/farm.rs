@@ -10,10 +10,9 @@ pub(in crate::scenario) static FARM: Table = Table {
           overload control, and selects among `server-1`, `server-2`, … with the `pool` of the \
           variant. It admits everything within the limits of the servers. The servers are under \
           test, each at the costs in `[emulate]`; the capacity is that of all together.",
-    knobs: &[&NODES, &SPEEDS, &PAUSE_MS, &PAUSE_EVERY_S],
+    knobs: || vec![&NODES, &SPEEDS, &PAUSE_MS, &PAUSE_EVERY_S],
     tables: &[],
     has_free_keys: false,
-    reserved: &[],
 };
 
 pub(in crate::scenario) static NODES: Knob<Whole> = Knob {

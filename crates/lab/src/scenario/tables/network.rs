@@ -10,24 +10,24 @@ pub(in crate::scenario) static LINK: Table = Table {
     count: 0..=256,
     doc: "Properties of the network between two nodes. If several apply, the last counts. Without \
           any, packets arrive at once. On real sockets there is only the network of the machine.",
-    knobs: &[
-        &FROM,
-        &TO,
-        &DELAY_MS,
-        &JITTER_MS,
-        &LOSS,
-        &REORDER,
-        &DUPLICATE,
-        &BANDWIDTH_MBPS,
-        &QUEUE_BYTES,
-    ],
+    knobs: || {
+        vec![
+            &FROM,
+            &TO,
+            &DELAY_MS,
+            &JITTER_MS,
+            &LOSS,
+            &REORDER,
+            &DUPLICATE,
+            &BANDWIDTH_MBPS,
+            &QUEUE_BYTES,
+        ]
+    },
     tables: &[],
     has_free_keys: false,
-    reserved: &[],
 };
 
-const PARTY: Text<String> =
-    Text { what: "the name of a node, `\"callers\"` or `\"answerers\"`", parse: any };
+const PARTY: Text<String> = Text::new("the name of a node, `\"callers\"` or `\"answerers\"`", any);
 
 pub(in crate::scenario) static FROM: Knob<Text<String>> = Knob {
     name: "from",
@@ -114,26 +114,27 @@ pub(in crate::scenario) static FAULT: Table = Table {
     name: "fault",
     count: 0..=256,
     doc: "A fault for a limited time. On real sockets, servers can crash and stall.",
-    knobs: &[
-        &KIND,
-        &AT_S,
-        &FOR_S,
-        &OF_NODE,
-        &SILENT,
-        &FROM,
-        &TO,
-        &DELAY_MS,
-        &JITTER_MS,
-        &LOSS,
-        &FAILS,
-        &REORDER,
-        &DUPLICATE,
-        &BANDWIDTH_MBPS,
-        &QUEUE_BYTES,
-    ],
+    knobs: || {
+        vec![
+            &KIND,
+            &AT_S,
+            &FOR_S,
+            &OF_NODE,
+            &SILENT,
+            &FROM,
+            &TO,
+            &DELAY_MS,
+            &JITTER_MS,
+            &LOSS,
+            &FAILS,
+            &REORDER,
+            &DUPLICATE,
+            &BANDWIDTH_MBPS,
+            &QUEUE_BYTES,
+        ]
+    },
     tables: &[],
     has_free_keys: false,
-    reserved: &[],
 };
 
 pub(in crate::scenario) static KIND: Knob<Choice<Kind>> = Knob {
@@ -174,7 +175,7 @@ pub(in crate::scenario) static FOR_S: Knob<Real> = Knob {
 
 pub(in crate::scenario) static OF_NODE: Knob<Text<String>> = Knob {
     name: "node",
-    shape: Text { what: "the name of a node", parse: any },
+    shape: Text::new("the name of a node", any),
     absent: Absent::Means("the only server"),
     doc: "The server that crashes or stalls.",
 };

@@ -13,10 +13,9 @@ pub(in crate::scenario) static POOL: Table = Table {
           as in `limit = { learn = \"refusals\" }`, are the tables `[pool.params]` and \
           `[pool.limit]` of [the configuration](configuration.md). The values of a list apply to \
           the next hops in turn; a shorter list starts again, so one value applies to all.",
-    knobs: &[&POLICY, &CALLS_MAX, &CPS_MAX],
+    knobs: || vec![&POLICY, &CALLS_MAX, &CPS_MAX],
     tables: &[&of_pool::POOL_PARAMS, &of_pool::POOL_LIMIT],
     has_free_keys: false,
-    reserved: &[],
 };
 
 pub(in crate::scenario) static POLICY: Knob<NamedOr<Policies>> = Knob {

@@ -2,7 +2,7 @@
 
 use tidegate_proxy::Mode;
 use tidegate_server::config::schema::{
-    Absent, Choice, EMULATE, Flag, Knob, List, OVERLOAD, Real, Table, Text, Whole, Wrong,
+    Absent, Choice, EMULATE, Flag, Knob, List, OVERLOAD, Placed, Real, Table, Text, Whole, Wrong,
 };
 
 use super::POOL;
@@ -13,10 +13,9 @@ pub(in crate::scenario) static SERVER: Table = Table {
     count: 0..=1,
     doc: "Tidegate's configuration. Without any `[[node]]` there is one server, between callers \
           and answerers.",
-    knobs: &[&MODE, &QUEUE_MAX, &INVITE_TO_BYE],
+    knobs: || vec![&MODE, &QUEUE_MAX, &INVITE_TO_BYE],
     tables: &[],
     has_free_keys: false,
-    reserved: &[],
 };
 
 pub(in crate::scenario) static MODE: Knob<Choice<Mode>> = Knob {
@@ -59,23 +58,22 @@ pub(in crate::scenario) static NODE: Table = Table {
           `emulate` are tables of that name in [the configuration](configuration.md); without them \
           they admit everything and are as fast as possible. `pool` says how a node selects among \
           those in `to`, whatever the variant says.",
-    knobs: &[&NAME, &TO, &SHARE, &NODE_MODE, &UNDER_TEST, &SPEED],
+    knobs: || vec![&NAME, &TO, &SHARE, &NODE_MODE, &UNDER_TEST, &SPEED],
     tables: &[&POOL, &OVERLOAD, &EMULATE],
     has_free_keys: false,
-    reserved: &[],
 };
 
 pub(in crate::scenario) static NAME: Knob<Text<String>> = Knob {
     name: "name",
-    shape: Text { what: "a name of at most 24 letters, digits and `-`", parse: name },
+    shape: Text::new("a name of at most 24 letters, digits and `-`", name),
     absent: Absent::Required,
     doc: "The name in this file and in results.",
 };
 
-pub(in crate::scenario) static TO: Knob<List<Text<String>>> = Knob {
+pub(in crate::scenario) static TO: Knob<List<Placed<Text<String>>>> = Knob {
     name: "to",
     shape: List {
-        of: Text { what: "the name of a node, or `\"answerers\"`", parse: any },
+        of: Placed(Text::new("the name of a node, or `\"answerers\"`", any)),
         count_max: 64,
     },
     absent: Absent::Required,

@@ -1,5 +1,6 @@
 //! `[workload]`: the offered calls.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use tidegate_agent::{Mmpp, Process, Profile};
@@ -14,26 +15,27 @@ pub(in crate::scenario) static WORKLOAD: Table = Table {
     name: "workload",
     count: 0..=1,
     doc: "The offered calls.",
-    knobs: &[
-        &LOAD,
-        &ARRIVALS,
-        &PROFILE,
-        &HOLD_S,
-        &HOLD,
-        &PATIENCE_S,
-        &RETRANSMISSIONS,
-        &OPEN_MAX,
-        &OPEN_LIMIT,
-        &FAILOVER,
-        &T1_MS,
-        &ANSWERERS,
-        &TRYING,
-        &DEADLINE_MS,
-        &GOODPUT,
-    ],
+    knobs: || {
+        vec![
+            &LOAD,
+            &ARRIVALS,
+            &PROFILE,
+            &HOLD_S,
+            &HOLD,
+            &PATIENCE_S,
+            &RETRANSMISSIONS,
+            &OPEN_MAX,
+            &OPEN_LIMIT,
+            &FAILOVER,
+            &T1_MS,
+            &ANSWERERS,
+            &TRYING,
+            &DEADLINE_MS,
+            &GOODPUT,
+        ]
+    },
     tables: &[],
     has_free_keys: false,
-    reserved: &[],
 };
 
 pub(in crate::scenario) static LOAD: Knob<Real> = Knob {
@@ -52,12 +54,21 @@ pub(in crate::scenario) enum Arrivals {
     TraceFile(PathBuf),
 }
 
+impl fmt::Display for Arrivals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(process) => process.fmt(f),
+            Self::TraceFile(file) => write!(f, "trace:{}", file.display()),
+        }
+    }
+}
+
 pub(in crate::scenario) static ARRIVALS: Knob<Text<Arrivals>> = Knob {
     name: "arrivals",
-    shape: Text {
-        what: "`\"poisson\"`, `\"uniform\"`, `\"mmpp:F=S,F=S\"` or `\"trace:FILE\"`",
-        parse: arrivals,
-    },
+    shape: Text::new(
+        "`\"poisson\"`, `\"uniform\"`, `\"mmpp:F=S,F=S\"` or `\"trace:FILE\"`",
+        arrivals,
+    ),
     absent: Absent::Default("\"poisson\""),
     doc: "`poisson`: independent calls. `uniform`: equal gaps. `mmpp`: bursts; each of 2 to 8 \
           states has a factor F on the rate and a mean duration of S seconds; the mean rate is \
@@ -68,11 +79,11 @@ pub(in crate::scenario) static ARRIVALS: Knob<Text<Arrivals>> = Knob {
 
 pub(in crate::scenario) static PROFILE: Knob<Text<Profile>> = Knob {
     name: "profile",
-    shape: Text {
-        what: "`\"constant\"`, `\"gradual:UP,HOLD,DOWN\"`, `\"instant:AT\"`, `\"steps:T=F,T=F\"`, \
+    shape: Text::new(
+        "`\"constant\"`, `\"gradual:UP,HOLD,DOWN\"`, `\"instant:AT\"`, `\"steps:T=F,T=F\"`, \
                `\"flash:AT,PEAK,RISE,DECAY\"` or `\"avalanche:AT,N,WITHIN\"`, times in seconds",
-        parse: profile,
-    },
+        profile,
+    ),
     absent: Absent::Default("\"constant\""),
     doc: "The rate of calls over time, as a factor on that of `load`; times count from the start \
           of the warm-up. `gradual`: up from 0 to 1, and down to 0. `instant`: nothing until AT. \
@@ -90,7 +101,7 @@ pub(in crate::scenario) static HOLD_S: Knob<Real> = Knob {
 
 pub(in crate::scenario) static HOLD: Knob<Text<Hold>> = Knob {
     name: "hold",
-    shape: Text { what: "`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", parse: hold },
+    shape: Text::new("`\"fixed\"`, `\"exp\"` or `\"lognormal:SIGMA\"`", hold),
     absent: Absent::Default("\"fixed\""),
     doc: "The distribution of the duration: always `hold_s`, or with that mean, exponential or \
           log-normal, with this standard deviation of the natural logarithm, from 0 to 5.",

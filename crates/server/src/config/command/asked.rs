@@ -9,9 +9,9 @@ use super::{COMMAND, Refused};
 use crate::config::diagnostic::{Diagnostics, Report};
 use crate::config::document::Document;
 use crate::config::overload;
-use crate::config::resolved::overload_toml;
 use crate::config::section::Section;
-use crate::config::tables::{LAW, OVERLOAD, PARAMS, SHADOW};
+use crate::config::tables::overload::{OVERLOAD, PARAMS, SHADOW};
+use crate::config::written::{self, Written, WrittenKey};
 
 /// What shall hold where `running` does, after an operator has asked for `text`: TOML, or if it
 /// begins with a brace the same as JSON.
@@ -41,6 +41,9 @@ pub fn asked(text: &[u8], running: &Overload) -> Result<Overload, Refused> {
     asked.over(running)
 }
 
+/// The key that names the law.
+const LAW: &str = "law";
+
 /// What was asked for, and which keys were given for it.
 struct Asked {
     overload: Overload,
@@ -51,14 +54,14 @@ struct Asked {
 }
 
 fn read_asked(section: &Section<'_, '_>, report: &mut Report) -> Option<Asked> {
-    let law = section.has(&LAW);
+    let law = section.names().any(|name| name == LAW);
     let mut names = section.names();
     if !law && names.any(|name| name == PARAMS.name) {
         let help = "add `law = …` to `[overload]`";
         report.error(section.span(), "parameters without a law", "of which law?", help);
         return None;
     }
-    let tables = [LAW.name, PARAMS.name, SHADOW.name];
+    let tables = [LAW, PARAMS.name, SHADOW.name];
     Some(Asked {
         overload: overload::read(section, report)?,
         law,
@@ -69,7 +72,7 @@ fn read_asked(section: &Section<'_, '_>, report: &mut Report) -> Option<Asked> {
 
 impl Asked {
     fn over(self, running: &Overload) -> Result<Overload, Refused> {
-        let (asked, runs) = (overload_toml(&self.overload), overload_toml(running));
+        let (asked, runs) = (written::overload(&self.overload), written::overload(running));
         let differs = |key: &String| value_of(&asked, key) != value_of(&runs, key);
         let restart: Vec<_> = self.others.into_iter().filter(differs).collect();
         if !restart.is_empty() {
@@ -86,16 +89,15 @@ impl Asked {
     }
 }
 
-/// The value of a key of `[overload]`, or the content of a table in it, in what [`overload_toml`]
-/// writes.
-fn value_of<'a>(toml: &'a str, key: &str) -> Option<&'a str> {
-    let header = format!("[overload.{key}]\n");
-    if let Some((_, inner)) = toml.split_once(&header) {
-        return Some(inner.split("\n[").next().unwrap_or(inner).trim_end());
-    }
-    // The tables within come after a blank line.
-    let lines = toml.lines().skip(1).take_while(|line| !line.is_empty());
-    lines.filter_map(|line| line.split_once(" = ")).find(|(name, _)| *name == key).map(|(_, v)| v)
+/// The value of a key of `[overload]`, or the content of the tables of that name in it.
+fn value_of<'a>(tables: &'a [Written], key: &str) -> Vec<&'a WrittenKey> {
+    let of = |written: &'a Written| {
+        let is_inner = written.table.name == key;
+        let is_own = move |known: &&WrittenKey| is_inner || known.name == key;
+        let is_here = is_inner || std::ptr::eq(written.table, &OVERLOAD);
+        written.keys.iter().filter(is_own).filter(move |_| is_here)
+    };
+    tables.iter().flat_map(of).collect()
 }
 
 #[cfg(test)]

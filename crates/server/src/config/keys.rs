@@ -1,0 +1,393 @@
+//! Tables whose keys are defined once: [`table!`](crate::config_table) makes a struct from its keys,
+//! [`keys!`](crate::config_keys) binds keys to a struct that exists. The reader, the diagnostics, the
+//! writer, the reference, the JSON schema, the summary and the list of keys that need a restart follow.
+
+use toml::Spanned;
+
+use super::diagnostic::Report;
+use super::knob::{Absent, Documented, Knob, Reload, Shape, Table};
+use super::section::Section;
+
+/// A struct whose fields are the keys of a table.
+pub trait Keys: Sized + 'static {
+    /// The table.
+    fn table() -> &'static Table;
+
+    /// Its keys, in the order of the reference. A key that others depend on comes before them.
+    fn entries() -> &'static [&'static dyn Entry<Self>];
+}
+
+/// A key of the table that `T` is made of.
+pub trait Entry<T>: Documented {
+    /// Reads the key from `section`, or its default. Returns false when it was wrong and reported.
+    fn read(&self, section: &Section<'_, '_>, target: &mut T, report: &mut Report) -> bool;
+
+    /// Reports the key if it is given where it has no effect. Those in `wrong` could not be read.
+    fn check_idle(
+        &self,
+        section: &Section<'_, '_>,
+        target: &T,
+        wrong: &[&str],
+        report: &mut Report,
+    );
+
+    /// Returns the value as TOML; `None` where there is none, or where it has no effect.
+    fn write(&self, target: &T) -> Option<String>;
+
+    /// Returns the default as [`write`](Self::write) does; `None` if the key has none.
+    fn default(&self) -> Option<String>;
+}
+
+/// The condition under which a key has an effect.
+pub struct Only<T: 'static> {
+    /// The key that decides.
+    pub by: &'static str,
+    /// Whether the key has an effect in this table.
+    pub when: fn(&T) -> bool,
+    /// The reason why not, for the label of the underlined key.
+    pub why: &'static str,
+    /// The remedy, to follow "remove it, or".
+    pub instead: &'static str,
+}
+
+/// The place of a value in a struct.
+pub struct Place<T, V> {
+    /// Returns the value, if there is one.
+    pub get: fn(&T) -> Option<V>,
+    /// Stores the value.
+    pub set: fn(&mut T, Spanned<V>),
+}
+
+/// A key, and its place in `T`.
+pub struct Key<T: 'static, S: Shape> {
+    knob: Knob<S>,
+    place: Place<T, S::Value>,
+    reload: Reload,
+    only: Option<&'static Only<T>>,
+}
+
+impl<T: 'static, S: Shape> Key<T, S> {
+    /// Returns the key `knob` of a table with this class of reload, at `place`.
+    pub const fn new(knob: Knob<S>, reload: Reload, place: Place<T, S::Value>) -> Self {
+        Self { knob, place, reload, only: None }
+    }
+
+    /// Returns the key with a condition for its effect.
+    #[must_use]
+    pub const fn only(mut self, only: &'static Only<T>) -> Self {
+        self.only = Some(only);
+        self
+    }
+
+    /// Returns the key with another class of reload.
+    #[must_use]
+    pub const fn reload(mut self, reload: Reload) -> Self {
+        self.reload = reload;
+        self
+    }
+}
+
+impl<T, S: Shape + Sync> Documented for Key<T, S>
+where
+    Place<T, S::Value>: Sync,
+{
+    fn name(&self) -> &'static str {
+        self.knob.name
+    }
+    fn describe(&self) -> String {
+        self.knob.describe()
+    }
+    fn absent(&self) -> Absent {
+        self.knob.absent
+    }
+    fn doc(&self) -> &'static str {
+        self.knob.doc()
+    }
+    fn schema(&self) -> serde_json::Value {
+        self.knob.schema()
+    }
+    fn reload(&self) -> Option<Reload> {
+        Some(self.reload)
+    }
+    #[cfg(test)]
+    fn accepts(&self, value: &Spanned<toml::de::DeValue<'_>>) -> bool {
+        self.knob.accepts(value)
+    }
+}
+
+impl<T, S: Shape + Sync> Entry<T> for Key<T, S>
+where
+    Place<T, S::Value>: Sync,
+{
+    fn read(&self, section: &Section<'_, '_>, target: &mut T, report: &mut Report) -> bool {
+        if matches!(self.knob.absent, Absent::Means(_)) && !section.has(&self.knob) {
+            return true;
+        }
+        let value = section.value(&self.knob, report);
+        let is_right = value.is_some();
+        if let Some(value) = value {
+            (self.place.set)(target, value);
+        }
+        is_right
+    }
+
+    fn check_idle(
+        &self,
+        section: &Section<'_, '_>,
+        target: &T,
+        wrong: &[&str],
+        report: &mut Report,
+    ) {
+        if let Some(only) = self.only
+            && !wrong.contains(&only.by)
+            && !(only.when)(target)
+        {
+            section.report_idle(&[self.knob.name], only.why, only.instead, report);
+        }
+    }
+
+    fn write(&self, target: &T) -> Option<String> {
+        if self.only.is_some_and(|only| !(only.when)(target)) {
+            return None;
+        }
+        (self.place.get)(target).map(|value| self.knob.shape.write(&value))
+    }
+
+    fn default(&self) -> Option<String> {
+        self.knob.default().map(|value| self.knob.shape.write(&value))
+    }
+}
+
+impl Section<'_, '_> {
+    /// Reads every key of `T` into `target`. Returns the names of those that were wrong.
+    pub fn fill<T: Keys>(&self, target: &mut T, report: &mut Report) -> Vec<&'static str> {
+        let mut wrong = Vec::new();
+        for entry in T::entries() {
+            if !entry.read(self, target, report) {
+                wrong.push(entry.name());
+            }
+        }
+        for entry in T::entries() {
+            entry.check_idle(self, target, &wrong, report);
+        }
+        wrong
+    }
+}
+
+/// Returns the last part of a header: `backend` of `[[pool.backend]]`.
+pub const fn last_part(header: &'static str) -> &'static str {
+    let bytes = header.as_bytes();
+    let (mut from, mut to, mut i) = (0, bytes.len(), 0);
+    while i < bytes.len() {
+        match bytes[i] {
+            b'[' | b'.' => from = i + 1,
+            b']' if i < to => to = i,
+            _ => {}
+        }
+        i += 1;
+    }
+    header.split_at(to).0.split_at(from).1
+}
+
+/// Binds the keys of a table to a struct that exists:
+///
+/// ```text
+/// keys! {
+///     /// The documentation of the table.
+///     static TABLE: "[table]" 0..=1 Restart, [INNER] => Struct;
+///
+///     /// The documentation of the key.
+///     key "key" (path.of.field) = Whole(1..=9), Default("1");
+///     /// An optional key.
+///     key "other" (? field) = Flag, Means("none"), only(&ONLY), reload(Reload::Live);
+///     /// A key that is not one field.
+///     key "third" { |all| all.get(), |all, value| all.set(value) } = Flag, Default("false");
+/// }
+/// ```
+#[macro_export]
+macro_rules! config_keys {
+    (
+        $(#[doc = $doc:literal])*
+        $vis:vis static $TABLE:ident: $header:literal $count:literal ..= $most:expr, $reload:ident,
+            [$($inner:ident),*] => $Struct:ty;
+        $(
+            $(#[doc = $key_doc:literal])*
+            key $key:tt $place:tt = $shape:expr, $absent:ident $(($text:expr))?
+                $(, $option:ident ($value:expr))*;
+        )*
+    ) => {
+        $(#[doc = $doc])*
+        $vis static $TABLE: $crate::config::schema::Table = $crate::config::schema::Table {
+            header: $header,
+            name: $crate::config::schema::last_part($header),
+            count: $count..=$most,
+            doc: concat!($($doc),*),
+            knobs: || {
+                let entries = <$Struct as $crate::config::schema::Keys>::entries();
+                entries.iter().map(|entry| *entry as &dyn $crate::config::schema::Documented).collect()
+            },
+            tables: &[$(&$inner),*],
+            has_free_keys: false,
+        };
+
+        impl $crate::config::schema::Keys for $Struct {
+            fn table() -> &'static $crate::config::schema::Table {
+                &$TABLE
+            }
+
+            fn entries() -> &'static [&'static dyn $crate::config::schema::Entry<Self>] {
+                static ENTRIES: &[&dyn $crate::config::schema::Entry<$Struct>] = &[$(
+                    &$crate::config::schema::Key::new(
+                        $crate::config::schema::Knob {
+                            name: $crate::config_name!($key),
+                            shape: $shape,
+                            absent: $crate::config::schema::Absent::$absent $(($text))?,
+                            doc: concat!($($key_doc),*),
+                        },
+                        $crate::config::schema::Reload::$reload,
+                        $crate::config_place!($Struct, $place),
+                    )$(.$option($value))*,
+                )*];
+                ENTRIES
+            }
+        }
+    };
+}
+
+/// The name of a key, as [`config_keys`] writes it.
+#[macro_export]
+macro_rules! config_name {
+    ((@ $field:ident)) => {
+        stringify!($field)
+    };
+    ((@ $field:ident ($key:literal))) => {
+        $key
+    };
+    ($key:literal) => {
+        $key
+    };
+}
+
+/// The place of a key, as [`config_keys`] writes it.
+#[macro_export]
+macro_rules! config_place {
+    ($Struct:ty, (? $($path:ident).+)) => {
+        $crate::config::schema::Place::<$Struct, _> {
+            get: |all| all.$($path).+.clone(),
+            set: |all, value| all.$($path).+ = Some(value.into_inner()),
+        }
+    };
+    ($Struct:ty, (draft $field:ident: $ty:ty)) => {
+        $crate::config::schema::Place::<$Struct, $ty> {
+            get: |all| all.$field.as_ref().map(|value| value.get_ref().clone()),
+            set: |all, value| all.$field = Some(value),
+        }
+    };
+    ($Struct:ty, ($($path:ident).+)) => {
+        $crate::config::schema::Place::<$Struct, _> {
+            get: |all| Some(all.$($path).+.clone()),
+            set: |all, value| all.$($path).+ = value.into_inner(),
+        }
+    };
+    ($Struct:ty, { $get:expr, $set:expr }) => {
+        $crate::config::schema::Place::<$Struct, _> { get: $get, set: $set }
+    };
+}
+
+/// Defines a table and the struct that is read from it, with a draft that knows the place of each
+/// value. Fields after `+` are no keys: the reader sets them before it calls `finish`.
+///
+/// ```text
+/// table! {
+///     /// The documentation of the table.
+///     pub static TABLE: "[table]" 0..=1, Restart, [] => Struct, Draft;
+///
+///     /// The documentation of the key, and of the field.
+///     key: u16 = Whole(1..=9), Default("1");
+///     /// An optional key with another name than its field.
+///     drain("drain_s"): Duration | None = seconds(0..=9), Means("none");
+///     +
+///     /// A field that is no key.
+///     rest: Vec<String>;
+/// }
+/// ```
+#[macro_export]
+macro_rules! config_table {
+    (
+        $(#[doc = $doc:literal])*
+        $vis:vis static $TABLE:ident: $header:literal $count:literal ..= $most:expr, $reload:ident,
+            [$($inner:ident),*] => $Struct:ident, $Draft:ident;
+        $(
+            $(#[doc = $key_doc:literal])*
+            $field:ident $(($key:literal))? : $ty:ty $(| $none:ident)? = $shape:expr,
+                $absent:ident $(($text:expr))? $(, $option:ident ($value:expr))*;
+        )*
+        $(+ $($(#[doc = $extra_doc:literal])* $extra:ident: $extra_ty:ty;)*)?
+    ) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Debug, PartialEq)]
+        $vis struct $Struct {
+            $($(#[doc = $key_doc])* pub $field: $crate::config_table!(@field $ty $(, $none)?),)*
+            $($($(#[doc = $extra_doc])* pub $extra: $extra_ty,)*)?
+        }
+
+        /// The table as far as it could be read; what is missing was reported.
+        #[derive(Debug, Default)]
+        $vis struct $Draft {
+            /// The place of its header.
+            #[allow(dead_code, reason = "not every table asks for its place")]
+            pub span: std::ops::Range<usize>,
+            /// Keys that could not be read.
+            pub wrong: Vec<&'static str>,
+            $($(#[doc = $key_doc])* pub $field: Option<toml::Spanned<$ty>>,)*
+            $($($(#[doc = $extra_doc])* pub $extra: Option<$extra_ty>,)*)?
+        }
+
+        impl $Draft {
+            /// Reads the keys.
+            $vis fn read(
+                section: &$crate::config::schema::Section<'_, '_>,
+                report: &mut $crate::config::schema::Report,
+            ) -> Self {
+                let mut draft = Self { span: section.span(), ..Self::default() };
+                draft.wrong = section.fill(&mut draft, report);
+                draft
+            }
+
+            /// Returns the table; `None` when something is missing.
+            $vis fn finish(self) -> Option<$Struct> {
+                Some($Struct {
+                    $($field: $crate::config_table!(@take self.$field $(, $none)?),)*
+                    $($($extra: self.$extra?,)*)?
+                })
+            }
+        }
+
+        impl From<&$Struct> for $Draft {
+            fn from(all: &$Struct) -> Self {
+                Self {
+                    $($field: $crate::config_table!(@place all.$field $(, $none)?),)*
+                    ..Self::default()
+                }
+            }
+        }
+
+        $crate::config_keys! {
+            $(#[doc = $doc])*
+            $vis static $TABLE: $header $count ..= $most, $reload, [$($inner),*] => $Draft;
+            $(
+                $(#[doc = $key_doc])*
+                key (@$field $(($key))?) (draft $field: $ty) = $shape, $absent $(($text))?
+                    $(, $option($value))*;
+            )*
+        }
+    };
+    (@field $ty:ty) => { $ty };
+    (@field $ty:ty, None) => { Option<$ty> };
+    (@take $value:expr) => { $value?.into_inner() };
+    (@take $value:expr, None) => { $value.map(toml::Spanned::into_inner) };
+    (@place $value:expr) => { Some(toml::Spanned::new(0..0, $value.clone())) };
+    (@place $value:expr, None) => { $value.clone().map(|value| toml::Spanned::new(0..0, value)) };
+}
+
+pub(crate) use {config_keys as keys, config_table as table};

@@ -1,0 +1,234 @@
+//! Tables with every key written out: what was read, as it would be read again.
+
+use std::fmt;
+
+use tidegate_balance::Learning;
+use tidegate_control::Decide;
+use tidegate_proxy::{Overload, Queueing};
+use tidegate_world::{Kind, Values};
+
+use super::Config;
+use super::keys::Keys;
+use super::knob::{Reload, Table};
+use super::tables::emulate::{Emulate, EmulateDraft};
+use super::tables::limit::Limit;
+use super::tables::listen::ListenDraft;
+use super::tables::overload::{DECIDE, PARAMS, QUEUE, SHADOW_PARAMS};
+use super::tables::pool::Selection;
+use super::tables::resolver::{Resolver, ResolverDraft};
+use super::tables::server::{AdminDraft, ServerDraft};
+use super::tables::sources::SourcesTable;
+
+/// A table with its values as TOML.
+pub(super) struct Written {
+    pub table: &'static Table,
+    pub keys: Vec<WrittenKey>,
+}
+
+/// A key with its value as TOML.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct WrittenKey {
+    pub name: &'static str,
+    pub value: String,
+    pub reload: Reload,
+    /// Whether the value is the one of an absent key.
+    pub is_default: bool,
+}
+
+impl Written {
+    /// The keys of `all` that have a value.
+    pub(super) fn of<T: Keys>(all: &T) -> Self {
+        let key = |entry: &&'static dyn super::keys::Entry<T>| {
+            let (value, reload) = (entry.write(all)?, entry.reload().unwrap_or(Reload::Restart));
+            let is_default = entry.default().as_ref() == Some(&value);
+            Some(WrittenKey { name: entry.name(), value, reload, is_default })
+        };
+        Self { table: T::table(), keys: T::entries().iter().filter_map(key).collect() }
+    }
+
+    /// The parameters of a law or a policy, in `table`.
+    fn params<K: Kind>(table: &'static Table, values: &Values<K>) -> Self {
+        let key = |(param, value): (&tidegate_world::Param, f64)| WrittenKey {
+            name: param.name,
+            value: value.to_string(),
+            reload: Reload::Live,
+            is_default: value == param.default,
+        };
+        Self { table, keys: values.each().map(|(param, value)| key((param, value))).collect() }
+    }
+
+    /// The table in braces.
+    fn inline(&self) -> String {
+        let keys: Vec<_> = self.keys.iter().map(ToString::to_string).collect();
+        format!("{{ {} }}", keys.join(", "))
+    }
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.table.header)?;
+        self.keys.iter().try_for_each(|key| writeln!(f, "{key}"))
+    }
+}
+
+impl fmt::Display for WrittenKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}", self.name, self.value)
+    }
+}
+
+/// The tables of a configuration that hold until a restart, and those in `[overload]`.
+pub(super) fn config(config: &Config) -> Vec<Written> {
+    let Config { server, admin, listen, overload, emulate, name_servers, .. } = config;
+    let servers = (!name_servers.is_empty()).then(|| name_servers.clone());
+    let mut tables = vec![
+        Written::of(&ServerDraft::from(server)),
+        Written::of(&AdminDraft::from(admin)),
+        Written::of(&ResolverDraft::from(&Resolver { servers })),
+    ];
+    tables.extend(listen.iter().map(|listen| Written::of(&ListenDraft::from(listen))));
+    tables.extend(self::overload(overload));
+    tables.extend(emulate.iter().map(|emulate| Written::of(&EmulateDraft::from(emulate))));
+    tables
+}
+
+/// The table `[overload]`, with those in it.
+pub(super) fn overload(overload: &Overload) -> Vec<Written> {
+    let mut tables = vec![Written::of(overload), Written::params(&PARAMS, &overload.gate.law)];
+    if let Some(shadow) = &overload.gate.shadow {
+        tables.push(Written::of(&overload.gate.shadow));
+        tables.push(Written::params(&SHADOW_PARAMS, shadow));
+    }
+    tables.push(Written::of(&overload.gate.sessions));
+    let sources = &overload.sources;
+    tables.push(Written::of(&SourcesTable::from(overload)));
+    tables.extend(sources.weights.iter().map(Written::of));
+    tables.extend(sources.limits.iter().map(Written::of));
+    tables.extend(sources.priority.iter().map(Written::of));
+    tables
+}
+
+/// The table `[overload]`, with those in it, as TOML.
+pub fn overload_toml(overload: &Overload) -> String {
+    let tables: Vec<_> = self::overload(overload).iter().map(ToString::to_string).collect();
+    tables.join("\n")
+}
+
+/// The table `[emulate]`.
+pub fn emulate_toml(emulate: &Emulate) -> String {
+    Written::of(&EmulateDraft::from(emulate)).to_string()
+}
+
+/// The keys of `[[pool]]` that say who gets a new request.
+pub fn selection_toml(selection: &Selection) -> String {
+    let params = match selection {
+        Selection::One(values) => {
+            Written::params(&super::tables::pool::POOL_PARAMS, values).inline()
+        }
+        Selection::Fork => "{}".to_owned(),
+    };
+    format!("policy = \"{}\"\nparams = {params}\n", selection.name())
+}
+
+/// The key of `[[pool]]` that says how rates are learned.
+pub fn learning_toml(learning: &Learning) -> String {
+    let limit = Written::of(&Limit::from(learning));
+    format!("limit = {}\n", limit.inline())
+}
+
+/// The word for `decide`.
+pub fn decide_word(decide: Decide) -> &'static str {
+    DECIDE.word(decide)
+}
+
+/// The word for `queue`.
+pub fn queue_word(queue: Queueing) -> &'static str {
+    QUEUE.word(queue)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tidegate_proxy::Class;
+
+    use super::*;
+
+    const PLACES: &str = "[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:0\"\n\
+                          [[pool]]\nname = \"app\"\n[[pool.backend]]\nuri = \"sip:127.0.0.1\"\n";
+
+    #[test]
+    fn a_policy_is_read_as_what_it_was() {
+        for keys in ["policy = \"tlwl\"\nparams = { invite = 2.5 }\n", "policy = \"fork\"\n"] {
+            let text =
+                |keys: &str| PLACES.replace("name = \"app\"\n", &format!("name = \"app\"\n{keys}"));
+            let read = |text: &str| {
+                let config = Config::parse(Path::new("f"), text.as_bytes());
+                config.unwrap_or_else(|e| panic!("{e}")).pool.remove(0).policy
+            };
+            let policy = read(&text(keys));
+            assert_eq!(read(&text(&selection_toml(&policy))), policy);
+        }
+    }
+
+    #[test]
+    fn how_rates_are_learned_is_read_as_what_it_was() {
+        let learning = Learning {
+            interval: std::time::Duration::from_millis(70),
+            increase: 0.125,
+            decrease: 0.75,
+            rate_min_cps: 2.5,
+        };
+        let keys = format!("name = \"app\"\n{}", learning_toml(&learning));
+        let text = PLACES.replace("name = \"app\"\n", &keys);
+        let config = Config::parse(Path::new("f"), text.as_bytes());
+        let pool = config.unwrap_or_else(|e| panic!("{e}")).pool.remove(0);
+        assert_eq!(pool.learning, Some(learning));
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_what_it_was() {
+        let given = "[overload]\nlaw = \"pi\"\ndecide = \"service\"\nqueue = \"fifo\"\n\
+                     throttle = \"random\"\ndisposal = \"drop\"\noccupancy = \"cpu\"\n\
+                     sticky = false\nmemory_max = 5000\nparams = { c_t = 0.85, k_ic = 3 }\n\
+                     [emulate]\nreceive_us = 2.25\noffer_us = 100.5\nsocket_max = 7\n\
+                     serve_us = { default = 700, invite = 0.125 }\n";
+        let parse = |text: &str| {
+            let text = PLACES.to_owned() + text;
+            Config::parse(Path::new("f"), text.as_bytes()).unwrap_or_else(|e| panic!("{e}"))
+        };
+        let single = "[overload]\nclasses = \"single\"\nreinvites = true\nburst = 9\n\
+                      retry_after = [0, 7]\npad = 512\n[overload.sessions]\ncheck = \"full\"\n\
+                      interval_ms = 50\nweight = 0.5\nrate_cps = 7.5\nrate_min_cps = 0.25\n\
+                      [emulate]\n";
+        let multi = "[overload]\nclasses = \"multi\"\nshed = [\"bye\", \"final\"]\n\
+                     shed_by = \"count\"\nthrottle = \"gapping\"\n[emulate]\n";
+        let scaled = "[overload]\nscaled = true\n[emulate]\n";
+        let sources = "[overload.sources]\nfair = true\ntable_max = 99\nban_above_cps = 500\n\
+                       ban_after_s = 3\nban_s = 9\nnever_ban = [\"10.0.0.0/8\"]\nbans_max = 5\n\
+                       [[overload.weight]]\nfrom = \"10.1.0.0/16\"\nweight = 1000\n\
+                       [[overload.limit]]\nfrom = \"192.0.2.1\"\nrate_cps = 0.5\nthen = \"ban\"\n\
+                       ban_s = 7\n[[overload.limit]]\nfrom = \"2001:db8::/32\"\nrate_cps = 20\n\
+                       burst = 3\nper = \"limit\"\nthen = \"drop\"\n[overload.priority]\n\
+                       from = [\"192.0.2.9/32\"]\nemergency = false\ncap_cps = 2.5\n\
+                       resource_priority = [\"esnet.1\", \"DSN.flash\"]\n[emulate]\n";
+        let kernel = "[overload]\ndisposal = \"kernel\"\nrefusing_max = 0.25\nstateful_max = 0.6\n\
+                      [emulate]\nserve_us = 9\nserve_stateless_us = { default = 3, bye = 0.5 }\n";
+        for text in [given, single, multi, scaled, sources, kernel, "[emulate]\n"] {
+            let config = parse(text);
+            let emulate = config.emulate.expect("it was given");
+            let again = parse(&(overload_toml(&config.overload) + &emulate_toml(&emulate)));
+            assert_eq!(again.overload, config.overload);
+            let again = again.emulate.expect("it was written");
+            // There are places for more classes than there are.
+            for class in Class::ALL.map(|class| class as usize) {
+                assert_eq!(again.offer[class], emulate.offer[class]);
+                assert_eq!(again.serve[class], emulate.serve[class]);
+                assert_eq!(again.refuse[class], emulate.refuse[class]);
+                let stateless = |emulate: &Emulate| emulate.serve_stateless.map(|us| us[class]);
+                assert_eq!(stateless(&again), stateless(&emulate));
+            }
+            assert_eq!((again.receive, again.socket_max), (emulate.receive, emulate.socket_max));
+        }
+    }
+}
