@@ -4,6 +4,7 @@
 //! simulator and no charts; `tidegate lab`, `tidegate load` and `tidegate demo` run it.
 
 mod check;
+mod config;
 mod configuration_file;
 mod ctl;
 mod run;
@@ -28,6 +29,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Check(check::Args),
+    Config(config::Args),
     Ctl(ctl::Args),
     Top(top::Args),
     /// Replay a recording, and compare what the proxy sends with what it sent then
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Config(args) => config::run(&args),
         Command::Ctl(args) => ctl::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Replay(args) => replay::run(&args),

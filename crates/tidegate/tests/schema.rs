@@ -1,0 +1,93 @@
+//! The schema that `tidegate config schema` prints, tried with a validator (Python's `jsonschema`).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Prints the paths, of those given after the schema, that the schema rejects.
+const REJECTED: &str = "
+import json, sys, tomllib
+from jsonschema import Draft7Validator
+schema = json.load(open(sys.argv[1]))
+Draft7Validator.check_schema(schema)
+validator = Draft7Validator(schema)
+for path in sys.argv[2:]:
+    try:
+        with open(path, 'rb') as file:
+            content = tomllib.load(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        continue
+    if not validator.is_valid(content):
+        print(path)
+";
+
+/// Broken configurations that a schema accepts: not TOML at all; a text that breaks its grammar; keys
+/// or tables that contradict each other; names that are used twice or not defined.
+#[rustfmt::skip]
+const ACCEPTED: &[&str] = &[
+    // Not TOML; the validator gets nothing.
+    "duplicate-key.toml", "not-utf8.toml", "syntax.toml",
+    // The grammar of a text, such as an address, a host name or a method.
+    "names.toml", "routes.toml", "wildcard.toml",
+    // A contradiction with another key.
+    "backups.toml", "fork-many.toml", "law.toml", "limits-that-do-not-fit.toml", "pad.toml",
+    "sharing.toml",
+    // A relation between tables: used twice, not defined, not reached.
+    "duplicates.toml", "families.toml", "listeners.toml", "loop.toml", "no-route.toml",
+    "two-pools.toml", "unknown-pool.toml", "unreachable-routes.toml", "users-missing.toml",
+];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn configurations(folder: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(repository().join(folder)).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "toml")).collect()
+}
+
+/// Returns the names of those that the schema rejects.
+fn rejected(paths: &[PathBuf]) -> BTreeSet<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let schema = folder.path().join("schema.json");
+    let mut tidegate = assert_cmd::Command::cargo_bin("tidegate").unwrap();
+    let printed = tidegate.args(["config", "schema"]).output().unwrap();
+    assert!(printed.status.success());
+    fs::write(&schema, printed.stdout).unwrap();
+    let output =
+        Command::new("python3").args(["-c", REJECTED]).arg(&schema).args(paths).output().unwrap();
+    let wrong = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{wrong}");
+    let name = |path: &str| Path::new(path).file_name().unwrap().to_string_lossy().into_owned();
+    String::from_utf8(output.stdout).unwrap().lines().map(name).collect()
+}
+
+#[test]
+fn every_example_is_valid() {
+    let mut examples = vec![repository().join("packaging/tidegate.toml")];
+    examples.extend(configurations("docs/cookbook"));
+    examples.extend(configurations("crates/server/tests/good"));
+    let folder = tempfile::tempdir().unwrap();
+    for page in ["README.md", "docs/configuration.md"] {
+        let text = fs::read_to_string(repository().join(page)).unwrap();
+        for (number, block) in text.split("```toml\n").skip(1).enumerate() {
+            let path = folder.path().join(format!("{}-{number}.toml", page.replace('/', "-")));
+            fs::write(&path, block.split("```").next().unwrap()).unwrap();
+            examples.push(path);
+        }
+    }
+    assert!(examples.len() > 15, "{}", examples.len());
+    assert_eq!(rejected(&examples), BTreeSet::new());
+}
+
+#[test]
+fn broken_configurations_are_rejected_where_a_schema_can() {
+    let broken = configurations("crates/server/tests/broken");
+    let names = broken.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned());
+    let accepted: BTreeSet<_> =
+        names.collect::<BTreeSet<_>>().difference(&rejected(&broken)).cloned().collect();
+    let expected: BTreeSet<_> = ACCEPTED.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(accepted, expected);
+}
