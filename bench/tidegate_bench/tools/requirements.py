@@ -1,14 +1,17 @@
 """Which sentences with MUST or SHOULD of the RFCs are quoted above the code and above a test
 
-A comment that quotes an RFC cites it: `RFC 3261 §16.6: "The proxy MUST ..."`. This finds the sentence
-in `docs/requirements/rfcNNNN.toml`. A citation in a test (a file below `tests/`, a file or a module of
-unit tests) proves the sentence; one elsewhere says where it is implemented. A sentence that does not apply
-to a proxy, or that Tidegate breaks on purpose, has its reason in `docs/requirements/exceptions.toml`.
+A comment that quotes an RFC cites it: `RFC 3261 §16.6: "The proxy MUST ..."`; without a number, `§16.6` is
+of the RFC that the documentation of the file names first. This finds the sentence in
+`docs/requirements/rfcNNNN.toml`. A citation in a test (a file below `tests/`, a file or a module of
+unit tests) proves the sentence; one elsewhere says where it is implemented. `docs/requirements/exceptions.toml`
+has a reason for each sentence that does not apply to Tidegate, that waits for a part of it that is not built yet,
+or that it breaks on purpose.
 
     scripts/requirements              coverage by section
     scripts/requirements --open       also each sentence that lacks code, a test or a reason
     scripts/requirements --check      exit status 1 if a quotation is not in the RFC, if a reason is for
-                                      nothing, or if docs/requirements/README.md is out of date
+                                      nothing or for a proven sentence, or if docs/requirements/README.md
+                                      is out of date
     scripts/requirements --write      writes docs/requirements/README.md
     scripts/requirements --extract RFC.txt SECTIONS > docs/requirements/rfcNNNN.toml
                                       the sentences of an RFC, SECTIONS such as 16,17,18
@@ -25,10 +28,13 @@ from tidegate_bench.record import ROOT
 
 FOLDER = ROOT / "docs/requirements"
 LEVELS = ("MUST", "SHOULD")
+# The kinds of exceptions: a duty of others or a replaced rule, a part that is missing, a decision.
+KINDS = ("not ours", "not built", "on purpose")
+STATES = ("proven", "tested", "implemented", "open", *KINDS)
 KEYWORD = re.compile(r"\b(MUST|REQUIRED|SHALL|SHOULD|RECOMMENDED)\b")
 REFERENCE = re.compile(r'(?:RFC (\d+),? )?§(\d+(?:\.\d+)*)|RFC (\d+)|"([^"]+)"')
 TESTS_BEGIN = re.compile(r"^\s*#\[cfg\(test\)\]")
-# Words that a quotation shares with its sentence, one after the other.
+# The fewest words that a quotation shares with its sentence, one after the other.
 SHARED = 6
 
 
@@ -41,6 +47,7 @@ class Requirement:
     text: str
     code: list[str] = field(default_factory=list)
     tests: list[str] = field(default_factory=list)
+    kind: str = ""
     reason: str = ""
 
     @property
@@ -49,8 +56,8 @@ class Requirement:
 
     @property
     def state(self) -> str:
-        if self.reason:
-            return "excepted"
+        if self.kind:
+            return self.kind
         if self.tests and self.code:
             return "proven"
         return "tested" if self.tests else "implemented" if self.code else "open"
@@ -70,8 +77,19 @@ def words(text: str) -> list[str]:
     return re.sub(r"[^a-z0-9]+", " ", text.lower()).split()
 
 
-def runs(sequence: list[str], length: int) -> set[tuple[str, ...]]:
-    return {tuple(sequence[i : i + length]) for i in range(len(sequence) - length + 1)}
+def shares(piece: list[str], text: list[str]) -> bool:
+    """Whether a piece of a quotation overlaps with a sentence: one contains the other, or one begins with the end
+    of the other. The common words include the keyword, so two sentences with the same phrase differ."""
+    for offset in range(SHARED - len(piece), len(text) - SHARED + 1):
+        begin, end = max(offset, 0), min(offset + len(piece), len(text))
+        common = text[begin:end]
+        if (
+            len(common) >= min(SHARED, len(text))
+            and common == piece[begin - offset : end - offset]
+            and KEYWORD.search(" ".join(common).upper())
+        ):
+            return True
+    return False
 
 
 def requirements() -> list[Requirement]:
@@ -91,19 +109,24 @@ def citations() -> Iterator[Citation]:
         in_tests = "tests" in name.parts or file.stem == "tests" or file.stem.endswith("_tests")
         block: list[str] = []
         first = 0
-        for number, line in enumerate([*file.read_text().split("\n"), ""], 1):
+        text = file.read_text()
+        of_file = re.search(r"^//!.*?RFC\s(?://!\s)?(\d+)", text, re.M)
+        rfc = int(of_file[1]) if of_file else 0
+        for number, line in enumerate([*text.split("\n"), ""], 1):
             in_tests = in_tests or bool(TESTS_BEGIN.match(line))
             comment = re.match(r"^\s*//[/!]? ?(.*)$", line)
             if comment:
                 first = first if block else number
                 block.append(comment[1])
             elif block:
-                yield from cited(f"{name}:{first}", in_tests, " ".join(block))
+                yield from cited(f"{name}:{first}", in_tests, rfc, " ".join(block))
                 block = []
 
 
-def cited(place: str, is_test: bool, text: str) -> Iterator[Citation]:
-    rfc, section = 0, None
+def cited(place: str, is_test: bool, rfc: int, text: str) -> Iterator[Citation]:
+    section = None
+    # Without the marks around single words within a quotation: the "Completed" state.
+    text = re.sub(r'"([\w-]+(?: [\w-]+)?)"', r"\1", text)
     for match in REFERENCE.finditer(text):
         with_section, its_section, alone, quotation = match.groups()
         if quotation is None:
@@ -120,11 +143,7 @@ def matches(citation: Citation, requirement: Requirement) -> bool:
     if not (same or requirement.section.startswith(citation.section + ".")):
         return False
     text = words(requirement.text)
-    for piece in map(words, re.split(r"\[\.\.\.\]|\.\.\.", citation.quotation)):
-        length = min(SHARED, len(piece), len(text))
-        if length >= 3 and runs(piece, length) & runs(text, length):
-            return True
-    return False
+    return any(shares(words(piece), text) for piece in re.split(r"\[\.\.\.\]|\.\.\.", citation.quotation))
 
 
 def connect(requirements: list[Requirement]) -> list[Citation]:
@@ -143,34 +162,38 @@ def connect(requirements: list[Requirement]) -> list[Citation]:
 
 
 def except_some(requirements: list[Requirement]) -> list[str]:
-    """Gives requirements their reasons; returns those reasons that are for no requirement."""
-    entries = tomllib.loads((FOLDER / "exceptions.toml").read_text()).get("exception", [])
-    stray = []
-    for entry in entries:
-        found = [
-            one
-            for one in requirements
-            if (one.rfc, one.section) == (entry["rfc"], entry["section"]) and entry["begins"] in one.text
-        ]
-        for requirement in found:
-            requirement.reason = entry["reason"]
-        if len(found) != 1:
-            stray.append(f"RFC {entry['rfc']} §{entry['section']}: {entry['begins']!r} is in {len(found)} sentences")
-    return stray
+    """Gives requirements their reasons; returns what is wrong with the reasons."""
+    wrong = []
+    for entry in tomllib.loads((FOLDER / "exceptions.toml").read_text()).get("exception", []):
+        if entry["kind"] not in KINDS:
+            wrong.append(f"{entry['kind']!r} is none of {', '.join(KINDS)}")
+        for begins in entry["begins"]:
+            found = [
+                one
+                for one in requirements
+                if (one.rfc, one.section) == (entry["rfc"], entry["section"]) and one.text.startswith(begins)
+            ]
+            where = f"RFC {entry['rfc']} §{entry['section']}: {begins!r}"
+            if len(found) != 1:
+                wrong.append(f"{where} begins {len(found)} sentences")
+            for requirement in found:
+                if requirement.state == "proven" or requirement.kind:
+                    wrong.append(f"{where} is {requirement.state} already")
+                requirement.kind, requirement.reason = entry["kind"], entry["reason"]
+    return wrong
 
 
 def table(requirements: list[Requirement]) -> Iterator[tuple[str, ...]]:
     groups: dict[tuple[int, str, str], list[str]] = defaultdict(list)
     for one in requirements:
         groups[one.rfc, ".".join(one.section.split(".")[:2]), one.level].append(one.state)
-    states = ("proven", "tested", "implemented", "excepted", "open")
-    yield ("RFC", "section", "level", "sentences", *states)
+    yield ("RFC", "section", "level", "sentences", *STATES)
     for rfc, section, level in sorted(groups, key=lambda key: (key[0], list(map(int, key[1].split("."))), key[2])):
         group = groups[rfc, section, level]
-        yield (str(rfc), section, level, str(len(group)), *(str(group.count(state)) for state in states))
+        yield (str(rfc), section, level, str(len(group)), *(str(group.count(state)) for state in STATES))
     for level in LEVELS:
         group = [one.state for one in requirements if one.level == level]
-        yield ("all", "", level, str(len(group)), *(str(group.count(state)) for state in states))
+        yield ("all", "", level, str(len(group)), *(str(group.count(state)) for state in STATES))
 
 
 def columns(rows: list[tuple[str, ...]]) -> Iterator[str]:
@@ -190,9 +213,17 @@ def page(requirements: list[Requirement]) -> str:
     text = HEAD + "| " + " | ".join(rows[0]) + " |\n|" + " --- |" * len(rows[0]) + "\n"
     text += "".join("| " + " | ".join(row) + " |\n" for row in rows[1:])
     text += "\n## MUSTs that are not proven\n\n"
-    for one in unproven(requirements, "MUST"):
+    left = unproven(requirements, "MUST")
+    text += "" if left else "None.\n"
+    for one in left:
         where = f" Code: {', '.join(sorted({place.rsplit(':', 1)[0] for place in one.code}))}." if one.code else ""
         text += f'- RFC {one.name}, {one.state}: "{one.text}"{where}\n'
+    for kind, title in (("on purpose", "MUSTs that Tidegate breaks on purpose"), ("not built", "MUSTs not built yet")):
+        text += f"\n## {title}\n"
+        of_kind = [one for one in requirements if one.level == "MUST" and one.kind == kind]
+        for reason in dict.fromkeys(one.reason for one in of_kind):
+            text += f"\n{reason}\n\n"
+            text += "".join(f'- RFC {one.name}: "{one.text}"\n' for one in of_kind if one.reason == reason)
     return text
 
 
@@ -201,16 +232,19 @@ HEAD = """\
 
 Written by `scripts/requirements --write`; `make requirements` prints the table. It counts the sentences with MUST and
 SHOULD in the parts of the RFCs that a proxy and a transaction layer implement: *proven* ones are quoted above
-code and above a test, *implemented* ones above code only, *tested* ones above a test only, *excepted* ones have a reason in
-[exceptions.toml](exceptions.toml). An *open* one is quoted nowhere: it may well be implemented, but nothing says so.
+code and above a test, *implemented* ones above code only, *tested* ones above a test only. An *open* one is quoted
+nowhere: it may well be implemented, but nothing says so. The others have a reason in
+[exceptions.toml](exceptions.toml): they are *not ours* (the duty of another element, a feature that Tidegate does not
+offer, or a rule that a later RFC replaces), *not built* yet, or broken *on purpose*.
 
-"""  # noqa: E501
+"""
 
 
 def extract(rfc: int, text: str, sections: list[str]) -> Iterator[str]:
     """The lines of `docs/requirements/rfcNNNN.toml`, from the text of the RFC."""
-    # Without page breaks: footer, form feed, header.
-    text = re.sub(r"\n+[^\n]*\[Page \d+\]\n\f?\n?(?:RFC \d+[^\n]*\n)?", "\n", text)
+    # Without page breaks: footer, form feed, header. A paragraph that a page break cuts is one paragraph.
+    text = re.sub(r"\n+[^\n]*\[Page \d+\]\n\f?\n*(?:RFC \d+[^\n]*\n)?\n*", "\n\f\n", text)
+    text = re.sub(r"(?<![.:;])\n\f\n(?=\s*(?!o )\w)|\n\f\n(?=\s*(?!o )[a-z])", "\n", text).replace("\f", "")
     heading = re.compile(r"^(\d+(?:\.\d+)*)\.? +\S[^\n]*$", re.M)
     # The table of contents has each heading too, indented or with dots.
     body = [match for match in heading.finditer(text) if "...." not in match[0]]

@@ -28,7 +28,7 @@ use crate::transport::addresses::Origin;
 use crate::transport::budget::Budget;
 
 /// Time for which a back end's request is always retransmitted. RFC 3261 §17.1.2.2: "the client
-/// transaction SHOULD set timer E to fire in T1 seconds", and then in twice that: so once.
+/// transaction MUST set timer E to fire in T1 seconds", and then in twice that: so once.
 const REPEATED_FOR: Duration = Duration::from_secs(1);
 
 /// Returns whether a response of `length` bytes may leave by `flow`; if so, counts it as sent.

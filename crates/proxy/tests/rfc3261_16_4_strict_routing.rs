@@ -80,8 +80,9 @@ fn a_strict_router_behind_us_gets_what_it_expects() {
     assert_eq!(sent[0].all("Route"), out.all("Route"));
 }
 
-/// §19.1.1, table 1: headers and `method` are not allowed in a Request-URI. §16.6 item 2: they
-/// "MUST be removed"; an element that reads headers there takes them for header fields.
+/// §19.1.1, table 1: headers and `method` are not allowed in a Request-URI. §16.6 item 2: "If the
+/// URI contains any parameters not allowed in a Request-URI, they MUST be removed." An element that
+/// reads headers there takes them for header fields.
 #[test]
 fn what_a_route_says_beyond_an_address_is_not_in_the_request_uri() {
     let mut s = trusting();

@@ -287,7 +287,8 @@ impl Framer {
         let Ok(start) = Start::parse_to_answer(line) else {
             return Some(self.broken(FrameFault::StartLine, None));
         };
-        // RFC 3261 §17.1.1.3: an ACK is never answered. §18.3: a response "MUST be discarded".
+        // RFC 3261 §17.1.1.3: an ACK is never answered. §18.3: "If the message is a response, it
+        // MUST be discarded."
         let answerable =
             matches!(start.line, StartLine::Request { method, .. } if method != Method::Ack);
         self.scanned = end;
