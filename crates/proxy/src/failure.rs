@@ -61,6 +61,7 @@ pub(crate) fn on_failed(
     let Learning { transactions, probes, peers, output } = learning;
     // Only the host's own report that nothing listens counts: an error from a router on the way, or
     // a local one, may be about us.
+    // RFC 3261 §18.4: "Source quench and TTL exceeded ICMP errors SHOULD be ignored."
     if failure.cause != Cause::Refused {
         return;
     }
@@ -150,6 +151,8 @@ fn proof_in(snapshot: &Snapshot, transactions: &Transactions, failure: &Failure)
         return Some(Proof::Probe(probe));
     }
     let branch = TransactionBranch::claimed(text)?;
+    // RFC 3261 §16.9: "The proxy SHOULD NOT cancel any outstanding client transactions associated
+    // with this response context due to this notification."
     let Ok(ScanStart::Request { method, .. }) = glance(&failure.quote) else { return None };
     let handle = transactions.find(Key::new(branch.identity, method))?;
     let context = transactions.get(handle)?;

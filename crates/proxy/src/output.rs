@@ -78,6 +78,17 @@ impl Output {
     }
 
     /// Sends a request that was written for the listener at `egress`.
+    ///
+    /// RFC 3581 §3: "When the client sends the request, if the request is sent using UDP, the
+    /// client MUST be prepared to receive the response on the same IP address and port it used to
+    /// populate the source IP address and source port of the request." "For backwards
+    /// compatibility, the client MUST still be prepared to receive a response on the port indicated
+    /// in the sent-by field of the topmost Via header field value, as specified in Section 18.1.1
+    /// of SIP [1]."
+    ///
+    /// RFC 3261 §18.1.1: "For unreliable unicast transports, the client transport MUST be prepared
+    /// to receive responses on the source IP address from which the request is sent (as responses
+    /// are sent back to the source address) and the port number in the "sent-by" field."
     pub(crate) fn send_from(
         &mut self,
         snapshot: &Snapshot,

@@ -76,6 +76,8 @@ pub(crate) fn serve_request(
     let reparsed = disbelieved.as_deref().map(Message::parse);
     match reparsed.as_ref().unwrap_or(&parsed) {
         Ok(message) => serve_message(step, stages, received, message, admission),
+        // RFC 3261 §18.3: "If the message is a request, the element SHOULD generate a 400 (Bad
+        // Request) response."
         Err(malformed) => {
             let method = match glance(&received.bytes) {
                 Ok(ScanStart::Request { method, .. }) => Some(method),
@@ -127,6 +129,9 @@ fn serve_message(
 }
 
 /// Takes a request through the stages.
+///
+/// RFC 3261 §16.2: "For all new requests, including any with unknown methods, an element intending
+/// to proxy the request MUST:"
 fn process<'a>(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -139,6 +144,9 @@ fn process<'a>(
     {
         return Ok(());
     }
+    // RFC 3261 §16.11: "A stateless proxy MUST validate a request as described in Section 16.3" "A
+    // stateless proxy MUST follow the request processing steps described in Sections 16.4 through
+    // 16.5 with the following exception:"
     restore(step.snapshot, request, &received.flow)?;
     check(step, received, request)?;
     let room = room(step, stages.transactions, received);
@@ -168,6 +176,9 @@ fn process<'a>(
     step.routing.tiering.note(hop.tier);
     // A request on a stream is sent once: a proxy that forwards it as a datagram has to retransmit
     // it.
+    // RFC 3261 §16.1: "Requests forwarded between different types of transports where the proxy's
+    // TU must take an active role in ensuring reliable delivery on one of the transports MUST be
+    // forwarded transaction statefully."
     let bridges = received.flow.transport.is_reliable() && !hop.target.transport.is_reliable();
     // §16.10: a CANCEL that matches nothing is forwarded statelessly; §13.2.2.4: the ACK to a 2xx
     // is a transaction of its own without a response.
@@ -289,6 +300,8 @@ fn try_match_parked(
 }
 
 /// Performs the checks of RFC 3261 §16.3, which come before routing.
+///
+/// RFC 3261 §16.3: "Before an element can proxy a request, it MUST verify the message's validity."
 fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<(), Rejection> {
     let Request { message, method, uri, max_forwards, .. } = request;
     let snapshot = step.snapshot;
@@ -297,6 +310,9 @@ fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<
     if *method == Method::Options && arrived {
         return Err(Rejection::Capabilities);
     }
+    // RFC 3261 §16.3: "If the request contains a Max-Forwards header field with a field value of
+    // zero (0), the element MUST NOT forward the request." "Otherwise, the element MUST return a
+    // 483 (Too many hops) response."
     if *max_forwards == Some(0) {
         return Err(Rejection::Reply(483, "too many hops"));
     }
@@ -305,7 +321,9 @@ fn check(step: &Step<'_>, received: &Received, request: &Request<'_>) -> Result<
     if has_transaction {
         check_loop(snapshot, received, request)?;
     }
-    // Item 5: Proxy-Require. RFC 3261 §8.2.2.3: never in an ACK or CANCEL.
+    // Item 5: Proxy-Require. RFC 3261 §16.3: "If the request contains a Proxy-Require header field
+    // (Section 20.29) with one or more option-tags this element does not understand, the element
+    // MUST return a 420 (Bad Extension) response." §8.2.2.3: never in an ACK or CANCEL.
     if message.field(HeaderName::ProxyRequire).is_some() && has_transaction {
         return Err(Rejection::BadExtension);
     }
@@ -332,6 +350,9 @@ fn room(step: &Step<'_>, transactions: &Transactions, received: &Received) -> Ro
 }
 
 /// Carries out a rejection.
+///
+/// RFC 3261 §16.3: "If any of these checks fail, the element MUST behave as a user agent server
+/// (see Section 8.2) and respond with an error code."
 fn reject(
     step: &mut Step<'_>,
     received: &Received,
@@ -373,7 +394,8 @@ fn reject(
             return Served::PoolDown;
         }
         Rejection::BadExtension => {
-            // RFC 3261 §16.3 item 5: the 420 lists the unsupported extensions.
+            // RFC 3261 §16.3 item 5: "The response MUST include an Unsupported (Section 20.40)
+            // header field listing those option-tags the element did not understand."
             let lines = message.fields().filter(|f| f.name == HeaderName::ProxyRequire);
             let asked = lines.map(|f| f.value).collect::<Vec<_>>().join(&b", "[..]);
             let reason = (ReplyReason::Extension, ReplyReason::Extension.doc());

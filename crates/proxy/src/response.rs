@@ -300,6 +300,8 @@ fn flow_back(
     let mut flow = Flow { transport: listener.transport, ..Flow::udp(listener.local, remote) };
     // RFC 3581 §4: "sent from the same address and port that the request was
     // received on".
+    // RFC 3581 §4: "The response MUST be sent from the same address and port that the corresponding
+    // request was received on."
     if let Some(asked) = asked {
         flow.local.set_ip(asked);
     }

@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
-use tidegate_sip::{HeaderName, Method, Passage, Splice, Uri, forward as edit};
+use tidegate_sip::{HeaderName, Message, Method, Passage, Splice, Uri, forward as edit};
 use tidegate_world::{Buffer, Flow, Received, Transport};
 
 use crate::message::request::Request;
@@ -60,6 +60,12 @@ pub(crate) struct ForwardPlan {
 }
 
 /// Writes a request as it goes on under `branch`; it came `from` there.
+///
+/// RFC 3261 §16.6: "The copy MUST initially contain all of the header fields from the received
+/// request." "Fields not detailed in the processing described below MUST NOT be removed." "The copy
+/// SHOULD maintain the ordering of the header fields as in the received request." "The proxy MUST
+/// NOT reorder field values with a common field name (See Section 7.3.1)." "The proxy MUST NOT add
+/// to, modify, or remove the message body."
 pub(crate) fn write_request(
     snapshot: &Snapshot,
     from: &Flow,
@@ -71,8 +77,12 @@ pub(crate) fn write_request(
     let mut head = ArrayVec::new();
     write_head(&mut head, snapshot, from, request, plan, branch)?;
     let source = edit::Source::new(from.remote);
+    // RFC 3261 §16.6: "If the copy contains a Max-Forwards header field, the proxy MUST decrement
+    // its value by one (1)." "If the copy does not contain a Max-Forwards header field, the proxy
+    // MUST add one with a field value, which SHOULD be 70."
     let max_forwards = max_forwards.map_or(MAX_FORWARDS, |n| n.saturating_sub(1));
     let (mut digits, mut breadth_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let mut length_digits = itoa::Buffer::new();
     let around = around_strict_routers(request, plan)?;
 
     let mut splice = Splice::new(message);
@@ -82,6 +92,13 @@ pub(crate) fn write_request(
     if let Some(breadth) = plan.max_breadth {
         let breadth = breadth_digits.format(breadth).as_bytes();
         edit::set_max_breadth(&mut splice, message, breadth);
+    }
+    // RFC 3261 §16.6 item 10: "If the request will be sent to the next hop using a stream-based
+    // transport and the copy contains no Content-Length header field, the proxy MUST insert one
+    // with the correct value for the body of the request (see Section 20.14)."
+    if plan.target.transport.is_reliable() && message.field(HeaderName::ContentLength).is_none() {
+        let length = length_digits.format(message.body().len()).as_bytes();
+        edit::set_content_length(&mut splice, message, length);
     }
     match &around {
         None => {
@@ -116,8 +133,18 @@ fn write_head(
     let ForwardPlan { ingress, egress, .. } = *plan;
     // RFC 3261 §16.6 item 8.
     let own = snapshot.addresses.listener(egress.into()).ok_or(Rejection::UNREACHABLE)?;
+    // RFC 3261 §16.6: "The proxy MUST insert a Via header field value into the copy before the
+    // existing Via header field values."
+    // RFC 5393 §4.2.1: "The proxy MUST insert a Via header field value into the copy before the
+    // existing Via header field values."
     write_all(head, &[own.via.as_bytes(), branch, b"\r\n"])?;
     // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
+    // RFC 3261 §16.6: "If this proxy wishes to remain on the path of future requests in a dialog
+    // created by this request (assuming the request creates a dialog), it MUST insert a
+    // Record-Route header field value into the copy before any existing Record-Route header field
+    // values, even if a Route header field is already present." "If this request is already part of
+    // a dialog, the proxy SHOULD insert a Record-Route header field value if it wishes to remain on
+    // the path of future requests in the dialog."
     if let Method::Invite | Method::Subscribe | Method::Refer | Method::Notify = request.method
         && let Some((backend, transport)) = backend_of(snapshot, from, plan)
     {
@@ -196,6 +223,8 @@ fn around_strict_routers(
     // RFC 3261 §16.6 item 6: "The proxy MUST place the Request-URI into the Route header
     // field as the last value." "The proxy MUST then place the first Route header field value
     // into the Request-URI and remove that value from the Route header field."
+    // RFC 3261 §16.6: "If that URI does not contain an lr parameter, the proxy MUST modify the copy
+    // as follows:"
     let (uri, last) = match plan.is_strict.then(|| left.next()).flatten() {
         Some(first) => (first.uri, [b"<", request.uri_as_sent(), b">"].concat()),
         None => (request.uri_as_sent(), Vec::new()),
@@ -213,6 +242,20 @@ fn around_strict_routers(
 }
 
 /// Writes a response as it goes back on `flow`: without our Via, RFC 3261 §16.7 item 3.
+///
+/// RFC 3261 §16.7: "The following processing MUST be performed on each response that is forwarded."
+/// "A proxy MUST NOT insert a tag into the To header field of a 1xx or 2xx response if the request
+/// did not contain one." "A proxy MUST NOT modify the tag in the To header field of a 1xx or 2xx
+/// response." "An element SHOULD preserve the To tag when simply forwarding a 3-6xx response to a
+/// request that did not contain a To tag." "A proxy MUST NOT modify the To tag in any forwarded
+/// response to a request that contains a To tag." "The proxy MUST NOT add to, modify, or remove the
+/// message body." "Unless otherwise specified, the proxy MUST NOT remove any header field values
+/// other than the Via header field value discussed in Section 16.7 Item 3." "In particular, the
+/// proxy MUST NOT remove any "received" parameter it may have added to the next Via header field
+/// value while processing the request associated with this response."
+///
+/// RFC 3261 §16.11: "The proxy MUST NOT add to, modify, or remove the message body." "Unless
+/// specified otherwise, the proxy MUST NOT remove any other header field values."
 pub(crate) fn write_response(
     snapshot: &Snapshot,
     received: &Received,
@@ -221,10 +264,28 @@ pub(crate) fn write_response(
 ) -> Result<Buffer, DropReason> {
     let mut bytes = snapshot.buffers.take();
     passage.write_to(&mut bytes).map_err(|_| DropReason::TooLong)?;
+    if flow.transport.is_reliable() && !passage.has_length {
+        bytes = with_length(snapshot, &bytes)?;
+    }
     if passage.has_private {
         bytes = filter_response(snapshot, &received.flow, flow, bytes);
     }
     Ok(bytes)
+}
+
+/// Returns a copy of a response with a Content-Length.
+///
+/// RFC 3261 §18.3: "The Content-Length header field MUST be used with stream oriented transports."
+#[cold]
+fn with_length(snapshot: &Snapshot, bytes: &[u8]) -> Result<Buffer, DropReason> {
+    let message = Message::parse(bytes).map_err(|_| DropReason::Malformed)?;
+    let mut digits = itoa::Buffer::new();
+    let length = digits.format(message.body().len()).as_bytes();
+    let mut splice = Splice::new(&message);
+    edit::set_content_length(&mut splice, &message, length);
+    let mut out = snapshot.buffers.take();
+    splice.write_to(&mut out).map_err(|_| DropReason::TooLong)?;
+    Ok(out)
 }
 
 /// Request-URI and Route line of a request that passes a strict router.

@@ -118,6 +118,8 @@ fn an_maddr_that_leads_elsewhere_is_refused() {
 }
 
 /// Forged error reports, and errors of our own, take no back end down.
+///
+/// RFC 3261 §18.4: "Source quench and TTL exceeded ICMP errors SHOULD be ignored."
 #[test]
 fn only_a_back_ends_own_word_takes_it_down() {
     let mut script = Script::new();

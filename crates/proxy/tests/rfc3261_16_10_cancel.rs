@@ -14,6 +14,9 @@ fn cancel(call: &str) -> String {
 /// CANCEL request MUST be identical to those in the request being cancelled, including tags. A
 /// CANCEL constructed by a client MUST have only a single Via header field value matching the top
 /// Via value in the request being cancelled."
+///
+/// RFC 3263 §4: "Furthermore, a CANCEL for a particular SIP request MUST be sent to the same SIP
+/// server that the SIP request was delivered to."
 #[test]
 fn our_cancel_matches_the_invite_that_we_sent() {
     let mut s = Script::stateful();
@@ -68,6 +71,12 @@ fn a_callee_that_heeds_no_cancel_is_given_up() {
 }
 
 /// §16.10: waiting groups are no longer tried.
+///
+/// RFC 3261 §16.10: "A proxy MUST cancel any pending client transactions associated with a response
+/// context when it receives a matching CANCEL request." "If a matching response context is found,
+/// the element MUST immediately return a 200 (OK) response to the CANCEL request." "Furthermore,
+/// the element MUST generate CANCEL requests for all pending client transactions in the context as
+/// described in Section 16.7 step 10."
 #[test]
 fn a_cancelled_fork_goes_no_further() {
     let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000), (BACKEND_C, 100)]);

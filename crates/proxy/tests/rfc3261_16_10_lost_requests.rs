@@ -52,6 +52,9 @@ const MODES: [Mode; 3] = [Mode::Transaction, Mode::Stateless, Mode::Adaptive];
 
 /// §16.10: "It MUST statelessly forward the CANCEL request". §9.1: "the branch parameter" is that
 /// of the INVITE; otherwise the back end cannot match the CANCEL.
+///
+/// RFC 3261 §16.10: "It MUST statelessly forward the CANCEL request (it may have statelessly
+/// forwarded the associated request previously)."
 #[test]
 fn a_cancel_finds_the_only_back_end_after_a_restart() {
     for mode in MODES {

@@ -4,7 +4,7 @@ mod script;
 
 use script::{BACKEND_A, CALLER, PROXY, Script, Sent, address, request};
 use tidegate_balance::Policy;
-use tidegate_proxy::Listener;
+use tidegate_proxy::{Listener, Rule, RuleTarget, Senders};
 
 fn sent(s: &mut Script, uri: &str, call: &str) -> Sent {
     s.send(CALLER, &request("INVITE", uri, call, 1, "")).pop().unwrap()
@@ -18,6 +18,9 @@ fn proxies() -> [Script; 2] {
 /// the request was received using the port and transport indicated (explicitly or by default) in
 /// the Request-URI, the proxy MUST strip the maddr and any non-default port or transport parameter
 /// and continue processing as if those values had not been present in the request."
+///
+/// RFC 3261 §16.11: "A stateless proxy MUST follow the request processing steps described in
+/// Sections 16.4 through 16.5 with the following exception:"
 #[test]
 fn an_maddr_of_ours_is_stripped() {
     for mut s in proxies() {
@@ -61,6 +64,34 @@ fn the_port_goes_with_the_maddr() {
     assert!(elsewhere.start().starts_with("SIP/2.0 403"), "{}", elsewhere.text);
     let other = at(PROXY, "sip:bob@example.com;maddr=192.0.2.1;transport=tcp", "c3");
     assert!(other.start().starts_with("SIP/2.0 403"), "{}", other.text);
+}
+
+/// §16.4: "If the Request-URI contains a maddr parameter, the proxy MUST check to see if its value is
+/// in the set of addresses or domains the proxy is configured to be responsible for." A domain of
+/// ours does not make us responsible for another address.
+#[test]
+fn an_maddr_of_another_is_not_for_the_pool_of_its_domain() {
+    let rule = |from| Rule {
+        from,
+        methods: Vec::new(),
+        domains: vec!["example.com".to_owned()],
+        to: RuleTarget::Pool(0),
+    };
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.rules = vec![rule(Senders::Any), rule(Senders::Pool)];
+    });
+    assert_eq!(sent(&mut s, "sip:bob@example.com", "c1").to, address(BACKEND_A));
+    let other = "sip:bob@example.com;maddr=203.0.113.9";
+    assert_eq!(s.status(CALLER, &request("INVITE", other, "c2", 1, "")), 403);
+    // §16.5: "If the Request-URI of the request contains an maddr parameter, the Request-URI MUST be
+    // placed into the target set as the only target URI, and the proxy MUST proceed to Section
+    // 16.6."
+    let text = request("INVITE", other, "c3", 1, "").replace("198.51.100.7:5060", BACKEND_A);
+    let out = s.one(BACKEND_A, &text);
+    assert_eq!(
+        (out.start(), out.to),
+        (&*format!("INVITE {other} SIP/2.0"), address("203.0.113.9:5060"))
+    );
 }
 
 /// §16.6 item 2: "If the URI contains any parameters not allowed in a Request-URI, they MUST be

@@ -31,6 +31,9 @@ fn last(sent: Vec<Sent>) -> Sent {
 /// Record-Route header field (see Section 16.6 item 4), the proxy MUST replace the Request-URI in
 /// the request with the last value from the Route header field, and remove that value from the
 /// Route header field."
+///
+/// RFC 3261 §16.4: "The proxy MUST inspect the Request-URI of the request." "The proxy MUST then
+/// proceed as if it received this modified request."
 #[test]
 fn what_a_strict_router_before_us_has_done_is_undone() {
     let mut s = Script::stateful();
@@ -64,6 +67,11 @@ fn a_request_uri_that_names_us_without_a_token_stays() {
 /// follows:" "The proxy MUST place the Request-URI into the Route header field as the last value."
 /// "The proxy MUST then place the first Route header field value
 /// into the Request-URI and remove that value from the Route header field."
+///
+/// RFC 3261 §16.6: "If the copy contains a Route header field, the proxy MUST inspect the URI in
+/// its first value." "If the proxy has reformatted the request to send to a strict-routing element
+/// as described in step 6 above, the proxy MUST apply those procedures to the Request-URI of the
+/// request."
 #[test]
 fn a_strict_router_behind_us_gets_what_it_expects() {
     let mut s = trusting();
@@ -90,6 +98,23 @@ fn what_a_route_says_beyond_an_address_is_not_in_the_request_uri() {
         let routes = format!("Route: <sip:203.0.113.5:5090{more}>\r\n");
         let sent = s.send(CALLER, &request("INVITE", "sip:bob@example.net", call, 1, &routes));
         assert_eq!(last(sent).start(), "INVITE sip:203.0.113.5:5090 SIP/2.0", "{more}");
+    }
+}
+
+/// RFC 3261 §16.6 item 6: "Furthermore, if the Request-URI contains a SIPS URI, TLS MUST be used to
+/// communicate with that proxy." A `sips` Route (§26.2.2) asks for the same. Tidegate has no TLS,
+/// so it must not send the request by any other transport.
+#[test]
+fn a_sips_route_gets_no_datagram() {
+    let mut s = trusting();
+    for (i, uri) in
+        ["sips:203.0.113.5;lr", "sips:203.0.113.5:5061", "sips:203.0.113.5;transport=udp"]
+            .into_iter()
+            .enumerate()
+    {
+        let routes = format!("Route: <{uri}>\r\n");
+        let text = request("MESSAGE", "sip:bob@example.net", &format!("c{i}"), 1, &routes);
+        assert_eq!(s.status(CALLER, &text), 404, "{uri}");
     }
 }
 

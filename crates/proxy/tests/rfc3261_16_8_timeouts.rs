@@ -15,6 +15,12 @@ fn only_one() -> Script {
 
 /// §17.1.1.2: Timer A doubles, Timer B ends it after 64·T1; §16.7 item 6: with no response at all
 /// the proxy answers 408.
+///
+/// RFC 3261 §16.7: "If there are no final responses in the context, the proxy MUST send a 408
+/// (Request Timeout) response to the server transaction."
+///
+/// RFC 3261 §17.1.1.2: "This process MUST continue so that the request is retransmitted with
+/// intervals that double after each transmission."
 #[test]
 fn a_callee_that_never_answers_is_a_408() {
     let mut s = only_one();
@@ -35,6 +41,17 @@ fn a_callee_that_never_answers_is_a_408() {
 /// §16.7 item 2: a provisional response resets Timer C; §16.8: "If the client transaction has
 /// received a provisional response, the proxy MUST generate a CANCEL request matching that
 /// transaction."
+///
+/// RFC 3261 §16.6: "Timer C MUST be set for each client transaction when an INVITE request is
+/// proxied."
+///
+/// RFC 3261 §16.7: "For an INVITE transaction, if the response is a provisional response with
+/// status codes 101 to 199 inclusive (i.e., anything but 100), the proxy MUST reset timer C for
+/// that client transaction." "The timer MAY be reset to a different value, but this value MUST be
+/// greater than 3 minutes."
+///
+/// RFC 3261 §16.8: "If timer C should fire, the proxy MUST either reset the timer with any value it
+/// chooses, or terminate the client transaction."
 #[test]
 fn a_callee_that_rings_for_ever_is_cancelled_by_timer_c() {
     let mut s = only_one();
@@ -100,6 +117,10 @@ fn a_slow_back_end_is_not_a_dead_one() {
 /// RFC 4320 §4.1: "an SIP element MUST respond to a non-INVITE request with a Status-Code of 100
 /// if it has not otherwise responded after the amount of time it takes a client transaction's
 /// Timer E to be reset to T2." §4.2: no 408.
+///
+/// RFC 4320 §4.1: "An SIP element MUST NOT respond to a non-INVITE request with a Status-Code of
+/// 100 over any unreliable transport, such as UDP, before the amount of time it takes a client
+/// transaction's Timer E to be reset to T2."
 #[test]
 fn a_request_other_than_invite_is_told_that_it_has_come_and_not_that_it_is_over() {
     let mut s = only_one();
@@ -118,6 +139,9 @@ fn a_request_other_than_invite_is_told_that_it_has_come_and_not_that_it_is_over(
     s.pass(Duration::from_secs(60));
     assert!(s.sent().iter().all(|sent| *sent == out));
     assert_eq!(s.live(), (0, 0));
+    // §4.2: "A transaction-stateful SIP proxy MUST NOT send any response to a non-INVITE request
+    // unless it has a matching server transaction that is not in the Terminated state."
+    assert_eq!(starts(&s.send(BACKEND_A, &out.answer("200 OK"))), []);
 }
 
 /// A regression: a target abandoned as unreachable kept its own time limit, at which the next one

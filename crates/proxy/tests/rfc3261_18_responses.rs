@@ -13,6 +13,13 @@ fn foreign(s: &Script) -> u64 {
 /// §18.1.2: "If the value of the "sent-by" parameter in that header field value does not correspond
 /// to a value that the client transport is configured to insert into requests, the response MUST be
 /// silently discarded."
+///
+/// RFC 3261 §16.11: "When a response arrives at a stateless proxy, the proxy MUST inspect the
+/// sent-by value in the first (topmost) Via header field value." "If that address matches the
+/// proxy, (it equals a value this proxy has inserted into previous requests) the proxy MUST remove
+/// that header field value from the response and forward the result to the location indicated in
+/// the next Via header field value." "If the address does not match the proxy, the message MUST be
+/// silently discarded."
 #[test]
 fn a_response_with_the_sent_by_of_another_is_discarded() {
     for mut s in [Script::new(), Script::stateful()] {

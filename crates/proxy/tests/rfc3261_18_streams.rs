@@ -135,6 +135,9 @@ fn bye(route: &str, transport: &str) -> String {
 
 /// RFC 3261 §18.2.2: "the response MUST be sent using the existing connection to the source of the
 /// original request that created the transaction".
+///
+/// RFC 3261 §18.1.1: "Therefore, the client transport MUST be prepared to receive the response on
+/// the same connection used to send the request."
 #[test]
 fn a_call_over_streams_goes_and_returns_on_its_connections() {
     let mut scene = Scene::tcp();
@@ -261,6 +264,10 @@ fn without_transactions_a_response_finds_its_connection() {
 }
 
 /// The sender of a request on a stream does not retransmit it.
+///
+/// RFC 3261 §16.1: "Requests forwarded between different types of transports where the proxy's TU
+/// must take an active role in ensuring reliable delivery on one of the transports MUST be
+/// forwarded transaction statefully."
 #[test]
 fn what_leaves_a_stream_as_a_datagram_is_repeated_by_us() {
     for mode in [Mode::Stateless, Mode::Transaction] {
@@ -269,6 +276,33 @@ fn what_leaves_a_stream_as_a_datagram_is_repeated_by_us() {
         let (number, sent) = only(scene.offer(phone, &invite("TCP", "192.168.1.2:5060")), "INVITE");
         assert_eq!((number, sent.to), (0, address(BACKEND_A)));
         only(scene.pass(Duration::from_millis(501)), "INVITE");
+    }
+}
+
+/// RFC 3261 §16.6 item 10: "If the request will be sent to the next hop using a stream-based
+/// transport and the copy contains no Content-Length header field, the proxy MUST insert one with
+/// the correct value for the body of the request (see Section 20.14)." §18.3: "The Content-Length
+/// header field MUST be used with stream oriented transports." A datagram ends by itself.
+#[test]
+fn what_came_as_a_datagram_without_a_length_gets_one_on_a_stream() {
+    let without = |text: String| text.replace("Content-Length: 0\r\n\r\n", "\r\nfour");
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut scene = Scene::new(Transport::Tcp, mode);
+        let phone = Flow::udp(address(PROXY), address(CALLER));
+        scene.offer(phone, &without(invite("UDP", "198.51.100.7:5060")));
+        let (_, sent) = scene.open();
+        let (_, forwarded) = only(sent, "INVITE");
+        assert_eq!(forwarded.all("Content-Length"), ["4"]);
+        assert!(forwarded.text.ends_with("\r\n\r\nfour"));
+
+        let mut scene = Scene::new(Transport::Udp, mode);
+        let phone = scene.accept(2, PHONE);
+        let (_, forwarded) = only(scene.offer(phone, &invite("TCP", "192.168.1.2:5060")), "INVITE");
+        let backend = Flow::udp(address(PROXY), address(BACKEND_A));
+        let (number, ok) =
+            only(scene.offer(backend, &without(forwarded.answer("200 OK"))), "SIP/2.0 200");
+        assert_eq!((number, ok.all("Content-Length")), (2, vec!["4"]));
+        assert!(ok.text.ends_with("\r\n\r\nfour"));
     }
 }
 

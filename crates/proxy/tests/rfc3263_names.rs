@@ -59,6 +59,11 @@ fn outcome(counter: &tidegate_world::Counter) -> u64 {
     counter.get()
 }
 
+/// RFC 3261 §16.5: "If the domain of the Request-URI indicates a domain this element is not
+/// responsible for, the Request-URI MUST be placed into the target set as the only target, and the
+/// element MUST proceed to the task of Request Forwarding (Section 16.6)."
+///
+/// RFC 3263 §4.2: "The client SHOULD try the first record."
 #[test]
 fn a_request_waits_for_a_name_and_goes_to_the_first_server_of_its_service() {
     let mut s = Script::stateful();
@@ -80,6 +85,15 @@ fn a_request_waits_for_a_name_and_goes_to_the_first_server_of_its_service() {
 /// RFC 3263 §4.3: "If a failure occurs, the client SHOULD create a new request, which is identical
 /// to the previous, but has a different value of the Via branch ID than the previous [...]. That
 /// request is sent to the next element in the list as specified by RFC 2782."
+///
+/// RFC 3263 §4: "The procedures here MUST be done exactly once per transaction, where transaction
+/// is as defined in [1]."
+///
+/// RFC 3263 §4.2: "If an attempt should fail, based on the definition of failure in Section 4.3,
+/// the next SHOULD be tried, and if that should fail, the next SHOULD be tried, and so on."
+///
+/// RFC 3261 §16.6: "As described in [4], the proxy MUST attempt to deliver the message to the first
+/// tuple in that set, and proceed through the set in order until the delivery attempt succeeds."
 #[test]
 fn a_target_that_fails_is_followed_by_the_next() {
     let mut s = Script::stateful();
@@ -135,6 +149,9 @@ fn a_cancel_ends_the_request_that_waits() {
 }
 
 /// RFC 3261 §16.6 item 7, with a Route that names a host.
+///
+/// RFC 3261 §16.6: "Otherwise, the proxy MUST apply the procedures to the first value in the Route
+/// header field, if present, else the Request-URI."
 #[test]
 fn a_route_may_name_a_host() {
     let mut s = Script::new();

@@ -4,7 +4,8 @@
 mod script;
 
 use script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, invite, starts};
-use tidegate_proxy::{Rule, RuleTarget, Senders};
+use tidegate_balance::Policy;
+use tidegate_proxy::{Mode, Rule, RuleTarget, Senders};
 
 const BY_Q: [(&str, u16); 3] = [(BACKEND_A, 200), (BACKEND_B, 1000), (BACKEND_C, 1000)];
 
@@ -35,6 +36,12 @@ fn a_fork_goes_by_q() {
 /// §5.3.3: "If a SIP proxy receives a request with no Max-Breadth header field value, it MUST add
 /// one, with a value that is RECOMMENDED to be 60." "SIP proxies MUST NOT allow the Outgoing
 /// Max-Breadth to exceed the Incoming Max-Breadth in a given response context."
+///
+/// RFC 5393 §5.3.3: "If this maximum is exceeded in a received request, the proxy MUST overwrite it
+/// with a value that SHOULD be no greater than its allowable maximum." "SIP proxies MUST NOT allow
+/// the Outgoing Max-Breadth to exceed the Incoming Max-Breadth in a given response context." "A
+/// proxy SHOULD NOT use a smaller amount of Max-Breadth than was present in the original request
+/// unless the Incoming Max-Breadth exceeded the proxy's maximum acceptable value."
 #[test]
 fn breadth_is_shared_out() {
     let breadths = |sent: &[Sent]| -> Vec<String> {
@@ -43,13 +50,39 @@ fn breadth_is_shared_out() {
     let mut s = Script::forking(&BY_Q);
     assert_eq!(breadths(&s.send(CALLER, &invite("c1"))), ["30", "30"]);
     let three = with(&invite("c2"), "Max-Breadth: 3");
-    assert_eq!(breadths(&s.send(CALLER, &three)), ["2", "1"]);
+    let sent = s.send(CALLER, &three);
+    assert_eq!(breadths(&sent), ["2", "1"]);
+    // §5.3.3.1: "Proxies SHOULD be prepared to reuse this Max-Breadth in cases where there may be
+    // elements left in the target-set."
+    s.send(BACKEND_B, &sent[1].answer("486 Busy Here"));
+    assert_eq!(breadths(&s.send(BACKEND_C, &sent[2].answer("486 Busy Here"))), ["3"]);
     // "If this maximum is exceeded in a received request, the proxy MUST overwrite it".
     let mut single = Script::stateful();
     let many = with(&invite("c3"), "Max-Breadth: 4000000000");
     assert_eq!(breadths(&single.send(CALLER, &many)), ["60"]);
     let one = with(&invite("c4"), "Max-Breadth: 1");
     assert_eq!(breadths(&single.send(CALLER, &one)), ["1"]);
+}
+
+/// §5.3.3: "If a SIP proxy receives a request with no Max-Breadth header field value, it MUST add
+/// one, with a value that is RECOMMENDED to be 60." "A proxy MUST NOT decrement Max-Breadth for each
+/// hop or otherwise use it to restrict the "depth" of a request's propagation." A proxy without
+/// transactions is not exempt.
+#[test]
+fn a_request_to_one_target_keeps_its_breadth() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        for (i, (line, breadth)) in
+            [("X: y", "60"), ("Max-Breadth: 7", "7"), ("max-breadth: 61", "60")]
+                .into_iter()
+                .enumerate()
+        {
+            let sent = s.send(CALLER, &with(&invite(&format!("c{i}")), line)).pop().unwrap();
+            assert_eq!(sent.all("Max-Breadth"), [breadth], "{mode:?} {line}");
+        }
+        let twice = with(&invite("c9"), "Max-Breadth: 7\r\nMax-Breadth: 8");
+        assert_eq!(s.status(CALLER, &twice), 400);
+    }
 }
 
 /// §5.3.3: "that proxy MUST return a 440 (Max-Breadth Exceeded) response."
@@ -64,8 +97,8 @@ fn too_little_breadth_is_a_440() {
 
 /// Makes a proxy whose back ends may send calls back into the pool.
 fn looping() -> Script {
-    Script::with(tidegate_balance::Policy::Rr, |settings| {
-        settings.pools[0].mode = tidegate_proxy::Mode::Transaction;
+    Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
         settings.rules = [Senders::Any, Senders::Pool]
             .map(|from| Rule {
                 from,
@@ -87,6 +120,30 @@ fn onward(sent: &Sent, by: &str) -> String {
 /// §4.2.2: "If these values are equal, the request has looped and the proxy MUST reject the
 /// request with a 482 (Loop Detected) response. If the values differ, the request is spiraling and
 /// processing continues to the next step."
+///
+/// RFC 3261 §16.6: "A proxy choosing to detect loops SHOULD create a branch parameter separable
+/// into two parts by the implementation." "If a proxy wishes to detect loops, the "branch"
+/// parameter it supplies MUST depend on all information affecting processing of a request,
+/// including the incoming Request-URI and any header fields affecting the request's admission or
+/// routing."
+///
+/// RFC 5393 §4.1: "It is RECOMMENDED that proxies meet this requirement by performing the
+/// loop-detection steps defined in this document."
+///
+/// RFC 5393 §4.2.1: "Such proxies SHOULD create a branch value separable into two parts in any
+/// implementation-dependent way." "This second part MUST vary with any field used by the location
+/// service logic in determining where to retarget or forward this request."
+///
+/// RFC 5393 §4.2.2: "Proxies required to perform loop detection by RFC 5393 MUST perform the
+/// following loop-detection test before forwarding a request." "Each Via header field value in the
+/// request whose sent-by value matches a value placed into previous requests by this proxy MUST be
+/// inspected for the "second part" defined in Section 4.2.1 of RFC 5393." "If the second field is
+/// present, the proxy MUST perform the second-part calculation described in Section 4.2.1 of RFC
+/// 5393 on this request and compare the result to the value from the Via header field."
+///
+/// RFC 5393 §4.2.4: "When forming the second part using a hash, implementations SHOULD include at
+/// least one field in the input to the hash that varies between different transactions attempting
+/// to reach the same destination to avoid repeated failure should the hash collide."
 #[test]
 fn a_loop_is_refused_and_a_spiral_is_not() {
     let mut s = looping();
@@ -101,6 +158,42 @@ fn a_loop_is_refused_and_a_spiral_is_not() {
     // With another Request-URI it is no loop.
     let moved = onward(&third, BACKEND_A).replacen("sip:bob@", "sip:carol@", 1);
     assert_eq!(starts(&s.send(BACKEND_A, &moved))[0], ("10.0.0.1:5070", "SIP/2.0 100 Trying"));
+    // Nor with another CSeq: that is another request.
+    let other = onward(&third, BACKEND_A).replace("CSeq: 1", "CSeq: 2");
+    assert_eq!(starts(&s.send(BACKEND_A, &other))[0], ("10.0.0.1:5070", "SIP/2.0 100 Trying"));
+}
+
+/// §4.2.1: "Hence, the second part MUST depend at least on the received Request-URI and any Route
+/// header field values used when processing the received request.", however many there are.
+#[test]
+fn a_request_with_another_route_is_no_loop() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.listeners[0].trust = vec!["0.0.0.0/0".parse().unwrap()];
+    });
+    let routes: Vec<_> = (0..20).map(|i| format!("Route: <sip:203.0.113.{i};lr>")).collect();
+    let out = s.send(CALLER, &with(&invite("c1"), &routes.join("\r\n"))).remove(1);
+    assert_eq!(out.all("Route").len(), 20);
+    let back = onward(&out, "203.0.113.0:5060");
+    assert_eq!(s.status("203.0.113.0:5060", &back), 482);
+    for i in [1, 10, 11, 12, 19] {
+        let spiral = back
+            .replace(&format!("203.0.113.{i};lr"), "203.0.113.77;lr")
+            .replace("z9hG4bK-", &format!("z9hG4bK-{i}-"));
+        let sent = s.send("203.0.113.0:5060", &spiral);
+        assert_eq!(sent[0].start(), "SIP/2.0 100 Trying", "{i}");
+    }
+}
+
+/// §4.1: "When a SIP proxy forks a particular request to more than one location, it MUST ensure that
+/// request is not looping through this proxy."
+#[test]
+fn a_fork_that_comes_back_is_a_loop() {
+    let mut s = Script::forking(&BY_Q);
+    let sent = s.send(CALLER, &invite("c1"));
+    for branch in &sent[1..] {
+        assert_eq!(s.status("203.0.113.7:5060", &onward(branch, "203.0.113.7:5060")), 482);
+    }
 }
 
 /// §4.1: "A SIP proxy forwarding a request to only one location MAY perform loop detection but is
@@ -109,7 +202,7 @@ fn a_loop_is_refused_and_a_spiral_is_not() {
 /// room for information from the lower Vias.
 #[test]
 fn a_loop_without_transactions_ends_too() {
-    let mut s = Script::with(tidegate_balance::Policy::Rr, |settings| {
+    let mut s = Script::with(Policy::Rr, |settings| {
         settings.rules = [Senders::Any, Senders::Pool]
             .map(|from| Rule {
                 from,

@@ -130,6 +130,9 @@ fn judge(entry: &Entry, mode: Mode, from: &str, expected: Verdict) {
 
 /// Checks RFC 3261 §16.6: all parts that do not concern the proxy stay unchanged, byte for byte and
 /// in order.
+///
+/// RFC 3261 §16.3: "Any other components, well-formed or not, SHOULD be ignored and remain
+/// unchanged when the message is forwarded."
 fn assert_unchanged(context: &str, received: &[u8], sent: &Sent) {
     let before = Message::parse(received).expect("only what is well-formed is forwarded");
     let after = sent.message();

@@ -81,6 +81,8 @@ fn statuses(sent: &[Sent]) -> Vec<&str> {
     replies.map(|start| &start[..3]).collect()
 }
 
+/// RFC 3261 §16.6: "The Request-URI in the copy's start line MUST be replaced with the URI for this
+/// target."
 #[test]
 fn a_strangers_request_waits_for_the_look_up_and_goes_to_the_contact() {
     let mut s = script();
@@ -111,6 +113,8 @@ fn one_question_serves_all_requests_to_a_user_for_a_second() {
     assert!(asked(&mut s).is_some(), "a store is asked again soon");
 }
 
+/// RFC 3261 §16.5: "If the Request-URI indicates a resource at this proxy that does not exist, the
+/// proxy MUST return a 404 (Not Found) response."
 #[test]
 fn rfc3261_16_5_an_unknown_user_is_not_found() {
     let mut s = script();
@@ -123,6 +127,8 @@ fn rfc3261_16_5_an_unknown_user_is_not_found() {
     assert_eq!(asked(&mut s), None);
 }
 
+/// RFC 3261 §16.5: "If the target set remains empty after applying all of the above, the proxy MUST
+/// return an error response, which SHOULD be the 480 (Temporarily Unavailable) response."
 #[test]
 fn rfc3261_16_5_a_user_without_a_contact_that_can_be_reached_is_unavailable() {
     for contacts in [
@@ -184,6 +190,21 @@ fn contacts_are_tried_in_their_order() {
     let cancel = sent.iter().find(|sent| sent.start().starts_with("CANCEL")).unwrap();
     assert_eq!(cancel.start(), "CANCEL sip:mobile@203.0.113.8 SIP/2.0");
     assert_eq!(cancel.to.to_string(), OTHER_PHONE);
+}
+
+/// RFC 3261 §16.5: "If a target URI is already present in the set (based on the definition of
+/// equality for the URI type), it MUST NOT be added again."
+#[test]
+fn a_contact_that_is_listed_twice_is_tried_once() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let desk = "sip:desk@203.0.113.7:5062";
+    let contacts = [desk, "sip:%64esk@203.0.113.7:5062;x", "sip:mobile@203.0.113.8"];
+    let first = forwarded(answer(&mut s, ALICE, found(&contacts)));
+    assert_eq!(first.start(), format!("INVITE {desk} SIP/2.0"));
+    let sent = s.send(PHONE, &first.answer("503 Service Unavailable"));
+    let next = sent.iter().find(|sent| sent.start().starts_with("INVITE")).unwrap();
+    assert_eq!(next.start(), "INVITE sip:mobile@203.0.113.8 SIP/2.0");
 }
 
 #[test]

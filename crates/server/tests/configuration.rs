@@ -37,6 +37,8 @@ fn parse(path: &Path) -> Result<Config, String> {
     Config::parse(name, &fs::read(path).unwrap()).map_err(|diagnostics| diagnostics.to_string())
 }
 
+/// RFC 3261 §16.1: "Any request that is forwarded to more than one location MUST be handled
+/// statefully."
 #[test]
 fn each_broken_configuration_brings_its_diagnostics() {
     for path in files("broken") {

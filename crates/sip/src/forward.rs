@@ -36,6 +36,12 @@ pub fn set_max_forwards<'a>(splice: &mut Splice<'a>, message: &Message<'a>, valu
     set_number(splice, message, HeaderName::MaxForwards, b"Max-Forwards: ", value);
 }
 
+/// Replaces the Content-Length value with `value`, or inserts a line with it at the top of the
+/// headers (§16.6(10)).
+pub fn set_content_length<'a>(splice: &mut Splice<'a>, message: &Message<'a>, value: &'a [u8]) {
+    set_number(splice, message, HeaderName::ContentLength, b"Content-Length: ", value);
+}
+
 fn set_number<'a>(
     splice: &mut Splice<'a>,
     message: &Message<'a>,
@@ -187,6 +193,9 @@ impl<'v> Noting<'v> {
         }
         if let Some(received) = self.received {
             splice.replace(span(received), &source.received()[1..]);
+        // RFC 3581 §4: "In fact, the server MUST insert a "received" parameter containing the
+        // source IP address that the request came from, even if it is identical to the value of the
+        // "sent-by" component."
         } else if self.changes() {
             splice.insert(span(element).end, source.received());
         }
@@ -196,6 +205,10 @@ impl<'v> Noting<'v> {
 /// RFC 3261 §18.2.1: "If the host portion of the "sent-by" parameter contains a domain
 /// name, or if it contains an IP address that differs from the packet source address,
 /// the server MUST add a "received" parameter".
+///
+/// RFC 3261 §18.2.1: "When the server transport receives a request over any transport, it MUST
+/// examine the value of the "sent-by" parameter in the top Via header field value." "This parameter
+/// MUST contain the source address from which the packet was received."
 fn came_from_sent_by(via: &Via<'_>, source: IpAddr) -> bool {
     via.host.ip() == Some(source.to_canonical())
 }
@@ -348,6 +361,13 @@ mod tests {
     }
 
     /// RFC 3261 §18.2.1.
+    ///
+    /// RFC 3261 §18.2.1: "When the server transport receives a request over any transport, it MUST
+    /// examine the value of the "sent-by" parameter in the top Via header field value." "If the
+    /// host portion of the "sent-by" parameter contains a domain name, or if it contains an IP
+    /// address that differs from the packet source address, the server MUST add a "received"
+    /// parameter to that Via header field value." "This parameter MUST contain the source address
+    /// from which the packet was received."
     #[test]
     fn received_is_added_if_sent_by_differs() {
         assert_eq!(
@@ -371,6 +391,10 @@ mod tests {
 
     /// RFC 3581 §4: the port is filled in, and received added "even if it is
     /// identical to the value of the "sent-by" component"; §6.1 has the example.
+    ///
+    /// RFC 3581 §4: "In fact, the server MUST insert a "received" parameter containing the source
+    /// IP address that the request came from, even if it is identical to the value of the "sent-by"
+    /// component."
     #[test]
     fn rport_is_filled_in() {
         assert_eq!(

@@ -288,6 +288,7 @@ pub(crate) const SINGLE: u64 = {
         Event,
         Expires,
         From,
+        MaxBreadth,
         MaxForwards,
         MimeVersion,
         MinExpires,

@@ -12,6 +12,9 @@ use crate::start::{Start, skip_blank};
 use crate::{CSeq, HeaderName, Malformed, Method, NameAddr, StartLine, Via};
 
 /// Maximum size of a message in bytes, start line to body: the capacity of a datagram.
+///
+/// RFC 3261 §18.1.1: "However, implementations MUST be able to handle messages up to the maximum
+/// datagram packet size."
 pub const BYTES_MAX: usize = 65_535;
 
 /// A SIP message over borrowed bytes.

@@ -43,6 +43,8 @@ pub struct Passage<'a> {
     pub call_id: &'a [u8],
     /// The CSeq.
     pub cseq: CSeq<'a>,
+    /// True if there is a Content-Length.
+    pub has_length: bool,
     bytes: &'a [u8],
     /// The first Via.
     own: &'a [u8],
@@ -105,7 +107,8 @@ impl<'a> Passage<'a> {
         let body = at + line_end(&bytes[at..]);
         let bytes = match length {
             None => bytes,
-            // RFC 3261 §18.3: bytes behind the body are discarded.
+            // RFC 3261 §18.3: "If there are additional bytes in the transport packet beyond the
+            // end of the body, they MUST be discarded."
             Some(line) => {
                 let length = decimal(line.value(bytes), u32::MAX)
                     .ok_or(Malformed::BadHeader(HeaderName::ContentLength))?;
@@ -146,6 +149,7 @@ impl<'a> Passage<'a> {
             next,
             call_id,
             cseq,
+            has_length: length.is_some(),
             bytes,
             own,
             top: top_range,
@@ -204,6 +208,9 @@ mod tests {
 
     const REST: &str = "i: x\r\nCSeq: 1 INVITE\r\nTo: a\r\nl: 2\r\n\r\nxy";
 
+    /// RFC 3261 §16.7: "The proxy MUST NOT add to, modify, or remove the message body."
+    ///
+    /// RFC 3261 §16.11: "The proxy MUST NOT add to, modify, or remove the message body."
     #[test]
     fn the_first_via_is_taken_off_wherever_it_stands() {
         let via = "SIP/2.0/UDP 192.0.2.1;branch=z9hG4bKours";
@@ -223,6 +230,9 @@ mod tests {
     }
 
     /// RFC 3261 §18.3.
+    ///
+    /// RFC 3261 §18.3: "If there are additional bytes in the transport packet beyond the end of the
+    /// body, they MUST be discarded." "If the message is a response, it MUST be discarded."
     #[test]
     fn a_body_ends_where_its_length_says() {
         let text = format!("SIP/2.0 200 OK\r\nv: A/1/B a\r\n{REST}");

@@ -78,6 +78,26 @@ impl<'a> Uri<'a> {
         Self { port: None, params: Params::new(b""), headers: None, ..self }
     }
 
+    /// Returns whether two URIs are equal, by RFC 3261 §19.1.4 for `sip` and `sips`, by their text
+    /// for other schemes. Headers in another order count as different.
+    pub fn is_equal(&self, other: &Uri<'_>) -> bool {
+        let (Some(host), Some(other_host)) = (self.host, other.host) else {
+            return self.text == other.text;
+        };
+        let is_same = |a: Option<&[u8]>, b: Option<&[u8]>| match (a, b) {
+            (Some(a), Some(b)) => unescaped(a).eq(unescaped(b)),
+            (a, b) => a == b,
+        };
+        self.scheme == other.scheme
+            && is_same(self.user, other.user)
+            && is_same(self.password, other.password)
+            && host.eq_ignore_case(&other_host)
+            && self.port == other.port
+            && is_matched(&self.params, &other.params)
+            && is_matched(&other.params, &self.params)
+            && is_same(self.headers, other.headers)
+    }
+
     fn take_apart(text: &'a [u8]) -> Option<Self> {
         // No URI contains a space, control character or delimiter. Bytes from 0x80 on, which should
         // be escaped, are accepted: they occur in practice and hide nothing.
@@ -174,6 +194,48 @@ impl fmt::Display for Uri<'_> {
     }
 }
 
+/// Returns whether each of these parameters matches the one of its name in `others`.
+///
+/// RFC 3261 §19.1.4: "Any uri-parameter appearing in both URIs must match." Of those in one URI only,
+/// user, ttl, method and maddr prevent a match, and transport does so by the examples.
+fn is_matched(params: &Params<'_>, others: &Params<'_>) -> bool {
+    let decides = |name: &[u8]| {
+        ["user", "ttl", "method", "maddr", "transport"]
+            .iter()
+            .any(|n| name.eq_ignore_ascii_case(n.as_bytes()))
+    };
+    let lower = |value: Option<&[u8]>| -> Vec<_> {
+        let bytes = unescaped(value.unwrap_or_default());
+        bytes.map(|(byte, is_escaped)| (byte.to_ascii_lowercase(), is_escaped)).collect()
+    };
+    params.iter().all(|param| {
+        let mut of_name = others.iter().filter(|other| other.name.eq_ignore_ascii_case(param.name));
+        match of_name.next() {
+            Some(other) => lower(other.value) == lower(param.value),
+            None => !decides(param.name),
+        }
+    })
+}
+
+/// Returns the characters of a component, and whether each stands there as an escape that differs
+/// from the character itself.
+///
+/// RFC 3261 §19.1.4: "Characters other than those in the "reserved" set (see RFC 2396 [5]) are
+/// equivalent to their ""%" HEX HEX" encoding."
+fn unescaped(mut text: &[u8]) -> impl Iterator<Item = (u8, bool)> {
+    std::iter::from_fn(move || {
+        let digit = |at: usize| char::from(*text.get(at)?).to_digit(16);
+        if let (Some(b'%'), Some(high), Some(low)) = (text.first(), digit(1), digit(2)) {
+            let byte = (high * 16 + low) as u8;
+            text = &text[3..];
+            return Some((byte, b";/?:@&=+$,%".contains(&byte)));
+        }
+        let (&byte, rest) = text.split_first()?;
+        text = rest;
+        Some((byte, false))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,6 +267,38 @@ mod tests {
         let u = uri("sip:alice;day=tuesday@atlanta.com");
         assert_eq!(u.user, Some(&b"alice;day=tuesday"[..]));
         assert!(u.params.iter().next().is_none());
+    }
+
+    /// The examples of RFC 3261 §19.1.4.
+    #[test]
+    fn uris_are_compared_by_their_components() {
+        for (a, b) in [
+            ("sip:%61lice@atlanta.com;transport=TCP", "sip:alice@AtLanTa.CoM;Transport=tcp"),
+            ("sip:carol@chicago.com", "sip:carol@chicago.com;newparam=5"),
+            ("sip:carol@chicago.com;newparam=5", "sip:carol@chicago.com;security=on"),
+            (
+                "sip:biloxi.com;transport=tcp;method=REGISTER?to=sip:bob%40biloxi.com",
+                "sip:biloxi.com;method=REGISTER;transport=tcp?to=sip:bob%40biloxi.com",
+            ),
+            ("tel:+1", "tel:+1"),
+        ] {
+            assert!(uri(a).is_equal(&uri(b)) && uri(b).is_equal(&uri(a)), "{a} {b}");
+        }
+        for (a, b) in [
+            ("SIP:ALICE@AtLanTa.CoM;Transport=udp", "sip:alice@AtLanTa.CoM;Transport=UDP"),
+            ("sip:bob@biloxi.com", "sip:bob@biloxi.com:5060"),
+            ("sip:bob@biloxi.com", "sip:bob@biloxi.com;transport=udp"),
+            ("sip:bob@biloxi.com", "sip:bob@biloxi.com:6000;transport=tcp"),
+            ("sip:carol@chicago.com", "sip:carol@chicago.com?Subject=next%20meeting"),
+            ("sip:bob@phone21.boxesbybob.com", "sip:bob@192.0.2.4"),
+            ("sip:carol@chicago.com;security=on", "sip:carol@chicago.com;security=off"),
+            ("sip:bob@a", "sip:bob@a;maddr=b"),
+            ("sip:a%40b@c", "sip:ab@c"),
+            ("sip:bob@a", "sips:bob@a"),
+            ("tel:+1", "tel:+2"),
+        ] {
+            assert!(!uri(a).is_equal(&uri(b)) && !uri(b).is_equal(&uri(a)), "{a} {b}");
+        }
     }
 
     #[test]

@@ -250,6 +250,17 @@ fn other_transport(name: &[u8]) -> ViaTransport {
 ///
 /// `maddr` is ignored: it is meant for multicast, which is not supported here. Over unicast it
 /// would let a request direct its responses at a third party.
+///
+/// RFC 3261 §18.2.2: "It MUST follow the following process:" "Otherwise (for unreliable unicast
+/// transports), if the top Via has a "received" parameter, the response MUST be sent to the address
+/// in the "received" parameter, using the port indicated in the "sent-by" value, or using port 5060
+/// if none is specified explicitly." "Otherwise, if it is not receiver-tagged, the response MUST be
+/// sent to the address indicated by the "sent-by" value, using the procedures in Section 5 of [4]."
+///
+/// RFC 3581 §4: "If the "sent-protocol" component indicates an unreliable unicast transport
+/// protocol, such as UDP, and there is no "maddr" parameter, but there is both a "received"
+/// parameter and an "rport" parameter, the response MUST be sent to the IP address listed in the
+/// "received" parameter, and the port in the "rport" parameter."
 pub fn response_target(via: &Via<'_>) -> Option<SocketAddr> {
     let sent_by_port = sent_by_port(via);
     let (ip, port) = match via.received() {
@@ -386,6 +397,12 @@ mod tests {
         }
     }
 
+    /// RFC 3261 §18.2.2: "It MUST follow the following process:" "Otherwise (for unreliable unicast
+    /// transports), if the top Via has a "received" parameter, the response MUST be sent to the
+    /// address in the "received" parameter, using the port indicated in the "sent-by" value, or
+    /// using port 5060 if none is specified explicitly." "Otherwise, if it is not receiver-tagged,
+    /// the response MUST be sent to the address indicated by the "sent-by" value, using the
+    /// procedures in Section 5 of [4]."
     #[test]
     fn responses_go_where_the_request_came_from() {
         let target = |t: &'static str| response_target(&via(t)).map(|a| a.to_string());

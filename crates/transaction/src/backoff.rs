@@ -21,6 +21,9 @@ pub struct Backoff {
 
 impl Backoff {
     /// Starts the schedule of a message that is sent now; `None` over a reliable transport.
+    ///
+    /// RFC 3261 §17.1.1.2: "If a reliable transport is being used, the client transaction SHOULD
+    /// NOT start timer A (Timer A controls request retransmissions)."
     pub fn start(now: Timestamp, timing: &Timing) -> Option<Self> {
         (!timing.reliable).then(|| Self { at: now + timing.t1, interval: NonZeroU8::MIN })
     }
@@ -31,6 +34,9 @@ impl Backoff {
     }
 
     /// Advances the schedule after a retransmission: the interval doubles, up to `interval_max`.
+    ///
+    /// RFC 3261 §17.1.1.2: "Whatever the value of T1, the exponential backoffs on retransmissions
+    /// described in this section MUST be used."
     pub fn double(self, now: Timestamp, timing: &Timing, interval_max: Duration) -> Self {
         let interval = self.interval.saturating_mul(TWO);
         let next = (timing.t1 * u32::from(interval.get())).min(interval_max);

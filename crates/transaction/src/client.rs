@@ -54,6 +54,9 @@ impl Client {
 
     /// Ends the transaction because the transport cannot deliver the request (RFC 3261 §17.1.4) or
     /// its user abandons it.
+    ///
+    /// RFC 3261 §17.1.4: "The client transaction SHOULD inform the TU that a transport failure has
+    /// occurred, and the client transaction SHOULD transition directly to the "Terminated" state."
     pub fn end(self) -> Self {
         match self {
             Self::Invite(_) => Self::Invite(InviteClient::Terminated),

@@ -21,6 +21,9 @@ const TIMER_D: Duration = Duration::from_secs(32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InviteClient {
     /// The INVITE was sent, and no response has come.
+    ///
+    /// RFC 3261 §17.1.1.2: "The initial state, "calling", MUST be entered when the TU initiates a
+    /// new client transaction with an INVITE request."
     Calling {
         /// Timer A; `None` over a reliable transport.
         resend: Option<Backoff>,
@@ -59,6 +62,8 @@ impl InviteClient {
             // RFC 3261 §17.1.1.2: "the provisional response MUST be passed to the TU. Any
             // further provisional responses MUST be passed up to the TU while in the
             // "Proceeding" state."
+            // RFC 3261 §17.1.1.2: "In the "Proceeding" state, the client transaction SHOULD NOT
+            // retransmit the request any longer."
             (Self::Calling { .. } | Self::Proceeding, ..200) => {
                 (Self::Proceeding, Arrival::Deliver)
             }
@@ -66,6 +71,10 @@ impl InviteClient {
             // "Proceeding" states, the client transaction MUST transition to the "Accepted"
             // state, and Timer M MUST be started with a value of 64*T1. The 2xx response MUST be
             // passed up to the TU."
+            // RFC 6026 §7.2: "If a 2xx response is received while the client INVITE state machine
+            // is in the "Calling" or "Proceeding" states, it MUST transition to the "Accepted"
+            // state, pass the 2xx response to the TU, and set Timer M to 64*T1." "The client
+            // transaction MUST NOT generate an ACK to any 2xx response on its own."
             (Self::Calling { .. } | Self::Proceeding, ..300) => {
                 (Self::Accepted { until: now + timing.patience() }, Arrival::Deliver)
             }
@@ -75,6 +84,18 @@ impl InviteClient {
             // up to the TU, and the client transaction MUST generate an ACK request, even if the
             // transport is reliable". Timer D has "a value of zero seconds for reliable
             // transports".
+            // RFC 3261 §17.1.1.2: "When in either the "Calling" or "Proceeding" states, reception
+            // of a response with status code from 300-699 MUST cause the client transaction to
+            // transition to "Completed"." "The client transaction MUST pass the received response
+            // up to the TU, and the client transaction MUST generate an ACK request, even if the
+            // transport is reliable (guidelines for constructing the ACK from the response are
+            // given in Section 17.1.1.3) and then pass the ACK to the transport layer for
+            // transmission." "The client transaction SHOULD start timer D when it enters the
+            // "Completed" state, with a value of at least 32 seconds for unreliable transports, and
+            // a value of zero seconds for reliable transports."
+            // RFC 6026 §8.4: "The client transaction MUST start Timer D when it enters the
+            // "Completed" state for any reason, with a value of at least 32 seconds for unreliable
+            // transports, and a value of zero seconds for reliable transports."
             (Self::Calling { .. } | Self::Proceeding, _) => {
                 let linger = timing.linger(TIMER_D);
                 let next = if linger.is_zero() {
@@ -88,9 +109,16 @@ impl InviteClient {
             // are received while in the "Completed" state MUST cause the ACK to be re-passed to
             // the transport layer for retransmission, but the newly received response MUST NOT
             // be passed up to the TU."
+            // RFC 3261 §17.1.1.2: "Any retransmissions of the final response that are received
+            // while in the "Completed" state MUST cause the ACK to be re-passed to the transport
+            // layer for retransmission, but the newly received response MUST NOT be passed up to
+            // the TU."
             (Self::Completed { .. }, 300..) => (self, Arrival::Acknowledge),
             // RFC 6026 §8.4: "Any 2xx responses that match this client transaction and that are
             // received while in the "Accepted" state MUST be passed up to the TU."
+            // RFC 6026 §7.2: "A 2xx response received while in the "Accepted" state MUST be passed
+            // to the TU and the machine remains in the "Accepted" state."
+            // RFC 6026 §8.4: "The client transaction MUST NOT generate an ACK to the 2xx response."
             (Self::Accepted { .. }, 200..300) => (self, Arrival::Deliver),
             _ => (self, Arrival::Absorb),
         }
@@ -103,7 +131,7 @@ impl InviteClient {
             // when timer B fires, the client transaction SHOULD inform the TU that a timeout has
             // occurred. The client transaction MUST NOT generate an ACK."
             Self::Calling { give_up, .. } if give_up <= now => (Self::Terminated, Firing::TimedOut),
-            // "When timer A fires, the client transaction MUST retransmit the request by passing
+            // RFC 3261 §17.1.1.2: "When timer A fires, the client transaction MUST retransmit the request by passing
             // it to the transport layer, and MUST reset the timer with a value of 2*T1. [...]
             // When timer A fires 2*T1 seconds later, the request MUST be retransmitted again
             // [...]. This process MUST continue so that the request is retransmitted with
@@ -117,6 +145,10 @@ impl InviteClient {
             // "Completed" state, the client transaction MUST move to the "Terminated" state."
             // "If Timer M fires while the client transaction is in the "Accepted" state, the
             // client transaction MUST move to the "Terminated" state."
+            // RFC 6026 §7.2: "When Timer M fires and the state machine is in the "Accepted" state,
+            // the machine MUST transition to the "Terminated" state."
+            // RFC 3261 §17.1.1.2: "If timer D fires while the client transaction is in the
+            // "Completed" state, the client transaction MUST move to the terminated state."
             Self::Completed { until } | Self::Accepted { until } if until <= now => {
                 (Self::Terminated, Firing::Silent)
             }

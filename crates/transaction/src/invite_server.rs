@@ -16,6 +16,9 @@ use crate::{Acknowledgement, Backoff, Dispatch, Firing, Repetition, Timing};
 ///       └──300-699──► Completed ──ACK──► Confirmed ──I──►  ▲
 ///                         └──H─────────────────────────────┘
 /// ```
+///
+/// RFC 6026 §7.1: "Instead, the associated INVITE server transaction state machine MUST remain in
+/// its current state. (Timers will eventually cause it to transition to the "Terminated" state)."
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InviteServer {
     /// The INVITE has come, and no final response was sent.
@@ -76,6 +79,13 @@ impl InviteServer {
             // transition to the "Accepted" state." §8.7: "When the INVITE server transaction
             // enters the "Accepted" state, Timer L MUST be set to fire in 64*T1 for all
             // transports."
+            // RFC 6026 §7.1: "If the SIP element's TU (Transaction User) issues a 2xx response for
+            // this transaction while the state machine is in the "Proceeding" state, the state
+            // machine MUST transition to the "Accepted" state and set Timer L to 64*T1, where T1 is
+            // the round-trip time estimate defined in Section 17.1.1.1 of [RFC3261]."
+            // RFC 3261 §17.2.1: "If, while in the "Proceeding" state, the TU passes a 2xx response
+            // to the server transaction, the server transaction MUST pass this response to the
+            // transport layer for transmission."
             (Self::Proceeding, ..300) => {
                 (Self::Accepted { until: now + timing.patience() }, Dispatch::Send)
             }
@@ -91,6 +101,9 @@ impl InviteServer {
             }
             // RFC 6026 §8.7: "While in the "Accepted" state, if the TU passes a 2xx response, the
             // server transaction MUST pass the response to the transport layer for
+            // transmission."
+            // RFC 6026 §7.1: "Any retransmission of the 2xx response passed from the TU to the
+            // transaction while in the "Accepted" state MUST be passed to the transport layer for
             // transmission."
             (Self::Accepted { .. }, 200..300) => (self, Dispatch::Send),
             _ => (self, Dispatch::Discard),
@@ -115,6 +128,8 @@ impl InviteServer {
             }
             // RFC 6026 §8.7: "If an ACK is received while the INVITE server transaction is in the
             // "Accepted" state, then the ACK must be passed up to the TU."
+            // RFC 6026 §7.1: "Any ACKs received from the network while in the "Accepted" state MUST
+            // be passed directly to the TU and not absorbed."
             Self::Accepted { .. } => (self, Acknowledgement::Deliver),
             Self::Proceeding | Self::Confirmed { .. } | Self::Terminated => {
                 (self, Acknowledgement::Absorb)
@@ -145,6 +160,9 @@ impl InviteServer {
             // "Terminated" state." RFC 6026 §8.7: "If Timer L fires while the INVITE server
             // transaction is in the "Accepted" state, the transaction MUST transition to the
             // "Terminated" state."
+            // RFC 6026 §7.1: "When Timer L fires and the state machine is in the "Accepted" state,
+            // the machine MUST transition to the "Terminated" state." "The server transaction MUST
+            // NOT generate 2xx retransmissions on its own."
             Self::Confirmed { until } | Self::Accepted { until } if until <= now => {
                 (Self::Terminated, Firing::Silent)
             }

@@ -56,6 +56,8 @@ impl Key {
 /// the CSeq number (but not method), and the Request-URI from the received request". The same
 /// applies to a branch that is only the cookie. RFC 4475 §3.2.1: "An element receiving this request
 /// [...] could fall back to the RFC 2543-style transaction identifier."
+///
+/// RFC 3261 §16.11: "However, the following procedure is RECOMMENDED."
 pub fn identity(
     essentials: &Essentials<'_>,
     method: Method,

@@ -56,11 +56,14 @@ impl OtherClient {
             {
                 (Self::Proceeding { resend, give_up }, Arrival::Deliver)
             }
-            // "If a final response (status codes 200-699) is received while in the "Trying"
+            // §17.1.2.2: "If a final response (status codes 200-699) is received while in the "Trying"
             // state, the response MUST be passed to the TU, and the client transaction MUST
             // transition to the "Completed" state." Likewise in "Proceeding". "Once the client
             // transaction enters the "Completed" state, it MUST set Timer K to fire in T4
             // seconds for unreliable transports, and zero seconds for reliable transports."
+            // RFC 3261 §17.1.2.2: "If a final response (status codes 200-699) is received while in
+            // the "Proceeding" state, the response MUST be passed to the TU, and the client
+            // transaction MUST transition to the "Completed" state."
             Self::Trying { .. } | Self::Proceeding { .. } => {
                 let linger = timing.linger(timing.t4);
                 let next = if linger.is_zero() {
@@ -85,7 +88,7 @@ impl OtherClient {
             Self::Trying { give_up, .. } | Self::Proceeding { give_up, .. } if give_up <= now => {
                 (Self::Terminated, Firing::TimedOut)
             }
-            // "If timer E fires while still in this state, the timer is reset, but this time with
+            // §17.1.2.2: "If timer E fires while still in this state, the timer is reset, but this time with
             // a value of MIN(2*T1, T2). When the timer fires again, it is reset to a MIN(4*T1,
             // T2). This process continues so that retransmissions occur with an exponentially
             // increasing interval that caps at T2."
@@ -93,14 +96,14 @@ impl OtherClient {
                 let resend = Some(resend.double(now, timing, timing.t2));
                 (Self::Trying { resend, give_up }, Firing::Resend)
             }
-            // "If Timer E fires while in the "Proceeding" state, the request MUST be passed to
+            // §17.1.2.2: "If Timer E fires while in the "Proceeding" state, the request MUST be passed to
             // the transport layer for retransmission, and Timer E MUST be reset with a value of
             // T2 seconds."
             Self::Proceeding { resend: Some(resend), give_up } if resend.at() <= now => {
                 let resend = Some(resend.again(now, timing.t2));
                 (Self::Proceeding { resend, give_up }, Firing::Resend)
             }
-            // "If Timer K fires while in this state, the client transaction MUST transition to
+            // §17.1.2.2: "If Timer K fires while in this state, the client transaction MUST transition to
             // the "Terminated" state."
             Self::Completed { until } if until <= now => (Self::Terminated, Firing::Silent),
             _ => (self, Firing::Silent),

@@ -45,7 +45,7 @@ impl OtherServer {
             // RFC 3261 §17.2.2: "Once in the "Trying" state, any further request retransmissions
             // are discarded."
             Self::Trying | Self::Terminated => Repetition::Absorb,
-            // "If a retransmission of the request is received while in the "Proceeding" state,
+            // RFC 3261 §17.2.2: "If a retransmission of the request is received while in the "Proceeding" state,
             // the most recently sent provisional response MUST be passed to the transport layer
             // for retransmission." "While in the "Completed" state, the server transaction MUST
             // pass the final response to the transport layer for retransmission whenever a
@@ -60,6 +60,9 @@ impl OtherServer {
             // RFC 3261 §17.2.2: "While in the "Trying" state, if the TU passes a provisional
             // response to the server transaction, the server transaction MUST enter the
             // "Proceeding" state. The response MUST be passed to the transport layer for
+            // transmission."
+            // RFC 3261 §17.2.2: "Any further provisional responses that are received from the TU
+            // while in the "Proceeding" state MUST be passed to the transport layer for
             // transmission."
             Self::Trying | Self::Proceeding if status == 100 => (Self::Proceeding, Dispatch::Send),
             // RFC 4320 §4.1: "An SIP element MUST NOT send any provisional response with a
@@ -84,7 +87,7 @@ impl OtherServer {
                 let dispatch = if status == 408 { Dispatch::Discard } else { Dispatch::Send };
                 (next, dispatch)
             }
-            // "Any other final responses passed by the TU to the server transaction MUST be
+            // RFC 3261 §17.2.2: "Any other final responses passed by the TU to the server transaction MUST be
             // discarded while in the "Completed" state."
             Self::Completed { .. } | Self::Terminated => (self, Dispatch::Discard),
         }

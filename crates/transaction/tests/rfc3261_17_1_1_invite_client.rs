@@ -16,6 +16,13 @@ use tidegate_world::Timestamp;
 /// double after each transmission." "The value of 64*T1 is equal to the amount of time required to
 /// send seven requests in the case of an unreliable transport." The first is the one that started
 /// the transaction.
+///
+/// RFC 3261 §17.1.1.2: "The initial state, "calling", MUST be entered when the TU initiates a new
+/// client transaction with an INVITE request." "When timer A fires, the client transaction MUST
+/// retransmit the request by passing it to the transport layer, and MUST reset the timer with a
+/// value of 2*T1." "When timer A fires 2*T1 seconds later, the request MUST be retransmitted again
+/// (assuming the client transaction is still in this state)." "These retransmissions SHOULD only be
+/// done while the client transaction is in the "calling" state."
 #[test]
 fn timer_a_doubles_until_timer_b_ends_it() {
     let seen = play(INVITE_CLIENT, &unreliable(), &[]);
@@ -44,6 +51,9 @@ fn over_a_reliable_transport_there_is_timer_b_alone() {
 
 /// §17.1.1.1: "Nearly all of the transaction timers described here scale with T1, and changing T1
 /// adjusts their values." Timer A is not capped by T2.
+///
+/// RFC 3261 §17.1.1.2: "Whatever the value of T1, the exponential backoffs on retransmissions
+/// described in this section MUST be used."
 #[test]
 fn a_and_b_scale_with_t1_and_know_no_t2() {
     let timing =
@@ -89,6 +99,19 @@ fn a_provisional_response_ends_retransmission_and_timeout() {
 /// transaction MUST generate an ACK request". "The client transaction MUST start Timer D when it
 /// enters the "Completed" state for any reason, with a value of at least 32 seconds for
 /// unreliable transports".
+///
+/// RFC 3261 §17.1.1.2: "When in either the "Calling" or "Proceeding" states, reception of a
+/// response with status code from 300-699 MUST cause the client transaction to transition to
+/// "Completed"." "The client transaction MUST pass the received response up to the TU, and the
+/// client transaction MUST generate an ACK request, even if the transport is reliable (guidelines
+/// for constructing the ACK from the response are given in Section 17.1.1.3) and then pass the ACK
+/// to the transport layer for transmission." "The client transaction SHOULD start timer D when it
+/// enters the "Completed" state, with a value of at least 32 seconds for unreliable transports, and
+/// a value of zero seconds for reliable transports." "If timer D fires while the client transaction
+/// is in the "Completed" state, the client transaction MUST move to the terminated state."
+///
+/// RFC 6026 §8.4: "If Timer D fires while the client transaction is in the "Completed" state, the
+/// client transaction MUST move to the "Terminated" state."
 #[test]
 fn a_refusal_is_acknowledged_and_remembered_for_timer_d() {
     for status in [300, 486, 503, 699] {

@@ -16,6 +16,10 @@ use tidegate_world::Timestamp;
 /// intervals of 500 ms, 1 s, 2 s, 4 s, 4 s, 4 s, etc." "If Timer F fires while the client
 /// transaction is still in the "Trying" state, the client transaction SHOULD inform the TU about
 /// the timeout, and then it SHOULD enter the "Terminated" state."
+///
+/// RFC 3261 §17.1.2.2: "When entering this state, the client transaction SHOULD set timer F to fire
+/// in 64*T1 seconds." "If an unreliable transport is in use, the client transaction MUST set timer
+/// E to fire in T1 seconds."
 #[test]
 fn timer_e_doubles_up_to_t2_until_timer_f_ends_it() {
     let seen = play(OTHER_CLIENT, &unreliable(), &[]);
@@ -62,6 +66,10 @@ fn a_t2_below_t1_caps_the_second_interval() {
 /// timer F fires while in the "Proceeding" state, the TU MUST be informed of a timeout, and the
 /// client transaction MUST transition to the terminated state." The response does not change the
 /// running Timer E.
+///
+/// RFC 3261 §17.1.2.2: "If a provisional response is received while in the "Trying" state, the
+/// response MUST be passed to the TU, and then the client transaction SHOULD move to the
+/// "Proceeding" state."
 #[test]
 fn a_provisional_response_slows_repetitions_to_t2() {
     let script = [(600, Response(100)), (9_000, Response(100))];
@@ -91,6 +99,9 @@ fn a_provisional_response_slows_repetitions_to_t2() {
 /// the "Completed" state." "Once the client transaction enters the "Completed" state, it MUST set
 /// Timer K to fire in T4 seconds for unreliable transports". "The "Completed" state exists to
 /// buffer any additional response retransmissions that may be received".
+///
+/// RFC 3261 §17.1.2.2: "If Timer K fires while in this state, the client transaction MUST
+/// transition to the "Terminated" state."
 #[test]
 fn a_final_response_is_passed_on_once_and_buffered_for_timer_k() {
     for status in [200, 302, 404, 503, 699] {
@@ -126,6 +137,9 @@ fn a_final_response_after_a_provisional_one_likewise() {
 }
 
 /// §17.1.2.2: Timer K fires in "zero seconds for reliable transports".
+///
+/// RFC 3261 §17.1.2.2: "Once the client transaction enters the "Completed" state, it MUST set Timer
+/// K to fire in T4 seconds for unreliable transports, and zero seconds for reliable transports."
 #[test]
 fn over_a_reliable_transport_a_final_response_ends_it_at_once() {
     let seen = play(OTHER_CLIENT, &reliable(), &[(100, Response(200)), (200, Response(200))]);

@@ -41,6 +41,10 @@ fn provisional_responses_are_sent_and_repeated_on_demand() {
 /// value of T2." "If timer H fires while in the "Completed" state, it implies that the ACK was
 /// never received. In this case, the server transaction MUST transition to the "Terminated"
 /// state, and MUST indicate to the TU that a transaction failure has occurred."
+///
+/// RFC 3261 §17.2.1: "While in the "Proceeding" state, if the TU passes a response with status code
+/// from 300 to 699 to the server transaction, the response MUST be passed to the transport layer
+/// for transmission, and the state machine MUST enter the "Completed" state."
 #[test]
 fn timer_g_doubles_up_to_t2_until_timer_h_ends_it() {
     let seen = play(INVITE_SERVER, &unreliable(), &[(1_000, Sending(486))]);

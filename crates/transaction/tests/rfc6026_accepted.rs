@@ -15,6 +15,12 @@ use tidegate_transaction::Timing;
 /// with a value of 64*T1. The 2xx response MUST be passed up to the TU. The client transaction
 /// MUST NOT generate an ACK to the 2xx response". "If Timer M fires while the client transaction
 /// is in the "Accepted" state, the client transaction MUST move to the "Terminated" state."
+///
+/// RFC 6026 §7.2: "If a 2xx response is received while the client INVITE state machine is in the
+/// "Calling" or "Proceeding" states, it MUST transition to the "Accepted" state, pass the 2xx
+/// response to the TU, and set Timer M to 64*T1." "The client transaction MUST NOT generate an ACK
+/// to any 2xx response on its own." "When Timer M fires and the state machine is in the "Accepted"
+/// state, the machine MUST transition to the "Terminated" state."
 #[test]
 fn a_client_stays_for_timer_m_over_any_transport() {
     for timing in [unreliable(), reliable()] {
@@ -43,6 +49,9 @@ fn a_client_stays_for_timer_m_over_any_transport() {
 /// "Accepted" state MUST be passed up to the TU. The client transaction MUST NOT generate an ACK to
 /// the 2xx response. The client transaction takes no further action." Other responses are not
 /// passed up: figure 5 has no edge for them. The INVITE is not retransmitted.
+///
+/// RFC 6026 §7.2: "A 2xx response received while in the "Accepted" state MUST be passed to the TU
+/// and the machine remains in the "Accepted" state."
 #[test]
 fn a_client_passes_up_every_2xx_and_nothing_else() {
     let script = [
@@ -73,6 +82,17 @@ fn a_client_passes_up_every_2xx_and_nothing_else() {
 /// state." §8.7: "When the INVITE server transaction enters the "Accepted" state, Timer L MUST be
 /// set to fire in 64*T1 for all transports." "If Timer L fires while the INVITE server transaction
 /// is in the "Accepted" state, the transaction MUST transition to the "Terminated" state."
+///
+/// RFC 6026 §7.1: "If the SIP element's TU (Transaction User) issues a 2xx response for this
+/// transaction while the state machine is in the "Proceeding" state, the state machine MUST
+/// transition to the "Accepted" state and set Timer L to 64*T1, where T1 is the round-trip time
+/// estimate defined in Section 17.1.1.1 of [RFC3261]." "The server transaction MUST NOT generate
+/// 2xx retransmissions on its own." "When Timer L fires and the state machine is in the "Accepted"
+/// state, the machine MUST transition to the "Terminated" state."
+///
+/// RFC 3261 §17.2.1: "If, while in the "Proceeding" state, the TU passes a 2xx response to the
+/// server transaction, the server transaction MUST pass this response to the transport layer for
+/// transmission."
 #[test]
 fn a_server_stays_for_timer_l_over_any_transport() {
     for timing in [unreliable(), reliable()] {
@@ -93,6 +113,9 @@ fn a_server_stays_for_timer_l_over_any_transport() {
 /// passed from the TU to the transaction while in the "Accepted" state MUST be passed to the
 /// transport layer for transmission. Any ACKs received from the network while in the "Accepted"
 /// state MUST be passed directly to the TU and not absorbed."
+///
+/// RFC 6026 §8.7: "While in the "Accepted" state, if the TU passes a 2xx response, the server
+/// transaction MUST pass the response to the transport layer for transmission."
 #[test]
 fn a_server_absorbs_the_invite_and_passes_2xx_and_ack() {
     let script = [

@@ -75,6 +75,14 @@ impl ConnectionTable {
     /// # Errors
     /// The message, if it is known at once that it cannot be sent.
     /// [`poll_unsent`](Self::poll_unsent) returns messages that fail later, while they wait.
+    ///
+    /// RFC 3261 §18.2.2: "If the "sent-protocol" is a reliable transport protocol such as TCP or
+    /// SCTP, or TLS over those, the response MUST be sent using the existing connection to the
+    /// source of the original request that created the transaction, if that connection is still
+    /// open."
+    ///
+    /// RFC 3261 §18.1.1: "Therefore, the client transport MUST be prepared to receive the response
+    /// on the same connection used to send the request."
     pub fn send(&mut self, now: Timestamp, transmit: Transmit) -> Result<(), Unsent> {
         debug_assert!(transmit.flow.transport.is_reliable(), "a datagram needs no connection");
         let found = match transmit.flow.connection {

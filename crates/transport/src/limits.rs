@@ -29,6 +29,9 @@ pub struct ConnectionLimits {
     ///
     /// RFC 3261 §18: "it is RECOMMENDED that connections be kept open for some
     /// implementation-defined duration after the last message was sent or received".
+    ///
+    /// RFC 3261 §18: "This duration SHOULD at least equal the longest amount of time the element
+    /// would need in order to bring a transaction from instantiation to the terminated state."
     pub idle: Duration,
     /// The time without messages after which an opened connection may be evicted for another one.
     pub yields_after: Duration,

@@ -87,7 +87,7 @@ pub(crate) fn reach(
 fn contacts_of(value: &[u8]) -> impl Iterator<Item = Uri<'_>> {
     let uris = || value.split(|&byte| byte == b'\n').filter_map(|line| uri_of(line.trim_ascii()));
     let is_new = move |&(place, uri): &(usize, Uri<'_>)| {
-        uris().take(place).all(|before| before.text != uri.text)
+        uris().take(place).all(|before| !before.is_equal(&uri))
     };
     uris().enumerate().filter(is_new).map(|(_, uri)| uri)
 }

@@ -68,6 +68,9 @@ mod tests {
         Some(String::from_utf8(key.to_vec()).unwrap())
     }
 
+    /// RFC 3261 §16.5: "When accessing the location service constructed by a registrar, the
+    /// Request-URI MUST first be canonicalized as described in Section 10.3 before being used as an
+    /// index."
     #[test]
     fn rfc3261_10_3_a_user_has_one_key_however_the_uri_is_written() {
         for same in [

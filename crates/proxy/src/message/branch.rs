@@ -32,6 +32,18 @@ pub const LISTENERS_MAX: usize = 16;
 pub const SHARDS_MAX: u16 = 256;
 
 /// The content of our branch: facts about the received request.
+///
+/// RFC 3261 §16.6: "In particular, CANCEL and ACK requests (for non-2xx responses) MUST have the
+/// same branch value as the corresponding request they cancel or acknowledge."
+///
+/// RFC 3261 §16.11: "Thus for a stateless proxy, the branch parameter MUST be computed as a
+/// combinatoric function of message parameters which are invariant on retransmission."
+///
+/// RFC 5393 §4.2.1: "CANCEL and non-200 ACK requests MUST have the same branch parameter value as
+/// the corresponding request they cancel or acknowledge."
+///
+/// RFC 3261 §16.11: "Therefore, the component of the branch parameter that makes it unique MUST be
+/// the same each time a retransmitted request is forwarded."
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Branch {
     /// The listener that received the request and sends its responses.

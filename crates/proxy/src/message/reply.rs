@@ -128,6 +128,9 @@ pub(crate) fn rejection_of(
 
 /// Writes a reply to `message`, which was received as `received`. Returns `None` if it has no
 /// usable Via or the reply would not fit into a datagram.
+///
+/// RFC 3261 §16.1: "When responding directly to a request, the element is playing the role of a UAS
+/// and MUST behave as described in Section 8.2."
 pub(crate) fn reply(
     keys: &Keys,
     name: &str,

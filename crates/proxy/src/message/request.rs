@@ -36,6 +36,10 @@ pub(crate) struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// Reads a request and makes the checks of RFC 3261 §16.3 that need nothing but the request.
+    ///
+    /// RFC 3261 §16.3: "The request MUST be well-formed enough to be handled with a server
+    /// transaction." "An element MUST NOT refuse to proxy a request because it contains a method or
+    /// header field it does not know about."
     pub(crate) fn read(message: &'a Message<'a>) -> Result<Self, Rejection> {
         let StartLine::Request { method, method_name, uri: uri_text } = message.start() else {
             return Err(Rejection::Drop(DropReason::Malformed));
@@ -82,8 +86,8 @@ impl<'a> Request<'a> {
 
 /// Checks that a Request-URI is one that this proxy serves.
 pub(crate) fn check_uri(uri: &Uri<'_>) -> Result<(), Rejection> {
-    // Item 2: "If the Request-URI has a URI whose scheme is not understood by the proxy, the
-    // proxy SHOULD reject the request with a 416". `sips` asks for TLS on every hop (§26.2.2),
+    // RFC 3261 §16.3 item 2: "If the Request-URI has a URI whose scheme is not understood by the
+    // proxy, the proxy SHOULD reject the request with a 416 (Unsupported URI Scheme) response." `sips` asks for TLS on every hop (§26.2.2),
     // which UDP cannot provide.
     if !matches!(uri.scheme, Scheme::Sip | Scheme::Tel | Scheme::Urn) {
         return Err(Rejection::Reply(416, "scheme is not served"));

@@ -24,7 +24,7 @@ pub(crate) fn cleaned(uri: &Uri<'_>, is_own_maddr: bool) -> Option<Vec<u8>> {
     }
     let tail = params.len() + uri.headers.map_or(0, |headers| headers.len() + 1);
     let mut base = &uri.text[..uri.text.len() - tail];
-    // §16.4: "the proxy MUST strip the maddr and any non-default port or transport parameter".
+    // RFC 3261 §16.4: "the proxy MUST strip the maddr and any non-default port or transport parameter".
     // The transport was UDP, which is the default.
     if is_own_maddr
         && uri.port.is_some_and(|port| port != PORT)

@@ -23,6 +23,14 @@ const RAW: usize = CONTENT + 8;
 const ENCODED: usize = RAW / 3 * 4;
 
 /// The content of the branch of a client transaction.
+///
+/// RFC 3261 §16.6: "A proxy choosing to detect loops SHOULD create a branch parameter separable
+/// into two parts by the implementation." "The first part MUST satisfy the constraints of Section
+/// 8.1.1.7 as described above."
+///
+/// RFC 5393 §4.2.1: "Such proxies SHOULD create a branch value separable into two parts in any
+/// implementation-dependent way." "The first part of the branch value MUST satisfy the constraints
+/// of Section 8.1.1.7."
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TransactionBranch {
     /// The listener that received the request.

@@ -242,6 +242,11 @@ mod tests {
         assert!(counts.values().all(|count| count.abs_diff(2000) < 240), "{counts:?}");
     }
 
+    /// RFC 3263 §4.1: "First, a client resolving a SIPS URI MUST discard any services that do not
+    /// contain "SIPS" as the protocol in the service field." "A client resolving a SIP URI SHOULD
+    /// retain records with "SIPS" as the protocol, if the client supports TLS." "Second, a client
+    /// MUST discard any service fields that identify a resolution service whose value is not "D2X",
+    /// for values of X that indicate transport protocols supported by the client."
     #[test]
     fn services_are_of_one_order_and_the_clients_transports() {
         use Transport::{Tcp, Tls, Udp};

@@ -90,6 +90,8 @@ impl Transports {
         // "However, another transport, such as TCP, MAY be used if the guidelines of SIP mandate
         // it for this particular request. That is the case, for example, for requests that exceed
         // the path MTU."
+        // RFC 3263 §4.1: "If no SRV records are found, the client SHOULD use TCP for a SIPS URI,
+        // and UDP for a SIP URI."
         let usual = match (secure, large) {
             (true, _) => Tls,
             (false, true) if self.supports(Tcp) => Tcp,

@@ -24,6 +24,10 @@ pub(crate) fn breadth(request: &Request<'_>) -> Result<u32, Rejection> {
     match request.message.max_breadth()? {
         Some(0) => Err(EXCEEDED),
         // "If this maximum is exceeded in a received request, the proxy MUST overwrite it".
+        // RFC 5393 §5.3.3: "If this maximum is exceeded in a received request, the proxy MUST
+        // overwrite it with a value that SHOULD be no greater than its allowable maximum." "A proxy
+        // MUST NOT decrement Max-Breadth for each hop or otherwise use it to restrict the "depth"
+        // of a request's propagation."
         Some(breadth) => Ok(breadth.min(BREADTH_MAX)),
         None => Ok(BREADTH_MAX),
     }

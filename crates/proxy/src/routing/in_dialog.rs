@@ -141,6 +141,9 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
 /// for which the call is counted at that back end (RFC 3261 §8.2.2.2); nothing more is counted for
 /// it. Any other INVITE would count as one more call: its call is over, not known, or counted
 /// nowhere, because a back end made it and it leads back to one.
+///
+/// RFC 3261 §16.3: "Notice that a proxy is not required to detect merged requests and MUST NOT
+/// treat merged requests as an error condition."
 fn begins(
     state: &RoutingState,
     call: Option<CallRef>,

@@ -12,7 +12,7 @@ use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
-/// The most parts of a request that decide its route; the hash ignores further parts.
+/// The most parts of a request that are hashed at once.
 const PARTS_MAX: usize = 16;
 
 /// The hash of a request that never forks. §4.2.2: "This second part will not be present if the
@@ -28,6 +28,15 @@ const PASSES_MAX: usize = 8;
 /// whose sent-by value matches a value placed into previous requests by this proxy MUST be
 /// inspected for the "second part" [...]. If these values are equal, the request has looped and the
 /// proxy MUST reject the request with a 482 (Loop Detected) response."
+///
+/// RFC 5393 §4.1: "When a SIP proxy forks a particular request to more than one location, it MUST
+/// ensure that request is not looping through this proxy." "It is RECOMMENDED that proxies meet
+/// this requirement by performing the loop-detection steps defined in this document."
+///
+/// RFC 5393 §4.2.2: "Proxies required to perform loop detection by RFC 5393 MUST perform the
+/// following loop-detection test before forwarding a request." "If the second field is present, the
+/// proxy MUST perform the second-part calculation described in Section 4.2.1 of RFC 5393 on this
+/// request and compare the result to the value from the Via header field."
 pub(crate) fn check_loop(
     snapshot: &Snapshot,
     received: &Received,
@@ -67,6 +76,14 @@ pub(crate) fn check_loop(
 /// Returns the "second part" of RFC 5393 §4.2.1: "This second part MUST vary with any field used by
 /// the location service logic in determining where to retarget or forward this request": here also
 /// with the origin of the request. "This second part MUST NOT vary with the request method."
+///
+/// RFC 3261 §16.6: "If a proxy wishes to detect loops, the "branch" parameter it supplies MUST
+/// depend on all information affecting processing of a request, including the incoming Request-URI
+/// and any header fields affecting the request's admission or routing." "The request method MUST
+/// NOT be included in the calculation of the branch parameter."
+///
+/// RFC 5393 §4.2.1: "Hence, the second part MUST depend at least on the received Request-URI and
+/// any Route header field values used when processing the received request."
 pub(crate) fn loop_hash(snapshot: &Snapshot, received: &Received, request: &Request<'_>) -> u32 {
     let essentials = &request.essentials;
     // An in-dialog request follows its Routes and never forks.
@@ -83,6 +100,9 @@ pub(crate) fn loop_hash(snapshot: &Snapshot, received: &Received, request: &Requ
     };
     // §4.2.4: "implementations SHOULD include at least one field in the input to the hash
     // that varies between different transactions".
+    // RFC 5393 §4.2.4: "When forming the second part using a hash, implementations SHOULD include
+    // at least one field in the input to the hash that varies between different transactions
+    // attempting to reach the same destination to avoid repeated failure should the hash collide."
     let number = essentials.cseq.number.to_be_bytes();
     let mut parts = ArrayVec::<&[u8], PARTS_MAX>::new();
     parts.extend([&origin[..], request.uri_text, essentials.call_id, &number]);
@@ -90,10 +110,9 @@ pub(crate) fn loop_hash(snapshot: &Snapshot, received: &Received, request: &Requ
     // §4.2.1: "the second part MUST depend at least on the received Request-URI and any Route
     // header field values used when processing the received request." Credentials, which a CANCEL
     // lacks, have no influence here.
-    for field in request.message.fields_of(HeaderName::Route) {
-        if parts.try_push(field.value).is_err() {
-            break;
-        }
-    }
-    (snapshot.keys.loops.hash(&parts) as u32).max(NONE + 1)
+    let mut routes = request.message.fields_of(HeaderName::Route).map(|field| field.value);
+    parts.extend(routes.by_ref().take(PARTS_MAX - parts.len()));
+    let hash = |parts: &[&[u8]]| snapshot.keys.loops.hash(parts);
+    let hash = routes.fold(hash(&parts), |before, route| hash(&[&before.to_be_bytes(), route]));
+    (hash as u32).max(NONE + 1)
 }

@@ -159,6 +159,12 @@ impl PlanInput<'_, '_> {
 
 /// Returns the destination of a request that no dialog and no call determines. `peer` is the other
 /// party of the dialog in which a back end sends it.
+///
+/// RFC 3261 §16.6: "If the copy contains a Route header field, the proxy MUST inspect the URI in
+/// its first value." "If the proxy has reformatted the request to send to a strict-routing element
+/// as described in step 6 above, the proxy MUST apply those procedures to the Request-URI of the
+/// request." "Otherwise, the proxy MUST apply the procedures to the first value in the Route header
+/// field, if present, else the Request-URI."
 fn destination_of<'a>(
     input: &PlanInput<'_, 'a>,
     peer: Option<PeerFlow>,

@@ -24,6 +24,12 @@ pub(crate) enum Destination<'a> {
 
 /// Returns the destination of a request without a further Route, by the first rule that matches.
 /// `ours` says that its Request-URI names us.
+///
+/// RFC 3261 §16.5: "If the domain of the Request-URI indicates a domain this element is not
+/// responsible for, the Request-URI MUST be placed into the target set as the only target, and the
+/// element MUST proceed to the task of Request Forwarding (Section 16.6)." "A proxy MUST NOT add
+/// additional targets to the target set if the Request-URI of the original request does not
+/// indicate a resource this proxy is responsible for."
 pub(crate) fn destination<'a>(
     snapshot: &Snapshot,
     origin: Origin,
@@ -49,6 +55,9 @@ pub(crate) fn destination<'a>(
         RuleTarget::Pool(index) => Ok(Destination::Pool(index as u16)),
         RuleTarget::RequestUri if may_leave => {
             let by_name = Destination::Name(*uri, false);
+            // RFC 3261 §16.5: "If the Request-URI of the request contains an maddr parameter, the
+            // Request-URI MUST be placed into the target set as the only target URI, and the proxy
+            // MUST proceed to Section 16.6."
             let by_number = snapshot.addresses.target_of(uri);
             Ok(by_number.map_or(by_name, |at| Destination::Target(at, false)))
         }
@@ -81,7 +90,8 @@ impl Rule {
         let domain = if self.domains.is_empty() {
             !elsewhere
         } else {
-            uri.host.is_some_and(|host| self.domains.iter().any(|domain| is_host(&host, domain)))
+            uri.maddr().is_none()
+                && uri.host.is_some_and(|h| self.domains.iter().any(|domain| is_host(&h, domain)))
         };
         from && method && domain
     }

@@ -6,13 +6,14 @@ use tidegate_world::{ConnectionId, Received};
 
 use crate::amplification::may_repeat;
 use crate::backends::health::record_given;
-use crate::dialog::Transaction;
+use crate::dialog::{Call, Transaction};
 use crate::message::flow_param::{FLOW_PARAM, encode_flow};
 use crate::message::request::Request;
 use crate::message::way_back::way_back;
 use crate::rejection::Rejection;
-use crate::rewrite::write_request;
+use crate::rewrite::{ForwardPlan, write_request};
 use crate::routing::commit::record_request;
+use crate::routing::fork::breadth;
 use crate::routing::next_hop::NextHop;
 use crate::snapshot::Snapshot;
 use crate::stateless::branch::branch_of;
@@ -23,6 +24,13 @@ use crate::step::Step;
 const VIA_END_MAX: usize = 128;
 
 /// Forwards `request` to `hop` and updates its call.
+///
+/// RFC 3261 §16.11: "Furthermore, when handling a request statelessly, an element MUST NOT generate
+/// its own 100 (Trying) or any other provisional response." "A stateless proxy MUST choose one and
+/// only one target from the target set." "A stateless proxy MUST follow the request processing
+/// steps described in Section 16.6 with the following exceptions:" "All other message
+/// transformations specified in Section 16.6 MUST result in the same transformation of a
+/// retransmitted request."
 pub(crate) fn forward(
     step: &mut Step<'_>,
     lost: &Lost,
@@ -32,8 +40,16 @@ pub(crate) fn forward(
 ) -> Result<(), Rejection> {
     let Step { now, snapshot, .. } = *step;
     let ingress = snapshot.addresses.listener_at(&received.flow);
-    let plan = hop.forward_plan(now, snapshot, ingress)?;
+    // RFC 3261 §16.11: "In particular, if the proxy inserts a Record-Route value or pushes URIs into
+    // the Route header field, it MUST place the same values in retransmissions of the request." The
+    // token in ours contains a time: that when the call began.
+    let began = step.routing.calls.get(hop.call).map_or(now, Call::began);
+    let plan = hop.forward_plan(began, snapshot, ingress)?;
     let branch = branch_of(snapshot, received, request, ingress);
+    // An ACK and a CANCEL share the identity of their INVITE.
+    let alone = !matches!(request.method, Method::Ack | Method::Cancel);
+    let max_breadth = if alone { Some(breadth(request)?) } else { None };
+    let plan = ForwardPlan { max_breadth, ..plan };
     let text = match lost_branch(step, lost, received, request, hop) {
         Some(text) => text,
         None => {
@@ -45,8 +61,6 @@ pub(crate) fn forward(
     let via_end = connected.as_deref().unwrap_or(text.as_bytes());
     let bytes = write_request(snapshot, &received.flow, request, &plan, via_end)?;
     let transaction = Transaction { identity: branch.identity, method: request.method };
-    // An ACK and a CANCEL share the identity of their INVITE.
-    let alone = !matches!(transaction.method, Method::Ack | Method::Cancel);
     let is_repeated = step.routing.calls.is_repeated(hop.call, transaction);
     if alone && is_repeated {
         step.counters().retransmissions.add(1);

@@ -31,6 +31,13 @@ struct Answer<'a> {
 
 /// Handles a response to one of our transactions; `found` is its context if that has been looked up
 /// already.
+///
+/// RFC 6026 §7.3: "When receiving any SIP response, a transaction-stateful proxy MUST compare the
+/// transaction identifier in that response against its existing transaction state machines."
+///
+/// RFC 6026 §8.9: "If there is a match, the response MUST be passed to that transaction."
+///
+/// RFC 3261 §18.1.2: "If there is a match, the response MUST be passed to that transaction."
 pub(crate) fn serve_answer(
     step: &mut Step<'_>,
     table: &mut Transactions,
@@ -58,6 +65,8 @@ pub(crate) fn serve_answer(
     done
 }
 
+/// RFC 3261 §16.7: "As client transactions pass responses to the proxy layer, the following
+/// processing MUST take place:"
 fn take(step: &mut Step<'_>, answer: &Answer<'_>, context: &mut Context) -> Result<(), DropReason> {
     let Answer { index, passage, .. } = *answer;
     let branch = context.branches.get_mut(index).ok_or(DropReason::StrayResponse)?;
@@ -129,6 +138,12 @@ fn acknowledge_answer(step: &mut Step<'_>, answer: &Answer<'_>, context: &Contex
     send_ack(step, context, index, &received.bytes);
 }
 
+/// RFC 3261 §16.7: "A stateful proxy MUST NOT immediately forward any other responses." "Any
+/// response chosen for immediate forwarding MUST be processed as described in steps "Aggregate
+/// Authorization Header Field Values" through "Record-Route"."
+///
+/// RFC 3261 §16.7: "Until a final response has been sent on the server transaction, the following
+/// responses MUST be forwarded immediately:"
 fn deliver(
     step: &mut Step<'_>,
     answer: &Answer<'_>,
@@ -174,6 +189,9 @@ fn deliver(
                 // immediately forwarded, but the stateful proxy SHOULD cancel all client
                 // pending transactions as described in Section 10, and it MUST NOT create any
                 // new branches in this context."
+                // RFC 3261 §16.7: "A proxy SHOULD also generate a CANCEL request for all pending
+                // client transactions associated with this response context when it receives a 6xx
+                // response."
                 cancel_all(step, context, live, Reason::Answered(status));
             }
             conclude(step, context, live);
@@ -212,6 +230,7 @@ fn deliver_provisional(
     // RFC 3261 §16.7 item 5: "Any provisional response other than 100 (Trying)". RFC 4320
     // §4.1: "An SIP element MUST NOT send any provisional response with a Status-Code other
     // than 100 to a non-INVITE request."
+    // RFC 3261 §16.7: "In particular, a stateful proxy MUST NOT forward any 100 (Trying) response."
     if status > 100 && context.method == Method::Invite && context.server.is_pending() {
         pass_provisional(step, context, status, bytes);
     }

@@ -99,6 +99,12 @@ mod tests {
     }
 
     /// RFC 3261 §16.7 item 6.
+    ///
+    /// RFC 3261 §16.7: "It MUST choose from the 6xx class responses if any exist in the context."
+    /// "If no 6xx class responses are present, the proxy SHOULD choose from the lowest response
+    /// class stored in the response context." "The proxy SHOULD give preference to responses that
+    /// provide information affecting resubmission of this request, such as 401, 407, 415, 420, and
+    /// 484 if the 4xx class is chosen."
     #[test]
     fn the_best_is_chosen_by_class_and_by_what_the_caller_can_do_about_it() {
         assert_eq!(best(&[404, 603, 302]), 603);

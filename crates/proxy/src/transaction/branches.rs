@@ -25,6 +25,9 @@ use crate::transaction::Transactions;
 use crate::transaction::context::{Branch, Cancel, Context, Live, Pending};
 
 /// RFC 3261 §16.6 item 11: Timer C "MUST be larger than 3 minutes".
+///
+/// RFC 3261 §16.7: "The timer MAY be reset to a different value, but this value MUST be greater
+/// than 3 minutes."
 pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 
 /// The time of silence of a target of a name before the next one is tried. By RFC 3263 §4.3 that is
@@ -32,6 +35,19 @@ pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 const NAMED_FAILOVER_AFTER: Duration = Duration::from_secs(4);
 
 /// Sends the request to one more target and starts a client transaction.
+///
+/// RFC 3261 §16.6: "For each tuple attempted, the proxy MUST format the message as appropriate for
+/// the tuple and send the request using a new client transaction as detailed in steps 8 through
+/// 10." "Thus, the branch parameter provided with the Via header field inserted in step 8 MUST be
+/// different for each attempt." "A stateful proxy MUST create a new client transaction for this
+/// request as described in Section 17.1 and instructs the transaction to send the request using the
+/// address, port and transport determined in step 7." "Timer C MUST be set for each client
+/// transaction when an INVITE request is proxied."
+///
+/// RFC 3261 §17.1.1.2: "The client transaction MUST pass the request to the transport layer for
+/// transmission (see Section 18)."
+///
+/// RFC 3261 §17.1.2.2: "The request MUST be passed to the transport layer for transmission."
 pub(super) fn start(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -113,6 +129,11 @@ pub(super) fn start_group(
             continue;
         }
         let mut hop = NextHop { choice: None, ..toward(step, backend_ref, context.call) };
+        // RFC 5393 §5.3.3: "A proxy SHOULD NOT use a smaller amount of Max-Breadth than was present
+        // in the original request unless the Incoming Max-Breadth exceeded the proxy's maximum
+        // acceptable value."
+        // RFC 5393 §5.3.3.1: "Proxies SHOULD be prepared to reuse this Max-Breadth in cases where
+        // there may be elements left in the target-set."
         let share = incoming / count + u32::from(i < incoming % count);
         let started = start(step, context, live, request, &mut hop, share);
         outcome = outcome.or(started);

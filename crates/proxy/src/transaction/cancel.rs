@@ -13,6 +13,9 @@ use crate::transaction::reason::Reason;
 use crate::transaction::respond::{conclude, write_own};
 
 /// Cancels the INVITE of a context for the caller.
+///
+/// RFC 3261 §16.10: "A proxy MUST cancel any pending client transactions associated with a response
+/// context when it receives a matching CANCEL request."
 pub(crate) fn cancel_request(
     step: &mut Step<'_>,
     table: &mut Transactions,
@@ -39,7 +42,7 @@ pub(crate) fn cancel_request(
         && context.server.is_pending()
         && let Some(mut live) = context.live.take()
     {
-        // §16.10: "If a matching response context is found, the element MUST immediately
+        // RFC 3261 §16.10: "If a matching response context is found, the element MUST immediately
         // return a 200 (OK) response to the CANCEL request. [...] the element MUST generate
         // CANCEL requests for all pending client transactions in the context".
         let reason = Reason::copied(message);

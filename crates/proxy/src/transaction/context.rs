@@ -240,6 +240,9 @@ impl Context {
     }
 
     /// Returns whether no further message or timer can concern this context.
+    ///
+    /// RFC 3261 §16.7: "The proxy MUST maintain the response context until all of its associated
+    /// transactions have been terminated, even after forwarding a final response."
     pub(crate) fn is_over(&self) -> bool {
         self.server.is_terminated()
             && self.live.is_none()

@@ -78,6 +78,16 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
 /// response or a transport failure of some sort (generally, due to fatal ICMP errors in UDP or
 /// connection failures in TCP). Failure also occurs if the transaction layer times out without ever
 /// having received any response, provisional or final".
+///
+/// RFC 3261 §16.6: "As described in [4], the proxy MUST attempt to deliver the message to the first
+/// tuple in that set, and proceed through the set in order until the delivery attempt succeeds."
+///
+/// RFC 3263 §4.2: "If an attempt should fail, based on the definition of failure in Section 4.3,
+/// the next SHOULD be tried, and if that should fail, the next SHOULD be tried, and so on."
+///
+/// RFC 3263 §4.3: "If a failure occurs, the client SHOULD create a new request, which is identical
+/// to the previous, but has a different value of the Via branch ID than the previous (and therefore
+/// constitutes a new SIP transaction)."
 fn try_named(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> bool {
     while is_undecided(context, live) && !live.others.is_empty() {
         let target = live.others.remove(0);

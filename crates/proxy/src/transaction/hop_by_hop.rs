@@ -74,6 +74,17 @@ fn send_hop(
     let text = branch_of(step.snapshot, context, index, ingress);
     let top = [own.via.as_bytes(), text.as_bytes()];
     let Some(bytes) = write_hop(step.snapshot, method, hop, top, model, more) else { return };
+    // RFC 3261 §17.1.1.2: "The ACK MUST be sent to the same address, port, and transport to which
+    // the original request was sent."
+    // RFC 6026 §8.4: "The ACK MUST be sent to the same address, port, and transport to which the
+    // original request was sent."
+    // RFC 3263 §4: "That is, once a SIP server has successfully been contacted (success is defined
+    // below), all retransmissions of the SIP request and the ACK for non-2xx SIP responses to
+    // INVITE MUST be sent to the same host." "Furthermore, a CANCEL for a particular SIP request
+    // MUST be sent to the same SIP server that the SIP request was delivered to."
+    // RFC 3263 §4.4: "When a server is contacted successfully, all retransmissions of the request
+    // for the transaction, as well as ACK for a non-2xx final response, and CANCEL requests for
+    // that transaction, MUST go to the same server."
     step.output.send_from(step.snapshot, egress, &target, bytes);
 }
 
@@ -108,6 +119,11 @@ fn write_hop(
         write(b"\r\n")?;
     }
     let mut digits = itoa::Buffer::new();
+    // RFC 3261 §17.1.1.3: "The CSeq header field in the ACK MUST contain the same value for the
+    // sequence number as was present in the original request, but the method parameter MUST be
+    // equal to "ACK"." "Therefore, placement of bodies in ACK for non-2xx is NOT RECOMMENDED, but
+    // if done, the body types are restricted to any that appeared in the INVITE, assuming that the
+    // response to the INVITE was not 415."
     write(b"CSeq: ")?;
     write(digits.format(number).as_bytes())?;
     write(b" ")?;

@@ -45,17 +45,23 @@ pub(crate) fn open(
     let handle = inserted.map_err(|_| transactions_full(step))?;
     let is_invite = request.method == Method::Invite;
     let timing = step.snapshot.timing(received.flow.transport);
+    // RFC 3261 §17.2.1: "The request MUST be passed to the TU."
     let mut context = context_of(step, received, request, hop, share);
     let mut live = Box::new(Live {
         request: request.message.bytes().into(),
         plan: ForwardPlan { max_breadth: Some(breadth), ..plan },
         pending: SmallVec::new(),
         choice: hop.choice,
+        // RFC 3263 §4: "The procedures here MUST be done exactly once per transaction, where
+        // transaction is as defined in [1]."
         others: hop.others.clone(),
         contacts: request.contacts.clone(),
         has_priority: request.has_priority,
         source: received.flow.remote,
         is_refused: false,
+        // RFC 4320 §4.1: "An SIP element MUST NOT respond to a non-INVITE request with a
+        // Status-Code of 100 over any unreliable transport, such as UDP, before the amount of time
+        // it takes a client transaction's Timer E to be reset to T2."
         trying: (!is_invite).then(|| step.now + timing.until_t2()),
         groups,
         best: None,
@@ -66,6 +72,9 @@ pub(crate) fn open(
         // RFC 3261 §17.2.1: "The server transaction MUST generate a 100 (Trying) response
         // unless it knows that the TU will generate a provisional or final response within
         // 200 ms".
+        // RFC 3261 §16.2: "The proxy core MUST behave as a UAS with respect to sending an immediate
+        // provisional on that server transaction (such as 100 Trying) as described in Section
+        // 8.2.6."
         send_trying(step, &mut context, request.message, &request.essentials.via);
     }
     let started = match live.groups.pop_front() {

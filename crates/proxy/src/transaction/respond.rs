@@ -81,6 +81,12 @@ pub(crate) fn pass_provisional(
 /// RFC 3261 §16.7 item 5: "After a final response has been sent on the server transaction,
 /// the following responses MUST be forwarded immediately: [...] Any 2xx response to an
 /// INVITE request".
+///
+/// RFC 3261 §16.7: "If the server transaction is no longer available to handle the transmission,
+/// the element MUST forward the response statelessly by sending it to the server transport."
+///
+/// RFC 6026 §8.3: "If the server transaction is no longer available to handle the transmission, the
+/// element MUST forward the response statelessly by sending it to the server transport."
 pub(crate) fn pass_success(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -114,6 +120,9 @@ pub(crate) fn pass_success(
 
 /// Sends the final response of a request, except a 2xx to an INVITE. `status` is its status, and
 /// the call table records `answer`.
+///
+/// RFC 3261 §16.7: "The proxy MUST pass the response to the server transaction associated with the
+/// response context."
 pub(crate) fn pass_final(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -141,6 +150,14 @@ pub(crate) fn pass_final(
 
 /// Once no branch is left that could bring a better response, starts the next group of a fork or
 /// sends the best response.
+///
+/// RFC 3261 §16.7: "A stateful proxy MUST send a final response to a response context's server
+/// transaction if no final responses have been immediately forwarded by the above rules and all
+/// client transactions in this response context have been terminated." "The stateful proxy MUST
+/// choose the "best" final response among those received and stored in the response context."
+/// "Otherwise, the proxy MUST forward a response from the responses stored in the response
+/// context." "The forwarded response MUST be processed as described in steps "Aggregate
+/// Authorization Header Field Values" through "Record-Route"."
 pub(crate) fn conclude(step: &mut Step<'_>, context: &mut Context, live: &mut Live) {
     if !context.server.is_pending() || live.waits(&context.branches) {
         return;
@@ -169,6 +186,8 @@ pub(crate) fn conclude(step: &mut Step<'_>, context: &mut Context, live: &mut Li
         None if context.method != Method::Invite => {
             end_unanswered(step, context, 408);
         }
+        // RFC 3261 §16.7: "If there are no final responses in the context, the proxy MUST send a
+        // 408 (Request Timeout) response to the server transaction."
         None => respond(step, context, live, 408),
     }
 }
@@ -247,6 +266,10 @@ pub(crate) fn record_answer(step: &mut Step<'_>, context: &Context, answer: Answ
 }
 
 /// Sends a 100 to the caller; `via` is the first Via of the request.
+///
+/// RFC 3261 §17.2.1: "The 100 (Trying) response is constructed according to the procedures in
+/// Section 8.2.6, except that the insertion of tags in the To header field of the response (when
+/// none was present in the request) is downgraded from MAY to SHOULD NOT."
 pub(crate) fn send_trying(
     step: &mut Step<'_>,
     context: &mut Context,

@@ -159,6 +159,30 @@ impl Transactions {
     }
 
     /// Puts a context back after work on it, or removes it if it is over.
+    ///
+    /// RFC 3261 §17.1.1.2: "The client transaction MUST be destroyed the instant it enters the
+    /// "Terminated" state."
+    ///
+    /// RFC 3261 §17.1.2.2: "Once the transaction is in the terminated state, it MUST be destroyed
+    /// immediately."
+    ///
+    /// RFC 3261 §17.2.1: "Once the transaction is in the "Terminated" state, it MUST be destroyed
+    /// immediately."
+    ///
+    /// RFC 3261 §17.2.2: "The server transaction MUST be destroyed the instant it enters the
+    /// "Terminated" state."
+    ///
+    /// RFC 6026 §7.1: "Once the transaction is in the "Terminated" state, it MUST be destroyed
+    /// immediately."
+    ///
+    /// RFC 6026 §7.2: "Once the transaction is in the "Terminated" state, it MUST be destroyed
+    /// immediately."
+    ///
+    /// RFC 6026 §8.4: "The client transaction MUST be destroyed the instant it enters the
+    /// "Terminated" state."
+    ///
+    /// RFC 6026 §8.7: "Once the transaction is in the "Terminated" state, it MUST be destroyed
+    /// immediately."
     pub(crate) fn settle(&mut self, now: Timestamp, handle: Handle, mut context: Box<Context>) {
         context.shed();
         let is_over = context.is_over();

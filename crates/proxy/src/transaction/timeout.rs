@@ -190,6 +190,8 @@ fn limits_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index
         // proxy MUST generate a CANCEL request matching that transaction. If the client
         // transaction has not received a provisional response, the proxy MUST behave as if
         // the transaction received a 408 (Request Timeout) response."
+        // RFC 3261 §16.8: "If timer C should fire, the proxy MUST either reset the timer with any
+        // value it chooses, or terminate the client transaction."
         let was_abandoned = std::mem::replace(&mut pending.is_abandoned, true);
         step.counters().timeouts.add(1);
         cancel_branch(step, context, live, index);

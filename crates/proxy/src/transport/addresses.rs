@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use hashbrown::HashMap;
 use ipnet::IpNet;
 use tidegate_balance::{AdminState, Named};
-use tidegate_sip::{Host, Uri};
+use tidegate_sip::{Host, Scheme, Uri};
 use tidegate_world::{Flow, Transport};
 
 use crate::message::request_uri::PORT;
@@ -92,7 +92,19 @@ impl Own {
             local: listener.local,
             // RFC 3581 §3: a client that wants the response at its source port puts an rport into
             // its Via. We want this because we may be behind address translation.
+            // RFC 3261 §18.1.1: "Before a request is sent, the client transport MUST insert a value
+            // of the "sent-by" field into the Via header field."
+            // RFC 3581 §3: "This parameter MUST have no value; it serves as a flag to indicate to
+            // the server that this extension is supported and requested for the transaction."
             via: format!("Via: SIP/2.0/{transport} {advertised};rport;branch=").into(),
+            // RFC 3261 §16.6: "The URI placed in the Record-Route header field value MUST be a SIP
+            // or SIPS URI." "This URI MUST contain an lr parameter (see Section 19.1.1)." "The URI
+            // SHOULD NOT contain the transport parameter unless the proxy has knowledge (such as in
+            // a private network) that the next downstream element that will be in the path of
+            // subsequent requests supports that transport." "The URI placed in the Record-Route
+            // header field MUST resolve to the element inserting it (or a suitable stand-in) when
+            // the server location procedures of [4] are applied to it, so that subsequent requests
+            // reach the same SIP element."
             record_route: format!("@{advertised}{parameter};lr>\r\n").into(),
             ip: host.parse().ok(),
             advertised: advertised.into(),
@@ -269,6 +281,10 @@ impl Addresses {
     }
 
     /// Returns whether `sent_by` names one of our listeners.
+    ///
+    /// RFC 3261 §16.11: "When a response arrives at a stateless proxy, the proxy MUST inspect the
+    /// sent-by value in the first (topmost) Via header field value." "If the address does not match
+    /// the proxy, the message MUST be silently discarded."
     pub(crate) fn is_own_sent_by(&self, sent_by: &[u8]) -> bool {
         self.listeners.iter().any(|l| l.advertised.as_bytes() == sent_by)
             || self.is_own_sent_by_other(sent_by)
@@ -290,6 +306,10 @@ impl Addresses {
     /// RFC 3261 §16.4: "If the Request-URI has a maddr parameter with a value the proxy is
     /// responsible for, and the request was received using the port and transport indicated
     /// (explicitly or by default) in the Request-URI".
+    ///
+    /// RFC 3261 §16.4: "If the Request-URI contains a maddr parameter, the proxy MUST check to see
+    /// if its value is in the set of addresses or domains the proxy is configured to be responsible
+    /// for."
     pub(crate) fn is_own_maddr(&self, uri: &Uri<'_>, flow: &Flow) -> bool {
         let Some(host) = uri.maddr().and_then(Host::parse) else { return false };
         if transport_of(uri) != Some(flow.transport) {
@@ -446,9 +466,16 @@ impl Addresses {
     }
 }
 
-/// Returns the transport that a URI asks for, if it is a known one.
+/// Returns the transport that a URI asks for, if it is a known one. RFC 3261 §16.6 item 6:
+/// "Furthermore, if the Request-URI contains a SIPS URI, TLS MUST be used to communicate with that
+/// proxy." The same applies to a SIPS URI in a Route (§26.2.2).
 fn transport_of(uri: &Uri<'_>) -> Option<Transport> {
-    uri.transport().map_or(Some(Transport::Udp), |name| of_param(name, false))
+    let is_secure = uri.scheme == Scheme::Sips;
+    match uri.transport() {
+        Some(name) => of_param(name, is_secure),
+        None if is_secure => Some(Transport::Tls),
+        None => Some(Transport::Udp),
+    }
 }
 
 /// Returns whether `host` is the one configured as `name`.

@@ -191,7 +191,12 @@ impl Proxy {
         }
         let way = way.unwrap_or(Way::Inward(target));
         let branch = forward::stateless_branch(request);
-        let copy = forward::copy(&self.around, request, &way, target, &branch);
+        let mut copy = forward::copy(&self.around, request, &way, target, &branch);
+        // RFC 5393 §5.3.3: "All proxied requests MUST contain a single Max-Breadth header field
+        // value." An ACK and a CANCEL open no response context, so nothing reads it there.
+        if !["ACK", "CANCEL"].contains(&request.method()) {
+            copy.set("Max-Breadth", &forward::incoming_breadth(request).to_string());
+        }
         self.around.send(target, &copy);
         self.around.record_branch(&branch, request, source);
         self.stateless.push(branch);

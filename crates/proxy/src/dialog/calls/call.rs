@@ -149,6 +149,11 @@ impl Call {
         }
     }
 
+    /// Returns the second in which the entry was created.
+    pub(crate) fn began(&self) -> Timestamp {
+        Timestamp::ZERO + Duration::from_secs(self.began_s.into())
+    }
+
     /// Returns whether its Call-ID has this fingerprint.
     pub(super) fn has_fingerprint(&self, fingerprint: u128) -> bool {
         self.fingerprint == halves(fingerprint)

@@ -10,6 +10,8 @@ use super::*;
 // address, the client SHOULD use UDP for a SIP URI, and TCP for a SIPS URI." §4.2: "If TARGET is a
 // numeric IP address, the client uses that address. If the URI also contains a port, it uses that
 // port. If no port is specified, it uses the default port for the particular transport protocol."
+// RFC 3263 §4.1: "If the URI specifies a transport protocol in the transport parameter, that
+// transport protocol SHOULD be used."
 #[test]
 fn a_numeric_address_is_used_as_it_is() {
     let mut scene = Scene::new(&[Udp, Tcp, Tls, Ws, Wss]);
@@ -74,6 +76,9 @@ fn maddr_comes_before_the_host() {
 // addresses, each of which can be contacted at the specific port from the URI and transport
 // protocol determined previously." [...] "Previously, if the port was explicit, but with a value of
 // 5060, SRV records were used. Now, A or AAAA records will be used."
+// RFC 3263 §4.1: "Similarly, if no transport protocol is specified, and the TARGET is not numeric,
+// but an explicit port is provided, the client SHOULD use UDP for a SIP URI, and TCP for a SIPS
+// URI."
 #[test]
 fn a_name_with_a_port_is_looked_up_by_its_addresses() {
     let mut scene = Scene::new(&[Udp, Tcp]).a("a.example.", &["192.0.2.1", "192.0.2.2"]);
@@ -117,6 +122,8 @@ fn a_name_with_a_transport_is_looked_up_by_its_service() {
 // The example of RFC 3263 §4.1: "This indicates that the server supports TLS over TCP, TCP, and
 // UDP, in that order of preference. Since the client supports TCP and UDP, TCP will be used,
 // targeted to a host determined by an SRV lookup of _sip._tcp.example.com."
+// RFC 3263 §4.1: "Otherwise, if no transport protocol or port is specified, and the target is not a
+// numeric IP address, the client SHOULD perform a NAPTR query for the domain in the URI."
 #[test]
 fn the_domain_chooses_among_the_transports_of_the_client() {
     let mut scene = example();
@@ -180,7 +187,7 @@ fn without_naptr_records_each_service_is_asked_for() {
     // A mail service is not a SIP service.
     let mut other = scene().naptr("a.example.", &[naptr(1, "s", "IM+D2X", "_im._tcp.a.example.")]);
     assert_eq!(other.locate("sip:a.example"), at(&[(Tcp, "192.0.2.1:5070")]));
-    // "If no SRV records are found, the client SHOULD use TCP for a SIPS URI, and UDP for a SIP
+    // RFC 3263 §4.1: "If no SRV records are found, the client SHOULD use TCP for a SIPS URI, and UDP for a SIP
     // URI."
     let bare = || Scene::new(&[Tls, Tcp, Udp]).a("a.example.", &["192.0.2.1"]);
     assert_eq!(bare().locate("sip:a.example"), at(&[(Udp, "192.0.2.1:5060")]));
