@@ -207,7 +207,8 @@ impl Law for Gradient {
     }
 
     fn is_at_rest(&self) -> bool {
-        self.latencies.count() == 0
+        // A measurement ends with a completion, not with a tick.
+        self.measuring || self.latencies.count() == 0
     }
 }
 
@@ -244,6 +245,16 @@ mod tests {
         assert_near(intervals(&mut bench, 1, 10), 6.0);
         assert_near(intervals(&mut bench, 1, 10), 8.0);
         assert_near(intervals(&mut bench, 100, 10), 1000.0);
+        assert!(bench.law.is_at_rest());
+    }
+
+    #[test]
+    fn a_measurement_that_waits_for_more_calls_needs_no_tick() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        bench.arrival();
+        bench.pass(Duration::from_secs(1), 0.0);
+        bench.served(3, 10, 0);
+        bench.tick();
         assert!(bench.law.is_at_rest());
     }
 
