@@ -24,10 +24,11 @@
 //! W = μ·max(D − ℓ, D/4)                             at least 4 calls
 //! ```
 //!
-//! A new call is admitted while fewer than W wait. Admitted calls are served oldest first. A
-//! call that has waited 2·D when its turn comes, or two fifths of T1 if that is less, is rejected: its
-//! caller is about to repeat it, and what reading and rejecting lacks is served with it. If a receive
-//! buffer is full, reading faster is of no use, and a call may have waited ℓ longer than two fifths of T1.
+//! A new call is admitted while fewer than W wait. Admitted calls are served oldest first. In a long
+//! overload (D at most half of `wait_max`) a call that has waited 3·D when its turn comes, or two fifths of T1
+//! if that is less, is rejected: its caller is about to repeat it. If a receive buffer is full, reading
+//! faster is of no use, and a call may have waited ℓ longer than two fifths of T1. Otherwise no call
+//! is too old: after a stall the few that waited are served.
 //!
 //! # Analysis
 //!
@@ -81,9 +82,6 @@
 //!
 //! With `decide = "service"` all waiting messages count for W, so it holds fewer calls.
 //!
-//! If the process stands still for longer than `stale`, the calls that arrived before the end of that
-//! time less `stale` are rejected.
-//!
 //! # Source
 //!
 //! Own work. A window by delay is Breakwater's (OSDI 2020), the empty queue as a sign of room
@@ -111,15 +109,15 @@ static WAIT_MAX: Param = Param {
     doc: "Longest wait of a new call in the queue around the capacity, where bursts are to be \
           served and not rejected.",
     unit: "s",
-    default: 0.15,
+    default: 0.16,
     min: 0.001,
     max: 2.0,
 };
 
 static STALE: Param = Param {
     name: "stale",
-    doc: "A call that has waited so long is rejected when its turn comes. The default is two \
-          fifths of T1. In a long overload twice the wait is the limit if that is less.",
+    doc: "In a long overload a call that has waited so long is rejected when its turn comes. The \
+          default is two fifths of T1.",
     unit: "s",
     default: 0.2,
     min: 0.002,
@@ -156,6 +154,10 @@ const WINDOW_MIN: f64 = 4.0;
 const QUEUE_PART_MIN: f64 = 0.25;
 /// Fill of a receive buffer from which on it counts as full.
 const FULL: f64 = 0.9;
+/// Part of `wait_max` below which D shows that calls have been rejected for a while.
+const LONG: f64 = 0.5;
+/// Age in D from which on a call is rejected in a long overload.
+const AGES: f64 = 3.0;
 /// Ticks over which the least wait in the receive buffer is taken.
 const LAGS: usize = 10;
 /// A tick counts as no longer than this: after a rest the past is not integrated.
@@ -246,11 +248,6 @@ impl Tide {
         }
     }
 
-    /// D.
-    fn wait(&self) -> Duration {
-        Duration::from_secs_f64(self.wait_s)
-    }
-
     fn count(&mut self, signals: &Signals) {
         self.read = signals.processor;
         self.decided.rejected(signals);
@@ -260,6 +257,16 @@ impl Tide {
             let taken = signals.flow(bucket).taken;
             *drain = Drain { counted: taken, began: taken, ..Drain::default() };
         }
+    }
+
+    /// Returns the age from which on a call is rejected when its turn comes, if there is one.
+    fn age_max(&self, socket_fill: f64, lag: Duration) -> Option<Duration> {
+        if socket_fill >= FULL {
+            // Reading faster would be of no use: the kernel drops what is not read.
+            return Some(self.stale + lag);
+        }
+        let is_long_overload = self.wait_s <= LONG * self.wait_max;
+        is_long_overload.then(|| self.stale.min(Duration::from_secs_f64(AGES * self.wait_s)))
     }
 
     /// ℓ.
@@ -297,13 +304,7 @@ impl Law for Tide {
             );
             control.set_admit(bucket, drain.window(queue_s));
         }
-        let stale = if signals.socket_fill >= FULL {
-            // Reading faster would be of no use: the kernel drops what is not read.
-            self.stale + lag
-        } else {
-            self.stale.min(2 * self.wait())
-        };
-        control.queue.wait_max = Some(stale);
+        control.queue.wait_max = self.age_max(signals.socket_fill, lag);
     }
 
     fn tick(&self) -> Option<Duration> {
@@ -357,18 +358,16 @@ mod tests {
         let mut bench = Bench::of(&ENTRY, &[]);
         // Half occupied by 1,000 calls/s: the capacity is 2,000.
         ticks(&mut bench, 300, 0.5, 10, 0);
-        assert!((window(&bench) - 300.0).abs() < 1.0, "{}", window(&bench));
+        assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
         // 2,000 calls/s are taken, 8,000 rejected.
         ticks(&mut bench, 10, 1.0, 20, 80);
-        assert!((window(&bench) - 140.0).abs() < 1.0, "{}", window(&bench));
+        assert!((window(&bench) - 160.0).abs() < 1.0, "{}", window(&bench));
         ticks(&mut bench, 10, 1.0, 20, 80);
         assert!((window(&bench) - 100.0).abs() < 1.0, "{}", window(&bench));
-        assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(100)));
         assert!(!bench.law.is_at_rest());
         // A hundredth of a second has half of it idle: there is room.
         ticks(&mut bench, 1, 0.5, 10, 0);
-        assert!((window(&bench) - 300.0).abs() < 1.0, "{}", window(&bench));
-        assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(200)));
+        assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
         assert!(bench.law.is_at_rest());
     }
 
@@ -377,9 +376,9 @@ mod tests {
         let mut bench = Bench::of(&ENTRY, &[]);
         ticks(&mut bench, 300, 0.5, 10, 0);
         ticks(&mut bench, 1000, 0.9, 0, 0);
-        assert!((window(&bench) - 300.0).abs() < 1.0, "{}", window(&bench));
+        assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
         ticks(&mut bench, 100_000, 0.001, 0, 0);
-        assert!((window(&bench) - 300.0).abs() < 1.0, "{}", window(&bench));
+        assert!((window(&bench) - 320.0).abs() < 1.0, "{}", window(&bench));
     }
 
     #[test]
@@ -391,7 +390,7 @@ mod tests {
         bench.tick();
         // 2,000 calls/s for 0.2 s of occupied time, and one call in 0.1 s.
         let rate = (400.0 * (-0.5f64).exp() + 1.0) / (0.2 * (-0.5f64).exp() + 0.1);
-        assert!((window(&bench) - 0.15 * rate).abs() < 3.0, "{}", window(&bench));
+        assert!((window(&bench) - 0.16 * rate).abs() < 3.0, "{}", window(&bench));
     }
 
     #[test]
@@ -400,13 +399,13 @@ mod tests {
         ticks(&mut bench, 100, 1.0, 10, 0);
         bench.signals.queue.lag = Duration::from_millis(90);
         ticks(&mut bench, 9, 1.0, 10, 0);
-        assert!((window(&bench) - 150.0).abs() < 1.0, "{}", window(&bench));
+        assert!((window(&bench) - 160.0).abs() < 1.0, "{}", window(&bench));
         ticks(&mut bench, 1, 1.0, 10, 0);
-        assert!((window(&bench) - 60.0).abs() < 1.0, "{}", window(&bench));
+        assert!((window(&bench) - 70.0).abs() < 1.0, "{}", window(&bench));
         bench.signals.queue.lag = Duration::from_millis(500);
         ticks(&mut bench, 10, 1.0, 10, 0);
-        assert!((window(&bench) - 37.5).abs() < 1.0, "{}", window(&bench));
-        assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(200)));
+        assert!((window(&bench) - 40.0).abs() < 1.0, "{}", window(&bench));
+        assert_eq!(bench.control.queue.wait_max, None);
         // The kernel drops what is not read.
         bench.signals.socket_fill = 1.0;
         ticks(&mut bench, 1, 1.0, 10, 0);
@@ -418,9 +417,9 @@ mod tests {
         let mut bench = Bench::of(&ENTRY, &[]);
         bench.signals.flow_mut(Bucket::Single).taken = 100;
         ticks(&mut bench, 1, 1.0, 10, 0);
-        assert!((window(&bench) - 150.0).abs() < 1e-6);
+        assert!((window(&bench) - 160.0).abs() < 1e-6);
         let single = bench.control.admit(Bucket::Single);
-        assert!(matches!(single, Allowance::Window(size) if (size - 1500.0).abs() < 1e-6));
+        assert!(matches!(single, Allowance::Window(size) if (size - 1600.0).abs() < 1e-6));
     }
 
     #[test]
@@ -433,13 +432,25 @@ mod tests {
         ticks(&mut bench, 1, 1.0, 0, 0);
         assert_eq!(bench.allowance(), Allowance::Open);
         ticks(&mut bench, 1, 1.0, 10, 0);
-        assert!((window(&bench) - 150.0).abs() < 0.1, "{}", window(&bench));
+        assert!((window(&bench) - 160.0).abs() < 0.1, "{}", window(&bench));
+    }
+
+    #[test]
+    fn calls_are_too_old_in_a_long_overload_alone() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        // A stall, after which four of five are rejected.
+        ticks(&mut bench, 5, 1.0, 20, 80);
+        assert_eq!(bench.control.queue.wait_max, None);
+        ticks(&mut bench, 20, 1.0, 20, 80);
+        assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(150)));
+        ticks(&mut bench, 1, 0.5, 10, 0);
+        assert_eq!(bench.control.queue.wait_max, None);
     }
 
     #[test]
     fn waits_are_in_order() {
         assert!(ENTRY.values(&[("wait_min", 0.2)]).is_err());
         assert!(ENTRY.values(&[("stale", 0.1)]).is_err());
-        assert!(ENTRY.values(&[("wait_min", 0.15), ("stale", 0.15)]).is_ok());
+        assert!(ENTRY.values(&[("wait_min", 0.16), ("stale", 0.16)]).is_ok());
     }
 }

@@ -47,7 +47,7 @@ fn of_bound(outcome: &Outcome, costs: Costs, from_s: f64, to_s: f64) -> f64 {
 
 #[test]
 fn tide_keeps_97_percent_of_the_bound_at_every_load() {
-    let servers = [(COSTS, 0.16, 60.0), (FAST, 0.1, 12.0), (EMULATED, 0.15, 60.0)];
+    let servers = [(COSTS, 0.17, 60.0), (FAST, 0.1, 12.0), (EMULATED, 0.16, 60.0)];
     for (costs, delay_max_s, length_s) in servers {
         for load in [0.5, 0.8, 0.9, 0.95, 1.0, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 8.0, 10.0] {
             if load * costs.ratio() > 0.9 {
@@ -58,7 +58,7 @@ fn tide_keeps_97_percent_of_the_bound_at_every_load() {
                 let kept = of_bound(&outcome, costs, 5.0, length_s - 1.0);
                 assert!(kept >= 0.97, "{kept} of the bound of {costs:?} at {load}, seed {seed}");
                 let delay_s = outcome.delay_p99_s(5.0, length_s - 1.0);
-                let delay_max_s = if load > 1.3 { 0.12 } else { delay_max_s };
+                let delay_max_s = if load > 1.3 { 0.16 } else { delay_max_s };
                 assert!(delay_s <= delay_max_s, "{delay_s} s of {costs:?} at {load}, seed {seed}");
             }
         }
