@@ -11,7 +11,9 @@
 //!
 //! 1. [`Reject`](Rung::Reject): each piece of work that is not admitted is answered. The sender
 //!    knows at once, and sends no more.
-//! 2. [`Thin`](Rung::Thin): a share `p` of the datagrams is dropped before they are read, and
+//! 2. [`Pad`](Rung::Pad): all answers have one length, so that the kernel takes them in batches. They
+//!    cost a third less, and some bytes more.
+//! 3. [`Thin`](Rung::Thin): a share `p` of the datagrams is dropped before they are read, and
 //!    work that is still read and not admitted is answered. When rejecting `λ` arrivals a second at
 //!    `r` each takes more than the budget `B`, there is nothing left to serve others with: the bound
 //!    `(1 − m·r/s) / (1 − r/s)` ([`bound`](crate::bound)) falls to nothing. So as much passes
@@ -23,19 +25,25 @@
 //!
 //! # When it trips
 //!
-//! As soon as rejecting took more than the budget in one period, or a hundredth of the arrivals
+//! The second rung: as soon as rejecting took more than a half of the budget in one period. The third:
+//! as soon as it took more than the budget, or a hundredth of the arrivals
 //! found no room in the buffers. In the second case the measured cost is too low, or rejecting is
 //! not what takes the processor: then at most nine tenths of the messages that were read pass. That
 //! limit grows, slowly at first and twice as fast with each second without overflow: one that was
 //! taken from a moment in which the process stood still is forgotten within some seconds. So is a
 //! cost that was measured then: as long as datagrams are dropped and hardly any work is left to
-//! reject, it is halved with each period.
+//! reject, it falls by a fifth with each period.
 //!
 //! # How it recovers
 //!
+//! `λ` and `a` are means. They follow a step up at once, and all else at once if the processor has idle time and in
+//! two seconds otherwise. Arrivals are read in bursts, because the processor is given in pieces; and each
+//! fall of `p` lets callers in that were dropped before and retransmit.
 //! `λ` includes the dropped datagrams, so no trial is needed: `p` falls with the load, to nothing
-//! if nine tenths of the budget suffice for all of it. Two seconds after that the ladder is down.
-//! Between nine tenths and the whole of the budget it stays on its rung.
+//! if nine tenths of the budget suffice for all of it. Two seconds after that the ladder is on its second
+//! rung. Between nine tenths and the whole of the budget it stays on the third. From the second it steps
+//! down after two seconds in which rejecting took less than a quarter of the budget: without padding that
+//! is less than a half.
 //!
 //! # Packets, not callers
 //!
@@ -74,7 +82,10 @@ use tidegate_world::Timestamp;
 /// The target of dropping, as a part of the budget.
 const AIM: f64 = 0.9;
 
-/// Time without need to drop before the ladder is down.
+/// The parts of the budget above which answers are padded, and below which they need not be.
+const PAD: [f64; 2] = [0.5, 0.25];
+
+/// Time without need of a rung before the ladder steps down from it.
 const HOLD: Duration = Duration::from_secs(2);
 
 /// The part of the arrivals that may overflow without consequence.
@@ -86,11 +97,34 @@ const BACK: f64 = 0.9;
 /// Initial growth of that limit: this part of itself each second.
 const GROWTH: f64 = 0.1;
 
-/// The least relative change of the amount that passes, because a change has a cost.
-const STEP: f64 = 0.1;
+/// Factors of the amount that passes between which it is not changed, because a change has a cost: each
+/// share that passes again begins with the callers who retransmit.
+const STEPS: [f64; 2] = [0.9, 1.5];
+
+/// Time after which more passes all the same.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Weight of the newest period in the cost of a rejection.
-const WEIGHT: f64 = 0.3;
+const COST_WEIGHT: f64 = 0.1;
+
+/// Weight of the newest period in rates if it is far above the mean, or if there was idle time.
+const RATE_WEIGHT: f64 = 0.5;
+
+/// Multiple of the mean that is far above it.
+const FAR: f64 = 1.5;
+
+/// That weight otherwise. A share that falls lets callers in that were dropped before, as they
+/// retransmit, up to half a minute of them.
+const RATE_WEIGHT_BUSY: f64 = 0.05;
+
+/// Part of a period without work that shows that there is room.
+const IDLE: f64 = 0.1;
+
+/// Weight of the newest period in the part of the processor that rejecting takes.
+const LOAD_WEIGHT: f64 = 0.3;
+
+/// Factor of the cost of a rejection in a period with too few of them to measure it.
+const DOUBT: f64 = 0.8;
 
 /// Rejections that a period needs for their cost to count.
 const REFUSALS: u64 = 10;
@@ -105,11 +139,15 @@ pub struct LadderSettings {
     pub budget: f64,
     /// Interval of its decisions; default 100 ms.
     pub period: Duration,
+    /// Whether it has the rung [`Pad`](Rung::Pad); default false.
+    pub pads: bool,
+    /// Whether it has the rung [`Thin`](Rung::Thin); default true.
+    pub thins: bool,
 }
 
 impl Default for LadderSettings {
     fn default() -> Self {
-        Self { budget: 0.4, period: Duration::from_millis(100) }
+        Self { budget: 0.4, period: Duration::from_millis(100), pads: false, thins: true }
     }
 }
 
@@ -119,6 +157,8 @@ pub enum Rung {
     /// All of it is answered.
     #[default]
     Reject,
+    /// All of it is answered, at one length.
+    Pad,
     /// A share of it is dropped before it is read, and the rest answered.
     Thin,
 }
@@ -128,6 +168,7 @@ impl Rung {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reject => "reject",
+            Self::Pad => "pad",
             Self::Thin => "thin",
         }
     }
@@ -167,12 +208,18 @@ pub struct Ladder {
     ceiling: f64,
     /// Seconds since the overflow.
     calm: f64,
-    /// Time at which dropping was last needed.
+    /// Time at which the rung was last needed.
     needed: Timestamp,
+    /// Time at which the share was last changed.
+    changed: Timestamp,
     /// The last reading; `None` before the first.
     last: Option<(Timestamp, Tally)>,
-    /// The part of the processor that rejecting took in the last period.
-    load: f64,
+    /// The part of the processor that rejecting takes; `None` before the first period.
+    load: Option<f64>,
+    /// Arrivals a second.
+    arrived: f64,
+    /// Of these, the admitted ones.
+    admitted: f64,
 }
 
 impl Ladder {
@@ -181,7 +228,7 @@ impl Ladder {
     /// # Panics
     /// If the budget is not between 0 and 1, or the period is 0.
     pub fn new(settings: LadderSettings) -> Self {
-        let LadderSettings { budget, period } = settings;
+        let LadderSettings { budget, period, .. } = settings;
         assert!(budget > 0.0 && budget < 1.0 && !period.is_zero(), "{settings:?}");
         Self {
             settings,
@@ -191,9 +238,17 @@ impl Ladder {
             ceiling: f64::INFINITY,
             calm: 0.0,
             needed: Timestamp::ZERO,
+            changed: Timestamp::ZERO,
             last: None,
-            load: 0.0,
+            load: None,
+            arrived: 0.0,
+            admitted: 0.0,
         }
+    }
+
+    /// Goes back to the first rung, and forgets what it measured.
+    pub fn reset(&mut self) {
+        *self = Self::new(self.settings);
     }
 
     /// Takes a reading of the server. Decides if a period has passed since the last decision.
@@ -214,6 +269,11 @@ impl Ladder {
         self.rung
     }
 
+    /// Returns whether answers are to have one length.
+    pub fn pads(&self) -> bool {
+        self.settings.pads && self.rung != Rung::Reject
+    }
+
     /// Returns the share of the packets to drop before they are read, 0 to 1.
     pub fn share(&self) -> f64 {
         self.share
@@ -224,9 +284,9 @@ impl Ladder {
         self.cost.map(Duration::from_secs_f64)
     }
 
-    /// Returns the part of the processor that rejecting took in the last period, 0 to 1.
+    /// Returns the part of the processor that rejecting takes, 0 to 1.
     pub fn load(&self) -> f64 {
-        self.load
+        self.load.unwrap_or_default()
     }
 
     /// Returns the time of its next reading, also without arrivals: otherwise it would keep
@@ -237,16 +297,23 @@ impl Ladder {
     }
 
     fn decide(&mut self, now: Timestamp, period: &Period) {
-        self.load = period.load;
+        let mean = self.load.get_or_insert(period.load);
+        *mean += LOAD_WEIGHT * (period.load - *mean);
         self.cost = match (self.cost, period.cost) {
             (None, measured) => measured,
-            (Some(mean), Some(cost)) => Some(mean + WEIGHT * (cost - mean)),
+            (Some(mean), Some(cost)) => Some(mean + COST_WEIGHT * (cost - mean)),
             // More pass until there are enough to measure.
-            (Some(mean), None) if self.share > 0.0 => Some(mean / 2.0),
+            (Some(mean), None) if self.share > 0.0 => Some(DOUBT * mean),
             (mean, None) => mean,
         };
         let thinned = period.thinned(self.share);
         let arrived = period.asked + thinned + period.overflow;
+        for (mean, newest) in [(&mut self.arrived, arrived), (&mut self.admitted, period.admitted)]
+        {
+            let follows = newest > FAR * *mean || period.idle > IDLE;
+            let weight = if follows { RATE_WEIGHT } else { RATE_WEIGHT_BUSY };
+            *mean += weight * (newest - *mean);
+        }
         let overflows = period.overflow > OVERFLOW * arrived;
         if overflows {
             self.calm = 0.0;
@@ -255,30 +322,54 @@ impl Ladder {
             self.calm += period.seconds;
             self.ceiling *= (GROWTH * self.calm.exp2() * period.seconds).exp();
         }
-        if overflows || self.load > self.settings.budget {
+        self.step_up(now, overflows || self.load() > self.settings.budget);
+        match self.rung {
+            Rung::Reject => {}
+            Rung::Pad => {
+                let [_, needless] = PAD.map(|part| part * self.settings.budget);
+                if self.load() >= needless {
+                    self.needed = now;
+                } else if now.since(self.needed) >= HOLD {
+                    self.rung = Rung::Reject;
+                }
+            }
+            Rung::Thin => self.pass(now, period.idle > IDLE),
+        }
+    }
+
+    fn step_up(&mut self, now: Timestamp, exceeds: bool) {
+        let LadderSettings { budget, pads, thins, .. } = self.settings;
+        if exceeds && thins {
             self.rung = Rung::Thin;
+        } else if pads && self.rung == Rung::Reject && self.load() > PAD[0] * budget {
+            (self.rung, self.needed) = (Rung::Pad, now);
         }
-        if self.rung == Rung::Reject {
-            return;
-        }
+    }
+
+    /// Lets as much pass as is admitted and can be rejected within the budget.
+    fn pass(&mut self, now: Timestamp, has_room: bool) {
         let refusable = self.cost.map_or(f64::INFINITY, |cost| AIM * self.settings.budget / cost);
-        let let_through = (refusable + period.admitted).min(self.ceiling) / arrived;
+        let let_through = (refusable + self.admitted).min(self.ceiling) / self.arrived;
         if let_through < 1.0 {
             self.needed = now;
-            self.thin(1.0 - let_through);
+            self.thin(now, 1.0 - let_through, has_room);
         } else {
             self.share = 0.0;
             if now.since(self.needed) >= HOLD {
-                (self.rung, self.ceiling) = (Rung::Reject, f64::INFINITY);
+                self.ceiling = f64::INFINITY;
+                (self.rung, self.needed) =
+                    (if self.settings.pads { Rung::Pad } else { Rung::Reject }, now);
             }
         }
     }
 
-    fn thin(&mut self, share: f64) {
+    fn thin(&mut self, now: Timestamp, share: f64, has_room: bool) {
         let share = share.min(SHARE_MAX);
-        let passes = 1.0 - self.share;
-        if self.share == 0.0 || (share - self.share).abs() > STEP * passes {
-            self.share = share;
+        let [less, more] = STEPS.map(|factor| factor * (1.0 - self.share));
+        let passes = 1.0 - share;
+        let is_patient = now.since(self.changed) < PATIENCE;
+        if passes < less || passes > more || !is_patient || has_room || self.share == 0.0 {
+            (self.share, self.changed) = (share, now);
         }
     }
 }
@@ -292,6 +383,8 @@ struct Period {
     filtered: f64,
     overflow: f64,
     load: f64,
+    /// The part of it without work.
+    idle: f64,
     /// Seconds that a rejection took, if there were enough.
     cost: Option<f64>,
 }
@@ -314,6 +407,7 @@ impl Period {
             filtered: rate(since(|t| t.filtered)),
             overflow: rate(since(|t| t.overflow)),
             load: refusing / seconds,
+            idle: 1.0 - time(|t| t.occupied).as_secs_f64() / seconds,
             cost: (refused >= REFUSALS).then(|| refusing / refused as f64),
         }
     }

@@ -36,7 +36,7 @@ pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
     match disposal {
         Disposal::Reject => invite + costs.receive + costs.offer[ack],
         Disposal::Drop => invite,
-        Disposal::Kernel => Duration::ZERO,
+        Disposal::Auto | Disposal::Kernel => Duration::ZERO,
     }
 }
 

@@ -62,6 +62,7 @@ fn refusal_costs(scenario: &Scenario) -> String {
         (Disposal::Reject, "rejecting"),
         (Disposal::Drop, "dropping"),
         (Disposal::Kernel, "having the kernel drop"),
+        (Disposal::Auto, "having the kernel drop in need"),
     ]
     .into_iter()
     .filter(|(disposal, _)| has(*disposal))
@@ -135,6 +136,7 @@ pub fn way(row: &Row) -> String {
     let disposal = match row.variant.overload.disposal {
         Disposal::Reject => "",
         Disposal::Drop => ", dropped in silence",
+        Disposal::Auto => ", dropped by the kernel in need",
         Disposal::Kernel => ", dropped by the kernel",
     };
     format!("{when}, {how}{disposal}")

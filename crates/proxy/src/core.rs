@@ -35,7 +35,7 @@ use crate::reload::{Reloaded, reload};
 use crate::request::{AdmissionFacts, Served, Stages, serve_request};
 use crate::resolution::{Families, Resolution, ResolutionSettings, Transports};
 use crate::response::{Awaiting, serve_response};
-use crate::settings::{Disposal, Listener, PoolSettings, Rule, Settings};
+use crate::settings::{Listener, PoolSettings, Rule, Settings};
 use crate::slack::Slack;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
@@ -115,7 +115,9 @@ impl Proxy {
         let trace = Trace::new(settings.trace, Arc::clone(&counters));
         // The same for all shards: they share a kernel program.
         let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
-        let sheds = overload.disposal == Disposal::Kernel;
+        let can_drop = settings.listeners.iter().all(|listener| !listener.shared);
+        let kernel_shed = KernelShed::new(overload, can_drop);
+        let sheds = kernel_shed.is_some();
         let Settings { queue_max, queue_bytes_max, .. } = settings;
         let ingress =
             Ingress::new(gate, overload, queue_max, queue_bytes_max, waits, sources, trace);
@@ -137,7 +139,7 @@ impl Proxy {
         probes.enlist_backends(Timestamp::ZERO, &snapshot);
         Self {
             ingress,
-            kernel_shed: sheds.then(|| KernelShed::new(overload.refusing_max)),
+            kernel_shed,
             shedding: Shedding { key: if sheds { key } else { 0 }, ..Shedding::NONE },
             names: Names::new(&settings),
             output: Output::new(settings.trace, Arc::clone(&counters)),
@@ -457,6 +459,7 @@ impl Core for Proxy {
         if let Some(kernel_shed) = &mut self.kernel_shed {
             kernel_shed.handle_timeout(now);
             self.shedding.share = kernel_shed.ladder().share();
+            self.ingress.set_pads(kernel_shed.ladder().pads());
         }
         let Self { snapshot, routing, peers, output, transactions, .. } = self;
         // A due timer of a transaction may keep its call: at Timer B another back end is tried.
@@ -493,6 +496,7 @@ impl Core for Proxy {
             kernel_shed.on_load(now, &load, ingress.gate(), counters);
             counters.overload.publish_ladder(kernel_shed.ladder());
             shedding.share = kernel_shed.ladder().share();
+            ingress.set_pads(kernel_shed.ladder().pads());
         }
         ingress.banned(now, &mut shedding.banned);
         if shedding.share > 0.0 {

@@ -135,6 +135,10 @@ pub enum Disposal {
     Reject,
     /// By silence: its sender retransmits it.
     Drop,
+    /// By the cheapest of these that keeps rejecting within [`Overload::refusing_max`]: a 503, 503s of one
+    /// length, and these while the kernel drops as many of the new INVITEs as needed. Under a law that
+    /// rejects nothing, by a 503.
+    Auto,
     /// By a 503, while the kernel drops as many of the new INVITEs as needed to keep that within
     /// [`Overload::refusing_max`].
     Kernel,
@@ -157,7 +161,7 @@ pub struct Overload {
     /// Size in bytes to which the 503 to a message that is not admitted is padded, at most
     /// [`PAD_MAX`](crate::PAD_MAX); `None` for no padding.
     pub pad: Option<usize>,
-    /// With [`Disposal::Kernel`], the fraction of the processor that rejecting may take, 0 to 1
+    /// With [`Disposal::Auto`] and [`Disposal::Kernel`], the fraction of the processor that rejecting may take, 0 to 1
     /// exclusive.
     pub refusing_max: f64,
     /// With [`Mode::Adaptive`], the occupancy up to which all calls have transactions, above 0 and

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use fixed::*;
 use script::*;
-use tidegate_control::Reason;
+use tidegate_balance::Policy;
+use tidegate_control::{Reason, registry};
 use tidegate_proxy::{Class, Disposal, DropReason};
 use tidegate_world::{Core, Load};
 
@@ -52,6 +53,32 @@ fn a_refusal_is_as_long_as_it_is_to_be() {
         };
         assert_eq!(lengths(Some(1000)), [1000; 2], "{scheme:?}");
         assert!(lengths(None).iter().all(|&length| length < 1000), "{scheme:?}");
+    }
+}
+
+#[test]
+fn refusals_get_one_length_and_the_kernel_drops_some_only_while_refusing_takes_too_much() {
+    for (law, acts) in
+        [(law(&[("share", 0.0)]), true), (registry::find("none").unwrap().defaults(), false)]
+    {
+        let mut script = Script::with(Policy::Rr, |settings| {
+            settings.overload.gate.law = law;
+            settings.overload.disposal = Disposal::Auto;
+        });
+        let mut after_a_second = |busy: Duration| {
+            for period in 0..10 {
+                for call in 0..20 {
+                    script.send(CALLER, &invite(&format!("{busy:?}{period}-{call}")));
+                }
+                script.pass(Duration::from_millis(100));
+                script.proxy.on_load(script.now, load(busy * (period + 1)));
+            }
+            let answer = script.one(CALLER, &invite("a"));
+            (answer.text.len() % 256 == 0, script.proxy.poll_shedding().share)
+        };
+        assert_eq!(after_a_second(Duration::ZERO), (false, 0.0));
+        let (has_one_length, share) = after_a_second(Duration::from_millis(90));
+        assert_eq!((has_one_length, share > 0.2), (acts, acts), "{share}");
     }
 }
 

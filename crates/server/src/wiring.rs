@@ -2,6 +2,7 @@
 
 use tidegate_io as io;
 use tidegate_proxy as proxy;
+use tidegate_proxy::Disposal;
 
 use crate::StartError;
 use crate::config::{Config, Listen, Sharing};
@@ -15,8 +16,9 @@ pub(crate) fn open(config: &Config) -> Result<Vec<io::Group>, StartError> {
             // A single queue has one order: that of arrival.
             split: config.overload.queueing == proxy::Queueing::Class,
             shared: listen.shared == Sharing::Processes,
-            gate: config.overload.disposal == proxy::Disposal::Kernel
-                || config.overload.sources.may_ban(),
+            gate: listen.shared != Sharing::Processes
+                && (matches!(config.overload.disposal, Disposal::Auto | Disposal::Kernel)
+                    || config.overload.sources.may_ban()),
             ..io::Listen::new(listen.address)
         };
         io::open(&group).map_err(|error| {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tidegate_agent::{Load, Process};
 use tidegate_server::config::schema::{
     Document, EMULATE, EmulateDraft, OVERLOAD, Report, Section, Table, alternatives, nearest,
-    quoted, read_overload,
+    quoted, read_compared,
 };
 use tidegate_server::config::{Diagnostics, Emulate};
 use toml::Spanned;
@@ -249,7 +249,7 @@ fn read_sweep(section: &Section<'_, '_>, report: &mut Report) -> Option<Vec<(Axi
 fn read_variant(section: &Section<'_, '_>, report: &mut Report) -> Option<Spanned<Variant>> {
     let label = section.given(&LABEL, report).map(Spanned::into_inner);
     let pool = pool::read(section, report);
-    let overload = section.read_one(&OVERLOAD, read_overload, report)?;
+    let overload = section.read_one(&OVERLOAD, read_compared, report)?;
     let pool = pool?;
     let name = pool.as_ref().map(|pool| pool.selection.name());
     let name = name.unwrap_or(overload.gate.law.entry().name);

@@ -306,7 +306,7 @@ fn overload(dice: &mut Dice, this: &mut Proxy) {
     set.insert("decide".into(), dice.word(&["arrival", "service"]));
     set.insert("queue".into(), dice.word(&["class", "class", "fifo"]));
     set.insert("throttle".into(), dice.word(&ThrottleKind::ALL.map(ThrottleKind::name)));
-    set.insert("disposal".into(), dice.word(&["reject", "reject", "kernel", "drop"]));
+    set.insert("disposal".into(), dice.word(&["reject", "auto", "kernel", "drop"]));
     set.insert("sticky".into(), Setting::Flag(dice.happens(0.8)));
     let mut given: BTreeMap<String, f64> = BTreeMap::new();
     for param in law.params {

@@ -86,6 +86,11 @@ impl Ingress {
         }
     }
 
+    /// Sets whether rejections are padded to few lengths.
+    pub(crate) fn set_pads(&mut self, pads: bool) {
+        self.shed_policy.pads = pads;
+    }
+
     pub(crate) fn gate(&self) -> &Gate {
         &self.gate
     }

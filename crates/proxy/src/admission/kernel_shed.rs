@@ -1,4 +1,5 @@
-//! Drops by the kernel, where rejecting itself would take too much of the processor.
+//! The cheapest way to reject, where that would take too much of the processor: 503s of one length, and
+//! drops by the kernel.
 
 use std::time::Duration;
 
@@ -8,18 +9,29 @@ use tidegate_world::{Load, Timestamp};
 use crate::message::class::Class;
 use crate::observe::counters::Counters;
 use crate::rejection::DropReason;
+use crate::settings::{Disposal, Overload};
 
 /// Ladder of disposals of the new INVITEs of a proxy.
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
+    /// Whether it rests under a law that rejects nothing.
+    needs_law: bool,
 }
 
 impl KernelShed {
-    /// Creates one that lets rejecting take `refusing_max` of the processor, 0 to 1 exclusive.
-    pub(crate) fn new(refusing_max: f64) -> Self {
-        let settings = LadderSettings { budget: refusing_max, ..LadderSettings::default() };
-        Self { ladder: Ladder::new(settings), tally: Tally::default() }
+    /// Creates the one that `overload` configures, if any. `can_drop` says whether the kernel can drop
+    /// what comes to our listeners.
+    pub(crate) fn new(overload: &Overload, can_drop: bool) -> Option<Self> {
+        let pads = match overload.disposal {
+            Disposal::Reject | Disposal::Drop => return None,
+            Disposal::Kernel => false,
+            Disposal::Auto => true,
+        };
+        let budget = overload.refusing_max;
+        let settings =
+            LadderSettings { budget, pads, thins: can_drop, ..LadderSettings::default() };
+        Some(Self { ladder: Ladder::new(settings), tally: Tally::default(), needs_law: pads })
     }
 
     /// Records that a message of this class was rejected.
@@ -40,6 +52,10 @@ impl KernelShed {
         gate: &Gate,
         counters: &Counters,
     ) {
+        if self.needs_law && gate.law().entry().name == "none" {
+            self.ladder.reset();
+            return;
+        }
         let signals = gate.signals();
         self.tally = Tally {
             messages: signals.messages,

@@ -13,6 +13,9 @@ use crate::snapshot::Snapshot;
 /// RFC 3261 §20.43: 399, a text for a person.
 const FULL: &str = "399 tidegate \"every back end is at its limits\"";
 
+/// Rejections of one length leave in one batch. Most have 300 to 500 bytes.
+const STEP: usize = 256;
+
 /// Disposal of messages that are not admitted.
 pub(crate) struct ShedPolicy {
     disposal: Disposal,
@@ -22,6 +25,8 @@ pub(crate) struct ShedPolicy {
     pad: usize,
     /// Random stream of the Retry-After of messages without a fingerprint.
     waits: Stream,
+    /// Whether a rejection without a size is padded to a multiple of [`STEP`].
+    pub(crate) pads: bool,
 }
 
 /// Message that is not admitted.
@@ -43,6 +48,7 @@ impl ShedPolicy {
             retry_after: overload.retry_after,
             pad: overload.pad.unwrap_or(0),
             waits,
+            pads: false,
         }
     }
 
@@ -63,7 +69,7 @@ impl ShedPolicy {
         match (self.disposal, class) {
             // Nothing answers a response, or an ACK.
             (Disposal::Drop, _) | (_, Class::Final | Class::Provisional | Class::Ack) => None,
-            (Disposal::Reject | Disposal::Kernel, _) => {
+            (Disposal::Reject | Disposal::Auto | Disposal::Kernel, _) => {
                 let hints = Hints {
                     retry_after_s: self.retry_after_s(fingerprint),
                     // The Warning helps in diagnosis: the back ends are overloaded, not this proxy.
@@ -75,8 +81,12 @@ impl ShedPolicy {
                     }
                     None => rejection(keys, name, buffers, received, 503, &hints),
                 }?;
-                if self.pad > 0 {
-                    pad(&mut reply.bytes, name, self.pad);
+                let size = match self.pad {
+                    0 if self.pads => reply.bytes.len().next_multiple_of(STEP),
+                    size => size,
+                };
+                if size > 0 {
+                    pad(&mut reply.bytes, name, size);
                 }
                 Some(Box::new(reply))
             }

@@ -1,7 +1,7 @@
 //! The meaning of `[overload]`: the new work that is admitted.
 
 use tidegate_control::Values;
-use tidegate_proxy::Overload;
+use tidegate_proxy::{Disposal, Overload};
 
 use super::diagnostic::Report;
 use super::params;
@@ -24,6 +24,17 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> 
         section.read_one(&PARAMS, |given, report| params::read(law, given, report), report)?;
     overload.gate.shadow = section.read_one(&SHADOW, read_shadow, report)?;
     wrong.is_empty().then_some(overload)
+}
+
+/// Reads the table of an experiment: what is not admitted gets a 503 unless the experiment says
+/// otherwise, so that what laws achieve is compared, and not what the disposal does.
+pub fn read_compared(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> {
+    let overload = read(section, report)?;
+    let disposal = match section.place("disposal") {
+        Some(_) => overload.disposal,
+        None => Disposal::Reject,
+    };
+    Some(Overload { disposal, ..overload })
 }
 
 /// Reads the shadow law, if there is one; `None` when an error was reported.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use tidegate_proxy::{Mode, Overload};
 use tidegate_server::config::Emulate;
 use tidegate_server::config::schema::{
-    EMULATE, EmulateDraft, OVERLOAD, Report, Section, alternatives, nearest, quoted, read_overload,
+    EMULATE, EmulateDraft, OVERLOAD, Report, Section, alternatives, nearest, quoted, read_compared,
 };
 use toml::Spanned;
 
@@ -76,7 +76,7 @@ impl Draft {
         let under_test = section.value(&UNDER_TEST, report).map(Spanned::into_inner);
         let speed = section.value(&SPEED, report).map(Spanned::into_inner);
         let pool = pool::read(section, report);
-        let overload = section.read_all(&OVERLOAD, read_overload, report).pop();
+        let overload = section.read_all(&OVERLOAD, read_compared, report).pop();
         let emulate = section.read_all(&EMULATE, EmulateDraft::read, report).pop();
         let to = to?;
         if to.get_ref().is_empty() {

@@ -90,9 +90,9 @@ static MULTI: Only<Overload> = Only {
 
 static KERNEL: Only<Overload> = Only {
     by: "disposal",
-    when: |overload| overload.disposal == Disposal::Kernel,
+    when: |overload| matches!(overload.disposal, Disposal::Auto | Disposal::Kernel),
     why: "not used with this `disposal`",
-    instead: "write `disposal = \"kernel\"`",
+    instead: "write `disposal = \"auto\"`",
 };
 
 static REJECTED: Only<Overload> = Only {
@@ -199,18 +199,22 @@ keys! {
     /// response, and its sender retransmits it up to six times. `kernel`: it gets a 503. If
     /// rejecting takes more of the processor than `refusing_max`, or receive buffers overflow, the
     /// kernel drops as large a share of the INVITEs as necessary before they are read, with all
-    /// their retransmissions. It also drops INVITEs of callers that would have been admitted. The
-    /// kernel spares 64 networks: those that may claim priority, have a weight, are in `never_ban`,
-    /// or are `sources` of a back end.
+    /// their retransmissions. It also drops INVITEs of callers that would have been admitted, and
+    /// those within calls. The kernel spares 64 networks: those that may claim priority, are
+    /// `sources` of a back end, are in `never_ban`, or have a weight. `auto`: as `kernel`, and 503s
+    /// have few lengths while rejecting takes more than half of `refusing_max`, because the kernel
+    /// takes messages of one length in batches. At an address that processes share, and with the
+    /// law `none`, `auto` lets the kernel drop nothing.
     key "disposal" (disposal) = Choice {
         words: &[
+            ("auto", Disposal::Auto),
             ("reject", Disposal::Reject),
             ("drop", Disposal::Drop),
             ("kernel", Disposal::Kernel),
         ],
         reserved: &[],
-    }, Default("\"reject\"");
-    /// With `disposal = "kernel"`: the share of the processor that rejecting may use.
+    }, Default("\"auto\"");
+    /// With `disposal = "auto"` or `"kernel"`: the share of the processor that rejecting may use.
     key "refusing_max" (refusing_max) = Real(0.05..=0.9), Default("0.4"), only(&KERNEL);
     /// In pools with `mode = "adaptive"`: the occupancy of the processor up to which all new calls
     /// are served with transactions. If the law has a target occupancy, at most nine tenths of
