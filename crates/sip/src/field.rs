@@ -55,23 +55,25 @@ impl Line {
         at: usize,
         ends: &mut LineEnds<'_>,
     ) -> Result<Option<Self>, Malformed> {
-        let mut behind = *ends;
-        if let Some(line) = Self::usual(bytes, at, &mut behind) {
-            *ends = behind;
+        if let Some(line) = Self::usual(bytes, at, ends) {
+            ends.pass();
             return Ok(Some(line));
         }
         if bytes[at..].starts_with(b"\r\n") {
             return Ok(None);
         }
-        Self::unusual(bytes, at, ends)
+        // By value: nothing of `ends` then has to be in memory while usual lines are read.
+        let Some((line, behind)) = Self::unusual(bytes, at, *ends)? else { return Ok(None) };
+        *ends = behind;
+        Ok(Some(line))
     }
 
     /// Like [`next`](Self::next), for a line as most are: a [usual](HeaderName::at_start) name, one
-    /// space, a value without folds, CRLF.
+    /// space, a value without folds, CRLF. The end of the line is not passed.
     #[inline(always)]
     fn usual(bytes: &[u8], at: usize, ends: &mut LineEnds<'_>) -> Option<Self> {
         let (name, colon) = HeaderName::at_start(&bytes[at..])?;
-        let end = ends.next_line_feed()?;
+        let end = ends.peek()?;
         let value = at + colon + 2;
         let [last, b'\r', b'\n', behind, ..] = bytes.get(end.wrapping_sub(3)..)? else {
             return None;
@@ -89,12 +91,13 @@ impl Line {
     }
 
     #[inline(never)]
-    fn unusual(
+    fn unusual<'a>(
         bytes: &[u8],
         at: usize,
-        ends: &mut LineEnds<'_>,
-    ) -> Result<Option<Self>, Malformed> {
-        Ok(Named::read(bytes, at, || ends.next_line())?.map(|named| named.line(bytes)))
+        mut ends: LineEnds<'a>,
+    ) -> Result<Option<(Self, LineEnds<'a>)>, Malformed> {
+        let named = Named::read(bytes, at, || ends.next_line())?;
+        Ok(named.map(|named| (named.line(bytes), ends)))
     }
 
     /// Returns the start of the line after the one at `at`, whatever that line contains. Returns

@@ -426,7 +426,9 @@ mod tests {
         let mut splice = Splice::new(&message);
         let missing = Err(Malformed::MissingHeader(HeaderName::Via));
         assert_eq!(append_to_top_via(&mut splice, &message, b";oc"), missing);
-        assert_eq!(splice.output_len(), bytes.len());
+        let mut out = Vec::new();
+        splice.write_to(&mut out).unwrap();
+        assert_eq!(out, bytes);
     }
 
     #[test]

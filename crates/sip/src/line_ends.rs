@@ -31,6 +31,15 @@ impl<'a> LineEnds<'a> {
     /// Returns the position behind the next line feed.
     #[inline(always)]
     pub(crate) fn next_line_feed(&mut self) -> Option<usize> {
+        let end = self.peek()?;
+        self.pass();
+        Some(end)
+    }
+
+    /// Returns the position behind the next line feed, which stays the next one until
+    /// [`pass`](Self::pass).
+    #[inline(always)]
+    pub(crate) fn peek(&mut self) -> Option<usize> {
         while self.found == 0 {
             self.begin = self.next;
             if let Some(block) = self.bytes.get(self.next..).and_then(<[u8]>::first_chunk) {
@@ -41,9 +50,13 @@ impl<'a> LineEnds<'a> {
                 self.next = self.bytes.len();
             }
         }
-        let end = self.begin + self.found.trailing_zeros() as usize + 1;
-        self.found &= self.found - 1;
-        Some(end)
+        Some(self.begin + self.found.trailing_zeros() as usize + 1)
+    }
+
+    /// Goes on behind the line feed that was found last.
+    #[inline(always)]
+    pub(crate) fn pass(&mut self) {
+        self.found &= self.found.wrapping_sub(1);
     }
 
     /// Returns the start of the next header line, behind the folds of this one.

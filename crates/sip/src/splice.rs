@@ -78,11 +78,6 @@ impl<'a> Splice<'a> {
         self.edits.insert(place, Edit { cut: range, text });
     }
 
-    /// Returns the length of the edited message, in bytes.
-    pub fn output_len(&self) -> usize {
-        self.edits.iter().fold(self.bytes.len(), |len, edit| len - edit.cut.len() + edit.text.len())
-    }
-
     /// Writes the edited message.
     ///
     /// # Errors

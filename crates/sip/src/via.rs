@@ -324,7 +324,7 @@ mod tests {
         /// The short way of the usual parameters leads to the same as the way of all parameters.
         #[test]
         fn usual_parameters_are_read_like_all_others(
-            text in "(;(branch|rport|received|Branch|x)( ?= ?(\"[a;]{0,2}\"?|[a1: ]{0,2}))?){0,5};?",
+            text in "(( |\r\n )?;(branch|rport|received|Branch|x)( ?= ?(\"[a;]{0,2}\"?|[a1: \"]{0,3}))?){0,5};?",
         ) {
             let params = Params::new(text.as_bytes());
             let mut expected = Answering::default();

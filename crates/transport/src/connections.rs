@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tidegate_world::{
-    Buffer, CloseCause, Connect, ConnectionId, Flow, Timers, Timestamp, Transmit, Transport,
+    Buffer, CloseCause, Connect, ConnectionId, Flow, Timers, Timestamp, Transmit,
 };
 
 use crate::connection::{Connection, ConnectionState, Target};
@@ -287,16 +287,6 @@ impl ConnectionTable {
     /// Returns the state of the connection with this id, if it exists.
     pub fn state(&self, id: ConnectionId) -> Option<ConnectionState> {
         self.connections.get(&id).map(|connection| connection.state)
-    }
-
-    /// Returns the connection to a remote end.
-    pub fn leading_to(
-        &self,
-        transport: Transport,
-        local: SocketAddr,
-        remote: SocketAddr,
-    ) -> Option<ConnectionId> {
-        self.by_target.get(&Target { transport, local, remote }).copied()
     }
 
     /// Returns the number of connections, including those that are being closed.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use tidegate_world::{Pool, STREAM_WINDOW};
+use tidegate_world::{Pool, STREAM_WINDOW, Transport};
 
 use super::*;
 

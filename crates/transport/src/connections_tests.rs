@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tidegate_world::{Cause, Pool, STREAM_WINDOW};
+use tidegate_world::{Cause, Pool, STREAM_WINDOW, Transport};
 
 use super::ConnectionState::{BackedUp, Closing, Connecting, Open};
 use super::*;
@@ -122,10 +122,8 @@ fn what_is_sent_to_a_peer_waits_for_one_connection_and_goes_on_it() {
         scene.send(flow, "x").unwrap();
         let connect = scene.connect();
         assert_eq!((connect.transport, connect.local), (flow.transport, flow.local));
-        assert_eq!(
-            scene.table.leading_to(flow.transport, flow.local, flow.remote),
-            Some(connect.id)
-        );
+        scene.send(flow, "y").unwrap();
+        assert!(scene.table.poll_connect().is_none());
     }
     assert_eq!(scene.table.counters().opened.get(), 1);
 }

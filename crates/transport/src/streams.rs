@@ -48,16 +48,6 @@ impl<C: Core> Streams<C> {
         &self.core
     }
 
-    /// Returns the wrapped core.
-    pub fn core_mut(&mut self) -> &mut C {
-        &mut self.core
-    }
-
-    /// Returns the wrapped core without its connections.
-    pub fn into_core(self) -> C {
-        self.core
-    }
-
     /// Returns the connection table.
     pub fn connections(&self) -> &ConnectionTable {
         &self.connections

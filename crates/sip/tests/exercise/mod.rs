@@ -164,7 +164,6 @@ fn ask_uri(uri: &Uri<'_>, inside: impl Fn(&[u8])) {
 fn written(splice: &Splice<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     splice.write_to(&mut out).expect("a Vec takes everything");
-    assert_eq!(out.len(), splice.output_len());
     out
 }
 
