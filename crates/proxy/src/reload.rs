@@ -86,7 +86,13 @@ fn held(routing: &RoutingState, transactions: &Transactions) -> HashSet<(u16, u1
         let Some(live) = &context.live else { continue };
         let Some((pool, _)) = live.choice else { continue };
         held.insert((pool, ANY));
-        held.extend(live.groups.iter().flatten().map(|&backend| (pool, backend)));
+        held.extend(
+            live.further
+                .iter()
+                .flat_map(|further| &further.groups)
+                .flatten()
+                .map(|&backend| (pool, backend)),
+        );
     }
     held
 }

@@ -41,20 +41,27 @@ pub(crate) struct ForwardPlan {
     pub(crate) target: Target,
     /// The back end whose dialog it may begin.
     pub(crate) backend_ref: Option<BackendRef>,
-    /// The request goes to that back end, or to a user, and not from it.
+    /// The listener where it leaves.
+    pub(crate) egress: u8,
+    /// What is written as Max-Breadth, RFC 5393 §5.3.3.
+    pub(crate) max_breadth: Option<u32>,
+    pub(crate) edits: Edits,
+}
+
+/// Changes in a request that are the same for each of its targets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edits {
+    /// The request goes to a back end, or to a user, and not from one.
     pub(crate) toward_backend: bool,
     /// Whether the target is a contact of a user, whose dialog it may begin, and the sender no back
     /// end.
     pub(crate) is_user: bool,
-    /// The listener where it came in, and the one where it leaves.
+    /// The listener where it came in.
     pub(crate) ingress: u8,
-    pub(crate) egress: u8,
     /// Leading Route values that named us and are taken off.
     pub(crate) own_routes: u8,
     /// The next hop is a strict router: RFC 3261 §16.6 item 6.
     pub(crate) is_strict: bool,
-    /// What is written as Max-Breadth, RFC 5393 §5.3.3.
-    pub(crate) max_breadth: Option<u32>,
     /// Time of its arrival, as its token says it: the same whenever it is written again.
     pub(crate) made: Minutes,
 }
@@ -102,7 +109,7 @@ pub(crate) fn write_request(
     }
     match &around {
         None => {
-            edit::remove_first_route(&mut splice, message, plan.own_routes.into());
+            edit::remove_first_route(&mut splice, message, plan.edits.own_routes.into());
             if let Some(uri) = &request.cleaned {
                 edit::set_request_uri(&mut splice, message, uri);
             }
@@ -130,7 +137,7 @@ fn write_head(
     plan: &ForwardPlan,
     branch: &[u8],
 ) -> Result<(), Rejection> {
-    let ForwardPlan { ingress, egress, .. } = *plan;
+    let ForwardPlan { egress, edits: Edits { ingress, .. }, .. } = *plan;
     // RFC 3261 §16.6 item 8.
     let own = snapshot.addresses.listener(egress.into()).ok_or(Rejection::UNREACHABLE)?;
     // RFC 3261 §16.6: "The proxy MUST insert a Via header field value into the copy before the
@@ -152,7 +159,7 @@ fn write_head(
             shard: snapshot.shard as u8,
             backend,
             transport,
-            made: plan.made,
+            made: plan.edits.made,
             peer: Some(peer_of(from, request, plan)),
             is_user: plan.backend_ref.is_none(),
         };
@@ -179,9 +186,9 @@ fn backend_of(
     plan: &ForwardPlan,
 ) -> Option<(SocketAddr, Transport)> {
     let Some(backend_ref) = plan.backend_ref else {
-        return plan.is_user.then(|| (canonical(plan.target.address), plan.target.transport));
+        return plan.edits.is_user.then(|| (canonical(plan.target.address), plan.target.transport));
     };
-    let address = match (snapshot.backend(backend_ref).named(), plan.toward_backend) {
+    let address = match (snapshot.backend(backend_ref).named(), plan.edits.toward_backend) {
         // One that moves is where this request is or was.
         (Some(_), true) => plan.target.address,
         (Some(_), false) => canonical(from.remote),
@@ -193,8 +200,8 @@ fn backend_of(
 /// Returns the flow of the party of a dialog that is no back end, and no user of ours: the sender of
 /// the request, or its target if a back end sends it.
 fn peer_of(from: &Flow, request: &Request<'_>, plan: &ForwardPlan) -> PeerFlow {
-    let ForwardPlan { ingress, egress, target, .. } = *plan;
-    if !plan.toward_backend {
+    let ForwardPlan { egress, target, edits: Edits { ingress, .. }, .. } = *plan;
+    if !plan.edits.toward_backend {
         let (remote, connection) = (canonical(target.address), target.connection);
         return PeerFlow { listener: egress, remote, connection, is_translated: false };
     }
@@ -210,7 +217,7 @@ fn around_strict_routers(
     request: &Request<'_>,
     plan: &ForwardPlan,
 ) -> Result<Option<Around>, Rejection> {
-    if request.restored == 0 && !plan.is_strict {
+    if request.restored == 0 && !plan.edits.is_strict {
         return Ok(None);
     }
     let message = request.message;
@@ -219,13 +226,13 @@ fn around_strict_routers(
     }
     let mut routes = message.routes().collect::<Result<Vec<_>, _>>()?;
     routes.truncate(routes.len() - request.restored);
-    let mut left = routes.into_iter().skip(plan.own_routes.into());
+    let mut left = routes.into_iter().skip(plan.edits.own_routes.into());
     // RFC 3261 §16.6 item 6: "The proxy MUST place the Request-URI into the Route header
     // field as the last value." "The proxy MUST then place the first Route header field value
     // into the Request-URI and remove that value from the Route header field."
     // RFC 3261 §16.6: "If that URI does not contain an lr parameter, the proxy MUST modify the copy
     // as follows:"
-    let (uri, last) = match plan.is_strict.then(|| left.next()).flatten() {
+    let (uri, last) = match plan.edits.is_strict.then(|| left.next()).flatten() {
         Some(first) => (first.uri, [b"<", request.uri_as_sent(), b">"].concat()),
         None => (request.uri_as_sent(), Vec::new()),
     };

@@ -1,6 +1,7 @@
 //! Time for cores: nanoseconds since the driver's start.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
@@ -8,34 +9,36 @@ use std::time::Duration;
 ///
 /// In `io` it is the monotonic clock, in `sim` the calendar; cores cannot tell. 2^64 ns are 584
 /// years, so arithmetic saturates instead of wrapping.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Timestamp(u64);
+///
+/// One more than the nanoseconds is stored, so that an `Option` of it takes no more room.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(NonZeroU64);
 
 impl Timestamp {
     /// The driver's start.
-    pub const ZERO: Self = Self(0);
+    pub const ZERO: Self = Self(NonZeroU64::MIN);
     /// Later than any time that is reached.
-    pub const NEVER: Self = Self(u64::MAX);
+    pub const NEVER: Self = Self(NonZeroU64::MAX);
 
     /// Returns the point `ns` nanoseconds after the start.
     pub const fn from_nanos(ns: u64) -> Self {
-        Self(ns)
+        Self(NonZeroU64::MIN.saturating_add(ns))
     }
 
     /// Returns the nanoseconds since the start.
     pub const fn as_nanos(self) -> u64 {
-        self.0
+        self.0.get() - 1
     }
 
     /// Returns the seconds since the start.
     pub fn as_secs_f64(self) -> f64 {
-        self.0 as f64 / 1e9
+        self.as_nanos() as f64 / 1e9
     }
 
     /// Returns the time passed since `earlier`; zero when `earlier` is in fact later, which happens
     /// when a kernel stamp is mapped to the monotonic clock.
     pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
     }
 }
 
@@ -54,7 +57,13 @@ impl Add<Duration> for Timestamp {
 impl Sub<Duration> for Timestamp {
     type Output = Self;
     fn sub(self, d: Duration) -> Self {
-        Self(self.0.saturating_sub(nanos(d)))
+        Self::from_nanos(self.as_nanos().saturating_sub(nanos(d)))
+    }
+}
+
+impl Default for Timestamp {
+    fn default() -> Self {
+        Self::ZERO
     }
 }
 
@@ -84,6 +93,14 @@ mod tests {
         assert_eq!(at.as_nanos(), 2_500_000_000);
         assert_eq!(at.as_secs_f64(), 2.5);
         assert_eq!(format!("{at:?}"), "2.500000s");
+    }
+
+    #[test]
+    fn an_optional_point_takes_no_more_room() {
+        assert_eq!(size_of::<Option<Timestamp>>(), size_of::<u64>());
+        assert_eq!(Timestamp::default().as_nanos(), 0);
+        assert_eq!(Timestamp::from_nanos(u64::MAX), Timestamp::NEVER);
+        assert_eq!(Timestamp::from_nanos(Timestamp::NEVER.as_nanos()), Timestamp::NEVER);
     }
 
     #[test]

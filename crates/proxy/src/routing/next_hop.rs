@@ -8,7 +8,7 @@ use tidegate_world::Timestamp;
 
 use crate::dialog::{CallRef, Evidence};
 use crate::rejection::Rejection;
-use crate::rewrite::ForwardPlan;
+use crate::rewrite::{Edits, ForwardPlan};
 use crate::routing::tier::tier;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
@@ -84,14 +84,16 @@ impl NextHop {
         Ok(ForwardPlan {
             target: self.target,
             backend_ref: self.backend_ref,
-            toward_backend: self.toward_backend,
-            is_user: self.is_user,
-            ingress: ingress as u8,
             egress: snapshot.egress(ingress, self.egress, &self.target)?,
-            own_routes: self.own_routes as u8,
-            is_strict: self.is_strict,
             max_breadth: None,
-            made: snapshot.minutes(now),
+            edits: Edits {
+                toward_backend: self.toward_backend,
+                is_user: self.is_user,
+                ingress: ingress as u8,
+                own_routes: self.own_routes as u8,
+                is_strict: self.is_strict,
+                made: snapshot.minutes(now),
+            },
         })
     }
 }

@@ -40,7 +40,7 @@ use crate::message::transaction_branch::{TargetTag, TransactionBranch};
 use crate::message::way_back::way_back;
 use crate::network::canonical;
 use crate::rejection::Rejection;
-use crate::rewrite::{ForwardPlan, write_request};
+use crate::rewrite::{Edits, ForwardPlan, write_request};
 use crate::routing::loops::loop_hash;
 use crate::routing::next_hop::NextHop;
 use crate::routing::plan::pool_by_rules;
@@ -140,14 +140,16 @@ pub(crate) fn forward_lost(
         let plan = ForwardPlan {
             target,
             backend_ref: None,
-            toward_backend: true,
-            is_user: false,
-            ingress: ingress as u8,
             egress: snapshot.egress(ingress, None, &target)?,
-            own_routes,
-            is_strict: false,
             max_breadth: None,
-            made: snapshot.minutes(now),
+            edits: Edits {
+                toward_backend: true,
+                is_user: false,
+                ingress: ingress as u8,
+                own_routes,
+                is_strict: false,
+                made: snapshot.minutes(now),
+            },
         };
         let bytes = write_request(snapshot, &received.flow, request, &plan, text.as_bytes())?;
         step.counters().requests_forwarded.add(1);

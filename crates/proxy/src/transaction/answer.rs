@@ -121,11 +121,11 @@ fn take_answer_to_cancel(
     let branch = context.branches.get(answer.index).ok_or(DropReason::StrayResponse)?;
     let timing = step.snapshot.timing(branch.target.transport);
     let pending = context.live.as_mut().and_then(|live| live.pending.get_mut(answer.index));
-    let Some(Cancel::Sent { client, .. }) = pending.map(|pending| &mut pending.cancel) else {
+    let Some(Cancel::Sent(sent)) = pending.map(|pending| &mut pending.cancel) else {
         return Err(DropReason::StrayResponse);
     };
-    let (next, arrival) = client.on_response(step.now, &timing, answer.passage.status);
-    *client = next;
+    let (next, arrival) = sent.client.on_response(step.now, &timing, answer.passage.status);
+    sent.client = next;
     match arrival {
         Arrival::Absorb => Err(DropReason::RepeatedResponse),
         _ => Ok(()),
@@ -218,8 +218,8 @@ fn deliver_provisional(
     if status > 100 && pending.timer_c.is_some() {
         pending.timer_c = Some(step.now + TIMER_C);
     }
-    let (is_abandoned, cancel) = (pending.is_abandoned, pending.cancel);
-    if is_abandoned || matches!(cancel, Cancel::Wanted { .. }) {
+    let is_abandoned = pending.is_abandoned;
+    if is_abandoned || matches!(pending.cancel, Cancel::Wanted { .. }) {
         cancel_branch(step, context, live, index);
     }
     if is_abandoned {
@@ -232,6 +232,6 @@ fn deliver_provisional(
     // than 100 to a non-INVITE request."
     // RFC 3261 §16.7: "In particular, a stateful proxy MUST NOT forward any 100 (Trying) response."
     if status > 100 && context.method == Method::Invite && context.server.is_pending() {
-        pass_provisional(step, context, status, bytes);
+        pass_provisional(step, context, live, status, bytes);
     }
 }

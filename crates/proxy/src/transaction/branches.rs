@@ -16,7 +16,6 @@ use crate::rejection::Rejection;
 use crate::rewrite::restore::restore;
 use crate::rewrite::{ForwardPlan, write_request};
 use crate::routing::commit::record_request;
-use crate::routing::fork::BREADTH_MAX;
 use crate::routing::next_hop::{NextHop, toward};
 use crate::settings::{BackendRef, Choice};
 use crate::snapshot::Snapshot;
@@ -57,7 +56,7 @@ pub(super) fn start(
     breadth: u32,
 ) -> Result<(), Rejection> {
     let timing = step.snapshot.timing(hop.target.transport);
-    let egress = step.snapshot.egress(live.plan.ingress.into(), hop.egress, &hop.target)?;
+    let egress = step.snapshot.egress(live.edits.ingress.into(), hop.egress, &hop.target)?;
     let index = context.branches.len();
     let same = context.branches.iter().filter(|branch| branch.target == hop.target).count();
     context.branches.push(Branch {
@@ -73,7 +72,10 @@ pub(super) fn start(
     });
     let others = match hop.choice {
         Some((pool, _)) => failover_after(step.snapshot, pool),
-        None => (!live.others.is_empty()).then_some(NAMED_FAILOVER_AFTER),
+        None => {
+            let further = live.further.as_ref().filter(|further| !further.others.is_empty());
+            further.map(|_| NAMED_FAILOVER_AFTER)
+        }
     };
     live.pending.push(Pending {
         since: step.now,
@@ -97,7 +99,13 @@ pub(super) fn start(
     let transaction = Transaction { identity: context.identity, method: request.method };
     let target = hop.target;
     if let Some(backend_ref) = hop.backend_ref.filter(|_| hop.choice.is_some()) {
-        record_given(step.now, step.snapshot, backend_ref, live.source.ip(), request);
+        record_given(
+            step.now,
+            step.snapshot,
+            backend_ref,
+            live.source(&context.back).ip(),
+            request,
+        );
     }
     record_request(step, hop, transaction);
     step.counters().requests_forwarded.add(1);
@@ -119,7 +127,7 @@ pub(super) fn start_group(
     let Some((pool, _)) = live.choice else { return Ok(()) };
     // RFC 5393 §5.3.3: "SIP proxies MUST NOT allow the Outgoing Max-Breadth to exceed the Incoming
     // Max-Breadth". Branches of earlier groups have their final response.
-    let incoming = live.plan.max_breadth.unwrap_or(BREADTH_MAX);
+    let incoming = live.breadth;
     let count = group.len() as u32;
     let mut outcome = Err(unavailable(step.now, step.snapshot, pool, None));
     for (i, &backend) in (0u32..).zip(group) {
@@ -168,9 +176,8 @@ pub(super) fn start_again(
     let bytes = std::mem::take(&mut live.request);
     let started = Message::parse(&bytes).ok().and_then(|message| {
         let mut request = read_again(step.snapshot, &message, context)?;
-        request.retarget(live.contacts.as_deref(), context.branches.len());
-        let breadth = live.plan.max_breadth.unwrap_or_default();
-        start(step, context, live, &request, hop, breadth).ok()
+        request.retarget(live.contacts(), context.branches.len());
+        start(step, context, live, &request, hop, live.breadth).ok()
     });
     live.request = bytes;
     started.is_some()
@@ -196,10 +203,10 @@ fn write_branch(
         backend_ref: branch.backend_ref,
         egress: branch.egress,
         max_breadth: Some(live.pending[index].breadth),
-        ..live.plan
+        edits: live.edits,
     };
-    let text = branch_of(snapshot, context, index, live.plan.ingress);
-    let from = Flow { remote: live.source, ..context.back };
+    let text = branch_of(snapshot, context, index, live.edits.ingress);
+    let from = Flow { remote: live.source(&context.back), ..context.back };
     write_request(snapshot, &from, request, &plan, text.as_bytes())
 }
 
@@ -212,7 +219,7 @@ pub(crate) fn write_again(
 ) -> Option<Buffer> {
     let message = Message::parse(&live.request).ok()?;
     let mut request = read_again(snapshot, &message, context)?;
-    request.retarget(live.contacts.as_deref(), index);
+    request.retarget(live.contacts(), index);
     write_branch(snapshot, context, live, &request, index).ok()
 }
 

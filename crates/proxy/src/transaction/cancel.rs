@@ -7,7 +7,7 @@ use tidegate_world::{Flow, Received, Transmit};
 use crate::rejection::reply_reason::ReplyReason;
 use crate::step::Step;
 use crate::transaction::Transactions;
-use crate::transaction::context::{Branch, Cancel, Context, Live};
+use crate::transaction::context::{Branch, Cancel, Context, Live, SentCancel};
 use crate::transaction::hop_by_hop::send_cancel;
 use crate::transaction::reason::Reason;
 use crate::transaction::respond::{conclude, write_own};
@@ -63,7 +63,9 @@ pub(crate) fn cancel_all(
     live.is_cancelled = true;
     // Retransmissions of a CANCEL must be equal, so the first reason stays.
     live.reason.get_or_insert(reason);
-    live.groups.clear();
+    if let Some(further) = &mut live.further {
+        further.groups.clear();
+    }
     for index in 0..context.branches.len() {
         cancel_branch(step, context, live, index);
     }
@@ -84,7 +86,7 @@ pub(crate) fn cancel_branch(
     let Branch { client, target, .. } = context.branches[index];
     let timing = step.snapshot.timing(target.transport);
     let pending = &mut live.pending[index];
-    if !client.is_pending() || matches!(pending.cancel, Cancel::Sent { .. }) {
+    if !client.is_pending() || matches!(pending.cancel, Cancel::Sent(_)) {
         return;
     }
     // RFC 3261 §9.1: "If there is no final response for the original request in 64*T1 seconds
@@ -98,7 +100,7 @@ pub(crate) fn cancel_branch(
         return;
     }
     let (client, has_reason) = (OtherClient::start(step.now, &timing), live.reason.is_some());
-    pending.cancel = Cancel::Sent { client, until, has_reason };
+    pending.cancel = Cancel::Sent(Box::new(SentCancel { client, until, has_reason }));
     step.counters().cancels.add(1);
     send_cancel(step, context, live, index);
 }

@@ -11,7 +11,7 @@ use tidegate_world::{Flow, Timestamp};
 use crate::dialog::CallRef;
 use crate::message::contacts::Contacts;
 use crate::message::transaction_branch::TargetTag;
-use crate::rewrite::ForwardPlan;
+use crate::rewrite::Edits;
 use crate::settings::BackendRef;
 use crate::shares::Bucket;
 use crate::target::Target;
@@ -39,7 +39,7 @@ pub(crate) struct Context {
     pub(crate) budget: Budget,
     /// The loop hash that its branches contain.
     pub(crate) loop_hash: u32,
-    /// The last response sent, while it may have to be sent again.
+    /// The final response sent, while it may have to be sent again.
     pub(crate) last: Option<Box<[u8]>>,
     pub(crate) live: Option<Box<Live>>,
     /// The share of the table in which it counts, if shares applied when it was made.
@@ -79,27 +79,26 @@ pub(crate) struct Branch {
 pub(crate) struct Live {
     /// The received request.
     pub(crate) request: Box<[u8]>,
-    /// The plan for forwarding it, except for the target.
-    pub(crate) plan: ForwardPlan,
+    /// The provisional response sent last.
+    pub(crate) provisional: Option<Box<[u8]>>,
+    /// The changes in the request that are the same for each target.
+    pub(crate) edits: Edits,
+    /// The Max-Breadth for all branches at a time.
+    pub(crate) breadth: u32,
     /// The state of each branch.
     pub(crate) pending: SmallVec<[Pending; 1]>,
     /// The source of further targets: the pool, and the key for its policy.
     pub(crate) choice: Option<(u16, u64)>,
-    /// The untried targets of the name or the user in the request, in the order of attempts.
-    pub(crate) others: Vec<Target>,
-    /// The Request-URIs for the targets of `branches`, and then for those of `others`, if they are
-    /// contacts of a user.
-    pub(crate) contacts: Option<Box<Contacts>>,
+    /// Further targets, if there are any beyond those of the pool.
+    pub(crate) further: Option<Box<Further>>,
     /// True if the request has priority.
     pub(crate) has_priority: bool,
-    /// The source of the request.
-    pub(crate) source: SocketAddr,
+    /// The source of the request, if responses go elsewhere.
+    pub(crate) source: Option<Box<SocketAddr>>,
     /// True if a target has answered with 503.
     pub(crate) is_refused: bool,
     /// The time of the 100 for a request other than INVITE, RFC 4320 §4.1.
     pub(crate) trying: Option<Timestamp>,
-    /// The remaining groups of a fork: indices of back ends.
-    pub(crate) groups: VecDeque<Vec<u16>>,
     /// The best final response so far.
     pub(crate) best: Option<Box<Best>>,
     /// True if the caller has cancelled it, or a final response has made the other branches
@@ -107,6 +106,18 @@ pub(crate) struct Live {
     pub(crate) is_cancelled: bool,
     /// The Reason in our CANCELs: that of the first cancellation.
     pub(crate) reason: Option<Reason>,
+}
+
+/// Targets of a request that is not for one back end of a pool.
+#[derive(Default)]
+pub(crate) struct Further {
+    /// The untried targets of the name or the user in the request, in the order of attempts.
+    pub(crate) others: VecDeque<Target>,
+    /// The Request-URIs for the targets of the branches, and then for those of `others`, if they
+    /// are contacts of a user.
+    pub(crate) contacts: Option<Box<Contacts>>,
+    /// The remaining groups of a fork: indices of back ends.
+    pub(crate) groups: VecDeque<Vec<u16>>,
 }
 
 /// The state of a branch that waits for its final response, beyond the client transaction.
@@ -132,7 +143,7 @@ pub(crate) struct Pending {
 }
 
 /// The progress of the CANCEL of a branch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Cancel {
     /// No CANCEL is wanted.
     No,
@@ -143,21 +154,26 @@ pub(crate) enum Cancel {
         until: Timestamp,
     },
     /// The CANCEL was sent.
-    Sent {
-        client: OtherClient,
-        /// The time when the branch ends in any case.
-        until: Timestamp,
-        /// True if a reason was known then: retransmissions contain the same.
-        has_reason: bool,
-    },
+    Sent(Box<SentCancel>),
+}
+
+/// A CANCEL that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SentCancel {
+    pub(crate) client: OtherClient,
+    /// The time when the branch ends in any case.
+    pub(crate) until: Timestamp,
+    /// True if a reason was known then: retransmissions contain the same.
+    pub(crate) has_reason: bool,
 }
 
 impl Cancel {
     /// Returns the time when the branch ends in any case.
     pub(crate) fn until(&self) -> Option<Timestamp> {
-        match *self {
+        match self {
             Self::No => None,
-            Self::Wanted { until } | Self::Sent { until, .. } => Some(until),
+            Self::Wanted { until } => Some(*until),
+            Self::Sent(sent) => Some(sent.until),
         }
     }
 }
@@ -172,8 +188,8 @@ impl Pending {
             next.add(self.timer_c);
             next.add(self.cancel.until());
         }
-        if let Cancel::Sent { client, .. } = &self.cancel {
-            next.add(client.deadline());
+        if let Cancel::Sent(sent) = &self.cancel {
+            next.add(sent.client.deadline());
         }
     }
 
@@ -183,7 +199,30 @@ impl Pending {
     }
 
     fn cancel_waits(&self) -> bool {
-        matches!(&self.cancel, Cancel::Sent { client, .. } if client.is_pending())
+        matches!(&self.cancel, Cancel::Sent(sent) if sent.client.is_pending())
+    }
+}
+
+impl Live {
+    /// Returns the source of the request; its responses go `back`.
+    pub(crate) fn source(&self, back: &Flow) -> SocketAddr {
+        self.source.as_deref().copied().unwrap_or(back.remote)
+    }
+
+    /// Returns the Request-URIs for the targets, if these are contacts of a user.
+    pub(crate) fn contacts(&self) -> Option<&Contacts> {
+        self.further.as_ref()?.contacts.as_deref()
+    }
+
+    /// Takes the next group of a fork.
+    pub(crate) fn next_group(&mut self) -> Option<Vec<u16>> {
+        self.further.as_mut()?.groups.pop_front()
+    }
+
+    /// Returns whether a provisional response other than 100 was sent. Then the request does not
+    /// fail over any more.
+    pub(crate) fn is_ringing(&self) -> bool {
+        self.provisional.is_some()
     }
 }
 
@@ -254,10 +293,11 @@ impl Context {
         let last = self.last.as_ref().map_or(0, |last| last.len());
         let (request, responses) = self.live.as_ref().map_or((0, last), |live| {
             let best = live.best.as_ref().map_or(0, |best| best.bytes.len());
+            let provisional = live.provisional.as_ref().map_or(0, |response| response.len());
             // A response repeats most of its request, so reserve room for it when the request
             // arrives.
             let reason = live.reason.as_ref().map_or(0, |reason| reason.lines().len());
-            (live.request.len() + reason, (last + best).max(live.request.len()))
+            (live.request.len() + reason, (provisional + best).max(live.request.len()))
         });
         let hops = self.branches.iter().flat_map(|branch| &branch.hop);
         let hops = hops.map(|hop| hop.len()).sum::<usize>();

@@ -52,7 +52,7 @@ fn may_try(snapshot: &Snapshot, context: &Context, live: &Live, pool: u16) -> bo
 /// Returns whether a request may fail over at all.
 fn is_undecided(context: &Context, live: &Live) -> bool {
     // A request that rings at a target stays there.
-    context.server.is_pending() && !live.is_cancelled && context.last.is_none()
+    context.server.is_pending() && !live.is_cancelled && !live.is_ringing()
 }
 
 /// Sends the request to another target, if one may take it. The branches before it are abandoned.
@@ -89,14 +89,17 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
 /// to the previous, but has a different value of the Via branch ID than the previous (and therefore
 /// constitutes a new SIP transaction)."
 fn try_named(step: &mut Step<'_>, context: &mut Context, live: &mut Live) -> bool {
-    while is_undecided(context, live) && !live.others.is_empty() {
-        let target = live.others.remove(0);
-        let (backend_ref, call) = (live.plan.backend_ref, context.call);
+    while is_undecided(context, live)
+        && let Some(target) = live.further.as_mut().and_then(|further| further.others.pop_front())
+    {
+        let backend_ref = context.branches.first().and_then(|branch| branch.backend_ref);
+        let call = context.call;
         let mut hop = NextHop { backend_ref, call, ..NextHop::to(target, Tier::Stateful) };
         if start_again(step, context, live, &mut hop) {
             return true;
         }
-        if let Some(contacts) = &mut live.contacts {
+        if let Some(contacts) = live.further.as_mut().and_then(|further| further.contacts.as_mut())
+        {
             contacts.skip(context.branches.len());
         }
     }

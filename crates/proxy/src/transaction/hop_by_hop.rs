@@ -50,7 +50,7 @@ pub(crate) fn send_cancel(step: &mut Step<'_>, context: &Context, live: &Live, i
     // RFC 3261 §9.1: "The Request-URI, Call-ID, To, the numeric part of CSeq, and From header
     // fields in the CANCEL request MUST be identical to those in the request being cancelled,
     // including tags."
-    let says_why = matches!(live.pending[index].cancel, Cancel::Sent { has_reason: true, .. });
+    let says_why = matches!(&live.pending[index].cancel, Cancel::Sent(sent) if sent.has_reason);
     let reason = live.reason.as_ref().filter(|_| says_why).map(Reason::lines);
     let reason = reason.unwrap_or_default();
     send_hop(step, context, index, "CANCEL", &hop, &request, &reason);

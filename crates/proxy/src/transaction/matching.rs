@@ -91,11 +91,13 @@ fn is_evidence(
 fn repeat(step: &mut Step<'_>, table: &mut Transactions, handle: Handle, received: &Received) {
     let Some(mut context) = table.lend(handle) else { return };
     context.budget.on_request(received.bytes.len(), true);
-    match (context.server.on_repeated(), &context.last) {
-        (Repetition::Absorb, _) => {}
-        (Repetition::Resend, Some(_)) => send_last(step, &mut context),
+    let has_sent =
+        context.last.is_some() || context.live.as_ref().is_some_and(|live| live.is_ringing());
+    match context.server.on_repeated() {
+        Repetition::Absorb => {}
+        Repetition::Resend if has_sent => send_last(step, &mut context),
         // No response has been sent yet: send a 100.
-        (Repetition::Resend, None) => {
+        Repetition::Resend => {
             if let Some(live) = context.live.take() {
                 if let Ok(message) = Message::parse(&live.request)
                     && let Ok(via) = message.top_via()

@@ -1,5 +1,7 @@
 //! Opens a response context for a request, and sends the request to its first targets.
 
+use std::collections::VecDeque;
+
 use smallvec::SmallVec;
 use tidegate_sip::Method;
 use tidegate_transaction::{Key, Server};
@@ -8,7 +10,6 @@ use tidegate_world::{Flow, Received};
 use crate::message::request::Request;
 use crate::message::way_back::way_back;
 use crate::rejection::Rejection;
-use crate::rewrite::ForwardPlan;
 use crate::routing::fork::{breadth, fork_groups};
 use crate::routing::loops::loop_hash;
 use crate::routing::next_hop::NextHop;
@@ -16,7 +17,7 @@ use crate::shares::Bucket;
 use crate::step::Step;
 use crate::transaction::Transactions;
 use crate::transaction::branches::{start, start_group};
-use crate::transaction::context::{Context, Counted, Live};
+use crate::transaction::context::{Context, Counted, Further, Live};
 use crate::transaction::respond::send_trying;
 use crate::transport::budget::Budget;
 
@@ -49,21 +50,22 @@ pub(crate) fn open(
     let mut context = context_of(step, received, request, hop, share);
     let mut live = Box::new(Live {
         request: request.message.bytes().into(),
-        plan: ForwardPlan { max_breadth: Some(breadth), ..plan },
+        provisional: None,
+        edits: plan.edits,
+        breadth,
         pending: SmallVec::new(),
         choice: hop.choice,
         // RFC 3263 §4: "The procedures here MUST be done exactly once per transaction, where
         // transaction is as defined in [1]."
-        others: hop.others.clone(),
-        contacts: request.contacts.clone(),
+        further: further_of(request, hop, groups).map(Box::new),
         has_priority: request.has_priority,
-        source: received.flow.remote,
+        source: (context.back.remote != received.flow.remote)
+            .then(|| Box::new(received.flow.remote)),
         is_refused: false,
         // RFC 4320 §4.1: "An SIP element MUST NOT respond to a non-INVITE request with a
         // Status-Code of 100 over any unreliable transport, such as UDP, before the amount of time
         // it takes a client transaction's Timer E to be reset to T2."
         trying: (!is_invite).then(|| step.now + timing.until_t2()),
-        groups,
         best: None,
         is_cancelled: false,
         reason: None,
@@ -77,7 +79,7 @@ pub(crate) fn open(
         // 8.2.6."
         send_trying(step, &mut context, request.message, &request.essentials.via);
     }
-    let started = match live.groups.pop_front() {
+    let started = match live.next_group() {
         None => start(step, &mut context, &mut live, request, hop, breadth),
         Some(group) => start_group(step, &mut context, &mut live, request, &group),
     };
@@ -119,6 +121,13 @@ fn context_of(
         loop_hash: loop_hash(step.snapshot, received, request),
         counted: Counted::default(),
     })
+}
+
+/// Returns the targets of a request beyond those of its pool.
+fn further_of(request: &Request<'_>, hop: &NextHop, groups: VecDeque<Vec<u16>>) -> Option<Further> {
+    let (others, contacts) = (hop.others.iter().copied().collect(), request.contacts.clone());
+    let is_any = !hop.others.is_empty() || contacts.is_some() || !groups.is_empty();
+    is_any.then_some(Further { others, contacts, groups })
 }
 
 /// Rejects a request for which the table has no room.

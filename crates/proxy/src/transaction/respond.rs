@@ -46,10 +46,15 @@ fn may_respond(step: &Step<'_>, context: &mut Context, status: u16, length: usiz
 
 /// Retransmits the last response, if there was one.
 pub(crate) fn send_last(step: &mut Step<'_>, context: &mut Context) {
-    let Some(last) = &context.last else { return };
-    // A pending server transaction has sent only provisional responses.
-    let status = if context.server.is_pending() { PROVISIONAL } else { FINAL };
-    let bytes = step.snapshot.buffers.copy(last);
+    let (status, bytes) = if let Some(last) = &context.last {
+        (FINAL, step.snapshot.buffers.copy(last))
+    } else if let Some(live) = &context.live
+        && let Some(provisional) = &live.provisional
+    {
+        (PROVISIONAL, step.snapshot.buffers.copy(provisional))
+    } else {
+        return;
+    };
     if may_respond(step, context, status, bytes.len()) {
         step.counters().responses_resent.add(1);
         step.output.send(Transmit::new(context.back, bytes));
@@ -60,6 +65,7 @@ pub(crate) fn send_last(step: &mut Step<'_>, context: &mut Context) {
 pub(crate) fn pass_provisional(
     step: &mut Step<'_>,
     context: &mut Context,
+    live: &mut Live,
     status: u16,
     bytes: Buffer,
 ) {
@@ -67,7 +73,7 @@ pub(crate) fn pass_provisional(
     let (server, dispatch) = context.server.on_sending(step.now, &timing, status);
     context.server = server;
     if dispatch == Dispatch::Send {
-        context.last = Some(bytes[..].into());
+        live.provisional = Some(bytes[..].into());
         if !may_respond(step, context, status, bytes.len()) {
             return;
         }
@@ -162,7 +168,7 @@ pub(crate) fn conclude(step: &mut Step<'_>, context: &mut Context, live: &mut Li
     if !context.server.is_pending() || live.waits(&context.branches) {
         return;
     }
-    while let Some(group) = live.groups.pop_front() {
+    while let Some(group) = live.next_group() {
         if start_next_group(step, context, live, &group) {
             return;
         }

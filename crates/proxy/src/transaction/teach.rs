@@ -82,7 +82,11 @@ pub(super) fn record_silent(
 /// Returns the parties of the request of a context.
 pub(super) fn parties_of(snapshot: &Snapshot, context: &Context, live: &Live) -> Option<Parties> {
     let message = Message::parse(&live.request).ok()?;
-    Some(parties(snapshot, live.source.ip(), &read_again(snapshot, &message, context)?))
+    Some(parties(
+        snapshot,
+        live.source(&context.back).ip(),
+        &read_again(snapshot, &message, context)?,
+    ))
 }
 
 /// Returns the back end to which a branch goes; `None` if the request comes from a back end and

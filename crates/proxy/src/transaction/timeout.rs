@@ -158,9 +158,9 @@ fn branch_timed_out(step: &mut Step<'_>, context: &mut Context, live: &mut Live,
 
 fn cancel_due(step: &mut Step<'_>, context: &Context, live: &mut Live, index: usize) {
     let timing = step.snapshot.timing(context.branches[index].target.transport);
-    let Cancel::Sent { client, until, has_reason } = live.pending[index].cancel else { return };
-    let (client, firing) = client.on_timer(step.now, &timing);
-    live.pending[index].cancel = Cancel::Sent { client, until, has_reason };
+    let Cancel::Sent(sent) = &mut live.pending[index].cancel else { return };
+    let (client, firing) = sent.client.on_timer(step.now, &timing);
+    sent.client = client;
     if firing == Firing::Resend {
         step.counters().requests_resent.add(1);
         send_cancel(step, context, live, index);
