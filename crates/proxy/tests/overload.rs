@@ -74,7 +74,7 @@ fn refusals_get_one_length_and_the_kernel_drops_some_only_while_refusing_takes_t
                 script.proxy.on_load(script.now, load(busy * (period + 1)));
             }
             let answer = script.one(CALLER, &invite("a"));
-            (answer.text.len() % 256 == 0, script.proxy.poll_shedding().share)
+            (answer.text.len().is_multiple_of(256), script.proxy.poll_shedding().share)
         };
         assert_eq!(after_a_second(Duration::ZERO), (false, 0.0));
         let (has_one_length, share) = after_a_second(Duration::from_millis(90));
