@@ -63,7 +63,7 @@
 //! # Known bias
 //!
 //! The costs are constant, or [drawn](Variation) independently: batches make nothing cheaper, and
-//! no cache gets cold. If the real machine is slower than the emulated one, the real times count.
+//! no cache gets cold. A [`Disturbance`] changes them, or interrupts work. If the real machine is slower than the emulated one, the real times count.
 
 mod buffer;
 mod buffers;
@@ -84,7 +84,7 @@ use tidegate_world::{
 use buffers::Buffers;
 use held::Held;
 use processor::Processor;
-pub use settings::{Costs, HostSettings};
+pub use settings::{Costs, Disturbance, HostSettings};
 use share::Share;
 pub use variation::Variation;
 use variation::Varying;
@@ -104,6 +104,7 @@ pub struct Host<C> {
     shedding: Shedding,
     filtered: Arc<Counter>,
     processor: Processor,
+    disturbance: Disturbance,
     share: Share,
     /// Time since when the core may have something to serve; `None` once it has nothing.
     ready: Option<Timestamp>,
@@ -136,7 +137,8 @@ impl<C: Core> Host<C> {
             overflow: Arc::default(),
             shedding: Shedding::NONE,
             filtered: Arc::default(),
-            processor: Processor::new(settings.cores, settings.background),
+            processor: Processor::new(settings.cores, settings.background, settings.disturbance),
+            disturbance: settings.disturbance,
             share: Share::default(),
             ready: None,
             kept: 0,
@@ -254,6 +256,8 @@ impl<C: Core> Host<C> {
     fn charge(&mut self, at: Timestamp, beside: Duration) -> (Duration, Timestamp) {
         let cost = beside.saturating_add(self.costs.of(self.core.last_work()));
         let cost = self.varying.of(cost);
+        let factor = self.disturbance.cost_factor(at.since(Timestamp::ZERO));
+        let cost = if factor == 1.0 { cost } else { cost.mul_f64(factor) };
         let completion = self.processor.work(at, cost);
         self.collect(completion);
         (cost, completion)

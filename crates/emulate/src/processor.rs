@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
+use super::settings::Disturbance;
+
 /// One server or several, with their times.
 #[derive(Debug)]
 pub(super) struct Processor {
@@ -15,16 +17,17 @@ pub(super) struct Processor {
     charged: Duration,
     /// Part of every core that other work takes.
     background: f64,
+    disturbance: Disturbance,
 }
 
 impl Processor {
     /// # Panics
     /// Without cores, or if other work takes all of them.
-    pub(super) fn new(cores: u16, background: f64) -> Self {
+    pub(super) fn new(cores: u16, background: f64, disturbance: Disturbance) -> Self {
         assert!(cores > 0, "a processor without cores");
         assert!((0.0..1.0).contains(&background), "a background load of {background}");
         let cores = vec![Timestamp::ZERO; usize::from(cores)];
-        Self { cores, first: 0, charged: Duration::ZERO, background }
+        Self { cores, first: 0, charged: Duration::ZERO, background, disturbance }
     }
 
     /// Returns the time at which a core is free.
@@ -35,9 +38,11 @@ impl Processor {
     /// Takes work at `at`, when a core is free. Returns its completion.
     pub(super) fn work(&mut self, at: Timestamp, cost: Duration) -> Timestamp {
         debug_assert!(at >= self.free_at(), "a core does one thing at a time");
-        let completion = at + self.stretched(cost);
+        let stretched = self.stretched(cost);
+        let completion = self.disturbance.completion(at, stretched);
         self.cores[self.first] = completion;
-        self.charged = self.charged.saturating_add(cost);
+        let interrupted = completion.since(at).saturating_sub(stretched);
+        self.charged = self.charged.saturating_add(cost + interrupted);
         // The first of equals; which core it is makes no difference.
         let cores = self.cores.iter().enumerate();
         self.first = cores.min_by_key(|(_, free_at)| **free_at).map_or(0, |(core, _)| core);
@@ -50,7 +55,8 @@ impl Processor {
         let to_come = self.cores.iter().map(|&free_at| self.own(free_at.since(now)));
         let done = to_come.fold(self.charged, Duration::saturating_sub);
         let others = now.since(Timestamp::ZERO) - self.own(now.since(Timestamp::ZERO));
-        done / self.cores.len() as u32 + others
+        let busy = done / self.cores.len() as u32 + others;
+        if self.disturbance.misread == 1.0 { busy } else { busy.mul_f64(self.disturbance.misread) }
     }
 
     /// Returns the duration of work when other work takes part of the core.
@@ -82,7 +88,7 @@ mod tests {
 
     #[test]
     fn of_the_work_under_way_the_part_that_has_passed_is_busy_time() {
-        let mut processor = Processor::new(1, 0.0);
+        let mut processor = Processor::new(1, 0.0, Disturbance::NONE);
         assert_eq!(processor.work(at(100), ns(10)), at(110));
         assert_eq!(processor.work(at(200), ns(50)), at(250));
         for (now, busy) in [(200, 10), (201, 11), (249, 59), (250, 60), (1000, 60)] {
@@ -93,7 +99,7 @@ mod tests {
 
     #[test]
     fn work_goes_to_the_core_that_is_free_first() {
-        let mut processor = Processor::new(3, 0.0);
+        let mut processor = Processor::new(3, 0.0, Disturbance::NONE);
         for (begins, cost, completion, free_at) in
             [(0, 30, 30, 0), (0, 10, 10, 0), (5, 15, 20, 10), (10, 50, 60, 20), (20, 1, 21, 21)]
         {
@@ -107,7 +113,7 @@ mod tests {
 
     #[test]
     fn what_others_take_slows_the_work_and_is_busy_time() {
-        let mut processor = Processor::new(2, 0.75);
+        let mut processor = Processor::new(2, 0.75, Disturbance::NONE);
         assert_eq!(processor.busy(at(1000)), ns(750));
         assert_eq!(processor.work(at(1000), ns(100)), at(1400));
         assert_eq!(processor.work(at(1000), ns(100)), at(1400));
@@ -118,8 +124,21 @@ mod tests {
     }
 
     #[test]
+    fn time_that_others_take_from_a_step_is_busy_and_may_be_misread() {
+        let stolen = Some((ns(100), ns(80)));
+        let disturbance = Disturbance { stolen, ..Disturbance::NONE };
+        let mut processor = Processor::new(1, 0.0, disturbance);
+        assert_eq!(processor.work(at(0), ns(30)), at(110));
+        assert_eq!([50, 110, 200].map(|now| processor.busy(at(now))), [50, 110, 110].map(ns));
+        let mut processor =
+            Processor::new(1, 0.0, Disturbance { misread: 3.0, ..Disturbance::NONE });
+        processor.work(at(0), ns(30));
+        assert_eq!(processor.busy(at(40)), ns(90));
+    }
+
+    #[test]
     #[should_panic(expected = "a background load of 1")]
     fn a_processor_of_which_nothing_is_left_is_a_bug() {
-        Processor::new(1, 1.0);
+        Processor::new(1, 1.0, Disturbance::NONE);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_world::Work;
+use tidegate_world::{Timestamp, Work};
 
 use super::variation::Variation;
 
@@ -49,6 +49,48 @@ impl Costs {
     }
 }
 
+/// Conditions of a processor that no overload control expects.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Disturbance {
+    /// Others have every core for the second time at the end of each period, which is the first;
+    /// not for all of it. Work that they interrupt counts as busy time throughout.
+    pub stolen: Option<(Duration, Duration)>,
+    /// From a time after the start on, every cost is multiplied by a factor.
+    pub dearer: Option<(Duration, f64)>,
+    /// Factor on the busy time that the core is told.
+    pub misread: f64,
+}
+
+impl Disturbance {
+    /// No such condition.
+    pub const NONE: Self = Self { stolen: None, dearer: None, misread: 1.0 };
+
+    /// Returns the factor on costs at a time after the start.
+    pub fn cost_factor(&self, at: Duration) -> f64 {
+        self.dearer.filter(|(from, _)| at >= *from).map_or(1.0, |(_, factor)| factor)
+    }
+
+    /// Returns the part of a core's time that others leave, on average.
+    pub fn own_part(&self) -> f64 {
+        self.stolen.map_or(1.0, |(period, stolen)| 1.0 - stolen.div_duration_f64(period))
+    }
+
+    /// Returns the completion of work that begins at `begins` and takes `work` of a core's own time.
+    pub(super) fn completion(&self, begins: Timestamp, work: Duration) -> Timestamp {
+        let Some((period, stolen)) = self.stolen else { return begins + work };
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let [period, own, work] = [period, period - stolen, work].map(nanos);
+        let begins = begins.as_nanos();
+        // Own time since the start, at which the work is complete.
+        let done = (begins / period * own + (begins % period).min(own)).saturating_add(work);
+        let (periods, rest) = (done / own, done % own);
+        // Work that ends with its own time does not wait for the next period.
+        let (periods, rest) =
+            if rest == 0 && periods > 0 { (periods - 1, own) } else { (periods, rest) };
+        Timestamp::from_nanos(periods.saturating_mul(period).saturating_add(rest).max(begins))
+    }
+}
+
 /// The settings of a host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostSettings {
@@ -82,6 +124,8 @@ pub struct HostSettings {
     pub background: f64,
     /// Variation of the costs; default none.
     pub variation: Variation,
+    /// Conditions that no overload control expects; default none.
+    pub disturbance: Disturbance,
     /// Whether the model catches up with a late driver, as one behind real sockets must; default
     /// true. Otherwise time in which the driver did not call the host is lost: so a host can be
     /// stalled in simulated time, where a driver is never late otherwise. Work that is in progress
@@ -101,6 +145,7 @@ impl HostSettings {
             cores: 1,
             background: 0.0,
             variation: Variation::Constant,
+            disturbance: Disturbance::NONE,
             catches_up: true,
         }
     }
@@ -178,6 +223,28 @@ mod tests {
         assert_eq!(slow.receive, 5 * US);
         assert_eq!((slow.offer[0], slow.serve[1], slow.refuse[2]), (US * 5 / 2, 25 * US, 250 * US));
         assert_eq!(slow.serve[3], 2500 * US);
+    }
+
+    #[test]
+    fn work_is_done_in_the_part_of_each_period_that_others_leave() {
+        let stolen = Some((10 * US, 8 * US));
+        let disturbance = Disturbance { stolen, ..Disturbance::NONE };
+        assert_eq!(disturbance.own_part(), 0.2);
+        for (begins, work, completion) in
+            [(0, 1, 1), (0, 2, 2), (1, 2, 11), (5, 1, 11), (5, 0, 5), (11, 5, 32), (1, 21, 102)]
+        {
+            let done = disturbance.completion(Timestamp::from_nanos(begins * 1000), work * US);
+            assert_eq!(done.as_nanos(), completion * 1000, "{work} from {begins} on");
+        }
+        let done = Disturbance::NONE.completion(Timestamp::from_nanos(7), US);
+        assert_eq!((done.as_nanos(), Disturbance::NONE.own_part()), (1007, 1.0));
+    }
+
+    #[test]
+    fn costs_change_at_a_time() {
+        let disturbance = Disturbance { dearer: Some((5 * US, 3.0)), ..Disturbance::NONE };
+        assert_eq!([4, 5, 6].map(|us| disturbance.cost_factor(us * US)), [1.0, 3.0, 3.0]);
+        assert_eq!(Disturbance::NONE.cost_factor(US), 1.0);
     }
 
     #[test]

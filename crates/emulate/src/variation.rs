@@ -18,18 +18,42 @@ pub enum Variation {
         /// The number of the host.
         element: u32,
     },
+    /// A Pareto distribution with α = 1.5: the variance is infinite, and one step in a hundred takes
+    /// a fifth of the time. Cut at a hundred times the mean.
+    Pareto {
+        /// The seed of the run.
+        seed: Seed,
+        /// The number of the host.
+        element: u32,
+    },
 }
+
+/// α of the Pareto distribution.
+const ALPHA: f64 = 1.5;
+/// The most that a cost is, as a multiple of the mean.
+const LONGEST: f64 = 100.0;
 
 /// The source of random costs.
 #[derive(Debug)]
-pub(super) struct Varying(Option<Stream>);
+pub(super) struct Varying(Option<(Stream, Draw)>);
+
+/// Draws a cost in seconds with this mean.
+type Draw = fn(&mut Stream, f64) -> f64;
 
 impl Varying {
     pub(super) fn new(variation: Variation) -> Self {
         Self(match variation {
             Variation::Constant => None,
             Variation::Exponential { seed, element } => {
-                Some(seed.stream(Purpose::Service, element))
+                Some((seed.stream(Purpose::Service, element), |stream, mean_s| {
+                    stream.exponential(mean_s)
+                }))
+            }
+            Variation::Pareto { seed, element } => {
+                Some((seed.stream(Purpose::Service, element), |stream, mean_s| {
+                    let times = (1.0 - stream.unit()).powf(-1.0 / ALPHA) * (1.0 - 1.0 / ALPHA);
+                    mean_s * times.min(LONGEST)
+                }))
             }
         })
     }
@@ -37,8 +61,8 @@ impl Varying {
     /// Returns the cost of a step with this mean.
     pub(super) fn of(&mut self, mean: Duration) -> Duration {
         match &mut self.0 {
-            Some(stream) if !mean.is_zero() => {
-                let drawn = stream.exponential(mean.as_secs_f64());
+            Some((stream, draw)) if !mean.is_zero() => {
+                let drawn = draw(stream, mean.as_secs_f64());
                 Duration::try_from_secs_f64(drawn).unwrap_or(Duration::MAX)
             }
             _ => mean,
@@ -72,6 +96,20 @@ mod tests {
         assert!((variance.sqrt() - 100.0).abs() < 7.0, "{variance}");
         assert_eq!(draw(0), drawn);
         assert_ne!(draw(1), drawn, "each host has a stream of its own");
+    }
+
+    #[test]
+    fn a_few_pareto_costs_are_a_fifth_of_the_sum() {
+        let mut varying = Varying::new(Variation::Pareto { seed: Seed(1), element: 0 });
+        let mut drawn: Vec<f64> =
+            (0..100_000).map(|_| varying.of(MEAN).as_secs_f64() * 1e6).collect();
+        drawn.sort_by(f64::total_cmp);
+        let sum = drawn.iter().sum::<f64>();
+        // A 26th of the mean lies beyond the cut, and is missing.
+        assert!((93.0..99.0).contains(&(sum / 1e5)), "{}", sum / 1e5);
+        let largest = drawn[99_000..].iter().sum::<f64>() / sum;
+        assert!((0.1..0.25).contains(&largest), "{largest}");
+        assert!(drawn[0] > 33.0 && drawn[99_999] <= 10_000.0, "{} {}", drawn[0], drawn[99_999]);
     }
 
     #[test]

@@ -41,6 +41,14 @@ pub struct Outcome {
     /// Seconds from the end of the overload until the goodput was, and for 5 s remained, at 90 % of
     /// the offered load, or of the capacity; `None` if there was no such end or no such time.
     pub recovery_s: Option<f64>,
+    /// Seconds from the last rise of the load above the capacity until the goodput was, and for 2 s
+    /// remained, at 90 % of its bound; `None` if there was no such rise or no such time.
+    #[serde(default)]
+    pub settled_s: Option<f64>,
+    /// Jain's index of the parts of their calls that the sources before all servers set up in
+    /// time; `None` with a single one.
+    #[serde(default)]
+    pub fairness: Option<f64>,
     /// Measurements of the generator.
     pub generator: Generator,
     /// CPU time of the servers in seconds, of the whole run.
@@ -68,6 +76,10 @@ pub struct NodeOutcome {
     pub received: BTreeMap<String, u64>,
     /// Messages dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
+    /// New sessions that overload control rejected although the processor had idle time within the
+    /// last 0.1 s.
+    #[serde(default)]
+    pub early: u64,
     /// New work rejected, by reason.
     pub refused: BTreeMap<String, u64>,
     /// Responses of its own, by status.
@@ -211,6 +223,7 @@ impl NodeOutcome {
                 self.socket_drops += shard[name].as_u64().unwrap_or(0);
             }
             self.filtered += shard["filtered"].as_u64().unwrap_or(0);
+            self.early += shard["session"]["early"].as_u64().unwrap_or(0);
         }
     }
 }
@@ -233,6 +246,7 @@ mod tests {
                 "socket_drops": 4,
                 "emulated_drops": 5,
                 "filtered": 7,
+                "session": { "early": 3 },
             }]})
         };
         let mut node = NodeOutcome::new("re");
@@ -240,6 +254,6 @@ mod tests {
         node.add(&life(100));
         assert_eq!((node.starts, node.received["invite"], node.received["ack"]), (2, 110, 2));
         assert_eq!((node.replied["503"], node.requests_forwarded), (4, 6));
-        assert_eq!((node.socket_drops, node.filtered), (18, 14));
+        assert_eq!((node.socket_drops, node.filtered, node.early), (18, 14, 6));
     }
 }

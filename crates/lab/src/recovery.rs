@@ -7,11 +7,23 @@ use tidegate_agent::Load;
 /// Resolution of the rate.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Time over which goodput is averaged.
-const WINDOW: Duration = Duration::from_secs(1);
+/// The times by which a goodput counts as steady.
+#[derive(Clone, Copy, Debug)]
+pub struct Steady {
+    /// Time over which it is averaged.
+    pub window: Duration,
+    /// Time for which it must stay.
+    pub stays: Duration,
+}
 
-/// Time for which it must stay.
-const STAYS: Duration = Duration::from_secs(5);
+impl Steady {
+    /// After an overload.
+    pub const RECOVERED: Self =
+        Self { window: Duration::from_secs(1), stays: Duration::from_secs(5) };
+    /// After the beginning of an overload.
+    pub const SETTLED: Self =
+        Self { window: Duration::from_millis(500), stays: Duration::from_secs(2) };
+}
 
 /// The required part of the possible goodput.
 const ENOUGH: f64 = 0.9;
@@ -28,35 +40,46 @@ pub fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
     Some(STEP * (last + 1))
 }
 
-/// Returns the time after `end`, when an overload ended, until the goodput of each second from then
-/// on was enough for 5 s: 90 % of the smaller of the offered load in it and the capacity. `offered`
-/// and `good` are counts since the start, at the same times. `None` if that did not happen.
+/// Returns the time at which the rate of `load` last rises above the capacity; `None` if it never is
+/// above.
+pub fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration> {
+    let is_over = |step: u32| load.rate_at(STEP * step) > capacity_cps;
+    let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;
+    let begins = |step: &u32| is_over(*step) && (*step == 0 || !is_over(step - 1));
+    (0..steps).rev().find(begins).map(|step| STEP * step)
+}
+
+/// Returns the time after `from`, when an overload ended or began, until the goodput of each window
+/// from then on was `steady`: 90 % of the smaller of the offered load in it and `possible_cps`.
+/// `offered` and `good` are counts since the start, at the same times. `None` if that did not happen.
 pub fn recovery(
     offered: &[(Duration, u64)],
     good: &[(Duration, u64)],
-    capacity_cps: f64,
-    end: Duration,
+    possible_cps: f64,
+    from: Duration,
+    steady: Steady,
 ) -> Option<Duration> {
-    let within = |counts: &[(Duration, u64)], from: usize, to: usize| {
-        counts[to].1.saturating_sub(counts[from].1) as f64
+    let Steady { window, stays } = steady;
+    let within = |counts: &[(Duration, u64)], first: usize, to: usize| {
+        counts[to].1.saturating_sub(counts[first].1) as f64
     };
     let mut since = None;
-    let mut from = 0;
+    let mut first = 0;
     for to in 0..good.len().min(offered.len()) {
         let at = good[to].0;
-        while from < to && good[from + 1].0 + WINDOW <= at {
-            from += 1;
+        while first < to && good[first + 1].0 + window <= at {
+            first += 1;
         }
         // Windows that start in the overload show nothing of the time after it.
-        if good[from].0 < end || at < good[from].0 + WINDOW {
+        if good[first].0 < from || at < good[first].0 + window {
             continue;
         }
-        let seconds = (at - good[from].0).as_secs_f64();
-        let can = (within(offered, from, to) / seconds).min(capacity_cps);
-        if within(good, from, to) / seconds >= ENOUGH * can {
-            let begun = *since.get_or_insert(good[from].0);
-            if at >= begun + STAYS {
-                return Some(begun - end);
+        let seconds = (at - good[first].0).as_secs_f64();
+        let can = (within(offered, first, to) / seconds).min(possible_cps);
+        if within(good, first, to) / seconds >= ENOUGH * can {
+            let begun = *since.get_or_insert(good[first].0);
+            if at >= begun + stays {
+                return Some(begun - from);
             }
         } else {
             since = None;
@@ -88,6 +111,14 @@ mod tests {
         assert_eq!(overload_ends(&load("instant:5"), 50.0), None);
     }
 
+    #[test]
+    fn an_overload_begins_where_the_rate_last_rises_above_the_capacity() {
+        assert_eq!(overload_begins(&load("steps:0=0.5,10=3,20=0.5"), 100.0), Some(s(10.0)));
+        assert_eq!(overload_begins(&load("steps:0=3,10=0.5,20=3"), 100.0), Some(s(20.0)));
+        assert_eq!(overload_begins(&load("constant"), 50.0), Some(s(0.0)));
+        assert_eq!(overload_begins(&load("constant"), 100.0), None);
+    }
+
     /// Returns the counts of each 100 ms, from the calls of each second.
     fn counts(each_s: &[u64]) -> Vec<(Duration, u64)> {
         let mut sum = 0;
@@ -104,7 +135,8 @@ mod tests {
         let offered = counts(&[300; 20]);
         let recovered = |good: &[u64]| {
             let good = counts(good);
-            recovery(&offered, &good, 100.0, s(2.0)).map(|time| time.as_secs_f64())
+            recovery(&offered, &good, 100.0, s(2.0), Steady::RECOVERED)
+                .map(|time| time.as_secs_f64())
         };
         assert_eq!(recovered(&[100; 20]), Some(0.0));
         let mut late = [100; 20];
@@ -122,6 +154,7 @@ mod tests {
     #[test]
     fn less_is_enough_where_less_is_offered() {
         let (offered, good) = (counts(&[20; 20]), counts(&[20; 20]));
-        assert_eq!(recovery(&offered, &good, 100.0, s(2.0)), Some(Duration::ZERO));
+        let recovered = recovery(&offered, &good, 100.0, s(2.0), Steady::RECOVERED);
+        assert_eq!(recovered, Some(Duration::ZERO));
     }
 }

@@ -11,9 +11,12 @@ mod timeline;
 use std::path::{Path, PathBuf};
 
 pub use comparison::{Compared, Comparison, Pair};
+pub(crate) use page::overview;
 pub use results::{Results, Row, Spread, Unreadable};
+pub(crate) use table::{Cell, Table};
 pub use timeline::Series;
 
+use crate::figure::Figure;
 use crate::figure::highlight::Highlights;
 use crate::worlds::Kind;
 
@@ -26,6 +29,32 @@ const VALUES_MAX: usize = 500_000;
 pub struct Report {
     /// One for each scenario, in the order in which they were given.
     pub experiments: Vec<Experiment>,
+}
+
+/// Tables and figures of many scenarios together.
+pub(crate) struct Overview {
+    /// The name, above the title.
+    pub name: String,
+    /// The subject.
+    pub title: String,
+    /// Facts about the runs.
+    pub facts: Vec<(&'static str, String)>,
+    /// Explanations, one a line.
+    pub notes: Vec<String>,
+    /// The figures, in order.
+    pub figures: Vec<Figure>,
+    /// The tables, in order.
+    pub sections: Vec<Section>,
+}
+
+/// A table of an [`Overview`].
+pub(crate) struct Section {
+    /// The heading.
+    pub title: String,
+    /// The caption.
+    pub caption: String,
+    /// The table.
+    pub table: Table,
 }
 
 /// The results of one scenario, perhaps in both worlds.

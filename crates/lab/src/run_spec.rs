@@ -22,7 +22,7 @@ use crate::topology::Node;
 use crate::world_kind::Kind;
 
 /// Changed when results of older versions are no longer comparable.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 
 /// The most samples of a run.
 const SAMPLES_MAX: u32 = 10_000;
@@ -158,11 +158,14 @@ impl RunSpec {
             open_max,
             open_limit,
             failover,
+            sources,
+            trunk,
             t1_ms,
             answerers,
             trying,
             queue_max,
             emulate,
+            disturbance,
             topology,
             farm,
             links,
@@ -189,11 +192,14 @@ impl RunSpec {
                 "open_max": open_max,
                 "open_limit": open_limit,
                 "failover": failover,
+                "sources": sources,
+                "trunk": trunk,
                 "t1_ms": t1_ms,
                 "answerers": answerers,
                 "trying": trying,
             },
             "server": { "queue_max": queue_max },
+            "disturbance": disturbance,
             "farm": farm,
             "nodes": topology.nodes().iter().map(node).collect::<Value>(),
             "links": **links,
@@ -285,7 +291,7 @@ fn node(node: &Node) -> Value {
 }
 
 /// Returns these costs at this speed.
-fn at_speed(costs: &Emulate, speed: f64) -> Emulate {
+pub(crate) fn at_speed(costs: &Emulate, speed: f64) -> Emulate {
     let each = |costs: [Duration; Work::CLASSES_MAX]| costs.map(|cost| cost.div_f64(speed));
     Emulate {
         receive: costs.receive.div_f64(speed),

@@ -44,31 +44,48 @@ pub fn run(
     let begun: Vec<&RunSpec> = missing.iter().map(|&index| &runs[index]).collect();
     observer.begin(&begun, runs.len() - missing.len());
 
+    let done = each(&missing, jobs, cancelled, |&index| {
+        let result = run_one(&runs[index], store, world, cancelled);
+        let counts = !cancelled.load(SeqCst) || result.is_ok();
+        counts.then(|| {
+            observer.ended(&runs[index], &result);
+            (index, result)
+        })
+    });
+    observer.end();
+
+    for (index, result) in done {
+        results[index] = Some(result);
+    }
+    runs.into_iter().zip(results).filter_map(|(run, result)| Some((run, result?))).collect()
+}
+
+/// Returns what `work` returns for each of `items`, in any order: on `jobs` threads, until `cancelled`
+/// becomes true.
+pub(crate) fn each<I: Sync, T: Send>(
+    items: &[I],
+    jobs: usize,
+    cancelled: &AtomicBool,
+    work: impl Fn(&I) -> Option<T> + Sync,
+) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());
     let work = || {
-        while let Some(&index) = missing.get(next.fetch_add(1, SeqCst)) {
+        while let Some(item) = items.get(next.fetch_add(1, SeqCst)) {
             if cancelled.load(SeqCst) {
                 break;
             }
-            let result = run_one(&runs[index], store, world, cancelled);
-            if !cancelled.load(SeqCst) || result.is_ok() {
-                observer.ended(&runs[index], &result);
-                done.lock().expect("no thread panics while it holds it").push((index, result));
+            if let Some(result) = work(item) {
+                done.lock().expect("no thread panics while it holds it").push(result);
             }
         }
     };
     thread::scope(|scope| {
-        for _ in 0..jobs.clamp(1, missing.len().max(1)) {
+        for _ in 0..jobs.clamp(1, items.len().max(1)) {
             scope.spawn(work);
         }
     });
-    observer.end();
-
-    for (index, result) in done.into_inner().expect("no thread panicked") {
-        results[index] = Some(result);
-    }
-    runs.into_iter().zip(results).filter_map(|(run, result)| Some((run, result?))).collect()
+    done.into_inner().expect("no thread panicked")
 }
 
 fn run_one(

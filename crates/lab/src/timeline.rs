@@ -50,6 +50,20 @@ pub struct CallersReading {
     pub open: u64,
 }
 
+impl CallersReading {
+    /// Returns the sum of two groups of callers.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            offered: self.offered + other.offered,
+            set_up: self.set_up + other.set_up,
+            in_time: self.in_time + other.in_time,
+            refused: self.refused + other.refused,
+            repeated: self.repeated + other.repeated,
+            open: self.open + other.open,
+        }
+    }
+}
+
 /// Readings of one run, in order of time.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {

@@ -4,6 +4,7 @@
 mod agents;
 mod counted;
 mod loopback;
+mod possible;
 mod simulated;
 
 use std::path::Path;
@@ -15,6 +16,7 @@ use crate::run_spec::RunSpec;
 pub use crate::world_kind::Kind;
 pub(crate) use agents::{lasts, load};
 pub use loopback::Loopback;
+pub(crate) use possible::possible_cps;
 pub use simulated::{Simulated, Speed};
 
 /// A world for runs.

@@ -203,6 +203,7 @@ fn overload(gauges: &Gauges, now_ns: u64) -> Value {
             "offered": flow.offered.get(),
             "admitted": flow.admitted.get(),
             "refused": flow.refused.get(),
+            "early": flow.early.get(),
             "repeated": flow.repeated.get(),
             "fraction": 1.0 - gauges.refusing[bucket as usize].get() as f64 / 1e6,
         })

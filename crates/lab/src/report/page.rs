@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::results::{Condition, Row, Swept, bound};
 use super::table::{self, Table};
 use super::timeline::{self, Series};
-use super::{Experiment, Report, Source, VALUES_MAX};
-use crate::figure::highlight;
+use super::{Experiment, Overview, Report, Source, VALUES_MAX};
+use crate::figure::{Figure, highlight};
 use crate::worlds::Kind;
 
 const TEMPLATE: &str = include_str!("../../assets/report.html");
@@ -29,22 +29,31 @@ const SCRIPTS: [&str; 9] = [
 
 /// `report` as an HTML document.
 pub fn html(report: &Report) -> String {
+    render(Page {
+        experiments: report.experiments.iter().map(Part::of).collect(),
+        data: island(&Data::of(report)),
+        ..Page::new(title(report))
+    })
+}
+
+/// `overview` as an HTML document.
+pub(crate) fn overview(overview: &Overview) -> String {
+    let Overview { name, title, facts, notes, figures, sections } = overview;
+    let overview = OverviewPart {
+        name,
+        facts,
+        notes,
+        figures: figures.iter().map(Figure::svg).collect(),
+        sections: sections.iter().map(|s| (&*s.title, &*s.caption, &s.table)).collect(),
+    };
+    render(Page { overview: Some(overview), ..Page::new(title.clone()) })
+}
+
+fn render(page: Page<'_>) -> String {
     let mut environment = Environment::new();
     // Whatever comes from a scenario is text.
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
-    let page = environment.render_str(
-        TEMPLATE,
-        Value::from(Serde(Page {
-            title: title(report),
-            experiments: report.experiments.iter().map(Part::of).collect(),
-            data: island(&Data::of(report)),
-            palette: palette(),
-            styles: STYLES,
-            licence: LICENCE,
-            scripts: SCRIPTS,
-            version: env!("CARGO_PKG_VERSION"),
-        })),
-    );
+    let page = environment.render_str(TEMPLATE, Value::from(Serde(page)));
     page.expect("the template names what it is given")
 }
 
@@ -68,8 +77,9 @@ fn palette() -> Vec<String> {
 
 /// The data of the template.
 #[derive(Serialize)]
-struct Page {
+struct Page<'a> {
     title: String,
+    overview: Option<OverviewPart<'a>>,
     experiments: Vec<Part>,
     data: String,
     palette: Vec<String>,
@@ -77,6 +87,35 @@ struct Page {
     licence: &'static str,
     scripts: [&'static str; SCRIPTS.len()],
     version: &'static str,
+}
+
+impl Page<'_> {
+    /// A page without content.
+    fn new(title: String) -> Self {
+        Self {
+            title,
+            overview: None,
+            experiments: Vec::new(),
+            data: island(&Data { experiments: Vec::new() }),
+            palette: palette(),
+            styles: STYLES,
+            licence: LICENCE,
+            scripts: SCRIPTS,
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}
+
+/// The part of the template's data for an overview.
+#[derive(Serialize)]
+struct OverviewPart<'a> {
+    name: &'a str,
+    facts: &'a [(&'static str, String)],
+    notes: &'a [String],
+    /// As SVG documents.
+    figures: Vec<String>,
+    /// Title, caption and table.
+    sections: Vec<(&'a str, &'a str, &'a Table)>,
 }
 
 /// The part of the template's data for one experiment.

@@ -9,13 +9,13 @@ use super::sign::with_sign;
 
 /// A table that can be sorted by each of its columns.
 #[derive(Serialize)]
-pub struct Table {
+pub(crate) struct Table {
     head: Vec<Column>,
     body: Vec<Vec<Cell>>,
 }
 
 #[derive(Serialize)]
-struct Column {
+pub(crate) struct Column {
     title: String,
     /// The meaning, in a sentence; may be empty.
     meaning: &'static str,
@@ -23,7 +23,7 @@ struct Column {
 }
 
 #[derive(Serialize, Default)]
-struct Cell {
+pub(crate) struct Cell {
     text: String,
     /// Beneath, in small letters; may be empty.
     spread: String,
@@ -39,7 +39,43 @@ fn number(title: &str, meaning: &'static str) -> Column {
     Column { title: title.to_owned(), meaning, numeric: true }
 }
 
+impl Table {
+    /// A table of numbers, with a named row for each of `body` and a column for each of `head`, which is a
+    /// title with its meaning.
+    pub(crate) fn by_row(
+        rows: &str,
+        head: impl IntoIterator<Item = (String, &'static str)>,
+        body: impl IntoIterator<Item = (String, Vec<Cell>)>,
+    ) -> Self {
+        let columns = head.into_iter().map(|(title, meaning)| number(&title, meaning));
+        let head = [text(rows)].into_iter().chain(columns).collect();
+        let row = |(name, cells): (String, Vec<Cell>)| {
+            [Cell::text(&name)].into_iter().chain(cells).collect()
+        };
+        Self { head, body: body.into_iter().map(row).collect() }
+    }
+}
+
 impl Cell {
+    /// Mean with a mark, over its interval of 95 %, each times `factor`.
+    pub(crate) fn mean(
+        spread: Option<crate::spread::Spread>,
+        factor: f64,
+        digits: usize,
+        mark: &str,
+    ) -> Self {
+        let Some(spread) = spread else { return Self::text("–") };
+        let shown = |value: f64| format!("{:.digits$}", value * factor);
+        let beneath = spread.ci95.filter(|[low, high]| shown(*low) != shown(*high));
+        Self {
+            text: shown(spread.mean) + mark,
+            spread: beneath.map_or_else(String::new, |[low, high]| {
+                format!("{} – {}", shown(low), shown(high))
+            }),
+            order: Some(spread.mean),
+        }
+    }
+
     fn text(text: &str) -> Self {
         Self { text: text.to_owned(), ..Self::default() }
     }
@@ -69,7 +105,7 @@ impl Cell {
 }
 
 /// Every row of every source.
-pub fn results(experiment: &Experiment) -> Table {
+pub(super) fn results(experiment: &Experiment) -> Table {
     let rows = || experiment.rows();
     let several = experiment.sources.len() > 1;
     let recovers = rows().any(|row| row.recovery_s.is_some());
@@ -134,7 +170,7 @@ fn generator(row: &Row) -> Cell {
 }
 
 /// Simulated time beside real sockets.
-pub fn comparison(comparison: &Comparison) -> Table {
+pub(super) fn comparison(comparison: &Comparison) -> Table {
     let mut head = vec![text("variant")];
     head.extend(swept(comparison.rows.iter().map(|row| &row.swept)));
     head.extend([

@@ -15,6 +15,7 @@ use super::farm::Farm;
 use super::tables;
 use super::workload::{Goodput, Hold};
 use crate::cost::{self, Capacity};
+use crate::disturbance::Disturbance;
 use crate::network::{Fault, Way};
 use crate::topology::Topology;
 
@@ -45,6 +46,10 @@ pub struct Conditions {
     pub open_limit: Option<usize>,
     /// Whether callers offer a call that one server has rejected to the others.
     pub failover: bool,
+    /// Addresses of the callers before one server, apart from the trunk.
+    pub sources: u32,
+    /// The part of the calls that comes from one further address, the trunk.
+    pub trunk: f64,
     /// T1 of RFC 3261, in ms.
     pub t1_ms: f64,
     /// Number of answerers.
@@ -55,6 +60,8 @@ pub struct Conditions {
     pub queue_max: u32,
     /// Costs of messages at servers under test.
     pub emulate: Emulate,
+    /// Conditions there that no overload control expects.
+    pub disturbance: Disturbance,
     /// The servers.
     pub topology: Arc<Topology>,
     /// The farm of which the topology and some faults are made, if any.

@@ -1,5 +1,6 @@
 //! Reads a scenario from a file.
 
+mod disturbance;
 mod farm;
 mod network;
 mod pool;
@@ -20,9 +21,9 @@ use tidegate_server::config::{Diagnostics, Emulate};
 use toml::Spanned;
 
 use super::tables::{
-    EXPECT, FARM, FAULT, LABEL, LINK, LOADS, MEASURED_S, MODE, OF, OF_BOUND_MAX, OF_BOUND_MIN,
-    REPETITIONS, ROOT, SAMPLE_MS, SCHEDULE, SEED, SERVER, SWEEP, TITLE, VARIANT, WARM_UP_S,
-    WORKLOAD,
+    DISTURBANCE, EXPECT, FARM, FAULT, LABEL, LINK, LOADS, MEASURED_S, MODE, OF, OF_BOUND_MAX,
+    OF_BOUND_MIN, REPETITIONS, ROOT, SAMPLE_MS, SCHEDULE, SEED, SERVER, SWEEP, TITLE, VARIANT,
+    WARM_UP_S, WORKLOAD,
 };
 use super::{Axis, Conditions, Expectation, Farm, Scenario, Schedule, Variant};
 use crate::cost::Capacity;
@@ -73,6 +74,7 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
     );
     let of_farm =
         root.read_all(&FARM, |section, report| read_axes(&FARM, section, report), report).pop();
+    let disturbance = root.read_one(&DISTURBANCE, disturbance::read, report);
     let links = root.read_all(&LINK, WayDraft::read, report);
     let faults = root.read_all(&FAULT, FaultDraft::read, report);
     let sweep = root.read_one(&SWEEP, read_sweep, report);
@@ -114,6 +116,8 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
         open_max: workload.open_max,
         open_limit: workload.open_limit,
         failover: workload.failover,
+        sources: workload.sources,
+        trunk: workload.trunk,
         trying: workload.trying,
         patience_s: 0.0,
         deadline_ms: 0.0,
@@ -121,6 +125,7 @@ fn read(document: &Document<'_>, folder: &Path, report: &mut Report) -> Option<S
         answerers: 0,
         queue_max: 0,
         emulate: emulate.into_inner(),
+        disturbance: disturbance?,
         topology: Arc::new(topology),
         farm,
         links: links.into_iter().collect::<Option<_>>()?,

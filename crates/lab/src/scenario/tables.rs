@@ -1,5 +1,6 @@
 //! Every table and every key of a scenario file.
 
+mod disturbance;
 mod farm;
 mod network;
 mod pool;
@@ -10,6 +11,9 @@ use tidegate_server::config::schema::{
     Absent, EMULATE, Knob, List, OVERLOAD, Real, Table, Text, Whole, Wrong, describe,
 };
 
+pub(super) use disturbance::{
+    COSTS, DEARER, DEARER_AT_S, DISTURBANCE, MISREAD, STOLEN_EVERY_MS, STOLEN_MS,
+};
 pub(super) use farm::{FARM, NODES, PAUSE_EVERY_S, PAUSE_MS, SPEEDS};
 pub(super) use network::{
     AT_S, BANDWIDTH_MBPS, DELAY_MS, DUPLICATE, FAILS, FAULT, FOR_S, FROM, JITTER_MS, KIND, Kind,
@@ -21,7 +25,7 @@ pub(super) use servers::{
 };
 pub(super) use workload::{
     ANSWERERS, ARRIVALS, Arrivals, DEADLINE_MS, FAILOVER, GOODPUT, HOLD, HOLD_S, LOAD, OPEN_LIMIT,
-    OPEN_MAX, PATIENCE_S, PROFILE, RETRANSMISSIONS, T1_MS, TRYING, WORKLOAD,
+    OPEN_MAX, PATIENCE_S, PROFILE, RETRANSMISSIONS, SOURCES, T1_MS, TRUNK, TRYING, WORKLOAD,
 };
 
 pub(super) static ROOT: Table = Table {
@@ -31,7 +35,17 @@ pub(super) static ROOT: Table = Table {
     doc: "",
     knobs: || vec![&TITLE],
     tables: &[
-        &WORKLOAD, &SERVER, &FARM, &NODE, &LINK, &FAULT, &EMULATE, &SWEEP, &VARIANT, &SCHEDULE,
+        &WORKLOAD,
+        &SERVER,
+        &FARM,
+        &NODE,
+        &LINK,
+        &FAULT,
+        &EMULATE,
+        &DISTURBANCE,
+        &SWEEP,
+        &VARIANT,
+        &SCHEDULE,
         &EXPECT,
     ],
     has_free_keys: false,

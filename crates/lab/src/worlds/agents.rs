@@ -38,6 +38,24 @@ pub(super) fn deadline(run: &RunSpec) -> Duration {
     millis(run.conditions.deadline_ms)
 }
 
+/// A source of calls before one server.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Source {
+    /// Its number among the sources of that server, from 0.
+    pub index: usize,
+    /// Its part of their calls.
+    pub part: f64,
+}
+
+/// Returns the sources of the calls to one server; the trunk is the last.
+pub(super) fn sources(run: &RunSpec) -> Vec<Source> {
+    let (count, trunk) = (run.conditions.sources, run.conditions.trunk);
+    let part = (1.0 - trunk) / f64::from(count);
+    let mut parts = vec![part; count as usize];
+    parts.extend((trunk > 0.0).then_some(trunk));
+    parts.into_iter().enumerate().map(|(index, part)| Source { index, part }).collect()
+}
+
 /// Returns callers at `local` that make this part of the calls, to the entry numbered `index` of
 /// those at `entries`.
 pub(super) fn caller(
@@ -102,9 +120,13 @@ pub(super) fn answerer_element(index: usize) -> u32 {
     1 + index as u32
 }
 
-/// Returns the number of the callers of the entry at `index`; there are fewer than 65 answerers.
-pub(super) fn caller_element(index: usize) -> u32 {
-    if index == 0 { 0 } else { 64 + index as u32 }
+/// Returns the number of a source of the entry at `index`; there are fewer than 65 answerers and
+/// entries.
+pub(super) fn caller_element(index: usize, source: usize) -> u32 {
+    match (index, source) {
+        (0, 0) => 0,
+        (index, source) => (64 + index + 128 * source) as u32,
+    }
 }
 
 /// Returns the timers of agents.

@@ -6,8 +6,9 @@ use serde_json::Value;
 use tidegate_agent::{AnswererStats, CallerStats, Delays, Measured};
 
 use super::agents;
+use super::possible::possible_cps;
 use crate::outcome::{CallersOutcome, Outcome, Quantiles};
-use crate::recovery::{overload_ends, recovery};
+use crate::recovery::{Steady, overload_begins, overload_ends, recovery};
 use crate::run_spec::RunSpec;
 use crate::timeline::{CallersReading, Timeline};
 use crate::topology::Topology;
@@ -54,6 +55,7 @@ pub(super) fn outcome(
         requests_handled: measured.requests_handled(),
         bye_delay: quantiles(&measured.bye_delay),
         recovery_s: recovered_after_s(run, timeline),
+        settled_s: settled_after_s(run, timeline),
         callers: topology.entries().zip(callers).map(crowd).collect(),
         answerers: value(answerers),
         ..Outcome::default()
@@ -86,10 +88,52 @@ pub(super) fn reading(stats: &CallerStats) -> CallersReading {
 fn recovered_after_s(run: &RunSpec, timeline: &Timeline) -> Option<f64> {
     let capacity_cps = run.capacity_cps();
     let end = overload_ends(&agents::load(run, 1.0), capacity_cps)?;
-    let time = recovery(&timeline.offered(), &timeline.in_time(), capacity_cps, end)?;
+    let (offered, good) = (timeline.offered(), timeline.in_time());
+    let time = recovery(&offered, &good, capacity_cps, end, Steady::RECOVERED)?;
     Some(time.as_secs_f64())
+}
+
+fn settled_after_s(run: &RunSpec, timeline: &Timeline) -> Option<f64> {
+    let load = agents::load(run, 1.0);
+    let from = overload_begins(&load, run.capacity_cps())?;
+    let until = (from + Steady::SETTLED.stays).min(load.duration);
+    let possible_cps = possible_cps(run, from, until, 1.0);
+    let (offered, good) = (timeline.offered(), timeline.in_time());
+    let time = recovery(&offered, &good, possible_cps, from, Steady::SETTLED)?;
+    Some(time.as_secs_f64())
+}
+
+/// Returns Jain's index of the parts of their calls that sources set up in time: 1 if all are the
+/// same, 1/n if a single one of n has all. `None` for fewer than two sources with calls, or if none was
+/// set up.
+pub(super) fn fairness<'a>(sources: impl IntoIterator<Item = &'a CallerStats>) -> Option<f64> {
+    let measured = sources.into_iter().map(|stats| &stats.measured).filter(|m| m.offered > 0);
+    let (count, sum, squares) = measured.fold((0.0, 0.0, 0.0), |(count, sum, squares), m| {
+        let part = m.set_up_in_time as f64 / m.offered as f64;
+        (count + 1.0, sum + part, squares + part * part)
+    });
+    (count > 1.0 && sum > 0.0).then(|| sum * sum / (count * squares))
 }
 
 fn value(stats: &impl serde::Serialize) -> Value {
     serde_json::to_value(stats).expect("counts have names")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(offered: u64, set_up_in_time: u64) -> CallerStats {
+        let measured = Measured { offered, set_up_in_time, ..Measured::default() };
+        CallerStats { measured, ..CallerStats::default() }
+    }
+
+    #[test]
+    fn sources_with_the_same_part_are_treated_fairly() {
+        let index = |sources: &[CallerStats]| fairness(sources);
+        assert_eq!(index(&[source(10, 5), source(1000, 500), source(0, 0)]), Some(1.0));
+        assert_eq!(index(&[source(10, 10), source(10, 0)]), Some(0.5));
+        assert_eq!(index(&[source(10, 5), source(0, 0)]), None);
+        assert_eq!(index(&[source(10, 0), source(10, 0)]), None);
+    }
 }

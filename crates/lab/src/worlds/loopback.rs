@@ -59,7 +59,7 @@ impl World for Loopback {
         let entered: Vec<_> = entries.iter().map(|&(place, _)| servers.address(place)).collect();
         let callers = entries.iter().enumerate().map(|(index, &(_, share))| {
             let configure = |local| agents::caller(run, share, local, &entered, index);
-            Callers::start(configure, seed, agents::caller_element(index)).map_err(generator)
+            Callers::start(configure, seed, agents::caller_element(index, 0)).map_err(generator)
         });
         let callers = callers.collect::<Result<Vec<_>, _>>()?;
 

@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use crate::scenario::tables::{
     ARRIVALS, Arrivals, FAILOVER, GOODPUT, HOLD, OPEN_LIMIT, OPEN_MAX, PROFILE, RETRANSMISSIONS,
-    TRYING,
+    SOURCES, TRUNK, TRYING,
 };
 use crate::scenario::{Goodput, Hold};
 
@@ -26,6 +26,8 @@ pub(super) struct Workload {
     pub failover: bool,
     pub trying: bool,
     pub goodput: Goodput,
+    pub sources: u32,
+    pub trunk: f64,
 }
 
 /// Reads it; files are beside the scenario in `folder`.
@@ -43,6 +45,8 @@ pub(super) fn read(
     let failover = section.value(&FAILOVER, report).map(Spanned::into_inner);
     let trying = section.value(&TRYING, report).map(Spanned::into_inner);
     let goodput = section.value(&GOODPUT, report).map(Spanned::into_inner);
+    let sources = section.value(&SOURCES, report).map(Spanned::into_inner);
+    let trunk = section.value(&TRUNK, report).map(Spanned::into_inner);
     let (arrivals, profile) = (arrivals?, profile?);
     if matches!(arrivals.get_ref(), Process::Trace(_)) && *profile.get_ref() != Profile::Constant {
         report.clash(
@@ -63,6 +67,8 @@ pub(super) fn read(
         failover: failover?,
         trying: trying?,
         goodput: goodput?,
+        sources: u32::try_from(sources?).ok()?,
+        trunk: trunk?,
     })
 }
 

@@ -27,6 +27,8 @@ pub(in crate::scenario) static WORKLOAD: Table = Table {
             &OPEN_MAX,
             &OPEN_LIMIT,
             &FAILOVER,
+            &SOURCES,
+            &TRUNK,
             &T1_MS,
             &ANSWERERS,
             &TRYING,
@@ -143,6 +145,21 @@ pub(in crate::scenario) static FAILOVER: Knob<Flag> = Knob {
     doc: "Whether callers offer a call that a server has rejected with 503 to the other servers \
           that callers send to, one after the other (RFC 3261 §21.5.4). Its set-up delay counts \
           from the first INVITE, and with `goodput = \"acknowledged\"` from the last.",
+};
+
+pub(in crate::scenario) static SOURCES: Knob<Whole> = Knob {
+    name: "sources",
+    shape: Whole(1..=1000),
+    absent: Absent::Default("1"),
+    doc: "Number of addresses from which the calls to one server come, in equal parts, apart from \
+          those of the trunk. In simulated time; on real sockets there is one.",
+};
+
+pub(in crate::scenario) static TRUNK: Knob<Real> = Knob {
+    name: "trunk",
+    shape: Real(0.0..=0.99),
+    absent: Absent::Default("0"),
+    doc: "The share of the calls that come from one further address, likewise.",
 };
 
 pub(in crate::scenario) static T1_MS: Knob<Real> = Knob {

@@ -19,11 +19,12 @@ use super::actor::Actor;
 use super::agenda::{self, Action};
 use super::occupancy::Occupancy;
 use super::traffic::{Limits, SetUp, Traffic};
+use crate::disturbance::Disturbance;
 use crate::network::{self, Endpoint, Trouble};
 use crate::outcome::{NodeOutcome, Outcome};
 use crate::run_spec::RunSpec;
 use crate::scenario::Goodput;
-use crate::timeline::{ServerReading, Timeline};
+use crate::timeline::{CallersReading, ServerReading, Timeline};
 use crate::topology::Next;
 use crate::worlds::{agents, counted};
 
@@ -36,8 +37,8 @@ pub(super) struct Stage<'p> {
     network: Network<Actor, Traffic>,
     /// By their indices in the topology.
     servers: Vec<ServerNode>,
-    /// By the entries of the topology.
-    callers: Vec<NodeId>,
+    /// Each with its entry among those of the topology, in their order.
+    callers: Vec<(usize, NodeId)>,
     answerers: Vec<NodeId>,
     timeline: Timeline,
 }
@@ -49,6 +50,7 @@ struct ServerNode {
     address: SocketAddr,
     config: Config,
     pool: Pool,
+    disturbance: Option<Disturbance>,
     /// Instruments of the current process; `None` while there is none.
     instruments: Option<Instruments>,
     /// Counts of earlier processes.
@@ -93,6 +95,10 @@ impl<'p> Stage<'p> {
                 address,
                 config: configuration(run, place, folder)?,
                 pool: pool.clone(),
+                disturbance: topology.nodes()[place]
+                    .under_test
+                    .then_some(conditions.disturbance)
+                    .filter(|disturbance| *disturbance != Disturbance::NONE),
                 instruments: None,
                 past: NodeOutcome::new(names[place]),
                 lives: 0,
@@ -103,13 +109,16 @@ impl<'p> Stage<'p> {
         }
         let mut callers = Vec::new();
         let entered: Vec<_> = entries.iter().map(|&(place, _)| servers[place].address).collect();
-        for (index, (&(_, share), at)) in entries.iter().zip(addresses(CALLERS)).enumerate() {
-            let config = agents::caller(run, share, at, &entered, index);
-            let element = agents::caller_element(index);
-            let caller = Caller::new(config, seed, element, Timestamp::ZERO, pool.clone())
-                .map_err(|impossible| impossible.to_string())?;
-            callers.push(network.add(&[at], Actor::Caller(Box::new(caller))));
-            network.tap_mut().name(at, 0);
+        for (index, &(_, share)) in entries.iter().enumerate() {
+            for source in agents::sources(run) {
+                let at = caller_address(index, source.index);
+                let config = agents::caller(run, share * source.part, at, &entered, index);
+                let element = agents::caller_element(index, source.index);
+                let caller = Caller::new(config, seed, element, Timestamp::ZERO, pool.clone())
+                    .map_err(|impossible| impossible.to_string())?;
+                callers.push((index, network.add(&[at], Actor::Caller(Box::new(caller)))));
+                network.tap_mut().name(at, 0);
+            }
         }
         let timeline =
             Timeline::new(names.iter().copied(), entries.iter().map(|&(place, _)| names[place]));
@@ -153,8 +162,13 @@ impl<'p> Stage<'p> {
     /// Returns the outcome; its timeline goes into `folder`.
     pub fn finish(self, folder: &Path) -> Result<Outcome, String> {
         let end = Timestamp::ZERO + agents::lasts(self.run);
-        let callers: Vec<CallerStats> =
-            self.callers.iter().map(|&node| self.caller(node).stats().clone()).collect();
+        let sources = || self.callers.iter().map(|&(_, node)| self.caller(node).stats());
+        let fairness = counted::fairness(sources());
+        let mut callers =
+            vec![CallerStats::default(); self.run.conditions.topology.entries().count()];
+        for (&(entry, _), stats) in self.callers.iter().zip(sources()) {
+            callers[entry].merge(stats);
+        }
         let mut answered = AnswererStats::default();
         for &node in &self.answerers {
             if let Actor::Answerer(answerer) = self.network.core(node) {
@@ -175,13 +189,13 @@ impl<'p> Stage<'p> {
         let csv = self.timeline.csv().map_err(|error| error.to_string())?;
         fs::write(folder.join(counted::TIMELINE), csv).map_err(|error| error.to_string())?;
         let good = good.unwrap_or(outcome.good);
-        Ok(Outcome { good, nodes, flows, occupancy, ..outcome })
+        Ok(Outcome { good, nodes, flows, occupancy, fairness, ..outcome })
     }
 
     /// Returns the nodes of a party; none for an index that does not exist.
     fn nodes_of(&self, endpoint: Endpoint) -> Vec<NodeId> {
         match endpoint {
-            Endpoint::Callers => self.callers.clone(),
+            Endpoint::Callers => self.callers.iter().map(|&(_, node)| node).collect(),
             Endpoint::Answerers => self.answerers.clone(),
             Endpoint::Node(place) => {
                 self.servers.get(place).map(|server| server.node).into_iter().collect()
@@ -204,8 +218,10 @@ impl<'p> Stage<'p> {
                 self.timeline.server(place, at, ServerReading::of(&status));
             }
         }
-        for index in 0..self.callers.len() {
-            let reading = counted::reading(self.caller(self.callers[index]).stats());
+        for index in 0..self.run.conditions.topology.entries().count() {
+            let sources = self.callers.iter().filter(|(entry, _)| *entry == index);
+            let readings = sources.map(|&(_, node)| counted::reading(self.caller(node).stats()));
+            let reading = readings.fold(CallersReading::default(), CallersReading::plus);
             self.timeline.callers(index, at, reading);
         }
     }
@@ -239,7 +255,12 @@ impl ServerNode {
         let keys = Secret::of([1 + self.place as u8; 32]);
         let assembly = Assembly::new(&self.config, &keys, vec![self.address], seed);
         self.instruments = Some(assembly.instruments());
-        Actor::Server(assembly.part(0).core(self.pool.clone()))
+        let mut part = assembly.part(0);
+        if let (Some(disturbance), Some(host)) = (self.disturbance, part.host()) {
+            let host = disturbance.on(host, seed, self.place as u32);
+            part = part.on(host);
+        }
+        Actor::Server(part.core(self.pool.clone()))
     }
 
     /// Keeps the counts of a process that has ended.
@@ -268,6 +289,19 @@ fn host(kind: u8, index: usize) -> String {
 
 fn addresses(kind: u8) -> impl Iterator<Item = SocketAddr> {
     (1..=254).map(move |index| (Ipv4Addr::new(10, 0, kind, index), SIP_PORT).into())
+}
+
+/// Returns the address of a source before the entry at `index`.
+fn caller_address(index: usize, source: usize) -> SocketAddr {
+    match source {
+        0 => addresses(CALLERS).nth(index).expect("there are not so many entries"),
+        _ => {
+            // There are at most 64 entries, each with 1,001 sources.
+            let [entry, high, low] = [1 + index, source / 250, 1 + source % 250];
+            let [entry, high, low] = [entry, high, low].map(|part| part as u8);
+            (Ipv4Addr::new(10, entry, high, low), SIP_PORT).into()
+        }
+    }
 }
 
 /// Returns the configuration of the server at index `place`, read as its process would, and stored

@@ -13,6 +13,7 @@ mod run;
 mod signals;
 mod stage;
 mod swarm;
+mod tournament;
 mod tune;
 
 use std::process::ExitCode;
@@ -40,6 +41,7 @@ enum Command {
     Costs(costs::Args),
     Overhead(overhead::Args),
     Tune(Box<tune::Args>),
+    Tournament(tournament::Args),
     Replay(replay::Args),
     Impair(Box<impair::Args>),
     Swarm(swarm::Args),
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
         Command::Costs(args) => ("costs", costs::run(&args)),
         Command::Overhead(args) => ("overhead", overhead::run(&args)),
         Command::Tune(args) => ("tune", tune::run(&args)),
+        Command::Tournament(args) => ("tournament", tournament::run(&args)),
         Command::Replay(args) => ("replay", replay::run(&args)),
         Command::Impair(args) => ("impair", impair::run(&args)),
         Command::Swarm(args) => ("swarm", swarm::run(&args)),

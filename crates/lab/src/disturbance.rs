@@ -1,0 +1,81 @@
+//! Conditions of the servers under test that no overload control expects.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tidegate_emulate::{Disturbance as OfHost, HostSettings, Variation};
+use tidegate_world::Seed;
+
+/// Conditions of the servers under test that no overload control expects.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Disturbance {
+    /// The distribution of costs around their means.
+    pub costs: Spread,
+    /// From a time after the start of the load on, all costs are multiplied by a factor.
+    pub dearer: Option<(Duration, f64)>,
+    /// Others have the processor for the second time at the end of each period, which is the first.
+    pub stolen: Option<(Duration, Duration)>,
+    /// Factor on the occupancy that the servers read.
+    pub misread: f64,
+}
+
+/// The distribution of costs around their means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spread {
+    /// All the same.
+    Constant,
+    /// Exponentially.
+    Exponential,
+    /// By a Pareto distribution with infinite variance.
+    Pareto,
+}
+
+impl Disturbance {
+    /// No such condition.
+    pub const NONE: Self =
+        Self { costs: Spread::Constant, dearer: None, stolen: None, misread: 1.0 };
+
+    /// Returns the settings of the server numbered `element` under these conditions.
+    pub fn on(&self, settings: &HostSettings, seed: Seed, element: u32) -> HostSettings {
+        let variation = match self.costs {
+            Spread::Constant => Variation::Constant,
+            Spread::Exponential => Variation::Exponential { seed, element },
+            Spread::Pareto => Variation::Pareto { seed, element },
+        };
+        HostSettings { variation, disturbance: self.of_host(), ..settings.clone() }
+    }
+
+    /// Returns the processor's speed at a time after the start of the load, as a part of that
+    /// without these conditions: the mean over a period in which others have it.
+    pub fn speed(&self, at: Duration) -> f64 {
+        let host = self.of_host();
+        host.own_part() / host.cost_factor(at)
+    }
+
+    fn of_host(&self) -> OfHost {
+        OfHost { stolen: self.stolen, dearer: self.dearer, misread: self.misread }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processor_is_slower_by_what_others_take_and_by_higher_costs() {
+        let ms = Duration::from_millis;
+        let stolen = Some((ms(100), ms(80)));
+        let disturbance =
+            Disturbance { dearer: Some((ms(5000), 2.0)), stolen, ..Disturbance::NONE };
+        let speeds = [4999, 5000].map(|at| disturbance.speed(ms(at)));
+        assert!((speeds[0] - 0.2).abs() < 1e-12 && (speeds[1] - 0.1).abs() < 1e-12, "{speeds:?}");
+        assert_eq!(Disturbance::NONE.speed(ms(0)), 1.0);
+    }
+
+    #[test]
+    fn without_any_a_server_is_as_it_was() {
+        let settings = HostSettings::default();
+        assert_eq!(Disturbance::NONE.on(&settings, Seed(1), 2), settings);
+    }
+}

@@ -1,0 +1,34 @@
+//! `[disturbance]`.
+
+use std::time::Duration;
+
+use tidegate_server::config::schema::{Report, Section};
+use toml::Spanned;
+
+use crate::disturbance::Disturbance;
+use crate::scenario::tables::{COSTS, DEARER, DEARER_AT_S, MISREAD, STOLEN_EVERY_MS, STOLEN_MS};
+
+/// Reads it; `None` when an error was reported.
+pub(super) fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Disturbance> {
+    let costs = section.value(&COSTS, report).map(Spanned::into_inner);
+    let mut real = |knob| section.value(knob, report).map(Spanned::into_inner);
+    let (dearer, dearer_at_s) = (real(&DEARER), real(&DEARER_AT_S));
+    let misread = real(&MISREAD);
+    let (stolen, every) =
+        (section.value(&STOLEN_MS, report), section.value(&STOLEN_EVERY_MS, report));
+    let (stolen, every) = (stolen?, every?);
+    if stolen.get_ref() >= every.get_ref() {
+        let help = "let `stolen_every_ms` be longer than `stolen_ms`";
+        report.error(stolen.span(), "nothing is left of the processor", "all of a period", help);
+        return None;
+    }
+    let ms = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+    let (stolen, every) = (stolen.into_inner(), every.into_inner());
+    let dearer = dearer?;
+    Some(Disturbance {
+        costs: costs?,
+        dearer: (dearer != 1.0).then_some((Duration::from_secs_f64(dearer_at_s?), dearer)),
+        stolen: (stolen > 0.0).then(|| (ms(every), ms(stolen))),
+        misread: misread?,
+    })
+}

@@ -1,0 +1,68 @@
+//! `[disturbance]`: conditions of the servers under test that no overload control expects.
+
+use tidegate_server::config::schema::{Absent, Choice, Knob, Real, Table};
+
+use crate::disturbance::Spread;
+
+pub(in crate::scenario) static DISTURBANCE: Table = Table {
+    header: "[disturbance]",
+    name: "disturbance",
+    count: 0..=1,
+    doc: "Conditions of the servers under test that no overload control expects. Only simulated \
+          time has them. The capacity, and so the load, is that without them.",
+    knobs: || vec![&COSTS, &DEARER, &DEARER_AT_S, &STOLEN_MS, &STOLEN_EVERY_MS, &MISREAD],
+    tables: &[],
+    has_free_keys: false,
+};
+
+pub(in crate::scenario) static COSTS: Knob<Choice<Spread>> = Knob {
+    name: "costs",
+    shape: Choice {
+        words: &[
+            ("constant", Spread::Constant),
+            ("exponential", Spread::Exponential),
+            ("pareto", Spread::Pareto),
+        ],
+        reserved: &[],
+    },
+    absent: Absent::Default("\"constant\""),
+    doc: "The distribution of the cost of each message around its mean. `pareto`: α is 1.5, so that \
+          one message in a hundred takes a fifth of the time; none takes more than a hundred times \
+          the mean.",
+};
+
+pub(in crate::scenario) static DEARER: Knob<Real> = Knob {
+    name: "dearer",
+    shape: Real(0.01..=100.0),
+    absent: Absent::Default("1"),
+    doc: "Factor on all costs from `dearer_at_s` on.",
+};
+
+pub(in crate::scenario) static DEARER_AT_S: Knob<Real> = Knob {
+    name: "dearer_at_s",
+    shape: Real(0.0..=3600.0),
+    absent: Absent::Default("0"),
+    doc: "Seconds after the start of the load at which costs change.",
+};
+
+pub(in crate::scenario) static STOLEN_MS: Knob<Real> = Knob {
+    name: "stolen_ms",
+    shape: Real(0.0..=60_000.0),
+    absent: Absent::Default("0"),
+    doc: "Time in each period in which others have the processor: neighbours, or a quota.",
+};
+
+pub(in crate::scenario) static STOLEN_EVERY_MS: Knob<Real> = Knob {
+    name: "stolen_every_ms",
+    shape: Real(0.001..=60_000.0),
+    absent: Absent::Default("100"),
+    doc: "The period; longer than `stolen_ms`.",
+};
+
+pub(in crate::scenario) static MISREAD: Knob<Real> = Knob {
+    name: "misread",
+    shape: Real(0.01..=100.0),
+    absent: Absent::Default("1"),
+    doc: "Factor on the occupancy of the processor that the server reads, and so on the capacity \
+          that a law infers from it. An occupancy above 1 is read as 1.",
+};

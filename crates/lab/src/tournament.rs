@@ -1,0 +1,294 @@
+//! The tournament: every law in every scenario of a folder, in simulated time.
+//!
+//! Each law is run twice. On the *same path* all laws decide, queue and reject as the scenario says, so
+//! that only the law differs. On its *own path* a law does as its source does, as a file of variants
+//! says: the difference is the win of a cheap rejection, not of the law. All entrants meet the same
+//! calls, by the same seeds.
+
+mod report;
+mod score;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::{fs, io};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use tidegate_control::registry;
+
+use crate::catalogue;
+use crate::outcome::Outcome;
+use crate::run_spec::{RunSpec, at_speed, runs};
+use crate::runs::each;
+use crate::scenario::{Scenario, Variant};
+use crate::worlds::{Kind, World};
+pub use score::{Cell, Place, Score};
+
+/// The file of variants that take part on their own paths.
+const OWN_PATHS: &str = "own-paths.toml";
+
+/// The way in which an entrant decides, queues and rejects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Route {
+    /// As the scenario says.
+    Same,
+    /// As the law's source does.
+    Own,
+}
+
+impl Route {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Same, Self::Own];
+
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same path",
+            Self::Own => "own path",
+        }
+    }
+}
+
+/// The scenarios, the laws and their paths.
+#[derive(Clone, Debug)]
+pub struct Tournament {
+    /// In the order of their files. Each combination of swept conditions is one bout.
+    scenarios: Vec<Scenario>,
+    /// In the order of the registry.
+    laws: Vec<&'static str>,
+    /// Variants on their own paths; laws without one take the same path.
+    own: Vec<Variant>,
+    seeds: u32,
+    speeds: Vec<f64>,
+}
+
+/// A selection of a tournament; empty lists select everything.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Names of laws.
+    pub laws: Vec<String>,
+    /// Names of scenarios.
+    pub scenarios: Vec<String>,
+    /// Runs of each law in each bout.
+    pub seeds: u32,
+    /// Speeds of the server, as multiples of the scenario's: one world for each.
+    pub speeds: Vec<f64>,
+}
+
+/// A bout: all laws under one set of conditions.
+#[derive(Clone, Debug)]
+pub struct Bout {
+    /// The name of the scenario, with its swept conditions and its world.
+    pub name: String,
+    /// The subject, in one line.
+    pub title: String,
+    /// Results of each entrant.
+    pub cells: Vec<Cell>,
+}
+
+/// The result of a tournament.
+#[derive(Clone, Debug)]
+pub struct Results {
+    /// In the order in which they were run.
+    pub bouts: Vec<Bout>,
+    /// Laws that took part.
+    pub laws: Vec<&'static str>,
+    /// Runs of each law in each bout.
+    pub seeds: u32,
+}
+
+impl Tournament {
+    /// Reads the scenarios in `folder`, as far as they are selected.
+    ///
+    /// # Errors
+    /// With the error, in a sentence: a file that is no scenario, a name that does not exist.
+    pub fn load(folder: &Path, selection: Selection) -> Result<Self, String> {
+        let read = |path: &Path| Scenario::load(path).map_err(|wrong| wrong.to_string());
+        let own = read(&folder.join(OWN_PATHS))?.variants;
+        let files = catalogue::scenarios(folder)
+            .map_err(|error| format!("{}: {error}", folder.display()))?
+            .into_iter()
+            .map(|entry| entry.path)
+            .filter(|path| !path.ends_with(OWN_PATHS));
+        let scenarios = files.map(|path| read(&path)).collect::<Result<Vec<_>, _>>()?;
+        let names: Vec<&str> = scenarios.iter().map(|scenario| &*scenario.name).collect();
+        check("scenario", &selection.scenarios, &names)?;
+        let laws: Vec<&str> = registry::LAWS.iter().map(|entry| entry.name).collect();
+        check("law", &selection.laws, &laws)?;
+        let selected = |names: &[String], name: &str| {
+            names.is_empty() || names.iter().any(|selected| selected == name)
+        };
+        Ok(Self {
+            scenarios: scenarios
+                .iter()
+                .filter(|scenario| selected(&selection.scenarios, &scenario.name))
+                .cloned()
+                .collect(),
+            laws: laws.into_iter().filter(|law| selected(&selection.laws, law)).collect(),
+            own,
+            seeds: selection.seeds,
+            speeds: selection.speeds,
+        })
+    }
+
+    /// Returns the number of runs.
+    pub fn runs(&self) -> usize {
+        self.bouts().iter().map(|bout| bout.runs.len()).sum()
+    }
+
+    /// Runs it in `world`, `jobs` runs at once, telling `ended` of each bout. `None` if it was cancelled.
+    ///
+    /// # Errors
+    /// When a run failed, or its files cannot be written.
+    pub fn run(
+        &self,
+        world: &dyn World,
+        jobs: usize,
+        cancelled: &AtomicBool,
+        mut ended: impl FnMut(&Bout),
+    ) -> Result<Option<Results>, String> {
+        let mut bouts = Vec::new();
+        for planned in self.bouts() {
+            let outcomes = each(&planned.runs, jobs, cancelled, |run| {
+                Some((run.clone(), outcome(&run.spec, world, cancelled)))
+            });
+            if outcomes.len() < planned.runs.len() {
+                return Ok(None);
+            }
+            let mut scores = Vec::new();
+            for (run, outcome) in outcomes {
+                let place = || format!("{}, {}, {}", planned.name, run.law, run.spec.place());
+                let outcome = outcome.map_err(|error| format!("{}: {error}", place()))?;
+                scores.push(Score::of(run.law, run.route, &run.spec, &outcome));
+            }
+            scores.sort_by_key(|score| score.seed);
+            let cells = score::cells(&self.laws, &scores);
+            let bout = Bout { name: planned.name, title: planned.title, cells };
+            ended(&bout);
+            bouts.push(bout);
+        }
+        Ok(Some(Results { bouts, laws: self.laws.clone(), seeds: self.seeds }))
+    }
+
+    fn bouts(&self) -> Vec<Planned> {
+        let mut bouts: Vec<Planned> = Vec::new();
+        for &speed in &self.speeds {
+            for scenario in &self.scenarios {
+                let first = bouts.len();
+                for run in self.entries(scenario, speed) {
+                    let name = name(&run.spec, &scenario.name, speed);
+                    match bouts[first..].iter_mut().find(|bout| bout.name == name) {
+                        Some(bout) => bout.runs.push(run),
+                        None => {
+                            let title = scenario.title.clone();
+                            bouts.push(Planned { name, title, runs: vec![run] });
+                        }
+                    }
+                }
+            }
+        }
+        bouts
+    }
+
+    /// Returns every run in `scenario`.
+    fn entries(&self, scenario: &Scenario, speed: f64) -> Vec<Entry> {
+        let mut scenario = scenario.clone();
+        scenario.schedule.repetitions = self.seeds;
+        scenario.conditions.emulate = at_speed(&scenario.conditions.emulate, speed);
+        let base = scenario.variants[0].clone();
+        let mut entries = Vec::new();
+        for &law in &self.laws {
+            let entry = registry::find(law).expect("it was taken from the registry");
+            let mut same = Variant { label: law.to_owned(), ..base.clone() };
+            same.overload.gate.law = entry.defaults();
+            let own = self.own.iter().find(|own| own.overload.gate.law.entry().name == law);
+            let own = own.map(|own| (Route::Own, Variant { label: law.to_owned(), ..own.clone() }));
+            let own = own.filter(|(_, own)| own.overload != same.overload);
+            for (route, variant) in [(Route::Same, same)].into_iter().chain(own) {
+                scenario.variants = vec![variant];
+                let specs = runs(&scenario, Kind::Sim).into_iter();
+                entries.extend(specs.map(|spec| Entry { law, route, spec }));
+            }
+        }
+        entries
+    }
+}
+
+/// The runs of a bout.
+struct Planned {
+    name: String,
+    title: String,
+    runs: Vec<Entry>,
+}
+
+/// A run of an entrant.
+#[derive(Clone)]
+struct Entry {
+    law: &'static str,
+    route: Route,
+    spec: RunSpec,
+}
+
+fn name(run: &RunSpec, scenario: &str, speed: f64) -> String {
+    let swept = run.swept.iter().map(|(axis, value)| format!(", {} {value}", axis.title()));
+    let world = if speed == 1.0 { String::new() } else { format!(", {speed} times as fast") };
+    format!("{scenario}{}{world}", swept.collect::<String>())
+}
+
+fn outcome(run: &RunSpec, world: &dyn World, cancelled: &AtomicBool) -> Result<Outcome, String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    world.run(run, folder.path(), cancelled)
+}
+
+fn check(what: &str, selected: &[String], known: &[&str]) -> Result<(), String> {
+    match selected.iter().find(|name| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(format!("there is no {what} `{name}`; there are {}", known.join(", "))),
+    }
+}
+
+impl Bout {
+    /// Returns the cell of a law on a path: a law without one of its own takes the same path.
+    pub fn on(&self, law: &str, route: Route) -> Option<&Cell> {
+        let own = |route| self.cells.iter().find(|cell| cell.law == law && cell.route == route);
+        own(route).or_else(|| own(Route::Same))
+    }
+}
+
+impl Results {
+    /// Writes `runs.csv` (every run), `results.json`, `report.html` and the figures into `folder`.
+    ///
+    /// # Errors
+    /// Those of writing them.
+    pub fn write(&self, folder: &Path) -> io::Result<PathBuf> {
+        fs::create_dir_all(folder)?;
+        let scores = self.bouts.iter().flat_map(|bout| {
+            bout.cells.iter().flat_map(|cell| cell.scores.iter().map(|score| (&*bout.name, score)))
+        });
+        let mut csv = csv::Writer::from_path(folder.join("runs.csv"))?;
+        for (bout, score) in scores {
+            csv.serialize(score.record(bout))?;
+        }
+        csv.flush()?;
+        fs::write(folder.join("results.json"), serde_json::to_vec_pretty(&self.json())?)?;
+        for (name, figure) in report::figures(self) {
+            figure.save(folder, name)?;
+        }
+        let page = folder.join("report.html");
+        fs::write(&page, report::page(self))?;
+        Ok(page)
+    }
+
+    fn json(&self) -> Value {
+        let bouts = self
+            .bouts
+            .iter()
+            .map(|bout| json!({ "bout": bout.name, "title": bout.title, "entrants": bout.cells }));
+        json!({ "seeds": self.seeds, "laws": self.laws, "bouts": bouts.collect::<Value>() })
+    }
+}
+
+#[cfg(test)]
+#[path = "tournament/tests.rs"]
+mod tests;

@@ -1,0 +1,195 @@
+//! The page and the figures of a tournament.
+
+use super::{Cell, Place, Results, Route};
+use crate::figure::highlight::Highlights;
+use crate::figure::{Axis, Figure, Line, Panel, Point, Stroke};
+use crate::report::{self, Overview, Section};
+use crate::spread::Spread;
+
+/// The law that is always in colour.
+const OURS: &str = "tide";
+
+/// Returns the page.
+pub(super) fn page(results: &Results) -> String {
+    let mut sections = Vec::new();
+    for route in Route::ALL {
+        let what = match route {
+            Route::Same => "all laws decide, queue and reject alike",
+            Route::Own => "each law decides, queues and rejects as its source does",
+        };
+        sections.push(Section {
+            title: format!("Goodput ÷ bound, {}", route.name()),
+            caption: format!(
+                "Mean of the runs, and beneath it its interval of 95 %; {what}. ▲ has the highest goodput, \
+                 = is not worse by a confidence of 95 % or by more than 0.005 of the capacity"
+            ),
+            table: by_bout(results, route, 1.0, 3, |cell| cell.kept),
+        });
+    }
+    let same = |factor, digits, of: fn(&Cell) -> Option<Spread>| {
+        by_bout(results, Route::Same, factor, digits, of)
+    };
+    for (title, caption, table) in [
+        (
+            "99 % of set-ups within, ms",
+            "Mean of the runs; of the calls that were set up, on the same path",
+            same(1.0, 0, |cell| cell.p99_ms),
+        ),
+        (
+            "Settled after, s",
+            "Mean of the runs that settled: from the last rise of the load above the capacity until \
+             the goodput was 90 % of its bound for 2 s; on the same path",
+            same(1.0, 2, |cell| cell.settled.1),
+        ),
+        (
+            "Rejected early, %",
+            "Calls that were rejected although the processor had idle time within the last 0.1 s, of \
+             those offered; on the same path",
+            same(100.0, 2, |cell| Some(cell.early)),
+        ),
+        (
+            "Fairness",
+            "Jain's index of the parts of their calls that the sources set up in time; on the same path",
+            same(1.0, 3, |cell| cell.fairness),
+        ),
+    ] {
+        sections.push(Section { title: title.to_owned(), caption: caption.to_owned(), table });
+    }
+    sections.push(Section {
+        title: "The win of the law and of its path".to_owned(),
+        caption:
+            "Goodput as a part of the capacity, mean over all bouts. Own − same is the win of the \
+                  path: a cheaper rejection, another queue"
+                .to_owned(),
+        table: by_path(results),
+    });
+    let facts = vec![
+        ("laws", results.laws.len().to_string()),
+        ("bouts", results.bouts.len().to_string()),
+        ("runs of each", results.seeds.to_string()),
+        ("world", "simulated time".to_owned()),
+    ];
+    report::overview(&Overview {
+        name: "tournament".to_owned(),
+        title: "Every law in every scenario".to_owned(),
+        facts,
+        notes: results.bouts.iter().map(|bout| format!("{}: {}", bout.name, bout.title)).collect(),
+        figures: figures(results).into_iter().map(|(_, figure)| figure).collect(),
+        sections,
+    })
+}
+
+/// Returns a row for each law and a column for each bout.
+fn by_bout(
+    results: &Results,
+    route: Route,
+    factor: f64,
+    digits: usize,
+    of: impl Fn(&Cell) -> Option<Spread>,
+) -> report::Table {
+    let head = results.bouts.iter().map(|bout| (bout.name.clone(), ""));
+    let body = results.laws.iter().map(|law| {
+        let cells = results.bouts.iter().map(|bout| {
+            let cell = bout.on(law, route);
+            let mark = match cell.map(|cell| (cell.place, cell.route)) {
+                Some((Place::First, _)) => " ▲",
+                Some((Place::Tied, _)) => " =",
+                _ => "",
+            };
+            report::Cell::mean(cell.and_then(&of), factor, digits, mark)
+        });
+        (law.to_string(), cells.collect())
+    });
+    report::Table::by_row("law", head, body)
+}
+
+fn by_path(results: &Results) -> report::Table {
+    let mean = |law: &str, route| {
+        let goodput =
+            results.bouts.iter().filter_map(|bout| Some(bout.on(law, route)?.goodput.mean));
+        Spread::of(goodput)
+    };
+    let head = ["same path", "own path", "own − same"].map(|title| (title.to_owned(), ""));
+    let body = results.laws.iter().map(|law| {
+        let [same, own] = Route::ALL.map(|route| mean(law, route));
+        let win = same.zip(own).and_then(|(same, own)| Spread::of([own.mean - same.mean]));
+        let cells = [same, own].map(|spread| spread.and_then(|spread| Spread::of([spread.mean])));
+        let cells = cells.into_iter().chain([win]);
+        (law.to_string(), cells.map(|spread| report::Cell::mean(spread, 1.0, 3, "")).collect())
+    });
+    report::Table::by_row("law", head, body)
+}
+
+/// Returns the figures with the names of their files.
+pub(super) fn figures(results: &Results) -> Vec<(&'static str, Figure)> {
+    let kept = Axis::with_steps("goodput ÷ bound", 1.2, 0.2);
+    let delay =
+        Axis::powers("99 % of set-ups take no longer than", 10.0, 0..=5, |power| match power {
+            ..3 => format!("{} ms", 10f64.powi(power)),
+            _ => format!("{} s", 10f64.powi(power - 3)),
+        });
+    let settled = Axis::with_steps("settled after, s", 5.0, 1.0);
+    vec![
+        ("goodput-of-bound", figure(results, "goodput", &kept, &Route::ALL, |cell| cell.kept)),
+        (
+            "set-up-delay",
+            figure(results, "set-up delay", &delay, &[Route::Same], |cell| cell.p99_ms),
+        ),
+        ("settling", figure(results, "settling", &settled, &[Route::Same], |cell| cell.settled.1)),
+    ]
+}
+
+/// A panel for each path, with the bouts side by side.
+fn figure(
+    results: &Results,
+    what: &str,
+    y: &Axis,
+    routes: &[Route],
+    of: impl Fn(&Cell) -> Option<Spread>,
+) -> Figure {
+    let count = results.bouts.len();
+    let x = Axis {
+        ticks: (1..=count).map(|bout| (bout as f64, bout.to_string())).collect(),
+        range: 0.5..=count as f64 + 0.5,
+        ..Axis::linear("bout", count as f64)
+    };
+    let panel = |&route: &Route| Panel {
+        title: route.name().to_owned(),
+        x: x.clone(),
+        y: y.clone(),
+        lines: results
+            .laws
+            .iter()
+            .map(|law| Line {
+                name: law.to_string(),
+                stroke: Stroke::Measured,
+                points: (1..)
+                    .zip(&results.bouts)
+                    .filter_map(|(x, bout)| {
+                        let Spread { min, mean, max, ci95, .. } = of(bout.on(law, route)?)?;
+                        let [min, max] = ci95.unwrap_or([min, max]);
+                        Some(Point { x: f64::from(x), min, median: mean, max })
+                    })
+                    .collect(),
+            })
+            .collect(),
+    };
+    let samples: Vec<_> = results
+        .bouts
+        .iter()
+        .flat_map(|bout| bout.cells.iter().filter(|cell| cell.route == Route::Same))
+        .map(|cell| (cell.law, 2.0, cell.goodput.mean))
+        .collect();
+    let names: Vec<_> =
+        (1..).zip(&results.bouts).map(|(number, bout)| format!("{number} {}", bout.name)).collect();
+    Figure {
+        title: format!("Every law in every scenario: {what}"),
+        note: format!(
+            "Mean of {} runs, with its interval of 95 % · {}",
+            results.seeds,
+            names.join(" · ")
+        ),
+        panels: routes.iter().map(panel).collect(),
+        highlights: Highlights::choose(&samples, &[OURS.to_owned()]),
+    }
+}

@@ -1,0 +1,256 @@
+//! The score of a run, and those of an entrant in a bout.
+
+use serde::Serialize;
+
+use super::Route;
+use crate::outcome::Outcome;
+use crate::run_spec::RunSpec;
+use crate::spread::Spread;
+use crate::worlds::possible_cps;
+
+/// The score of one run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// The law.
+    pub law: &'static str,
+    /// Its path.
+    pub route: Route,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Calls offered, and those that count as goodput.
+    pub offered: u64,
+    /// Calls set up in time.
+    pub good: u64,
+    /// Goodput as a part of the capacity.
+    pub goodput: f64,
+    /// Goodput as a part of its bound; `None` where that is 0.
+    pub kept: Option<f64>,
+    /// Set-up delay that 1 % of the calls that were set up exceeded.
+    pub p99_ms: Option<f64>,
+    /// Seconds after the last rise of the load until the goodput was steady.
+    pub settled_s: Option<f64>,
+    /// The part of the calls that was rejected although the processor had idle time.
+    pub early: f64,
+    /// Jain's index over the sources.
+    pub fairness: Option<f64>,
+}
+
+/// A row of `runs.csv`.
+#[derive(Debug, Serialize)]
+pub(super) struct Record<'a> {
+    bout: &'a str,
+    law: &'a str,
+    path: Route,
+    seed: u64,
+    offered: u64,
+    good: u64,
+    goodput_of_capacity: f64,
+    goodput_of_bound: Option<f64>,
+    p99_ms: Option<f64>,
+    settled_s: Option<f64>,
+    rejected_early: f64,
+    jain: Option<f64>,
+}
+
+/// All runs of an entrant in a bout.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cell {
+    /// The law.
+    pub law: &'static str,
+    /// Its path.
+    pub route: Route,
+    /// Goodput as a part of the capacity.
+    pub goodput: Spread,
+    /// Goodput as a part of its bound.
+    pub kept: Option<Spread>,
+    /// Set-up delay that 1 % exceeded; `None` if no call was set up in any run.
+    pub p99_ms: Option<Spread>,
+    /// Runs that settled, and the seconds until then.
+    pub settled: (usize, Option<Spread>),
+    /// The part of the calls that was rejected although the processor had idle time.
+    pub early: Spread,
+    /// Jain's index over the sources.
+    pub fairness: Option<Spread>,
+    /// Its place among the entrants on its path.
+    pub place: Place,
+    /// Each run, by seed.
+    #[serde(skip)]
+    pub scores: Vec<Score>,
+}
+
+/// The place of an entrant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Place {
+    /// The highest mean goodput.
+    First,
+    /// No worse than the first by more than 0.005 of the capacity, or not by a confidence of 95 %.
+    Tied,
+    /// Worse.
+    Behind,
+}
+
+/// The difference in goodput, as a part of the capacity, that makes no difference.
+const ALIKE: f64 = 0.005;
+
+impl Score {
+    /// Returns the score of a run.
+    pub fn of(law: &'static str, route: Route, run: &RunSpec, outcome: &Outcome) -> Self {
+        let capacity = run.capacity_cps();
+        let (from, to) = (run.warm_up, run.warm_up + run.measured);
+        let expected = {
+            let load = crate::worlds::load(run, 1.0);
+            load.calls_until(to) - load.calls_until(from)
+        };
+        let possible_cps = possible_cps(run, from, to, outcome.offered as f64 / expected);
+        let early: u64 = outcome.nodes.iter().map(|node| node.early).sum();
+        Self {
+            law,
+            route,
+            seed: run.seed,
+            offered: outcome.offered,
+            good: outcome.good,
+            goodput: outcome.goodput_cps() / capacity,
+            kept: (possible_cps > 0.0).then(|| outcome.goodput_cps() / possible_cps),
+            p99_ms: outcome.set_up_delay.map(|delay| delay.p99_ms),
+            settled_s: outcome.settled_s,
+            early: early as f64 / outcome.offered.max(1) as f64,
+            fairness: outcome.fairness,
+        }
+    }
+
+    pub(super) fn record<'a>(&'a self, bout: &'a str) -> Record<'a> {
+        Record {
+            bout,
+            law: self.law,
+            path: self.route,
+            seed: self.seed,
+            offered: self.offered,
+            good: self.good,
+            goodput_of_capacity: self.goodput,
+            goodput_of_bound: self.kept,
+            p99_ms: self.p99_ms,
+            settled_s: self.settled_s,
+            rejected_early: self.early,
+            jain: self.fairness,
+        }
+    }
+}
+
+/// Returns the cell of each of `laws` on each path, where there are `scores`, which are ordered by their
+/// seeds. A law whose own path is the same has one cell, and takes part on both.
+pub(super) fn cells(laws: &[&'static str], scores: &[Score]) -> Vec<Cell> {
+    let mut cells: Vec<Cell> = Vec::new();
+    for &law in laws {
+        for route in Route::ALL {
+            let own = scores.iter().filter(|score| (score.law, score.route) == (law, route));
+            cells.extend(cell(law, route, own.copied().collect()));
+        }
+    }
+    for route in Route::ALL {
+        // The field of the own path has the laws that have no other, too.
+        let has_own =
+            |cell: &Cell| cells.iter().any(|c| c.law == cell.law && c.route == Route::Own);
+        let field: Vec<usize> = (0..cells.len())
+            .filter(|&index| match route {
+                Route::Same => cells[index].route == Route::Same,
+                Route::Own => cells[index].route == Route::Own || !has_own(&cells[index]),
+            })
+            .collect();
+        let best = field
+            .iter()
+            .copied()
+            .max_by(|&a, &b| cells[a].goodput.mean.total_cmp(&cells[b].goodput.mean));
+        let Some(best) = best else { continue };
+        let first = cells[best].scores.clone();
+        for index in field {
+            if cells[index].route == route {
+                cells[index].place = match index == best {
+                    true => Place::First,
+                    false => place(&first, &cells[index].scores),
+                };
+            }
+        }
+    }
+    cells
+}
+
+fn cell(law: &'static str, route: Route, scores: Vec<Score>) -> Option<Cell> {
+    let spread = |of: fn(&Score) -> Option<f64>| Spread::of(scores.iter().filter_map(of));
+    let settled = scores.iter().filter(|score| score.settled_s.is_some()).count();
+    Some(Cell {
+        law,
+        route,
+        goodput: spread(|score| Some(score.goodput))?,
+        kept: spread(|score| score.kept),
+        p99_ms: spread(|score| score.p99_ms),
+        settled: (settled, spread(|score| score.settled_s)),
+        early: spread(|score| Some(score.early))?,
+        fairness: spread(|score| score.fairness),
+        place: Place::Behind,
+        scores,
+    })
+}
+
+/// Returns the place of an entrant, by the differences from the first under the same seeds.
+fn place(first: &[Score], scores: &[Score]) -> Place {
+    let pairs = first.iter().zip(scores).filter(|(a, b)| a.seed == b.seed);
+    let behind = Spread::of(pairs.map(|(first, own)| first.goodput - own.goodput));
+    match behind {
+        Some(behind) if behind.mean <= ALIKE => Place::Tied,
+        Some(Spread { ci95: Some([low, _]), .. }) if low <= 0.0 => Place::Tied,
+        _ => Place::Behind,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn score(law: &'static str, route: Route, seed: u64, goodput: f64) -> Score {
+        Score {
+            law,
+            route,
+            seed,
+            offered: 100,
+            good: 50,
+            goodput,
+            kept: Some(goodput),
+            p99_ms: None,
+            settled_s: (seed == 1).then_some(0.5),
+            early: 0.0,
+            fairness: None,
+        }
+    }
+
+    #[test]
+    fn an_entrant_is_tied_unless_it_is_worse_by_the_same_seeds() {
+        let runs = |law, route, values: [f64; 3]| {
+            let with = |(seed, value)| score(law, route, seed, value);
+            (1..).zip(values).map(with).collect::<Vec<_>>()
+        };
+        let scores = [
+            runs("a", Route::Same, [0.90, 0.80, 0.85]),
+            runs("b", Route::Same, [0.88, 0.78, 0.83]),
+            runs("c", Route::Same, [0.80, 0.85, 0.84]),
+            runs("d", Route::Same, [0.896, 0.796, 0.846]),
+            runs("b", Route::Own, [0.95, 0.95, 0.95]),
+        ]
+        .concat();
+        let cells = cells(&["a", "b", "c", "d"], &scores);
+        let places: Vec<_> = cells.iter().map(|cell| (cell.law, cell.route, cell.place)).collect();
+        assert_eq!(
+            places,
+            [
+                ("a", Route::Same, Place::First),
+                // Always by 0.02.
+                ("b", Route::Same, Place::Behind),
+                ("b", Route::Own, Place::First),
+                ("c", Route::Same, Place::Tied),
+                ("d", Route::Same, Place::Tied),
+            ]
+        );
+        assert_eq!(cells[0].settled.0, 1);
+        assert_eq!(cells[0].settled.1.map(|spread| spread.mean), Some(0.5));
+    }
+}

@@ -1,0 +1,88 @@
+use tidegate_control::Decide;
+use tidegate_proxy::{Disposal, Overload, Queueing};
+
+use super::*;
+use crate::worlds::Simulated;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/tournament")
+}
+
+fn tournament(selection: Selection) -> Result<Tournament, String> {
+    Tournament::load(&folder(), selection)
+}
+
+fn selection(laws: &[&str], scenarios: &[&str], seeds: u32) -> Selection {
+    let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    Selection { laws: owned(laws), scenarios: owned(scenarios), seeds, speeds: vec![1.0] }
+}
+
+#[test]
+fn every_law_takes_part_in_every_bout_under_the_same_seeds() {
+    let all = tournament(selection(&[], &[], 10)).unwrap();
+    let bouts = all.bouts();
+    assert!(bouts.len() >= 15, "{}", bouts.len());
+    for bout in &bouts {
+        for entry in registry::LAWS.iter() {
+            let own = bout.runs.iter().filter(|run| run.law == entry.name);
+            let seeds = |route| {
+                let runs = own.clone().filter(move |run| run.route == route);
+                runs.map(|run| run.spec.seed).collect::<Vec<_>>()
+            };
+            assert_eq!(seeds(Route::Same), (1..=10).collect::<Vec<_>>(), "{}", entry.name);
+            let on_one_path = own.clone().filter(|run| run.route == Route::Same).all(|run| {
+                let Overload { gate, queueing, disposal, .. } = &run.spec.variant.overload;
+                let is_own_law = gate.law == entry.defaults() && gate.decide == Decide::Arrival;
+                is_own_law && (*queueing, *disposal) == (Queueing::Class, Disposal::Reject)
+            });
+            assert!(on_one_path, "{}", entry.name);
+            assert!([0, 10].contains(&seeds(Route::Own).len()), "{}", entry.name);
+        }
+    }
+    assert_eq!(all.runs(), bouts.iter().map(|bout| bout.runs.len()).sum::<usize>());
+}
+
+#[test]
+fn a_name_that_does_not_exist_is_an_error() {
+    let error = tournament(selection(&["tyde"], &[], 1)).unwrap_err();
+    assert!(error.starts_with("there is no law `tyde`; there are none, tide"), "{error}");
+    let error = tournament(selection(&[], &["stedy"], 1)).unwrap_err();
+    assert!(error.starts_with("there is no scenario `stedy`; there are "), "{error}");
+}
+
+#[test]
+fn a_tournament_is_the_same_each_time_its_seeds_differ_and_its_files_show_it() {
+    let small = tournament(selection(&["none", "tide", "asterisk"], &["step"], 2)).unwrap();
+    let run = |jobs| {
+        let (world, go_on) = (Simulated::new(), AtomicBool::new(false));
+        let mut ended = 0;
+        let results = small.run(&world, jobs, &go_on, |_| ended += 1).unwrap().unwrap();
+        assert_eq!(ended, 1);
+        results
+    };
+    let results = run(2);
+    let [bout] = &*results.bouts else { panic!("{}", results.bouts.len()) };
+    let tide = bout.on("tide", Route::Same).unwrap();
+    let [first, second] = &*tide.scores else { panic!("{}", tide.scores.len()) };
+    assert_ne!(first.offered, second.offered);
+    let none = bout.on("none", Route::Same).unwrap();
+    assert_eq!(none.scores[0].offered, first.offered, "the same calls");
+    assert!(tide.goodput.mean > none.goodput.mean, "{} {}", tide.goodput.mean, none.goodput.mean);
+    assert_eq!(bout.on("asterisk", Route::Own).map(|cell| cell.route), Some(Route::Own));
+
+    let [out, again] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let page = results.write(out.path()).unwrap();
+    run(1).write(again.path()).unwrap();
+    for name in ["runs.csv", "results.json", "report.html", "settling.svg"] {
+        let [one, other] = [&out, &again].map(|folder| fs::read(folder.path().join(name)).unwrap());
+        assert!(one == other, "{name} differs");
+    }
+    let page = fs::read_to_string(page).unwrap();
+    for shown in
+        ["<h1>Every law in every scenario</h1>", "asterisk", "Jain", "<svg", "settled after"]
+    {
+        assert!(page.contains(shown), "{shown}");
+    }
+    let csv = fs::read_to_string(out.path().join("runs.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + 2 * bout.cells.len(), "{csv}");
+}

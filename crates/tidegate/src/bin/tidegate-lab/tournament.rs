@@ -1,0 +1,126 @@
+//! `tidegate-lab tournament`: every law in every scenario, in simulated time.
+
+// Shows how long it took.
+#![allow(clippy::disallowed_methods)]
+
+use std::io::Write;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use tidegate::trouble::Trouble;
+use tidegate_lab::tournament::{Bout, Cell, Place, Route, Selection, Tournament};
+use tidegate_lab::worlds::Simulated;
+
+use crate::run::cores;
+use crate::signals::cancelled_by_signal;
+
+/// Compare all laws in all scenarios of a directory, in simulated time
+///
+/// Each law is run on the same path as all others (the scenario's decision, queue and rejection), and on
+/// its own, as its source does: the difference is the win of a cheap rejection, not of the law.
+/// All laws meet the same calls. Prints for each scenario the law with the highest goodput, those that are
+/// not worse, and the default law.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Directory of the scenarios and of own-paths.toml
+    #[arg(long, value_name = "DIR", default_value = "scenarios/tournament")]
+    dir: PathBuf,
+
+    /// Laws that take part, separated by commas [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    laws: Vec<String>,
+
+    /// Scenarios, separated by commas [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    scenarios: Vec<String>,
+
+    /// Runs of each law in each scenario, by different seeds
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    seeds: u32,
+
+    /// Worlds: speeds of the server as multiples of the scenario's, separated by commas. A run takes
+    /// as many times longer
+    #[arg(long, value_name = "FACTORS", value_delimiter = ',', default_value = "1", value_parser = parse_speed)]
+    speeds: Vec<f64>,
+
+    /// Directory of the results
+    #[arg(long, value_name = "DIR", default_value = "out/tournament")]
+    out: PathBuf,
+
+    /// Runs at the same time [default: number of cores]
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+}
+
+/// The law whose place is always printed.
+const OURS: &str = "tide";
+
+/// Runs the tournament, prints each bout, and writes its files.
+pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
+    let selection = Selection {
+        laws: args.laws.clone(),
+        scenarios: args.scenarios.clone(),
+        seeds: args.seeds,
+        speeds: args.speeds.clone(),
+    };
+    let tournament = Tournament::load(&args.dir, selection).map_err(Trouble::usage)?;
+    let cancelled = cancelled_by_signal()?;
+    let jobs = args.jobs.unwrap_or_else(cores).get();
+    let began = Instant::now();
+    say(&format!("{} runs, {jobs} at once", tournament.runs()));
+    let world = Simulated::new();
+    let results = tournament
+        .run(&world, jobs, &cancelled, |bout| say(&line(bout)))
+        .map_err(Trouble::failure)?
+        .ok_or_else(|| Trouble::failure("stopped; nothing was written"))?;
+    let page = results
+        .write(&args.out)
+        .map_err(|error| Trouble::failure(format!("{}: {error}", args.out.display())))?;
+    say(&format!("{:.0} s; report: {}", began.elapsed().as_secs_f64(), page.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(text: &str) {
+    let _ = writeln!(anstream::stdout(), "{text}");
+}
+
+/// Describes a bout: on each path the first, those tied with it, and our law.
+fn line(bout: &Bout) -> String {
+    let mut text = bout.name.clone();
+    let has_entrants = |route: &Route| bout.cells.iter().any(|cell| cell.route == *route);
+    for route in Route::ALL.into_iter().filter(has_entrants) {
+        let on = |place| bout.cells.iter().filter(move |c| c.route == route && c.place == place);
+        let tied: Vec<&str> = on(Place::Tied).map(|cell| cell.law).collect();
+        let Some(first) = on(Place::First).next() else {
+            // The first on this path is a law that has no other.
+            let tied = if tied.is_empty() { "none".to_owned() } else { tied.join(", ") };
+            text += &format!("\n  {:10} none is first; tied: {tied}", route.name());
+            continue;
+        };
+        text += &format!("\n  {:10} {}", route.name(), described(first));
+        if !tied.is_empty() {
+            text += &format!("; tied: {}", tied.join(", "));
+        }
+    }
+    match bout.on(OURS, Route::Same) {
+        Some(ours) if ours.place == Place::Behind => {
+            text + &format!("\n  behind     {}", described(ours))
+        }
+        _ => text,
+    }
+}
+
+fn described(cell: &Cell) -> String {
+    let kept =
+        cell.kept.map_or_else(String::new, |kept| format!(", {:.3} of the bound", kept.mean));
+    let p99 = cell.p99_ms.map_or_else(String::new, |ms| format!(", p99 {:.0} ms", ms.mean));
+    let goodput = cell.goodput.mean;
+    format!("{}: goodput {goodput:.3} of the capacity{kept}{p99}", cell.law)
+}
+
+fn parse_speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse().ok().filter(|speed| (0.01..=100.0).contains(speed));
+    speed.ok_or_else(|| "not a number from 0.01 to 100".to_owned())
+}
