@@ -72,7 +72,7 @@ impl Disturbance {
 
     /// Returns the part of a core's time that others leave, on average.
     pub fn own_part(&self) -> f64 {
-        self.stolen.map_or(1.0, |(period, stolen)| 1.0 - stolen.div_duration_f64(period))
+        self.stolen.map_or(1.0, |(period, stolen)| (period - stolen).div_duration_f64(period))
     }
 
     /// Returns the completion of work that begins at `begins` and takes `work` of a core's own time.

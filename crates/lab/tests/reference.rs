@@ -24,8 +24,7 @@ fn the_committed_reference_is_not_stale() {
 fn every_committed_scenario_is_right() {
     let files = fs::read_dir(root().join("scenarios")).unwrap();
     let mut count = 0;
-    for file in files {
-        let path = file.unwrap().path();
+    for path in files.map(|file| file.unwrap().path()).filter(|path| path.is_file()) {
         if let Err(wrong) = Scenario::load(&path) {
             panic!("{wrong}");
         }

@@ -74,7 +74,11 @@ mod tests {
             ("[[listen]]\ntransport = \"udp\"\naddress = \"127.0.0.1:1\"\n", &["[[listen]]"]),
             ("[emulate]\n", &["[emulate]"]),
             ("[overload]\nlaw = \"pi\"\n[overload.shadow]\nlaw = \"occ\"\n", &[]),
-            ("[overload]\nlaw = \"pi\"\ndisposal = \"drop\"\n", &["[overload] disposal"]),
+            (
+                // The budget of the kernel's drops goes with them.
+                "[overload]\nlaw = \"pi\"\ndisposal = \"drop\"\n",
+                &["[overload] disposal", "[overload] refusing_max"],
+            ),
             ("[overload]\n[overload.sources]\nfair = true\n", &["[overload.sources] fair"]),
             (
                 "[[pool]]\nname = \"b\"\n[[pool.backend]]\nuri = \"sip:127.0.0.2\"\n\
