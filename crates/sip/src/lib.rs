@@ -13,7 +13,8 @@
 //! - [`Passage`] is a response on its way through a proxy;
 //! - [`Splice`] changes a message by cutting and inserting, so that everything the element does not
 //!   understand passes through byte for byte; [`forward`] holds the edits of a proxy;
-//! - [`write_reply`] builds a reply from the request's own lines.
+//! - [`write_reply`] builds a reply from the request's own lines;
+//! - [`OverloadControl`] reads and writes the parameters of RFC 7339 in a Via.
 //!
 //! Nothing here allocates, reads a clock or touches a socket. No input causes a panic or takes more
 //! than linear time.
@@ -58,6 +59,7 @@ mod message;
 mod method;
 mod name_addr;
 mod outline;
+mod overload_control;
 mod params;
 mod passage;
 mod priority;
@@ -83,6 +85,10 @@ pub use message::{BYTES_MAX, Message};
 pub use method::Method;
 pub use name_addr::NameAddr;
 pub use outline::{Outline, PIECES_MAX};
+pub use overload_control::{
+    ALGORITHMS_MAX, Oc, OcSequence, OverloadControl, may_have_overload_control,
+    write_overload_control,
+};
 pub use params::{Param, Params, ParamsIter};
 pub use passage::Passage;
 pub use priority::{ResourceValue, is_emergency, requires, resource_values};
@@ -95,5 +101,6 @@ pub use tags::dialog_tags;
 pub use uri::{Scheme, Uri};
 pub use via::{
     Rport, Via, ViaTransport, connection_target, listener_target, reply_target, response_target,
+    top_via,
 };
 pub use without::write_without;

@@ -240,6 +240,13 @@ pub struct ParamsIter<'a> {
     misquotes: bool,
 }
 
+impl<'a> ParamsIter<'a> {
+    /// Returns the text behind the last parameter returned, from its semicolon on.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+}
+
 impl<'a> Iterator for ParamsIter<'a> {
     type Item = Param<'a>;
 

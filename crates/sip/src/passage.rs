@@ -8,11 +8,12 @@ use crate::element::split_element;
 use crate::field::{Line, line_end};
 use crate::lexical::{decimal, trim_start};
 use crate::message::call_id;
+use crate::overload_control::may_have_overload_control;
 use crate::scan::{begin, read};
 use crate::session_timer::session_interval;
 use crate::tags::{dialog_tags, tag_of};
 use crate::via::Parts;
-use crate::{CSeq, HeaderName, Malformed, ScanStart, Via};
+use crate::{CSeq, HeaderName, Malformed, OverloadControl, ScanStart, Via};
 
 /// Beginning of the Status-Line of a response.
 const VERSION: &[u8] = b"SIP/2.0 ";
@@ -45,6 +46,8 @@ pub struct Passage<'a> {
     pub cseq: CSeq<'a>,
     /// True if there is a Content-Length.
     pub has_length: bool,
+    /// True if a Via behind the first may have parameters of RFC 7339.
+    pub has_foreign_overload_control: bool,
     bytes: &'a [u8],
     /// The first Via.
     own: &'a [u8],
@@ -76,6 +79,7 @@ impl<'a> Passage<'a> {
         let (mut first, mut second) = (None, None);
         let (mut id, mut cseq, mut length) = (None, None, None);
         let (mut has_private, mut has_session) = (false, false);
+        let mut has_foreign_overload_control = false;
         let (mut from, mut to, mut is_usual) = (None, None, true);
         loop {
             if !may_matter(bytes.get(at)) {
@@ -97,6 +101,9 @@ impl<'a> Passage<'a> {
             match line.name {
                 HeaderName::Via if first.is_none() => first = Some((at, line)),
                 HeaderName::Via if second.is_none() => second = Some(line),
+                HeaderName::Via => {
+                    has_foreign_overload_control |= may_have_overload_control(line.value(bytes));
+                }
                 HeaderName::CallId if id.is_none() => id = Some(line),
                 HeaderName::CSeq if cseq.is_none() => cseq = Some(line),
                 HeaderName::ContentLength if length.is_none() => length = Some(line),
@@ -126,7 +133,9 @@ impl<'a> Passage<'a> {
         let (own, rest) = split_element(value).ok_or(bad_via)?;
         let top = Parts::of(own).ok_or(bad_via)?;
         let (top_range, next) = match (rest, second) {
-            (Some(rest), _) => {
+            (Some(rest), behind) => {
+                has_foreign_overload_control |=
+                    behind.is_some_and(|line| may_have_overload_control(line.value(bytes)));
                 let value_start = line.value_start();
                 let stays = value_start + (value.len() - trim_start(rest).len());
                 (value_start..stays, Some(rest))
@@ -137,8 +146,11 @@ impl<'a> Passage<'a> {
         let next = match next {
             None => None,
             Some(value) => {
-                let (element, _) = split_element(value).ok_or(bad_via)?;
-                Some(Via::parse(element).ok_or(bad_via)?)
+                let (element, others) = split_element(value).ok_or(bad_via)?;
+                let via = Via::parse(element).ok_or(bad_via)?;
+                has_foreign_overload_control |= via.may_have_overload_control()
+                    || others.is_some_and(may_have_overload_control);
+                Some(via)
             }
         };
         Ok(Self {
@@ -150,6 +162,7 @@ impl<'a> Passage<'a> {
             call_id,
             cseq,
             has_length: length.is_some(),
+            has_foreign_overload_control,
             bytes,
             own,
             top: top_range,
@@ -178,6 +191,11 @@ impl<'a> Passage<'a> {
         Via::parse(self.own)?.params.param(name)?.value
     }
 
+    /// Returns the overload control parameters of the first Via, which is the proxy's own.
+    pub fn overload_control(&self) -> Option<OverloadControl<'a>> {
+        OverloadControl::in_via(self.own)
+    }
+
     /// Writes the response without its first Via (RFC 3261 §16.7 item 3).
     ///
     /// # Errors
@@ -199,6 +217,7 @@ fn may_matter(first: Option<&u8>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Oc;
 
     fn passed(text: &str) -> String {
         let mut out = Vec::new();
@@ -227,6 +246,31 @@ mod tests {
             assert_eq!(passage.next.is_some(), !left.is_empty());
             assert_eq!(passage.cseq.number, 1);
         }
+    }
+
+    /// RFC 7339 §11: "If this feedback is added to the second Via header (or all Via headers), it will
+    /// reach the next upstream proxy."
+    #[test]
+    fn foreign_overload_control_is_noticed_in_every_via() {
+        let of = |lines: &str| {
+            let text = format!("SIP/2.0 200 OK\r\n{lines}{REST}");
+            let passage = Passage::parse(text.as_bytes()).unwrap();
+            let own = passage.overload_control().and_then(|own| own.oc);
+            (own, passage.has_foreign_overload_control)
+        };
+        let (us, a) = ("SIP/2.0/UDP us;branch=z;oc=3", "SIP/2.0/UDP a");
+        let own = Some(Oc::Value(3));
+        assert_eq!(of(&format!("Via: {us}\r\nVia: {a};rport;branch=b\r\n")), (own, false));
+        for lines in [
+            format!("Via: {us}\r\nVia: {a};branch=b;oc\r\n"),
+            format!("Via: {us}\r\nVia: {a}\r\nVia: {a}\r\nv: {a};oc=1\r\n"),
+            format!("Via: {us}\r\nVia: {a}, {a};OC-seq=1\r\n"),
+            format!("Via: {us}, {a}\r\nVia: {a};oc=1\r\n"),
+            format!("Via: {us}, {a};oc=1\r\n"),
+        ] {
+            assert_eq!(of(&lines), (own, true), "{lines}");
+        }
+        assert_eq!(of(&format!("Via: {a}\r\n")), (None, false));
     }
 
     /// RFC 3261 §18.3.

@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 
+use crate::element::split_element;
 use crate::host::address;
 use crate::lexical::{find, is_space, port, split_token, trim, trim_start};
-use crate::{Host, Params};
+use crate::lines::Lines;
+use crate::{HeaderName, Host, Params};
 
 /// The transport of a Via's sent-protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,6 +96,8 @@ pub(crate) struct Answering<'a> {
     branch: Option<&'a [u8]>,
     pub(crate) rport: Option<&'a [u8]>,
     pub(crate) received: Option<&'a [u8]>,
+    /// Whether there may be parameters of RFC 7339.
+    may_have_overload_control: bool,
 }
 
 impl<'a> Answering<'a> {
@@ -129,7 +133,11 @@ impl<'a> Answering<'a> {
                 5 if param.is("rport") => &mut self.rport,
                 6 if param.is("branch") => &mut self.branch,
                 8 if param.is("received") => &mut self.received,
-                _ => continue,
+                _ => {
+                    self.may_have_overload_control |=
+                        matches!(param.name, [b'o' | b'O', b'c' | b'C', ..]);
+                    continue;
+                }
             };
             place.get_or_insert(param.text);
         }
@@ -202,6 +210,13 @@ impl<'a> Via<'a> {
         self.params.value("maddr")
     }
 
+    /// Returns true if the Via has parameters whose names begin like those of
+    /// [`OverloadControl`](crate::OverloadControl).
+    #[inline]
+    pub fn may_have_overload_control(&self) -> bool {
+        self.answering.may_have_overload_control
+    }
+
     /// Returns true if the Via breaks the grammar in a part that [`parse`](Self::parse) does not
     /// check, or names another protocol.
     ///
@@ -242,6 +257,12 @@ fn other_transport(name: &[u8]) -> ViaTransport {
     ];
     let known = NAMES.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
     known.map_or(ViaTransport::Other, |&(_, transport)| transport)
+}
+
+/// Returns the first Via of a message, reading no line after it; `None` if it breaks the grammar.
+pub fn top_via(message: &[u8]) -> Option<Via<'_>> {
+    let (element, _) = split_element(Lines::of(message, HeaderName::Via).next()?)?;
+    Via::parse(element)
 }
 
 /// Returns the destination of a response with this top Via over an unreliable transport (RFC 3261

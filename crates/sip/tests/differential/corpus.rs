@@ -131,7 +131,7 @@ const USERS: [&str; 9] = [
 ];
 const URI_PARAMS: [&str; 7] =
     ["", "", ";lr", ";transport=tcp", ";user=phone;x", ";maddr=192.0.2.9", ";a=%3B%2c"];
-const VIA_PARAMS: [&str; 9] = [
+const VIA_PARAMS: [&str; 10] = [
     "",
     "",
     ";rport",
@@ -140,6 +140,7 @@ const VIA_PARAMS: [&str; 9] = [
     ";ttl=16;maddr=224.2.0.1",
     ";received=2001:db8::9",
     ";x=\"a;b,c\"",
+    ";oc;oc-algo=\"loss,rate\"",
     ";extension",
 ];
 const DISPLAYS: [&str; 8] =

@@ -5,9 +5,9 @@
 #![allow(dead_code, reason = "each driver uses a part of it")]
 
 use tidegate_sip::{
-    BYTES_MAX, FIELDS_MAX, Host, Malformed, Message, NameAddr, Param, Params, Passage, Reply,
-    ScanStart, Splice, StartLine, Uri, Via, forward, glance, reply_target, response_target, scan,
-    write_reply,
+    ALGORITHMS_MAX, BYTES_MAX, FIELDS_MAX, Host, Malformed, Message, NameAddr, OverloadControl,
+    Param, Params, Passage, Reply, ScanStart, Splice, StartLine, Uri, Via, forward, glance,
+    reply_target, response_target, scan, top_via, write_overload_control, write_reply,
 };
 
 use crate::alike::{acknowledged_alike, refused_alike};
@@ -40,6 +40,7 @@ pub fn readings(bytes: &[u8]) {
 pub fn agree(message: &Message<'_>) {
     let scan = scan(message.bytes()).expect("scan accepts what check accepts");
     let via = message.top_via().unwrap();
+    assert_eq!(top_via(message.bytes()), Some(via));
     assert_eq!((scan.via, scan.branch, scan.sent_by), (via.element, via.branch(), via.sent_by));
     assert_eq!(Ok(scan.call_id), message.call_id());
     let cseq = message.cseq().unwrap();
@@ -121,6 +122,7 @@ pub fn message(bytes: &[u8]) {
     }
     reply(&message);
     edit(&message);
+    strip(&message);
     if message.check().is_ok() {
         hop(&message);
     }
@@ -132,6 +134,39 @@ fn ask_via(via: &Via<'_>, inside: impl Fn(&[u8])) {
     assert!(via.branch().is_none_or(|branch| !branch.is_empty()));
     via.maddr().into_iter().chain(via.received()).for_each(&inside);
     let _ = (response_target(via), via.rport(), via.has_magic_cookie());
+    let found = OverloadControl::in_via(via.element);
+    assert!(found.is_none_or(|found| found.algorithms().count() <= ALGORITHMS_MAX));
+    assert!(via.may_have_overload_control() || !has_overload_control(via.params));
+}
+
+fn has_overload_control(params: Params<'_>) -> bool {
+    let is = |name: &[u8]| {
+        ["oc", "oc-algo", "oc-validity", "oc-seq"]
+            .iter()
+            .any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+    };
+    params.into_iter().any(|param| is(param.name))
+}
+
+/// Takes the overload control parameters off a message, and asserts that no Via has one and nothing else
+/// has changed.
+fn strip(message: &Message<'_>) {
+    let mut out = Vec::new();
+    write_overload_control(message.bytes(), 0, b"", &mut out).expect("a Vec takes everything");
+    let vias: Option<Vec<_>> = message.vias().map(Result::ok).collect();
+    let Some(vias) = vias else { return };
+    let after = Message::parse(&out).expect("the lines are the same");
+    assert_eq!(after.body(), message.body());
+    assert_eq!(after.fields().count(), message.fields().count());
+    for (now, before) in after.vias().zip(&vias) {
+        let now = now.expect("its grammar is the same");
+        assert!(before.may_have_overload_control() || now.element == before.element);
+        assert_eq!(
+            (now.sent_by, now.port, now.transport),
+            (before.sent_by, before.port, before.transport)
+        );
+        assert!(!has_overload_control(now.params));
+    }
 }
 
 fn ask_address(address: &NameAddr<'_>, inside: impl Fn(&[u8])) {

@@ -1,0 +1,380 @@
+//! The overload control parameters of a Via: RFC 7339 §4 and §9.
+//!
+//! A client offers algorithms by `;oc;oc-algo="loss,rate"`. A server fills the values into the same Via of
+//! the response: `;oc=20;oc-algo="loss";oc-validity=500;oc-seq=1282321615.782`. A value that breaks the
+//! grammar is ignored; it is never an error of the message.
+
+use std::io::{self, Write};
+
+use crate::HeaderName;
+use crate::element::Elements;
+use crate::field::{Line, line_end};
+use crate::lexical::{find, is_space, run, trim, trim_end};
+use crate::params::{Param, Params};
+use crate::via::Parts;
+
+/// Maximum number of names that are read from one `oc-algo`.
+pub const ALGORITHMS_MAX: usize = 16;
+
+/// The overload control parameters of one Via.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OverloadControl<'a> {
+    /// The `oc` parameter, if there is one that follows the grammar.
+    pub oc: Option<Oc>,
+    /// The text between the quotes of `oc-algo`.
+    algorithms: Option<&'a [u8]>,
+    /// `oc-validity`, in milliseconds.
+    pub validity_ms: Option<u32>,
+    /// `oc-seq`.
+    pub sequence: Option<OcSequence>,
+}
+
+/// The `oc` parameter (§4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Oc {
+    /// No value: a client offers overload control.
+    Offered,
+    /// The value of a server. A number above `u32::MAX` is read as that.
+    Value(u32),
+}
+
+/// The `oc-seq` parameter (§4.4): the order of two values is the order of their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OcSequence {
+    /// The number before the dot, of up to 12 digits.
+    pub seconds: u64,
+    /// The decimals behind the dot, in 1/100,000: 78,200 for `.782`.
+    pub fraction: u32,
+}
+
+impl<'a> OverloadControl<'a> {
+    /// Reads the parameters of a Via; the first of each name counts.
+    pub fn of(params: Params<'a>) -> Self {
+        let mut found = Self::default();
+        let mut seen = [false; NAMES.len()];
+        for Param { name, value, .. } in params {
+            let Some(index) = index_of(name) else { continue };
+            if std::mem::replace(&mut seen[index], true) {
+                continue;
+            }
+            match index {
+                0 => found.oc = oc(value),
+                1 => found.algorithms = value.map(trim),
+                2 => found.validity_ms = value.and_then(saturating),
+                _ => found.sequence = value.and_then(sequence),
+            }
+        }
+        found
+    }
+
+    /// Reads the parameters of one Via element; `None` if it has none, or breaks the grammar.
+    #[inline]
+    pub fn in_via(element: &'a [u8]) -> Option<Self> {
+        may_have_overload_control(element)
+            .then(|| {
+                Some(Self::of(Parts::of(element)?.params)).filter(|found| *found != Self::default())
+            })
+            .flatten()
+    }
+
+    /// Returns the names in `oc-algo` in their order, at most [`ALGORITHMS_MAX`] of them.
+    pub fn algorithms(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let names = self.algorithms.unwrap_or_default().split(|&b| b == b',').map(trim);
+        names.filter(|name| !name.is_empty()).take(ALGORITHMS_MAX)
+    }
+
+    /// Writes the parameters that answer an offer, each with its semicolon: the value, the name of one
+    /// algorithm, the validity in milliseconds and the sequence number.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write(
+        value: u32,
+        algorithm: &str,
+        validity_ms: u32,
+        OcSequence { seconds, fraction }: OcSequence,
+        out: &mut (impl Write + ?Sized),
+    ) -> io::Result<()> {
+        write!(
+            out,
+            ";oc={value};oc-algo=\"{algorithm}\";oc-validity={validity_ms};oc-seq={seconds}.{fraction:05}"
+        )
+    }
+}
+
+/// The names of the parameters.
+const NAMES: [&[u8]; 4] = [b"oc", b"oc-algo", b"oc-validity", b"oc-seq"];
+
+fn index_of(name: &[u8]) -> Option<usize> {
+    match name {
+        [b'o' | b'O', b'c' | b'C', ..] => {
+            NAMES.iter().position(|known| known.eq_ignore_ascii_case(name))
+        }
+        _ => None,
+    }
+}
+
+/// §9: `oc = "oc" [EQUAL oc-num]`.
+fn oc(value: Option<&[u8]>) -> Option<Oc> {
+    match value {
+        None => Some(Oc::Offered),
+        Some(value) => saturating(value).map(Oc::Value),
+    }
+}
+
+/// Reads `1*DIGIT`; a number above `u32::MAX` counts as that.
+fn saturating(text: &[u8]) -> Option<u32> {
+    let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    let digit = |number: u32, b: &u8| number.saturating_mul(10).saturating_add(u32::from(b - b'0'));
+    is_number.then(|| text.iter().fold(0, digit))
+}
+
+/// §9: `oc-seq = "oc-seq" EQUAL 1*12DIGIT "." 1*5DIGIT`. §4.4 says "an unsigned integer value": a number
+/// without decimals is read too.
+fn sequence(text: &[u8]) -> Option<OcSequence> {
+    let dot = find(b'.', text);
+    let (seconds, decimals) = match dot {
+        Some(dot) => (&text[..dot], &text[dot + 1..]),
+        None => (text, &b"0"[..]),
+    };
+    let is_number = |text: &[u8], max: usize| {
+        (1..=max).contains(&text.len()) && text.iter().all(u8::is_ascii_digit)
+    };
+    if !is_number(seconds, 12) || !is_number(decimals, 5) {
+        return None;
+    }
+    let digits = |text: &[u8]| text.iter().fold(0, |n, b| n * 10 + u64::from(b - b'0'));
+    let fraction = digits(decimals) * 10_u64.pow(5 - decimals.len() as u32);
+    Some(OcSequence { seconds: digits(seconds), fraction: fraction as u32 })
+}
+
+/// Returns whether the value of a Via line may have overload control parameters. A quoted string that
+/// looks like one is taken for one.
+pub fn may_have_overload_control(mut value: &[u8]) -> bool {
+    while let Some(at) = find(b';', value) {
+        value = &value[at + 1..];
+        let name = &value[run(value, is_space)..];
+        if matches!(name, [b'o' | b'O', b'c' | b'C', ..]) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Writes `message`, which begins with its start line, with other overload control parameters: those of
+/// the first `kept` Vias stay, those of all others are removed, and `feedback` is appended to the first
+/// Via. All else is copied unchanged, and a Via that breaks the grammar with all Vias after it.
+///
+/// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from all Via
+/// headers of a response received, except for the topmost Via header." §5.6: "This means that a SIP proxy
+/// SHOULD strip the overload control parameters inserted by the client before proxying the request
+/// further downstream."
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_overload_control(
+    message: &[u8],
+    kept: usize,
+    feedback: &[u8],
+    out: &mut (impl Write + ?Sized),
+) -> io::Result<()> {
+    let place = |part: &[u8]| part.as_ptr() as usize - message.as_ptr() as usize;
+    let (mut written, mut passed) = (0, 0);
+    let mut at = Line::skip(message, 0).unwrap_or(message.len());
+    'lines: while line_end(&message[at..]) == 0
+        && let Ok(end) = Line::skip(message, at)
+    {
+        let line = &message[at..end];
+        at = end;
+        let Some(colon) = find(b':', line) else { continue };
+        if HeaderName::from_bytes(trim_end(&line[..colon])) != HeaderName::Via {
+            continue;
+        }
+        for element in Elements::of(trim(&line[colon + 1..])) {
+            let Some(element) = element else { break 'lines };
+            let Some(Parts { params, .. }) = Parts::of(element) else { break 'lines };
+            let mut params = params.iter();
+            while let Some(Param { name, .. }) = params.next() {
+                if passed < kept || index_of(name).is_none() {
+                    continue;
+                }
+                let begin = place(name);
+                let semicolon = message[..begin].iter().rposition(|&b| b == b';').unwrap_or(begin);
+                out.write_all(&message[written..semicolon])?;
+                written = place(params.rest());
+            }
+            if passed == 0 {
+                let end = place(element) + element.len();
+                out.write_all(&message[written..end])?;
+                out.write_all(feedback)?;
+                written = end;
+            }
+            passed += 1;
+        }
+    }
+    out.write_all(&message[written..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(params: &str) -> OverloadControl<'_> {
+        OverloadControl::of(Params::new(params.as_bytes()))
+    }
+
+    fn names<'a>(read: &OverloadControl<'a>) -> Vec<&'a str> {
+        read.algorithms().map(|name| std::str::from_utf8(name).unwrap()).collect()
+    }
+
+    /// RFC 7339 §6, RFC 7415 §4: the examples.
+    #[test]
+    fn examples_of_the_rfcs() {
+        let offer = read(r#";branch=z9hG4bK2d4790.1;oc;oc-algo="loss,A""#);
+        assert_eq!((offer.oc, names(&offer)), (Some(Oc::Offered), vec!["loss", "A"]));
+        assert_eq!((offer.validity_ms, offer.sequence), (None, None));
+
+        let at = |seconds, fraction| Some(OcSequence { seconds, fraction });
+        let value = read(
+            ";received=192.0.2.111;\r\n  oc=20;oc-algo=\"loss\";oc-validity=500;\r\n oc-seq=1282321615.782",
+        );
+        assert_eq!((value.oc, value.validity_ms), (Some(Oc::Value(20)), Some(500)));
+        assert_eq!(value.sequence, at(1_282_321_615, 78_200));
+        let none = read(r#";oc=0;oc-algo="rate";oc-validity=0;oc-seq=1282321615.781"#);
+        assert_eq!((none.oc, names(&none)), (Some(Oc::Value(0)), vec!["rate"]));
+        assert_eq!(none.validity_ms, Some(0));
+        assert!(none.sequence < value.sequence, "a later value has a larger number");
+    }
+
+    #[test]
+    fn names_are_read_in_any_case_and_with_spaces() {
+        let value =
+            read("; OC = 7 ;Oc-Algo = \" Loss ,, RATE ,\" ; oc-VALIDITY =1;oc-seq = 5.00001");
+        assert_eq!((value.oc, value.validity_ms), (Some(Oc::Value(7)), Some(1)));
+        assert_eq!(names(&value), ["Loss", "RATE"]);
+        assert_eq!(value.sequence, Some(OcSequence { seconds: 5, fraction: 1 }));
+        // Without quotes, as some write it.
+        assert_eq!(names(&read(";oc;oc-algo=loss")), ["loss"]);
+        // The first of each name counts.
+        assert_eq!(read(";oc=x;oc=1").oc, None);
+        assert_eq!(read(";oc-x=1;ocx;o;oc").oc, Some(Oc::Offered));
+    }
+
+    #[test]
+    fn bad_values_are_ignored() {
+        for bad in ["", "-1", "1.5", "x", "\"\"", "1 2", "0x1"] {
+            let text = format!(";oc={bad};oc-validity={bad};oc-seq={bad};branch=a");
+            let value = read(&text);
+            assert_eq!((value.oc, value.validity_ms), (None, None), "{bad:?}");
+            assert!(bad == "1.5" || value.sequence.is_none(), "{bad:?}");
+        }
+        for bad in ["1.", ".1", "1.123456", "1234567890123.1", "1.1.1", "1,1", "1.x"] {
+            assert_eq!(read(&format!(";oc-seq={bad}")).sequence, None, "{bad:?}");
+        }
+        let huge = read(";oc=99999999999999999999999;oc-validity=4294967296");
+        assert_eq!((huge.oc, huge.validity_ms), (Some(Oc::Value(u32::MAX)), Some(u32::MAX)));
+        let many = format!(";oc;oc-algo=\"{}\"", "a,".repeat(5000));
+        assert_eq!(read(&many).algorithms().count(), ALGORITHMS_MAX);
+    }
+
+    #[test]
+    fn decimals_are_of_one_unit() {
+        let fraction = |text: &str| read(text).sequence.map(|sequence| sequence.fraction);
+        assert_eq!(fraction(";oc-seq=1.1"), Some(10_000));
+        assert_eq!(fraction(";oc-seq=1.10000"), Some(10_000));
+        assert_eq!(fraction(";oc-seq=1.00009"), Some(9));
+        assert_eq!(fraction(";oc-seq=1"), Some(0));
+        assert_eq!(
+            read(";oc-seq=999999999999.99999").sequence,
+            Some(OcSequence { seconds: 999_999_999_999, fraction: 99_999 })
+        );
+    }
+
+    #[test]
+    fn parameters_that_are_written_are_read_again() {
+        let sequence = OcSequence { seconds: 1_282_321_615, fraction: 78 };
+        let mut out = Vec::new();
+        OverloadControl::write(20, "loss", 500, sequence, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, r#";oc=20;oc-algo="loss";oc-validity=500;oc-seq=1282321615.00078"#);
+        let value = read(&text);
+        assert_eq!((value.oc, names(&value)), (Some(Oc::Value(20)), vec!["loss"]));
+        assert_eq!((value.validity_ms, value.sequence), (Some(500), Some(sequence)));
+    }
+
+    fn rewritten(vias: &str, kept: usize, feedback: &str) -> String {
+        let message = format!("SIP/2.0 200 OK\r\n{vias}To: <sip:a;oc>\r\n\r\nVia: x;oc\r\n");
+        let mut out = Vec::new();
+        write_overload_control(message.as_bytes(), kept, feedback.as_bytes(), &mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        let end = "To: <sip:a;oc>\r\n\r\nVia: x;oc\r\n";
+        out.strip_prefix("SIP/2.0 200 OK\r\n").unwrap().strip_suffix(end).unwrap().to_owned()
+    }
+
+    /// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from all
+    /// Via headers of a response received, except for the topmost Via header."
+    #[test]
+    fn parameters_go_from_all_vias_but_those_that_are_kept() {
+        let vias = "v: SIP/2.0/UDP a;oc=1;branch=b ;oc-seq=1.1 , SIP/2.0/UDP c ; oc ;x;OC-Algo=\",\"\r\n\
+            X: y;oc\r\nVia: SIP/2.0/UDP d;\r\n oc;oc;oc-validity=5;rport\r\n";
+        assert_eq!(
+            rewritten(vias, 0, ""),
+            "v: SIP/2.0/UDP a;branch=b  , SIP/2.0/UDP c ;x\r\nX: y;oc\r\nVia: SIP/2.0/UDP d;rport\r\n"
+        );
+        assert_eq!(
+            rewritten(vias, 2, ""),
+            "v: SIP/2.0/UDP a;oc=1;branch=b ;oc-seq=1.1 , SIP/2.0/UDP c ; oc ;x;OC-Algo=\",\"\r\n\
+             X: y;oc\r\nVia: SIP/2.0/UDP d;rport\r\n"
+        );
+        assert_eq!(rewritten(vias, usize::MAX, ""), vias);
+    }
+
+    #[test]
+    fn feedback_is_put_behind_the_parameters_of_the_first_via() {
+        let vias = "Via: SIP/2.0/UDP a;oc;branch=b;oc-algo=\"loss\" ,SIP/2.0/UDP c;oc=9\r\n";
+        assert_eq!(
+            rewritten(vias, 0, ";oc=5"),
+            "Via: SIP/2.0/UDP a;branch=b;oc=5 ,SIP/2.0/UDP c\r\n"
+        );
+        assert_eq!(rewritten("Via: SIP/2.0/UDP a\r\n", 0, ";oc=5"), "Via: SIP/2.0/UDP a;oc=5\r\n");
+        assert_eq!(rewritten("", 0, ";oc=5"), "");
+    }
+
+    /// Otherwise the text would become part of the parameter before, or of the sent-by.
+    #[test]
+    fn text_behind_a_quoted_value_goes_too() {
+        assert_eq!(rewritten("Via: SIP/2.0/UDP a;oc=\"1\"b\r\n", 0, ""), "Via: SIP/2.0/UDP a\r\n");
+        assert_eq!(
+            rewritten("Via: SIP/2.0/UDP a;oc-algo=\"1\"b;rport;oc\r\n", 0, ""),
+            "Via: SIP/2.0/UDP a;rport\r\n"
+        );
+    }
+
+    #[test]
+    fn what_follows_a_broken_via_is_copied() {
+        let vias = "Via: SIP/2.0/UDP a;oc, ,b;oc\r\nVia: SIP/2.0/UDP c;oc\r\n";
+        assert_eq!(
+            rewritten(vias, 0, ""),
+            "Via: SIP/2.0/UDP a, ,b;oc\r\nVia: SIP/2.0/UDP c;oc\r\n"
+        );
+    }
+
+    #[test]
+    fn a_via_without_such_parameters_is_recognised() {
+        for (text, may) in [
+            ("SIP/2.0/UDP a;branch=b;rport", false),
+            ("SIP/2.0/UDP oc", false),
+            ("SIP/2.0/UDP a;oc", true),
+            ("SIP/2.0/UDP a; \r\n Oc-seq=1", true),
+            ("SIP/2.0/UDP a;x;y, SIP/2.0/UDP b;oc=1", true),
+        ] {
+            assert_eq!(may_have_overload_control(text.as_bytes()), may, "{text:?}");
+            assert_eq!(
+                OverloadControl::in_via(text.split(',').next().unwrap().as_bytes()).is_some(),
+                may && !text.contains("x;y"),
+                "{text:?}"
+            );
+        }
+        assert_eq!(OverloadControl::in_via(b"SIP/2.0/UDP a;ocx=1"), None);
+    }
+}
