@@ -2,7 +2,6 @@
 
 use std::ops::Not;
 
-use crate::element::split_element;
 use crate::header_name::SINGLE;
 use crate::{CSeq, HeaderName, Malformed, Message, NameAddr, StartLine, Via};
 
@@ -54,15 +53,22 @@ impl<'a> Message<'a> {
         let to = self.to()?;
         // The tag of a reply is appended to this To and must parse as a parameter (§8.2.6.2). An
         // empty tag would hide it.
-        let to_tag = to.params.get("tag").map(Option::unwrap_or_default);
-        if !to.params.is_well_formed() || to_tag == Some(b"") {
-            return Err(Malformed::BadHeader(HeaderName::To));
-        }
+        let to_tag = match to.params.only_tag() {
+            Some(tag) => tag,
+            None => {
+                let tag = to.params.get("tag").map(Option::unwrap_or_default);
+                if !to.params.is_well_formed() || tag == Some(b"") {
+                    return Err(Malformed::BadHeader(HeaderName::To));
+                }
+                tag
+            }
+        };
         let from = self.from()?;
-        if !from.params.is_well_formed() {
-            return Err(Malformed::BadHeader(HeaderName::From));
-        }
-        let from_tag = from.tag();
+        let from_tag = match from.params.only_tag() {
+            Some(tag) => tag,
+            None if from.params.is_well_formed() => from.tag(),
+            None => return Err(Malformed::BadHeader(HeaderName::From)),
+        };
         let call_id = self.call_id()?;
         let cseq = self.cseq()?;
         match self.start() {
@@ -87,9 +93,12 @@ impl<'a> Message<'a> {
         let broken = Malformed::BadHeader(HeaderName::Via);
         let line = self.line(HeaderName::Via);
         let line = line.ok_or(Malformed::MissingHeader(HeaderName::Via))?;
-        let (element, rest) = split_element(line.value(self.bytes())).ok_or(broken)?;
-        let via = Via::parse(element).filter(|via| !via.is_broken()).ok_or(broken)?;
-        if rest.is_some() || self.repeated() & HeaderName::Via.bit() != 0 {
+        let value = line.value(self.bytes());
+        let via = Via::first(value).ok_or(broken)?;
+        if via.is_broken() {
+            return Err(broken);
+        }
+        if via.element.len() < value.len() || self.repeated() & HeaderName::Via.bit() != 0 {
             self.check_lower_vias()?;
         }
         Ok(via)

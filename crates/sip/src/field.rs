@@ -75,11 +75,14 @@ impl Line {
         let (name, colon) = HeaderName::at_start(&bytes[at..])?;
         let end = ends.peek()?;
         let value = at + colon + 2;
-        let [last, b'\r', b'\n', behind, ..] = bytes.get(end.wrapping_sub(3)..)? else {
+        // All four at once: the last byte of the value, CRLF, and the first byte behind.
+        let around = u32::from_le_bytes(*bytes.get(end.wrapping_sub(3)..)?.first_chunk()?);
+        let [last, _, _, behind] = around.to_le_bytes();
+        if around & 0x00ff_ff00 != 0x000a_0d00 {
             return None;
-        };
+        }
         let [b' ', first, ..] = bytes.get(value - 1..)? else { return None };
-        let is_trimmed = *first > b' ' && *last > b' ';
+        let is_trimmed = *first > b' ' && last > b' ';
         (is_trimmed && value < end - 2 && !matches!(behind, b' ' | b'\t')).then(|| Self {
             name,
             name_len: colon as u8,

@@ -112,6 +112,55 @@ pub(crate) fn is_token(b: u8) -> bool {
     TOKEN[usize::from(b)]
 }
 
+/// Returns how many bytes at the beginning of `text` are in `table`, which has all letters and
+/// digits, the bytes between them and the hyphen, and the underscore: a [`run_of`] that tests these
+/// many at a time.
+#[inline]
+pub(crate) fn run_of_words(table: &[bool; 256], text: &[u8]) -> usize {
+    let mut at = 0;
+    loop {
+        let rest = &text[at..];
+        let bytes = u8x16::new(match rest.first_chunk::<LANES>() {
+            Some(chunk) => *chunk,
+            None => padded(rest),
+        });
+        let letter = (bytes | u8x16::splat(0x20)) - u8x16::splat(b'a');
+        let digit = bytes - u8x16::splat(b'-');
+        let is_in = letter.simd_le(u8x16::splat(b'z' - b'a'))
+            | digit.simd_le(u8x16::splat(b':' - b'-'))
+            | bytes.simd_eq(u8x16::splat(b'_'));
+        let words = is_in.to_bitmask().trailing_ones() as usize;
+        at += words;
+        if words < LANES {
+            break;
+        }
+    }
+    match text.get(at) {
+        Some(&b) if table[usize::from(b)] => at + run(&text[at..], |b| table[usize::from(b)]),
+        _ => at,
+    }
+}
+
+/// Returns less than 16 bytes, followed by zeros.
+#[inline(always)]
+fn padded(text: &[u8]) -> [u8; LANES] {
+    // The first and the last bytes may overlap: then they are the same there.
+    let ends = |first: u64, last: u64, length: usize| {
+        u128::from(first) | u128::from(last) << (8 * (text.len() - length))
+    };
+    let word = match (text.first_chunk(), text.last_chunk()) {
+        (Some(first), Some(last)) => ends(u64::from_le_bytes(*first), u64::from_le_bytes(*last), 8),
+        _ => match (text.first_chunk(), text.last_chunk()) {
+            (Some(first), Some(last)) => {
+                let [first, last] = [first, last].map(|four| u32::from_le_bytes(*four).into());
+                ends(first, last, 4)
+            }
+            _ => text.iter().rev().fold(0, |word, &b| word << 8 | u128::from(b)),
+        },
+    };
+    word.to_le_bytes()
+}
+
 /// Returns true for SP, HTAB and the bytes of a fold.
 #[inline]
 pub(crate) fn is_space(b: u8) -> bool {
@@ -199,6 +248,9 @@ pub(crate) fn decimal(text: &[u8], max: u32) -> Option<u32> {
 /// `None` if there is none or it exceeds `max`.
 #[inline]
 pub(crate) fn split_decimal(text: &[u8], max: u32) -> Option<(u32, &[u8])> {
+    if let Some((value, rest)) = split_few_digits(text) {
+        return (value <= max).then_some((value, rest));
+    }
     let mut value = 0u64;
     let mut rest = text;
     while let [digit @ b'0'..=b'9', after @ ..] = rest {
@@ -211,6 +263,28 @@ pub(crate) fn split_decimal(text: &[u8], max: u32) -> Option<(u32, &[u8])> {
         rest = after;
     }
     (rest.len() < text.len()).then_some((value as u32, rest))
+}
+
+/// Returns the value of one to seven digits at the beginning of a `text` of eight bytes or more, and
+/// the text that follows them; `None` if there are more digits or none.
+#[inline(always)]
+fn split_few_digits(text: &[u8]) -> Option<(u32, &[u8])> {
+    let digits = u64::from_le_bytes(*text.first_chunk()?) ^ every(b'0');
+    // The lowest byte of more than 9 is the lowest byte whose highest bit is set here.
+    let others = (digits.wrapping_add(every(0x80 - 10)) | digits) & every(0x80);
+    let length = others.trailing_zeros() / 8;
+    if !(1..8).contains(&length) {
+        return None;
+    }
+    // The last digit is moved to the highest byte, behind zeros: eight digits, then four numbers
+    // below 100, then the sum of two below 10,000.
+    let digits = digits << (64 - 8 * length);
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8);
+    let every_fourth = 0x0000_00ff_0000_00ff;
+    let high = (pairs & every_fourth).wrapping_mul(1_000_000 << 32 | 100);
+    let low = (pairs >> 16 & every_fourth).wrapping_mul(10_000 << 32 | 1);
+    let value = (high.wrapping_add(low) >> 32) as u32;
+    Some((value, &text[length as usize..]))
 }
 
 /// Parses a `port`, 0 to 65,535.
@@ -278,6 +352,34 @@ mod tests {
         assert_eq!(quoted_end(br#""\"#), None);
         assert_eq!(quoted_end(br#"""#), None);
         assert_eq!(quoted_end(br#""""#), Some(2));
+    }
+
+    #[test]
+    fn runs_of_words_are_runs() {
+        let mut table = TOKEN;
+        b"/:@[]".iter().for_each(|&b| table[usize::from(b)] = true);
+        for (b, at) in (0..=u8::MAX).flat_map(|b| (0..40).map(move |at| (b, at))) {
+            let mut text = *b"aZ09-._:/@![]~+*%'`x0123456789abcdefghijkl";
+            text[at] = b;
+            for text in [&text[..], &text[..at + 1]] {
+                assert_eq!(run_of_words(&table, text), run_of(&table, text), "{b:#x} at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn few_digits_are_read_like_many() {
+        for length in 0..12 {
+            for behind in [0, b' ', b'/', b':', b';', 0x80, 0xff] {
+                let mut text = b"90817263540000000000"[..length].to_vec();
+                text.extend([behind; 9]);
+                let digits = std::str::from_utf8(&text[..length]).unwrap();
+                let expected = digits.parse().ok().map(|value| (value, &text[length..]));
+                assert_eq!(split_decimal(&text, u32::MAX), expected, "{length} {behind:#x}");
+            }
+        }
+        assert_eq!(split_decimal(b"65536;xx", u16::MAX.into()), None);
+        assert_eq!(split_decimal(b"65535;xx", u16::MAX.into()), Some((65_535, &b";xx"[..])));
     }
 
     #[test]

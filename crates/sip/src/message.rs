@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use arrayvec::ArrayVec;
 
-use crate::element::{Elements, split_element};
+use crate::element::Elements;
 use crate::field::{FIELDS_INLINE, FIELDS_MAX, Field, Line, first_line, line_end};
 use crate::lexical::{decimal, is_visible, split_decimal, trim_start};
 use crate::line_ends::LineEnds;
@@ -168,7 +168,7 @@ impl<'a> Message<'a> {
     /// [`Malformed::MissingHeader`] or [`Malformed::BadHeader`].
     #[inline]
     pub fn top_via(&self) -> Result<Via<'a>, Malformed> {
-        self.mandatory(HeaderName::Via, |value| Via::parse(split_element(value)?.0))
+        self.mandatory(HeaderName::Via, Via::first)
     }
 
     /// Returns the Route set still to be visited.
@@ -264,20 +264,18 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Reads at most `lines_max` header lines and finds the body.
+    /// Reads at most `lines_max` header lines, but not fewer than [`FIELDS_INLINE`], and finds the
+    /// body.
     #[inline]
     fn index(&mut self, mut ends: LineEnds<'_>, lines_max: usize) -> Result<(), Malformed> {
         let (bytes, mut at) = (self.bytes, self.headers);
         let (mut seen, mut repeated) = (0, 0);
         while let Some(line) = Line::next(bytes, at, &mut ends)? {
             at = line.end();
-            if self.lines().len() == lines_max {
-                return Err(Malformed::TooManyHeaders);
-            }
             let bit = line.name.bit();
             repeated |= seen & bit;
             seen |= bit;
-            self.lines.push(line);
+            self.lines.push(line, lines_max)?;
         }
         (self.seen, self.repeated) = (seen, repeated);
         self.body = at + line_end(&bytes[at..]);
@@ -369,7 +367,7 @@ impl<'a> Message<'a> {
 }
 
 /// The lines of a message; usual ones do not use the heap.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Index {
     few: ArrayVec<Line, FIELDS_INLINE>,
     /// All lines, if they are more than `few` can hold.
@@ -378,20 +376,23 @@ struct Index {
 
 impl Index {
     #[inline(always)]
-    fn push(&mut self, line: Line) {
-        if !self.few.is_full() {
-            self.few.push(line);
-        } else {
-            self.push_to_many(line);
+    fn push(&mut self, line: Line, lines_max: usize) -> Result<(), Malformed> {
+        match self.few.try_push(line) {
+            Ok(()) => Ok(()),
+            Err(full) => self.push_to_many(full.element(), lines_max),
         }
     }
 
     #[cold]
-    fn push_to_many(&mut self, line: Line) {
+    fn push_to_many(&mut self, line: Line, lines_max: usize) -> Result<(), Malformed> {
+        if self.as_slice().len() == lines_max {
+            return Err(Malformed::TooManyHeaders);
+        }
         if self.many.is_empty() {
             self.many.extend_from_slice(&self.few);
         }
         self.many.push(line);
+        Ok(())
     }
 
     #[inline(always)]
@@ -430,10 +431,16 @@ impl<'a> Begun<'a> {
         end: impl FnOnce(&mut Message<'a>) -> Result<(), Malformed>,
     ) -> Result<Message<'a>, Malformed> {
         let Self { bytes, start, headers, ends } = self;
-        let lines = Index::default();
         // The lines are about a kilobyte: they are filled where the caller finds them.
-        let mut message =
-            Ok(Message { bytes, start, headers, body: headers, lines, seen: 0, repeated: 0 });
+        let mut message = Ok(Message {
+            bytes,
+            start,
+            headers,
+            body: headers,
+            lines: Index { few: ArrayVec::new_const(), many: Vec::new() },
+            seen: 0,
+            repeated: 0,
+        });
         if let Ok(begun) = &mut message
             && let Err(error) = begun.index(ends, lines_max).and_then(|()| end(begun))
         {

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
 
-use crate::element::split_element;
 use crate::field::{FIELDS_MAX, Line, Named};
 use crate::forward::{Noting, Source};
 use crate::message::span;
@@ -75,7 +74,7 @@ impl<'a> Outline<'a> {
         }
         let to_line = to?;
         let value = |line: Option<Line>| line.map(|line| line.value(bytes));
-        let via = Via::parse(split_element(value(via)?)?.0)?;
+        let via = Via::first(value(via)?)?;
         let identity = Identity {
             via: via.element,
             sent_by: via.sent_by,

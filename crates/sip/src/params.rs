@@ -3,7 +3,7 @@
 use memchr::memchr3;
 
 use crate::lexical::{
-    TOKEN, find, find_by_words, is_space, is_token, quoted_end, run, run_of, trim, trim_end,
+    TOKEN, find, find_by_words, is_space, is_token, quoted_end, run, run_of_words, trim, trim_end,
     trim_start,
 };
 
@@ -74,11 +74,15 @@ impl<'a> Params<'a> {
         self.value(name)
     }
 
-    /// Returns the list behind `first`, a parameter without a value, or the whole list if it does
-    /// not begin with `first`.
+    /// Splits a text into the bytes before the first semicolon and the list that begins there;
+    /// returns `None` if one of the former may not stand in a [plain](Self::is_plain) value, or if
+    /// there is none.
     #[inline(always)]
-    pub(crate) fn behind<const N: usize>(&self, first: &[u8; N]) -> Self {
-        self.split_bare(first).filter(|(_, rest)| !rest.text.is_empty()).map_or(*self, |(_, r)| r)
+    pub(crate) fn split_plain_text(text: &'a [u8]) -> Option<(&'a [u8], Self)> {
+        let length = run_of_words(&PLAIN_VALUE, text);
+        let (plain, rest) = text.split_at(length);
+        let ends = length > 0 && matches!(rest.first(), None | Some(b';'));
+        ends.then_some((plain, Self { text: rest }))
     }
 
     /// Returns the first parameter and the list behind it, if the list begins with `first`, a
@@ -90,25 +94,35 @@ impl<'a> Params<'a> {
         is_bare.then(|| (&self.text[1..N], Self { text: rest }))
     }
 
-    /// Returns the text of the first parameter and the list behind it, if the list begins with
-    /// `begin`, as in `;branch=`, and a value that is neither quoted nor empty.
-    #[inline(always)]
-    pub(crate) fn split_usual<const N: usize>(&self, begin: &[u8; N]) -> Option<(&'a [u8], Self)> {
-        let value = self.text.strip_prefix(begin)?;
-        if value.first().is_none_or(|&b| is_space(b) || matches!(b, b'"' | b';')) {
-            return None;
+    /// Returns the tag of a list that has a tag and nothing else, or nothing at all, as those of From
+    /// and To have: `Some(None)` for the latter. Such a list is
+    /// [well-formed](Self::is_well_formed).
+    #[inline]
+    pub(crate) fn only_tag(&self) -> Option<Option<&'a [u8]>> {
+        if self.text.is_empty() {
+            return Some(None);
         }
-        let end = find(b';', value).unwrap_or(value.len());
-        Some((trim_end(&self.text[1..N + end]), Self { text: &value[end..] }))
+        let tag = self.text.strip_prefix(b";tag=")?;
+        (!tag.is_empty() && run_of_words(&PLAIN_VALUE, tag) == tag.len()).then_some(Some(tag))
+    }
+
+    /// Returns the text of the first parameter and the list behind it, if the list begins with
+    /// `begin`, as in `;branch=`, and a value that makes it [plain](Self::is_plain) and is not empty.
+    #[inline(always)]
+    pub(crate) fn split_plain<const N: usize>(&self, begin: &[u8; N]) -> Option<(&'a [u8], Self)> {
+        let (value, rest) = Self::split_plain_text(self.text.strip_prefix(begin)?)?;
+        Some((&self.text[1..N + value.len()], rest))
     }
 
     /// Returns the value in the [text](Param::text) of a parameter.
     #[inline]
     pub(crate) fn value_in(text: &'a [u8]) -> Option<&'a [u8]> {
-        if let [b'b', b'r', b'a', b'n', b'c', b'h', b'=', value @ ..] = text
-            && value.first().is_some_and(|&b| b > b' ' && b != b'"')
-        {
-            return Some(value);
+        for begin in [&b"branch="[..], b"received=", b"rport="] {
+            if let Some(value) = text.strip_prefix(begin)
+                && value.first().is_some_and(|&b| b > b' ' && b != b'"')
+            {
+                return Some(value);
+            }
         }
         Self::new(text).iter().next()?.value
     }
@@ -144,7 +158,7 @@ impl<'a> Params<'a> {
             };
             rest = &after[name..];
             if let [b'=', value @ ..] = rest {
-                let length = run_of(&PLAIN_VALUE, value);
+                let length = run_of_words(&PLAIN_VALUE, value);
                 rest = &value[length..];
                 if length == 0 {
                     return false;

@@ -4,15 +4,14 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::element::split_element;
 use crate::field::{Line, line_end};
 use crate::lexical::{decimal, trim_start};
 use crate::message::call_id;
 use crate::overload_control::may_have_overload_control;
-use crate::scan::{begin, read};
+use crate::scan::{begin, has_letter, letters, read};
 use crate::session_timer::session_interval;
 use crate::tags::{dialog_tags, tag_of};
-use crate::via::Parts;
+use crate::via::TopVia;
 use crate::{CSeq, HeaderName, Malformed, OverloadControl, ScanStart, Via};
 
 /// Beginning of the Status-Line of a response.
@@ -130,8 +129,7 @@ impl<'a> Passage<'a> {
         let bad_via = Malformed::BadHeader(HeaderName::Via);
         let (at, line) = first.ok_or(Malformed::MissingHeader(HeaderName::Via))?;
         let value = line.value(bytes);
-        let (own, rest) = split_element(value).ok_or(bad_via)?;
-        let top = Parts::of(own).ok_or(bad_via)?;
+        let (top, rest) = TopVia::first(value).ok_or(bad_via)?;
         let (top_range, next) = match (rest, second) {
             (Some(rest), behind) => {
                 has_foreign_overload_control |=
@@ -146,10 +144,9 @@ impl<'a> Passage<'a> {
         let next = match next {
             None => None,
             Some(value) => {
-                let (element, others) = split_element(value).ok_or(bad_via)?;
-                let via = Via::parse(element).ok_or(bad_via)?;
+                let via = Via::first(value).ok_or(bad_via)?;
                 has_foreign_overload_control |= via.may_have_overload_control()
-                    || others.is_some_and(may_have_overload_control);
+                    || via.element.len() < value.len() && may_have_overload_control(value);
                 Some(via)
             }
         };
@@ -157,14 +154,14 @@ impl<'a> Passage<'a> {
             status,
             sent_by: top.sent_by,
             has_private,
-            branch: top.branch(),
+            branch: top.branch,
             next,
             call_id,
             cseq,
             has_length: length.is_some(),
             has_foreign_overload_control,
             bytes,
-            own,
+            own: top.element,
             top: top_range,
             has_session,
             parties: from.zip(to).filter(|_| is_usual).map(|(from, to)| [from, to]),
@@ -206,12 +203,14 @@ impl<'a> Passage<'a> {
     }
 }
 
+/// The first letters of those lines.
+const LETTERS: u32 = letters(b"vcil");
+
 /// Returns false if a line with this first letter is none of Via, Call-ID, CSeq, Content-Length (or
 /// their short forms `v`, `i` and `l`) and not the empty line.
 #[inline]
 fn may_matter(first: Option<&u8>) -> bool {
-    let letter = first.map(u8::to_ascii_lowercase);
-    !matches!(letter, Some(b'a'..=b'b' | b'd'..=b'h' | b'j'..=b'k' | b'm'..=b'u' | b'w'..=b'z'))
+    first.is_none_or(|&letter| has_letter(LETTERS, letter))
 }
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
 //! Finds the fields that an admission gate needs in a message, without indexing it.
 
-use crate::element::split_element;
 use crate::field::{Line, first_line};
 use crate::line_ends::LineEnds;
 use crate::message::call_id;
 use crate::start::{Start, skip_blank};
-use crate::via::Parts;
+use crate::via::TopVia;
 use crate::{BYTES_MAX, CSeq, HeaderName, Malformed, Method, NameAddr, StartLine};
 
 /// A message's start line and its identity.
@@ -90,9 +89,9 @@ pub fn scan(bytes: &[u8]) -> Result<Scan<'_>, Malformed> {
             missing -= 1;
         }
     }
-    let (via, _) = read(via, HeaderName::Via, split_element)?;
-    let parts = read(Some(via), HeaderName::Via, Parts::of)?;
-    Identity { via, sent_by: parts.sent_by, branch: parts.branch(), to, id, cseq }.scan(start)
+    let (via, _) = read(via, HeaderName::Via, TopVia::first)?;
+    let TopVia { element: via, sent_by, branch } = via;
+    Identity { via, sent_by, branch, to, id, cseq }.scan(start)
 }
 
 /// The values of a [`Scan`]; those after the Via are not yet parsed.
@@ -165,7 +164,7 @@ pub fn scan_ack(bytes: &[u8]) -> Option<AckScan<'_>> {
             _ => continue,
         }
         if let (Some(via), Some(to_tag), Some(id)) = (via, to_tag, id) {
-            let branch = Parts::of(split_element(via)?.0)?.branch();
+            let branch = TopVia::first(via)?.0.branch;
             return Some(AckScan { branch, call_id: call_id(id)?, to_tag });
         }
     }
@@ -180,7 +179,7 @@ pub fn branch_in_quote(bytes: &[u8]) -> Option<&[u8]> {
     loop {
         let line = Line::next(bytes, at, &mut ends).ok()??;
         if line.name == HeaderName::Via {
-            return Parts::of(split_element(line.value(bytes))?.0)?.branch();
+            return TopVia::first(line.value(bytes))?.0.branch;
         }
         at = line.end();
     }
@@ -211,9 +210,25 @@ pub(crate) fn begin(
 #[inline]
 fn may_matter(first: Option<&u8>) -> bool {
     // Via or v, To or t, Call-ID or i, CSeq.
-    const LETTERS: u32 = 1 << (b'v' - b'a') | 1 << (b't' - b'a') | 1 << (b'i' - b'a') | 1 << 2;
-    let letter = first.map_or(u8::MAX, |b| (b | 0x20).wrapping_sub(b'a'));
-    letter >= 26 || LETTERS >> letter & 1 == 1
+    const LETTERS: u32 = letters(b"vtic");
+    first.is_none_or(|&letter| has_letter(LETTERS, letter))
+}
+
+/// Returns a set of small letters, one bit each.
+pub(crate) const fn letters(all: &[u8]) -> u32 {
+    let (mut set, mut i) = (0, 0);
+    while i < all.len() {
+        set |= 1 << (all[i] - b'a');
+        i += 1;
+    }
+    set
+}
+
+/// Returns whether a byte is in a set of [letters], in either case, or is no letter.
+#[inline(always)]
+pub(crate) fn has_letter(letters: u32, byte: u8) -> bool {
+    let letter = (byte | 0x20).wrapping_sub(b'a');
+    letter >= 26 || letters >> letter & 1 == 1
 }
 
 #[inline]

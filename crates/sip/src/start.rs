@@ -31,7 +31,7 @@ pub(crate) struct Start<'a> {
     pub(crate) version: &'a [u8],
 }
 
-const VERSION: &[u8] = b"SIP/2.0";
+const VERSION: &[u8; 7] = b"SIP/2.0";
 
 impl<'a> Start<'a> {
     /// Parses a line given without its line end.
@@ -76,6 +76,28 @@ impl<'a> Start<'a> {
 
     #[inline]
     fn request_line(line: &'a [u8]) -> Option<Self> {
+        Self::usual_request_line(line).or_else(|| Self::any_request_line(line))
+    }
+
+    /// Parses a request line with a usual method and version 2.0; `None` for any other.
+    #[inline(always)]
+    fn usual_request_line(line: &'a [u8]) -> Option<Self> {
+        let (method, length) = match line {
+            [b'I', b'N', b'V', b'I', b'T', b'E', b' ', ..] => (Method::Invite, 6),
+            [b'A', b'C', b'K', b' ', ..] => (Method::Ack, 3),
+            [b'B', b'Y', b'E', b' ', ..] => (Method::Bye, 3),
+            [b'C', b'A', b'N', b'C', b'E', b'L', b' ', ..] => (Method::Cancel, 6),
+            [b'O', b'P', b'T', b'I', b'O', b'N', b'S', b' ', ..] => (Method::Options, 7),
+            _ => return None,
+        };
+        let (before, version) = line.split_last_chunk::<{ VERSION.len() }>()?;
+        let uri = before.get(length + 1..)?.strip_suffix(b" ")?;
+        let is_usual = *version == *VERSION && !uri.is_empty() && is_visible(uri);
+        let line = StartLine::Request { method, method_name: &line[..length], uri };
+        is_usual.then_some(Self { line, version })
+    }
+
+    fn any_request_line(line: &'a [u8]) -> Option<Self> {
         let (method_name, rest) = split_token(line)?;
         let rest = rest.strip_prefix(b" ")?;
         let space = rest.len().checked_sub(VERSION.len() + 1)?;
@@ -158,6 +180,8 @@ fn skip_blank_slowly(bytes: &[u8]) -> Result<&[u8], Malformed> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn parse(line: &str) -> Option<StartLine<'_>> {
@@ -246,6 +270,19 @@ mod tests {
             "SIP/ 200 OK",
         ] {
             assert_eq!(parse(line), None, "{line:?}");
+        }
+    }
+
+    proptest! {
+        /// The short way of most request lines leads to the same as the way of all of them.
+        #[test]
+        fn usual_request_lines_are_read_like_all_others(
+            line in "(INVITE|ACK|BYE|CANCEL|OPTIONS|INFO|INVITED|Bye) {0,2}(sip:a@b(;lr)?|sip:a b|\u{1}| )? {0,2}(SIP/2\\.0|sip/2\\.0|SIP/3\\.0|SIP/2\\.0 )?",
+        ) {
+            let found = Start::request_line(line.as_bytes());
+            let expected = Start::any_request_line(line.as_bytes());
+            prop_assert_eq!(found.map(|start| start.line), expected.map(|start| start.line));
+            prop_assert_eq!(found.map(|start| start.version), expected.map(|start| start.version));
         }
     }
 

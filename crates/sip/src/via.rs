@@ -55,18 +55,44 @@ pub struct Via<'a> {
     pub params: Params<'a>,
     /// The parameters that a reply needs.
     pub(crate) answering: Answering<'a>,
+    /// True if it is known to follow the grammar in all its parts.
+    is_usual: bool,
+}
+
+/// A Via as far as a message is identified by it.
+pub(crate) struct TopVia<'a> {
+    /// The whole element of the list, trimmed.
+    pub(crate) element: &'a [u8],
+    /// Host and port as written.
+    pub(crate) sent_by: &'a [u8],
+    /// The branch, if there is one that is not empty.
+    pub(crate) branch: Option<&'a [u8]>,
+}
+
+impl<'a> TopVia<'a> {
+    /// Reads the first element of the value of a Via line; returns it and the text behind its comma.
+    #[inline]
+    pub(crate) fn first(value: &'a [u8]) -> Option<(Self, Option<&'a [u8]>)> {
+        if let Some((parts, answering)) = Parts::usual(value) {
+            let Parts { sent_by, .. } = parts;
+            let branch = value_in(answering.branch);
+            return Some((Self { element: value, sent_by, branch }, None));
+        }
+        let (element, rest) = split_element(value)?;
+        let parts = Parts::of(element)?;
+        Some((Self { element, sent_by: parts.sent_by, branch: parts.branch() }, rest))
+    }
 }
 
 /// A Via split into its parts, its sent-by not yet parsed.
 pub(crate) struct Parts<'a> {
     transport_name: &'a [u8],
-    pub(crate) sent_by: &'a [u8],
+    sent_by: &'a [u8],
     pub(crate) params: Params<'a>,
 }
 
 impl<'a> Parts<'a> {
     /// Splits one trimmed element; returns `None` if it does not follow the grammar.
-    #[inline]
     pub(crate) fn of(element: &'a [u8]) -> Option<Self> {
         let (transport_name, rest) = split_token(match element.strip_prefix(b"SIP/2.0/") {
             Some(rest) => rest,
@@ -81,11 +107,25 @@ impl<'a> Parts<'a> {
         (!sent_by.is_empty()).then(|| Self { transport_name, sent_by, params: Params::new(params) })
     }
 
+    /// Splits the value of a Via line that has one element, written as nearly all are; returns
+    /// `None` for other values. It reads each byte once. Only the sent-by may break the grammar.
+    #[inline(always)]
+    fn usual(value: &'a [u8]) -> Option<(Self, Answering<'a>)> {
+        let named = value.strip_prefix(b"SIP/2.0/")?;
+        let (transport_name, rest) = match named.strip_prefix(b"UDP ") {
+            Some(rest) => (&named[..3], rest),
+            None => {
+                let (name, rest) = split_token(named)?;
+                (name, rest.strip_prefix(b" ")?)
+            }
+        };
+        let (sent_by, params) = Params::split_plain_text(rest)?;
+        Some((Self { transport_name, sent_by, params }, Answering::usual(params)?))
+    }
+
     /// Returns the branch, if there is one that is not empty.
-    #[inline]
-    pub(crate) fn branch(&self) -> Option<&'a [u8]> {
-        // Clients that ask for the port often put `rport` first, and so does this proxy.
-        self.params.behind(b";rport").usual(b";branch=", "branch")
+    fn branch(&self) -> Option<&'a [u8]> {
+        self.params.value("branch")
     }
 }
 
@@ -101,52 +141,49 @@ pub(crate) struct Answering<'a> {
 }
 
 impl<'a> Answering<'a> {
-    #[inline]
     fn of(params: Params<'a>) -> Self {
         let mut found = Self::default();
-        let mut rest = params;
-        // Nearly all Vias have these first.
-        loop {
-            if let Some((param, behind)) = rest.split_usual(b";branch=") {
-                found.branch.get_or_insert(param);
-                rest = behind;
-            } else if let Some((param, behind)) = rest.split_bare(b";rport") {
-                found.rport.get_or_insert(param);
-                rest = behind;
-            } else if let Some((param, behind)) = rest.split_usual(b";received=") {
-                found.received.get_or_insert(param);
-                rest = behind;
-            } else {
-                break;
-            }
-        }
-        if !rest.text().is_empty() {
-            found.read_on(rest);
-        }
-        found
-    }
-
-    #[inline(never)]
-    fn read_on(&mut self, rest: Params<'a>) {
-        for param in rest {
+        for param in params {
             let place = match param.name.len() {
-                5 if param.is("rport") => &mut self.rport,
-                6 if param.is("branch") => &mut self.branch,
-                8 if param.is("received") => &mut self.received,
+                5 if param.is("rport") => &mut found.rport,
+                6 if param.is("branch") => &mut found.branch,
+                8 if param.is("received") => &mut found.received,
                 _ => {
-                    self.may_have_overload_control |=
+                    found.may_have_overload_control |=
                         matches!(param.name, [b'o' | b'O', b'c' | b'C', ..]);
                     continue;
                 }
             };
             place.get_or_insert(param.text);
         }
+        found
+    }
+
+    /// Reads a list of these parameters alone, written as nearly all are; `None` for other lists.
+    #[inline]
+    fn usual(params: Params<'a>) -> Option<Self> {
+        let mut found = Self::default();
+        let mut rest = params;
+        while !rest.text().is_empty() {
+            let (place, (param, behind)) = if let Some(split) = rest.split_plain(b";branch=") {
+                (&mut found.branch, split)
+            } else if let Some(split) = rest.split_bare(b";rport") {
+                (&mut found.rport, split)
+            } else if let Some(split) = rest.split_plain(b";received=") {
+                (&mut found.received, split)
+            } else {
+                (&mut found.rport, rest.split_plain(b";rport=")?)
+            };
+            place.get_or_insert(param);
+            rest = behind;
+        }
+        Some(found)
     }
 }
 
 /// Returns the value in the text of a parameter, if it has one that is not empty.
 #[inline]
-fn value(text: Option<&[u8]>) -> Option<&[u8]> {
+fn value_in(text: Option<&[u8]>) -> Option<&[u8]> {
     Params::value_in(text?).filter(|value| !value.is_empty())
 }
 
@@ -185,18 +222,45 @@ impl<'a> Via<'a> {
             port,
             params,
             answering: Answering::of(params),
+            is_usual: false,
+        })
+    }
+
+    /// Parses the first element of the value of a Via line. If its
+    /// [`element`](Self::element) is shorter than the value, others follow.
+    #[inline]
+    pub(crate) fn first(value: &'a [u8]) -> Option<Self> {
+        Self::usual(value).or_else(|| Self::parse(split_element(value)?.0))
+    }
+
+    /// Parses the value of a Via line that has one element, written as nearly all are; `None` for
+    /// other values.
+    #[inline(always)]
+    fn usual(value: &'a [u8]) -> Option<Self> {
+        let (Parts { transport_name, sent_by, params }, answering) = Parts::usual(value)?;
+        let (host, port, rest) = Host::split_with_port(sent_by)?;
+        rest.is_empty().then_some(Self {
+            element: value,
+            transport: transport(transport_name),
+            transport_name,
+            host,
+            sent_by,
+            port,
+            params,
+            answering,
+            is_usual: true,
         })
     }
 
     /// Returns the branch, which identifies the transaction (RFC 3261 §8.1.1.7).
     #[inline]
     pub fn branch(&self) -> Option<&'a [u8]> {
-        value(self.answering.branch)
+        value_in(self.answering.branch)
     }
 
     /// Returns the source address of the request, as the next hop saw it (§18.2.1).
     pub fn received(&self) -> Option<&'a [u8]> {
-        value(self.answering.received)
+        value_in(self.answering.received)
     }
 
     /// Returns the source port of the request (RFC 3581); `None` also for a value that is not a
@@ -224,7 +288,7 @@ impl<'a> Via<'a> {
     /// and 2.0, respectively." RFC 4475 §3.1.2.1: 400 to a Via of `SIP/2.0/UDP 192.0.2.15;;,;,,`.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
-        !is_sip_2(self.element) || !self.params.is_complete()
+        !self.is_usual && (!is_sip_2(self.element) || !self.params.is_complete())
     }
 
     /// Returns true if the branch begins with `z9hG4bK`, so that it is unique (§8.1.1.7).
@@ -261,8 +325,7 @@ fn other_transport(name: &[u8]) -> ViaTransport {
 
 /// Returns the first Via of a message, reading no line after it; `None` if it breaks the grammar.
 pub fn top_via(message: &[u8]) -> Option<Via<'_>> {
-    let (element, _) = split_element(Lines::of(message, HeaderName::Via).next()?)?;
-    Via::parse(element)
+    Via::first(Lines::of(message, HeaderName::Via).next()?)
 }
 
 /// Returns the destination of a response with this top Via over an unreliable transport (RFC 3261
@@ -342,15 +405,28 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The short way of the usual parameters leads to the same as the way of all parameters.
+        /// The short way of usual values leads to the same as the way of all values.
         #[test]
-        fn usual_parameters_are_read_like_all_others(
-            text in "(( |\r\n )?;(branch|rport|received|Branch|x)( ?= ?(\"[a;]{0,2}\"?|[a1: \"]{0,3}))?){0,5};?",
+        fn usual_values_are_read_like_all_others(
+            protocol in "SIP/2\\.0/(UDP|TCP|Udp|U P)? {0,2}",
+            sent_by in "(1\\.2\\.3\\.4|example\\.com|\\[::1\\]|a b|01\\.2\\.3\\.4)?( ?: ?(5060|65536))?",
+            text in "(( |\r\n )?;(branch|rport|received|Branch|x)( ?= ?(\"[a;]{0,2}\"?|[a1:,< \"]{0,3}))?){0,5};?",
+            more in "( ?, ?SIP/2\\.0/UDP b)?",
         ) {
+            let value = format!("{protocol}{sent_by}{text}{more}");
+            let value = trim(value.as_bytes());
+            let (element, rest) = split_element(value).unwrap_or_default();
+            let expected = Via::parse(element);
+            let unknown = |via| Via { is_usual: false, ..via };
+            let is_sound = Via::usual(value).is_none_or(|via| !unknown(via).is_broken());
+            prop_assert!(is_sound);
+            prop_assert_eq!(Via::first(value).map(unknown), expected);
+            prop_assert!(element.is_empty() || rest.is_some() == (element.len() < value.len()));
+            let top = TopVia::first(value).map(|(via, rest)| (via.element, via.sent_by, via.branch, rest));
+            let parts = Parts::of(element);
+            prop_assert_eq!(top, parts.map(|parts| (element, parts.sent_by, parts.branch(), rest)));
+
             let params = Params::new(text.as_bytes());
-            let mut expected = Answering::default();
-            expected.read_on(params);
-            prop_assert_eq!(Answering::of(params), expected);
             for param in params {
                 prop_assert_eq!(Params::value_in(param.text), param.value);
             }
