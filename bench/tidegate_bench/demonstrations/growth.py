@@ -29,10 +29,10 @@ PASS_MAX_US = 1_000
 # Of each mode and stage. A call that rings with transactions holds its INVITE and its last response,
 # which take about half of it.
 BYTES_MAX = {
-    ("stateless", "live"): 450,
-    ("stateless", "answered"): 350,
-    ("transaction", "live"): 2_150,
-    ("transaction", "answered"): 700,
+    ("stateless", "live"): 380,
+    ("stateless", "answered"): 285,
+    ("transaction", "live"): 1_900,
+    ("transaction", "answered"): 670,
 }
 PARTS = ("messages", "timers", "settling")
 
