@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Time constant: an arrival longer ago counts for less than 37 %.
-const TIME_CONSTANT_S: f64 = 0.5;
-
 /// Arrivals a second, each counted by a weight that fades with its age.
 ///
-/// After a time without arrivals the estimate begins low, and follows within half a second.
-#[derive(Clone, Copy, Debug, Default)]
+/// After a time without arrivals the estimate begins low, and follows within its time constant.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivalRate {
+    /// An arrival longer ago counts for less than 37 %.
+    time_constant_s: f64,
     /// The times of the first and the last arrival.
     seen: Option<(Timestamp, Timestamp)>,
     /// Faded count of all arrivals after the first.
@@ -19,21 +18,51 @@ pub(crate) struct ArrivalRate {
     rate: f64,
 }
 
+impl Default for ArrivalRate {
+    /// Follows within half a second.
+    fn default() -> Self {
+        Self::over_s(0.5)
+    }
+}
+
 impl ArrivalRate {
+    /// Creates an estimate with this time constant.
+    pub(crate) fn over_s(time_constant_s: f64) -> Self {
+        Self { time_constant_s, seen: None, count: 0.0, rate: 0.0 }
+    }
+
     /// Records an arrival.
     pub(crate) fn on_arrival(&mut self, now: Timestamp) {
+        self.on_arrivals(now, 1.0);
+    }
+
+    /// Records an arrival that counts for so many.
+    pub(crate) fn on_arrivals(&mut self, now: Timestamp, number: f64) {
         let Some((first, last)) = self.seen else {
             self.seen = Some((now, now));
             return;
         };
-        let kept = |time: Duration| (-time.as_secs_f64() / TIME_CONSTANT_S).exp();
-        self.count = self.count * kept(now.since(last)) + 1.0;
+        self.count = self.count * self.kept(now.since(last)) + number;
         self.seen = Some((first, now));
-        // The observed time fades as the count does.
-        let watched_s = TIME_CONSTANT_S * (1.0 - kept(now.since(first)));
-        if watched_s > 0.0 {
-            self.rate = self.count / watched_s;
-        }
+        self.rate = self.over(now.since(first), self.count).unwrap_or(self.rate);
+    }
+
+    /// Returns the part of a count that is left after a time.
+    fn kept(&self, time: Duration) -> f64 {
+        (-time.as_secs_f64() / self.time_constant_s).exp()
+    }
+
+    /// Returns a count divided by the observed time, which fades as the count does.
+    fn over(&self, observed: Duration, count: f64) -> Option<f64> {
+        let watched_s = self.time_constant_s * (1.0 - self.kept(observed));
+        (watched_s > 0.0).then(|| count / watched_s)
+    }
+
+    /// Returns arrivals a second as of `now`: with the time since the last, in which none came.
+    pub(crate) fn rate_at(&self, now: Timestamp) -> f64 {
+        let Some((first, last)) = self.seen else { return 0.0 };
+        let count = self.count * self.kept(now.since(last));
+        self.over(now.since(first), count).unwrap_or(0.0)
     }
 
     /// Returns arrivals a second, as of the last arrival; 0 before there were two at different
@@ -72,6 +101,24 @@ mod tests {
         even(&mut rate, 10_000, 10_500, 1);
         // 100 + 0.632 · 900
         assert!((rate.rate() - 669.0).abs() < 10.0, "{}", rate.rate());
+    }
+
+    #[test]
+    fn the_rate_of_now_falls_while_nothing_arrives() {
+        let mut rate = ArrivalRate::over_s(1.0);
+        even(&mut rate, 0, 10_000, 10);
+        let at = |ms: u64| rate.rate_at(Timestamp::from_nanos(ms * 1_000_000));
+        assert!((at(10_000) - 100.0).abs() < 2.0 && (at(11_000) - 36.8).abs() < 1.0);
+        assert_eq!(ArrivalRate::default().rate_at(Timestamp::from_nanos(9)), 0.0);
+    }
+
+    #[test]
+    fn an_arrival_may_count_for_several() {
+        let mut rate = ArrivalRate::default();
+        for ms in (0..5000).step_by(10) {
+            rate.on_arrivals(Timestamp::from_nanos(ms * 1_000_000), 2.5);
+        }
+        assert!((rate.rate() - 250.0).abs() < 5.0, "{}", rate.rate());
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod control;
 mod cost;
 mod ewma;
 mod fairness;
+pub mod feedback;
 mod filter;
 mod gate;
 mod ladder;

@@ -94,6 +94,13 @@ impl<T: Default> SourceTable<T> {
         &mut self.entries[slot.0 as usize].value
     }
 
+    /// Returns every entry, the shared one first, with its source.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Option<u128>, &T)> {
+        let shared = std::iter::once((None, &self.entries[0].value));
+        let own = self.entries[1..].iter().filter(|entry| entry.source.is_some());
+        shared.chain(own.map(|entry| (entry.source, &entry.value)))
+    }
+
     /// Visits every entry, the shared one too, and forgets the sources for which `keep` returns
     /// false.
     pub(crate) fn sweep(&mut self, mut keep: impl FnMut(&mut T) -> bool) {

@@ -38,13 +38,17 @@ pub struct Sender {
     pub has_priority: bool,
     /// The kinds of work for which the back ends have room.
     pub headroom: Headroom,
+    /// True if the sender, or the share that it was [granted](crate::feedback::Arrival::Pass), has
+    /// reduced its work already: a share that the law admits is not applied once more.
+    pub restricted: bool,
 }
 
 impl Default for Sender {
     /// An unknown sender.
     fn default() -> Self {
         let (source, limit, has_priority) = (None, None, false);
-        Self { source, weight: 1, limit, has_priority, headroom: Headroom::Any }
+        let headroom = Headroom::Any;
+        Self { source, weight: 1, limit, has_priority, headroom, restricted: false }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::Allowance;
 use crate::arrival_rate::ArrivalRate;
 pub(crate) use deterministic::Deterministic;
 use gapping::Gapping;
-use leaky_bucket::LeakyBucket;
+pub(crate) use leaky_bucket::LeakyBucket;
 use random::Random;
 pub(crate) use token_bucket::TokenBucket;
 

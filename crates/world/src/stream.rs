@@ -55,6 +55,10 @@ pub enum Purpose {
     Probes,
     /// Packets of attackers.
     Strangers,
+    /// Requests that are held back from a server that asks for it, and probes of a silent one.
+    Restriction,
+    /// Key of the table of the servers that send requests here.
+    Upstreams,
 }
 
 /// The seed of a whole run, from which every stream is derived.

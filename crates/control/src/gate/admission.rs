@@ -60,6 +60,7 @@ impl Gate {
                 self.refuse(now, bucket, fingerprint, Reason::SourceLimit)
             }
             None => {
+                let exempt = exempt || sender.restricted && self.applies_share(bucket, class);
                 let source = self.sources.on_arrival(now, bucket, sender);
                 let ticket = Ticket { bucket, class, fingerprint, again: false, exempt, source };
                 self.decide_new(now, ticket, sender.headroom, has_room)
@@ -220,7 +221,7 @@ impl Gate {
             Bucket::Session => self.control.rank_floor.clamp(0.0, 1.0),
             _ => 0.0,
         };
-        let reason = if floor > 0.0 && rank(fingerprint, &mut self.ranks) < floor {
+        let reason = if floor > 0.0 && !exempt && rank(fingerprint, &mut self.ranks) < floor {
             Some(Reason::Rank)
         } else {
             (!self.passes(now, Some(bucket), class) && !exempt).then_some(Reason::Law)
@@ -283,6 +284,12 @@ impl Gate {
             && (passes(&mut shadow) || exempt);
         shadow.compare(bucket, admitted, admits);
         self.shadow = Some(shadow);
+    }
+
+    /// Returns whether new work is admitted by a share of it, and not by a rate or a window.
+    fn applies_share(&self, bucket: Bucket, class: u8) -> bool {
+        let allowance = self.allowance_of(&self.control, Some(bucket), class);
+        matches!(allowance, Allowance::Open | Allowance::Fraction(_))
     }
 
     fn passes(&mut self, now: Timestamp, bucket: Option<Bucket>, class: u8) -> bool {

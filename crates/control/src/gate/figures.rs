@@ -89,6 +89,11 @@ impl Gate {
         left.fraction(self.decided[bucket as usize].rate()).clamp(0.0, 1.0)
     }
 
+    /// Returns the sessions that count for a window.
+    pub(crate) fn waiting_sessions(&self) -> f64 {
+        self.in_progress(Bucket::Session) as f64
+    }
+
     /// Returns the pieces that count for a window. If they are judged at service, unread messages
     /// may also wait.
     pub(super) fn in_progress(&self, bucket: Bucket) -> u64 {

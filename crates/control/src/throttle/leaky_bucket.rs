@@ -6,16 +6,17 @@
 //! and keeps its seconds when the rate changes: after a fall of the rate it is emptied in the time
 //! that the old rate would have needed, and bursts of the new one are shorter.
 //!
-//! The RFC adds up to half a T to an empty bucket, so that many senders to one server do not fall
-//! into step. At the server there is one bucket, so that is left out.
+//! The RFC adds up to half a T to an empty bucket, or takes it away, so that many senders to one server
+//! do not fall into step (§3.5.3). At the server there is one bucket, so its throttle leaves that out;
+//! [feedback](crate::feedback) uses it, with a tolerance for each priority.
 //!
 //! Source: RFC 7415 §3.5.1, which calls TAU = 4·T a reasonable compromise: a burst of 5.
 
 use tidegate_world::Timestamp;
 
 #[derive(Clone, Debug)]
-pub(super) struct LeakyBucket {
-    /// TAU in multiples of T.
+pub(crate) struct LeakyBucket {
+    /// TAU of the throttle in multiples of T.
     tolerance: f64,
     /// X, in seconds, when the last piece passed.
     content_s: f64,
@@ -24,19 +25,39 @@ pub(super) struct LeakyBucket {
 }
 
 impl LeakyBucket {
-    pub(super) fn new(burst: u32) -> Self {
+    pub(crate) fn new(burst: u32) -> Self {
         let tolerance = f64::from(burst.max(1)) - 1.0;
         Self { tolerance, content_s: 0.0, passed: Timestamp::ZERO }
     }
 
+    /// Starts with this content, which may be below zero.
+    pub(crate) fn start(&mut self, now: Timestamp, content_s: f64) {
+        (self.content_s, self.passed) = (content_s, now);
+    }
+
     /// Returns whether a piece passes, at the rate `rate`, above zero.
-    pub(super) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
+    pub(crate) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
+        self.passes_within(now, rate, self.tolerance, || 0.0)
+    }
+
+    /// Returns whether a piece passes, at the rate `rate`, above zero, with TAU in multiples of T. A
+    /// piece that finds the bucket empty pours in `spread` times T more.
+    pub(crate) fn passes_within(
+        &mut self,
+        now: Timestamp,
+        rate: f64,
+        tolerance: f64,
+        spread: impl FnOnce() -> f64,
+    ) -> bool {
         let interval_s = 1.0 / rate;
+        // RFC 7415 §3.5.1: "X' = X - (ta(k) - LCT)".
         let left_s = self.content_s - now.since(self.passed).as_secs_f64();
         // Four times T is not always four times T in floating point.
-        let passes = left_s <= self.tolerance * interval_s + 1e-9;
+        let passes = left_s <= tolerance * interval_s + 1e-9;
         if passes {
-            self.content_s = left_s.max(0.0) + interval_s;
+            // RFC 7415 §3.5.3: "if X' > 0, then u = 0".
+            let spread = if left_s > 0.0 { 0.0 } else { spread() };
+            self.content_s = left_s.max(0.0) + interval_s * (1.0 + spread);
             self.passed = now;
         }
         passes

@@ -1,0 +1,63 @@
+//! Feedback between servers: an overloaded server tells the servers before it how much it can take,
+//! and they hold the rest back, so that it need not reject it itself.
+//!
+//! ```text
+//!   upstream server                                     this server
+//!   Restriction  ◄── Feedback, in every response ──  Upstreams ◄── Control of any law
+//!        └────────── requests that it lets pass ──►      └──► Gate, for what still exceeds
+//! ```
+//!
+//! - [`Restriction`] is the sending side: one for each next hop. It obeys the feedback of that
+//!   server (RFC 7339 §5.4-5.10, RFC 7415 §3.5), and stops towards a server that does not answer.
+//! - [`Upstreams`] is the receiving side: it knows the servers that send requests here, shares what
+//!   the law allows among them, and says how much each may send (RFC 7339 §5.1-5.3).
+//!
+//! Three algorithms carry a value. `loss` (RFC 7339 §7) is the percentage of requests to hold back,
+//! `rate` (RFC 7415) the requests a second to send at most. `tgwindow` is our own, for the windows
+//! of 002: the calls that may be sent and not yet be answered. The number of calls in flight needs
+//! no common count that a restart or a lost message could spoil, and what is in flight is never
+//! granted twice.
+
+mod algorithm;
+mod capacity;
+mod category;
+mod credits;
+mod loss;
+mod rate;
+mod restriction;
+mod sequence;
+mod silence;
+mod upstream;
+mod upstream_settings;
+mod upstreams;
+
+use std::time::Duration;
+
+pub use algorithm::{Algorithm, Algorithms};
+pub use category::Category;
+pub use restriction::{
+    EgressLimiter, FeedbackOutcome, Restriction, RestrictionCounts, RestrictionSettings,
+    RestrictionStatus, SendReason, SendVerdict,
+};
+pub use sequence::Sequence;
+pub use silence::SilenceSettings;
+pub use upstream::{PeerView, Standing};
+pub use upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
+pub use upstreams::{Arrival, Upstreams};
+
+/// Time for which a value holds if the server does not say.
+// RFC 7339 §4.3: "The default value of the "oc-validity" parameter is 500 (milliseconds)."
+pub const VALIDITY_DEFAULT: Duration = Duration::from_millis(500);
+
+/// A value that a server gives to one that sends to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Feedback {
+    /// The meaning of the value.
+    pub algorithm: Algorithm,
+    /// Percent of the requests to hold back, requests a second, or unanswered calls.
+    pub value: u32,
+    /// Time for which it holds; zero ends the restriction.
+    pub validity: Duration,
+    /// Its place in the order in which the server gives its values.
+    pub sequence: Sequence,
+}

@@ -1,0 +1,76 @@
+//! Obeys a percentage of requests to hold back (RFC 7339 §7.2).
+//!
+//! Two categories: the first is reduced, the second only when nothing is left of the first. The
+//! percentage is of all requests, so a smaller first category is reduced by more. Its part of the
+//! requests is counted, and taken over every 5 s; 80 % before.
+//!
+//! The reference algorithm draws a number for each request. Here the same share passes evenly
+//! spread, each client starting elsewhere, which sends the same number of requests with less
+//! deviation.
+
+use std::time::Duration;
+
+use tidegate_world::{Stream, Timestamp};
+
+use super::Category;
+use crate::throttle::Deterministic;
+
+/// Time between two looks at the mix of requests.
+// RFC 7339 §7.2: "Periodically (every 5-10 seconds), get the value of the counters".
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// Requests of which a mix is told.
+const ENOUGH: u64 = 20;
+
+/// The first category's part of the requests, until it is known.
+const REDUCIBLE_AT_FIRST: f64 = 0.8;
+
+/// The state for one server.
+#[derive(Debug)]
+pub(super) struct Loss {
+    /// The first category's part of the requests, 0 to 1.
+    reducible: f64,
+    counted_since: Timestamp,
+    /// Requests of the first category, and all.
+    counted: [u64; 2],
+    /// For each category.
+    throttles: [Deterministic; 2],
+}
+
+impl Loss {
+    pub(super) fn new(stream: &mut Stream) -> Self {
+        let mut throttles = [Deterministic::default(), Deterministic::default()];
+        for throttle in &mut throttles {
+            throttle.start_at(stream.unit());
+        }
+        Self {
+            reducible: REDUCIBLE_AT_FIRST,
+            counted_since: Timestamp::ZERO,
+            counted: [0; 2],
+            throttles,
+        }
+    }
+
+    /// Counts a request that is to be sent, under overload or not.
+    pub(super) fn count(&mut self, now: Timestamp, category: Category) {
+        self.counted[0] += u64::from(category.is_reducible());
+        self.counted[1] += 1;
+        if now.since(self.counted_since) >= PERIOD && self.counted[1] >= ENOUGH {
+            self.reducible = self.counted[0] as f64 / self.counted[1] as f64;
+            (self.counted_since, self.counted) = (now, [0; 2]);
+        }
+    }
+
+    /// Returns whether a request passes when `percent` of all are to be held back.
+    pub(super) fn passes(&mut self, percent: u32, category: Category) -> bool {
+        let loss = f64::from(percent.min(100)) / 100.0;
+        let [first, second] = if loss <= self.reducible {
+            // Without a first category there is nothing to hold back.
+            [if loss > 0.0 { loss / self.reducible } else { 0.0 }, 0.0]
+        } else {
+            [1.0, (loss - self.reducible) / (1.0 - self.reducible)]
+        };
+        let (index, held) = if category.is_reducible() { (0, first) } else { (1, second) };
+        category == Category::Required || self.throttles[index].passes(1.0 - held)
+    }
+}

@@ -1,0 +1,310 @@
+//! The restriction of what is sent to one server, by the feedback of that server.
+//!
+//! Source: RFC 7339 §5.4 to §5.10 and §7.2, RFC 7415 §3.5; windows: 002 §2.4.
+
+use std::time::Duration;
+
+use tidegate_world::{Purpose, Seed, Timestamp};
+
+use super::credits::Credits;
+use super::loss::Loss;
+use super::rate::Rate;
+use super::sequence::{Novelty, SequenceHistory};
+use super::silence::{Silence, SilenceSettings};
+use super::{Algorithm, Algorithms, Category, Feedback};
+
+/// The settings of a restriction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestrictionSettings {
+    /// The algorithms that are offered to the server.
+    pub offered: Algorithms,
+    /// The longest validity that is believed: a value that should hold for longer holds for so
+    /// long.
+    pub validity_max: Duration,
+    /// When to stop sending to a server that does not answer, and how to probe it.
+    pub silence: SilenceSettings,
+}
+
+impl Default for RestrictionSettings {
+    fn default() -> Self {
+        Self {
+            offered: Algorithms::STANDARD,
+            validity_max: Duration::from_secs(60),
+            silence: SilenceSettings::default(),
+        }
+    }
+}
+
+/// The decision on a request that is to be sent to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendVerdict {
+    /// It is sent.
+    Send,
+    /// It is sent to another server, or rejected.
+    // RFC 7339 §5.10: "it will need to reject these requests with a "503 (Service Unavailable)"
+    // response without the Retry-After header."
+    Reject(SendReason),
+}
+
+/// The reason for which a request is not sent to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendReason {
+    /// The server asks for fewer requests.
+    Feedback,
+    /// The server does not answer.
+    Silent,
+    /// A limiter expects that the server would reject it, or be late.
+    Inferred,
+}
+
+/// The effect of a feedback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FeedbackOutcome {
+    /// It is obeyed from now on.
+    Accepted,
+    /// It was known.
+    Known,
+    /// It is older than what is known.
+    Late,
+    /// Its algorithm was not offered to the server.
+    NotOffered,
+    /// Its value means nothing under its algorithm.
+    Invalid,
+}
+
+impl FeedbackOutcome {
+    /// All outcomes.
+    pub const ALL: [Self; 5] =
+        [Self::Accepted, Self::Known, Self::Late, Self::NotOffered, Self::Invalid];
+
+    /// Returns its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Known => "known",
+            Self::Late => "late",
+            Self::NotOffered => "not_offered",
+            Self::Invalid => "invalid",
+        }
+    }
+}
+
+/// The restriction that is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestrictionStatus {
+    /// None.
+    Open,
+    /// This percentage of the requests is held back.
+    Loss(u32),
+    /// So many requests a second are sent at most.
+    Rate(u32),
+    /// So many calls may be sent before one of the unanswered ones is answered.
+    Window(u32),
+    /// Nothing but probes is sent, the next at this time.
+    Silent(Timestamp),
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RestrictionCounts {
+    /// Requests sent, probes included.
+    pub sent: u64,
+    /// Requests held back because the server asks for it.
+    pub held: u64,
+    /// Requests held back because the server does not answer.
+    pub silenced: u64,
+    /// Requests sent to a server that does not answer, to see whether it does again.
+    pub probes: u64,
+    /// Feedbacks, by [outcome](FeedbackOutcome::ALL).
+    pub feedbacks: [u64; 5],
+}
+
+/// A limit of what is sent to one server.
+pub trait EgressLimiter: std::fmt::Debug + Send {
+    /// Decides on a request that is to be sent; none that is a repetition.
+    fn on_request(&mut self, now: Timestamp, category: Category) -> SendVerdict;
+
+    /// Records a repetition of a request: no response came in time.
+    fn on_repetition(&mut self, _now: Timestamp) {}
+
+    /// Records a response of the server. `first_to` is the category of its request if it is the
+    /// first to that request; `is_503` if the server rejects it for overload.
+    fn on_response(&mut self, now: Timestamp, first_to: Option<Category>, is_503: bool);
+
+    /// Records that a request got no response at all, or a fatal error of the transport.
+    fn on_timeout(&mut self, now: Timestamp, category: Category);
+}
+
+/// The restriction of what is sent to one server.
+#[derive(Debug)]
+pub struct Restriction {
+    settings: RestrictionSettings,
+    /// The value that is obeyed, and when it expires.
+    in_force: Option<(Algorithm, u32, Timestamp)>,
+    history: SequenceHistory,
+    loss: Loss,
+    rate: Rate,
+    credits: Credits,
+    silence: Silence,
+    counts: RestrictionCounts,
+}
+
+impl Restriction {
+    /// Creates the restriction towards the server numbered `element`, which holds nothing back yet.
+    pub fn new(settings: &RestrictionSettings, seed: Seed, element: u32) -> Self {
+        let stream = |part| seed.stream(Purpose::Restriction, element.wrapping_mul(3) + part);
+        Self {
+            settings: *settings,
+            in_force: None,
+            history: SequenceHistory::default(),
+            loss: Loss::new(&mut stream(0)),
+            rate: Rate::new(stream(1)),
+            credits: Credits::default(),
+            silence: Silence::new(settings.silence, stream(2)),
+            counts: RestrictionCounts::default(),
+        }
+    }
+
+    /// Takes over a value of the server.
+    pub fn on_feedback(&mut self, now: Timestamp, feedback: Feedback) -> FeedbackOutcome {
+        let outcome = self.judge(now, feedback);
+        self.counts.feedbacks[outcome as usize] += 1;
+        outcome
+    }
+
+    fn judge(&mut self, now: Timestamp, feedback: Feedback) -> FeedbackOutcome {
+        let Feedback { algorithm, value, validity, sequence } = feedback;
+        if !self.settings.offered.contains(algorithm) {
+            return FeedbackOutcome::NotOffered;
+        }
+        // RFC 7339 §7.1: "This value MUST be in the range of [0, 100], inclusive."
+        if algorithm == Algorithm::Loss && value > 100 && !validity.is_zero() {
+            return FeedbackOutcome::Invalid;
+        }
+        // RFC 7339 §5.4: "If these values match, the response does not update the overload control
+        // parameters related to this server".
+        match self.history.judge(now, sequence) {
+            Novelty::Same => return FeedbackOutcome::Known,
+            Novelty::Late => return FeedbackOutcome::Late,
+            Novelty::New => {}
+        }
+        self.expire(now);
+        // RFC 7339 §5.7: "when the value of the "oc-validity" parameter is 0, the client SHOULD
+        // disregard the value in the "oc" parameter."
+        if validity.is_zero() {
+            self.in_force = None;
+            self.credits.on_value();
+            return FeedbackOutcome::Accepted;
+        }
+        let goes_on = matches!(self.in_force, Some((Algorithm::Rate, ..)));
+        match algorithm {
+            Algorithm::Rate if !goes_on => self.rate.activate(now, value),
+            Algorithm::Window => self.credits.on_value(),
+            Algorithm::Rate | Algorithm::Loss => {}
+        }
+        let until = now + validity.min(self.settings.validity_max);
+        self.in_force = Some((algorithm, value, until));
+        FeedbackOutcome::Accepted
+    }
+
+    // RFC 7339 §5.4: "Stored overload control parameters MUST be reset to default values once the
+    // validity period has expired".
+    fn expire(&mut self, now: Timestamp) {
+        if let Some((algorithm, value, until)) = self.in_force
+            && now >= until
+        {
+            self.in_force = None;
+            if algorithm == Algorithm::Window {
+                self.credits.on_expiry(value);
+            }
+        }
+    }
+
+    /// Returns the restriction in force.
+    pub fn status(&self, now: Timestamp) -> RestrictionStatus {
+        if let Some(next_probe) = self.silence.next_probe() {
+            return RestrictionStatus::Silent(next_probe);
+        }
+        match (self.in_force, self.credits.window_afresh()) {
+            (Some((algorithm, value, until)), _) if now < until => match algorithm {
+                Algorithm::Loss => RestrictionStatus::Loss(value),
+                Algorithm::Rate => RestrictionStatus::Rate(value),
+                Algorithm::Window => RestrictionStatus::Window(self.credits.left(value)),
+            },
+            (_, Some(window)) => RestrictionStatus::Window(self.credits.left(window)),
+            _ => RestrictionStatus::Open,
+        }
+    }
+
+    /// Returns whether the server is overloaded or silent. What another server has no room for must
+    /// not be sent to it.
+    // RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
+    // capable of processing the extra load."
+    pub fn is_restricting(&self, now: Timestamp) -> bool {
+        !matches!(self.status(now), RestrictionStatus::Open | RestrictionStatus::Loss(0))
+    }
+
+    /// Returns the counts since the start.
+    pub fn counts(&self) -> &RestrictionCounts {
+        &self.counts
+    }
+
+    /// Returns whether the value in force lets a request pass.
+    fn passes(&mut self, now: Timestamp, category: Category) -> bool {
+        let window = match self.in_force {
+            Some((Algorithm::Loss, percent, _)) => return self.loss.passes(percent, category),
+            Some((Algorithm::Rate, rate, _)) => return self.rate.passes(now, rate, category),
+            Some((Algorithm::Window, window, _)) => Some(window),
+            None => self.credits.window_afresh(),
+        };
+        window.is_none_or(|window| self.credits.passes(now, window, category))
+    }
+}
+
+impl EgressLimiter for Restriction {
+    // RFC 7339 §5.5: "A SIP client MUST honor overload control values it receives from downstream
+    // neighbors. The SIP client MUST NOT forward more requests to a SIP server than allowed by the
+    // current "oc" and "oc-algo" parameter values from that particular downstream server."
+    fn on_request(&mut self, now: Timestamp, category: Category) -> SendVerdict {
+        self.expire(now);
+        self.loss.count(now, category);
+        let verdict = match self.silence.may_probe(now) {
+            Some(true) => {
+                self.counts.probes += 1;
+                SendVerdict::Send
+            }
+            Some(false) => SendVerdict::Reject(SendReason::Silent),
+            None if self.passes(now, category) => SendVerdict::Send,
+            None => SendVerdict::Reject(SendReason::Feedback),
+        };
+        match verdict {
+            SendVerdict::Send => {
+                self.counts.sent += 1;
+                if category.is_new() && self.settings.offered.contains(Algorithm::Window) {
+                    self.credits.on_sent(now);
+                }
+            }
+            SendVerdict::Reject(SendReason::Silent) => self.counts.silenced += 1,
+            SendVerdict::Reject(_) => self.counts.held += 1,
+        }
+        verdict
+    }
+
+    fn on_response(&mut self, _now: Timestamp, first_to: Option<Category>, _is_503: bool) {
+        self.silence.on_response();
+        if first_to.is_some_and(Category::is_new) {
+            self.credits.on_settled(true);
+        }
+    }
+
+    fn on_timeout(&mut self, now: Timestamp, category: Category) {
+        self.silence.on_timeout(now);
+        if category.is_new() {
+            self.credits.on_settled(false);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "restriction_tests.rs"]
+mod tests;

@@ -1,0 +1,304 @@
+//! Tests of a restriction, by section of RFC 7339 and RFC 7415.
+
+use super::*;
+use crate::feedback::{Sequence, VALIDITY_DEFAULT};
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_nanos(ms * 1_000_000)
+}
+
+fn restriction() -> Restriction {
+    restriction_of(Algorithms::ALL)
+}
+
+fn restriction_of(offered: Algorithms) -> Restriction {
+    Restriction::new(&RestrictionSettings { offered, ..Default::default() }, Seed(1), 0)
+}
+
+fn feedback(algorithm: Algorithm, value: u32, number: u64) -> Feedback {
+    let sequence = Sequence { seconds: number, fraction: 0 };
+    Feedback { algorithm, value, validity: VALIDITY_DEFAULT, sequence }
+}
+
+/// Asks for `count` requests of a category, evenly within a second from `from_ms`. Returns how many
+/// pass.
+fn passed(restriction: &mut Restriction, from_ms: u64, count: u64, category: Category) -> u64 {
+    (0..count)
+        .map(|i| Timestamp::from_nanos(from_ms * 1_000_000 + i * 1_000_000_000 / count))
+        .filter(|&now| restriction.on_request(now, category) == SendVerdict::Send)
+        .count() as u64
+}
+
+// RFC 7339 §5.5: "A SIP client MUST honor overload control values it receives from downstream
+// neighbors. The SIP client MUST NOT forward more requests to a SIP server than allowed by the current
+// "oc" and "oc-algo" parameter values from that particular downstream server." "this local policy
+// SHOULD transmit the same number of SIP requests as the sample algorithm defined by the overload
+// control scheme being used."
+#[test]
+fn rfc7339_5_5_a_loss_of_ten_percent_is_an_eighth_of_the_first_category() {
+    let mut restriction = restriction();
+    restriction.on_feedback(at(0), feedback(Algorithm::Loss, 10, 1));
+    let mut sent = 0;
+    for i in 0..1000u64 {
+        let now = Timestamp::from_nanos(i * 400_000);
+        let category = if i % 5 == 0 { Category::Ongoing } else { Category::Session };
+        sent += u64::from(restriction.on_request(now, category) == SendVerdict::Send);
+    }
+    assert_eq!(sent, 900);
+    assert_eq!(restriction.counts().held, 100);
+}
+
+// RFC 7339 §5.4: "Stored overload control parameters MUST be reset to default values once the validity
+// period has expired".
+#[test]
+fn rfc7339_5_4_a_value_expires() {
+    let mut restriction = restriction();
+    restriction.on_feedback(at(0), feedback(Algorithm::Rate, 0, 1));
+    assert_eq!(restriction.status(at(499)), RestrictionStatus::Rate(0));
+    assert_eq!(
+        restriction.on_request(at(499), Category::Session),
+        SendVerdict::Reject(SendReason::Feedback)
+    );
+    assert_eq!(restriction.status(at(500)), RestrictionStatus::Open);
+    assert_eq!(restriction.on_request(at(500), Category::Session), SendVerdict::Send);
+}
+
+// RFC 7339 §5.4: "If these values match, the response does not update the overload control parameters
+// related to this server".
+#[test]
+fn rfc7339_5_4_the_same_value_again_does_not_last_longer_and_a_late_one_changes_nothing() {
+    let mut restriction = restriction();
+    let value = feedback(Algorithm::Rate, 7, 2);
+    assert_eq!(restriction.on_feedback(at(0), value), FeedbackOutcome::Accepted);
+    assert_eq!(restriction.on_feedback(at(400), value), FeedbackOutcome::Known);
+    let late = feedback(Algorithm::Rate, 900, 1);
+    assert_eq!(restriction.on_feedback(at(400), late), FeedbackOutcome::Late);
+    assert_eq!(restriction.status(at(499)), RestrictionStatus::Rate(7));
+    assert_eq!(restriction.status(at(500)), RestrictionStatus::Open);
+    let counts: u64 = restriction.counts().feedbacks.iter().sum();
+    assert_eq!((counts, restriction.counts().feedbacks[0]), (3, 1));
+}
+
+// RFC 7339 §5.7: "when the value of the "oc-validity" parameter is 0, the client SHOULD disregard the
+// value in the "oc" parameter."
+#[test]
+fn rfc7339_5_7_a_validity_of_zero_stops_the_restriction_at_once() {
+    for algorithm in Algorithm::ALL {
+        let mut restriction = restriction();
+        restriction.on_feedback(at(0), feedback(algorithm, 0, 1));
+        let stop = Feedback { value: 100, validity: Duration::ZERO, ..feedback(algorithm, 0, 2) };
+        assert_eq!(restriction.on_feedback(at(1), stop), FeedbackOutcome::Accepted);
+        assert_eq!(restriction.status(at(1)), RestrictionStatus::Open);
+        assert!(!restriction.is_restricting(at(1)));
+        let old = Feedback { sequence: Sequence { seconds: 1, fraction: 0 }, ..stop };
+        restriction.on_feedback(at(2), feedback(algorithm, 9, 3));
+        assert_eq!(restriction.on_feedback(at(3), old), FeedbackOutcome::Late);
+        assert!(restriction.is_restricting(at(3)));
+    }
+}
+
+// RFC 7339 §7.1: "This value MUST be in the range of [0, 100], inclusive."
+#[test]
+fn rfc7339_7_1_a_loss_beyond_a_hundred_and_what_was_not_offered_are_ignored() {
+    let mut restriction = restriction_of(Algorithms::LOSS);
+    let outcome = restriction.on_feedback(at(0), feedback(Algorithm::Loss, 101, 1));
+    assert_eq!(outcome, FeedbackOutcome::Invalid);
+    for algorithm in [Algorithm::Rate, Algorithm::Window] {
+        let outcome = restriction.on_feedback(at(0), feedback(algorithm, 0, 1));
+        assert_eq!(outcome, FeedbackOutcome::NotOffered);
+    }
+    assert_eq!(passed(&mut restriction, 0, 100, Category::Session), 100);
+    let outcome = restriction.on_feedback(at(0), feedback(Algorithm::Loss, 100, 1));
+    assert_eq!(outcome, FeedbackOutcome::Accepted, "the sequence of what was ignored is unknown");
+}
+
+#[test]
+fn nobody_is_restricted_for_longer_than_a_validity_that_is_believed() {
+    let mut restriction = restriction();
+    let value = Feedback { validity: Duration::MAX, ..feedback(Algorithm::Loss, 100, 1) };
+    restriction.on_feedback(at(0), value);
+    assert!(restriction.is_restricting(at(59_999)));
+    assert!(!restriction.is_restricting(at(60_000)));
+}
+
+// RFC 7339 §5.10.1: "A SIP client SHOULD honor the local policy for prioritizing SIP requests such as
+// policies based on message type, e.g., INVITEs versus requests associated with existing sessions." "A
+// SIP client SHOULD honor the local policy for prioritizing SIP requests based on the content of the
+// Resource-Priority header". "A SIP client SHOULD honor the local policy for prioritizing SIP requests
+// relating to emergency calls as identified by the SOS URN". "A local policy can be expected to combine
+// both the SIP request type and the prioritization markings, and it SHOULD be honored when overload
+// conditions prevail."
+#[test]
+fn rfc7339_5_10_1_the_second_category_is_reduced_when_nothing_is_left_of_the_first() {
+    let sent = |percent, category| {
+        let mut restriction = restriction();
+        restriction.on_feedback(at(0), feedback(Algorithm::Loss, percent, 1));
+        // Within the validity: 500 requests in 500 ms.
+        (0..500).filter(|&ms| restriction.on_request(at(ms), category) == SendVerdict::Send).count()
+    };
+    for category in [Category::Priority, Category::Ongoing] {
+        assert_eq!([80, 90, 100].map(|percent| sent(percent, category)), [500, 250, 0]);
+    }
+    for category in [Category::Session, Category::Single] {
+        assert_eq!([0, 40, 80, 90].map(|percent| sent(percent, category)), [500, 250, 0, 0]);
+    }
+    assert_eq!(sent(100, Category::Required), 500, "it could not be rejected");
+}
+
+#[test]
+fn the_mix_of_the_categories_is_counted_every_five_seconds() {
+    let mut restriction = restriction();
+    for i in 0..=100 {
+        let category = if i % 10 == 9 { Category::Session } else { Category::Ongoing };
+        restriction.on_request(at(i * 50), category);
+    }
+    restriction.on_feedback(at(5000), feedback(Algorithm::Loss, 10, 1));
+    // A tenth is of the first category: ten percent of all is everything in it.
+    assert_eq!(passed(&mut restriction, 5000, 10, Category::Session), 5, "none while it is valid");
+    restriction.on_feedback(at(6000), feedback(Algorithm::Loss, 5, 2));
+    let sent = (0..400)
+        .filter(|i| restriction.on_request(at(6000 + i), Category::Ongoing) == SendVerdict::Send);
+    assert_eq!(sent.count(), 400);
+}
+
+#[test]
+fn without_a_first_category_the_second_is_reduced() {
+    let mut restriction = restriction();
+    for i in 0..=100 {
+        restriction.on_request(at(i * 50), Category::Ongoing);
+    }
+    restriction.on_feedback(at(5000), feedback(Algorithm::Loss, 50, 1));
+    let sent = (0..400)
+        .filter(|i| restriction.on_request(at(5000 + i), Category::Ongoing) == SendVerdict::Send);
+    assert_eq!(sent.count(), 200);
+}
+
+// RFC 7415 §3.5.2: "TAU1 = 1/2 * TAU2, and TAU2 = 10 * T."
+#[test]
+fn rfc7415_3_5_2_requests_with_priority_find_more_room_in_the_bucket() {
+    let mut restriction = restriction();
+    restriction.on_feedback(at(0), feedback(Algorithm::Rate, 100, 1));
+    let mut burst = |now, category| {
+        (0..50).take_while(|_| restriction.on_request(now, category) == SendVerdict::Send).count()
+    };
+    // The bucket starts with up to half a T more or less.
+    assert!((5..=6).contains(&burst(at(0), Category::Session)));
+    assert_eq!(burst(at(0), Category::Ongoing), 5);
+    assert_eq!(burst(at(0), Category::Session), 0);
+    assert_eq!(burst(at(60), Category::Session), 1, "six leave in 60 ms");
+}
+
+// RFC 7415 §3.5.1: "when the "oc" parameter is 0 with a non-zero "oc-validity", then the client should
+// reject 100% of SIP requests destined to the overload server."
+#[test]
+fn rfc7415_3_5_1_a_rate_is_kept_and_zero_holds_back_everything() {
+    let mut restriction = restriction();
+    for number in 0..10u64 {
+        let now = at(number * 400);
+        restriction.on_feedback(now, feedback(Algorithm::Rate, 50, number + 1));
+        let sent = (0..400)
+            .filter(|ms| {
+                restriction.on_request(now + Duration::from_millis(*ms), Category::Session)
+                    == SendVerdict::Send
+            })
+            .count();
+        let most = if number == 0 { 27 } else { 20 };
+        assert!((19..=most).contains(&sent), "{sent} in the interval {number}");
+    }
+    restriction.on_feedback(at(4000), feedback(Algorithm::Rate, 0, 20));
+    assert_eq!(passed(&mut restriction, 4000, 10, Category::Ongoing), 5, "none while it is valid");
+}
+
+// RFC 7415 §3.5.3: "This randomization should also be done when control is activated".
+#[test]
+fn rfc7415_3_5_3_many_clients_do_not_fall_into_step() {
+    let second = |element| {
+        let settings = RestrictionSettings { offered: Algorithms::ALL, ..Default::default() };
+        let mut restriction = Restriction::new(&settings, Seed(1), element);
+        let validity = Duration::from_secs(60);
+        let value = Feedback { validity, ..feedback(Algorithm::Rate, 1, 1) };
+        restriction.on_feedback(at(0), value);
+        // The whole tolerance at once, and then the first that passes.
+        while restriction.on_request(at(0), Category::Session) == SendVerdict::Send {}
+        (1..2000)
+            .find(|&ms| restriction.on_request(at(ms), Category::Session) == SendVerdict::Send)
+            .unwrap()
+    };
+    let times: Vec<u64> = (0..40).map(second).collect();
+    let [early, late] = [times.iter().min().unwrap(), times.iter().max().unwrap()];
+    assert!(*early < 250 && *late > 750, "{times:?}");
+}
+
+#[test]
+fn a_window_holds_so_many_calls_unanswered() {
+    let mut restriction = restriction();
+    restriction.on_feedback(at(0), feedback(Algorithm::Window, 3, 1));
+    assert_eq!(passed(&mut restriction, 0, 10, Category::Session), 8, "the value expires halfway");
+    let mut restriction = self::restriction();
+    let long = Duration::from_secs(40);
+    let value =
+        |value, number| Feedback { validity: long, ..feedback(Algorithm::Window, value, number) };
+    restriction.on_feedback(at(0), value(3, 1));
+    assert_eq!(passed(&mut restriction, 0, 10, Category::Session), 3);
+    assert_eq!(passed(&mut restriction, 0, 10, Category::Ongoing), 10);
+    assert_eq!(passed(&mut restriction, 0, 10, Category::Priority), 1, "the reserve");
+    restriction.on_response(at(1000), Some(Category::Session), false);
+    restriction.on_response(at(1000), Some(Category::Session), false);
+    assert_eq!(restriction.status(at(1000)), RestrictionStatus::Window(1));
+    assert_eq!(passed(&mut restriction, 1000, 10, Category::Session), 1);
+    restriction.on_feedback(at(2000), value(2, 2));
+    assert_eq!(restriction.status(at(2000)), RestrictionStatus::Window(0));
+    restriction.on_timeout(at(2000), Category::Session);
+    restriction.on_timeout(at(2000), Category::Session);
+    assert_eq!(restriction.status(at(2000)), RestrictionStatus::Window(1));
+}
+
+#[test]
+fn a_closed_window_opens_again_without_the_server() {
+    let mut restriction = restriction();
+    restriction.on_feedback(at(0), feedback(Algorithm::Window, 0, 1));
+    assert_eq!(
+        restriction.on_request(at(0), Category::Session),
+        SendVerdict::Reject(SendReason::Feedback)
+    );
+    assert_eq!(passed(&mut restriction, 500, 100, Category::Session), 10, "it begins afresh");
+    for _ in 0..10 {
+        restriction.on_response(at(1500), Some(Category::Session), false);
+    }
+    assert_eq!(passed(&mut restriction, 1500, 100, Category::Session), 20, "twice the window");
+    // Calls of which nothing is ever heard are forgotten.
+    assert_eq!(restriction.status(at(2500)), RestrictionStatus::Window(0));
+    restriction.on_feedback(at(70_000), feedback(Algorithm::Window, 5, 2));
+    restriction.on_request(at(70_000), Category::Priority);
+    assert_eq!(restriction.status(at(70_000)), RestrictionStatus::Window(4));
+}
+
+// RFC 7339 §5.9: "In the event of repeated timeouts or fatal transport errors, the SIP client MUST stop
+// sending requests to this server. The SIP client SHOULD periodically probe if the downstream server is
+// alive using any mechanism at its disposal." "Once a SIP client has successfully received a normal
+// response for a request sent to the downstream server, the SIP client can resume sending SIP requests."
+#[test]
+fn rfc7339_5_9_a_silent_server_gets_probes_ever_less_often_until_it_answers() {
+    let mut restriction = restriction();
+    for _ in 0..2 {
+        restriction.on_timeout(at(0), Category::Session);
+    }
+    restriction.on_response(at(0), None, false);
+    for _ in 0..2 {
+        restriction.on_timeout(at(0), Category::Session);
+    }
+    assert_eq!(passed(&mut restriction, 0, 10, Category::Session), 10, "two in a row are not many");
+    restriction.on_timeout(at(0), Category::Ongoing);
+    let probes: Vec<u64> = (0..120_000)
+        .filter(|&ms| restriction.on_request(at(ms), Category::Session) == SendVerdict::Send)
+        .collect();
+    let waits: Vec<u64> = probes.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!((750..=1250).contains(&probes[0]), "{probes:?}");
+    for (wait, expected) in waits.iter().zip([2000, 4000, 8000, 16_000, 30_000, 30_000]) {
+        assert!((expected * 3 / 4..=expected * 5 / 4 + 1).contains(wait), "{waits:?}");
+    }
+    assert!(matches!(restriction.status(at(120_000)), RestrictionStatus::Silent(_)));
+    assert_eq!(restriction.counts().probes, probes.len() as u64);
+    restriction.on_response(at(120_000), Some(Category::Session), false);
+    assert_eq!(passed(&mut restriction, 120_000, 10, Category::Session), 10);
+}

@@ -1,0 +1,399 @@
+//! One server that sends requests here: what was agreed with it, what it sends, what it may send.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use super::capacity::Capacity;
+use super::upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
+use super::{Algorithm, Algorithms, Category};
+use crate::Gate;
+use crate::arrival_rate::ArrivalRate;
+use crate::throttle::Deterministic;
+
+/// The least share that a peer is thought to send: its requests count for so many at most.
+const SHARE_MIN: f64 = 0.01;
+
+/// The part of a grant below which a peer shows all that it would send, and the ticks in a row for
+/// which it must be below.
+const SATURATED: f64 = 0.85;
+const UNUSED: u32 = 10;
+
+/// Time for which no claim is believed of a peer that claimed more than it would send.
+const DISTRUSTED: Duration = Duration::from_secs(60);
+
+/// The part of its grant that a peer may exceed without being thought to disobey, and requests a
+/// second beside it.
+const TOLERANCE: f64 = 1.33;
+const TOLERANCE_RPS: f64 = 3.0;
+
+/// Ticks of too many requests after which a peer is policed, and the weight of one against those in
+/// which it obeys.
+const VIOLATIONS_MAX: u32 = 20;
+const VIOLATION: u32 = 10;
+
+/// The part of its requests that a peer without feedback may have at most during an overload.
+const UNRESTRICTED_MAX: f64 = 0.95;
+
+/// Requests that come with a new one, at most: an ACK, and a CANCEL.
+const WITH_NEW_MAX: f64 = 2.0;
+
+/// Time after the begin of a restriction in which a peer may send too much.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Time for which an agreed algorithm is kept.
+// RFC 7339 §5.8: "Once the server selects a specific overload control algorithm for a given client,
+// the algorithm SHOULD NOT change the algorithm associated with that client for at least 3600 seconds
+// (1 hour)."
+pub(super) const AGREED: Duration = Duration::from_secs(3600);
+
+/// The conduct of a peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// It takes no part.
+    #[default]
+    Apart,
+    /// It takes part.
+    Obeys,
+    /// It offered to take part, and sends more than it is told.
+    Disobeys,
+}
+
+impl Standing {
+    /// All standings.
+    pub const ALL: [Self; 3] = [Self::Apart, Self::Obeys, Self::Disobeys];
+
+    /// Returns its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Apart => "apart",
+            Self::Obeys => "obeys",
+            Self::Disobeys => "disobeys",
+        }
+    }
+}
+
+/// A peer, as it is shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PeerView {
+    /// Its key; `None` for all those without room in the table.
+    pub key: Option<u128>,
+    /// Whether it takes part and obeys.
+    pub standing: Standing,
+    /// The algorithm that it was told, if any.
+    pub algorithm: Option<Algorithm>,
+    /// The value that it was last told; zero without overload.
+    pub value: u32,
+    /// New requests a second that it would send without feedback.
+    pub original_cps: f64,
+    /// New requests a second that it may send; infinite without overload.
+    pub granted_cps: f64,
+    /// Requests of it that were rejected because its share was used up.
+    pub rejected: u64,
+}
+
+/// The state of one peer.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    /// The algorithm, and when it was chosen.
+    agreed: Option<(Algorithm, Timestamp)>,
+    claimed_cps: Option<f64>,
+    /// When it last claimed more than it would send.
+    lied: Option<Timestamp>,
+    weight: u32,
+    /// The last request, and the last for new work.
+    heard: Timestamp,
+    asked: Option<Timestamp>,
+    /// New requests, each counted for those that were held back for it under `loss`.
+    original: ArrivalRate,
+    /// All requests; new ones, those that come with each of them (ACK), and those of begun sessions.
+    all: ArrivalRate,
+    new: ArrivalRate,
+    required: ArrivalRate,
+    ongoing: ArrivalRate,
+    /// New requests a second without feedback, and other requests a second, as of the last look. A
+    /// rate that is read at an arrival counts that arrival too much.
+    original_cps: f64,
+    ongoing_rps: f64,
+    /// Requests for each new one, itself included.
+    with_new: f64,
+    is_active: bool,
+    /// New requests a second that it may send.
+    granted_cps: f64,
+    /// The share of its original load that it is told to send, 0 to 1.
+    told_share: f64,
+    /// Its original load for that: as long as it disobeys, the largest that was seen.
+    restrained_cps: f64,
+    /// The share of what arrives that passes if it has to be restricted here.
+    passed: f64,
+    /// Selects the requests that pass if it has to be restricted here.
+    throttle: Deterministic,
+    /// When its share became finite.
+    restricted: Option<Timestamp>,
+    /// Ticks in a row in which it used less than it may.
+    unused: u32,
+    /// Whether it sends more than it may, as of the last tick.
+    is_too_much: bool,
+    /// Ticks with too many requests, each [`VIOLATION`]; those without subtract one.
+    violations: u32,
+    is_policed: bool,
+    /// The part of a window that was rounded off.
+    carried: f64,
+    told: u32,
+    rejected: u64,
+}
+
+impl Default for Upstream {
+    fn default() -> Self {
+        Self {
+            agreed: None,
+            claimed_cps: None,
+            lied: None,
+            weight: 1,
+            heard: Timestamp::ZERO,
+            asked: None,
+            original: ArrivalRate::over_s(1.0),
+            all: ArrivalRate::default(),
+            new: ArrivalRate::default(),
+            required: ArrivalRate::default(),
+            ongoing: ArrivalRate::over_s(1.0),
+            original_cps: 0.0,
+            ongoing_rps: 0.0,
+            with_new: 1.0,
+            is_active: false,
+            granted_cps: f64::INFINITY,
+            told_share: 1.0,
+            restrained_cps: 0.0,
+            passed: 1.0,
+            throttle: Deterministic::default(),
+            restricted: None,
+            unused: 0,
+            is_too_much: false,
+            violations: 0,
+            is_policed: false,
+            carried: 0.0,
+            told: 0,
+            rejected: 0,
+        }
+    }
+}
+
+impl Upstream {
+    /// Takes note of what a request says about the peer.
+    // RFC 7339 §5.1: "If a server receives a SIP request containing the "oc" and "oc-algo" parameters,
+    // the server MUST determine if it has already selected the overload control algorithm class with
+    // this client. If it has, the server SHOULD use the previously selected algorithm class in its
+    // response to the message."
+    pub(super) fn on_offer(&mut self, now: Timestamp, offer: &Offer, settings: &UpstreamSettings) {
+        let offered = offer.algorithms.unwrap_or_default();
+        let common = offered.common(settings.accepted);
+        self.weight = offer.weight.max(1);
+        self.claimed_cps = offer.original_cps.filter(|cps| cps.is_finite() && *cps >= 0.0);
+        let is_kept = self.agreed.is_some_and(|(algorithm, at)| {
+            let is_wanted = algorithm == choose(common, settings.preferred).unwrap_or(algorithm);
+            common.contains(algorithm) && (is_wanted || now.since(at) < AGREED)
+        });
+        if !is_kept {
+            // RFC 7339 §5.1: "the server MUST choose one algorithm from the list of algorithms in the
+            // "oc-algo" parameter."
+            self.agreed = choose(common, settings.preferred).map(|algorithm| (algorithm, now));
+        }
+    }
+
+    pub(super) fn on_request(&mut self, now: Timestamp, category: Category) {
+        self.heard = now;
+        self.all.on_arrival(now);
+        if category.is_new() {
+            self.asked = Some(now);
+            self.new.on_arrival(now);
+            let holds_back = match self.standing() {
+                Standing::Apart => false,
+                Standing::Obeys => true,
+                Standing::Disobeys => !self.is_too_much,
+            };
+            let share = if holds_back { self.told_share.max(SHARE_MIN) } else { 1.0 };
+            self.original.on_arrivals(now, 1.0 / share);
+        } else if category == Category::Required {
+            self.required.on_arrival(now);
+        } else {
+            self.ongoing.on_arrival(now);
+        }
+    }
+
+    /// Returns whether a new request passes, by the share that the peer may send.
+    pub(super) fn passes(&mut self) -> bool {
+        let passes = self.standing() == Standing::Obeys || self.throttle.passes(self.passed);
+        self.rejected += u64::from(!passes);
+        passes
+    }
+
+    pub(super) fn algorithm(&self) -> Option<Algorithm> {
+        self.agreed.map(|(algorithm, _)| algorithm)
+    }
+
+    pub(super) fn heard(&self) -> Timestamp {
+        self.heard
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        match self.agreed {
+            None => Standing::Apart,
+            Some(_) if self.is_policed => Standing::Disobeys,
+            Some(_) => Standing::Obeys,
+        }
+    }
+
+    pub(super) fn weight(&self, fairness: UpstreamFairness) -> f64 {
+        match fairness {
+            UpstreamFairness::Provider => 1.0,
+            UpstreamFairness::User => self.original_cps.max(f64::MIN_POSITIVE),
+            UpstreamFairness::Weighted => f64::from(self.weight),
+        }
+    }
+
+    pub(super) fn original_cps(&self) -> f64 {
+        self.original_cps
+    }
+
+    /// Returns when it last asked for new work, if ever.
+    pub(super) fn asked(&self) -> Option<Timestamp> {
+        self.asked
+    }
+
+    /// Measures what it sends. Returns whether it is an active source.
+    pub(super) fn look(&mut self, now: Timestamp, is_active: bool) -> bool {
+        self.is_active = is_active;
+        self.ongoing_rps = self.ongoing.rate_at(now);
+        if !is_active {
+            self.original_cps = 0.0;
+            return false;
+        }
+        let sends_cps = self.new.rate_at(now);
+        if sends_cps > 0.0 {
+            let with_each = (self.required.rate_at(now) / sends_cps).min(WITH_NEW_MAX);
+            self.with_new = 1.0 + with_each;
+        }
+        // What counts under its algorithm: what it sends, and may send.
+        let (sends, may) = match self.agreed {
+            Some((Algorithm::Rate, _)) => (self.all.rate_at(now), f64::from(self.told)),
+            _ => (sends_cps, self.granted_cps),
+        };
+        self.unused = if sends + 1.0 < SATURATED * may { self.unused + 1 } else { 0 };
+        self.is_too_much = sends > TOLERANCE * may + TOLERANCE_RPS;
+        self.police(now);
+        let measured_cps = match self.agreed {
+            Some((Algorithm::Loss, _)) => self.original.rate_at(now),
+            // It uses what it may, and does not show how much more it would send.
+            Some(_) if self.granted_cps.is_finite() && self.unused < UNUSED => {
+                self.original_cps.max(sends_cps.min(self.granted_cps))
+            }
+            _ => sends_cps,
+        };
+        // It says that it would send more than it may, and does not send what it may.
+        let wants_more = self.claimed_cps.is_some_and(|claimed| claimed > self.granted_cps);
+        if wants_more && self.unused >= UNUSED {
+            self.lied = Some(now);
+        }
+        let is_believed = self.lied.is_none_or(|at| now.since(at) > DISTRUSTED)
+            && self.standing() == Standing::Obeys;
+        self.original_cps = self.claimed_cps.filter(|_| is_believed).unwrap_or(measured_cps);
+        true
+    }
+
+    /// Takes note of whether it sends too much.
+    fn police(&mut self, now: Timestamp) {
+        let Some(since) = self.restricted.filter(|_| self.agreed.is_some()) else { return };
+        if self.is_too_much && now.since(since) > GRACE {
+            self.violations = (self.violations + VIOLATION).min(VIOLATIONS_MAX * VIOLATION);
+        } else {
+            self.violations = self.violations.saturating_sub(1);
+        }
+        self.is_policed = match self.violations {
+            0 => false,
+            most if most >= VIOLATIONS_MAX * VIOLATION => true,
+            _ => self.is_policed,
+        };
+    }
+
+    /// Grants it up to `level` calls a second, or their cost in rejections, each of which costs
+    /// `rejection` calls. Returns the calls that could be served in the time of its rejections.
+    // RFC 7339 §5.10.2: "It would be fair to devote the same amount of processing at the overloaded
+    // server to the combination of rejection and processing from a non-participating client as the
+    // overloaded server would devote to processing requests from a participating client."
+    pub(super) fn grant(&mut self, now: Timestamp, level: f64, rejection: f64) -> f64 {
+        self.granted_cps = level;
+        self.restricted = level.is_finite().then(|| self.restricted.unwrap_or(now));
+        let (offered, obeys) = (self.original_cps, self.standing() == Standing::Obeys);
+        if level.is_infinite() || !self.is_active || offered <= 0.0 {
+            (self.told_share, self.passed, self.restrained_cps) = (1.0, 1.0, 0.0);
+            return 0.0;
+        }
+        self.restrained_cps = if obeys { offered } else { offered.max(self.restrained_cps) };
+        self.told_share = (level / self.restrained_cps).min(1.0);
+        if obeys {
+            self.passed = 1.0;
+            return 0.0;
+        }
+        let served = if level >= offered {
+            offered
+        } else {
+            (level - offered * rejection).max(0.0) / (1.0 - rejection)
+        };
+        self.passed = (served / offered).min(UNRESTRICTED_MAX);
+        (1.0 - self.passed) * offered * rejection
+    }
+
+    /// Returns the value that it is to be told.
+    pub(super) fn value(&mut self, capacity: &Capacity, gate: &Gate) -> u32 {
+        let granted_cps = self.granted_cps.min(capacity.cps());
+        match self.agreed {
+            // RFC 7339 §5.3: "the server control algorithm MUST produce a value for the "oc" parameter
+            // that it expects the receiving SIP clients to apply to all downstream SIP requests
+            // (dialogue forming as well as in-dialogue) to this SIP server." The law means new work
+            // alone. RFC 7339 §7.1: "This value MUST be in the range of [0, 100], inclusive."
+            Some((Algorithm::Loss, _)) => {
+                // The sender counts an ACK only for a call that it has sent.
+                let with_sent = 1.0 + (self.with_new - 1.0) * self.told_share;
+                let all = self.restrained_cps * with_sent + self.ongoing_rps;
+                let new = if all > 0.0 { self.restrained_cps / all } else { 1.0 };
+                // A hair above a whole percent is that percent.
+                (100.0 * (1.0 - self.told_share) * new - 1e-9).ceil().clamp(0.0, 100.0) as u32
+            }
+            // A rate of zero would hold back everything, the ends of calls too.
+            Some((Algorithm::Rate, _)) => {
+                ((granted_cps * self.with_new + self.ongoing_rps) as u32).max(1)
+            }
+            // 002 §3.4: "we feedback the integer part [...] and add its decimal part to the next
+            // feedback".
+            Some((Algorithm::Window, _)) => {
+                let window = capacity.window(granted_cps, gate) + self.carried;
+                self.carried = window.fract();
+                window as u32
+            }
+            None => 0,
+        }
+    }
+
+    /// Takes note of the value that it is told. Returns whether it is another than before.
+    pub(super) fn tell(&mut self, value: u32) -> bool {
+        std::mem::replace(&mut self.told, value) != value
+    }
+
+    pub(super) fn view(&self, key: Option<u128>) -> PeerView {
+        PeerView {
+            key,
+            standing: self.standing(),
+            algorithm: self.algorithm(),
+            value: self.told,
+            original_cps: self.original_cps,
+            granted_cps: self.granted_cps,
+            rejected: self.rejected,
+        }
+    }
+}
+
+/// Chooses an algorithm of those that both sides have.
+fn choose(common: Algorithms, preferred: Algorithm) -> Option<Algorithm> {
+    let in_order = [preferred, Algorithm::Rate, Algorithm::Loss];
+    in_order.into_iter().find(|&algorithm| common.contains(algorithm))
+}

@@ -1,0 +1,63 @@
+//! The settings of the receiving side, and what a request says about its sender.
+
+use std::time::Duration;
+
+use super::{Algorithm, Algorithms, VALIDITY_DEFAULT};
+
+/// The meaning of fairness among the peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamFairness {
+    /// The same capacity for each peer (002 §6.1, provider-centric).
+    Provider,
+    /// Capacity in proportion to the original load, so that each caller has the same chance (002
+    /// §6.1, user-centric).
+    User,
+    /// Capacity in proportion to a configured weight.
+    Weighted,
+}
+
+/// The settings of the receiving side.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UpstreamSettings {
+    /// The algorithms that a peer may be told to obey.
+    pub accepted: Algorithms,
+    /// The one of them that is chosen if the peer offers it; else `rate`, `loss`, in this order.
+    pub preferred: Algorithm,
+    /// The meaning of fairness among the peers.
+    pub fairness: UpstreamFairness,
+    /// Peers that are distinguished at the same time.
+    pub peers_max: usize,
+    /// Under [user-centric](UpstreamFairness::User) fairness the largest part of all weights that
+    /// one peer may have, 0 to 1: a false claim gains no more.
+    pub share_max: f64,
+    /// Time for which a value holds.
+    pub validity: Duration,
+    /// Time from 1970 to the driver's start, for sequence numbers.
+    pub started: Duration,
+}
+
+impl Default for UpstreamSettings {
+    fn default() -> Self {
+        Self {
+            accepted: Algorithms::STANDARD,
+            preferred: Algorithm::Rate,
+            fairness: UpstreamFairness::Provider,
+            peers_max: 4096,
+            share_max: 0.75,
+            validity: VALIDITY_DEFAULT,
+            started: Duration::ZERO,
+        }
+    }
+}
+
+/// The statements of a request about its sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Offer {
+    /// The algorithms that the sender supports; `None` if it takes no part.
+    pub algorithms: Option<Algorithms>,
+    /// The calls a second that it would send without feedback, as it says. Only from peers that
+    /// are believed.
+    pub original_cps: Option<f64>,
+    /// Its weight under [weighted](UpstreamFairness::Weighted) fairness, at least 1.
+    pub weight: u32,
+}

@@ -1,0 +1,240 @@
+//! The servers that send requests here, and what each may send.
+//!
+//! Every 100 ms the law's allowance becomes a number of calls a second ([`Capacity`]), which is
+//! shared among the peers that sent new requests within the last second (002 §3.2). Each gets what
+//! it offers, but at most a [level](crate::MaxMin), times a weight that depends on the fairness
+//! (002 §6.1). A peer that takes part is told its share. One that does not is given the same share
+//! of the processor, rejections included, so its rejections are at its own expense.
+//!
+//! **Original load.** What a peer would send without feedback. Under `loss` each new request counts for
+//! as many as the peer has to hold back for it. Under the others what it sends counts, unless it uses
+//! all that it may; then its load is what it was before. Or the peer itself says. A peer that claims
+//! more than it was granted, and leaves some of it unused for a second, has claimed too much: for a
+//! minute what it sends counts.
+//!
+//! **Overload** begins when the original load exceeds the capacity, and ends when it has not for
+//! one second. Before and after, every peer is told that there is no restriction.
+//!
+//! **Policing.** A peer that took part and sends a third more than it was told, for 2 s, is treated
+//! like one that takes no part, until it has obeyed for ten times as long.
+//!
+//! **Cold start.** A peer is told its share from the first tick on in which it is known. **Known
+//! bias.** A peer under `rate` or a window that saturates its share does not show how much more it
+//! would send, unless it says so; its share is the level then, as it should be, but under user-centric
+//! fairness its weight is what it sent before the overload. All peers for which the table has no room
+//! count as one that takes no part.
+
+use std::time::Duration;
+
+use tidegate_world::{Purpose, Seed, Timestamp};
+
+use super::capacity::Capacity;
+use super::sequence::Sequence;
+use super::upstream::{AGREED, PeerView, Upstream};
+use super::upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
+use super::{Category, Feedback};
+use crate::source_table::SourceTable;
+use crate::{Gate, MaxMin};
+
+/// Time between two looks at the peers.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Time after its last new request for which a peer is an active source.
+// 002 §3.2: "Each entry has an expiration timer set to one second."
+const ACTIVE: Duration = Duration::from_secs(1);
+
+/// Time for which the load must be below the capacity before the overload is over.
+const CALM: Duration = Duration::from_secs(1);
+
+/// Time for which a peer without an agreed algorithm is remembered, or any peer when the table is
+/// full.
+const REMEMBERED_STRANGER: Duration = Duration::from_secs(10);
+
+/// The decision on a request that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// The gate judges it as any other.
+    Judge,
+    /// Its sender has its share: the gate judges it as [restricted](crate::Sender::restricted).
+    Pass,
+    /// It is rejected: its sender takes no part, or does not obey, and has had its share.
+    // RFC 7339 §5.10.2: "A SIP server that is in overload and has started to throttle incoming traffic
+    // MUST reject some requests from non-participating clients with a 503 (Service Unavailable)
+    // response without the Retry-After header."
+    Reject,
+}
+
+/// The servers that send requests here.
+#[derive(Debug)]
+pub struct Upstreams {
+    settings: UpstreamSettings,
+    peers: SourceTable<Upstream>,
+    capacity: Capacity,
+    max_min: MaxMin,
+    /// A buffer, kept to reuse its memory.
+    demands: Vec<(f64, f64)>,
+    /// Calls a second that could be served with the time that rejections of peers without feedback
+    /// take.
+    rejecting_cps: f64,
+    /// When the load last exceeded the capacity, during an overload.
+    overloaded: Option<Timestamp>,
+    sequence: Sequence,
+    due: Timestamp,
+    /// The last request.
+    heard: Timestamp,
+}
+
+impl Upstreams {
+    /// Creates the table of the server numbered `element`, without peers.
+    pub fn new(settings: &UpstreamSettings, seed: Seed, element: u32) -> Self {
+        let mut key = seed.stream(Purpose::Upstreams, element);
+        Self {
+            settings: *settings,
+            peers: SourceTable::new(settings.peers_max, &mut key),
+            capacity: Capacity::default(),
+            max_min: MaxMin::default(),
+            demands: Vec::new(),
+            rejecting_cps: 0.0,
+            overloaded: None,
+            sequence: Sequence::default(),
+            due: Timestamp::NEVER,
+            heard: Timestamp::ZERO,
+        }
+    }
+
+    /// Judges a request of the peer `key` that is no repetition, before the gate does.
+    pub fn on_request(
+        &mut self,
+        now: Timestamp,
+        key: u128,
+        category: Category,
+        offer: &Offer,
+    ) -> Arrival {
+        self.heard = now;
+        if self.due == Timestamp::NEVER {
+            self.due = now + TICK;
+        }
+        let slot = self.peers.slot(key);
+        let has_entry = slot != SourceTable::<Upstream>::SHARED;
+        let is_overloaded = self.overloaded.is_some();
+        let peer = self.peers.get_mut(slot);
+        if has_entry {
+            peer.on_offer(now, offer, &self.settings);
+        }
+        peer.on_request(now, category);
+        match (is_overloaded, category.is_new()) {
+            (true, true) if peer.passes() => Arrival::Pass,
+            (true, true) => Arrival::Reject,
+            _ => Arrival::Judge,
+        }
+    }
+
+    /// Returns what to tell the peer `key` in a response; `None` if it takes no part.
+    // RFC 7339 §5.2: "Implementations that are capable of updating the "oc" and "oc-validity" parameter
+    // values during retransmissions MUST insert the "oc-seq" parameter. The value of this parameter MUST
+    // be a set of numbers drawn from an increasing sequence."
+    pub fn feedback(&mut self, now: Timestamp, key: u128, gate: &Gate) -> Option<Feedback> {
+        let peer = self.peers.get_mut(self.peers.find(key)?);
+        let algorithm = peer.algorithm()?;
+        // RFC 7339 §5.1: "if the server is currently not in an overload condition, it MUST set the
+        // value of the "oc" parameter to be 0 and MAY insert an "oc-validity=0" parameter".
+        let (value, validity) = match self.overloaded {
+            None => (0, Duration::ZERO),
+            Some(_) => (peer.value(&self.capacity, gate), self.settings.validity),
+        };
+        if peer.tell(value) {
+            self.advance_sequence(now);
+        }
+        Some(Feedback { algorithm, value, validity, sequence: self.sequence })
+    }
+
+    // RFC 7339 §4.4: ""oc" parameter values generated by an overload control algorithm at time t and
+    // t+1 MUST have an increasing value in the "oc-seq" parameter."
+    fn advance_sequence(&mut self, now: Timestamp) {
+        let since_1970 = self.settings.started + now.since(Timestamp::ZERO);
+        self.sequence = self.sequence.next().max(Sequence::of_time(since_1970));
+    }
+
+    /// Looks at the peers, if that is due.
+    pub fn handle_timeout(&mut self, now: Timestamp, gate: &Gate) {
+        if now < self.due {
+            return;
+        }
+        self.due =
+            if now.since(self.heard) > ACTIVE + CALM { Timestamp::NEVER } else { now + TICK };
+        self.advance_sequence(now);
+        let original_cps = self.take_demands(now);
+        self.capacity.update(gate, original_cps);
+        let exceeds = self.capacity.cps() < original_cps && self.capacity.is_used(gate);
+        let since = self.overloaded.filter(|&since| now.since(since) < CALM);
+        self.overloaded = if exceeds { Some(now) } else { since };
+        self.share(now);
+    }
+
+    /// Returns when the next look is due.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        (self.due != Timestamp::NEVER).then_some(self.due)
+    }
+
+    /// Collects the demands of the active peers, forgets those that are long gone, and returns the
+    /// sum of the original loads.
+    fn take_demands(&mut self, now: Timestamp) -> f64 {
+        let is_full = self.peers.len() >= self.settings.peers_max;
+        self.demands.clear();
+        let (demands, fairness) = (&mut self.demands, self.settings.fairness);
+        self.peers.sweep(|peer| {
+            let rest = now.since(peer.heard());
+            if peer.look(now, peer.asked().is_some_and(|at| now.since(at) <= ACTIVE)) {
+                demands.push((peer.original_cps(), peer.weight(fairness)));
+            }
+            let agreed = peer.algorithm().is_some() && !is_full;
+            rest <= if agreed { AGREED } else { REMEMBERED_STRANGER }
+        });
+        self.demands.iter().map(|(demand, _)| demand).sum()
+    }
+
+    /// Shares the capacity among the active peers.
+    fn share(&mut self, now: Timestamp) {
+        let weights: f64 = self.demands.iter().map(|(_, weight)| weight).sum();
+        let share_max = match self.settings.fairness {
+            UpstreamFairness::User if self.demands.len() > 1 => self.settings.share_max,
+            _ => 1.0,
+        };
+        // Its part of all weights is at most the largest share.
+        let bounded = |weight: f64| weight.min(share_max / (1.0 - share_max) * (weights - weight));
+        let bounded = |weight| if share_max < 1.0 { bounded(weight) } else { weight };
+        self.max_min.set(self.demands.iter().map(|&(demand, weight)| (demand, bounded(weight))));
+        let level = match self.overloaded {
+            Some(_) => self.max_min.level(self.capacity.cps() + self.rejecting_cps),
+            None => f64::INFINITY,
+        };
+        let (rejection, fairness) = (self.capacity.rejection(), self.settings.fairness);
+        let most = self.capacity.cps();
+        let mut rejecting_cps = 0.0;
+        self.peers.sweep(|peer| {
+            let level = level * bounded(peer.weight(fairness));
+            rejecting_cps += peer.grant(now, level.min(most), rejection);
+            true
+        });
+        self.rejecting_cps = rejecting_cps;
+    }
+
+    /// Returns whether peers are asked to hold requests back.
+    pub fn is_overloaded(&self) -> bool {
+        self.overloaded.is_some()
+    }
+
+    /// Returns how often a peer shared an entry with others because the table was full.
+    pub fn overflowed(&self) -> u64 {
+        self.peers.overflowed()
+    }
+
+    /// Returns the known peers.
+    pub fn peers(&self) -> impl Iterator<Item = PeerView> + '_ {
+        self.peers.iter().map(|(key, peer)| peer.view(key))
+    }
+}
+
+#[cfg(test)]
+#[path = "upstreams_tests.rs"]
+mod tests;

@@ -1,0 +1,356 @@
+//! Tests of the receiving side, by section of RFC 7339 and 002.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::feedback::{
+    Algorithm, Algorithms, EgressLimiter, Restriction, RestrictionSettings, SendVerdict, Standing,
+};
+use crate::{Allowance, Control, Entry, Law, Param, Settings, Signals};
+
+static KIND: Param = Param {
+    name: "kind",
+    doc: "0 for a share, 1 for a rate, 2 for a window.",
+    unit: "1",
+    default: 0.0,
+    min: 0.0,
+    max: 2.0,
+};
+
+static VALUE: Param =
+    Param { name: "value", doc: "The allowance.", unit: "1", default: 1.0, min: 0.0, max: 1e9 };
+
+/// A law with one allowance.
+static FIXED: Entry = Entry {
+    name: "fixed",
+    summary: "admits a fixed amount",
+    source: "none",
+    doc: "Admits a fixed amount.",
+    params: &[&KIND, &VALUE],
+    check: |_| Ok(()),
+    build: |values| {
+        let value = values.of(&VALUE);
+        Box::new(Fixed(match values.of(&KIND) as u32 {
+            0 => Allowance::Fraction(value),
+            1 => Allowance::Rate(value),
+            _ => Allowance::Window(value),
+        }))
+    },
+};
+
+#[derive(Debug)]
+struct Fixed(Allowance);
+
+impl Law for Fixed {
+    fn on_arrival(&mut self, _: Timestamp, _: &Signals, control: &mut Control) {
+        control.admit_of_all(self.0);
+    }
+}
+
+const OBEDIENT: Offer =
+    Offer { algorithms: Some(Algorithms::STANDARD), original_cps: None, weight: 1 };
+const APART: Offer = Offer { algorithms: None, original_cps: None, weight: 1 };
+
+/// Peers with a rate each, in model time.
+struct Plant {
+    now: Timestamp,
+    gate: Gate,
+    upstreams: Upstreams,
+    peers: Vec<Peer>,
+    /// Ends of calls: when, and the index of the peer.
+    ends: VecDeque<(Timestamp, usize)>,
+}
+
+/// A peer; its key is its index.
+struct Peer {
+    cps: f64,
+    offer: Offer,
+    restriction: Restriction,
+    obeys: bool,
+    /// The part of a call that is due.
+    due: f64,
+    /// Calls that were sent and not rejected.
+    passed: u64,
+    told: Option<Feedback>,
+}
+
+fn plant(settings: UpstreamSettings, kind: f64, value: f64, peers: &[(f64, Offer)]) -> Plant {
+    let law = FIXED.values(&[("kind", kind), ("value", value)]).unwrap();
+    let mut gate = Gate::new(Settings::new(law), Seed(1), 0);
+    gate.on_arrival(Timestamp::ZERO, 0);
+    let peer = |(index, &(cps, offer)): (usize, &(f64, Offer))| Peer {
+        cps,
+        offer,
+        restriction: Restriction::new(&RestrictionSettings::default(), Seed(1), index as u32),
+        obeys: true,
+        due: 0.0,
+        passed: 0,
+        told: None,
+    };
+    Plant {
+        now: Timestamp::ZERO,
+        gate,
+        upstreams: Upstreams::new(&settings, Seed(1), 0),
+        peers: peers.iter().enumerate().map(peer).collect(),
+        ends: VecDeque::new(),
+    }
+}
+
+impl Plant {
+    /// Runs for a time, in steps of a millisecond. A call is an INVITE, an ACK, and 2 s later a BYE.
+    fn run(&mut self, seconds: u64) {
+        for _ in 0..seconds * 1000 {
+            self.now = self.now + Duration::from_millis(1);
+            self.upstreams.handle_timeout(self.now, &self.gate);
+            while let Some(&(_, index)) = self.ends.front().filter(|(at, _)| *at <= self.now) {
+                self.ends.pop_front();
+                self.send(index, Category::Ongoing);
+            }
+            for index in 0..self.peers.len() {
+                self.peers[index].due += self.peers[index].cps / 1000.0;
+                while self.peers[index].due >= 1.0 {
+                    self.peers[index].due -= 1.0;
+                    if self.send(index, Category::Session) {
+                        self.peers[index].passed += 1;
+                        self.send(index, Category::Required);
+                        self.ends.push_back((self.now + Duration::from_secs(2), index));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends a request if the peer may. Returns whether it was sent and not rejected.
+    fn send(&mut self, index: usize, category: Category) -> bool {
+        let Self { now, gate, upstreams, peers, .. } = self;
+        let peer = &mut peers[index];
+        let may = peer.restriction.on_request(*now, category) == SendVerdict::Send;
+        if peer.obeys && !may {
+            return false;
+        }
+        let arrival = upstreams.on_request(*now, index as u128, category, &peer.offer);
+        let feedback = upstreams.feedback(*now, index as u128, gate);
+        assert_eq!(feedback.is_some(), peer.offer.algorithms.is_some());
+        if let Some(feedback) = feedback {
+            peer.restriction.on_feedback(*now, feedback);
+        }
+        peer.told = feedback;
+        assert!(category.is_new() || arrival == Arrival::Judge);
+        arrival != Arrival::Reject
+    }
+
+    /// Returns the calls a second of each peer that pass in the next so many seconds.
+    fn rates(&mut self, seconds: u64) -> Vec<f64> {
+        self.peers.iter_mut().for_each(|peer| peer.passed = 0);
+        self.run(seconds);
+        self.peers.iter().map(|peer| peer.passed as f64 / seconds as f64).collect()
+    }
+}
+
+#[track_caller]
+fn assert_near(rates: &[f64], expected: &[f64]) {
+    let near = |(rate, expected): (&f64, &f64)| (rate - expected).abs() <= 0.06 * expected + 0.5;
+    assert!(rates.iter().zip(expected).all(near), "{rates:?}, not {expected:?}");
+}
+
+// RFC 7339 §5.1: "if the server is currently not in an overload condition, it MUST set the value of the
+// "oc" parameter to be 0 and MAY insert an "oc-validity=0" parameter in the response to further qualify
+// the value in the "oc" parameter."
+#[test]
+fn rfc7339_5_1_without_overload_a_peer_is_told_that_there_is_none() {
+    let mut plant =
+        plant(UpstreamSettings::default(), 1.0, 100.0, &[(60.0, OBEDIENT), (30.0, APART)]);
+    assert_near(&plant.rates(5), &[60.0, 30.0]);
+    let told = plant.peers[0].told.unwrap();
+    assert_eq!((told.value, told.validity), (0, Duration::ZERO));
+    assert!(!plant.upstreams.is_overloaded());
+}
+
+// RFC 7339 §5.1: "the server MUST choose one algorithm from the list of algorithms in the "oc-algo"
+// parameter." §5.1: "If a server receives a SIP request containing the "oc" and "oc-algo" parameters,
+// the server MUST determine if it has already selected the overload control algorithm class with this
+// client. If it has, the server SHOULD use the previously selected algorithm class in its response to
+// the message." §5.8: "Once the server selects a specific overload control algorithm for a given client,
+// the algorithm SHOULD NOT change the algorithm associated with that client for at least 3600 seconds
+// (1 hour)."
+#[test]
+fn rfc7339_5_8_the_chosen_algorithm_stays_for_an_hour() {
+    let law = FIXED.defaults();
+    let gate = Gate::new(Settings::new(law), Seed(1), 0);
+    let mut upstreams = Upstreams::new(&UpstreamSettings::default(), Seed(1), 0);
+    let mut chosen = |s: u64, algorithms| {
+        let now = Timestamp::ZERO + Duration::from_secs(s);
+        let offer = Offer { algorithms, ..OBEDIENT };
+        upstreams.on_request(now, 7, Category::Session, &offer);
+        upstreams.feedback(now, 7, &gate).map(|feedback| feedback.algorithm)
+    };
+    assert_eq!(chosen(0, Some(Algorithms::LOSS)), Some(Algorithm::Loss));
+    assert_eq!(chosen(10, Some(Algorithms::STANDARD)), Some(Algorithm::Loss), "not the preferred");
+    assert_eq!(chosen(3601, Some(Algorithms::ALL)), Some(Algorithm::Rate));
+    assert_eq!(chosen(3602, Some(Algorithms::LOSS)), Some(Algorithm::Loss), "it can no more");
+    assert_eq!(chosen(3603, None), None);
+    assert_eq!(chosen(3604, Some(Algorithms::NONE.with(Algorithm::Window))), None, "not accepted");
+}
+
+// RFC 7339 §4.4: ""oc" parameter values generated by an overload control algorithm at time t and t+1
+// MUST have an increasing value in the "oc-seq" parameter." §5.2: "The value of this parameter MUST be a
+// set of numbers drawn from an increasing sequence."
+#[test]
+fn rfc7339_4_4_sequence_numbers_are_times_and_increase() {
+    let started = Duration::from_secs(1_700_000_000);
+    let settings = UpstreamSettings { started, ..Default::default() };
+    let mut plant = plant(settings, 1.0, 10.0, &[(60.0, OBEDIENT)]);
+    let mut last: Option<Feedback> = None;
+    for _ in 0..5 {
+        plant.run(1);
+        let told = plant.peers[0].told.unwrap();
+        assert!(last.is_none_or(|last| last.sequence < told.sequence));
+        let seconds = 1_700_000_000 + plant.now.since(Timestamp::ZERO).as_secs();
+        assert!(seconds - told.sequence.seconds <= 1, "{told:?}");
+        last = Some(told);
+    }
+}
+
+// 002 §6.1: "a service-provider centric fairness means giving all the upstream servers the same aggregate
+// success rate."
+#[test]
+fn provider_centric_fairness_gives_each_peer_the_same_and_a_small_one_all_it_wants() {
+    for (kind, value) in [(1.0, 72.0), (0.0, 72.0 / 400.0)] {
+        let peers = [(40.0, OBEDIENT), (120.0, OBEDIENT), (240.0, OBEDIENT)];
+        let mut plant = plant(UpstreamSettings::default(), kind, value, &peers);
+        plant.run(5);
+        let rates = plant.rates(10);
+        assert!(rates.iter().all(|rate| (rate - 24.0).abs() < 2.0), "{kind}: {rates:?}");
+    }
+    let peers = [(10.0, OBEDIENT), (120.0, OBEDIENT), (240.0, OBEDIENT)];
+    let mut plant = plant(UpstreamSettings::default(), 1.0, 72.0, &peers);
+    plant.run(5);
+    assert_near(&plant.rates(10), &[10.0, 31.0, 31.0]);
+}
+
+// 002 §6.2: "The three sources settle at a stable situation with roughly 0.1, 0.3, and 0.6 goodput,
+// matching the original individual load."
+#[test]
+fn user_centric_fairness_shares_in_proportion_to_what_peers_say_they_would_send() {
+    let fairness = UpstreamFairness::User;
+    let settings = UpstreamSettings { fairness, ..Default::default() };
+    let claiming = |cps| (cps, Offer { original_cps: Some(cps), ..OBEDIENT });
+    let peers = [claiming(40.0), claiming(120.0), claiming(240.0)];
+    let mut plant = plant(settings, 1.0, 72.0, &peers);
+    plant.run(5);
+    assert_near(&plant.rates(10), &[7.2, 21.6, 43.2]);
+}
+
+#[test]
+fn weighted_fairness_shares_by_configured_weights() {
+    let fairness = UpstreamFairness::Weighted;
+    let settings = UpstreamSettings { fairness, ..Default::default() };
+    let weighing = |cps, weight| (cps, Offer { weight, ..OBEDIENT });
+    let peers = [weighing(100.0, 1), weighing(100.0, 2), weighing(100.0, 5)];
+    let mut plant = plant(settings, 1.0, 80.0, &peers);
+    plant.run(5);
+    assert_near(&plant.rates(10), &[10.0, 20.0, 50.0]);
+}
+
+#[test]
+fn a_claim_that_is_not_used_counts_for_nothing_and_no_claim_exceeds_the_largest_share() {
+    let settings = |share_max| UpstreamSettings {
+        fairness: UpstreamFairness::User,
+        share_max,
+        ..Default::default()
+    };
+    let claiming = |cps, claimed| (cps, Offer { original_cps: Some(claimed), ..OBEDIENT });
+    // It would send 10 and claims 1000: the others lose nothing for long.
+    let peers = [claiming(10.0, 1000.0), claiming(100.0, 100.0), claiming(100.0, 100.0)];
+    let mut plant = plant(settings(0.75), 1.0, 72.0, &peers);
+    plant.run(5);
+    let rates = plant.rates(20);
+    assert!(rates.iter().sum::<f64>() > 65.0, "{rates:?}");
+    assert!(rates[1] > 26.0 && rates[2] > 26.0, "{rates:?}");
+    // It would send as much as the others and claims ten times that.
+    let peers = [claiming(100.0, 1000.0), claiming(100.0, 100.0), claiming(100.0, 100.0)];
+    let mut plant = self::plant(settings(1.0 / 3.0), 1.0, 72.0, &peers);
+    plant.run(5);
+    let rates = plant.rates(10);
+    assert_near(&rates, &[24.0, 24.0, 24.0]);
+}
+
+// RFC 7339 §5.10.2: "A SIP server that is in overload and has started to throttle incoming traffic MUST
+// reject some requests from non-participating clients with a 503 (Service Unavailable) response without
+// the Retry-After header."
+#[test]
+fn rfc7339_5_10_2_taking_no_part_never_pays() {
+    for cps in [30.0, 60.0, 120.0, 480.0] {
+        let peers = [(cps, OBEDIENT), (cps, APART)];
+        let mut plant = plant(UpstreamSettings::default(), 1.0, 40.0, &peers);
+        plant.run(5);
+        let rates = plant.rates(10);
+        // A peer with feedback is told whole requests, three of which are a call.
+        assert!(rates[1] <= rates[0] + 1.0 / 3.0, "{cps}: {rates:?}");
+    }
+    // Even one that offers less than its share loses some.
+    let mut plant =
+        plant(UpstreamSettings::default(), 1.0, 40.0, &[(100.0, OBEDIENT), (10.0, APART)]);
+    plant.run(5);
+    let rates = plant.rates(20);
+    assert!((9.0..9.8).contains(&rates[1]), "{rates:?}");
+}
+
+#[test]
+fn a_peer_that_promises_and_disobeys_gets_no_more_than_one_that_obeys() {
+    for algorithms in [Algorithms::LOSS, Algorithms::STANDARD] {
+        let offer = Offer { algorithms: Some(algorithms), ..OBEDIENT };
+        let mut plant = plant(UpstreamSettings::default(), 1.0, 60.0, &[(100.0, offer); 3]);
+        plant.peers[2].obeys = false;
+        plant.run(5);
+        let standings = |plant: &Plant| {
+            let peers: Vec<_> = plant.upstreams.peers().collect();
+            assert_eq!((peers.len(), peers[0].key), (4, None));
+            [1, 2, 3].map(|index| peers[index].standing)
+        };
+        assert_eq!(standings(&plant), [Standing::Obeys, Standing::Obeys, Standing::Disobeys]);
+        let rates = plant.rates(10);
+        assert!(rates[2] < rates[0] && rates[2] < rates[1], "{rates:?}");
+        plant.peers[2].obeys = true;
+        plant.run(30);
+        assert_eq!(standings(&plant), [Standing::Obeys; 3], "{algorithms:?}: it obeys again");
+    }
+}
+
+// 002 §3.2: "Each entry has an expiration timer set to one second."
+#[test]
+fn a_peer_that_is_gone_leaves_its_share_to_the_others_within_a_second() {
+    let mut plant = plant(UpstreamSettings::default(), 1.0, 60.0, &[(100.0, OBEDIENT); 3]);
+    plant.run(5);
+    assert_near(&plant.rates(5), &[20.0, 20.0, 20.0]);
+    plant.peers[0].cps = 0.0;
+    plant.run(2);
+    assert_near(&plant.rates(5), &[0.0, 30.0, 30.0]);
+}
+
+#[test]
+fn the_overload_is_over_soon_after_the_load_has_fallen() {
+    let mut plant = plant(UpstreamSettings::default(), 1.0, 50.0, &[(100.0, OBEDIENT)]);
+    plant.run(5);
+    assert!(plant.upstreams.is_overloaded());
+    plant.peers[0].cps = 20.0;
+    plant.run(4);
+    assert!(!plant.upstreams.is_overloaded());
+    assert_near(&plant.rates(5), &[20.0]);
+    plant.peers[0].cps = 0.0;
+    plant.run(5);
+    assert_eq!(plant.upstreams.poll_timeout(), None);
+}
+
+#[test]
+fn peers_without_room_in_the_table_count_as_one_without_feedback() {
+    let settings = UpstreamSettings { peers_max: 2, ..Default::default() };
+    let gate = Gate::new(Settings::new(FIXED.defaults()), Seed(1), 0);
+    let mut upstreams = Upstreams::new(&settings, Seed(1), 0);
+    for key in 0..5 {
+        upstreams.on_request(Timestamp::ZERO, key, Category::Session, &OBEDIENT);
+    }
+    let told = [0, 1, 2, 3].map(|key| upstreams.feedback(Timestamp::ZERO, key, &gate).is_some());
+    assert_eq!(told, [true, true, false, false]);
+    assert_eq!(upstreams.overflowed(), 3);
+}
