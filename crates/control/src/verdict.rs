@@ -64,11 +64,15 @@ pub enum Reason {
     SourceShare,
     /// Its source has exceeded its limit.
     SourceLimit,
+    /// All possible back ends have asked for fewer requests.
+    Feedback,
+    /// The peer that sent it takes no part in feedback, or does not obey it, and has used its share.
+    PeerShare,
 }
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Law,
         Self::Again,
         Self::Rank,
@@ -79,6 +83,8 @@ impl Reason {
         Self::Stopping,
         Self::SourceShare,
         Self::SourceLimit,
+        Self::Feedback,
+        Self::PeerShare,
     ];
 
     /// Returns its name in metrics.
@@ -94,6 +100,8 @@ impl Reason {
             Self::Stopping => "stopping",
             Self::SourceShare => "source_share",
             Self::SourceLimit => "source_limit",
+            Self::Feedback => "feedback",
+            Self::PeerShare => "peer_share",
         }
     }
 
@@ -126,6 +134,13 @@ impl Reason {
                 "Its source has used its share of the admitted work, or of the room in the queue."
             }
             Self::SourceLimit => "Its source has exceeded the limit that is configured for it.",
+            Self::Feedback => {
+                "Every back end that could take it has asked for fewer requests (RFC 7339)."
+            }
+            Self::PeerShare => {
+                "The server that sent it takes no part in feedback (RFC 7339), or does not obey it, \
+                 and has used its share of this server."
+            }
         }
     }
 }

@@ -14,9 +14,11 @@ use tidegate_world::{
 };
 
 use crate::admission::decision::{Admitted, Decided, Decision};
-use crate::admission::ingress::Ingress;
+use crate::admission::ingress::{Ingress, QueueLimits};
 use crate::admission::kernel_shed::KernelShed;
+use crate::admission::reject::Refused;
 use crate::admission::source_policy::SourcePolicy;
+use crate::admission::upstream::UpstreamPeers;
 use crate::admission::view::View;
 use crate::backends::names::Names;
 use crate::backends::probes::Probes;
@@ -72,6 +74,8 @@ pub struct Proxy {
     in_service: Option<InService>,
     /// Messages classified since the second-to-last input, until the next input as well.
     looks: Looks,
+    /// Time of the last input.
+    now: Timestamp,
     slack: Slack,
 }
 
@@ -118,9 +122,10 @@ impl Proxy {
         let can_drop = settings.listeners.iter().all(|listener| !listener.shared);
         let kernel_shed = KernelShed::new(overload, can_drop);
         let sheds = kernel_shed.is_some();
-        let Settings { queue_max, queue_bytes_max, .. } = settings;
-        let ingress =
-            Ingress::new(gate, overload, queue_max, queue_bytes_max, waits, sources, trace);
+        let limits =
+            QueueLimits { messages_max: settings.queue_max, bytes_max: settings.queue_bytes_max };
+        let upstream = UpstreamPeers::new(&overload.feedback, settings.start, settings.seed, shard);
+        let ingress = Ingress::new(gate, upstream, overload, limits, waits, sources, trace);
         for PoolSettings { pool, health, .. } in &settings.pools {
             pool.backends().iter().for_each(|b| b.set_slow_start(health.slow_start));
         }
@@ -156,6 +161,7 @@ impl Proxy {
             work: Work::default(),
             in_service: None,
             looks: Looks::default(),
+            now: Timestamp::ZERO,
             slack,
         }
     }
@@ -327,16 +333,17 @@ impl Proxy {
                 }
                 self.counters.refused(Reason::PoolDown).add(1);
             }
-            Served::PoolFull => {
+            Served::Unserved(reason) => {
                 // A rejection says nothing about the cost of serving, and does not count as
                 // service.
                 self.in_service = None;
                 self.work = Work { served: None, refused: self.work.served, ..self.work };
                 let Self { ingress, snapshot, .. } = self;
                 let pool = snapshot.pool_name(pool);
-                let reply =
-                    ingress.refuse_served(now, &received, class, fingerprint, snapshot, pool);
-                self.send_refusal(Reason::PoolFull, reply);
+                let refused =
+                    Refused { received: &received, class, fingerprint, reason: Some(reason) };
+                let reply = ingress.refuse_served(now, &refused, reason, snapshot, pool);
+                self.send_refusal(reason, reply);
             }
             Served::Elsewhere(shard) => self.output.hand_off(shard, *received),
             Served::Parked(ticket, key) => {
@@ -404,6 +411,7 @@ impl Proxy {
 
 impl Core for Proxy {
     fn offer(&mut self, now: Timestamp, received: Received) {
+        self.now = now;
         self.interrupt(now);
         self.tell_looks(now);
         self.follow_names();
@@ -414,6 +422,7 @@ impl Core for Proxy {
     }
 
     fn serve(&mut self, now: Timestamp) -> bool {
+        self.now = now;
         if let Some(InService { class, since, is_stray }) = self.in_service.take() {
             let cost = now.since(since);
             if is_stray {
@@ -452,10 +461,13 @@ impl Core for Proxy {
     }
 
     fn handle_timeout(&mut self, now: Timestamp) {
+        self.now = now;
         self.interrupt(now);
         self.slack.on_fired(now);
         self.looks = Looks::default();
         self.ingress.handle_timeout(now);
+        let upstream = self.ingress.upstream();
+        self.counters.upstream.publish(upstream.is_active(), || upstream.views());
         if let Some(kernel_shed) = &mut self.kernel_shed {
             kernel_shed.handle_timeout(now);
             self.shedding.share = kernel_shed.ladder().share();
@@ -479,6 +491,7 @@ impl Core for Proxy {
     }
 
     fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+        self.now = now;
         let Self { snapshot, transactions, probes, peers, output, .. } = self;
         let learning = Learning { transactions, probes, peers, output };
         on_failed(now, snapshot, learning, &failure);
@@ -520,7 +533,8 @@ impl Core for Proxy {
     }
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
-        self.output.poll_transmit()
+        let transmit = self.output.poll_transmit()?;
+        Some(self.ingress.answer(self.now, &self.snapshot, transmit))
     }
 
     fn poll_handoff(&mut self) -> Option<Handoff> {
@@ -543,7 +557,7 @@ impl Core for Proxy {
     fn poll_timeout(&self) -> Option<Timestamp> {
         let calls = self.routing.calls.poll_timeout();
         let transactions = self.transactions.poll_timeout();
-        let tick = self.ingress.gate().poll_timeout();
+        let tick = self.ingress.poll_timeout();
         let kernel_shed = self.kernel_shed.as_ref().and_then(|t| t.ladder().poll_timeout());
         let names = self.names.poll_timeout();
         let probes = self.probes.poll_timeout();

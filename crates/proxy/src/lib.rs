@@ -13,6 +13,7 @@
 //! | [`rewrite`] | write the forwarded message |
 //! | [`stateless`] | forward without transactions (RFC 3261 §16.11) |
 //! | [`backends`] | probes, names and health of back ends |
+//! | [`pushback`] | feedback of next hops (RFC 7339, RFC 7415) |
 //! | [`transport`] | listeners, peers and what may be sent to them |
 //! | [`message`] | requests, branches, tokens and replies |
 //! | [`observe`] | counters, gauges, the sample of rejections |
@@ -36,6 +37,7 @@ mod observe;
 mod output;
 mod parked;
 mod peers;
+mod pushback;
 mod rejection;
 mod reload;
 mod request;
@@ -68,8 +70,11 @@ pub use observe::counters::{Counters, REPLIES};
 pub use observe::gauges::{FlowCounters, Gauges, SojournGauges};
 pub use observe::in_force::{ComparedCounters, InForce};
 pub use observe::rejections::{LoadThen, Refusal, RejectionLog};
+pub use observe::upstream::{UpstreamView, UpstreamViews};
+pub use pushback::next_hops::{NextHopView, NextHops, Obedience};
 pub use rejection::DropReason;
 pub use rejection::reply_reason::ReplyReason;
+pub use settings::feedback::FeedbackSettings;
 pub use settings::health::{Accept, Health, Probe};
 pub use settings::sources::{
     BANS_MAX, Excess, Flood, HARM_CPS, SourceLimit, SourceWeight, Sources,

@@ -6,3 +6,4 @@ pub(crate) mod gauges;
 pub(crate) mod in_force;
 pub(crate) mod rejections;
 pub(crate) mod sampler;
+pub(crate) mod upstream;

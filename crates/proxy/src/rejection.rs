@@ -24,6 +24,8 @@ pub(crate) enum Rejection {
     Drop(DropReason),
     /// Rejection because all possible back ends are at their limits.
     PoolFull,
+    /// Rejection because all possible back ends have asked for fewer requests.
+    Restricted,
     /// 503 because no possible back end may be given anything new.
     PoolDown(Hints),
     /// Handoff to another shard, which knows more.

@@ -33,8 +33,8 @@ pub(crate) enum Served {
     Here,
     /// It was answered with 503, for a temporary reason.
     Refused,
-    /// Nothing was done: no possible back end has headroom.
-    PoolFull,
+    /// Nothing was done: no possible back end takes it, for this reason.
+    Unserved(Reason),
     /// It was answered with 503: no possible back end may be given anything new.
     PoolDown,
     /// Nothing was done: another shard knows more.
@@ -364,7 +364,8 @@ fn reject(
         Rejection::Redirect(shard) => return Served::Elsewhere(shard),
         // It was parked before it came here.
         Rejection::Park(_) => {}
-        Rejection::PoolFull => return Served::PoolFull,
+        Rejection::PoolFull => return Served::Unserved(Reason::PoolFull),
+        Rejection::Restricted => return Served::Unserved(Reason::Feedback),
         Rejection::Drop(why) => step.output.drop_counted(why),
         // RFC 3261 §17.1.1.3: nothing answers an ACK.
         Rejection::Reply(481, _) if is_ack => {

@@ -103,7 +103,9 @@ fn try_response(
             step.routing.tiering.note(Tier::Stateful);
             let method = passage.cseq.method;
             let sent = handle.and_then(|handle| transactions.get(handle));
-            record_alive(now, snapshot, owner(snapshot, sent, &branch, source, present));
+            let owner = owner(snapshot, sent, &branch, source, present);
+            record_alive(now, snapshot, owner);
+            read_feedback(now, snapshot, owner, source, passage);
             // Only receivers of the request know our branch, but they may tell others; back ends
             // need no proof.
             let is_success = method == Method::Invite && (200..300).contains(&passage.status);
@@ -127,6 +129,7 @@ fn try_response(
         }
         RequestOrigin::Stateless(branch) => {
             record_alive(now, snapshot, present);
+            read_feedback(now, snapshot, present, source, passage);
             let responder = Responder { backend_ref, present };
             serve_stateless(step, lost, received, passage, &branch, responder, remote)
         }
@@ -222,6 +225,25 @@ fn was_sent_to(
 fn record_alive(now: Timestamp, snapshot: &Snapshot, backend_ref: Option<BackendRef>) {
     if let Some(backend_ref) = backend_ref {
         snapshot.backend(backend_ref).on_answered(now);
+    }
+}
+
+/// Reads the feedback (RFC 7339) in a response of a back end to a request that was sent to it.
+///
+/// RFC 7339 §4.1: "When a SIP client receives a response with the value in the "oc" parameter filled in, it
+/// MUST reduce, as indicated by the "oc" and "oc-algo" parameters, the number of requests going
+/// downstream to the SIP server from which it received the response".
+fn read_feedback(
+    now: Timestamp,
+    snapshot: &Snapshot,
+    backend_ref: Option<BackendRef>,
+    source: SocketAddr,
+    passage: &Passage<'_>,
+) {
+    if let Some(backend_ref) = backend_ref {
+        let obedience = snapshot.pool(backend_ref.pool).obedience;
+        let own = || passage.overload_control();
+        snapshot.next_hops.on_response(now, obedience, source, own);
     }
 }
 

@@ -6,11 +6,14 @@
 pub(crate) mod privacy;
 pub(crate) mod restore;
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
-use tidegate_sip::{HeaderName, Message, Method, Passage, Splice, Uri, forward as edit};
+use tidegate_sip::{
+    HeaderName, Message, Method, Passage, Splice, Uri, forward as edit, may_have_overload_control,
+    write_overload_control,
+};
 use tidegate_world::{Buffer, Flow, Received, Transport};
 
 use crate::message::request::Request;
@@ -45,6 +48,8 @@ pub(crate) struct ForwardPlan {
     pub(crate) egress: u8,
     /// What is written as Max-Breadth, RFC 5393 §5.3.3.
     pub(crate) max_breadth: Option<u32>,
+    /// Whether our Via offers overload control, RFC 7339 §4.1.
+    pub(crate) offers: bool,
     pub(crate) edits: Edits,
 }
 
@@ -121,6 +126,11 @@ pub(crate) fn write_request(
     }
     let mut bytes = snapshot.buffers.take();
     splice.write_to(&mut bytes).map_err(|_| TOO_LONG)?;
+    // RFC 7339 §5.6: "This means that a SIP proxy SHOULD strip the overload control parameters inserted
+    // by the client before proxying the request further downstream."
+    if message.fields_of(HeaderName::Via).any(|via| may_have_overload_control(via.value)) {
+        bytes = strip_overload_control(snapshot, &bytes, 1).map_err(|_| TOO_LONG)?;
+    }
     if message.has_identity() {
         let own = snapshot.addresses.listener(plan.egress.into()).ok_or(Rejection::UNREACHABLE)?;
         bytes = keep_private(snapshot, &plan.target.flow_from(own.local), bytes);
@@ -144,7 +154,8 @@ fn write_head(
     // existing Via header field values."
     // RFC 5393 §4.2.1: "The proxy MUST insert a Via header field value into the copy before the
     // existing Via header field values."
-    write_all(head, &[own.via.as_bytes(), branch, b"\r\n"])?;
+    let offer = if plan.offers { snapshot.next_hops.offer() } else { b"" };
+    write_all(head, &[own.via.as_bytes(), branch, offer, b"\r\n"])?;
     // RFC 3261 §16.6 item 4; to be on the path of what follows in the dialog.
     // RFC 3261 §16.6: "If this proxy wishes to remain on the path of future requests in a dialog
     // created by this request (assuming the request creates a dialog), it MUST insert a
@@ -271,6 +282,12 @@ pub(crate) fn write_response(
 ) -> Result<Buffer, DropReason> {
     let mut bytes = snapshot.buffers.take();
     passage.write_to(&mut bytes).map_err(|_| DropReason::TooLong)?;
+    // RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from
+    // all Via headers of a response received, except for the topmost Via header." That one is ours, and
+    // is gone.
+    if passage.has_foreign_overload_control {
+        bytes = strip_overload_control(snapshot, &bytes, 0).map_err(|_| DropReason::TooLong)?;
+    }
     if flow.transport.is_reliable() && !passage.has_length {
         bytes = with_length(snapshot, &bytes)?;
     }
@@ -278,6 +295,15 @@ pub(crate) fn write_response(
         bytes = filter_response(snapshot, &received.flow, flow, bytes);
     }
     Ok(bytes)
+}
+
+/// Returns a copy of a message without the overload control parameters of its Vias, except the first
+/// `kept` of them.
+#[cold]
+fn strip_overload_control(snapshot: &Snapshot, bytes: &[u8], kept: usize) -> io::Result<Buffer> {
+    let mut out = snapshot.buffers.take();
+    write_overload_control(bytes, kept, b"", &mut out)?;
+    Ok(out)
 }
 
 /// Returns a copy of a response with a Content-Length.

@@ -1,5 +1,6 @@
 //! Settings of a proxy.
 
+pub(crate) mod feedback;
 pub(crate) mod health;
 pub(crate) mod sources;
 
@@ -12,11 +13,14 @@ use ::tidegate_control as control;
 use ipnet::IpNet;
 use tidegate_balance::{Pool, Values};
 use tidegate_control::BanList;
+use tidegate_control::feedback::Algorithms;
 use tidegate_transaction::Timing;
 use tidegate_world::{Seed, Transport};
 
 use crate::keys::Secret;
 use crate::message::class::Class;
+use crate::pushback::next_hops::{NextHops, Obedience};
+use feedback::FeedbackSettings;
 use health::Health;
 use sources::{BANS_MAX, SourceLimit, Sources};
 
@@ -169,6 +173,8 @@ pub struct Overload {
     pub stateful_max: f64,
     /// Distinction of sources. The gate gets limits and priorities from here.
     pub sources: Sources,
+    /// Feedback to upstream peers.
+    pub feedback: FeedbackSettings,
 }
 
 impl Overload {
@@ -200,6 +206,7 @@ impl Default for Overload {
             retry_after: None,
             pad: None,
             sources: Sources::default(),
+            feedback: FeedbackSettings::default(),
             refusing_max: control::LadderSettings::default().budget,
             stateful_max: control::TierSettings::default().occupancy_max,
         }
@@ -263,6 +270,8 @@ pub struct PoolSettings {
     /// Networks from which each back end sends, in addition to its own address and port, in the
     /// order of the back ends.
     pub sources: Vec<Vec<IpNet>>,
+    /// When the feedback of its back ends (RFC 7339) is obeyed.
+    pub obedience: Obedience,
 }
 
 /// A network, and the listener that has the source address which the kernel uses to reach it.
@@ -287,6 +296,7 @@ impl PoolSettings {
             backup: None,
             listener: None,
             sources: Vec::new(),
+            obedience: Obedience::default(),
         }
     }
 
@@ -330,6 +340,8 @@ pub struct Settings {
     /// Notification of back ends whose names resolve to new addresses, shared with the other
     /// shards.
     pub moves: Moves,
+    /// Restrictions that back ends have asked for, shared with the other shards.
+    pub next_hops: NextHops,
     /// Product name in Server of its responses (RFC 3261 §20.35) and in User-Agent of its probes;
     /// no such header field if empty.
     pub name: String,
@@ -388,6 +400,7 @@ impl Settings {
             overload: Overload::default(),
             bans: BanList::new(BANS_MAX),
             moves: Moves::default(),
+            next_hops: NextHops::new(Algorithms::STANDARD, Seed(0)),
             name: crate::message::reply::SERVER.to_owned(),
             seed: Seed(0),
             before: None,

@@ -3,6 +3,7 @@
 //! No stage changes a snapshot. A reload, a new key, and a new address of a back end's name create
 //! another one between two inputs.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use tidegate_world::{Flow, Pool, Seed, Timestamp, Transport};
 use crate::keys::Keys;
 use crate::message::branch::{LISTENERS_MAX, SHARDS_MAX};
 use crate::message::token::{Minutes, PeerFlow, RouteToken};
+use crate::pushback::next_hops::{NextHops, Obedience};
 use crate::rejection::Rejection;
 use crate::settings::{BackendRef, Mode, PoolSettings, Rule, RuleTarget, Senders, Settings};
 use crate::shares::Bucket;
@@ -44,6 +46,8 @@ pub(crate) struct Snapshot {
     pub(crate) limited_pools: Box<[u16]>,
     /// Unix time at [`Timestamp::ZERO`].
     start: Duration,
+    /// The restrictions that next hops have asked for.
+    pub(crate) next_hops: NextHops,
     /// Buffers for written messages.
     pub(crate) buffers: Pool,
 }
@@ -73,6 +77,7 @@ impl Snapshot {
             failure_pause: settings.failure_pause,
             amplification_max: settings.amplification_max,
             start: settings.start,
+            next_hops: settings.next_hops.clone(),
             buffers,
         }
     }
@@ -82,6 +87,14 @@ impl Snapshot {
         self.limited_pools = limited_pools(&pools, &rules);
         (self.pools, self.rules) = (pools, rules);
         self.locate();
+        let backend_ref = |address| self.addresses.backend_ref(address);
+        let is_obeyed = |of: BackendRef| self.pool(of.pool).obedience != Obedience::Never;
+        self.next_hops.retain(|address| backend_ref(address).is_some_and(is_obeyed));
+    }
+
+    /// Returns whether requests to a back end at `address` offer overload control.
+    pub(crate) fn offers_to(&self, backend_ref: BackendRef, address: SocketAddr) -> bool {
+        self.next_hops.offers_to(self.pool(backend_ref.pool).obedience, address)
     }
 
     /// Rereads the addresses of the back ends.

@@ -38,6 +38,7 @@ pub struct Assembly<'a> {
     counters: Vec<ShardCounters>,
     bans: BanList,
     moves: proxy::Moves,
+    next_hops: proxy::NextHops,
     prepared: Prepared,
     seed: Seed,
 }
@@ -51,6 +52,7 @@ impl<'a> Assembly<'a> {
         let registry = BackendRegistry::new(&pool_specs(config));
         let pools = registry.pools();
         let moves = proxy::Moves::default();
+        let next_hops = proxy::NextHops::new(config.overload.feedback.upstream.accepted, seed);
         let (environment, prepared) = (Environment::default(), Prepared::default());
         Self {
             config,
@@ -63,6 +65,7 @@ impl<'a> Assembly<'a> {
             counters,
             bans,
             moves,
+            next_hops,
             prepared,
             seed,
         }
@@ -89,6 +92,11 @@ impl<'a> Assembly<'a> {
         &self.bans
     }
 
+    /// Returns the restrictions that its back ends have asked for.
+    pub fn next_hops(&self) -> &proxy::NextHops {
+        &self.next_hops
+    }
+
     /// Returns the counters of each shard.
     pub fn counters(&self) -> &[ShardCounters] {
         &self.counters
@@ -97,7 +105,8 @@ impl<'a> Assembly<'a> {
     /// Returns its instruments.
     pub fn instruments(&self) -> Instruments {
         let law = self.config.overload.gate.law.entry().name;
-        Instruments::new(law, self.registry.clone(), self.counters.clone())
+        let (registry, next_hops) = (self.registry.clone(), self.next_hops.clone());
+        Instruments::new(law, registry, next_hops, self.counters.clone())
     }
 
     /// Returns the control of its cores, by `commands`.
@@ -170,6 +179,7 @@ impl<'a> Assembly<'a> {
             overload: overload(config, shards),
             bans: self.bans.clone(),
             moves: self.moves.clone(),
+            next_hops: self.next_hops.clone(),
             trace: proxy::TraceSettings {
                 per_second: config.admin.refusals_per_second,
                 kept: (config.admin.refusals_kept / shards).max(1),

@@ -64,6 +64,7 @@ pub(crate) fn pool_settings(pools: &[balance::Pool], config: &Config) -> Vec<pro
             backup: config.backup.as_ref().and_then(|name| Some(*places.get(name)? as u16)),
             listener: config.listener,
             sources: config.servers().map(|backend| backend.sources.clone()).collect(),
+            obedience: config.obedience,
         }
     };
     pools.iter().zip(&config.pool).map(settings).collect()

@@ -141,7 +141,8 @@ pub fn run(
 
     let mut metrics = Metrics::new();
     let counters = assembly.counters();
-    collect::add(&mut metrics, counters.to_vec(), assembly.registry().clone(), clock);
+    let (registry, next_hops) = (assembly.registry().clone(), assembly.next_hops().clone());
+    collect::add(&mut metrics, counters.to_vec(), registry, next_hops, clock);
     bans::add(&mut metrics, assembly.bans().clone(), clock);
     let (recorder, mut journal) = record
         .map(|to| begin_recording(to, config, keys, &listeners, environment, seed))

@@ -5,12 +5,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use serde_json::{Map, Value, json};
 use tidegate_balance as balance;
+use tidegate_control::feedback::Algorithm;
 use tidegate_control::{Bucket, Reason};
-use tidegate_proxy::{CallEntry, Class, Counters, DropReason, Gauges, REPLIES};
+use tidegate_proxy::{
+    CallEntry, Class, Counters, DropReason, Gauges, NextHopView, NextHops, REPLIES, UpstreamView,
+};
 use tidegate_world::{Counter, SrvRecord, Timestamp};
 
 use crate::laws::name_at;
-use crate::metrics::collect::{ShardCounters, sojourns};
+use crate::metrics::collect::{ShardCounters, restriction, sojourns};
 
 /// The members of the JSON object at `/status`; `version` and `phase` are added.
 pub type Status = Map<String, Value>;
@@ -21,6 +24,7 @@ pub struct Instruments {
     /// The law until a shard has reported one.
     law: &'static str,
     registry: balance::BackendRegistry,
+    next_hops: NextHops,
     shards: Vec<ShardCounters>,
 }
 
@@ -28,9 +32,10 @@ impl Instruments {
     pub(crate) fn new(
         law: &'static str,
         registry: balance::BackendRegistry,
+        next_hops: NextHops,
         shards: Vec<ShardCounters>,
     ) -> Self {
-        Self { law, registry, shards }
+        Self { law, registry, next_hops, shards }
     }
 
     /// Returns everything at `now`, for `/status`.
@@ -39,11 +44,40 @@ impl Instruments {
         status.insert("pools".to_owned(), pools(&self.registry, now));
         let in_force = self.shards.first().and_then(|s| name_at(&s.proxy.in_force.law));
         status.insert("law".to_owned(), in_force.unwrap_or(self.law).into());
+        status.insert("feedback".to_owned(), feedback(&self.next_hops, &self.shards, now));
         status.insert("now_s".to_owned(), now.as_secs_f64().into());
         let shards = self.shards.iter().map(|counters| shard(counters, now));
         status.insert("shards".to_owned(), shards.collect());
         status
     }
+}
+
+/// Returns the feedback of back ends, and that to upstream peers.
+fn feedback(next_hops: &NextHops, shards: &[ShardCounters], now: Timestamp) -> Value {
+    let received = next_hops.views(now).into_iter().map(|view| {
+        let NextHopView { address, status, counts } = view;
+        let (algorithm, value) = restriction(status);
+        json!({
+            "address": address,
+            "algorithm": algorithm,
+            "value": value,
+            "sent": counts.sent,
+            "held": counts.held,
+        })
+    });
+    let peers = shards.iter().flat_map(|shard| shard.proxy.upstream.get());
+    let given = peers.map(|UpstreamView { address, peer }| {
+        json!({
+            "address": address,
+            "standing": peer.standing.name(),
+            "algorithm": peer.algorithm.map(Algorithm::token),
+            "value": peer.value,
+            "offered_cps": peer.original_cps,
+            "granted_cps": Some(peer.granted_cps).filter(|cps| cps.is_finite()),
+            "rejected": peer.rejected,
+        })
+    });
+    json!({ "received": received.collect::<Value>(), "given": given.collect::<Value>() })
 }
 
 fn shard(shard: &ShardCounters, now: Timestamp) -> Value {

@@ -64,6 +64,8 @@ enum Command {
         /// The Call-ID of the call
         call_id: String,
     },
+    /// Show feedback between servers: what back ends ask for, and what peers are told
+    Feedback,
     /// Show the banned sources
     Bans,
     /// End the ban of a source
@@ -116,6 +118,7 @@ fn answer(args: &Args) -> Result<String, Trouble> {
         Command::Law(law) => (client.put("/overload", &law.command())?, tables::in_force),
         Command::Rejections => (client.get("/rejections")?, tables::rejections),
         Command::Call { call_id } => (client.get(&call_path(call_id))?, tables::call),
+        Command::Feedback => (client.get("/status")?["feedback"].take(), tables::feedback),
         Command::Bans => (client.get("/bans")?, tables::bans),
         Command::Keys => (client.get("/keys")?, tables::keys),
         Command::Rotate => (client.post("/keys/next")?, tables::keys),

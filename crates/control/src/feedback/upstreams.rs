@@ -229,6 +229,12 @@ impl Upstreams {
         self.peers.overflowed()
     }
 
+    /// Returns the peer `key`, if it is known.
+    pub fn peer(&self, key: u128) -> Option<PeerView> {
+        let slot = self.peers.find(key)?;
+        Some(self.peers.get(slot).view(Some(key)))
+    }
+
     /// Returns the known peers.
     pub fn peers(&self) -> impl Iterator<Item = PeerView> + '_ {
         self.peers.iter().map(|(key, peer)| peer.view(key))

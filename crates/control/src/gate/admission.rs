@@ -79,6 +79,11 @@ impl Gate {
         }
     }
 
+    /// Returns whether a message with this fingerprint repeats one that was decided on.
+    pub fn is_repetition(&mut self, now: Timestamp, fingerprint: u64) -> bool {
+        self.recall(now, Some(fingerprint)).is_some()
+    }
+
     /// Judges a message of `class` that is not new work, at its arrival or when its service begins,
     /// depending on [`decide`](Self::decide). Returns whether it is admitted.
     pub fn on_ongoing(&mut self, now: Timestamp, class: u8) -> bool {

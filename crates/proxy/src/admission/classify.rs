@@ -2,7 +2,9 @@
 //! identity of its retransmissions.
 
 use tidegate_control::Bucket;
-use tidegate_sip::{Malformed, Method, Outline, Scan, ScanStart, glance, scan};
+use tidegate_sip::{
+    Malformed, Method, Outline, Scan, ScanStart, glance, may_have_overload_control, scan,
+};
 use tidegate_world::{Received, Timestamp};
 
 use super::view::View;
@@ -22,6 +24,8 @@ pub(crate) struct Reading {
     pub(crate) cancels: Option<u64>,
     /// Whether it begins a call, that is, an INVITE outside a dialog.
     pub(crate) begins_call: bool,
+    /// Whether it is new work whose topmost Via may offer overload control (RFC 7339).
+    pub(crate) may_offer: bool,
 }
 
 /// Reason why a message was not classified.
@@ -68,6 +72,7 @@ pub(crate) fn read<'a>(
         fingerprint: None,
         cancels: None,
         begins_call: false,
+        may_offer: false,
     };
     match by_start {
         Some(class @ (Class::Final | Class::Provisional | Class::Bye)) => {
@@ -113,7 +118,8 @@ pub(crate) fn read<'a>(
                 (class.bucket(), Some(view.fingerprint(&scan, &received.bytes)));
             let begins_call = is_invite && scan.to_tag.is_none();
             let read = reading(class, QueueClass::of(class));
-            Ok(Reading { bucket, fingerprint, begins_call, ..read })
+            let may_offer = may_have_overload_control(scan.via);
+            Ok(Reading { bucket, fingerprint, begins_call, may_offer, ..read })
         }
         _ => Ok(reading(class, QueueClass::of(class))),
     }

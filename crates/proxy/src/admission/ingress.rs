@@ -22,6 +22,7 @@ use super::large::{LargeBuffers, bytes_of};
 use super::queue::ClassQueues;
 use super::reject::{Refused, ShedPolicy};
 use super::source_policy::SourcePolicy;
+use super::upstream::UpstreamPeers;
 use super::view::View;
 use super::waiting::{QueueClass, Waiting};
 use crate::message::class::Class;
@@ -35,6 +36,8 @@ use crate::step::SourceEvidence;
 /// Queues of waiting messages, and the gate in front of them.
 pub(crate) struct Ingress {
     gate: Gate,
+    /// The peers that hold requests back if they are told to.
+    upstream: UpstreamPeers,
     queueing: Queueing,
     shed_policy: ShedPolicy,
     reinvites: bool,
@@ -50,6 +53,15 @@ pub(crate) struct Ingress {
     is_full_behind: bool,
 }
 
+/// Limits of the queues.
+#[derive(Clone, Copy)]
+pub(crate) struct QueueLimits {
+    /// Messages in one queue.
+    pub(crate) messages_max: usize,
+    /// Bytes of the buffers of long messages.
+    pub(crate) bytes_max: usize,
+}
+
 /// Message in the single queue.
 enum Unsorted {
     Unclassified(Received),
@@ -60,9 +72,9 @@ impl Ingress {
     /// Creates an ingress that draws Retry-After from `waits` and shows rejections in `trace`.
     pub(crate) fn new(
         gate: Gate,
+        upstream: UpstreamPeers,
         overload: &Overload,
-        queue_max: usize,
-        queue_bytes_max: usize,
+        limits: QueueLimits,
         waits: Stream,
         watchman: SourcePolicy,
         mut trace: Trace,
@@ -70,7 +82,8 @@ impl Ingress {
         let shed_policy = ShedPolicy::new(overload, waits);
         trace.status = shed_policy.answers().then_some(503);
         Self {
-            gate: gate.with_room(queue_max),
+            gate: gate.with_room(limits.messages_max),
+            upstream,
             queueing: overload.queueing,
             shed_policy,
             reinvites: overload.reinvites,
@@ -78,10 +91,10 @@ impl Ingress {
             early_verification: EarlyVerification::default(),
             spare: Spare::default(),
             trace,
-            queues: ClassQueues::new(queue_max),
+            queues: ClassQueues::new(limits.messages_max),
             fifo: VecDeque::new(),
-            fifo_max: queue_max,
-            large: LargeBuffers::new(queue_bytes_max),
+            fifo_max: limits.messages_max,
+            large: LargeBuffers::new(limits.bytes_max),
             is_full_behind: false,
         }
     }
@@ -95,9 +108,33 @@ impl Ingress {
         &self.gate
     }
 
+    /// Returns the peers that take part in feedback.
+    pub(crate) fn upstream(&self) -> &UpstreamPeers {
+        &self.upstream
+    }
+
+    /// Writes the current feedback into a response to a peer that takes part.
+    #[inline]
+    pub(crate) fn answer(
+        &mut self,
+        now: Timestamp,
+        snapshot: &Snapshot,
+        transmit: Transmit,
+    ) -> Transmit {
+        match self.upstream.is_active() {
+            true => self.upstream.answer(now, &self.gate, snapshot, transmit),
+            false => transmit,
+        }
+    }
+
+    /// Returns when the gate or the upstream peers have something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        [self.gate.poll_timeout(), self.upstream.poll_timeout()].into_iter().flatten().min()
+    }
+
     /// Returns how often a source had no entry of its own because the table was full.
     pub(crate) fn sources_overflowed(&self) -> u64 {
-        self.gate.sources_overflowed() + self.watchman.overflowed()
+        self.gate.sources_overflowed() + self.watchman.overflowed() + self.upstream.overflowed()
     }
 
     /// Lists the sources whose messages the kernel may drop.
@@ -174,6 +211,7 @@ impl Ingress {
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         self.gate.handle_timeout(now, self.new_sessions());
+        self.upstream.handle_timeout(now, &self.gate);
     }
 
     /// Records that new work was rejected when it was served.
@@ -185,24 +223,21 @@ impl Ingress {
         self.gate.on_refused(now, fingerprint);
     }
 
-    /// Rejects new work that would go to back ends without headroom, as if on arrival. Returns the
-    /// response.
+    /// Rejects a request that no back end takes for `reason`, as if on arrival. Returns the response.
     pub(crate) fn refuse_served(
         &mut self,
         now: Timestamp,
-        received: &Received,
-        class: Class,
-        fingerprint: Option<u64>,
+        refused: &Refused<'_>,
+        reason: Reason,
         snapshot: &Snapshot,
         pool: Option<&str>,
     ) -> Option<Box<Transmit>> {
+        let Refused { received, class, fingerprint, .. } = *refused;
         if let Some(fingerprint) = fingerprint {
             self.gate.on_full(now, fingerprint);
         }
-        let reason = Reason::PoolFull;
         self.trace.record_routed(now, received, class, reason, &self.gate, pool);
-        let refused = Refused { received, class, fingerprint, reason: Some(reason) };
-        self.shed_policy.reply(&refused, None, snapshot)
+        self.shed_policy.reply(refused, None, snapshot)
     }
 
     /// Returns the number of messages in the queue that the law controls.

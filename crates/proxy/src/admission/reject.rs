@@ -10,8 +10,10 @@ use crate::rejection::Hints;
 use crate::settings::{Disposal, Overload};
 use crate::snapshot::Snapshot;
 
-/// RFC 3261 §20.43: 399, a text for a person.
+/// RFC 3261 §20.43: 399, a text for a person. They help in diagnosis: the back ends are overloaded, not
+/// this proxy.
 const FULL: &str = "399 tidegate \"every back end is at its limits\"";
+const RESTRICTED: &str = "399 tidegate \"every back end has asked for fewer requests\"";
 
 /// Rejections of one length leave in one batch. Most have 300 to 500 bytes.
 const STEP: usize = 256;
@@ -70,10 +72,17 @@ impl ShedPolicy {
             // Nothing answers a response, or an ACK.
             (Disposal::Drop, _) | (_, Class::Final | Class::Provisional | Class::Ack) => None,
             (Disposal::Reject | Disposal::Auto | Disposal::Kernel, _) => {
-                let hints = Hints {
-                    retry_after_s: self.retry_after_s(fingerprint),
-                    // The Warning helps in diagnosis: the back ends are overloaded, not this proxy.
-                    warning: (reason == Some(Reason::PoolFull)).then_some(FULL),
+                let hints = match reason {
+                    // RFC 7339 §5.10: "In many cases, however, it will need to reject these requests
+                    // with a "503 (Service Unavailable)" response without the Retry-After header."
+                    Some(Reason::Feedback) => {
+                        Hints { retry_after_s: None, warning: Some(RESTRICTED) }
+                    }
+                    Some(Reason::PeerShare) => Hints::default(),
+                    _ => Hints {
+                        retry_after_s: self.retry_after_s(fingerprint),
+                        warning: (reason == Some(Reason::PoolFull)).then_some(FULL),
+                    },
                 };
                 let mut reply = match outline {
                     Some(outline) => {

@@ -198,6 +198,11 @@ impl SourcePolicy {
         }
     }
 
+    /// Returns the weight of a source where shares are fair.
+    pub(crate) fn weight_of(&self, source: IpAddr) -> u32 {
+        weight_of(&self.sources.weights, source.to_canonical())
+    }
+
     /// Returns the source of an INVITE or another request, and what the message claims.
     pub(crate) fn sender(&self, received: &Received, is_invite: bool) -> (Sender, Claim) {
         let address = received.flow.remote.ip().to_canonical();
@@ -208,10 +213,11 @@ impl SourcePolicy {
         let mut limits = self.sources.limits.iter();
         let sender = Sender {
             source: self.tells_apart.then(|| source_of(address)),
-            weight: weight_of(&self.sources.weights, address),
+            weight: self.weight_of(address),
             limit: limits.position(|limit| limit.from.contains(&address)),
             has_priority: claim == Claim::Priority,
             headroom: Headroom::Any,
+            restricted: false,
         };
         (sender, claim)
     }

@@ -21,6 +21,7 @@ use tidegate_world::{Buffer, Received, Stream, Timers, Timestamp};
 use crate::backends::health::{cap_exclusions, pause_of, spare};
 use crate::message::probe_branch::ProbeBranch;
 use crate::output::Output;
+use crate::pushback::next_hops::Obedience;
 use crate::rejection::DropReason;
 use crate::settings::BackendRef;
 use crate::settings::health::Probe;
@@ -247,6 +248,9 @@ impl Probes {
         if passage.status >= 200 {
             let (backend_ref, flight) = (target.backend_ref, *flight);
             target.flight = None;
+            let obedience = snapshot.pool(backend_ref.pool).obedience;
+            let own = passage.overload_control();
+            snapshot.next_hops.on_probe_answered(now, obedience, flight.address, own);
             end_probe(snapshot, now, backend_ref, &flight, Some(passage.status));
         }
         self.arm(place);
@@ -466,6 +470,12 @@ fn write_probe(
     let host = &own.advertised;
     write!(bytes, "OPTIONS sip:{address} SIP/2.0\r\n{}", own.via)?;
     bytes.write_all(branch.as_bytes())?;
+    // RFC 7339 §5.1: "If a client determines that this is the first contact with a server, the client
+    // MUST insert the "oc" parameter without any value and MUST insert the "oc-algo" parameter with a list
+    // of algorithms it supports."
+    if snapshot.pool(backend_ref.pool).obedience != Obedience::Never {
+        bytes.write_all(snapshot.next_hops.offer())?;
+    }
     let probe = snapshot.pool(backend_ref.pool).health.probe.as_ref();
     match probe.and_then(|probe| probe.from.as_deref()) {
         Some(from) => write!(bytes, "\r\nMax-Forwards: 70\r\nFrom: <{from}>;tag={tag:016x}"),

@@ -1,5 +1,6 @@
 //! A request, parsed once.
 
+use tidegate_control::feedback::Category;
 use tidegate_sip::{Essentials, Message, Method, Scheme, StartLine, Uri};
 
 use crate::message::contacts::Contacts;
@@ -67,6 +68,28 @@ impl<'a> Request<'a> {
         })
     }
 
+    /// Returns the category of a request for the sender's restriction.
+    ///
+    /// RFC 7339 §7.2: "The client maintains two categories of requests. The first category will include
+    /// requests that are candidates for reduction, and the second category will include requests that are
+    /// not subject to reduction except when all messages in the first category have been rejected and
+    /// further reduction is still needed."
+    ///
+    /// RFC 7339 §5.10.1: "A SIP client SHOULD honor the local policy for prioritizing SIP requests such as
+    /// policies based on message type, e.g., INVITEs versus requests associated with existing sessions." "A
+    /// SIP client SHOULD honor the local policy for prioritizing SIP requests based on the content of the
+    /// Resource-Priority header (RPH) [RFC4412]." "A SIP client SHOULD honor the local policy for
+    /// prioritizing SIP requests relating to emergency calls as identified by the SOS URN [RFC5031] indicating
+    /// an emergency request." The local policy is `[overload.priority]`.
+    pub(crate) fn category(&self) -> Category {
+        match self.method {
+            // Without these a transaction never ends.
+            Method::Ack | Method::Cancel => Category::Required,
+            _ if self.essentials.to_tag.is_some() => Category::Ongoing,
+            method => category_of_new(method, self.has_priority),
+        }
+    }
+
     /// Replaces the Request-URI with the URI for the target at `index`, if that is a contact of a
     /// user.
     ///
@@ -81,6 +104,15 @@ impl<'a> Request<'a> {
     /// Returns the Request-URI to forward.
     pub(crate) fn uri_as_sent(&self) -> &[u8] {
         self.cleaned.as_deref().unwrap_or(self.uri_text)
+    }
+}
+
+/// Returns the category of a request that belongs to no dialog.
+pub(crate) fn category_of_new(method: Method, has_priority: bool) -> Category {
+    match method {
+        Method::Invite if has_priority => Category::Priority,
+        Method::Invite => Category::Session,
+        _ => Category::Single,
     }
 }
 

@@ -11,6 +11,7 @@ use crate::observe::call_entry::CallAnswer;
 use crate::observe::gauges::Gauges;
 use crate::observe::in_force::InForce;
 use crate::observe::rejections::RejectionLog;
+use crate::observe::upstream::UpstreamViews;
 use crate::rejection::DropReason;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::resolution::ResolutionCounters;
@@ -107,6 +108,8 @@ pub struct Counters {
     pub resolution: Arc<ResolutionCounters>,
     /// Look-ups of users, by outcome.
     pub lookups: Arc<LookupCounters>,
+    /// The upstream peers that take part in feedback.
+    pub upstream: UpstreamViews,
 }
 
 /// A counter for each reason of a reply.

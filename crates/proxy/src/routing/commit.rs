@@ -18,7 +18,9 @@ use crate::rejection::reply_reason::{CALL_SHARE_USED, CALL_TABLE_FULL};
 use crate::rejection::{DropReason, Rejection};
 use crate::routing::next_hop::{NextHop, toward};
 use crate::routing::plan::Plan;
-use crate::routing::select::{Selected, check_room, check_transaction_room, demand_of, select};
+use crate::routing::select::{
+    Selected, admits, check_room, check_transaction_room, demand_of, select,
+};
 use crate::routing::target_choice::TargetChoice;
 use crate::routing::tier::{choose_tier, tier};
 use crate::settings::BackendRef;
@@ -58,7 +60,9 @@ pub(crate) fn commit(
         TargetChoice::Stay { backend_ref, target, key } => {
             let stays = toward(step, backend_ref, call.unwrap_or(CallRef::NONE));
             let choice = key.map(|key| (backend_ref.pool, key));
-            NextHop { choice, ..stays.at(target) }
+            let hop = NextHop { choice, ..stays.at(target) };
+            check_restriction(step, input, &hop)?;
+            hop
         }
         TargetChoice::BeginAt { backend_ref, target } => {
             let (call, held) = begin_at(step, input, backend_ref)?;
@@ -73,6 +77,9 @@ pub(crate) fn commit(
         TargetChoice::Between(to) => {
             step.pool = Some(to.pool);
             let address = step.snapshot.backend(to).address().ok_or(Rejection::NO_ADDRESS)?;
+            if !admits(step.now, step.snapshot, to, request.category()) {
+                return Err(Rejection::Restricted);
+            }
             let target = Target::new(step.snapshot.transport(to.pool), address);
             NextHop::to(target, tier(step.snapshot, &step.routing.calls, to.pool, CallRef::NONE))
         }
@@ -99,6 +106,22 @@ pub(crate) fn commit(
     Ok(hop)
 }
 
+/// Checks that the restriction of the back end of a call admits a request. A repetition has been
+/// admitted.
+fn check_restriction(
+    step: &Step<'_>,
+    input: CommitInput<'_, '_>,
+    hop: &NextHop,
+) -> Result<(), Rejection> {
+    let Request { identity, method, .. } = *input.request;
+    let next_hops = &step.snapshot.next_hops;
+    let is_repeated = || step.routing.calls.is_repeated(hop.call, Transaction { identity, method });
+    let is_admitted = !next_hops.is_any()
+        || is_repeated()
+        || next_hops.admits(step.now, hop.target.address, input.request.category());
+    if is_admitted { Ok(()) } else { Err(Rejection::Restricted) }
+}
+
 /// Returns whether the rate of the call admits an in-dialog request or another copy of its INVITE:
 /// a call must not be a way around the limits for new work. A retransmission does not count; with
 /// transactions it has been absorbed before.
@@ -122,16 +145,23 @@ fn begin_within(
     demand: Demand,
     goes_on: bool,
 ) -> Result<NextHop, Rejection> {
-    let CommitInput { room, known, .. } = input;
+    let CommitInput { room, known, request, .. } = input;
     check_room(step, room, backend_ref.pool, known.call)?;
     let picker = step.routing.picker(backend_ref.pool);
-    match picker.assign_to(step.now, backend_ref.backend.into(), demand) {
+    let admitted = match picker.assign_to(step.now, backend_ref.backend.into(), demand) {
+        Ok(assigned) if admits(step.now, step.snapshot, backend_ref, request.category()) => {
+            Ok(assigned)
+        }
+        Ok(_) => Err(Rejection::Restricted),
+        Err(why) => Err(unassigned(step.now, step.snapshot, backend_ref.pool, why)),
+    };
+    match admitted {
         Ok(Assignment { call: held, .. }) => {
             let choice = (!goes_on).then_some((backend_ref.pool, key));
             let call = known.call.unwrap_or(CallRef::NONE);
             Ok(NextHop { choice, held, ..toward(step, backend_ref, call) })
         }
-        Err(why) if goes_on => Err(unassigned(step.now, step.snapshot, backend_ref.pool, why)),
+        Err(rejection) if goes_on => Err(rejection),
         Err(_) => move_elsewhere(step, input, backend_ref.pool, demand),
     }
 }
@@ -183,6 +213,9 @@ fn begin_at(
     let assigned = picker.assign_to(step.now, backend_ref.backend.into(), demand);
     let held =
         assigned.map_err(|why| unassigned(step.now, step.snapshot, backend_ref.pool, why))?.call;
+    if !admits(step.now, step.snapshot, backend_ref, request.category()) {
+        return Err(Rejection::Restricted);
+    }
     let entry = call.and_then(|call| step.routing.calls.get(call));
     let call = match call.filter(|_| entry.is_some_and(|entry| entry.phase.goes_on())) {
         Some(call) => call,

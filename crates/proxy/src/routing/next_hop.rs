@@ -74,6 +74,12 @@ impl NextHop {
         self
     }
 
+    /// Returns whether the request offers overload control: if it goes to a back end that may ask for it.
+    pub(crate) fn offers(&self, snapshot: &Snapshot) -> bool {
+        let to = self.backend_ref.filter(|_| self.toward_backend);
+        to.is_some_and(|backend_ref| snapshot.offers_to(backend_ref, self.target.address))
+    }
+
     /// Makes the plan for writing a request that came in at the listener `ingress`.
     pub(crate) fn forward_plan(
         &self,
@@ -86,6 +92,7 @@ impl NextHop {
             backend_ref: self.backend_ref,
             egress: snapshot.egress(ingress, self.egress, &self.target)?,
             max_breadth: None,
+            offers: self.offers(snapshot),
             edits: Edits {
                 toward_backend: self.toward_backend,
                 is_user: self.is_user,

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 use tidegate_balance::{Assignment, Backend, CallLease, Demand, Key, NoBackend, Pool, fnv1a};
 use tidegate_control::Tier;
+use tidegate_control::feedback::Category;
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;
 
@@ -83,7 +84,8 @@ fn try_select(
         Some(demand) => pool.has_headroom(now, demand),
         None => pool.is_up(now),
     };
-    let mut is_any_up = false;
+    let (mut is_any_up, mut is_restricted) = (false, false);
+    let category = request.category();
     for &pool in &pools {
         // Skip an empty selection: it would still consume a random draw or a turn of the policy.
         let backends = &snapshot.pool(pool).pool;
@@ -99,15 +101,49 @@ fn try_select(
             let backend_ref = BackendRef { pool, backend: group[0] };
             return Ok(Selected { backend_ref, key, call: None });
         }
-        match select_in(step, pool, key, demand, |_, _| true) {
-            Ok(selected) => return Ok(selected),
+        let may_have =
+            |_, backend: &Backend| !is_restricted || is_known_free(now, snapshot, backend);
+        match select_in(step, pool, key, demand, may_have) {
+            Ok(selected) if admits(now, snapshot, selected.backend_ref, category) => {
+                return Ok(selected);
+            }
+            // RFC 7339 §5.10: "The client can accomplish this task by sending some of the requests that
+            // would have gone to the overloaded element to a different destination."
+            Ok(_) => {
+                is_restricted = true;
+                let is_free = |_, backend: &Backend| is_known_free(now, snapshot, backend);
+                if let Ok(selected) = select_in(step, pool, key, demand, is_free)
+                    && admits(now, snapshot, selected.backend_ref, category)
+                {
+                    return Ok(selected);
+                }
+            }
             // Another shard may have just taken the remaining capacity.
             Err(NoBackend::Full) => is_any_up = true,
             Err(NoBackend::Down) => {}
         }
     }
+    if is_restricted {
+        return Err(Rejection::Restricted);
+    }
     let why = if is_any_up { NoBackend::Full } else { NoBackend::Down };
     Err(unassigned(now, snapshot, pool, why))
+}
+
+/// Returns whether the restriction of a back end admits a request, and counts it.
+pub(crate) fn admits(
+    now: Timestamp,
+    snapshot: &Snapshot,
+    backend_ref: BackendRef,
+    category: Category,
+) -> bool {
+    let address = snapshot.backend(backend_ref).address();
+    address.is_none_or(|address| snapshot.next_hops.admits(now, address, category))
+}
+
+/// Returns whether a back end is known not to be overloaded.
+fn is_known_free(now: Timestamp, snapshot: &Snapshot, backend: &Backend) -> bool {
+    backend.address().is_some_and(|address| snapshot.next_hops.is_known_free(now, address))
 }
 
 /// Checks that `pool` has room for the transaction of a new request. Call it before the selection

@@ -75,10 +75,12 @@ impl Tiering {
             | Reason::Rank
             | Reason::Stale
             | Reason::QueueFull
-            | Reason::SourceShare => tiers.on_refused(),
+            | Reason::SourceShare
+            | Reason::PeerShare => tiers.on_refused(),
             // More processor time would not admit these.
             Reason::Again
             | Reason::PoolFull
+            | Reason::Feedback
             | Reason::PoolDown
             | Reason::Stopping
             | Reason::SourceLimit => {}

@@ -137,11 +137,13 @@ pub(crate) fn forward_lost(
     let ingress = snapshot.addresses.listener_at(&received.flow);
     for (address, text) in targets {
         let target = Target::new(snapshot.transport(pool), address);
+        let backend_ref = snapshot.addresses.backend_ref(address);
         let plan = ForwardPlan {
             target,
             backend_ref: None,
             egress: snapshot.egress(ingress, None, &target)?,
             max_breadth: None,
+            offers: backend_ref.is_some_and(|to| snapshot.offers_to(to, address)),
             edits: Edits {
                 toward_backend: true,
                 is_user: false,

@@ -17,6 +17,7 @@ use crate::rewrite::restore::restore;
 use crate::rewrite::{ForwardPlan, write_request};
 use crate::routing::commit::record_request;
 use crate::routing::next_hop::{NextHop, toward};
+use crate::routing::select::admits;
 use crate::settings::{BackendRef, Choice};
 use crate::snapshot::Snapshot;
 use crate::step::Step;
@@ -68,6 +69,7 @@ pub(super) fn start(
         target: hop.target,
         backend_ref: hop.backend_ref,
         egress,
+        offers: hop.offers(step.snapshot),
         hop: None,
     });
     let others = match hop.choice {
@@ -134,6 +136,10 @@ pub(super) fn start_group(
         let backend_ref = BackendRef { pool, backend };
         // The group may have waited for a long time since the groups were made.
         if !step.snapshot.backend(backend_ref).is_up(step.now) {
+            continue;
+        }
+        if !admits(step.now, step.snapshot, backend_ref, request.category()) {
+            outcome = outcome.or(Err(Rejection::Restricted));
             continue;
         }
         let mut hop = NextHop { choice: None, ..toward(step, backend_ref, context.call) };
@@ -203,6 +209,7 @@ fn write_branch(
         backend_ref: branch.backend_ref,
         egress: branch.egress,
         max_breadth: Some(live.pending[index].breadth),
+        offers: branch.offers,
         edits: live.edits,
     };
     let text = branch_of(snapshot, context, index, live.edits.ingress);

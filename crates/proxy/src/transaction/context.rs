@@ -70,6 +70,8 @@ pub(crate) struct Branch {
     /// The back end at the target, if it is one of ours.
     pub(crate) backend_ref: Option<BackendRef>,
     pub(crate) egress: u8,
+    /// Whether its request offers overload control.
+    pub(crate) offers: bool,
     /// Request-URI and Route of the sent request, for the ACK to a repeated final response.
     pub(crate) hop: Option<Box<[u8]>>,
 }

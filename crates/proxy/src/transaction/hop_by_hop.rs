@@ -72,7 +72,8 @@ fn send_hop(
     let Some(own) = step.snapshot.addresses.listener(egress.into()) else { return };
     let ingress = step.snapshot.addresses.listener_at(&context.back) as u8;
     let text = branch_of(step.snapshot, context, index, ingress);
-    let top = [own.via.as_bytes(), text.as_bytes()];
+    let offer = if branch.offers { step.snapshot.next_hops.offer() } else { b"" };
+    let top = [own.via.as_bytes(), text.as_bytes(), offer];
     let Some(bytes) = write_hop(step.snapshot, method, hop, top, model, more) else { return };
     // RFC 3261 §17.1.1.2: "The ACK MUST be sent to the same address, port, and transport to which
     // the original request was sent."
@@ -92,7 +93,7 @@ fn write_hop(
     snapshot: &Snapshot,
     method: &str,
     hop: &[u8],
-    [via, branch]: [&[u8]; 2],
+    [via, branch, offer]: [&[u8]; 3],
     model: &Message<'_>,
     more: &[u8],
 ) -> Option<Buffer> {
@@ -109,6 +110,7 @@ fn write_hop(
     // the request being cancelled."
     write(via)?;
     write(branch)?;
+    write(offer)?;
     write(b"\r\n")?;
     write(routes)?;
     for name in [HeaderName::From, HeaderName::To, HeaderName::CallId] {

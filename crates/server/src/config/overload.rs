@@ -7,6 +7,7 @@ use super::diagnostic::Report;
 use super::params;
 use super::section::Section;
 use super::sources;
+use super::tables::feedback::FEEDBACK;
 use super::tables::overload::{PARAMS, SESSIONS, SHADOW, SHADOW_PARAMS};
 
 /// Reads the table; `None` when an error was reported.
@@ -15,6 +16,8 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> 
     let wrong = section.fill(&mut overload, report);
     let estimation = &mut overload.gate.sessions;
     section.read_one(&SESSIONS, |sessions, report| sessions.fill(estimation, report), report);
+    let feedback = &mut overload.feedback;
+    section.read_one(&FEEDBACK, |given, report| given.fill(feedback, report), report);
     sources::read(section, &mut overload, report)?;
     if wrong.contains(&"law") {
         return None;

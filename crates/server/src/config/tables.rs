@@ -1,6 +1,7 @@
 //! Every table and every key of the configuration file.
 
 pub(in crate::config) mod emulate;
+pub(in crate::config) mod feedback;
 pub(in crate::config) mod health;
 pub(in crate::config) mod limit;
 pub(in crate::config) mod listen;

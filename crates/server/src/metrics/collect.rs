@@ -1,6 +1,7 @@
 //! Collects the metrics of the shards, the sockets and the back ends.
 
 mod backends;
+mod feedback;
 mod in_force;
 mod messages;
 mod names;
@@ -20,6 +21,7 @@ use tidegate_world::Counter;
 use crate::metrics::{Family, Metrics, Number};
 use crate::recording::Tally;
 
+pub(crate) use feedback::restriction;
 pub(crate) use overload::sojourns;
 
 /// The counters of one shard.
@@ -40,6 +42,7 @@ pub(crate) fn add(
     metrics: &mut Metrics,
     shards: Vec<ShardCounters>,
     registry: balance::BackendRegistry,
+    next_hops: proxy::NextHops,
     clock: io::Clock,
 ) {
     metrics.add(move |samples| {
@@ -51,6 +54,7 @@ pub(crate) fn add(
             tiers::add(samples, &index, &shard.proxy);
             resolution::add(samples, &index, &shard.proxy);
             sockets::add(samples, &index, &shard.io);
+            feedback::add_given(samples, &index, &shard.proxy);
             samples.push_each(&EMULATED, &[("shard", &index)], shard);
         }
     });
@@ -62,6 +66,7 @@ pub(crate) fn add(
         for service in registry.services() {
             names::add_domain(samples, &service);
         }
+        feedback::add_received(samples, &next_hops, clock.now());
     });
 }
 

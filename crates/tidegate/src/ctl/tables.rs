@@ -66,6 +66,27 @@ pub(super) fn backends(pools: &Value) -> String {
     table(&heads, &[0, 1, 2, 3], rows)
 }
 
+/// Formats the feedback of back ends, and that to upstream peers.
+pub(super) fn feedback(feedback: &Value) -> String {
+    let asked = |of: &Value| match of["algorithm"].as_str() {
+        Some(algorithm) => format!("{algorithm} {}", whole(&of["value"])),
+        None => "-".to_owned(),
+    };
+    let next_hop =
+        |of: &Value| vec![text(&of["address"]), asked(of), whole(&of["sent"]), whole(&of["held"])];
+    let received = items(&feedback["received"]).map(next_hop);
+    let mut out = table(&["back end", "asks for", "sent", "held back"], &[0, 1], received);
+    let peer = |of: &Value| {
+        let texts = [text(&of["address"]), asked(of), text(&of["standing"])];
+        let rates = ["offered_cps", "granted_cps"].map(|name| rate(&of[name]));
+        texts.into_iter().chain(rates).chain([whole(&of["rejected"])]).collect()
+    };
+    let heads = ["peer", "is told", "standing", "offers", "may send", "rejected"];
+    out += "\n";
+    out += &table(&heads, &[0, 1, 2], items(&feedback["given"]).map(peer));
+    out
+}
+
 /// Formats the address of a back end and the host name that resolves to it.
 fn whereabouts(backend: &Value) -> String {
     let resolution = &backend["resolution"];

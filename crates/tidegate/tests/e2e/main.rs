@@ -12,6 +12,7 @@ mod stage;
 mod addresses;
 mod balancing;
 mod failover;
+mod feedback;
 mod flows;
 mod health;
 mod hostile;

@@ -3,7 +3,8 @@
 //! The parts of [`admit`](Ingress::admit) are always inlined: as calls they cost up to 97 instructions
 //! a message.
 
-use tidegate_control::{Bucket, Decide, Headroom, Reason, Ticket, Verdict};
+use tidegate_control::feedback::{self, Category};
+use tidegate_control::{Bucket, Decide, Headroom, Reason, Sender, Ticket, Verdict};
 use tidegate_sip::Outline;
 use tidegate_world::{Received, Timestamp};
 
@@ -95,7 +96,15 @@ impl Ingress {
         let admitted = match bucket {
             // It is no part of what the law sees or decides.
             None if is_unverified => Ok(None),
-            None => self.admit_ongoing(now, class).map(|()| None),
+            None => {
+                if self.upstream.is_active()
+                    && let Some(category) = category_of_ongoing(class)
+                {
+                    let weight = self.watchman.weight_of(received.flow.remote.ip());
+                    self.upstream.on_request(now, &received, category, weight, view.snapshot);
+                }
+                self.admit_ongoing(now, class).map(|()| None)
+            }
             Some(bucket) => self.admit_new(&arrival, bucket, has_room).map(Some),
         };
         let ticket = match admitted {
@@ -144,6 +153,9 @@ impl Ingress {
         }
         sender.has_priority &=
             has_room(self, QueueClass::Priority) && self.large.has_room(received, true);
+        if reading.may_offer || self.upstream.is_active() {
+            sender.restricted = self.admit_peer(arrival, bucket, &sender)?;
+        }
         if begins_call {
             sender.headroom = headroom(now, view.snapshot, &received.flow);
             self.is_full_behind = sender.headroom != Headroom::Any;
@@ -161,6 +173,40 @@ impl Ingress {
             }
             Verdict::Absorb => Err(Unadmitted::Because(RefusalCause::Absorbed)),
             Verdict::Refuse(reason) => Err(Unadmitted::Because(RefusalCause::Refused(reason))),
+        }
+    }
+
+    /// Judges new work by the share of its peer. Returns whether the peer has restricted itself.
+    ///
+    /// RFC 7339 §5.10.2: "A SIP server that is in overload and has started to throttle incoming traffic
+    /// MUST reject some requests from non-participating clients with a 503 (Service Unavailable) response
+    /// without the Retry-After header."
+    fn admit_peer(
+        &mut self,
+        arrival: &Arrival<'_>,
+        bucket: Bucket,
+        sender: &Sender,
+    ) -> Result<bool, Unadmitted> {
+        let Arrival { now, received, reading, view, .. } = *arrival;
+        let repeats = |fingerprint| self.gate.is_repetition(now, fingerprint);
+        if reading.fingerprint.is_some_and(repeats) {
+            return Ok(false);
+        }
+        let category = match bucket {
+            Bucket::Single => Category::Single,
+            _ if sender.has_priority => Category::Priority,
+            _ => Category::Session,
+        };
+        let weight = sender.weight;
+        match self.upstream.on_request(now, received, category, weight, view.snapshot) {
+            feedback::Arrival::Judge => Ok(false),
+            feedback::Arrival::Pass => Ok(true),
+            feedback::Arrival::Reject => {
+                if let Some(fingerprint) = reading.fingerprint {
+                    self.gate.on_refused(now, fingerprint);
+                }
+                Err(Unadmitted::Because(RefusalCause::Refused(Reason::PeerShare)))
+            }
         }
     }
 
@@ -200,5 +246,15 @@ impl Ingress {
         }
         let waits_with_invite = |invite| self.queues.has_invite(invite);
         !reading.cancels.is_some_and(waits_with_invite) && !view.verifies(now, received)
+    }
+}
+
+/// Returns the category of a request of this class that belongs to work in progress; `None` for a
+/// response.
+fn category_of_ongoing(class: Class) -> Option<Category> {
+    match class {
+        Class::Final | Class::Provisional => None,
+        Class::Ack | Class::Cancel => Some(Category::Required),
+        _ => Some(Category::Ongoing),
     }
 }

@@ -7,6 +7,7 @@ use tidegate_control::{
 };
 use tidegate_proxy::{Class, Disposal, Overload, PAD_MAX, Queueing};
 
+use super::feedback::FEEDBACK;
 use super::sources::{LIMIT, PRIORITY, SOURCE_WEIGHT, SOURCES};
 use crate::config::bounds::Bounds;
 use crate::config::keys::{Only, keys};
@@ -107,7 +108,7 @@ keys! {
     /// serve. It never rejects responses, ACK, BYE, CANCEL and requests within a call, unless
     /// `classes` says so. Without this table the law `tide` protects the server.
     pub static OVERLOAD: "[overload]" 0..=1, Restart,
-        [PARAMS, SHADOW, SESSIONS, SOURCES, SOURCE_WEIGHT, LIMIT, PRIORITY] => Overload;
+        [PARAMS, SHADOW, SESSIONS, SOURCES, SOURCE_WEIGHT, LIMIT, PRIORITY, FEEDBACK] => Overload;
 
     /// The law that decides how much new work is admitted. `tidegate lab list laws` describes each;
     /// `none` admits everything.

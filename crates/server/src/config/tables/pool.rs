@@ -5,7 +5,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use tidegate_balance::registry::POLICIES;
 use tidegate_balance::{Entry, Learning, Values};
-use tidegate_proxy::{Health, Mode, TRIES_MAX};
+use tidegate_proxy::{Health, Mode, Obedience, TRIES_MAX};
 
 use crate::config::address;
 use crate::config::endpoint::{self, Endpoint};
@@ -69,6 +69,21 @@ table! {
     /// unavailable or at its limits (`calls_max`, `cps_max`, `[pool.limit]`). With transactions it
     /// also gets calls that all back ends of this pool have rejected.
     backup: String | None = Text::new("the name of a pool", word::pool_name), Means("none");
+    /// When Tidegate obeys a back end that asks for fewer requests (RFC 7339, RFC 7415): it then sends
+    /// no more than the back end asks for, requests within calls first, and rejects the rest with 503,
+    /// or sends it to another back end that is known to have room. `proven`: once the answer to a
+    /// health check (`[pool.health] probe`) has shown that the back end itself gives feedback; only
+    /// then do requests offer it. `always`: requests always offer it, and what comes back from the
+    /// back end is obeyed. Behind a back end that does not know RFC 7339, anybody could then stop the
+    /// calls to it. `never`: not at all.
+    obedience("obey_feedback"): Obedience = Choice {
+        words: &[
+            ("proven", Obedience::Proven),
+            ("always", Obedience::Always),
+            ("never", Obedience::Never),
+        ],
+        reserved: &[],
+    }, Default("\"proven\"");
     /// The listener from which requests and probes go to the back ends of the pool, and which they
     /// see in Record-Route. Without this key a request leaves from the listener with the address
     /// from which the kernel would send; if no listener has that address, from the one at which the

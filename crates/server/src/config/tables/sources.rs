@@ -15,9 +15,9 @@ use crate::config::keys::{Only, keys};
 use crate::config::shape::{Choice, Flag, List, Real, Text, Whole, Wrong, seconds};
 
 /// The maximum number of networks in a list.
-const NETS_MAX: usize = 64;
+pub(super) const NETS_MAX: usize = 64;
 
-const NET: Text<IpNet> =
+pub(super) const NET: Text<IpNet> =
     Text::new("an address or network, such as `\"192.0.2.0/24\"`", address::network);
 
 /// The values of `[overload.sources]`.

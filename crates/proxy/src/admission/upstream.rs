@@ -1,0 +1,203 @@
+//! The server role: which upstream peers may send how much, and what each is told.
+//!
+//! A peer takes part if its requests offer overload control in their topmost Via, and if it is a back end,
+//! a trusted source or in a configured network. Each response to its address has the current value in
+//! that Via, also a response that is sent again. Nobody else gets or learns anything. While no peer takes
+//! part, no message costs more than a look at the topmost Via of new work.
+//!
+//! The offer itself is stripped when a request is forwarded, so a response does not bring it back: the
+//! address that it goes to tells which peer it is for.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use hashbrown::HashMap;
+use tidegate_control::Gate;
+use tidegate_control::feedback::{
+    Algorithms, Arrival, Category, Offer, UpstreamSettings, Upstreams,
+};
+use tidegate_sip::{OverloadControl, reply_target, top_via};
+use tidegate_world::{Buffer, Received, Seed, Timestamp, Transmit};
+
+use crate::network::{canonical, source_of};
+use crate::observe::upstream::UpstreamView;
+use crate::pushback::wire::{self, FEEDBACK_MAX};
+use crate::settings::feedback::FeedbackSettings;
+use crate::snapshot::Snapshot;
+use crate::transport::addresses::Origin;
+
+/// The upstream peers of a shard.
+pub(crate) struct UpstreamPeers {
+    upstreams: Upstreams,
+    settings: FeedbackSettings,
+    /// Addresses of the peers that take part, by their keys.
+    addresses: HashMap<u128, SocketAddr>,
+}
+
+impl UpstreamPeers {
+    /// Creates the table of the shard numbered `element`, whose clock began at `start` after 1970.
+    pub(crate) fn new(
+        settings: &FeedbackSettings,
+        start: Duration,
+        seed: Seed,
+        element: u32,
+    ) -> Self {
+        let upstream = UpstreamSettings { started: start, ..settings.upstream };
+        Self {
+            upstreams: Upstreams::new(&upstream, seed, element),
+            settings: settings.clone(),
+            addresses: HashMap::new(),
+        }
+    }
+
+    /// Returns whether any peer takes part.
+    #[inline]
+    pub(crate) fn is_active(&self) -> bool {
+        !self.addresses.is_empty()
+    }
+
+    /// Judges a request that is no repetition, before the gate does. Its sender has a `weight` where
+    /// fairness is weighted.
+    pub(crate) fn on_request(
+        &mut self,
+        now: Timestamp,
+        received: &Received,
+        category: Category,
+        weight: u32,
+        snapshot: &Snapshot,
+    ) -> Arrival {
+        let flow = &received.flow;
+        let Some(via) = top_via(&received.bytes) else { return Arrival::Judge };
+        let is_peer = self.may_take_part(snapshot, received);
+        let offered = if is_peer { self.offered(via.element) } else { None };
+        let key = if is_peer {
+            let address = canonical(reply_target(&via, flow.remote));
+            let key = key_of(address);
+            if offered.is_some() && self.has_room() {
+                self.addresses.insert(key, address);
+            }
+            key
+        } else {
+            source_of(flow.remote.ip())
+        };
+        if !self.is_active() {
+            return Arrival::Judge;
+        }
+        let offer = Offer { algorithms: offered, original_cps: None, weight };
+        self.upstreams.on_request(now, key, category, &offer)
+    }
+
+    /// Returns whether the sender of a request may take part.
+    ///
+    /// RFC 7339 §5.2: "To limit the knowledge that the server supports overload control, a server can
+    /// adopt a policy of inserting overload control parameters in only those requests received over
+    /// trusted links such that these parameters are only visible to trusted neighbors."
+    fn may_take_part(&self, snapshot: &Snapshot, received: &Received) -> bool {
+        if self.settings.upstream.accepted == Algorithms::NONE {
+            return false;
+        }
+        let ip = canonical(received.flow.remote).ip();
+        snapshot.addresses.origin(&received.flow) != Origin::Stranger
+            || self.settings.peers.iter().any(|network| network.contains(&ip))
+    }
+
+    fn offered(&self, via: &[u8]) -> Option<Algorithms> {
+        let offered = OverloadControl::in_via(via).as_ref().and_then(wire::offered)?;
+        let common = offered.common(self.settings.upstream.accepted);
+        (!common.is_empty()).then_some(common)
+    }
+
+    fn has_room(&self) -> bool {
+        self.addresses.len() < self.settings.upstream.peers_max
+    }
+
+    /// Writes the current value into a response to a peer that takes part. Anything else stays as it is.
+    ///
+    /// RFC 7339 §4.1: "The downstream server MUST add a value to the "oc" parameter in the response going
+    /// upstream to a client that included the "oc" parameter in the request."
+    ///
+    /// RFC 7339 §5.2: "When a SIP server retransmits a response, it SHOULD use the "oc" and "oc-validity"
+    /// parameter values consistent with the overload state at the time the retransmitted response was
+    /// sent."
+    ///
+    /// RFC 7339 §5.11: "For this reason, implementations that insert overload control information in the
+    /// 100 Trying MUST re-insert the same (or updated) overload control information in the first non-100
+    /// Trying response being sent to the upstream SIP client."
+    pub(crate) fn answer(
+        &mut self,
+        now: Timestamp,
+        gate: &Gate,
+        snapshot: &Snapshot,
+        transmit: Transmit,
+    ) -> Transmit {
+        if !transmit.bytes.starts_with(b"SIP/2.0 ") {
+            return transmit;
+        }
+        let Some(feedback) = self.feedback_to(now, gate, transmit.flow.remote) else {
+            return transmit;
+        };
+        let mut bytes: Buffer = snapshot.buffers.take();
+        match tidegate_sip::write_overload_control(&transmit.bytes, 0, &feedback, &mut bytes) {
+            Ok(()) => Transmit { bytes, ..transmit },
+            // It is as long as a datagram may be.
+            Err(_) => transmit,
+        }
+    }
+
+    fn feedback_to(
+        &mut self,
+        now: Timestamp,
+        gate: &Gate,
+        remote: SocketAddr,
+    ) -> Option<ArrayVec<u8, FEEDBACK_MAX>> {
+        let key = key_of(canonical(remote));
+        self.addresses.get(&key)?;
+        let feedback = self.upstreams.feedback(now, key, gate)?;
+        Some(wire::text_of(&feedback))
+    }
+
+    /// Looks at the peers, if that is due.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp, gate: &Gate) {
+        if self.upstreams.poll_timeout().is_none_or(|due| now < due) {
+            return;
+        }
+        self.upstreams.handle_timeout(now, gate);
+        let Self { upstreams, addresses, .. } = self;
+        let takes_part = |key: &u128| {
+            let peer = upstreams.peer(*key);
+            peer.is_some_and(|peer| peer.algorithm.is_some())
+        };
+        addresses.retain(|key, _| takes_part(key));
+    }
+
+    /// Returns when the peers are to be looked at.
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        self.upstreams.poll_timeout()
+    }
+
+    /// Returns how often a peer was not distinguished because the table was full.
+    pub(crate) fn overflowed(&self) -> u64 {
+        self.upstreams.overflowed()
+    }
+
+    /// Returns the peers that take part, in the order of their addresses.
+    pub(crate) fn views(&self) -> Vec<UpstreamView> {
+        let view = |(key, &address): (&u128, &SocketAddr)| {
+            Some(UpstreamView { address, peer: self.upstreams.peer(*key)? })
+        };
+        let mut views: Vec<_> = self.addresses.iter().filter_map(view).collect();
+        views.sort_unstable_by_key(|view| view.address);
+        views
+    }
+}
+
+/// Returns the key of a peer: address and port. The port changes bits that differ between hosts only by
+/// chance.
+fn key_of(address: SocketAddr) -> u128 {
+    let port = u128::from(address.port()) << 64 | 1 << 127;
+    match address.ip() {
+        std::net::IpAddr::V4(ip) => u128::from(ip.to_bits()) ^ port,
+        std::net::IpAddr::V6(ip) => ip.to_bits() ^ port,
+    }
+}

@@ -1,0 +1,42 @@
+//! The upstream peers that take part in feedback, for operators.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tidegate_control::feedback::PeerView;
+
+/// A peer that takes part.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct UpstreamView {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Its state: the value that it was told, and its share.
+    pub peer: PeerView,
+}
+
+/// The upstream peers of a shard as last published, for other threads.
+#[derive(Debug, Default)]
+pub struct UpstreamViews {
+    views: Mutex<Vec<UpstreamView>>,
+    /// Whether the list is not empty.
+    is_any: AtomicBool,
+}
+
+impl UpstreamViews {
+    /// Returns the peers in the order of their addresses.
+    pub fn get(&self) -> Vec<UpstreamView> {
+        self.lock().clone()
+    }
+
+    /// Publishes the peers, if there are any (`is_any`) or were any before.
+    pub(crate) fn publish(&self, is_any: bool, views: impl FnOnce() -> Vec<UpstreamView>) {
+        if self.is_any.swap(is_any, Ordering::Relaxed) || is_any {
+            *self.lock() = views();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<UpstreamView>> {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

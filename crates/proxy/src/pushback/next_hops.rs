@@ -1,0 +1,246 @@
+//! The client role: the restrictions that next hops have asked for, and the requests they may get.
+//!
+//! All shards share them, because a server restricts this proxy as a whole. A response whose value is
+//! read comes from the back end to which the request was sent; the MAC in our branch proves that. But a
+//! back end that does not know RFC 7339 passes on what a party behind it has written into our Via (§11:
+//! "If the attacker can make the recipient believe that the overload status was created by its direct
+//! downstream neighbor (and not by the attacker further downstream), the recipient stops sending traffic
+//! to the victim."). So a pool obeys, by default, only back ends whose answer to a probe had a value: no
+//! other party takes part in that.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hashbrown::HashMap;
+use tidegate_control::feedback::{
+    Algorithms, Category, EgressLimiter, Feedback, Restriction, RestrictionCounts,
+    RestrictionSettings, RestrictionStatus, SendVerdict,
+};
+use tidegate_sip::OverloadControl;
+use tidegate_world::{Seed, Timestamp};
+
+use super::wire;
+use crate::network::canonical;
+
+/// Maximum number of next hops with a restriction; values of further ones are ignored and counted.
+const NEXT_HOPS_MAX: usize = 16_384;
+
+/// When a pool obeys the feedback of its back ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Obedience {
+    /// Once the answer to a probe has shown that the back end itself gives feedback.
+    #[default]
+    Proven,
+    /// From its first response on. Requests offer it in any case.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The restrictions of all next hops. Clones are the same.
+#[derive(Clone)]
+pub struct NextHops(Arc<Shared>);
+
+struct Shared {
+    settings: RestrictionSettings,
+    seed: Seed,
+    /// The parameters that offer overload control.
+    offer: Box<str>,
+    /// Whether there is any restriction: without one, no request takes the lock.
+    is_any: AtomicBool,
+    /// Values ignored because the table was full.
+    overflowed: AtomicU64,
+    restrictions: Mutex<HashMap<SocketAddr, Restriction>>,
+}
+
+/// A next hop that gives feedback, for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextHopView {
+    /// Its address.
+    pub address: SocketAddr,
+    /// The restriction in force.
+    pub status: RestrictionStatus,
+    /// Counts since its first feedback.
+    pub counts: RestrictionCounts,
+}
+
+impl NextHops {
+    /// Creates an empty table; requests offer these algorithms.
+    ///
+    /// RFC 7339 §5.9: "In the event of repeated timeouts or fatal transport errors, the SIP client MUST
+    /// stop sending requests to this server." "The SIP client SHOULD periodically probe if the downstream
+    /// server is alive using any mechanism at its disposal." The health of the back end does both.
+    pub fn new(offered: Algorithms, seed: Seed) -> Self {
+        Self(Arc::new(Shared {
+            settings: RestrictionSettings { offered, ..RestrictionSettings::default() },
+            seed,
+            offer: wire::offer_of(offered),
+            is_any: AtomicBool::new(false),
+            overflowed: AtomicU64::new(0),
+            restrictions: Mutex::default(),
+        }))
+    }
+
+    /// Returns the next hops that give feedback, in the order of their addresses.
+    pub fn views(&self, now: Timestamp) -> Vec<NextHopView> {
+        let restrictions = self.lock();
+        let mut views: Vec<_> = restrictions
+            .iter()
+            .map(|(&address, restriction)| NextHopView {
+                address,
+                status: restriction.status(now),
+                counts: *restriction.counts(),
+            })
+            .collect();
+        views.sort_unstable_by_key(|view| view.address);
+        views
+    }
+
+    /// Returns how many values were ignored because the table was full.
+    pub fn overflowed(&self) -> u64 {
+        self.0.overflowed.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether requests to `address` offer overload control.
+    ///
+    /// RFC 7339 §4.1: "A SIP client MUST add an "oc" parameter to the topmost Via header it inserts into
+    /// every SIP request." "There MUST NOT be a value associated with the parameter (the value will be
+    /// added by the server)."
+    ///
+    /// RFC 7339 §4.2: "A SIP client MUST add an "oc-algo" parameter to the topmost Via header it inserts
+    /// into every SIP request, with a default value of "loss"." "Furthermore, the client MUST continue to
+    /// include all the supported algorithms in subsequent requests; the server MUST respond with the
+    /// agreed-to algorithm until the algorithm is changed by the server."
+    #[inline]
+    pub(crate) fn offers_to(&self, obedience: Obedience, address: SocketAddr) -> bool {
+        match obedience {
+            Obedience::Never => false,
+            Obedience::Always => true,
+            Obedience::Proven => self.gives_feedback(address),
+        }
+    }
+
+    /// Returns the parameters at the end of our Via in a request that offers overload control.
+    pub(crate) fn offer(&self) -> &[u8] {
+        self.0.offer.as_bytes()
+    }
+
+    /// Returns whether a next hop has given feedback that is obeyed.
+    fn gives_feedback(&self, address: SocketAddr) -> bool {
+        self.is_any() && self.lock().contains_key(&canonical(address))
+    }
+
+    /// Returns whether a request may be sent to `address`, and counts it.
+    ///
+    /// RFC 7339 §5: "If overload controls are currently active (and the "oc-validity" period has not yet
+    /// expired), the client applies the relevant algorithm to determine whether or not to send the SIP
+    /// request to the server."
+    #[inline]
+    pub(crate) fn admits(&self, now: Timestamp, address: SocketAddr, category: Category) -> bool {
+        if !self.is_any() {
+            return true;
+        }
+        let mut restrictions = self.lock();
+        let restriction = restrictions.get_mut(&canonical(address));
+        restriction.is_none_or(|r| r.on_request(now, category) == SendVerdict::Send)
+    }
+
+    /// Returns whether a next hop is known not to be overloaded, so that it may get what another one
+    /// has no room for.
+    ///
+    /// RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
+    /// capable of processing the extra load."
+    pub(crate) fn is_known_free(&self, now: Timestamp, address: SocketAddr) -> bool {
+        let restrictions = self.lock();
+        restrictions.get(&canonical(address)).is_some_and(|r| !r.is_restricting(now))
+    }
+
+    /// Returns whether a next hop at `address` is known to be overloaded.
+    pub(crate) fn is_restricted(&self, now: Timestamp, address: Option<SocketAddr>) -> bool {
+        let Some(address) = address.filter(|_| self.is_any()) else { return false };
+        let restrictions = self.lock();
+        restrictions.get(&canonical(address)).is_some_and(|r| r.is_restricting(now))
+    }
+
+    /// Reads the parameters that a back end has written into our Via. `own` reads them, if that is
+    /// worth while.
+    #[inline]
+    pub(crate) fn on_response<'a>(
+        &self,
+        now: Timestamp,
+        obedience: Obedience,
+        address: SocketAddr,
+        own: impl FnOnce() -> Option<OverloadControl<'a>>,
+    ) {
+        let may_read = match obedience {
+            Obedience::Never => false,
+            Obedience::Always => true,
+            Obedience::Proven => self.is_any(),
+        };
+        if may_read && let Some(feedback) = own().as_ref().and_then(wire::feedback) {
+            self.learn(now, address, feedback, obedience == Obedience::Always);
+        }
+    }
+
+    /// Reads the parameters in the answer to a probe: they show whether the next hop gives feedback. A
+    /// next hop that gives none has no restriction.
+    pub(crate) fn on_probe_answered(
+        &self,
+        now: Timestamp,
+        obedience: Obedience,
+        address: SocketAddr,
+        own: Option<OverloadControl<'_>>,
+    ) {
+        match own.as_ref().and_then(wire::feedback) {
+            Some(feedback) if obedience != Obedience::Never => {
+                self.learn(now, address, feedback, true);
+            }
+            _ if obedience != Obedience::Always && self.is_any() => {
+                let mut restrictions = self.lock();
+                restrictions.remove(&canonical(address));
+                self.0.is_any.store(!restrictions.is_empty(), Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// Forgets all next hops except those for which `stays` is true.
+    pub(crate) fn retain(&self, stays: impl Fn(SocketAddr) -> bool) {
+        let mut restrictions = self.lock();
+        restrictions.retain(|&address, _| stays(address));
+        self.0.is_any.store(!restrictions.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Takes over a feedback; the first of a next hop counts only if it `may_begin`.
+    fn learn(&self, now: Timestamp, address: SocketAddr, feedback: Feedback, may_begin: bool) {
+        let Shared { settings, seed, is_any, overflowed, .. } = &*self.0;
+        let address = canonical(address);
+        let mut restrictions = self.lock();
+        if !restrictions.contains_key(&address) {
+            if !may_begin {
+                return;
+            }
+            if restrictions.len() >= NEXT_HOPS_MAX {
+                overflowed.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            let element = restrictions.len() as u32;
+            restrictions.insert(address, Restriction::new(settings, *seed, element));
+            is_any.store(true, Ordering::Relaxed);
+        }
+        if let Some(restriction) = restrictions.get_mut(&address) {
+            restriction.on_feedback(now, feedback);
+        }
+    }
+
+    /// Returns whether any next hop gives feedback.
+    #[inline]
+    pub(crate) fn is_any(&self) -> bool {
+        self.0.is_any.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SocketAddr, Restriction>> {
+        self.0.restrictions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,66 @@
+//! The values of `control::feedback`, as they stand in a Via.
+
+use std::time::Duration;
+
+use arrayvec::ArrayVec;
+use tidegate_control::feedback::{Algorithm, Algorithms, Feedback, Sequence, VALIDITY_DEFAULT};
+use tidegate_sip::{Oc, OcSequence, OverloadControl};
+
+/// Room for the parameters of a feedback: 10 digits each for value and validity, 18 for the sequence.
+pub(crate) const FEEDBACK_MAX: usize = 128;
+
+/// The parameters by which a client offers these algorithms.
+///
+/// RFC 7339 §4.2: "A SIP client MUST support the loss-based overload control scheme and MUST insert at
+/// least the token "loss" as one of the "oc-algo" parameter values."
+pub(crate) fn offer_of(algorithms: Algorithms) -> Box<str> {
+    let names: Vec<&str> = algorithms.iter().map(Algorithm::token).collect();
+    format!(";oc;oc-algo=\"{}\"", names.join(",")).into()
+}
+
+/// Returns the algorithms that a client offers, if it offers any that are known here.
+///
+/// RFC 7339 §5.1: "This list MUST include "loss" and MAY include other algorithm names".
+pub(crate) fn offered(via: &OverloadControl<'_>) -> Option<Algorithms> {
+    if via.oc != Some(Oc::Offered) {
+        return None;
+    }
+    let known = |name: &[u8]| Algorithm::by_token(std::str::from_utf8(name).ok()?);
+    let algorithms: Algorithms = via.algorithms().filter_map(known).collect();
+    (!algorithms.is_empty()).then_some(algorithms)
+}
+
+/// Returns the feedback that a server has written into our Via, if it is complete and has one algorithm.
+///
+/// RFC 7339 §4.3: "A SIP client MUST discard a non-zero value of the "oc-validity" parameter if the client
+/// receives it in a response without the corresponding "oc" parameter being present as well." §4.4: the
+/// server MUST insert "oc-seq"; without it a late value could not be told from a new one.
+pub(crate) fn feedback(via: &OverloadControl<'_>) -> Option<Feedback> {
+    let mut names = via.algorithms();
+    let (Some(name), None) = (names.next(), names.next()) else { return None };
+    let algorithm = Algorithm::by_token(std::str::from_utf8(name).ok()?)?;
+    let validity = via.validity_ms.map(|ms| Duration::from_millis(ms.into()));
+    let value = match via.oc {
+        Some(Oc::Value(value)) => value,
+        _ if validity == Some(Duration::ZERO) => 0,
+        _ => return None,
+    };
+    let OcSequence { seconds, fraction } = via.sequence?;
+    // RFC 7339 §4.3: "If the client receives a response with the "oc" and "oc-algo" parameters suitably
+    // filled in, but no "oc-validity" parameter, the SIP client should behave as if it had received
+    // "oc-validity=500"."
+    let validity = validity.unwrap_or(VALIDITY_DEFAULT);
+    Some(Feedback { algorithm, value, validity, sequence: Sequence { seconds, fraction } })
+}
+
+/// Returns the parameters of a feedback for the Via of a response.
+pub(crate) fn text_of(feedback: &Feedback) -> ArrayVec<u8, FEEDBACK_MAX> {
+    let Feedback { algorithm, value, validity, sequence } = *feedback;
+    let sequence = OcSequence { seconds: sequence.seconds, fraction: sequence.fraction };
+    let validity_ms = u32::try_from(validity.as_millis()).unwrap_or(u32::MAX);
+    let mut text = ArrayVec::new();
+    let written =
+        OverloadControl::write(value, algorithm.token(), validity_ms, sequence, &mut text);
+    debug_assert!(written.is_ok(), "there is room for the longest numbers");
+    text
+}

@@ -1,0 +1,13 @@
+//! Settings of feedback to upstream peers.
+
+use ipnet::IpNet;
+use tidegate_control::feedback::UpstreamSettings;
+
+/// The feedback that this proxy gives.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FeedbackSettings {
+    /// The algorithms and the fairness; without algorithms no peer takes part.
+    pub upstream: UpstreamSettings,
+    /// Networks of peers, besides back ends and trusted sources.
+    pub peers: Vec<IpNet>,
+}

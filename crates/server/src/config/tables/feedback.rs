@@ -1,0 +1,52 @@
+//! `[overload.feedback]`.
+
+use tidegate_control::feedback::{Algorithm, Algorithms, UpstreamFairness};
+use tidegate_proxy::FeedbackSettings;
+
+use super::sources::{NET, NETS_MAX};
+use crate::config::keys::keys;
+use crate::config::shape::{Choice, List};
+
+keys! {
+    /// Feedback between servers (RFC 7339, RFC 7415): Tidegate tells the servers that send requests to
+    /// it how much they may send, so that they reject the rest and Tidegate need not. Back ends and
+    /// trusted sources (`trust` of a `[[listen]]`) take part if they offer it; nobody else is told
+    /// anything. The law in force computes what they may send. Peers that take no part get as much of
+    /// the processor as the others, their rejections included. See `obey_feedback` of a pool for the
+    /// other direction.
+    pub(in crate::config) static FEEDBACK: "[overload.feedback]" 0..=1, Restart, []
+        => FeedbackSettings;
+
+    /// The algorithms that Tidegate agrees on, in both directions. `loss` (RFC 7339): a share of the
+    /// requests to hold back; every participant has it, so it is added to any other. `rate` (RFC
+    /// 7415): requests a second; it is chosen if both sides have it. None: no feedback.
+    key "algorithms" {
+        |feedback| Some(feedback.upstream.accepted.iter().collect::<Vec<_>>()),
+        |feedback, algorithms| {
+            let algorithms: Algorithms = algorithms.into_inner().into_iter().collect();
+            feedback.upstream.accepted = match algorithms.is_empty() {
+                true => Algorithms::NONE,
+                false => algorithms.with(Algorithm::Loss),
+            };
+        }
+    } = List {
+        of: Choice {
+            words: &[("loss", Algorithm::Loss), ("rate", Algorithm::Rate)],
+            reserved: &[],
+        },
+        count_max: 2,
+    }, Default("[\"loss\", \"rate\"]");
+    /// Networks of further servers that may take part.
+    key "peers" (peers) = List { of: NET, count_max: NETS_MAX }, Default("[]");
+    /// The way in which peers share the capacity. `provider`: each gets the same. `user`: in proportion
+    /// to the calls that each would send, so that every caller has the same chance. `weighted`: by
+    /// `[[overload.weight]]`.
+    key "fairness" (upstream.fairness) = Choice {
+        words: &[
+            ("provider", UpstreamFairness::Provider),
+            ("user", UpstreamFairness::User),
+            ("weighted", UpstreamFairness::Weighted),
+        ],
+        reserved: &[],
+    }, Default("\"provider\"");
+}

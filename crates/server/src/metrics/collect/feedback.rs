@@ -1,0 +1,84 @@
+//! Metrics of feedback between servers (RFC 7339).
+
+use tidegate_control::feedback::{Algorithm, FeedbackOutcome, RestrictionStatus, Standing};
+use tidegate_proxy::{Counters, NextHopView, NextHops, UpstreamView};
+use tidegate_world::Timestamp;
+
+use crate::metrics::{Family, Samples};
+
+/// Maximum number of peers shown of a kind: the first by their addresses.
+const SHOWN_MAX: usize = 256;
+
+/// Adds the back ends that give feedback.
+pub(super) fn add_received(samples: &mut Samples, next_hops: &NextHops, now: Timestamp) {
+    samples.push(&OVERFLOWED, &[], next_hops.overflowed());
+    for view in next_hops.views(now).into_iter().take(SHOWN_MAX) {
+        let NextHopView { address, status, counts } = view;
+        let address = address.to_string();
+        let labels = [("next_hop", &*address)];
+        if let (Some(algorithm), Some(value)) = restriction(status) {
+            samples.push(&RECEIVED, &[labels[0], ("algorithm", algorithm)], u64::from(value));
+        }
+        samples.push(&SENT, &labels, counts.sent);
+        samples.push(&HELD, &labels, counts.held);
+        for outcome in FeedbackOutcome::ALL {
+            let labels = [labels[0], ("outcome", outcome.name())];
+            samples.push(&FEEDBACKS, &labels, counts.feedbacks[outcome as usize]);
+        }
+    }
+}
+
+/// Adds the upstream peers of a shard that take part.
+pub(super) fn add_given(samples: &mut Samples, shard: &str, counters: &Counters) {
+    for UpstreamView { address, peer } in counters.upstream.get().into_iter().take(SHOWN_MAX) {
+        let address = address.to_string();
+        let labels = [("shard", shard), ("peer", &*address)];
+        if let Some(algorithm) = peer.algorithm {
+            let labels = [labels[0], labels[1], ("algorithm", algorithm.token())];
+            samples.push(&GIVEN, &labels, u64::from(peer.value));
+        }
+        samples.push(&OBEYS, &labels, u64::from(peer.standing == Standing::Obeys));
+        samples.push(&REJECTED, &labels, peer.rejected);
+    }
+}
+
+/// Returns the name of the algorithm of a restriction in force, and its value.
+pub(crate) fn restriction(status: RestrictionStatus) -> (Option<&'static str>, Option<u32>) {
+    match status {
+        RestrictionStatus::Loss(percent) => (Some(Algorithm::Loss.token()), Some(percent)),
+        RestrictionStatus::Rate(rate) => (Some(Algorithm::Rate.token()), Some(rate)),
+        RestrictionStatus::Window(calls) => (Some(Algorithm::Window.token()), Some(calls)),
+        RestrictionStatus::Open | RestrictionStatus::Silent(_) => (None, None),
+    }
+}
+
+static OVERFLOWED: Family = Family::counter(
+    "feedback_overflowed",
+    "Values of next hops ignored because the table of restrictions was full",
+);
+static RECEIVED: Family = Family::gauge(
+    "feedback_received",
+    "Value that the next hop has asked for and that is in force: percent of the requests to hold \
+     back (loss), or requests a second to send at most (rate)",
+);
+static SENT: Family =
+    Family::counter("feedback_sent", "Requests to a next hop that gives feedback that were sent");
+static HELD: Family = Family::counter(
+    "feedback_held",
+    "Requests not sent to the next hop because it asked for fewer requests",
+);
+static FEEDBACKS: Family =
+    Family::counter("feedback_values", "Values read from the next hop, by outcome");
+static GIVEN: Family = Family::gauge(
+    "feedback_given",
+    "Value that the upstream peer was told last: percent of its requests to hold back (loss), or \
+     requests a second to send at most (rate); 0 without overload",
+);
+static OBEYS: Family = Family::gauge(
+    "feedback_obeyed",
+    "1 if the upstream peer sends no more than it was told, else 0",
+);
+static REJECTED: Family = Family::counter(
+    "feedback_rejected",
+    "Requests of the upstream peer rejected because its share was used up",
+);

@@ -1,0 +1,117 @@
+//! Tests of feedback between servers (RFC 7339) with two Tidegates and SIPp.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::stage::{Configuration, Load, Peer, Sipp, Stage, Tidegate, eventually};
+
+/// A server of some 70 calls a second.
+const SLOW: &str = "
+    [emulate]
+    serve_us = { default = 1000, invite = 8000 }
+    offer_us = 100
+    refuse_us = 300
+";
+
+/// Health checks, by which the sender finds out that its back end gives feedback.
+const PROBED: &str = "
+    [pool.health]
+    probe = \"options\"
+    interval_s = 0.2
+";
+
+/// A sender before a slow receiver before SIPp.
+struct Chain {
+    stages: [Stage; 2],
+    sender: Tidegate,
+    receiver: Tidegate,
+    _callee: Sipp,
+}
+
+impl Chain {
+    fn set_up() -> Self {
+        let stages = [Stage::new(), Stage::new()];
+        let callee = Sipp::callee(&stages[1], "uas");
+        let mut configuration = Configuration::new(&stages[1], &[callee.address()]);
+        let peer = stages[0].ip();
+        configuration.more = format!("{SLOW}\n[overload.feedback]\npeers = [\"{peer}\"]\n");
+        let receiver = Tidegate::start(&stages[1], &configuration);
+        let mut configuration = Configuration::new(&stages[0], &[receiver.address()]);
+        configuration.more = PROBED.to_owned();
+        let sender = Tidegate::start(&stages[0], &configuration);
+        let chain = Self { stages, sender, receiver, _callee: callee };
+        eventually("the back end is known to give feedback", || {
+            chain.feedback(&chain.sender)["received"].as_array().filter(|hops| !hops.is_empty())?;
+            Some(())
+        });
+        chain
+    }
+
+    fn feedback(&self, tidegate: &Tidegate) -> serde_json::Value {
+        let (_, body) = tidegate.get("/status").expect("Tidegate shows its status");
+        let mut status: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+        status["feedback"].take()
+    }
+
+    fn held(&self) -> u64 {
+        self.sender.metrics().sum("work_refused_total", &[("reason", "feedback")])
+    }
+}
+
+/// RFC 7339 §5.10.2: "This is to ensure that SIP clients that do not support this specification don't
+/// receive an unfair advantage over those that do."
+#[test]
+fn a_sender_holds_back_what_its_receiver_has_no_room_for_and_is_not_worse_off_than_others() {
+    let chain = Chain::set_up();
+    let load = Load { calls: 1200, rate_cps: 200, ..Load::default() };
+    let obedient = Sipp::caller(&chain.stages[0], chain.sender.address(), &load);
+    // SIPp knows nothing of overload control.
+    let stranger = Sipp::caller(&chain.stages[1], chain.receiver.address(), &load);
+    thread::sleep(Duration::from_secs(4));
+    let given = chain.feedback(&chain.receiver)["given"].clone();
+    let (obedient, stranger) = (obedient.wait(), stranger.wait());
+    assert_eq!(given[0]["standing"], "obeys", "{given}");
+    assert_eq!(given[0]["algorithm"], "rate", "{given}");
+    assert!(given[0]["value"].as_u64().is_some_and(|value| value > 0), "{given}");
+    // It rejects at the sender what the receiver would have to reject.
+    let held = chain.held();
+    assert!(held > 300, "{held} held back of 1200");
+    let (ours, theirs) = (obedient.successful, stranger.successful);
+    assert!(ours * 10 >= theirs * 8, "{ours} calls of the obedient, {theirs} of the other");
+}
+
+/// Nothing that a stranger sends restricts what a back end gets.
+#[test]
+fn feedback_that_a_stranger_forges_is_ignored() {
+    let stage = Stage::new();
+    let (backend, stranger, caller) =
+        (Peer::new(stage.ip()), Peer::new(stage.ip()), Peer::new(stage.ip()));
+    let mut configuration = Configuration::new(&stage, &[backend.address()]);
+    configuration.policy = "rr\"\nobey_feedback = \"always";
+    let tidegate = Tidegate::start(&stage, &configuration);
+    let call = |number| {
+        let uri = format!("sip:bob@{}", tidegate.address());
+        caller.send(tidegate.address(), &caller.request("INVITE", &uri, number, 1));
+        backend.receive()
+    };
+    let invite = call(1);
+    let via = invite.field("Via");
+    assert!(via.ends_with(";oc;oc-algo=\"loss,rate\""), "{via}");
+    let told = via.replace(";oc;", ";oc=100;").replace("loss,rate", "loss")
+        + ";oc-validity=60000;oc-seq=1.1";
+    let ringing = backend.response(&invite, "180 Ringing");
+    let forged = crate::stage::Message(ringing.0.replacen(via, &told, 1));
+    stranger.send(tidegate.address(), &forged);
+    for number in 2..12 {
+        call(number);
+    }
+    // The same from the back end counts.
+    backend.send(tidegate.address(), &forged);
+    eventually("the restriction is in force", || {
+        let held = tidegate.metrics().sum("feedback_values_total", &[("outcome", "accepted")]);
+        (held == 1).then_some(())
+    });
+    let uri = format!("sip:bob@{}", tidegate.address());
+    let refused = caller.ask(tidegate.address(), &caller.request("INVITE", &uri, 99, 1));
+    assert_eq!((refused.status(), refused.fields("Retry-After").count()), (503, 0));
+}
