@@ -3,7 +3,6 @@ from pathlib import Path
 
 from tests.scratch import Scratch
 from tidegate_bench.tools import language, requirements, structure
-from tidegate_bench.tools.language import Finding
 from tidegate_bench.tools.requirements import Citation, Requirement
 
 
@@ -64,15 +63,9 @@ class LanguageTest(Scratch):
     def setUp(self) -> None:
         super().setUp()
         self.opening, self.words = language.rules()
-        self.allowed = self.folder / "allowed.txt"
-        self.replace("tidegate_bench.tools.language.ALLOWED", self.allowed)
 
     def rust(self, source: str) -> list[int]:
         return [finding.line for finding in language.in_rust("a.rs", source, self.opening, self.words)]
-
-    def found(self, **counts: int) -> None:
-        findings = [Finding(f"{path}.rs", 1, "", "") for path, count in counts.items() for _ in range(count)]
-        self.replace("tidegate_bench.tools.language.findings", lambda paths: iter(findings))
 
     def test_openings_count_in_the_first_line_of_a_doc_comment(self) -> None:
         self.assertEqual(self.rust("/// Who calls.\nfn f() {}\n"), [1])
@@ -96,20 +89,12 @@ class LanguageTest(Scratch):
         prose = "To whom?\n\n```\nwhom\n```\n> whom\n`whom`\n"
         self.assertEqual([f.line for f in language.in_prose("a.md", prose, self.words)], [1])
 
-    def test_check_fails_above_and_below_the_allowed_number(self) -> None:
-        self.allowed.write_text("# head\na.rs 2\nb.rs 1\n")
-        self.found(a=2, b=1)
-        self.assertEqual((language.check(), self.printed), (0, ""))
-        self.found(a=3)
-        self.assertEqual(language.check(), 1)
-        self.assertIn("a.rs: 3 hard sentences, 2 allowed: see", self.printed)
-        self.assertIn("b.rs: 0 hard sentences, 1 allowed: run", self.printed)
+    def test_names_of_functions_have_a_subject(self) -> None:
+        self.assertEqual(self.rust("    fn what_waits_is_counted() {\n"), [1])
+        self.assertEqual(self.rust("fn calls_that_wait_are_counted() {\n"), [])
 
-    def test_shrink_only_lowers(self) -> None:
-        self.allowed.write_text("a.rs 2\nb.rs 1\n")
-        self.found(a=1, b=5, c=1)
-        language.shrink()
-        self.assertEqual(language.allowed(), {"a.rs": 1, "b.rs": 1})
+    def test_repository_has_no_hard_sentence(self) -> None:
+        self.assertEqual((language.main(["--check"]), self.printed), (0, ""))
 
 
 RFC = """\

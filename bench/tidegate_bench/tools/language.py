@@ -1,27 +1,24 @@
-"""Hard sentences: openings and words that scripts/language.toml rules out; `--check` fails on a new one
+"""Hard sentences: openings and words that scripts/language.toml rules out; exit status 1 if there is one
 
-Reads the comments and string literals of the Rust sources, and the prose of the documentation.
-`scripts/language-allowed.txt` has how many findings a file may
-still have: the check fails if a file has more, and also if it has fewer, so that the list only shrinks.
+Reads the comments, string literals and function names of the Rust sources, and the prose of the documentation.
 
     scripts/language [PATH ...]    every finding, with the word to use instead
-    scripts/language --check       only files that differ from the allowed number; exit status 1 if any does
-    scripts/language --shrink      lowers the allowed numbers to what was found; never raises one
+    scripts/language --check       the same; prints nothing if there is none
 """
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tidegate_bench.record import ROOT
 
 RULES = ROOT / "scripts/language.toml"
-ALLOWED = ROOT / "scripts/language-allowed.txt"
 PROSE = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/*.md", "docs/*/*.md"]
 FIELD = re.compile(r"^\s*(?:pub(?:\([a-z]+\))? )?[a-z_]\w*: ")
 COMMENT = re.compile(r"^\s*//([/!]?) ?(.*)$")
+NAME = re.compile(r"^\s*(?:\w+ )*fn (?:what|who|whose|whom|whether|how|which)_\w*")
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 Words = list[tuple[re.Pattern[str], str]]
@@ -58,6 +55,8 @@ def in_rust(name: str, source: str, opening: re.Pattern[str], words: Words) -> I
             if not fenced and not text.lstrip().startswith(('"', ">")):
                 yield from in_text(name, number, text, words)
         else:
+            if name_of := NAME.match(line):
+                yield Finding(name, number, name_of.group().strip(), "name the actor or the thing")
             for literal in STRING.findall(line):
                 # Words of a message, not of the wire or of a name.
                 if " " in literal:
@@ -102,52 +101,10 @@ def wanted(path: Path, paths: list[str]) -> bool:
     return not paths or any(path.is_relative_to(Path(one).resolve()) for one in paths)
 
 
-def counted(found: Iterable[Finding]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for finding in found:
-        counts[finding.path] = counts.get(finding.path, 0) + 1
-    return counts
-
-
-def allowed() -> dict[str, int]:
-    lines = ALLOWED.read_text().split("\n") if ALLOWED.exists() else []
-    pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
-    return {path: int(number) for path, number in pairs}
-
-
-def check() -> int:
-    counts, may, wrong = counted(findings([])), allowed(), 0
-    for path in sorted(counts.keys() | may.keys()):
-        has, limit = counts.get(path, 0), may.get(path, 0)
-        if has > limit:
-            print(f"{path}: {has} hard sentences, {limit} allowed: see `scripts/language {path}`")
-        elif has < limit:
-            print(f"{path}: {has} hard sentences, {limit} allowed: run `scripts/language --shrink`")
-        wrong += has != limit
-    return 1 if wrong else 0
-
-
-def shrink() -> int:
-    counts, may = counted(findings([])), allowed()
-    # The first list is what there is.
-    kept = {path: min(count, may.get(path, count if not may else 0)) for path, count in counts.items()}
-    head = "# Hard sentences that a file may still have. Numbers only fall: `scripts/language --shrink`.\n"
-    lines = (f"{path} {count}\n" for path, count in sorted(kept.items()) if count)
-    ALLOWED.write_text(head + "".join(lines))
-    return 0
-
-
-def show(paths: list[str]) -> int:
-    found = list(findings(paths))
+def main(args: list[str]) -> int:
+    found = list(findings([arg for arg in args if arg != "--check"]))
     for finding in found:
         print(f"{finding.path}:{finding.line}: {finding.text}\n    {finding.remedy}")
-    print(f"{len(found)} hard sentences")
-    return 0
-
-
-def main(args: list[str]) -> int:
-    if args == ["--check"]:
-        return check()
-    if args == ["--shrink"]:
-        return shrink()
-    return show(args)
+    if "--check" not in args:
+        print(f"{len(found)} hard sentences")
+    return 1 if found else 0

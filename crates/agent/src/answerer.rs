@@ -142,8 +142,8 @@ impl Answerer {
             return;
         };
         self.stats.calls += 1;
-        // RFC 3261 §12.2.2: 481 within a dialog that does not exist; §14.2: 488 for a session
-        // that is not acceptable, which any but the first is here.
+        // RFC 3261 §12.2.2: 481 within a dialog that does not exist; §14.2: 488 for a session that
+        // is not acceptable, which here means any session but the first.
         let within = scan.to_tag.map(|_| if self.dialog(scan).is_some() { 488 } else { 481 });
         let mut call = Call {
             key,
@@ -361,7 +361,7 @@ impl Core for Answerer {
         }
     }
 
-    /// Nothing ever waits: a request is handled as it arrives.
+    /// Requests are handled when they arrive, so none ever waits.
     fn serve(&mut self, _: Timestamp) -> bool {
         false
     }

@@ -126,11 +126,11 @@ pub(crate) struct Arrivals {
 enum Source {
     /// Calls expected until the last call.
     Poisson(f64),
-    /// Calls before the next one.
+    /// The number of calls before the next one.
     Uniform(u32),
     /// Like `Poisson`.
     Mmpp(f64, Box<Modulation>),
-    /// Index of the next one.
+    /// Index of the next call.
     Trace(usize, Trace),
 }
 
@@ -162,7 +162,8 @@ impl Arrivals {
                 *calls += self.stream.exponential(1.0);
                 *calls
             }
-            // From the count, not from the last one: rounding errors do not add up.
+            // Computed from the count, not from the previous call, so that rounding errors do not
+            // add up.
             Source::Uniform(drawn) => {
                 let calls = f64::from(*drawn);
                 *drawn += 1;

@@ -51,8 +51,8 @@ pub struct Caller {
     next_arrival: Option<Timestamp>,
     /// Calls whose time has come and that wait for another to end.
     held_back: VecDeque<DelayedCall>,
-    /// Stream of patience; holding times have another. One of each is drawn for every call at its
-    /// start, so the outcome of a call changes nothing for later ones.
+    /// Stream of patience; holding times have another stream. Each call draws one value of each at
+    /// its start, so the outcome of a call changes nothing for later calls.
     patience: Stream,
     hold: Stream,
     calls: Table<Call>,
@@ -159,7 +159,7 @@ impl Caller {
         self.send(hop, server, bytes);
     }
 
-    /// Sends it to the next hop of a route set, or to `server`.
+    /// Sends the request to the next hop of a route set, or to `server`.
     fn send(&mut self, hop: Option<SocketAddr>, server: SocketAddr, bytes: Buffer) {
         let local = self.config.local;
         let hop = hop.filter(|hop| hop.is_ipv4() == local.is_ipv4());
@@ -280,11 +280,11 @@ impl Caller {
         }
     }
 
-    /// Ends a dialog that no call keeps: another fork's, or one whose 2xx came after the call was
-    /// given up.
-    // RFC 3261 §13.2.2.4: "If, after acknowledging any 2xx response to an INVITE, the UAC
-    // does not want to continue with that dialog, then the UAC MUST terminate the dialog by
-    // sending a BYE request". Each copy of the 2xx brings one, so that it needs no timer.
+    /// Ends a dialog that belongs to no call: that of another branch, or one whose 2xx came after
+    /// the call was given up.
+    // RFC 3261 §13.2.2.4: "If, after acknowledging any 2xx response to an INVITE, the UAC does not
+    // want to continue with that dialog, then the UAC MUST terminate the dialog by sending a BYE
+    // request". Each copy of the 2xx causes a BYE, so the BYE needs no timer.
     fn hang_up_stray(&mut self, mark: &Mark, dialog: &Dialog, server: SocketAddr) {
         self.stats.late += 1;
         let mut bye = self.pool.take();
@@ -339,7 +339,7 @@ impl Core for Caller {
         self.start_delayed(now);
     }
 
-    /// Nothing ever waits: a response is handled as it arrives.
+    /// Responses are handled when they arrive, so none ever waits.
     fn serve(&mut self, _: Timestamp) -> bool {
         false
     }

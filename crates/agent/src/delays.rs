@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-/// The longest distinct duration, in microseconds; longer ones count as this.
+/// The longest distinct duration, in microseconds; longer ones count as this one.
 const LONGEST_US: u64 = 3_600_000_000;
 
 /// A set of durations, kept to three digits.
@@ -34,8 +34,8 @@ impl Delays {
         self.0.len()
     }
 
-    /// Returns the duration that a fraction `q` (0..1) of them does not exceed; zero if there are
-    /// none.
+    /// Returns the duration that a fraction `q` (0..1) of all durations does not exceed; zero if
+    /// there are none.
     pub fn quantile(&self, q: f64) -> Duration {
         if self.0.is_empty() {
             return Duration::ZERO;

@@ -33,7 +33,7 @@ pub use delays::Delays;
 pub use span::Span;
 pub use tidegate_transaction::Timing;
 
-/// The session that both sides describe: one audio stream without media.
+/// The session that each side describes: one audio stream without media.
 const SESSION: &str = "v=0
 o=- 1 1 IN IP4 192.0.2.1
 s=-

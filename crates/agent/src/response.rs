@@ -9,7 +9,7 @@ use tidegate_world::{Flow, Pool, Transmit};
 const NO_BODY: &[u8] = b"Content-Length: 0\r\n\r\n";
 
 /// Returns the response to `request`, which came over `flow`. `None` if it has no readable Via to
-/// send it by, or is too long to be answered.
+/// respond to, or is too long for a response.
 pub(crate) fn to(
     request: &Message<'_>,
     flow: Flow,

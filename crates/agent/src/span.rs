@@ -7,7 +7,7 @@ use tidegate_world::Stream;
 /// A time, or the distribution it is drawn from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Span {
-    /// Always the same.
+    /// The same duration each time.
     Fixed(Duration),
     /// Exponentially distributed with this mean, memoryless. The classical holding time of
     /// telephony.
@@ -44,8 +44,8 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// Returns a number of the standard normal distribution, by the transform of Box and Muller: of two
-/// draws, so that each is independent of those before it.
+/// Returns a number of the standard normal distribution, by the transform of Box and Muller: it
+/// uses two draws, so that each number is independent of earlier ones.
 fn normal(stream: &mut Stream) -> f64 {
     let (radius, angle) = (1.0 - stream.unit(), stream.unit());
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()

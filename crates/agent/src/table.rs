@@ -1,9 +1,9 @@
 //! Live calls, each with one alarm.
 //!
-//! A call lies in a slot and has a serial number. Both together find it without a search, and find
-//! nothing once it has ended. Each alarm has one current timer. An alarm put off costs nothing: the
-//! timer stays and is set again when it fires first. One brought forward leaves a stale timer
-//! behind; when those outnumber the calls they are swept out.
+//! A call is in a slot and has a serial number. Both together find the call without a search, and
+//! find nothing once it has ended. Each alarm has one current timer. Moving an alarm to a later
+//! time costs nothing: the timer stays, and is set again when it fires too early. Moving it to an
+//! earlier time leaves a stale timer, and stale timers are dropped when they outnumber the calls.
 
 use slab::Slab;
 use tidegate_world::{Timers, Timestamp};

@@ -1,4 +1,4 @@
-//! Message texts with gaps, cut once; filling one is copying.
+//! Message texts with gaps, parsed once; to fill one is to copy it.
 
 use tidegate_world::Buffer;
 
@@ -57,10 +57,10 @@ pub(crate) struct Template(Vec<(Box<[u8]>, Gap)>);
 
 impl Template {
     /// Parses `text` with its `{gaps}`. Lines may end with a bare LF. The `fixed` gaps are filled
-    /// in for good.
+    /// permanently.
     ///
     /// # Panics
-    /// On a gap that is neither fixed nor one of [`Values`]: the texts are our own.
+    /// On a gap that is neither fixed nor one of [`Values`]: the texts are part of this program.
     pub fn new(text: &str, fixed: &[(&str, &str)]) -> Self {
         let mut pieces = Vec::new();
         let mut literal = String::new();

@@ -75,7 +75,7 @@ fn refused_calls_fail_with_their_status_and_are_acknowledged() {
 }
 
 #[test]
-fn what_is_offered_depends_on_no_answer() {
+fn the_offered_load_does_not_depend_on_answers() {
     let run = |behaviour: Behaviour, loss| {
         let mut net = Net::new(
             calling(500.0, 2000),

@@ -49,7 +49,7 @@ fn no_more_calls_than_the_limit_are_open_and_all_are_made_in_the_end() {
 }
 
 #[test]
-fn what_is_held_back_at_the_end_is_never_begun() {
+fn callers_held_back_at_the_end_never_begin() {
     let mut config = limited(u32::MAX);
     config.load.duration = Duration::from_millis(3500);
     let mut net = Net::new(config, answering(), 2);
@@ -113,7 +113,7 @@ fn each_call_is_held_as_long_as_if_nothing_had_been_held_back() {
 }
 
 #[test]
-fn what_is_held_back_is_bounded() {
+fn held_back_calls_are_bounded() {
     use tidegate_agent::Caller;
     use tidegate_world::{Core, Pool, Seed};
     let mut config = limited(1_000_100);

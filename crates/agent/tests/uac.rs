@@ -237,7 +237,7 @@ fn a_response_that_is_not_ours_changes_nothing() {
 }
 
 #[test]
-fn what_no_caller_can_follow_is_refused() {
+fn impossible_arrivals_are_rejected() {
     let refused = |change: fn(&mut CallerConfig)| {
         let mut config = config();
         change(&mut config);

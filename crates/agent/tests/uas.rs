@@ -423,7 +423,7 @@ fn an_answerer_that_drains_takes_no_new_calls() {
 }
 
 #[test]
-fn what_is_no_request_changes_nothing() {
+fn other_messages_than_requests_change_nothing() {
     let mut script = answerer(config());
     script.tell(
         uac(),

@@ -31,11 +31,11 @@ pub struct Backend {
     finals: Finals,
 }
 
-/// Counts on cache lines of their own, so that shards that count on different back ends do not
-/// disturb each other. 128 bytes, because x86 prefetches lines in pairs.
+/// Counts on separate cache lines, so that shards that count on different back ends do not slow
+/// each other down. 128 bytes, because x86 prefetches lines in pairs.
 ///
-/// The fields are in order of use: what a policy reads of each back end at each choice is in the
-/// first 64 bytes, so that a choice among many touches one line of each.
+/// The fields are in order of use: the first 64 bytes contain what a policy reads of each back end
+/// at each choice, so that a choice among many reads one line of each.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 struct Load {
@@ -298,15 +298,15 @@ impl Backend {
     /// Records that a request has had no answer since `since`. Returns the number of such requests
     /// in a row: 0 if another request was answered meanwhile.
     ///
-    /// Silence takes no back end down, because a request that the server dislikes causes it as well
-    /// as a crash does. A probe tells which it is.
+    /// Silence takes no back end down, because a request that the server dislikes can cause it as
+    /// well as a crash. A probe distinguishes the two.
     pub fn on_silent(&self, now: Timestamp, since: Timestamp) -> u32 {
         if self.has_answered(since) {
             return 0;
         }
         self.load.failures.fetch_add(1, Relaxed);
-        // If two shards come here at once, one may not be counted. That delays a probe by one
-        // request.
+        // If two shards come here at the same time, one request may not be counted. That delays a
+        // probe by one request.
         let silences = self.silences() + 1;
         self.load.silences.store(silences, Relaxed);
         self.load.silent_at.store(now.as_nanos(), Relaxed);
@@ -395,7 +395,7 @@ impl Backend {
         self.evidence.is_watched(now)
     }
 
-    /// Records that it gets a new request of these parties, while it is
+    /// Records that the back end gets a new request with these parties, while it is
     /// [watched](Self::is_watched).
     pub fn on_given(&self, now: Timestamp, parties: Parties) {
         self.evidence.on_given(now, parties);
@@ -406,15 +406,15 @@ impl Backend {
         self.evidence.watch(now)
     }
 
-    /// Records that it left a new request of these parties unserved, in a pool whose sources
-    /// [`watch`](crate::Pool::watch) returned. Returns whether its recent requests and rejections
-    /// make that a sign of load.
+    /// Records that the back end left a new request with these parties unserved, in a pool whose
+    /// sources [`watch`](crate::Pool::watch) returned. Returns whether its recent requests and
+    /// rejections make that a sign of load.
     pub fn on_unserved(&self, now: Timestamp, parties: Option<Parties>, of: Sources) -> bool {
         self.evidence.on_refused(now, parties, of).teaches
     }
 
-    /// Records a 503 likewise. If it is a sign of load and most of its requests are rejected, it
-    /// gets no new calls for `wait`.
+    /// Records a 503 to a new request in the same way. If it is a sign of load and most requests
+    /// are rejected, the back end gets no new calls for `wait`.
     pub fn on_refused(
         &self,
         now: Timestamp,
@@ -445,7 +445,7 @@ impl Backend {
         self.load.health.record_excluded(now);
     }
 
-    /// Returns whether it can take calls: it is in service and has an address.
+    /// Returns whether the back end is in service and has an address.
     pub(crate) fn is_in_service(&self) -> bool {
         self.admin_state() == AdminState::InService && self.is_somewhere()
     }

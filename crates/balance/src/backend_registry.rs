@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(names(&registry.pools()), [["b", "a", "c"]], "`c` has calls left");
         assert!(registry.find("a").is_some() && registry.find("c").is_none());
         registry.assign(NOW, 3, "c", AdminState::InService);
-        assert_eq!(c.admin_state(), AdminState::Removed, "it is nobody's to enable");
+        assert_eq!(c.admin_state(), AdminState::Removed, "a removed back end cannot be enabled");
         drop(held);
         assert!(are_same(&registry.enlist(NOW, 4, &moved), &second));
         assert_eq!(names(&registry.pools()), [["b", "a"]]);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_that_hear_orders_late_end_up_with_the_same_back_ends() {
+    fn shards_that_get_commands_late_end_up_with_the_same_back_ends() {
         let registry = BackendRegistry::new(&[pool_spec("app", &[("a", 1, 1)])]);
         let [first, second] = [
             pool_spec("app", &[("a", 1, 5), ("gone", 2, 1)]),
@@ -432,7 +432,7 @@ mod tests {
         assert!(are_same(&late, &early));
         let admin_states = [0, 1].map(|i| late[0].backends()[i].admin_state());
         assert_eq!(admin_states, [AdminState::Maintenance, AdminState::InService]);
-        // A back end that is gone and forgotten before the shard learns of it gets no calls.
+        // A removed back end that is forgotten before the shard learns of it gets no calls.
         assert_eq!(Arc::strong_count(&gone), 3, "here, there, and by what it holds");
         drop((held, past, gone));
         let past = registry.enlist(NOW, 1, &first);

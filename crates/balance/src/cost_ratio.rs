@@ -1,21 +1,21 @@
 //! The cost of starting a call at a back end, as a multiple of the cost of ending it, learned from
 //! how long requests wait for each other.
 //!
-//! A balancer does not see the processor of a back end. But a request is answered after those that
-//! were there before it, so its response time is linear in their numbers: R = c + a·starts +
+//! A balancer does not see the processor of a back end. But a back end answers a request after
+//! those that it already had, so the response time is linear in their numbers: R = c + a·starts +
 //! b·ends. Both counts include the request itself, at the time it was sent. Least squares give a
 //! and b, and a/b is the ratio of the costs. The network delay is part of c, so distance does not
-//! matter. About the last thousand requests count, older ones ever less.
+//! matter. About the last thousand requests count, with decreasing weight.
 //!
 //! Cold start: unknown. Under light load nothing waits, and the equations carry no information:
-//! while the numbers hardly vary, or vary only together or against each other, the ratio stays as
-//! it was. Range: 1 to 4. Known bias: the cost of an INVITE after its first response is attributed
-//! to others. Requests other than INVITE count as ends. Several processors at one back end flatten
-//! a and b alike.
+//! while the numbers hardly vary, or vary only together or against each other, the ratio stays
+//! unchanged. Range: 1 to 4. Known bias: the cost of an INVITE after its first response is
+//! attributed to other requests. Requests other than INVITE count as ends. Several processors at
+//! one back end reduce a and b alike.
 
 const BOUNDS: (f64, f64) = (1.0, 4.0);
 
-/// Factor on the weight of a request with each later one: about a thousand count.
+/// Factor on the weight of a request for each later request: about a thousand requests count.
 const MEMORY: f64 = 0.999;
 /// The sum of weights required for a solution.
 const ENOUGH: f64 = 300.0;
@@ -36,7 +36,7 @@ pub(crate) struct CostRatio {
 
 impl CostRatio {
     /// Adds a request that was answered after `response_s`. When it was sent, `starts` and `ends`
-    /// waited, including itself.
+    /// requests waited, including itself.
     pub(crate) fn push(&mut self, starts: u32, ends: u32, response_s: f64) {
         let (s, e, r) = (f64::from(starts), f64::from(ends), response_s);
         for (sum, new) in
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_changes_nothing() {
+    fn signals_without_information_change_nothing() {
         for numbers in [
             // Alone each time; both always or nearly always together; never an end.
             (|k: u32| (k % 2, 1 - k % 2)) as fn(u32) -> (u32, u32),

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_longest_ago_is_forgotten_and_its_place_leads_to_the_present_address() {
+    fn the_oldest_address_is_forgotten_and_its_place_leads_to_the_present_one() {
         let named = Named::new("a.example", 5070);
         named.move_to(ip(1));
         let first = named.generation();

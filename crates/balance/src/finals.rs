@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Classes in which final responses are counted: the statuses that RFC 6076 distinguishes, and the
-/// others of each class.
+/// Classes in which final responses are counted: the statuses that RFC 6076 distinguishes, and for
+/// each class of statuses the others.
 const KINDS: [&str; 16] = [
     "2xx", "3xx", "401", "402", "407", "408", "480", "486", "487", "4xx", "500", "503", "504",
     "5xx", "600", "603",

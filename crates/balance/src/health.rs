@@ -4,8 +4,8 @@
 //! answers is the state machine [`Liveness`], driven by probes and by the outcome of requests.
 //! Whether it has asked for a pause with Retry-After in a 503 is a time (RFC 3261 §21.5.4: one
 //! "SHOULD NOT forward any other requests to that server for the duration specified"). The
-//! operator's intent is its [`AdminState`]. It gets new calls if none of the three forbids it.
-//! In-dialog requests of its calls it gets in any case.
+//! operator's intent is its [`AdminState`]. It gets new calls if none of the three forbids that. It
+//! always gets in-dialog requests of its calls.
 //!
 //! The thresholds `fall` and `rise` are those of HAProxy's health checks.
 
@@ -29,7 +29,8 @@ pub enum AdminState {
     InService,
     /// It finishes its calls and gets no new ones.
     Draining,
-    /// Likewise, and its behaviour does not count as evidence about its health.
+    /// It finishes its calls and gets no new ones, and its behaviour is not evidence about its
+    /// health.
     Maintenance,
     /// It finishes its calls and is then forgotten, because it is no longer configured.
     Removed,
@@ -98,8 +99,9 @@ const SHARE_AT_RETURN: u64 = 10;
 
 /// The health of a back end.
 ///
-/// Each word stands alone, so relaxed atomics suffice: a shard that reads a word a few nanoseconds
-/// old selects as if the change had come later. The words that every choice reads are first.
+/// The words are independent, so relaxed atomics suffice: a shard that reads a word a few
+/// nanoseconds old selects as if the change had come later. The words that every choice reads come
+/// first.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Health {
@@ -117,8 +119,7 @@ pub(crate) struct Health {
     known_since: AtomicU64,
     /// Time at which requests last excluded it.
     excluded_at: AtomicU64,
-    /// Whether it failed its last probe. If so, probes confirm that it is down, and not requests
-    /// alone.
+    /// Whether it failed its last probe. If so, its state does not depend on requests alone.
     fails_probes: AtomicBool,
     /// Whether it takes calls although it is excluded.
     is_spared: AtomicBool,

@@ -24,7 +24,7 @@ use learned::Learned;
 /// The demand of a request on its back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// An answer; it counts in the rate alone.
+    /// A request outside any call; it counts only in the rate.
     Single,
     /// A call.
     Call,
@@ -103,8 +103,8 @@ impl Allowance {
         Some(self.calls_max.load(Relaxed)).filter(|&calls_max| calls_max > 0)
     }
 
-    /// Returns the calls that may exist at once including one of this demand; `None` for any
-    /// number.
+    /// Returns the number of calls that may exist at once, including one with this demand; `None`
+    /// for any number.
     pub(crate) fn calls_max_of(&self, demand: Demand) -> Option<u64> {
         self.calls_max().map(|calls_max| demand.calls_max(calls_max))
     }

@@ -12,7 +12,7 @@ use crate::registry::Values;
 use crate::response_time::Watch;
 use crate::{Backend, CallLease, Demand, Key, Policy, Pool, RetryBudget, TransactionLease, Work};
 
-/// Attempts when another shard takes the last headroom meanwhile.
+/// Attempts if another shard takes the last headroom in the meantime.
 const TRIES: usize = 8;
 
 /// A back end that was assigned a request, with the lease.

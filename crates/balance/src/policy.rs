@@ -42,7 +42,7 @@ pub struct Build {
     pub(crate) over: fn(&Values, &[Arc<Backend>]) -> Box<dyn Choose>,
 }
 
-/// A policy, as one chooses it.
+/// The name, documentation and parameters of a policy.
 pub type Entry = tidegate_world::param::Entry<Policies>;
 
 /// The values of a policy's parameters, each within its bounds: a policy, ready to be used.
@@ -109,7 +109,7 @@ pub(crate) struct Candidates<'a> {
 }
 
 impl Candidates<'_> {
-    /// Returns the indices of those that may have the call.
+    /// Returns the indices of the back ends that may get the call.
     fn usable(&self) -> impl Iterator<Item = usize> {
         (0..self.backends.len()).filter(|&i| (self.is_usable)(i))
     }

@@ -66,19 +66,21 @@ impl Pool {
         self.backends.iter().any(|backend| backend.is_up(now))
     }
 
-    /// Records that a back end rejected a request: all are watched from now on. Returns the sources
-    /// of their recent requests, because the rejecting one may have had requests of few of them.
+    /// Records that a back end rejected a request: all back ends are watched from now on. Returns
+    /// the sources of their recent requests, because the rejecting one may have had requests from
+    /// few of them.
     pub fn watch(&self, now: Timestamp) -> Sources {
         self.backends.iter().fold(Sources::default(), |all, backend| all.and(backend.watch(now)))
     }
 
-    /// Caps the back ends that requests alone exclude (503s, silence, ICMP) at `share_max` of those
-    /// in service. If more are excluded, those with the oldest exclusion are spared, and take
-    /// calls. At least one remains usable unless probes say otherwise of all. Without `may_spare`,
-    /// because another pool is the backup, none is spared. Returns whether another one is spared
-    /// now.
+    /// Limits the share of the back ends in service that requests alone exclude (by 503s, silence,
+    /// ICMP) to `share_max`. If more are excluded, those with the oldest exclusion are spared, and
+    /// get calls. At least one remains usable unless probes have failed at all of them. Without
+    /// `may_spare`, because another pool is the backup, none is spared. Returns whether another
+    /// back end is spared now.
     ///
-    /// If two shards do this at once, one may undo what the other did, until the next exclusion.
+    /// If two shards do this at the same time, one may undo what the other did, until the next
+    /// exclusion.
     pub fn spare(&self, now: Timestamp, share_max: f64, may_spare: bool) -> bool {
         let in_service = || self.backends.iter().filter(|backend| backend.is_in_service());
         let (mut count, mut usable) = (0_usize, 0_usize);

@@ -57,7 +57,7 @@ fn the_only_one_is_never_excluded_by_requests() {
     let pool = pool(1);
     exclude(&pool, 0, &[0], PAUSE);
     assert_eq!(states(&pool, at(1)), [State::Spared]);
-    // Whatever share may be excluded.
+    // The share that may be excluded makes no difference.
     pool.spare(at(1), 1.0, true);
     assert_eq!(states(&pool, at(1)), [State::Spared]);
 }
@@ -80,7 +80,7 @@ fn probes_may_exclude_all_and_are_believed_before_requests() {
 }
 
 #[test]
-fn who_is_out_of_service_is_neither_counted_nor_spared() {
+fn back_ends_out_of_service_are_neither_counted_nor_spared() {
     use State::{Draining, Spared};
     let pool = pool(2);
     pool.backends()[1].set_admin_state(at(0), AdminState::Draining);
@@ -98,7 +98,7 @@ fn no_back_end_is_readmitted_while_a_backup_pool_is_used() {
 }
 
 #[test]
-fn what_is_given_to_one_that_is_spared_is_counted() {
+fn calls_to_a_spared_back_end_are_counted() {
     use tidegate_world::{Purpose, Seed};
     let pool = pool(1);
     let draws = Seed(1).stream(Purpose::Balance, 0);

@@ -14,7 +14,7 @@ pub(crate) struct Recent {
     /// A ring of times in µs.
     times_us: [u32; WINDOW],
     length: usize,
-    /// Index of the next one.
+    /// Index of the next value.
     next: usize,
     sum_us: u64,
     /// The sum of all, each times its weight.
@@ -22,18 +22,19 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// Adds a response time; one of more than 71 minutes counts as that.
+    /// Adds a response time; longer ones than 71 minutes count as 71 minutes.
     pub(crate) fn push(&mut self, time: Duration) {
         let newest = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         let oldest = std::mem::replace(&mut self.times_us[self.next], newest);
-        // All others weigh one less; so the oldest, which weighed 1, drops out.
+        // The weights of all others fall by one, so the oldest, whose weight was 1, drops out.
         self.weighed_us = self.weighed_us - self.sum_us + WINDOW as u64 * u64::from(newest);
         self.sum_us = self.sum_us - u64::from(oldest) + u64::from(newest);
         self.next = (self.next + 1) % WINDOW;
         self.length = (self.length + 1).min(WINDOW);
     }
 
-    /// Returns the weighted mean; zero if there is none. Of fewer than 20 the newest weighs 20 too.
+    /// Returns the weighted mean; zero if there is none. Of fewer than 20 values the newest has
+    /// weight 20 too.
     pub(crate) fn mean(&self) -> Duration {
         let lightest = WINDOW - self.length + 1;
         let weights = (lightest + WINDOW) * self.length / 2;

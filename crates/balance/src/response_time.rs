@@ -40,7 +40,7 @@ pub(crate) struct Waiting {
     work: Work,
     since: Timestamp,
     watch: Watch,
-    /// The requests that waited when it was sent, including itself.
+    /// The requests that waited when this one was sent, including itself.
     starts: u32,
     ends: u32,
 }
@@ -162,7 +162,7 @@ impl ResponseTimes {
 
     /// Records that it was answered.
     pub(crate) fn on_answered(&self, now: Timestamp, waiting: Waiting) {
-        // At least 1 ns, because zero stands for none.
+        // At least 1 ns, because zero means none.
         let time = now.since(waiting.since).max(Duration::from_nanos(1));
         let Waiting { work, watch, starts, ends, .. } = waiting;
         self.give_up(waiting);

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_at_once_divides_by_no_time() {
+    fn simultaneous_arrivals_do_not_divide_by_zero() {
         let mut rate = ArrivalRate::default();
         even(&mut rate, 5, 6, 1);
         even(&mut rate, 5, 6, 1);

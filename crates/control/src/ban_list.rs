@@ -57,8 +57,8 @@ impl BanList {
         let mut bans = self.lock();
         let is_changed = change(&mut bans);
         if is_changed {
-            // Done under the lock: a reader that sees the new version waits for the bans that
-            // belong to it.
+            // Increment it under the lock: a reader that sees the new version then waits for the
+            // bans that belong to it.
             self.0.version.fetch_add(1, Ordering::Release);
         }
         is_changed
@@ -117,7 +117,7 @@ mod tests {
     use crate::BanCause;
 
     #[test]
-    fn what_one_shard_bans_all_see_and_an_operator_lifts() {
+    fn bans_of_a_shard_hold_for_all_and_an_operator_lifts_them() {
         let list = BanList::new(2);
         let [mut one, mut other] = [1, 2].map(|_| BanView::new(list.clone()));
         let now = Timestamp::from_nanos(5);

@@ -40,8 +40,8 @@ pub struct Ban {
     pub cause: BanCause,
     /// Messages a second that the source sent; [`MAX`](u32::MAX) for a ban that never gives way.
     pub rate: u32,
-    /// True if the source has shown that it receives what is sent to it: its address is not forged
-    /// by another host, or not only.
+    /// True if the source has shown that it receives messages sent to it: at least some of its
+    /// packets are not forged by another host.
     pub is_proven: bool,
 }
 
@@ -87,9 +87,9 @@ impl Bans {
         Some(&self.bans[at]).filter(|ban| now < ban.until)
     }
 
-    /// Bans a source; if it is banned already, until the later of the two ends. In a full list it
-    /// takes the place of the ban with the lowest rate. Returns false if all have at least its own
-    /// rate.
+    /// Bans a source; a source that is already banned stays banned until the later of the two ends.
+    /// In a full list the ban replaces the one with the lowest rate. Returns false if none has a
+    /// lower rate.
     pub fn ban(&mut self, now: Timestamp, ban: Ban) -> bool {
         self.bans.retain(|ban| now < ban.until);
         match self.find(ban.source) {
@@ -150,7 +150,7 @@ mod tests {
         let of = |source, rate| Ban { rate, ..ban(source, 60) };
         assert!(bans.ban(at(0), of(7, 5_000)) && bans.ban(at(0), of(8, 300)));
         assert!(!bans.ban(at(1), of(9, 300)), "no more than the least");
-        // 12,360 sources that sent a few packets each take no place from one that floods.
+        // 12,360 sources that sent a few packets each do not displace one that floods.
         assert!((100..12_460).all(|source| !bans.ban(at(1), of(source, 130))));
         assert!(bans.ban(at(1), of(9, 301)));
         let banned: Vec<_> = bans.each(at(1)).map(|ban| (ban.source, ban.rate)).collect();

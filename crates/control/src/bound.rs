@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_unused_is_lost() {
+    fn unused_capacity_is_lost() {
         // (0.9 − 2 · 0.1) / 0.9
         assert!((goodput_at_target(2.0, 0.1, 0.9) - 0.7 / 0.9).abs() < 1e-12);
         assert_eq!(goodput_at_target(0.85, 0.1, 0.9), 0.85);

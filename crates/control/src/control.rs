@@ -7,17 +7,17 @@ use crate::signals::{BUCKETS, Bucket};
 /// The amount of new work that is admitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Allowance {
-    /// All of it.
+    /// All new work.
     Open,
-    /// This share of it, 0 to 1.
+    /// This share of the new work, 0 to 1.
     Fraction(f64),
     /// So many pieces a second.
     Rate(f64),
-    /// At most this many pieces in progress at the same time: they entered the queue, and their
-    /// service has not begun. If pieces are judged as they are taken from the queue, a piece passes
-    /// if fewer than this are behind it.
+    /// At most this number of pieces in progress at the same time: they entered the queue, and
+    /// their service has not begun. If pieces are judged when they are taken from the queue, a
+    /// piece passes if fewer than this number are behind it.
     Window(f64),
-    /// None of it.
+    /// No new work.
     Closed,
 }
 
@@ -50,7 +50,7 @@ pub enum Release {
 pub enum QueueOrder {
     /// The piece that has waited longest is first.
     Fifo,
-    /// The newest piece is first: its caller is the most likely to be still there.
+    /// The newest piece is first: its caller is the least likely to have hung up.
     Lifo,
 }
 
@@ -64,7 +64,7 @@ pub struct QueueControl {
     pub release: Release,
     /// The order in which the queue is served.
     pub order: QueueOrder,
-    /// The longest wait: a session that has waited longer is rejected when its turn comes.
+    /// The longest wait: a session that has waited longer is rejected when its service is due.
     pub wait_max: Option<Duration>,
 }
 
@@ -78,9 +78,9 @@ pub struct Control {
     /// session and its repetitions have one rank; it is random, so the floor is the share that is
     /// rejected.
     pub rank_floor: f64,
-    /// True if the message that has just arrived passes its throttle whatever the allowance. The
-    /// gate clears this once that message is judged. Where messages are judged only as they are
-    /// served, from one queue for all, the exemption goes to the next message served.
+    /// True if the message that has just arrived passes its throttle regardless of the allowance.
+    /// The gate clears this when it has judged that message. If messages are judged only when they
+    /// are served, from one queue for all, the exemption goes to the next message served.
     pub admit_next: bool,
 }
 

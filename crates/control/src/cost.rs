@@ -38,12 +38,13 @@ impl Costs {
     }
 
     /// Returns the cost of looking at a message and judging it, if it is not rejected; `None`
-    /// before the first.
+    /// before the first such message.
     pub fn looked(&self) -> Option<Duration> {
         self.looked.map(Duration::from_secs_f64)
     }
 
-    /// Returns the cost of rejecting a message, looking at it included; `None` before the first.
+    /// Returns the cost of rejecting a message, including looking at it; `None` before the first
+    /// rejection.
     pub fn refused(&self) -> Option<Duration> {
         self.refused.map(Duration::from_secs_f64)
     }
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_refusal_takes_is_what_looking_leaves() {
+    fn a_rejection_costs_the_difference_to_a_look() {
         let us = Duration::from_micros;
         let mut costs = Costs::default();
         costs.record_looks(4, 0, us(40));
@@ -109,7 +110,7 @@ mod tests {
         let mut first = Costs::default();
         first.record_looks(4, 2, us(40));
         assert_eq!((first.looked(), first.refused()), (None, Some(us(10))));
-        // What is left cannot be less than nothing.
+        // The remainder cannot be negative.
         costs.record_looks(100, 1, Duration::ZERO);
         assert!(costs.refused().is_some());
     }

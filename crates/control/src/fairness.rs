@@ -48,16 +48,16 @@ const KEPT: f64 = 0.8;
 /// The credit that may always be kept, if there are as many sources.
 const CREDIT_MIN: f64 = 4.0;
 
-/// The least time between two looks at the demands of all sources.
+/// The shortest time between two evaluations of the demands of all sources.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The count at which a source is forgotten, once its count has faded to this.
 const FORGOTTEN: f64 = 0.05;
 
-/// Ten tenths of a token are less than one in floating point.
+/// Ten times a tenth of a token is less than one in floating point.
 const ONE: f64 = 1.0 - 1e-9;
 
-/// The number of times the free room that a source may hold.
+/// The maximum number of places that a source may hold, as a multiple of the free ones.
 const TIMES_FREE: usize = 8;
 
 /// A source that has offered something, valid until what it offered has been judged, or is no
@@ -68,11 +68,12 @@ pub struct Source(Slot);
 /// The decision on a piece of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FairnessDecision {
-    /// It passes.
+    /// The piece passes.
     Yes,
-    /// It does not pass: its source has used up its share.
+    /// The piece does not pass: its source has used up its share.
     OverShare,
-    /// It does not pass: its source has share left, but less passes than all such sources offer.
+    /// The piece does not pass: its source has share left, but fewer pieces pass than all such
+    /// sources offer.
     No,
 }
 
@@ -128,7 +129,7 @@ impl Account {
     }
 }
 
-/// Returns the part of 1 that is left after so many periods.
+/// Returns the part of 1 that remains after so many periods.
 fn faded(periods: u64) -> f64 {
     KEPT.powi(periods.min(1000) as i32)
 }

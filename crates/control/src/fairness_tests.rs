@@ -33,8 +33,8 @@ struct Passed {
     /// Rates of each source that arrived and that passed, in pieces a second.
     offered: Vec<f64>,
     rates: Vec<f64>,
-    /// Pieces that the throttle let pass from the start, those that passed, and the most that the
-    /// second was ever ahead of the first.
+    /// Pieces that the throttle let pass since the start, pieces that passed, and the largest lead
+    /// of the second number over the first.
     let_pass: f64,
     all: f64,
     ahead_max: f64,
@@ -178,7 +178,7 @@ fn a_flood_is_found_out_before_a_tenth_of_a_second_has_passed() {
 }
 
 #[test]
-fn who_comes_seldom_is_not_shut_out() {
+fn infrequent_sources_are_not_shut_out() {
     // A thousand sources, each every two seconds; a fifth of all is admitted.
     let offered = vec![0.5; 1000];
     let run = Run { seconds: 20.0, arrivals: Arrivals::Poisson, ..Run::even(0.2) };

@@ -34,7 +34,7 @@ pub struct Gate {
     /// Random ranks for work without a fingerprint.
     ranks: Stream,
     sources: Sources,
-    /// The shadow law; `None` costs nothing.
+    /// The shadow law; without one it costs nothing.
     shadow: Option<Box<Shadow>>,
     /// The seed and element number, for the throttles of a shadow.
     seed: (Seed, u32),
@@ -144,7 +144,7 @@ impl Gate {
         &self.memory
     }
 
-    /// Returns the fairness among the sources of the new work in a bucket, if it is enabled.
+    /// Returns the fairness among sources of the new work in a bucket, if enabled.
     pub fn fairness(&self, bucket: Bucket) -> Option<&Fairness> {
         self.sources.fair(bucket)
     }
@@ -254,8 +254,8 @@ impl Gate {
     /// Fires a tick that is due; `waiting` are in the queue of new sessions.
     pub fn handle_timeout(&mut self, now: Timestamp, waiting: usize) {
         if now < self.due {
-            // The shadow sees the signals as they are now: updating them here would let the shadow
-            // change what the law in force sees.
+            // The shadow sees the signals as they are now: if they were updated here, the shadow
+            // would change the signals of the law in force.
             if let Some(shadow) = &mut self.shadow {
                 shadow.handle_timeout(now, &self.signals);
             }

@@ -85,7 +85,7 @@ const AIM: f64 = 0.9;
 /// The parts of the budget above which answers are padded, and below which they need not be.
 const PAD: [f64; 2] = [0.5, 0.25];
 
-/// Time without need of a rung before the ladder steps down from it.
+/// Time for which a rung must be unnecessary before the ladder steps down from it.
 const HOLD: Duration = Duration::from_secs(2);
 
 /// The part of the arrivals that may overflow without consequence.
@@ -97,11 +97,11 @@ const BACK: f64 = 0.9;
 /// Initial growth of that limit: this part of itself each second.
 const GROWTH: f64 = 0.1;
 
-/// Factors of the amount that passes between which it is not changed, because a change has a cost: each
-/// share that passes again begins with the callers who retransmit.
+/// Range of factors within which the amount that passes is not changed, because a change has a
+/// cost: each share that passes again begins with callers who retransmit.
 const STEPS: [f64; 2] = [0.9, 1.5];
 
-/// Time after which more passes all the same.
+/// Time after which more passes even without another sign of room.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Weight of the newest period in the cost of a rejection.
@@ -110,26 +110,26 @@ const COST_WEIGHT: f64 = 0.1;
 /// Weight of the newest period in rates if it is far above the mean, or if there was idle time.
 const RATE_WEIGHT: f64 = 0.5;
 
-/// Multiple of the mean that is far above it.
+/// Multiple of the mean that counts as far above it.
 const FAR: f64 = 1.5;
 
-/// That weight otherwise. A share that falls lets callers in that were dropped before, as they
-/// retransmit, up to half a minute of them.
+/// Weight in all other cases. When the share falls, it admits callers that were dropped before, as
+/// they retransmit for up to half a minute.
 const RATE_WEIGHT_BUSY: f64 = 0.05;
 
-/// Part of a period without work that shows that there is room.
+/// Part of a period without work that counts as room.
 const IDLE: f64 = 0.1;
 
 /// Weight of the newest period in the part of the processor that rejecting takes.
 const LOAD_WEIGHT: f64 = 0.3;
 
-/// Factor of the cost of a rejection in a period with too few of them to measure it.
+/// Factor on the cost of a rejection after a period with too few rejections to measure it.
 const DOUBT: f64 = 0.8;
 
 /// Rejections that a period needs for their cost to count.
 const REFUSALS: u64 = 10;
 
-/// The largest share. With it one packet in a thousand shows the total.
+/// The largest share. With it one packet in a thousand is read and shows the total.
 const SHARE_MAX: f64 = 0.999;
 
 /// The parameters of a ladder.
@@ -154,12 +154,12 @@ impl Default for LadderSettings {
 /// The treatment of new work that is not admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rung {
-    /// All of it is answered.
+    /// All work that is not admitted is answered.
     #[default]
     Reject,
-    /// All of it is answered, at one length.
+    /// All work that is not admitted is answered, with answers of one length.
     Pad,
-    /// A share of it is dropped before it is read, and the rest answered.
+    /// A share of it is dropped before it is read; the rest is answered.
     Thin,
 }
 
@@ -218,7 +218,7 @@ pub struct Ladder {
     load: Option<f64>,
     /// Arrivals a second.
     arrived: f64,
-    /// Of these, the admitted ones.
+    /// The number of admitted ones among them.
     admitted: f64,
 }
 
@@ -246,12 +246,12 @@ impl Ladder {
         }
     }
 
-    /// Goes back to the first rung, and forgets what it measured.
+    /// Returns to the first rung, and forgets all measurements.
     pub fn reset(&mut self) {
         *self = Self::new(self.settings);
     }
 
-    /// Takes a reading of the server. Decides if a period has passed since the last decision.
+    /// Takes a reading of the server. Decides again if a period has passed since the last decision.
     pub fn on_reading(&mut self, now: Timestamp, tally: Tally) {
         let Some((since, earlier)) = self.last else {
             self.last = Some((now, tally));
@@ -302,7 +302,7 @@ impl Ladder {
         self.cost = match (self.cost, period.cost) {
             (None, measured) => measured,
             (Some(mean), Some(cost)) => Some(mean + COST_WEIGHT * (cost - mean)),
-            // More pass until there are enough to measure.
+            // Drop less until there are enough rejections to measure.
             (Some(mean), None) if self.share > 0.0 => Some(DOUBT * mean),
             (mean, None) => mean,
         };
@@ -383,9 +383,9 @@ struct Period {
     filtered: f64,
     overflow: f64,
     load: f64,
-    /// The part of it without work.
+    /// The part of the period without work.
     idle: f64,
-    /// Seconds that a rejection took, if there were enough.
+    /// Seconds that a rejection took, if there were enough rejections.
     cost: Option<f64>,
 }
 
@@ -412,8 +412,8 @@ impl Period {
         }
     }
 
-    /// Returns the messages dropped at this share. The filtered ones may include others, so it is
-    /// at most the number that belongs to those that were read.
+    /// Returns the messages dropped at this share. The filtered ones may include others, so the
+    /// result is limited to the number that this share explains.
     fn thinned(&self, share: f64) -> f64 {
         self.filtered.min((self.asked + self.overflow) * share / (1.0 - share))
     }

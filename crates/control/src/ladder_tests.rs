@@ -19,8 +19,8 @@ const QUEUE: usize = 20;
 /// RFC 3261 §17.1.1.2: the ticks after the first at which an INVITE is retransmitted.
 const REPEATS: [u64; 6] = [500, 1_500, 3_500, 7_500, 15_500, 31_500];
 
-/// Callers before a server whose law admits exactly the capacity, and which reads all arrivals
-/// before it serves.
+/// A server with callers. Its law admits exactly the capacity, and it reads all arrivals before it
+/// serves.
 struct Plant {
     ladder: Option<Ladder>,
     /// Whether callers without an answer retransmit.
@@ -217,13 +217,14 @@ fn at_twenty_times_the_capacity_the_rest_of_the_goodput_stays() {
         assert!((0.5..0.75).contains(&goodput), "{goodput}, repeats: {repeats}");
         assert_eq!(plant.ladder().rung(), Rung::Thin);
         let cost = plant.ladder().refusal_cost().unwrap().as_secs_f64();
-        // A fifth of what is read is admitted, which costs nothing here, and bears its part.
+        // A fifth of the messages read is admitted, which costs nothing here, but part of the cost
+        // is attributed to it.
         assert!((0.75..1.0).contains(&(cost / REFUSAL)), "{cost}");
     }
 }
 
 #[test]
-fn what_can_be_refused_within_the_budget_is() {
+fn work_is_rejected_within_the_budget() {
     let mut plant = Plant::with_ladder();
     // Rejecting takes 0.37 of the processor.
     let goodput = plant.run(4.3, 20);
@@ -243,7 +244,7 @@ fn answers_are_padded_before_anything_is_dropped_and_as_long_as_it_helps() {
     plant.run(3.0, 20);
     assert_eq!((plant.ladder().rung(), plant.tally.filtered), (Rung::Pad, 0));
     let cost = plant.ladder().refusal_cost().unwrap().as_secs_f64();
-    // What is admitted bears its part.
+    // Part of the cost is attributed to admitted messages.
     assert!((0.6..0.8).contains(&(cost / PADDED)), "{cost}");
     plant.run(20.0, 5);
     assert_eq!((plant.ladder().rung(), plant.ladder().pads()), (Rung::Thin, true));
@@ -265,7 +266,7 @@ fn where_nothing_can_be_dropped_everything_is_answered() {
 }
 
 #[test]
-fn the_repetitions_that_thinning_brings_forth_do_not_keep_it_up() {
+fn retransmissions_caused_by_kernel_drops_do_not_prolong_them() {
     for by_chance in [false, true] {
         let mut plant = Plant { by_chance, ..Plant::with_ladder() };
         plant.run(20.0, 10);
@@ -308,7 +309,7 @@ fn while_nothing_comes_it_wants_to_be_read_until_it_is_down() {
 }
 
 #[test]
-fn buffers_that_overflow_lead_to_thinning_though_refusing_seems_cheap() {
+fn overflowing_buffers_cause_kernel_drops_even_if_rejecting_seems_cheap() {
     let mut plant = Plant { measured: 0.05, ..Plant::with_ladder() };
     plant.run(20.0, 5);
     let goodput = plant.run(20.0, 10);
@@ -319,7 +320,7 @@ fn buffers_that_overflow_lead_to_thinning_though_refusing_seems_cheap() {
 }
 
 #[test]
-fn what_others_drop_on_purpose_is_not_taken_for_arrivals() {
+fn intentional_drops_do_not_count_as_arrivals() {
     let mut plant = Plant { banned: 1_000_000.0, ..Plant::with_ladder() };
     plant.run(20.0, 5);
     let goodput = plant.run(20.0, 10);
@@ -334,7 +335,7 @@ fn a_standstill_is_forgotten_within_seconds() {
     plant.run(0.8, 15);
     assert_eq!((plant.ladder().rung(), plant.ladder().share()), (Rung::Reject, 0.0));
     let goodput = plant.run(0.8, 5);
-    // Callers that found no room come back, too.
+    // Callers that found no room retry as well.
     assert!(goodput > 0.79, "{goodput}");
 }
 

@@ -43,7 +43,7 @@ impl Kind for Laws {
     type Build = fn(&Values) -> Box<dyn Law>;
 }
 
-/// A law, as one chooses it.
+/// The name, documentation and parameters of a law.
 pub type Entry = tidegate_world::param::Entry<Laws>;
 
 /// The values of a law's parameters, each within its bounds.
@@ -53,8 +53,8 @@ pub type Values = tidegate_world::Values<Laws>;
 ///
 /// It may change the control at any of the hooks, and reads nothing but the signals.
 pub trait Law: Debug + Send {
-    /// Takes over a running server: the counts until `now` are not the law's own, and it starts as
-    /// on a server that has just started.
+    /// Takes over a running server: counts until `now` belong to an earlier law, and this one
+    /// starts as on a new server.
     fn on_begin(&mut self, _now: Timestamp, _signals: &Signals) {}
 
     /// Handles the arrival of a message; it is in the signals, its decision is not.
@@ -66,8 +66,8 @@ pub trait Law: Debug + Send {
     /// Handles the completion of a message's service.
     fn on_completion(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
 
-    /// Handles a tick. While nothing arrives and [`is_at_rest`](Self::is_at_rest), ticks are left
-    /// out; the one after such a rest comes late.
+    /// Handles a tick. While nothing arrives and the law [is at rest](Self::is_at_rest), ticks are
+    /// skipped; the next one comes late.
     fn on_tick(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
 
     /// Returns the time between two ticks; `None` for a law without.

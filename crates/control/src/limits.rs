@@ -33,8 +33,8 @@ pub struct Limit {
     pub burst: u32,
     /// The work that is counted together.
     pub per: Per,
-    /// True if the repetition of a piece beyond the limit is rejected as well. Otherwise it is
-    /// judged again, which takes no memory: for work that is dropped.
+    /// True if a repetition of a piece beyond the limit is rejected as well. Otherwise the
+    /// repetition is judged again, which needs no memory; for work that is dropped.
     pub sticky: bool,
 }
 
@@ -43,7 +43,7 @@ pub struct Limit {
 pub struct Limits {
     limits: Vec<Limit>,
     sources: SourceTable<Option<Account>>,
-    /// For each limit, the bucket that does not belong to one source.
+    /// For each limit, the bucket of the sources that have no bucket of their own.
     shared: Vec<TokenBucket>,
     swept: Timestamp,
 }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_full_bucket_is_forgotten() {
+    fn sources_with_a_full_bucket_are_forgotten() {
         let mut limits = limits(2, &[(1.0, 2, Per::Source)]);
         assert_eq!([7, 8].map(|source| burst(&mut limits, 0, 0, source)), [2, 2]);
         assert_eq!([9, 10].map(|source| burst(&mut limits, 0, 0, source)), [2, 0], "one for both");

@@ -44,7 +44,7 @@ impl MaxMin {
             return f64::INFINITY;
         }
         let count = self.demands.len();
-        // The total if all got at least the demand at this index, and those before it their own.
+        // The total if each demand gets at most the amount of the demand at this index.
         let filled = |at: usize| {
             let (sum, weight) = self.before[at];
             sum + (self.weight - weight) * self.demands[at].0
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_weight_stands_for_as_many_equal_parties() {
         let mut max_min = MaxMin::default();
-        // A trunk of ten users' weight, a user that floods, and one that asks for little.
+        // A trunk with the weight of ten users, a user that floods, and one with a small demand.
         max_min.set([(400.0, 10.0), (1_000.0, 1.0), (5.0, 1.0)]);
         assert_eq!(max_min.level(115.0), 10.0);
         let mut alike = MaxMin::default();
@@ -132,7 +132,7 @@ mod tests {
             let portions = 4000;
             for (share, given) in shares.iter().zip(by_portions(&demands, total, portions)) {
                 let portion = total / f64::from(portions);
-                // One portion is rounded for each, and the last may take what others leave.
+                // One portion is rounded for each demand, and the last one may take what is left.
                 let slack = portion * (1.0 + demands.len() as f64);
                 prop_assert!((share - given).abs() <= slack, "{} but {}", share, given);
             }

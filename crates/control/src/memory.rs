@@ -74,7 +74,7 @@ impl Memory {
         known(&self.newer).or_else(|| known(&self.older))
     }
 
-    /// Remembers a decision. Without room it is not remembered, and that is counted.
+    /// Remembers a decision. Without room it is not remembered, but counted.
     pub fn remember(&mut self, now: Timestamp, fingerprint: u64, decision: Decision) {
         self.rotate(now);
         let known = self.newer.find(fingerprint, |_| true);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted_and_new_again() {
+    fn overflow_is_counted_and_new_again() {
         let mut memory = Memory::new(2);
         for fingerprint in 1..=5 {
             memory.remember(at(0), fingerprint, Decision::Refused);

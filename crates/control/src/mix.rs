@@ -39,7 +39,7 @@ impl Mix {
 
     pub(crate) fn record(&mut self, now: Timestamp, class: u8, is_new: bool) {
         if now >= self.until {
-            // Old arrivals say nothing about now.
+            // Old arrivals do not describe the present.
             let stale = now.since(self.until) >= WINDOW;
             self.last = if stale { Counts::default() } else { self.open };
             self.open = Counts::default();

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::Release;
 
-/// Ten tenths are less than one in floating point: they count as one.
+/// Ten times a tenth is less than one in floating point, but counts as one here.
 const ONE: f64 = 1.0 - 1e-9;
 
-/// A release of waiting work at a rate. Fractions carry over. Credit that a slow processor did not
-/// use does not exceed the waiting work.
+/// Releases waiting work at a rate. Fractions carry over. Credit that a slow processor did not use
+/// is limited to the amount of waiting work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pacer {
     credit: f64,
@@ -19,7 +19,8 @@ impl Pacer {
     pub fn advance(&mut self, release: Release, passed: Duration, waiting: usize) {
         if let Release::Rate(rate) = release {
             let earned = rate.max(0.0) * passed.as_secs_f64();
-            // One more than waits: the next to come need not wait for the next tick as well.
+            // One more than the number that waits: the next arrival then need not wait for the next
+            // tick.
             self.credit = (self.credit + earned).min(waiting as f64 + 1.0);
         }
     }

@@ -1,9 +1,9 @@
 //! Sources that have shown that they receive.
 //!
 //! Over UDP anyone can forge any source address, but cannot read packets sent there. A source that
-//! sends back something that it could only have received is a peer, whatever else comes in its
-//! name. Such a proof is remembered for some hours, for as many sources as there is room for;
-//! sources without room count as not proven.
+//! sends back something that it could only have received is a real peer, even if others forge its
+//! address as well. Such a proof is remembered for some hours, for as many sources as there is room
+//! for; sources without room count as not proven.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(held(&proofs, hours), [false, true, true]);
     }
 
-    // A flood of sources must not cause a scan of the table for each of them.
+    // A flood of sources must not cause a scan of the table for each source.
     #[test]
     fn a_full_table_is_looked_through_every_ten_seconds() {
         let mut proofs = Proofs::new(1, &mut Seed(1).stream(Purpose::Sources, 0));

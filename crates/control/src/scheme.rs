@@ -15,14 +15,14 @@ use crate::{Allowance, Bucket, Costs, Mix};
 /// The choice of work to shed, if not all can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// Sheds new work, by [`Bucket`], and nothing else: admitted work is finished.
+    /// Sheds new work, by [`Bucket`], and nothing else: admitted work can finish.
     Simplified {
         /// True if the law's share applies to all messages together, as in 000 §6.8: new work must
         /// shed as much as all messages would shed at that share, f' = max(0, 1 − (1−f)/p), where p
         /// is the part of new work in the arrivals. False if it is the share of new work.
         scaled: bool,
     },
-    /// Sheds all messages alike, by one throttle. Admitted calls break off; for comparison.
+    /// Sheds all messages alike, by one throttle. Admitted calls can break off; for comparison.
     Single,
     /// Sheds some classes before others.
     Multi(ShedOrder),
@@ -31,8 +31,8 @@ pub enum Scheme {
 /// The way in which load that a law does not admit is shed from classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShedOrder {
-    /// The classes that are shed, in order; a class is shed only when nothing is left of those
-    /// before it. All other classes are always admitted.
+    /// The classes that are shed, in order; a class is shed only if all classes before it are shed
+    /// completely. All other classes are always admitted.
     pub order: Vec<u8>,
     /// The weight of a message.
     pub weight: Weight,
@@ -106,7 +106,7 @@ impl ShedOrder {
             let shed = if load > 0.0 { (left / load).clamp(0.0, 1.0) } else { 0.0 };
             if next == class {
                 // The load of a class that has not arrived recently is unknown: it is shed if the
-                // classes before it do not bring enough load to shed.
+                // classes before it do not have enough load.
                 let gone = if load > 0.0 { shed } else { f64::from(u8::from(left > 1e-12 * all)) };
                 return 1.0 - gone;
             }

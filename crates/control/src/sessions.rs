@@ -66,7 +66,7 @@ const CARRIED: u32 = 10;
 pub struct Backlog {
     /// Messages that ask for new sessions.
     pub sessions: usize,
-    /// All others.
+    /// All other messages.
     pub others: usize,
     /// Unread messages, of unknown kind.
     pub unread: usize,
@@ -148,8 +148,8 @@ impl Sessions {
         (cost_s > 0.0 && cost_s.is_finite()).then(|| Duration::from_secs_f64(cost_s.min(3600.0)))
     }
 
-    /// Returns N: sessions among the waiting messages. The part `new` of the unread ones counts as
-    /// asking for new sessions.
+    /// Returns N: sessions among the waiting messages. Of the unread messages the part `new` counts
+    /// as requests for new sessions.
     pub fn waiting(&self, backlog: &Backlog, new: f64) -> f64 {
         let Backlog { sessions, others, unread } = *backlog;
         let unread = unread as f64;
@@ -259,7 +259,7 @@ mod tests {
 
     // 002, equation 1.
     #[test]
-    fn what_waits_is_counted_in_sessions() {
+    fn waiting_work_is_counted_in_sessions() {
         let sessions = Sessions::default();
         let backlog = |sessions, others, unread| Backlog { sessions, others, unread };
         assert_eq!(sessions.waiting(&backlog(5, 12, 0), 0.0), 7.0);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_long_ago_counts_for_nothing() {
+    fn old_arrivals_do_not_count() {
         let mut sessions = Sessions::new(Estimation { weight: 1.0, ..Estimation::default() });
         for ms in (0..60_000).step_by(10) {
             sessions.on_message(at(ms), false, COST);

@@ -25,9 +25,9 @@ use crate::{Allowance, Bucket, Control, Law, Signals, Throttle, Values};
 pub struct Compared {
     /// Both admit it.
     pub both: u64,
-    /// It was admitted, and the shadow would have rejected it.
+    /// The work was admitted, and the shadow would have rejected it.
     pub only_real: u64,
-    /// It was rejected, and the shadow would have admitted it.
+    /// The work was rejected, and the shadow would have admitted it.
     pub only_shadow: u64,
     /// Neither admits it.
     pub neither: u64,

@@ -13,7 +13,7 @@ pub enum Bucket {
     Session,
     /// A request that stands alone.
     Single,
-    /// Work that begins a session and goes before all others, up to a rate of its own.
+    /// Work that begins a session and goes before all other work, up to a rate limit.
     Priority,
 }
 
@@ -49,8 +49,8 @@ pub struct Flow {
     pub admitted: u64,
     /// Pieces that were rejected.
     pub refused: u64,
-    /// Pieces that had been admitted, and were rejected when their turn came: they had waited too
-    /// long. Work that is judged only then counts as refused instead.
+    /// Pieces that were admitted, and rejected when their service was due because they had waited
+    /// too long. Work that is judged only then counts as rejected instead.
     pub stale: u64,
     /// Repetitions of work that was decided, or that waits.
     pub repeated: u64,
@@ -62,9 +62,9 @@ pub struct Flow {
 /// The queue in which new sessions wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Queue {
-    /// Sessions that wait there. In a queue that all messages share, all messages.
+    /// Waiting sessions; in a queue that all messages share, all waiting messages.
     pub waiting: usize,
-    /// The number that can wait there.
+    /// The number of places.
     pub room: usize,
     /// Sessions that may be released and were not, when the release has a rate: above 1 the
     /// processor is slower than the release.
@@ -88,7 +88,7 @@ pub struct Service {
 /// Occupied time of the processor, as last read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// When it was read.
+    /// When the processor was read.
     pub at: Timestamp,
     /// Occupied time since the start.
     pub occupied: Duration,
@@ -112,8 +112,8 @@ pub struct Signals {
     pub messages: u64,
     /// Messages of all kinds that were not admitted, including repetitions of rejected ones.
     pub messages_refused: u64,
-    /// Of these, the messages that no back end had room for, with their repetitions. The law's
-    /// admissions make no difference to them.
+    /// The number of these that no back end had room for, with their repetitions. The law cannot
+    /// change it.
     pub messages_full: u64,
     /// New work, by bucket.
     pub(crate) flows: [Flow; BUCKETS],

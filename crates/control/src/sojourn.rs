@@ -39,7 +39,7 @@ impl Sojourn {
         &self.last[0]
     }
 
-    /// Returns the sojourns of everything else in the last window.
+    /// Returns the sojourns of all other messages in the last window.
     pub fn of_ongoing(&self) -> &SojournWindow {
         &self.last[1]
     }
@@ -50,8 +50,7 @@ impl Sojourn {
         self.open[usize::from(!is_new)].record(us).expect("it grows up to the longest");
     }
 
-    /// Closes the window if its time is over; a window that ended long ago leaves an empty one
-    /// behind.
+    /// Closes the window if its time is over; if it ended long ago, an empty window follows.
     pub(crate) fn close_window(&mut self, now: Timestamp) {
         if now < self.until {
             return;
@@ -138,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waited_long_ago_says_nothing_of_now() {
+    fn old_waits_do_not_count_now() {
         let mut sojourn = Sojourn::default();
         sojourn.record(at(10), true, MS);
         sojourn.close_window(at(5000));

@@ -1,8 +1,8 @@
 //! A bounded table with an entry for each source.
 //!
 //! Source addresses can be forged, so the table is bounded, and its hash keyed. Sources that come
-//! when it is full share one entry. Room is made by [sweeping](SourceTable::sweep), which forgets
-//! entries that are as good as new.
+//! when it is full share one entry. [Sweeping](SourceTable::sweep) makes room by removing entries
+//! that are like new ones.
 
 use std::hash::BuildHasher;
 
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_swept_away_makes_room() {
+    fn swept_entries_make_room() {
         let mut table = table(2);
         let kept = table.slot(7);
         *table.get_mut(kept) = 5;

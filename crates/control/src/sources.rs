@@ -30,7 +30,7 @@ impl Default for SourceSettings {
 pub struct Sender {
     /// The source, any number; `None` if it is not distinguished from others.
     pub source: Option<u128>,
-    /// The number of sources as which it counts where shares are fair.
+    /// The number of sources that it counts as, for fair shares.
     pub weight: u32,
     /// The [limit](SourceSettings::limits) that applies to its source.
     pub limit: Option<usize>,
@@ -58,7 +58,7 @@ pub enum Headroom {
     /// Room for any work.
     #[default]
     Any,
-    /// Room for priority work only: nothing is left but the reserve that is kept for it.
+    /// Room for priority work only: only the reserve for it is left.
     Priority,
     /// No room.
     None,

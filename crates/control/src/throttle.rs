@@ -1,8 +1,8 @@
-//! Throttles: the selection of new work that passes, when not all may.
+//! Throttles: the selection of new work that passes, if not all may pass.
 //!
-//! A share is enforced by count, a rate by time. Each throttle does one of them by nature and
-//! enforces the other through the rate of arrivals: a share of that rate, or the part of it that a
-//! rate is. A window needs neither: all throttles count it alike.
+//! A share is enforced by count, a rate by time. Each throttle does one of the two directly, and
+//! the other through the rate of arrivals: it converts a rate to a share of the arrivals, or a
+//! share to a rate. A window needs no rate: all throttles count it in the same way.
 
 mod deterministic;
 mod gapping;
@@ -85,9 +85,9 @@ impl Throttle {
         Self { arrivals: ArrivalRate::default(), pick }
     }
 
-    /// Starts with a `part` of one piece, 0 to 1, left over. Where many senders obey one server,
-    /// each starts with another: otherwise the first of every sender would be rejected, and the
-    /// first of all pass together. Only the deterministic throttle has such a remainder.
+    /// Starts with `part` of one piece, 0 to 1, left over. If many senders obey one server, each
+    /// starts with another part: otherwise the first piece of every sender would be rejected, and
+    /// the next ones would pass together. Only the deterministic throttle has such a remainder.
     pub fn starting_at(mut self, part: f64) -> Self {
         if let Pick::Deterministic(throttle) = &mut self.pick {
             throttle.start_at(part);
@@ -125,7 +125,7 @@ impl Throttle {
             }
             Pick::LeakyBucket(_) | Pick::TokenBucket(_) => {
                 let rate = fraction * self.arrivals.rate();
-                // Nothing is known before the second arrival.
+                // The rate is unknown before the second arrival.
                 rate == 0.0 || self.passes_rate(now, rate)
             }
         }

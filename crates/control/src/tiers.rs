@@ -91,7 +91,7 @@ const GAIN: f64 = 0.5;
 /// The most by which the share falls in one period.
 const FALL: f64 = 0.25;
 
-/// The most by which it rises in a second.
+/// The largest rise in a second.
 const RISE: f64 = 0.2;
 
 /// Time without a fall before it rises.
@@ -204,7 +204,7 @@ impl Tiers {
     pub fn choose(&mut self, has_room: bool) -> Tier {
         self.begun += 1;
         self.costs.on_begun();
-        // Of a share that is too near 1 for the fixed point nothing would add up.
+        // If the share is too near 1 for the fixed point, nothing would add up.
         let passes = self.share >= 1.0 || self.throttle.passes(self.share);
         if passes && has_room { Tier::Stateful } else { Tier::Stateless }
     }
@@ -281,7 +281,7 @@ impl Tiers {
         let mean = self.share * stateful + (1.0 - self.share) * stateless;
         let missing = self.occupancy.value() + unserved * mean - self.target;
         let slope = self.rate.value() * (stateful - stateless);
-        // Without a slope it is as steep as allowed.
+        // Without a slope the step is as large as allowed.
         let step =
             |missing: f64| if slope > 0.0 { GAIN * missing / slope } else { missing.signum() };
         if missing > 0.0 {

@@ -14,7 +14,7 @@ struct Server {
     processor: Reading,
     /// Seconds of waiting work.
     backlog: f64,
-    /// Fractions of calls that have not come yet.
+    /// Fractions of calls that have not arrived yet.
     due: f64,
     /// Whether a law rejects at once the calls for which the processor has no time.
     refuses: bool,
@@ -65,7 +65,7 @@ impl Server {
         self.tiers.stateful_share()
     }
 
-    /// Returns the occupancy in `seconds` of `load`, when it has been held for long.
+    /// Returns the occupancy in `seconds` of `load`, after it has settled.
     fn settled(&mut self, load: f64) -> f64 {
         self.run(20.0, load);
         let before = self.processor;

@@ -5,16 +5,16 @@ use crate::{Bucket, Source};
 /// The verdict on a message that asks for new work.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It may be queued, with this ticket, to be [taken](crate::Gate::on_taken) from there.
+    /// The work may be queued, with this ticket, to be [taken](crate::Gate::on_taken) from there.
     Admit(Ticket),
-    /// It is rejected.
+    /// The work is rejected.
     Refuse(Reason),
     /// It is a retransmission of waiting work, and can be dropped.
     Absorb,
 }
 
-/// The gate's ticket that the queue keeps with a piece of work. There is one for each, so that each
-/// is counted once, whatever has been forgotten meanwhile.
+/// The gate's ticket, which the queue keeps with a piece of work. Each piece has one, so that each
+/// is counted once, even if its decision has been forgotten.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub(crate) bucket: Bucket,
@@ -34,8 +34,8 @@ impl Ticket {
         self.fingerprint
     }
 
-    /// Returns the bucket in which it is counted, and in which it waits: work that claims priority
-    /// may have been admitted without.
+    /// Returns the bucket in which the work is counted and waits: work that claims priority may
+    /// have been admitted without priority.
     pub fn bucket(&self) -> Bucket {
         self.bucket
     }
@@ -46,11 +46,11 @@ impl Ticket {
 pub enum Reason {
     /// The law does not admit it.
     Law,
-    /// It was rejected before.
+    /// The original was rejected.
     Again,
     /// Its rank is below the law's floor.
     Rank,
-    /// It has waited in the queue for longer than the law allows.
+    /// The work waited in the queue for longer than the law allows.
     Stale,
     /// There is no room in the queue.
     QueueFull,

@@ -1,16 +1,17 @@
 //! Detection of sources that send more than allowed.
 //!
 //! A source is detected as soon as it has sent more than the allowed rate in each of a number of
-//! consecutive seconds, the last of which need not be over: a flood is detected in a part of a
-//! second if one second is enough. All messages of a source are counted as they come,
-//! retransmissions included, because repeating one message is a flood as well. Sources without room
-//! in the table are not detected. A source with a weight may send as many times as much.
+//! consecutive seconds. The last of these need not be over: if one second is enough, a flood is
+//! detected in a fraction of a second. All messages of a source count on arrival, including
+//! retransmissions, because repeating one message is a flood as well. Sources without room in the
+//! table are not detected. A source with a weight may send that many times as much.
 
 use tidegate_world::{Stream, Timestamp};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The shortest time over which a rate is measured: a few messages at once are no high rate.
+/// The shortest time over which a rate is measured: a few simultaneous messages are not a high
+/// rate.
 const MEASURED_MIN: u64 = SECOND / 10;
 
 use crate::source_table::SourceTable;
@@ -31,7 +32,7 @@ struct Watched {
     /// Arrival of the first message in that second, in nanoseconds.
     first: u32,
     count: u32,
-    /// Consecutive seconds before it in which it sent too much.
+    /// Consecutive seconds before this one in which it sent too much.
     row: u32,
 }
 
@@ -50,7 +51,7 @@ impl Watch {
     }
 
     /// Records a message of a source that may send `weight` times as much as another, at least 1.
-    /// `Some` detects it, and returns its messages a second in this second.
+    /// If that detects the source, returns its number of messages in this second.
     pub fn on_message(&mut self, now: Timestamp, source: u128, weight: u32) -> Option<u32> {
         let (second, within) = (now.as_nanos() / SECOND, now.as_nanos() % SECOND);
         let above = self.above.saturating_mul(weight.max(1));
@@ -89,7 +90,8 @@ mod tests {
         Watch::new(above, seconds, sources_max, &mut Seed(1).stream(Purpose::Sources, 0))
     }
 
-    /// Returns the messages it takes in that second, of at most so many.
+    /// Returns the number of messages after which the source is detected in that second, of at most
+    /// this many.
     fn found_after(watch: &mut Watch, second: u64, source: u128, count: u32) -> Option<u32> {
         (1..=count).find(|i| {
             let now = Timestamp::from_nanos(second * 1_000_000_000 + u64::from(*i));

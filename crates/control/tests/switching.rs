@@ -184,7 +184,7 @@ fn whatever_waits_when_laws_are_switched_is_served_or_refused_in_its_turn() {
 }
 
 #[test]
-fn what_a_law_has_paced_is_released_when_it_goes() {
+fn paced_work_is_released_when_its_law_is_replaced() {
     let mut server = Server::new(Settings::new(pacing()), Timestamp::ZERO);
     server.run(400, 10);
     assert!(server.queue.len() > 10, "a call waits half a second: {}", server.queue.len());

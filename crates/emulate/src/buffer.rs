@@ -38,12 +38,12 @@ impl Buffer {
         self.datagrams.front().map(|(at, _)| *at)
     }
 
-    /// Returns whether one has arrived by `now`.
+    /// Returns whether a datagram has arrived by `now`.
     pub(super) fn waits(&self, now: Timestamp) -> bool {
         self.earliest().is_some_and(|at| at <= now)
     }
 
-    /// Takes the first.
+    /// Takes the first datagram.
     pub(super) fn pop(&mut self) -> Option<Received> {
         let (_, received) = self.datagrams.pop_front()?;
         self.charged -= charge(received.bytes.len());

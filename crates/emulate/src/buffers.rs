@@ -1,11 +1,11 @@
-//! Receive buffers, as a kernel keeps them.
+//! Receive buffers, like those of a kernel.
 
 use tidegate_world::{Received, Timestamp};
 
 use super::buffer::Buffer;
 
-/// Ordinary datagrams taken while INVITEs wait, before some of those: the default limits of a turn
-/// of the real driver.
+/// Ordinary datagrams that precede INVITEs while both wait: the default limits of a turn of the
+/// real driver.
 const ORDINARY: usize = 256;
 const INVITES: usize = 64;
 
@@ -15,7 +15,7 @@ pub(super) struct Buffers {
     ordinary: Buffer,
     invites: Buffer,
     split: bool,
-    /// Ordinary datagrams, and then INVITEs, taken while both waited.
+    /// The numbers of ordinary datagrams, and then of INVITEs, taken while both waited.
     turn: (usize, usize),
 }
 
@@ -45,7 +45,7 @@ impl Buffers {
         self.ordinary.waits(now) || self.invites.waits(now)
     }
 
-    /// Takes the next that has arrived by `now`.
+    /// Takes the next datagram that has arrived by `now`.
     pub(super) fn take(&mut self, now: Timestamp) -> Option<Received> {
         let [ordinary, invite] = [&self.ordinary, &self.invites].map(|buffer| buffer.waits(now));
         let buffer = match (ordinary, invite) {

@@ -1,4 +1,4 @@
-//! Outputs that wait for the completion of the work that made them.
+//! Outputs that wait until the work that produced them is complete.
 
 use tidegate_world::{Calendar, Timestamp};
 
@@ -7,7 +7,7 @@ use tidegate_world::{Calendar, Timestamp};
 #[derive(Debug)]
 pub(super) struct Held<T> {
     outputs: Calendar<T>,
-    /// Whether they leave in the order in which they were added.
+    /// Whether outputs leave in the order in which they were added.
     in_order: bool,
     /// Latest release so far.
     last: Timestamp,
@@ -50,7 +50,7 @@ impl<T> Held<T> {
 mod tests {
     use super::*;
 
-    /// Returns the outputs that leave by each of these times, and whether none is left then.
+    /// Returns the outputs that leave by each of these times, and whether the queue is empty then.
     fn left(in_order: bool, times: [u64; 4]) -> [(String, bool); 4] {
         let mut held = Held::new(in_order);
         for (release, output) in [(5, 'a'), (9, 'b'), (7, 'c'), (12, 'd')] {

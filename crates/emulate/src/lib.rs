@@ -106,12 +106,12 @@ pub struct Host<C> {
     processor: Processor,
     disturbance: Disturbance,
     share: Share,
-    /// Time since when the core may have something to serve; `None` once it has nothing.
+    /// Time from which the core may have something to serve; `None` if it has nothing.
     ready: Option<Timestamp>,
     /// Messages that the core may have queued: at least as many as it has, unless a timer created
     /// some.
     kept: usize,
-    /// Latest time given to the core.
+    /// Latest time that the core was given.
     told: Timestamp,
     /// Time that the model has reached.
     reached: Timestamp,
@@ -122,7 +122,7 @@ pub struct Host<C> {
 }
 
 impl<C: Core> Host<C> {
-    /// Puts `core` on a processor.
+    /// Wraps `core` in a host.
     ///
     /// # Panics
     /// If `settings` has empty buffers or no cores, or a factor that is negative, not finite, or
@@ -190,8 +190,8 @@ impl<C: Core> Host<C> {
             let timer = self.core.poll_timeout().filter(|&at| timers && at <= limit);
             match (timer, step) {
                 (Some(timer), step) if step.is_none_or(|step| timer <= step) => {
-                    // The driver calls a core again that leaves an expired timer; here such a core
-                    // could block the others for ever.
+                    // A driver calls a core again if it leaves an expired timer; such a core would
+                    // block the others here forever.
                     timers = self.fire(timer.max(earliest));
                 }
                 (_, Some(step)) => self.step(step.max(earliest)),
@@ -206,13 +206,13 @@ impl<C: Core> Host<C> {
         Some(wanted.max(self.processor.free_at()))
     }
 
-    /// Fires timers. Returns whether no expired one is left.
+    /// Fires timers. Returns whether all expired ones have fired.
     fn fire(&mut self, at: Timestamp) -> bool {
         self.give(at, Core::handle_timeout);
         self.core.poll_timeout().is_none_or(|due| due > at)
     }
 
-    /// Gives the core an input that costs nothing, and may give it something to serve.
+    /// Gives the core an input that costs nothing but may leave it something to serve.
     fn give(&mut self, at: Timestamp, input: impl FnOnce(&mut C, Timestamp)) {
         let now = self.enter(at);
         input(&mut self.core, now);
@@ -237,8 +237,8 @@ impl<C: Core> Host<C> {
         } else if self.core.serve(now) {
             let (cost, completion) = self.charge(at, Duration::ZERO);
             self.kept = self.kept.saturating_sub(1);
-            // Another core may serve the rest of the queue, and need not poll an empty one: the
-            // core would take this service for complete.
+            // Another core may serve the rest of the queue. It must not poll an empty one, because
+            // the core would then consider this service complete.
             self.ready = Some(if self.kept > 0 { at } else { completion });
             if offer {
                 self.share.served(cost);
@@ -297,13 +297,13 @@ impl<C: Core> Host<C> {
     }
 }
 
-// An input passed on as it comes would bypass the model's time.
+// An input that is passed on directly would bypass the model's time.
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core> Core for Host<C> {
     fn offer(&mut self, now: Timestamp, received: Received) {
         let on_time = received.handoffs == 0 && self.catches_up;
         let arrived = if on_time { received.arrived.min(now) } else { now };
-        // No further than the arrival: others that came before `now` may be read next.
+        // Only up to the arrival: other datagrams that arrived before `now` may be read next.
         self.advance(arrived);
         // A message from another shard has passed that shard's gate.
         let source = received.flow.remote.ip();
@@ -352,8 +352,8 @@ impl<C: Core> Core for Host<C> {
 
     fn on_load(&mut self, now: Timestamp, _: Load) {
         self.advance(now);
-        // An idle core gets the load before its next step or timer. Told now, it could not be given
-        // the true time of a datagram that has arrived and is read next.
+        // An idle core gets the load before its next step or timer. If it got the load now, it
+        // could no longer be given the true time of a datagram that has arrived and is read next.
         if self.processor.free_at() > now {
             self.enter(now);
         }
@@ -385,7 +385,7 @@ impl<C: Core> Core for Host<C> {
         self.handoffs.pop(self.reached)
     }
 
-    /// At once: a query costs nothing, and an answer is no packet.
+    /// At once: a query costs nothing, and an answer is not a packet.
     fn poll_query(&mut self) -> Option<Query> {
         self.core.poll_query()
     }
@@ -400,7 +400,7 @@ impl<C: Core> Core for Host<C> {
         self.closes.pop(self.reached)
     }
 
-    /// Nothing: the host itself sheds what its core wants shed.
+    /// Nothing: the host itself drops the datagrams that its core wants shed.
     fn poll_shedding(&self) -> &Shedding {
         const { &Shedding::NONE }
     }

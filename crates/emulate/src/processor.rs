@@ -1,4 +1,4 @@
-//! The processor: each of its cores does one thing after the other.
+//! The processor: each of its cores does one piece of work at a time.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tidegate_world::Timestamp;
 
 use super::settings::Disturbance;
 
-/// One server or several, with their times.
+/// The cores of the processor and their times.
 #[derive(Debug)]
 pub(super) struct Processor {
     /// Completion of the work of each core.
@@ -43,7 +43,7 @@ impl Processor {
         self.cores[self.first] = completion;
         let interrupted = completion.since(at).saturating_sub(stretched);
         self.charged = self.charged.saturating_add(cost + interrupted);
-        // The first of equals; which core it is makes no difference.
+        // The first of equals; the choice makes no difference.
         let cores = self.cores.iter().enumerate();
         self.first = cores.min_by_key(|(_, free_at)| **free_at).map_or(0, |(core, _)| core);
         completion
@@ -59,7 +59,7 @@ impl Processor {
         if self.disturbance.misread == 1.0 { busy } else { busy.mul_f64(self.disturbance.misread) }
     }
 
-    /// Returns the duration of work when other work takes part of the core.
+    /// Returns the duration of work while other programs take part of the core.
     fn stretched(&self, cost: Duration) -> Duration {
         if self.background == 0.0 {
             return cost;
@@ -68,7 +68,7 @@ impl Processor {
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 
-    /// Returns the part of a time on a core that other work leaves.
+    /// Returns the part of a time on a core that other programs leave.
     fn own(&self, time: Duration) -> Duration {
         if self.background == 0.0 { time } else { time.mul_f64(1.0 - self.background) }
     }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_take_slows_the_work_and_is_busy_time() {
+    fn time_taken_by_other_programs_slows_work_and_is_busy_time() {
         let mut processor = Processor::new(2, 0.75, Disturbance::NONE);
         assert_eq!(processor.busy(at(1000)), ns(750));
         assert_eq!(processor.work(at(1000), ns(100)), at(1400));

@@ -52,17 +52,17 @@ impl Costs {
 /// Conditions of a processor that no overload control expects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Disturbance {
-    /// Others have every core for the second time at the end of each period, which is the first;
-    /// not for all of it. Work that they interrupt counts as busy time throughout.
+    /// Other programs have every core for the second time at the end of each period, which is the
+    /// first time; they do not have all of it. Interrupted work counts as busy time throughout.
     pub stolen: Option<(Duration, Duration)>,
     /// From a time after the start on, every cost is multiplied by a factor.
     pub dearer: Option<(Duration, f64)>,
-    /// Factor on the busy time that the core is told.
+    /// Factor on the busy time that the core sees.
     pub misread: f64,
 }
 
 impl Disturbance {
-    /// No such condition.
+    /// No disturbance.
     pub const NONE: Self = Self { stolen: None, dearer: None, misread: 1.0 };
 
     /// Returns the factor on costs at a time after the start.
@@ -70,7 +70,7 @@ impl Disturbance {
         self.dearer.filter(|(from, _)| at >= *from).map_or(1.0, |(_, factor)| factor)
     }
 
-    /// Returns the part of a core's time that others leave, on average.
+    /// Returns the average part of a core's time that other programs leave.
     pub fn own_part(&self) -> f64 {
         self.stolen.map_or(1.0, |(period, stolen)| (period - stolen).div_duration_f64(period))
     }
@@ -96,15 +96,15 @@ impl Disturbance {
 pub struct HostSettings {
     /// Costs of the core's work.
     pub costs: Costs,
-    /// Whether datagrams that begin with `INVI` have a buffer of their own, as with the real
-    /// driver's sockets; default true. The other one is emptied first, except that after 256 from
-    /// there up to 64 INVITEs get their turn. Without it, there is one FIFO.
+    /// Whether datagrams that begin with `INVI` have their own buffer, as with the real driver's
+    /// sockets; default true. The other buffer is emptied first, but after 256 datagrams from it up
+    /// to 64 INVITEs are taken. Without it, there is one FIFO.
     pub split: bool,
     /// Datagrams that fit in a buffer; at least 1, default 2048.
     pub buffer_max: usize,
     /// Bytes that fit in a buffer, as Linux charges them: a datagram of 500 bytes counts for 1,280.
-    /// This is what `SO_RCVBUF` reads, twice what was asked for. `None`, the default: only the
-    /// number counts.
+    /// This is the value that `SO_RCVBUF` returns, twice the requested one. `None`, the default:
+    /// only the number is limited.
     pub buffer_bytes: Option<usize>,
     /// Factor on every cost; default 1. A host at 2 has half the speed.
     pub cost_factor: f64,
@@ -126,10 +126,10 @@ pub struct HostSettings {
     pub variation: Variation,
     /// Conditions that no overload control expects; default none.
     pub disturbance: Disturbance,
-    /// Whether the model catches up with a late driver, as one behind real sockets must; default
-    /// true. Otherwise time in which the driver did not call the host is lost: so a host can be
-    /// stalled in simulated time, where a driver is never late otherwise. Work that is in progress
-    /// then loses no time.
+    /// Whether the model catches up with a late driver, as a host behind real sockets must; default
+    /// true. Otherwise time in which the driver did not call the host is lost. So a host can be
+    /// stalled in simulated time, where drivers are never late. Work in progress then loses no
+    /// time.
     pub catches_up: bool,
 }
 
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_served_without_state_may_have_a_price_of_its_own() {
+    fn stateless_service_may_have_its_own_price() {
         let served = Work { served: Some(3), stateless: true, ..Work::default() };
         assert_eq!(costs().of(served), 1000 * US, "as with state");
         let mut serve_stateless = [4 * US; Work::CLASSES_MAX];

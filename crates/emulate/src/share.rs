@@ -5,18 +5,18 @@ use std::time::Duration;
 /// Offers that precede service: as many INVITEs as the real driver takes in a turn.
 const BURST: u32 = 64;
 
-/// The balance between the two. It counts only steps taken while the other waited too.
+/// The balance between offering and service. It counts only steps taken while both waited.
 #[derive(Debug, Default)]
 pub(super) struct Share {
     /// Time spent offering less time spent serving, in nanoseconds. At most the last service's
     /// excess below zero.
     lead_ns: i64,
-    /// Offers made since offering took the lead.
+    /// Offers made since offering was last ahead of service.
     burst: u32,
 }
 
 impl Share {
-    /// Returns whether it is service's turn.
+    /// Returns whether it is the turn of service.
     pub(super) fn is_service_due(&self) -> bool {
         self.burst >= BURST
     }
@@ -46,7 +46,8 @@ fn nanos(cost: Duration) -> i64 {
 mod tests {
     use super::*;
 
-    /// Returns who gets each of `steps` steps, `o` or `s`, and the time of each.
+    /// Returns whether each of `steps` steps is an offer, `o`, or a service, `s`, and the time of
+    /// each kind.
     fn steps(steps: usize, offer: u64, serve: u64) -> (String, [u64; 2]) {
         let mut share = Share::default();
         let mut had = [0; 2];
@@ -76,7 +77,7 @@ mod tests {
     fn each_has_half_however_unlike_the_costs_are() {
         for (offer, serve) in [(1, 1000), (3, 7), (1000, 1)] {
             let (_, [offering, serving]) = steps(1_000_000, offer, serve);
-            // They differ by a burst of offers or by one service.
+            // The two times differ by a burst of offers or by one service.
             let apart = offering.abs_diff(serving);
             assert!(apart <= (64 * offer).max(serve), "{offer} {serve}: {offering} {serving}");
         }

@@ -10,8 +10,8 @@ pub enum Variation {
     /// Always the mean.
     #[default]
     Constant,
-    /// Exponential: the service times of the M/M/1 queue. Each step's whole cost is one draw from a
-    /// stream of this host's own.
+    /// Exponential: the service times of the M/M/1 queue. The whole cost of a step is one draw from
+    /// the host's own stream.
     Exponential {
         /// The seed of the run.
         seed: Seed,

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_encoded_is_decoded() {
+    fn encoded_tokens_are_decoded() {
         for text in ["192.0.2.7:5060", "[2001:db8::7]:5061", "[fe80::1%3]:65535"] {
             let address: SocketAddr = text.parse().unwrap();
             let (raw, len) = Address::encode(address);

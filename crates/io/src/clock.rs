@@ -27,16 +27,16 @@ impl Clock {
     #[inline]
     pub fn stamps(&self) -> Stamps {
         let now = self.now();
-        // A wall clock before 1970 makes every stamp "now": no sojourn is better than an invented
-        // one.
+        // A wall clock before 1970 turns every stamp into "now": a sojourn of zero is better than
+        // an invented one.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Stamps { now, wall }
     }
 }
 
-/// The mapping of CLOCK_REALTIME stamps (`SO_TIMESTAMPNS`) to a [`Clock`] at one moment. A wall
-/// clock that is set meanwhile shifts the stamps of the datagrams waiting just then, but only
-/// within the clamp.
+/// The mapping of CLOCK_REALTIME stamps (`SO_TIMESTAMPNS`) to a [`Clock`] at one moment. Setting
+/// the wall clock shifts the stamps of the datagrams that wait at that moment, but only within
+/// fixed limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamps {
     now: Timestamp,

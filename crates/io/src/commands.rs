@@ -32,7 +32,7 @@ struct CommandQueue {
 /// The reason why a command was not sent to any shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandError {
-    /// It has more than [`COMMAND_MAX`] bytes.
+    /// The command has more than [`COMMAND_MAX`] bytes.
     TooLong,
     /// A shard has not started, has not taken the earlier commands, or has ended.
     Busy,
@@ -65,7 +65,7 @@ impl CommandSender {
         if command.len() > COMMAND_MAX {
             return Err(CommandError::TooLong);
         }
-        // The sender holds the lock, and shards only take: a queue with room keeps it.
+        // The sender holds the lock, and shards only take: a queue that has room keeps it.
         let queues = self.0.queues.lock().unwrap_or_else(PoisonError::into_inner);
         if queues.len() < self.0.shards || queues.iter().any(|queue| queue.commands.is_full()) {
             return Err(CommandError::Busy);
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shard_hears_all_orders_in_their_sequence() {
+    fn every_shard_gets_all_commands_in_their_sequence() {
         let commands = CommandSender::to(2);
         let shards = [(); 2].map(|()| commands.join(Waker::new().unwrap()));
         for command in [&b"one"[..], b"two"] {

@@ -54,7 +54,7 @@ impl Control {
         used + self.write(used, libc::SOL_UDP, libc::UDP_SEGMENT, segment)
     }
 
-    /// Writes a message `at` bytes into the room, behind others; returns the length it takes.
+    /// Writes a message into the buffer at offset `at`, behind earlier ones; returns its length.
     fn write<T: Copy>(&mut self, at: usize, level: c_int, kind: c_int, value: T) -> usize {
         let room = size_of::<T>() + size_of::<libc::cmsghdr>() + 8;
         assert!(at.is_multiple_of(8) && at + room <= ROOM, "messages stand side by side");

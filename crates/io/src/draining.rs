@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// The least time for which an address that was left is still read: the kernel may be about to put
-/// a datagram in the socket that it chose before. Longer if the socket is not empty by then.
+/// The shortest time for which an address is still read after leaving it: the kernel may be about
+/// to put a datagram into the socket that it selected earlier. Longer if the socket is not empty by
+/// then.
 const LEAVING: Duration = Duration::from_millis(200);
 
 /// The most additional time. A flood at another address of the shard may keep it from ever finding
@@ -26,7 +27,7 @@ pub enum Ended {
 /// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// The way in which it ended.
+    /// The way in which the drain ended.
     pub ended: Ended,
     /// Time since the first request.
     pub after: Duration,
@@ -37,7 +38,7 @@ pub struct Summary {
 pub(crate) struct Draining {
     since: Timestamp,
     until: Timestamp,
-    /// Time from which on the core is told, if it was not yet.
+    /// Time from which the core is told to drain, if it has not been told yet.
     tell: Option<Timestamp>,
     /// Whether the addresses that were left may have datagrams.
     may_hold: bool,
@@ -62,13 +63,13 @@ impl Draining {
         }
     }
 
-    /// Returns true once, when the core is to be told at `now`.
+    /// Returns true once: when the core has to be told at `now`.
     pub(crate) fn tells(&mut self, now: Timestamp) -> bool {
         let more = if self.may_hold { LEAVING_MORE } else { Duration::ZERO };
         self.tell.take_if(|at| *at + more <= now).is_some()
     }
 
-    /// Returns whether the core was not told yet.
+    /// Returns whether the core has not been told yet.
     pub(crate) fn is_leaving(&self) -> bool {
         self.tell.is_some()
     }

@@ -64,7 +64,7 @@ pub struct Drive<M = Sockets> {
     /// The time up to which the shard is accounted as busy or idle.
     accounted: Timestamp,
     drop_counters_due: Timestamp,
-    /// The kernel may drop datagrams without a later arrival to reveal it.
+    /// The kernel may drop datagrams, and no later arrival may reveal that.
     sheds: bool,
     draining: Option<Draining>,
 }
@@ -303,8 +303,8 @@ impl<M: Machine> Drive<M> {
         let mut served = 0;
         let more = loop {
             let busy = core.serve(now);
-            // Also after the last call: a core with a time of its own may have finished work
-            // although there is nothing more to do now.
+            // Also after the last call: a core with its own time may have finished work although
+            // nothing more is due now.
             self.gather(core);
             if !busy {
                 break false;

@@ -103,7 +103,8 @@ impl ErrorQueue {
         let remote = self.name.decode()?;
         let cause = match cause(i32::try_from(entry.ee_errno).unwrap_or(0)) {
             // Only the host itself can report that nothing listens at a port. The kernel accepts a
-            // report from any sender that knows our port, without comparing it with what we sent.
+            // report from any sender that knows our port, without comparing the report with our
+            // packets.
             Cause::Refused if notes.offender != Some(remote.ip()) => Cause::Other,
             cause => cause,
         };

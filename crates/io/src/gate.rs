@@ -131,7 +131,7 @@ impl KernelGate {
         Ok(())
     }
 
-    /// Locks the state. A panic elsewhere leaves it whole, because each change is the last step.
+    /// Locks the state. A panic elsewhere leaves it valid, because each change is the last step.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

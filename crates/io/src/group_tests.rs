@@ -52,7 +52,7 @@ fn an_address_is_divided_among_those_that_share_it() {
 }
 
 #[test]
-fn who_leaves_an_address_keeps_what_has_arrived_and_can_send() {
+fn a_process_that_leaves_an_address_keeps_arrivals_and_can_send() {
     let clients: Vec<_> = (0..64).map(|_| UdpSocket::bind(anywhere()).unwrap()).collect();
     let [first, second] = {
         let first = shared(anywhere());

@@ -1,9 +1,9 @@
-//! Generic segmentation offload: datagrams that the kernel takes as one batch and sends one by one
-//! (`UDP_SEGMENT`).
+//! Generic segmentation offload: the kernel takes several datagrams as one batch and sends them one
+//! by one (`UDP_SEGMENT`).
 //!
-//! Most of the cost of sending is the way down to the device, which a batch pays once. All its
-//! datagrams have the same source, destination and length; the last may be shorter. A datagram that
-//! may be padded is extended to the length of the others.
+//! Most of the cost of sending is the path through the kernel to the device, and a batch pays it
+//! only once. All datagrams of a batch have the same source, destination and length; the last may
+//! be shorter. A datagram that may be padded is extended to the length of the others.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::BATCH;
 /// cuts a batch into segments but does not fragment the segments.
 const SEGMENT_MAX: usize = 1452;
 
-/// The most bytes of a batch: those of a datagram over IPv4.
+/// The maximum size of a batch: that of a datagram over IPv4.
 const GSO_MAX: usize = 65_507;
 
 /// Batches that are searched for a datagram's own. Datagrams to more destinations at once make
@@ -36,7 +36,7 @@ pub(crate) struct GsoBatch {
     segment: usize,
     /// Bytes of the shortest before padding.
     shortest: usize,
-    /// Whether another one may join.
+    /// Whether another datagram may join.
     is_open: bool,
     /// Whether all of them may be padded.
     may_grow: bool,
@@ -59,7 +59,7 @@ impl GsoBatch {
         usize::from(self.count)
     }
 
-    /// Returns the bytes of each, if there are several.
+    /// Returns the length of each datagram, if there are several.
     pub(crate) fn segment(&self) -> Option<u16> {
         (self.count > 1).then_some(self.segment as u16)
     }
@@ -81,8 +81,8 @@ impl GsoBatch {
             _ if len < self.segment && datagram.may_pad() && self.segment - len <= pad_max => {
                 Fit::Padded
             }
-            // A datagram that may be sent out of order waits for others of its length rather than
-            // end a batch.
+            // A datagram that may be sent out of order waits for others of its length instead of
+            // ending a batch.
             _ if len < self.segment && batching.sequence == 0 => Fit::Last,
             _ if len > self.segment && self.may_grow && len - self.shortest <= pad_max => {
                 Fit::Longest
@@ -104,7 +104,7 @@ impl GsoBatch {
 /// The way in which a datagram joins a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// It has the length of the others.
+    /// It has the same length as the others.
     Equal,
     /// It is padded.
     Padded,
@@ -117,7 +117,7 @@ enum Fit {
 /// A datagram to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Index given by the sender.
+    /// Index chosen by the sender.
     pub(crate) entry: u8,
     pub(crate) to: SocketAddr,
     pub(crate) source: Option<IpAddr>,
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_from_another_address_or_may_not_join_is_apart() {
+    fn only_packets_of_one_address_that_may_join_share_a_batch() {
         let mut datagrams = [datagram(0, 1, 9), datagram(1, 1, 9), datagram(2, 1, 9)];
         datagrams[1].source = "192.0.2.9".parse().ok();
         assert_eq!(formed(&datagrams), [vec![0, 2], vec![1]]);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_padded_is_as_long_as_the_longest() {
+    fn padded_packets_are_as_long_as_the_longest() {
         let plan = |datagrams: &[Segment]| {
             let plan = GsoPlan::of(datagrams.iter().copied(), PAD_MAX);
             let padded = |k: usize| {
@@ -329,7 +329,8 @@ mod tests {
     }
 
     proptest! {
-        /// Datagrams of one sequence keep their order, and one without keeps its place among all.
+        /// Datagrams of one sequence keep their order, and a datagram without a sequence keeps its
+        /// place among all.
         #[test]
         fn order_within_a_sequence_is_kept(
             drawn in prop::collection::vec((0..3u8, 0..4u32, 0..80usize, any::<bool>()), 0..=BATCH),

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_taken_is_discarded_and_its_buffer_used_again() {
+    fn untaken_messages_are_discarded_and_their_buffers_reused() {
         let (from, to) = pair();
         let pool = Pool::new();
         let mut inbox = Inbox::new(&pool);

@@ -6,11 +6,12 @@ use std::time::Duration;
 /// The limits on each kind of work in a turn, and on waiting. The defaults suit a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Datagrams a turn from the sockets for everything but new INVITEs, and as many from those for
-    /// responses; 1 to 4096, default 256. They come first, because they end work already begun.
+    /// Datagrams a turn from the sockets for all messages but new INVITEs, and the same number from
+    /// those for responses; 1 to 4096, default 256. They come first, because they end work that has
+    /// begun.
     pub ordinary: usize,
-    /// Datagrams a turn from the INVITE sockets; 1 to 1024, default 64. Unlimited reception
-    /// livelocks: under a flood nothing else would ever be done.
+    /// Datagrams a turn from the INVITE sockets; 1 to 1024, default 64. Without a limit, a flood
+    /// would keep the shard receiving and nothing else would be done.
     pub invites: usize,
     /// Messages a turn taken over from other shards; 1 to 1024, default 64.
     pub handoffs: usize,
@@ -27,7 +28,7 @@ pub struct Limits {
     /// 10 ms, default 1 ms.
     pub send_wait: Duration,
     /// Whether datagrams of one length to one destination leave as one batch (`UDP_SEGMENT`);
-    /// default `true`. Off for a socket that stands for many peers: receivers on the same machine
+    /// default `true`. Off for a socket that represents many peers: receivers on the same machine
     /// get the whole batch at the socket to which its first datagram is steered.
     pub gso: bool,
     /// White space in bytes that may be added to a datagram so that it joins a batch, where the
@@ -58,7 +59,7 @@ impl Limits {
     /// Checks every limit against its bounds.
     ///
     /// # Errors
-    /// The first one outside its bounds.
+    /// The first limit that is out of bounds.
     pub fn check(&self) -> Result<(), OutOfBounds> {
         let micros = |d: Duration| u64::try_from(d.as_micros()).unwrap_or(u64::MAX);
         let hour = 3_600_000_000;
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_outside_is_named() {
+    fn values_out_of_bounds_are_named() {
         let refused = |limits: Limits| limits.check().unwrap_err().to_string();
         let limits = Limits::default();
         assert_eq!(

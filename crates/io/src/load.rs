@@ -19,8 +19,8 @@ pub(crate) struct Readings {
 }
 
 impl Readings {
-    /// Starts the readings of a thread that had used `cpu` time before. The first is due at once:
-    /// the others are compared with it.
+    /// Starts the readings of a thread that had used `cpu` time before. The first reading is due at
+    /// once: later ones are compared with it.
     pub(crate) fn start(cpu: Duration) -> Self {
         Self { due: Timestamp::ZERO, cpu_start: cpu }
     }

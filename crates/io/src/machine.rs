@@ -26,7 +26,7 @@ pub trait Machine {
     /// time at which it was read. Returns their number; if that is the limit, more may wait.
     ///
     /// # Errors
-    /// Those that no peer and no shortage of memory can cause.
+    /// Only errors that neither a peer nor a shortage of memory can cause.
     fn receive(
         &mut self,
         kind: Kind,
@@ -39,7 +39,7 @@ pub trait Machine {
     /// wait.
     ///
     /// # Errors
-    /// Those that no peer and no shortage of memory can cause.
+    /// Only errors that neither a peer nor a shortage of memory can cause.
     fn reports(
         &mut self,
         ready: Ready,
@@ -56,14 +56,14 @@ pub trait Machine {
     /// Returns the number of send failures not yet reported to the core.
     fn failures(&self) -> usize;
 
-    /// Takes the oldest of them.
+    /// Takes the oldest failure.
     fn take_failure(&mut self) -> Option<Failure>;
 
     /// Counts the drops at full buffers. Returns the fill of the fullest, 0 to 1.
     fn read_drop_counters(&mut self) -> f32;
 
-    /// Leaves the addresses shared with other processes to those. Returns whether there are any.
-    /// Datagrams that have arrived can still be received.
+    /// Leaves the addresses that other processes share. Returns whether there are any. Datagrams
+    /// that have arrived can still be received.
     fn leave(&mut self) -> bool {
         false
     }
@@ -109,7 +109,7 @@ impl Ready {
     /// Unknown: every socket may have a datagram. Reports show up as errors of other calls.
     pub const UNKNOWN: Self = Self { readable: u64::MAX, reporting: 0 };
 
-    /// Returns the same, with possible ICMP reports everywhere.
+    /// Returns the same sockets, with possible ICMP reports everywhere.
     pub(crate) fn and_reports(self) -> Self {
         Self { reporting: u64::MAX, ..self }
     }

@@ -152,7 +152,7 @@ impl Outbox {
         Self { queue: ArrayVec::new(), frames, gso, pad_max, forming: Vec::new() }
     }
 
-    /// Returns whether it must be flushed before the next push.
+    /// Returns whether the outbox must be flushed before the next push.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.queue.is_full()
@@ -285,13 +285,13 @@ fn may_form(forming: &mut Vec<Option<Forming>>, number: usize, socket: &UdpSocke
     *known != Forming::Impossible
 }
 
-/// Returns whether an error may be about a batch as such, so that its datagrams are tried one by
+/// Returns whether an error may concern a batch as such, so that its datagrams are tried one by
 /// one; and if so, whether any other batch by that socket would fail too.
 fn refuses_gso(code: i32) -> Option<bool> {
     match code {
         // EIO: the device computes no checksums. EINVAL: also for port 0.
         libc::EINVAL | libc::EIO | libc::ENOPROTOOPT | libc::EOPNOTSUPP => Some(true),
-        // The path MTU is below a datagram of it.
+        // The path MTU is smaller than one of its datagrams.
         libc::EMSGSIZE => Some(false),
         _ => None,
     }
@@ -479,7 +479,7 @@ impl Patience {
         let timeout = Timespec::try_from(self.left).ok();
         // An interrupted wait, or one ended by a pending error, is a shorter wait.
         let _ = poll(&mut fds, timeout.as_ref());
-        // A wait that takes no time must not be repeated for ever.
+        // A wait that takes no time must not be repeated forever.
         let waited = began.elapsed().max(Duration::from_micros(1));
         self.left = self.left.saturating_sub(waited);
         fds[0].revents().contains(PollFlags::OUT) || !self.left.is_zero()

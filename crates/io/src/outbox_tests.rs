@@ -44,7 +44,7 @@ fn each_datagram_leaves_by_its_socket_for_its_destination_in_order() {
     assert_eq!(flushed, expected_of);
     assert!(outbox.is_empty());
     for (receiver, expected) in receivers.iter().zip(&expected) {
-        // The order holds among datagrams of one sender, which is all that a flow can see.
+        // The order holds among datagrams of one sender; a flow cannot see more.
         let mut got: [Vec<_>; 2] = Default::default();
         for _ in expected {
             let (bytes, from) = received(receiver);
@@ -121,7 +121,7 @@ fn sent_over(
     (flushed, got, from)
 }
 
-/// Returns what `sent_over` must have read.
+/// Returns the datagrams that `sent_over` must have read.
 fn numbered(lengths: &[usize]) -> Vec<Vec<u8>> {
     lengths.iter().enumerate().map(|(i, &len)| vec![i as u8; len]).collect()
 }
@@ -215,14 +215,14 @@ fn a_socket_that_can_send_no_train_to_two_addresses_is_asked_no_more() {
     let other = UdpSocket::bind("127.0.0.2:0").unwrap();
     other.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let (sender, receiver) = (socket(), socket());
-    // The kernel cuts up nothing whose checksums it does not fill in.
+    // The kernel does not segment batches whose checksums it does not compute.
     crate::sockopt::set(sender.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
     let mut outbox = Outbox::new();
     // One between two batches must neither overtake nor be overtaken.
     let lengths = [8, 8, 8, 9, 10, 10, 4];
     let ip = receiver.local_addr().unwrap().ip();
     for (to, forming) in [
-        // The path to one peer may be at fault.
+        // The path to one peer may have caused it.
         (&receiver, Forming::RefusedTo(ip)),
         (&receiver, Forming::RefusedTo(ip)),
         (&other, Forming::Impossible),
@@ -328,7 +328,7 @@ fn reports_of_earlier_datagrams_are_passed_over() {
 }
 
 proptest! {
-    /// With any answers of the kernel, the flush ends and each datagram has one outcome.
+    /// For any results of the kernel, the flush ends and each datagram has one outcome.
     #[test]
     fn every_datagram_meets_one_fate(
         count in 1..20usize,

@@ -35,7 +35,7 @@ pub(crate) struct Reception {
 struct Watched {
     listener: usize,
     role: Role,
-    /// Datagrams that the kernel has dropped there, modulo 2^32, as far as counted.
+    /// Datagrams that the kernel has dropped at this socket, modulo 2^32, as counted so far.
     drops: u32,
 }
 
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn reports_beyond_a_turns_limit_come_with_later_turns() {
         const SENT: usize = 20;
-        // A sink gets some of them too.
+        // A sink gets some of the reports too.
         let listen = Listen { gate: true, ..Listen::new("127.0.0.1:0".parse().unwrap()) };
         let group = open(&listen).unwrap();
         let listeners: Rc<[Listener]> = Rc::new([group.listener(0)]);
@@ -307,7 +307,7 @@ mod tests {
         while reception.reports(ready, 3, |failure| failures.push(failure)).unwrap() {
             turns += 1;
             assert_eq!(failures.len(), 3 * turns);
-            // Only the entries left show that there are more.
+            // Only the entries that were left show that there are more.
             ready = Ready::NONE;
             reception.rotate();
         }

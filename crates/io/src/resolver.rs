@@ -34,7 +34,7 @@ use crate::stores::Stores;
 /// The most queries that wait to be sent.
 const WAITING_MAX: usize = 256;
 
-/// The most queries that are out at the same time.
+/// The maximum number of queries at the same time.
 const ASKED_MAX: usize = 64;
 
 /// The most answers that wait for one shard.
@@ -82,7 +82,7 @@ impl Resolver {
 #[derive(Debug)]
 pub(crate) struct ResolverHandle {
     questions: Option<(mpsc::Sender<PendingQuery>, Waker)>,
-    /// The stores for look-ups, if there are any.
+    /// The stores for look-ups, if any.
     stores: Option<Stores>,
     give: Sender<(QueryId, QueryAnswer)>,
     answers: Receiver<(QueryId, QueryAnswer)>,
@@ -110,7 +110,7 @@ impl ResolverHandle {
     pub(crate) fn ask(&self, query: Query) -> bool {
         let id = query.id;
         if let (Question::Lookup { kind, key }, Some(stores)) = (&query.question, &self.stores) {
-            // A core has fewer queries out than there is room for.
+            // A core never has more queries than there is room for answers.
             return self.give.try_send((id, stores.look_up(*kind, key))).is_ok();
         }
         let is_asked = self.questions.as_ref().is_some_and(|(questions, waker)| {
@@ -118,7 +118,7 @@ impl ResolverHandle {
             questions.try_send(PendingQuery { query, answers, waker }).is_ok()
         });
         if !is_asked {
-            // If there is no room for that either, the core's patience ends it.
+            // If there is no room for that either, the core stops waiting in the end.
             let _ = self.give.try_send((id, QueryAnswer::NoAnswer));
         }
         is_asked
@@ -148,7 +148,7 @@ fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
         TokioResolver::builder_with_config(config, provider)
     };
     let options: &mut ResolverOpts = builder.options_mut();
-    // The core decides how long an answer holds.
+    // The core decides how long an answer is valid.
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Always;
     builder.build()

@@ -26,7 +26,7 @@ pub struct Sockets {
     dispatch: Dispatch,
     listeners: Rc<[Listener]>,
     counters: Arc<Counters>,
-    /// The shedding in force in the kernel. It is set again as long as the core wants another.
+    /// The shedding in force in the kernel. It is set again while the core wants another one.
     shedding: Shedding,
 }
 
@@ -132,7 +132,7 @@ impl Machine for Sockets {
         for listener in self.listeners.iter() {
             match listener.leave() {
                 Ok(left) => any |= left,
-                // It goes on receiving there, and rejects new work.
+                // The shard continues to receive there, and rejects new work.
                 Err(_) => self.counters.leave_errors.add(1),
             }
         }

@@ -131,7 +131,8 @@ const LENGTH: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_LEN;
 /// Instructions that end in a sink.
 const SINK: u8 = 3;
 
-/// Memory words of the shard and the hash. The words of the source address are kept before them.
+/// Memory words of the shard and of the hash. The words of the source address are stored before
+/// them.
 const SHARD: u32 = 4;
 const HASH: u32 = 5;
 
@@ -338,7 +339,7 @@ impl Program {
         self.finish_hash();
     }
 
-    /// Adds a jump to a later [landing](Self::land): conditional ones reach no further than 255
+    /// Adds a jump to a later [landing](Self::land): conditional jumps reach at most 255
     /// instructions.
     fn jump(&mut self) -> usize {
         self.step(GO_ON, 0);

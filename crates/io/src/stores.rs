@@ -28,7 +28,7 @@ impl Stores {
             key.as_ref().len() <= KEY_MAX && value.as_ref().len() <= VALUE_MAX
         };
         let entry = |(key, value): (K, V)| (key.as_ref().into(), value.as_ref().into());
-        // No shard waits while the values are read, or while the old ones are freed.
+        // Read the values before locking, and free the old ones after it, so that no shard waits.
         let values: Values = values.into_iter().filter(fits).map(entry).collect();
         let before = {
             let mut stores = self.0.write().unwrap_or_else(PoisonError::into_inner);

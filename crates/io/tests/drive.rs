@@ -45,7 +45,7 @@ fn each_datagram_comes_back(ip: &str) {
 }
 
 #[test]
-fn what_is_received_is_echoed() {
+fn received_messages_are_echoed() {
     each_datagram_comes_back("127.0.0.1");
     each_datagram_comes_back("::1");
 }
@@ -282,7 +282,7 @@ fn stopping_drains_once_then_waits_no_longer_than_it_may() {
 /// A process that got no more packets waited for the end of its time, though its last transaction
 /// had ended long before.
 #[test]
-fn what_ends_by_a_timer_ends_the_drain() {
+fn the_last_call_may_end_by_a_timer_and_ends_the_drain() {
     let drain = Duration::from_secs(20);
     let group = group("127.0.0.1", 1, true);
     let clock = Clock::start();
@@ -297,7 +297,7 @@ fn what_ends_by_a_timer_ends_the_drain() {
 }
 
 #[test]
-fn who_stops_leaves_a_shared_address_and_refuses_nothing_that_has_arrived() {
+fn a_stopping_process_leaves_a_shared_address_and_serves_all_arrivals() {
     const CLIENTS: usize = 64;
     let shared = |address| open(&Listen { shared: true, ..Listen::new(address) }).unwrap();
     let group = shared("127.0.0.1:0".parse().unwrap());
@@ -331,7 +331,7 @@ fn who_stops_leaves_a_shared_address_and_refuses_nothing_that_has_arrived() {
 /// On a busy machine the thread may be blocked for longer than it reads a shared address. Datagrams
 /// there were rejected, or lost with the socket when there was no other work.
 #[test]
-fn what_has_arrived_at_a_shared_address_is_read_to_its_end_however_long_that_takes() {
+fn arrivals_at_a_shared_address_are_all_read_before_the_end() {
     const DATAGRAMS: usize = 20;
     let listen = Listen { shared: true, ..Listen::new("127.0.0.1:0".parse().unwrap()) };
     let group = open(&listen).unwrap();
@@ -394,7 +394,7 @@ fn an_order_wakes_a_shard_and_several_keep_their_sequence() {
     let listeners = vec![group.listener(0)];
     let handoffs = Handoffs::alone().unwrap();
     let running = start(core, Clock::start(), Limits::default(), listeners, handoffs);
-    let command = |number: u8| Seen::Order(vec![number]);
+    let command = |number: u8| Seen::Command(vec![number]);
     // No command is given before the shard is there; then it sleeps because there is nothing to do.
     let peer = peer("127.0.0.1");
     peer.send_to(b"x", group.local()).unwrap();

@@ -97,7 +97,7 @@ fn every_datagram_is_counted_once(ip: &str, split: bool) {
 }
 
 #[test]
-fn what_is_sent_is_received_filtered_or_overflow_whatever_changes_meanwhile() {
+fn datagrams_are_received_filtered_or_overflow_during_any_change() {
     every_datagram_is_counted_once("127.0.0.1", true);
     every_datagram_is_counted_once("127.0.0.1", false);
     every_datagram_is_counted_once("::1", true);
@@ -150,7 +150,7 @@ fn the_longest_program_fits_into_the_kernels_option_memory() {
 }
 
 #[test]
-fn what_a_core_wants_shed_is_dropped_and_counted_though_nothing_else_arrives() {
+fn requested_shedding_drops_and_counts_without_other_arrivals() {
     const SENT: u64 = 1_000;
     let groups = [gated("127.0.0.1", 1, true), gated("127.0.0.1", 1, true)];
     let (mut echo, sight) = Echo::new();

@@ -238,7 +238,7 @@ fn turns_that_follow_each_other_closely_share_a_reading() {
 }
 
 #[test]
-fn what_a_core_sends_leaves_at_once_at_whichever_input() {
+fn packets_of_a_core_leave_at_once_after_every_input() {
     let group = group();
     let peer = peer("127.0.0.1");
     for at in [Sent::WithLoad, Sent::WithNothingToServe] {

@@ -10,7 +10,7 @@ pub struct Balancing {
     pub selection: Selection,
     /// Most calls of each target in turn; any number if the list is empty.
     pub calls_max: Vec<u64>,
-    /// Most requests a second of each target in turn, likewise.
+    /// Most requests a second of each target in turn; any number if the list is empty.
     pub cps_max: Vec<f64>,
     /// Parameters for learning lower rates, if enabled.
     pub learning: Option<Learning>,
@@ -42,7 +42,7 @@ impl Balancing {
         calls_max.into_iter().chain(cps_max).collect()
     }
 
-    /// Returns a text of all of it, which differs where it does.
+    /// Returns a text of all settings, which differs if they do.
     pub fn inputs(&self) -> String {
         let longest = self.calls_max.len().max(self.cps_max.len());
         let backends = (0..longest).map(|place| self.backend_toml(place));

@@ -1,21 +1,21 @@
-//! Measures the cost of messages on this machine, by class: the numbers by which a simulation can
-//! predict it.
+//! Measures the cost of messages on this machine, by class. A simulation uses these numbers to
+//! predict the machine.
 //!
-//! A Tidegate runs on a real socket, on a thread of its own, between callers and answerers on
-//! theirs. Every input of its core is timed by the clock of its thread. The rest of the thread's
-//! CPU time is the sockets': the runs mix received and sent packets in different proportions, so
-//! that the cost of each can be determined ([`fit`]). A message costs its time in the core and that
-//! of its packets, as they cost in that run.
+//! A Tidegate runs on a real socket in its own thread, between callers and answerers in other
+//! threads. Every input of its core is timed by the clock of its thread. The rest of the thread's
+//! CPU time is spent on sockets: the runs mix received and sent packets in different proportions,
+//! so that the cost of each can be computed ([`fit`]). The cost of a message is its time in the
+//! core and the cost of its packets in that run.
 //!
-//! The number of INVITEs that fit in a listener's receive buffer is tried out ([`room`]).
+//! The number of INVITEs that fit in a listener's receive buffer is measured too ([`room`]).
 //!
 //! The runs: calls; calls that their callers cancel; calls rejected with 503; calls dropped. The
 //! server's thread runs in slices ([`slices`]), and is never idle: more calls of each kind are
-//! offered than it can take ([`saturation`]), of which [`OPEN_MAX`] may be open. A packet costs
-//! less the more of them come and go at once; so these are the costs of a server at its capacity.
+//! offered than it can handle ([`saturation`]), of which [`OPEN_MAX`] may be open. A packet costs
+//! less if more of them come and go at once, so these are the costs of a server at its capacity.
 //!
-//! Reading the clock disturbs the measurement. So each run is made twice, the second time without:
-//! the first gives the proportions of the costs, the second their sum.
+//! Reading the clock disturbs the measurement. So each run is made twice, the second time without
+//! it: the first gives the proportions of the costs, the second their sum.
 //!
 //! # Known bias
 //!
@@ -44,7 +44,7 @@ use fit::{Outside, PerPacket};
 use metered::Metering;
 use stage::{Action, Played};
 
-/// The most open calls: they wait for the server for less than T1, after which they would be
+/// The most open calls. With so many they wait for less than T1, after which they would be
 /// retransmitted.
 const OPEN_MAX: usize = 300;
 
@@ -77,7 +77,7 @@ pub struct Parameters {
 pub struct Calibration {
     /// The machine it was measured on.
     pub machine: Machine,
-    /// Offered calls/s, of those to be served.
+    /// Offered calls/s, in the runs whose calls are served.
     pub rate_cps: f64,
     /// The part of its slices that the server used, the least of all runs.
     pub server_load: f64,
@@ -102,7 +102,7 @@ pub struct Calibration {
     /// The costs, with the share applied.
     #[serde(skip)]
     pub emulate: Emulate,
-    /// The part of a core for which the costs hold.
+    /// The share of a core for which the costs hold.
     pub share: f64,
 }
 
@@ -168,8 +168,9 @@ impl Round {
     fn of(actions: Vec<Played>) -> Result<Self, String> {
         let outside: Vec<Outside> = actions.iter().map(Played::outside).collect();
         let packet = fit::fit(&outside)
-            .ok_or("the runs do not tell apart what packets that come and that go cost")?;
-        // The messages that a run is for are priced by it; the other runs fill the gaps.
+            .ok_or("the runs do not distinguish the costs of received and sent packets")?;
+        // Each run determines the costs of the messages that it is meant for; the other runs fill
+        // the gaps.
         let packets: Vec<PerPacket> = actions.iter().map(|a| packet.at(a.outside())).collect();
         let of_actions: Vec<Prices> = actions
             .iter()

@@ -34,7 +34,7 @@ pub struct Content {
     pub parameter_sets: usize,
     /// Runs of all points together.
     pub runs: usize,
-    /// Time of all runs on real sockets, one after the other, without starting them.
+    /// Duration of all runs on real sockets in sequence, without the time to start them.
     pub real: Duration,
     /// CPU time of all runs in simulated time, by a rough guess.
     pub simulated: Duration,
@@ -43,7 +43,7 @@ pub struct Content {
 /// Returns every scenario in `folder` (`*.toml`), by name.
 ///
 /// # Errors
-/// When the folder cannot be read. A file that is no scenario is no error.
+/// When the folder cannot be read. A file that is not a scenario causes no error.
 pub fn scenarios(folder: &Path) -> io::Result<Vec<Entry>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder)? {

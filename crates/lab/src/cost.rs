@@ -14,7 +14,7 @@ use crate::topology::Topology;
 pub const CALL: [Class; 6] =
     [Class::Invite, Class::Provisional, Class::Final, Class::Ack, Class::Bye, Class::Final];
 
-/// Returns the costs of a server in this mode; for one that may keep transactions, those with them.
+/// Returns the costs of a server in this mode; if it may keep transactions, the costs with them.
 fn charged(costs: &Emulate, mode: Mode) -> Emulate {
     let serve = costs.serve_stateless.filter(|_| mode == Mode::Stateless).unwrap_or(costs.serve);
     Emulate { serve, ..costs.clone() }
@@ -27,9 +27,9 @@ pub fn call(costs: &Emulate, messages: &[Class]) -> Duration {
     messages.iter().map(message).sum()
 }
 
-/// Returns r: the cost of shedding an unwanted call: of its INVITE, and of the ACK of its 503 if it
-/// gets one. A caller without a 503 retransmits the INVITE, which is not counted here, so that the
-/// bound remains a bound. Drops by the kernel cost the model nothing.
+/// Returns r: the cost of shedding an unwanted call, that is of its INVITE and, if it gets a 503,
+/// of the ACK. A caller without a 503 retransmits the INVITE, which is not counted here, so that
+/// the bound remains a bound. Drops by the kernel cost nothing in the model.
 pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
     let (invite, ack) = (Class::Invite as usize, Class::Ack as usize);
     let invite = costs.receive + costs.offer[invite] + costs.refuse[invite];
@@ -40,8 +40,8 @@ pub fn refusal(costs: &Emulate, disposal: Disposal) -> Duration {
     }
 }
 
-/// Sets the cost of an INVITE to `ratio` times that of a BYE, counting all work for each of the two
-/// transactions. The cost of a whole call remains; no request costs less than nothing.
+/// Sets the cost of an INVITE to `ratio` times that of a BYE, including all work for each of the
+/// two transactions. The cost of a whole call does not change; no request has a negative cost.
 pub fn divide(costs: &mut Emulate, ratio: f64) {
     let stateless = costs.serve_stateless.map(|serve| Emulate { serve, ..costs.clone() });
     costs.serve = divided(costs, ratio).serve;
@@ -63,11 +63,11 @@ fn divided(costs: &Emulate, ratio: f64) -> Emulate {
 /// The capacity of the servers under test: that of the first to be full.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
-    /// C: calls/s offered to all servers together that keep such a server busy.
+    /// C: calls/s offered to all servers together that keep this server fully busy.
     pub cps: f64,
-    /// s: the cost of a whole call there.
+    /// s: the cost of a whole call at this server.
     pub call: Duration,
-    /// Messages of a call there.
+    /// Messages of a call at this server.
     pub messages: usize,
 }
 

@@ -37,7 +37,7 @@ use crate::spread::Spread;
 use gate::Gate;
 use model::Model;
 
-/// Messages between measurements for which there is none but the one of each second.
+/// An interval in messages that is never reached: only the measurement of each second remains.
 const NEVER: u32 = 100_000;
 
 /// The part of a batch that must have been rejected, or admitted, as intended.
@@ -56,7 +56,7 @@ pub struct Parameters {
     pub batch: u32,
 }
 
-/// The control of the server, and whether it measures.
+/// The overload control of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Control {
@@ -73,11 +73,11 @@ pub enum Control {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// It is admitted.
+    /// The server admits it.
     Accepted,
-    /// It is answered with 503, if it is a request that can be.
+    /// The server answers it with 503, if it is a request that can be answered.
     Rejected,
-    /// It is not answered.
+    /// The server does not answer it.
     Dropped,
 }
 
@@ -92,7 +92,7 @@ const STATES: [(Control, Decision); 7] = [
     (Control::Measuring, Decision::Dropped),
 ];
 
-/// The cost of a message in one way, in µs.
+/// The cost of a message, measured in one way, in µs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cost {
     /// The least of the rounds' least.
@@ -110,8 +110,8 @@ pub struct Cost {
 pub struct Row {
     /// Their kind.
     pub kind: Kind,
-    /// Whether they go to a served destination, or within a known call; if not, they are answered
-    /// with 403 or 481, or dropped.
+    /// Whether they go to a served destination, or belong to a known call; otherwise they are
+    /// answered with 403 or 481, or dropped.
     pub good: bool,
     /// Control of the server.
     pub control: Control,
@@ -218,7 +218,7 @@ fn play<W: Way>(
 
 /// Checks that the server did as intended.
 fn check(timed: &Timed, refuses: bool) -> Result<(), String> {
-    // The ACK of its own 503 is not rejected: it ends there.
+    // The ACK of the server's own 503 is not rejected: it ends there.
     let to_be_refused = refuses && timed.kind != Kind::AckOfRefusal;
     let refused = timed.refused as f64 / timed.messages as f64;
     let right = if to_be_refused { refused } else { 1.0 - refused };

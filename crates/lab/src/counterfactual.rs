@@ -46,7 +46,7 @@ pub struct Answer {
     pub rows: Vec<Row>,
 }
 
-/// The reason why there is no answer.
+/// The reason why there is no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
     /// The cost of messages is not known.

@@ -13,7 +13,8 @@ pub struct Disturbance {
     pub costs: Spread,
     /// From a time after the start of the load on, all costs are multiplied by a factor.
     pub dearer: Option<(Duration, f64)>,
-    /// Others have the processor for the second time at the end of each period, which is the first.
+    /// Other processes have the processor for the second time at the end of each period, which is
+    /// the first time.
     pub stolen: Option<(Duration, Duration)>,
     /// Factor on the occupancy that the servers read.
     pub misread: f64,
@@ -23,7 +24,7 @@ pub struct Disturbance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
-    /// All the same.
+    /// All calls cost the same.
     Constant,
     /// Exponentially.
     Exponential,
@@ -32,7 +33,7 @@ pub enum Spread {
 }
 
 impl Disturbance {
-    /// No such condition.
+    /// No disturbance.
     pub const NONE: Self =
         Self { costs: Spread::Constant, dearer: None, stolen: None, misread: 1.0 };
 
@@ -46,8 +47,8 @@ impl Disturbance {
         HostSettings { variation, disturbance: self.of_host(), ..settings.clone() }
     }
 
-    /// Returns the processor's speed at a time after the start of the load, as a part of that
-    /// without these conditions: the mean over a period in which others have it.
+    /// Returns the processor's speed at a time after the start of the load, relative to that
+    /// without these conditions: the mean over a period in which other processes have it.
     pub fn speed(&self, at: Duration) -> f64 {
         let host = self.of_host();
         host.own_part() / host.cost_factor(at)

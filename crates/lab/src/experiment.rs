@@ -30,7 +30,7 @@ pub struct Experiment {
     pub failed: Vec<(RunSpec, String)>,
     /// The code that ran.
     pub program: String,
-    /// The machine it ran on, if that matters: simulated time is the same on all.
+    /// The machine it ran on, if that matters: simulated time is the same on every machine.
     pub machine: Option<Machine>,
 }
 

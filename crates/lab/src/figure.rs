@@ -21,9 +21,9 @@ use highlight::Highlights;
 /// A figure of one or more panels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// The subject: a phrase, broken into lines where it is drawn.
+    /// The subject: a phrase, which is broken into lines when drawn.
     pub title: String,
-    /// The explanation, broken likewise.
+    /// The explanation, broken in the same way.
     pub note: String,
     /// In rows of up to three, from left to right.
     pub panels: Vec<Panel>,
@@ -82,7 +82,7 @@ pub struct Line {
 pub enum Stroke {
     /// Measured: a full line, a mark at each point and a band from minimum to maximum.
     Measured,
-    /// Measured in another way than the curve of the same name beside it: dashed, in the same
+    /// Measured in another way than the curve of the same name in this panel: dashed, in the same
     /// colour, with hollow marks and no label.
     Beside,
     /// Calculated: dashed and grey, without marks.
@@ -179,7 +179,7 @@ impl Figure {
 
     /// The figure as a PNG image, two pixels to a unit of the SVG.
     pub fn png(&self) -> Vec<u8> {
-        /// Only the fonts in the program are used, so that every machine draws the same.
+        /// Only the fonts in the program are used, so that the result is the same on every machine.
         static FONTS: LazyLock<Arc<usvg::fontdb::Database>> = LazyLock::new(|| {
             let mut fonts = usvg::fontdb::Database::new();
             fonts.load_font_data(include_bytes!("figure/font/DejaVuSans.ttf").to_vec());
@@ -198,7 +198,7 @@ impl Figure {
     /// Writes the figure to two files, with the endings `.svg` and `.png`.
     ///
     /// # Errors
-    /// Those of writing them.
+    /// When a file cannot be written.
     pub fn save(&self, folder: &Path, name: &str) -> io::Result<()> {
         fs::write(folder.join(format!("{name}.svg")), self.svg())?;
         fs::write(folder.join(format!("{name}.png")), self.png())

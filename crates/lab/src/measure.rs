@@ -1,10 +1,10 @@
-//! The measuring of a server's CPU time, for [`costs`](crate::costs), [`overhead`](crate::overhead)
-//! and [`calibrate`](crate::calibrate): the servers that are measured, the messages they are given
-//! ([`messages`], [`script`]), and the clock of a thread, which others on the processor do not
-//! advance.
+//! Measures a server's CPU time, for [`costs`](crate::costs), [`overhead`](crate::overhead) and
+//! [`calibrate`](crate::calibrate). Contains the measured servers, the messages they get
+//! ([`messages`], [`script`]), and the clock of a thread, which other programs on the processor do
+//! not affect.
 //!
-//! A server is measured without sockets ([`alone`]), or on a socket of loopback ([`loopback`]). Its
-//! law is kept in one state by [`subject`].
+//! A server is measured without sockets ([`alone`]), or on a socket of loopback ([`loopback`]).
+//! [`subject`] keeps its law in one state.
 
 pub(crate) mod alone;
 mod clock;
@@ -51,14 +51,14 @@ pub(crate) fn server(
     Assembly::new(&config, &Secret::of([0; 32]), vec![local], seed).part(0).core(pool)
 }
 
-/// The median of `times` batches of nothing: what measuring itself takes.
+/// Returns the median time of `times` empty batches: the cost of measuring itself.
 fn empty_ns(times: usize, batch: impl FnMut() -> Result<f64, String>) -> Result<f64, String> {
     let empty: Result<Vec<f64>, String> = std::iter::repeat_with(batch).take(times).collect();
     Ok(Spread::of(empty?).map_or(0.0, |all| all.median))
 }
 
-/// Writes the functions of a `Core` whose inputs, except messages and service, a function of
-/// `self` passes to the core within. A function that the trait gains must be added here.
+/// Writes the functions of a `Core` that pass inputs, except messages and service, to the core
+/// within by a function of `self`. A function that the trait gains must be added here.
 macro_rules! pass_inputs {
     ($self:ident.$pass:ident) => {
         $crate::measure::pass_inputs! {

@@ -55,9 +55,9 @@ pub enum Trouble {
         /// Its index.
         node: usize,
     },
-    /// Nothing gets through between two ends, in either direction.
+    /// No packet passes between two ends, in either direction.
     Partition {
-        /// One of them.
+        /// One end.
         a: Endpoint,
         /// The other.
         b: Endpoint,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The counts of one run. Calls are those whose intended time lay in the measured time.
+/// The counts of one run. They include the calls whose intended time was in the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// Calls offered.
@@ -18,8 +18,8 @@ pub struct Outcome {
     pub good: u64,
     /// Calls rejected with 503.
     pub refused: u64,
-    /// INVITEs retransmitted, until the deadline of the last call: callers that went on would
-    /// retransmit them further.
+    /// INVITEs retransmitted, until the deadline of the last call: callers that continued would
+    /// retransmit more.
     pub repeated_invites: u64,
     /// Seconds measured.
     pub measured_s: f64,
@@ -34,26 +34,29 @@ pub struct Outcome {
     /// Delay from the first BYE to its 200; `None` if none was answered.
     #[serde(default)]
     pub bye_delay: Option<Quantiles>,
-    /// Open transactions of a server at each new one, by their number, at balanced servers; the
-    /// last entry stands for all beyond it. Of the measured time; only in simulated time.
+    /// Number of open transactions that a new transaction met at a server, counted by that number,
+    /// at balanced servers; the last entry includes all larger numbers. In the measured time; only
+    /// in simulated time.
     #[serde(default)]
     pub occupancy: Vec<u64>,
     /// Seconds from the end of the overload until the goodput was, and for 5 s remained, at 90 % of
-    /// the offered load, or of the capacity; `None` if there was no such end or no such time.
+    /// the offered load, or of the capacity; `None` if the overload did not end or the goodput did
+    /// not recover.
     pub recovery_s: Option<f64>,
     /// Seconds from the last rise of the load above the capacity until the goodput was, and for 2 s
-    /// remained, at 90 % of its bound; `None` if there was no such rise or no such time.
+    /// remained, at 90 % of its bound; `None` if the load did not rise or the goodput did not reach
+    /// that.
     #[serde(default)]
     pub settled_s: Option<f64>,
-    /// Jain's index of the parts of their calls that the sources before all servers set up in
-    /// time; `None` with a single one.
+    /// Jain's index of the fractions of their calls that the sources before all servers set up in
+    /// time; `None` with a single source.
     #[serde(default)]
     pub fairness: Option<f64>,
     /// Measurements of the generator.
     pub generator: Generator,
     /// CPU time of the servers in seconds, of the whole run.
     pub tidegate_cpu_s: f64,
-    /// Attempts until the generator kept up, including this one.
+    /// Attempts until the generator was fast enough, including this one.
     pub attempts: u32,
     /// The servers, over the whole run.
     pub nodes: Vec<NodeOutcome>,
@@ -61,7 +64,7 @@ pub struct Outcome {
     pub callers: Vec<CallersOutcome>,
     /// Counts of all answerers together, over the whole run.
     pub answerers: Value,
-    /// Messages between them, over the whole run; only in simulated time.
+    /// Messages between these, over the whole run; only in simulated time.
     pub flows: Vec<MessageCount>,
 }
 
@@ -99,7 +102,7 @@ pub struct NodeOutcome {
     /// Datagrams lost at its receive buffers, real and emulated.
     pub socket_drops: u64,
     /// Datagrams dropped on purpose before its receive buffers, real and emulated. Each packet sent
-    /// to it is received, lost or one of these.
+    /// to it is received, lost or counted here.
     #[serde(default)]
     pub filtered: u64,
 }
@@ -120,7 +123,7 @@ pub struct MessageCount {
     pub from: String,
     /// Receiver.
     pub to: String,
-    /// A method, or a status with the method it answers: `180 INVITE`.
+    /// A method, or a status with the method that it answers: `180 INVITE`.
     pub message: String,
     /// Number sent.
     pub sent: u64,
@@ -148,14 +151,15 @@ pub struct Generator {
     pub caller_load: f64,
     /// Use of a core by the busiest answerer.
     pub answerer_load: f64,
-    /// Datagrams lost at its sockets, and those that could not be sent.
+    /// Datagrams lost at its sockets, and datagrams that it could not send.
     pub drops: u64,
     /// Reason why it could not offer its load, if so.
     pub too_slow: Option<String>,
 }
 
 impl Generator {
-    /// Returns whether it offered its load and lost nothing, so that the outcome is the server's.
+    /// Returns whether it offered its load and lost nothing, so that the outcome describes the
+    /// server.
     pub fn kept_up(&self) -> bool {
         self.too_slow.is_none() && self.drops == 0
     }

@@ -90,8 +90,8 @@ struct Shared {
     deadline_s: f64,
 }
 
-/// A panel for each way to decide, to queue and to dispose of calls, and each combination of what
-/// else is swept.
+/// A panel for each way to decide, to queue and to dispose of calls, and for each combination of
+/// the other swept conditions.
 fn panels(
     scenario: &Scenario,
     rows: &[Row],
@@ -181,11 +181,11 @@ mod tests {
             ("decided on arrival, queued by class", vec!["bound", "none", "pi"]),
         ];
         assert_eq!(panels, expected);
-        // No call was set up: there is no delay to draw, but there are the lines' names.
+        // No call was set up: there is no delay to draw, but the lines have names.
         assert!(figures[1].1.panels[1].lines[2].points.is_empty());
         assert_eq!(figures[0].1.panels[1].lines[2].points.len(), 2);
     }
-    /// The height of a panel's line of reference at `load`, or where it begins.
+    /// The height of a panel's reference line at `load`, or where the line begins.
     fn reference(figure: &Figure, panel: usize, load: f64) -> f64 {
         let line = &figure.panels[panel].lines[0];
         let at = line.points.iter().find(|point| point.x >= load).expect("it is that long");

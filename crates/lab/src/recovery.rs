@@ -10,9 +10,9 @@ const STEP: Duration = Duration::from_millis(100);
 /// The times by which a goodput counts as steady.
 #[derive(Clone, Copy, Debug)]
 pub struct Steady {
-    /// Time over which it is averaged.
+    /// Time over which goodput is averaged.
     pub window: Duration,
-    /// Time for which it must stay.
+    /// Time for which it must stay at its level.
     pub stays: Duration,
 }
 
@@ -29,7 +29,7 @@ impl Steady {
 const ENOUGH: f64 = 0.9;
 
 /// Returns the time at which the rate of `load` last falls to the capacity or below; `None` if it
-/// never is above, or is above at the end.
+/// is never above, or is above at the end.
 pub fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
     let is_over = |at| load.rate_at(at) > capacity_cps;
     let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;
@@ -40,8 +40,8 @@ pub fn overload_ends(load: &Load, capacity_cps: f64) -> Option<Duration> {
     Some(STEP * (last + 1))
 }
 
-/// Returns the time at which the rate of `load` last rises above the capacity; `None` if it never is
-/// above.
+/// Returns the time at which the rate of `load` last rises above the capacity; `None` if it is
+/// never above.
 pub fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration> {
     let is_over = |step: u32| load.rate_at(STEP * step) > capacity_cps;
     let steps = (load.duration.as_secs_f64() / STEP.as_secs_f64()).ceil() as u32;
@@ -49,9 +49,10 @@ pub fn overload_begins(load: &Load, capacity_cps: f64) -> Option<Duration> {
     (0..steps).rev().find(begins).map(|step| STEP * step)
 }
 
-/// Returns the time after `from`, when an overload ended or began, until the goodput of each window
-/// from then on was `steady`: 90 % of the smaller of the offered load in it and `possible_cps`.
-/// `offered` and `good` are counts since the start, at the same times. `None` if that did not happen.
+/// Returns the time after `from`, when an overload ended or began, until the goodput was and stayed
+/// `steady`: in each later window it is 90 % of the smaller of the offered load and `possible_cps`.
+/// `offered` and `good` are counts since the start, at the same times. `None` if that did not
+/// happen.
 pub fn recovery(
     offered: &[(Duration, u64)],
     good: &[(Duration, u64)],
@@ -70,7 +71,7 @@ pub fn recovery(
         while first < to && good[first + 1].0 + window <= at {
             first += 1;
         }
-        // Windows that start in the overload show nothing of the time after it.
+        // Windows that start during the overload do not show the time after it.
         if good[first].0 < from || at < good[first].0 + window {
             continue;
         }

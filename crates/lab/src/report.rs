@@ -1,5 +1,5 @@
-//! One page that shows what came of one or several scenarios: a single HTML file that asks no
-//! other for anything, so that it can be sent, kept and printed.
+//! One page with the results of one or several scenarios: a single HTML file that loads nothing
+//! else, so that it can be sent, kept and printed.
 
 mod comparison;
 mod page;
@@ -20,8 +20,8 @@ use crate::figure::Figure;
 use crate::figure::highlight::Highlights;
 use crate::worlds::Kind;
 
-/// Values over time in one report: some four megabytes of a page. Runs beyond are left out, and
-/// the page says how many.
+/// Values over time in one report: about four megabytes. Further runs are left out, and the page
+/// says how many.
 const VALUES_MAX: usize = 500_000;
 
 /// The results of one or several scenarios.
@@ -39,7 +39,7 @@ pub(crate) struct Overview {
     pub title: String,
     /// Facts about the runs.
     pub facts: Vec<(&'static str, String)>,
-    /// Explanations, one a line.
+    /// Explanations, one per line.
     pub notes: Vec<String>,
     /// The figures, in order.
     pub figures: Vec<Figure>,
@@ -66,7 +66,7 @@ pub struct Experiment {
     pub title: String,
     /// Simulated time first.
     pub sources: Vec<Source>,
-    /// The curves to highlight where there are too many for all.
+    /// The curves to highlight if there are too many to highlight all.
     pub highlight: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ pub struct Experiment {
 pub struct Source {
     /// The difference from the other sources of its experiment.
     pub label: String,
-    /// Where it was run.
+    /// The world of the results.
     pub world: Kind,
     /// The folder's results.
     pub results: Results,
@@ -83,10 +83,10 @@ pub struct Source {
 
 impl Report {
     /// Reads the results in `folders`. Folders of one scenario are shown together. With many
-    /// curves, those called `highlight` are among the highlighted ones.
+    /// curves, those named `highlight` are among the highlighted ones.
     ///
     /// # Errors
-    /// When one of them holds no results, or such as are not understood.
+    /// When a folder contains no results, or they cannot be read.
     pub fn read<P: AsRef<Path>>(folders: &[P], highlight: &[String]) -> Result<Self, Unreadable> {
         let mut experiments: Vec<Experiment> = Vec::new();
         for folder in folders {
@@ -151,7 +151,7 @@ impl Source {
         self.results.rows_in(self.world)
     }
 
-    /// The folders of its runs that come first when not all can be shown.
+    /// The folders of its runs that are shown first if there is no room for all.
     fn runs(&self) -> Vec<(&results::Point, PathBuf)> {
         let folder = |point: &results::Point| self.results.folder.join(&point.folder);
         let mut runs: Vec<_> =

@@ -21,7 +21,7 @@ use crate::scenario::{Axis, Conditions, Scenario, Variant};
 use crate::topology::Node;
 use crate::world_kind::Kind;
 
-/// Changed when results of older versions are no longer comparable.
+/// Increased when results of older versions are no longer comparable.
 const FORMAT: u32 = 3;
 
 /// The most samples of a run.
@@ -52,7 +52,7 @@ pub struct RunSpec {
 }
 
 /// Returns every run of `scenario` in `world`. Repetitions come last, so that an interrupted
-/// experiment has some of everything.
+/// experiment has some results of everything.
 pub fn runs(scenario: &Scenario, world: Kind) -> Vec<RunSpec> {
     let schedule = scenario.schedule;
     let mut runs = Vec::new();
@@ -137,7 +137,7 @@ impl RunSpec {
         capacity.bound(&self.conditions.emulate, self.variant.overload.disposal, load)
     }
 
-    /// Returns what distinguishes it from other runs of its variant, for people: `load 2, run 1`.
+    /// Returns the text that distinguishes it from other runs of its variant: `load 2, run 1`.
     pub fn place(&self) -> String {
         let swept = self.swept.iter().map(|(axis, value)| format!("{} {value}, ", axis.title()));
         format!("{}run {}", swept.collect::<String>(), self.repetition + 1)
@@ -211,7 +211,7 @@ impl RunSpec {
         })
     }
 
-    /// Returns a name made of its inputs: 32 hexadecimal digits.
+    /// Returns a name made from its inputs: 32 hexadecimal digits.
     pub fn id(&self, program: &str) -> String {
         fingerprint(self.inputs(program).to_string().as_bytes())
     }
@@ -252,7 +252,7 @@ impl RunSpec {
         let emulate = emulate.map(|costs| at_speed(costs, node.speed));
         let pool = node.balancing.as_ref().or(self.variant.pool.as_ref());
         let pool = pool.filter(|_| topology.balances(place)).cloned().unwrap_or_default();
-        // TOML escapes what Rust does, in the same way.
+        // TOML and Rust escape these characters in the same way.
         let state_dir = state_dir.map_or_else(String::new, |folder| {
             format!("state_dir = {:?}\n", folder.display().to_string())
         });
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_variant_is_called_does_not_change_what_it_is() {
+    fn the_name_of_a_variant_does_not_change_it() {
         let mut run = all().remove(0);
         let before = run.id("p");
         run.variant.label = "another".to_owned();

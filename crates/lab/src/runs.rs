@@ -9,13 +9,13 @@ use crate::run_spec::RunSpec;
 use crate::store::Store;
 use crate::worlds::World;
 
-/// Most attempts of a run, until the generator keeps up: when the machine was busy with something
-/// else, the run says nothing about the server.
+/// Most attempts of a run, until the generator is fast enough: if the machine was busy with
+/// something else, the run says nothing about the server.
 const ATTEMPTS_MAX: u32 = 3;
 
 /// An observer of the progress, called by several threads.
 pub trait Observer: Sync {
-    /// Reports the runs to do; `found` others had been run before.
+    /// Reports the runs to do; `found` others already have results.
     fn begin(&self, missing: &[&RunSpec], found: usize);
 
     /// Reports the end of a run.
@@ -28,7 +28,7 @@ pub trait Observer: Sync {
 /// A run, with its outcome or error.
 pub type Run = (RunSpec, Result<Outcome, String>);
 
-/// Returns the results of `runs`, in their order: those in `store`, and the rest run in `world`,
+/// Returns the results of `runs`, in their order: those in `store`; the others are run in `world`,
 /// `jobs` at once. Runs that were not started when `cancelled` became true are left out.
 pub fn run(
     runs: Vec<RunSpec>,
@@ -60,8 +60,8 @@ pub fn run(
     runs.into_iter().zip(results).filter_map(|(run, result)| Some((run, result?))).collect()
 }
 
-/// Returns what `work` returns for each of `items`, in any order: on `jobs` threads, until `cancelled`
-/// becomes true.
+/// Returns the results of `work` for each of `items`, in any order: on `jobs` threads, until
+/// `cancelled` becomes true.
 pub(crate) fn each<I: Sync, T: Send>(
     items: &[I],
     jobs: usize,
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_begun_when_it_was_cancelled_is_left_out() {
+    fn runs_cancelled_before_they_began_are_left_out() {
         let folder = tempfile::tempdir().unwrap();
         let world = Fake { cancel_at: Some(3), ..Fake::default() };
         let cancelled = AtomicBool::new(false);

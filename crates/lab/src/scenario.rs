@@ -1,6 +1,6 @@
-//! A scenario: one experiment, as a TOML file describes it.
+//! A scenario: one experiment, described by a TOML file.
 //!
-//! Conditions that are not swept hold for every run; each variant is run under each combination of
+//! Conditions that are not swept apply to every run; each variant is run under each combination of
 //! the swept conditions, several times.
 
 mod conditions;
@@ -61,8 +61,8 @@ pub struct Schedule {
 /// One treatment of overload, with one balancing of servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// Distinguishes it from others with the same decision and queue: the law's name unless another
-    /// is given.
+    /// Distinguishes it from variants with the same decision and queue: the law's name unless
+    /// another is given.
     pub label: String,
     /// Admission and queueing of new work.
     pub overload: Overload,
@@ -107,12 +107,12 @@ impl Variant {
         format!("{} ({}, {})", self.label, self.decide(), self.queue())
     }
 
-    /// Returns its point of decision, as it is written.
+    /// Returns its point of decision, in the syntax of the key.
     pub fn decide(&self) -> &'static str {
         decide_word(self.overload.gate.decide)
     }
 
-    /// Returns its queueing, as it is written.
+    /// Returns its queueing, in the syntax of the key.
     pub fn queue(&self) -> &'static str {
         queue_word(self.overload.queueing)
     }

@@ -38,7 +38,7 @@ impl Spread {
         Some(Self { min, median, max, mean, ci95: reach(&values, mean).map(around) })
     }
 
-    /// Converts to a unit of which one is `factor` of this one's.
+    /// Converts the values to a unit of which one is `factor` of the present unit.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         let Self { min, median, max, mean, ci95 } = self;

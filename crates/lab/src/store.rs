@@ -56,7 +56,7 @@ impl Programs {
 
 impl Store {
     /// Opens the outcomes of `programs` in `folder`, which is created if it does not exist. Another
-    /// program, or the same built of other source, has other outcomes.
+    /// program, or the same one built from other source, has other outcomes.
     ///
     /// # Errors
     /// When the folder cannot be created.
@@ -95,7 +95,7 @@ impl Store {
         let place = self.place(run);
         match fs::rename(workshop.path(), &place) {
             Ok(()) => {
-                // It has another name now.
+                // The folder was renamed.
                 let _ = workshop.keep();
                 Ok(())
             }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_found_with_its_files() {
+    fn kept_findings_are_found_with_their_files() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("program");
         let programs = || Programs::read(&[&program]).unwrap();

@@ -5,7 +5,7 @@ use comfy_table::{CellAlignment, LineStyle, Table};
 
 use crate::summary::{Row, Spread};
 
-/// Formats a table of `rows`, at most as wide as they need.
+/// Formats a table of `rows`, as wide as its contents.
 pub fn render(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));

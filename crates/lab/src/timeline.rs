@@ -25,7 +25,7 @@ pub struct ServerReading {
     pub occupied_s: f64,
     /// Share of new sessions that is admitted.
     pub fraction: f64,
-    /// Release rate of new sessions, in calls/s; 0 if they are not paced.
+    /// Release rate of new sessions, in calls/s; 0 without pacing.
     pub release_cps: f64,
     /// Datagrams lost at receive buffers.
     pub socket_drops: u64,
@@ -71,7 +71,7 @@ pub struct Timeline {
     callers: Vec<Track<CallersReading>>,
 }
 
-/// All readings of one server or of the callers before it.
+/// All readings of one server, or of the callers before it.
 #[derive(Clone, Debug)]
 struct Track<R> {
     name: String,
@@ -79,7 +79,7 @@ struct Track<R> {
 }
 
 impl ServerReading {
-    /// Returns the reading in a `/status`.
+    /// Reads the values in a `/status`.
     pub fn of(status: &Value) -> Self {
         let mut reading = Self::default();
         for (index, shard) in status["shards"].as_array().into_iter().flatten().enumerate() {
@@ -131,7 +131,7 @@ impl Timeline {
         self.sum(|reading| reading.in_time)
     }
 
-    /// Returns the calls offered, likewise.
+    /// Returns the numbers of offered calls.
     pub fn offered(&self) -> Vec<(Duration, u64)> {
         self.sum(|reading| reading.offered)
     }

@@ -6,7 +6,7 @@ use tidegate_server::config::Emulate;
 
 use crate::balancing::Balancing;
 
-/// Servers between callers and answerers. No call passes one twice.
+/// Servers between callers and answerers. No call passes the same server twice.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
     nodes: Vec<Node>,
@@ -19,17 +19,18 @@ pub struct Node {
     pub name: String,
     /// Targets of its calls; not empty.
     pub to: Vec<Next>,
-    /// Balancing of the targets, if it differs from the variant's.
+    /// Balancing among the targets, if it differs from the variant's.
     pub balancing: Option<Balancing>,
-    /// Part of the offered calls that comes to it from callers, 0..1; the sum of all parts is 1.
+    /// Fraction of the offered calls that callers send to it, 0..1; the sum of all fractions is 1.
     pub share: f64,
     /// Mode.
     pub mode: Mode,
-    /// Whether it is under test: it treats overload by the variant, at the costs of the scenario.
+    /// Whether it is under test: it has the variant's overload control, and the costs of the
+    /// scenario.
     pub under_test: bool,
-    /// Treatment of overload if it is not under test.
+    /// Overload control if it is not under test.
     pub overload: Overload,
-    /// Costs if it is not under test; without any it is infinitely fast.
+    /// Costs if it is not under test; without costs it is infinitely fast.
     pub emulate: Option<Emulate>,
     /// Speed: at 0.5 all costs are double.
     pub speed: f64,
@@ -50,7 +51,7 @@ pub enum Next {
 pub enum TopologyError {
     /// A call would come back to the server at this index.
     Circle(usize),
-    /// No call comes to the server at this index.
+    /// No call reaches the server at this index.
     Idle(usize),
     /// No server is under test.
     Untested,
@@ -134,8 +135,8 @@ impl Topology {
         order
     }
 
-    /// Returns the part of the offered calls that passes each server, if balanced servers get them
-    /// in proportion to their speeds.
+    /// Returns the fraction of the offered calls that passes each server, if balanced servers get
+    /// calls in proportion to their speeds.
     pub fn flows(&self) -> Vec<f64> {
         let mut flows: Vec<f64> = self.nodes.iter().map(|node| node.share).collect();
         let speed = |next: &Next| match *next {
@@ -154,13 +155,13 @@ impl Topology {
         flows
     }
 
-    /// Returns whether the server at index `place` chooses among several others.
+    /// Returns whether the server at index `place` selects among several others.
     pub fn balances(&self, place: usize) -> bool {
         self.nodes[place].to.iter().filter(|next| matches!(next, Next::Node(_))).count() > 1
     }
 
-    /// Returns the messages of a call that the server at index `place` handles, if answerers send a
-    /// 100 first where `trying` says so.
+    /// Returns the number of messages of a call at the server at index `place`, if `trying` says
+    /// whether answerers send a 100 first.
     pub fn messages(&self, place: usize, trying: bool) -> Vec<Class> {
         let mut messages = Vec::with_capacity(7);
         messages.push(Class::Invite);
@@ -178,8 +179,8 @@ impl Topology {
         3 + usize::from(is_stateful || self.hears_trying(place, trying))
     }
 
-    /// Returns whether a 100 comes to the server at index `place`. It goes no further than one hop,
-    /// except at servers without transactions, which forward it (RFC 3261 §16.11).
+    /// Returns whether the server at index `place` gets a 100. A 100 travels only one hop, except
+    /// through servers without transactions, which forward it (RFC 3261 §16.11).
     fn hears_trying(&self, place: usize, trying: bool) -> bool {
         self.nodes[place].to.iter().any(|next| match *next {
             Next::Answerers => trying,
@@ -201,7 +202,7 @@ impl Topology {
         order.push(place);
     }
 
-    /// Returns an index from which a call can come back to it.
+    /// Returns an index from which a call can return to it.
     fn circle(&self) -> Option<usize> {
         let count = self.nodes.len();
         (0..count).find(|&start| {
@@ -232,7 +233,7 @@ mod tests {
         Node { name: name.to_owned(), to: to.to_vec(), share, ..single }
     }
 
-    /// Returns two servers before one, which shares with a third.
+    /// Returns two servers in front of a third, which shares its calls with a fourth.
     fn tree() -> Vec<Node> {
         vec![
             node("a", &[Next::Node(2)], 3.0),
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_topology_is_refused() {
+    fn not_a_topology() {
         let mut round = tree();
         round[3].to = vec![Next::Node(1)];
         assert_eq!(Topology::new(round), Err(TopologyError::Circle(1)));

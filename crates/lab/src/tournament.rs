@@ -1,9 +1,9 @@
 //! The tournament: every law in every scenario of a folder, in simulated time.
 //!
-//! Each law is run twice. On the *same path* all laws decide, queue and reject as the scenario says, so
-//! that only the law differs. On its *own path* a law does as its source does, as a file of variants
-//! says: the difference is the win of a cheap rejection, not of the law. All entrants meet the same
-//! calls, by the same seeds.
+//! Each law is run twice. On the *same path* all laws decide, queue and reject as the scenario
+//! says, so that only the law differs. On its *own path* a law does so as its source says,
+//! according to a file of variants: the difference shows the gain by a cheap rejection, not by the
+//! law. All entrants get the same calls, by the same seeds.
 
 mod report;
 mod score;
@@ -31,7 +31,7 @@ const OWN_PATHS: &str = "own-paths.toml";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Route {
-    /// As the scenario says.
+    /// According to the scenario.
     Same,
     /// As the law's source does.
     Own,
@@ -72,7 +72,7 @@ pub struct Selection {
     pub scenarios: Vec<String>,
     /// Runs of each law in each bout.
     pub seeds: u32,
-    /// Speeds of the server, as multiples of the scenario's: one world for each.
+    /// Speeds of the server, as multiples of the scenario's: each is a separate world.
     pub speeds: Vec<f64>,
 }
 
@@ -99,10 +99,10 @@ pub struct Results {
 }
 
 impl Tournament {
-    /// Reads the scenarios in `folder`, as far as they are selected.
+    /// Reads the scenarios in `folder` that are selected.
     ///
     /// # Errors
-    /// With the error, in a sentence: a file that is no scenario, a name that does not exist.
+    /// With the error, in a sentence: a file that is not a scenario, a name that does not exist.
     pub fn load(folder: &Path, selection: Selection) -> Result<Self, String> {
         let read = |path: &Path| Scenario::load(path).map_err(|wrong| wrong.to_string());
         let own = read(&folder.join(OWN_PATHS))?.variants;
@@ -137,7 +137,8 @@ impl Tournament {
         self.bouts().iter().map(|bout| bout.runs.len()).sum()
     }
 
-    /// Runs it in `world`, `jobs` runs at once, telling `ended` of each bout. `None` if it was cancelled.
+    /// Runs the tournament in `world`, `jobs` runs at once, and calls `ended` for each bout. `None`
+    /// if it was cancelled.
     ///
     /// # Errors
     /// When a run failed, or its files cannot be written.

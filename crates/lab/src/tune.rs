@@ -1,8 +1,8 @@
 //! Tunes a law: its parameters are perturbed and moved until the objective is best.
 //!
 //! Each step runs the scenario under one set of parameters, always with the same seeds, so that
-//! only the parameters make a difference. Parameters are sought by their logarithm: a gain of 5 is
-//! as far from 10 as one of 50 is from 100. The result is evaluated with seeds of its own.
+//! only the parameters make a difference. The search uses the logarithms of parameters: 5 is as far
+//! from 10 as 50 is from 100. The result is evaluated with other seeds.
 
 mod picture;
 mod seek;
@@ -76,8 +76,8 @@ impl Objective {
 /// The parameters of tuning.
 #[derive(Clone, Debug)]
 pub struct Parameters {
-    /// The scenario: its sweep and its seeds. Of its variants the first with the law counts, or
-    /// else the first with the law in place of its own.
+    /// The scenario, with its sweep and its seeds. Its first variant with the law counts; if there
+    /// is none, its first variant with the law in place of its own.
     pub scenario: Scenario,
     /// The law, with its initial parameters.
     pub start: Values,
@@ -107,7 +107,7 @@ pub struct Step {
     pub tried: Vec<f64>,
     /// The estimate before this step.
     pub estimate: Vec<f64>,
-    /// The value of those tried.
+    /// The value of the parameters that were tried.
     pub value: f64,
 }
 
@@ -120,7 +120,7 @@ pub struct Tuned {
     pub found: Values,
     /// Result with the initial values, by seeds that the search has not seen.
     pub before: Spread,
-    /// Result with the values found, by the same seeds.
+    /// Result with the values found, under the same seeds.
     pub after: Spread,
 }
 
@@ -183,7 +183,8 @@ pub fn tune(
 }
 
 impl Parameters {
-    /// Returns the parameters of these logarithms, within their bounds: the sought ones, and all.
+    /// Converts these logarithms to parameters within their bounds. Returns the tuned parameters,
+    /// and all parameters.
     fn values(&self, logarithms: &[f64]) -> Result<(Vec<f64>, Values), String> {
         let bounded = |(param, ln): (&&Param, &f64)| ln.exp().clamp(param.min, param.max);
         let sought: Vec<f64> = self.sought.iter().zip(logarithms).map(bounded).collect();

@@ -10,12 +10,12 @@ use crate::summary::Row;
 pub struct Verdict {
     /// Expectation and result, in one line.
     pub condition: String,
-    /// Whether it held.
+    /// Whether it was met.
     pub held: bool,
 }
 
-/// Compares `rows` with the expectations. One whose runs are missing, or have no bound to compare
-/// with, does not hold.
+/// Compares `rows` with the expectations. An expectation is not met if its runs are missing, or
+/// have no bound to compare with.
 pub fn judge(expectations: &[Expectation], rows: &[Row]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for expected in expectations {
@@ -58,7 +58,7 @@ mod tests {
     use crate::summary;
     use crate::worlds::Kind;
 
-    /// Returns one run of 1,000 s at each load, with a goodput of these parts of the capacity,
+    /// Returns one run of 1,000 s at each load, with these goodputs as fractions of the capacity,
     /// which is 100 calls/s; rejections cost nothing.
     fn rows(goodput: [f64; 2]) -> Vec<Row> {
         let text = "title = \"t\"\n[emulate]\nserve_us = { default = 2000, invite = 0 }\n\
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_run_does_not_hold() {
+    fn conditions_of_missing_runs_do_not_hold() {
         let rows = rows([1.0, 1.0]);
         assert!(!held(expect(Some(0.1), None, &[3.0]), &rows));
         assert!(!held(expect(Some(0.1), None, &[1.0, 3.0]), &rows));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Simulated time. The outcome of a run depends on its inputs and on nothing else.
+    /// Simulated time. The outcome of a run depends only on its inputs.
     Sim,
     /// Real sockets and the clock of this machine.
     Real,

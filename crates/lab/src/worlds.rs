@@ -1,5 +1,5 @@
 //! The worlds for runs: simulated time, or real sockets of this machine. Callers, answerers and the
-//! server are the same code in both.
+//! server have the same code in both.
 
 mod agents;
 mod counted;
@@ -24,10 +24,10 @@ pub trait World: Sync {
     /// Returns its kind.
     fn kind(&self) -> Kind;
 
-    /// Runs `run`, leaving files of interest in `folder`. Stops soon after `cancelled` becomes
+    /// Runs `run` and leaves files of interest in `folder`. Stops soon after `cancelled` becomes
     /// true.
     ///
     /// # Errors
-    /// With the error, in a sentence.
+    /// With a sentence that describes the error.
     fn run(&self, run: &RunSpec, folder: &Path, cancelled: &AtomicBool) -> Result<Outcome, String>;
 }

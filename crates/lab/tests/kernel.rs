@@ -31,9 +31,9 @@ fn run(load: f64, disposal: &str) -> (Outcome, f64) {
 #[test]
 fn where_refusing_takes_all_there_is_the_kernel_keeps_goodput() {
     let (rejecting, without) = run(15.0, "reject");
-    let (thinning, with) = run(15.0, "kernel");
+    let (shedding, with) = run(15.0, "kernel");
     assert_eq!(rejecting.nodes[0].filtered, 0);
-    assert!(thinning.nodes[0].filtered > 10_000, "{:?}", thinning.nodes[0]);
+    assert!(shedding.nodes[0].filtered > 10_000, "{:?}", shedding.nodes[0]);
     assert!(without < 0.02 && with > 0.45, "{with} against {without}");
     let (auto, with) = run(15.0, "auto");
     assert!(auto.nodes[0].filtered > 10_000 && with > 0.45, "{with}: {:?}", auto.nodes[0]);
@@ -42,8 +42,8 @@ fn where_refusing_takes_all_there_is_the_kernel_keeps_goodput() {
 #[test]
 fn where_refusing_takes_little_the_kernel_drops_nothing() {
     let (rejecting, without) = run(2.0, "reject");
-    let (thinning, with) = run(2.0, "kernel");
-    assert_eq!((thinning.nodes[0].filtered, thinning.good), (0, rejecting.good));
+    let (shedding, with) = run(2.0, "kernel");
+    assert_eq!((shedding.nodes[0].filtered, shedding.good), (0, rejecting.good));
     assert!(with > 0.7 && without > 0.7, "{with} against {without}");
     let (auto, with) = run(1.2, "auto");
     assert_eq!(auto.nodes[0].filtered, 0);

@@ -87,7 +87,7 @@ fn an_invented_response_is_found() {
 }
 
 #[test]
-fn what_goes_on_oftener_than_it_came_is_found() {
+fn forwarding_more_copies_than_arrived_is_found() {
     finds("provenance", "stateless", |count, sent| {
         if count == 50 { vec![sent.clone(), sent] } else { vec![sent] }
     });
@@ -124,14 +124,14 @@ fn an_invite_that_is_sent_too_often_is_found() {
 }
 
 #[test]
-fn what_a_node_does_not_count_is_found() {
+fn uncounted_messages_of_a_node_are_found() {
     finds("conservation", "transaction", |count, sent| {
         if count == 50 { vec![sent.clone(), sent] } else { vec![sent] }
     });
 }
 
 #[test]
-fn what_is_counted_as_over_and_is_not_is_found() {
+fn calls_counted_as_over_too_early_are_found() {
     // The answer is counted, and kept back.
     for mode in ["transaction", "stateless"] {
         finds("leases", mode, |_, sent| match sent.starts_with("SIP/2.0 486") {
@@ -142,7 +142,7 @@ fn what_is_counted_as_over_and_is_not_is_found() {
 }
 
 #[test]
-fn what_goes_on_and_was_not_admitted_is_found() {
+fn forwarding_of_unadmitted_work_is_found() {
     for mode in ["transaction", "stateless"] {
         finds("limits", mode, |_, sent| match sent.starts_with("INVITE") {
             true => [";tag=", ";tag=a"].map(|tag| sent.replacen(";tag=", tag, 1)).to_vec(),

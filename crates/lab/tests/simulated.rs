@@ -205,7 +205,7 @@ fn farm(keys: &str, policy: &str) -> Outcome {
 }
 
 #[test]
-fn who_sees_the_work_of_servers_does_not_overload_the_slow_one() {
+fn policies_that_see_the_work_do_not_overload_the_slow_server() {
     let unequal = "[farm]\nnodes = 2\nspeeds = [1, 0.5]\n";
     let (aware, blind) = (farm(unequal, "tlwl"), farm(unequal, "rr"));
     assert!(aware.handled_part() > 0.99, "{aware:?}");

@@ -53,7 +53,7 @@ fn a_world_is_read_as_it_is_written() {
 }
 
 #[test]
-fn what_is_no_world_is_refused() {
+fn not_a_world() {
     let good = draw(1).to_toml();
     for (from, to) in [
         ("seed = 1", "sead = 1"),

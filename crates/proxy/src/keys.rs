@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_of_a_secret_is_none() {
+    fn secrets_are_not_printed() {
         let shown = format!("{:?}", Secret::of([7; 32]));
         let tokens = "TokenKeys { current: TokenKey(1, secret), others: [] }";
         assert_eq!(shown, format!("Secret {{ base: Base(secret), tokens: {tokens} }}"));

@@ -28,8 +28,8 @@ use crate::target::Target;
 use crate::transport::addresses::Own;
 use privacy::{filter_response, keep_private};
 
-/// What we insert on top: a Via and up to two Record-Routes, with host names of up
-/// to 255 characters each.
+/// Space for the headers that we insert on top: a Via and up to two Record-Routes, with host
+/// names of up to 255 characters each.
 const HEAD_MAX: usize = 1024;
 
 /// RFC 3261 §16.6 item 3: a request without Max-Forwards gets 70.
@@ -46,7 +46,7 @@ pub(crate) struct ForwardPlan {
     pub(crate) backend_ref: Option<BackendRef>,
     /// The listener where it leaves.
     pub(crate) egress: u8,
-    /// What is written as Max-Breadth, RFC 5393 §5.3.3.
+    /// The value of Max-Breadth to write, RFC 5393 §5.3.3.
     pub(crate) max_breadth: Option<u32>,
     /// Whether our Via offers overload control, RFC 7339 §4.1.
     pub(crate) offers: bool,

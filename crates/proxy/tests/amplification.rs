@@ -237,7 +237,7 @@ fn a_bye_to_who_never_acknowledges_is_sent_twice() {
 
 /// RFC 3261 §17.1.2.2: Timer E fires at 0.5, 1.5, 3.5, ... s until Timer F does, after 32 s.
 #[test]
-fn who_has_not_called_gets_all_repetitions() {
+fn a_peer_that_never_called_gets_all_repetitions() {
     let mut s = Script::stateful();
     let options = format!(
         "OPTIONS sip:a@{VICTIM} SIP/2.0\r\nVia: SIP/2.0/UDP {BACKEND_A};branch=z9hG4bK1\r\n\

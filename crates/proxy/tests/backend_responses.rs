@@ -41,7 +41,7 @@ fn rfc6076_each_final_response_counts_once_by_status_and_method() {
 }
 
 #[test]
-fn what_waited_is_counted_in_its_bucket() {
+fn waiting_times_are_counted_in_their_buckets() {
     let mut s = Script::new();
     s.offer(CALLER, invite("c1").as_bytes());
     s.now = s.now + Duration::from_millis(3);

@@ -59,7 +59,7 @@ fn rejections_are_of_the_sequence_of_their_call() {
 }
 
 #[test]
-fn what_a_timer_sends_keeps_its_place_among_all() {
+fn packets_of_a_timer_keep_their_place_among_all() {
     let mut s = Script::stateful();
     let sent = s.send(CALLER, &invite("one"));
     assert!(sent.iter().all(|sent| sent.batching.sequence != 0));

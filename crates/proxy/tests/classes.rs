@@ -81,7 +81,7 @@ fn each_message_is_judged_once() {
 }
 
 #[test]
-fn what_is_shed_is_disposed_of_as_new_work_is() {
+fn other_shed_classes_are_disposed_of_like_new_work() {
     let law = [("after", 3.0), ("share", 0.0)];
     let mut script = adjusted(SCHEMES[0], &law, |settings| {
         settings.overload.gate.scheme = Classes::Single;

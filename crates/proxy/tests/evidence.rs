@@ -124,7 +124,7 @@ fn a_trunk_whose_calls_are_all_refused_has_its_pause_respected() {
 // RFC 3261 §16.7 item 6: a proxy cannot tell by one 503 of one callee "that any subsequent requests
 // it might proxy will also generate a 503".
 #[test]
-fn what_a_phone_answers_directly_says_nothing_of_the_back_end() {
+fn answers_of_a_phone_do_not_change_the_health_of_the_back_end() {
     let mut s = stateful();
     let there = forwarded(s.send(CALLER, &invite_to("own", "1"))).unwrap();
     assert_eq!(there.to, address(BACKEND_A));
@@ -196,7 +196,7 @@ fn a_number_that_is_silent_teaches_no_rate() {
 /// A request fails over once. With more attempts allowed, the pool's budget is spent: a fifth of
 /// the requests, and 20 at the start.
 #[test]
-fn what_everybody_refuses_is_tried_twice_and_further_within_a_budget() {
+fn a_call_that_all_reject_is_tried_twice_and_further_within_a_budget() {
     let mut s = Script::with(Policy::Rr, |settings| {
         let backends = [BACKEND_A, BACKEND_B, BACKEND_C].map(|at| (at, address(at), 1));
         settings.pools = vec![PoolSettings::new(Pool::new("app", &backends), Policy::Rr)];

@@ -119,7 +119,7 @@ fn fall_unanswered_probes_take_it_down_and_rise_answered_ones_bring_it_back() {
 }
 
 #[test]
-fn what_answers_count_is_as_configured() {
+fn accepted_probe_answers_are_as_configured() {
     let failed = |accept: Accept, status| {
         let mut s = probing(Probe { accept, ..probe() });
         pass(&mut s, ms(3000), |_| Some(status));
@@ -167,7 +167,7 @@ fn the_transports_word_takes_it_down_at_once_and_probes_bring_it_back() {
 }
 
 #[test]
-fn who_is_probed_does_not_come_back_by_itself() {
+fn a_probed_back_end_does_not_come_back_by_itself() {
     let mut s = probing(Probe { interval: ms(60_000), ..probe() });
     while s.backends.backends()[0].probes() == (0, 0) {
         pass(&mut s, ms(10), |_| Some("200 OK"));
@@ -301,7 +301,7 @@ fn as_many_requests_as_configured_may_stay_unanswered() {
 }
 
 #[test]
-fn who_is_drained_finishes_what_it_has_and_gets_nothing_new() {
+fn a_drained_back_end_finishes_its_calls_and_gets_no_new_ones() {
     for mode in [Mode::Stateless, Mode::Transaction] {
         let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
         let sent = s.send(CALLER, &invite("held"));
@@ -373,7 +373,7 @@ fn a_call_that_all_of_a_pool_refuse_goes_to_the_one_that_stands_in() {
 }
 
 #[test]
-fn who_stands_in_chooses_by_its_own_key() {
+fn a_backup_pool_selects_by_its_own_key() {
     let mut s = Script::with(Policy::Hash, |settings| {
         let mode = Mode::Transaction;
         let first = PoolSettings { backup: Some(1), mode, ..settings.pools[0].clone() };

@@ -13,7 +13,7 @@ use tidegate_world::Core;
 // Messages that finish work in progress are served before new work; the kinds of new work take
 // turns, and an INVITE was served last.
 #[test]
-fn what_finishes_work_is_served_first() {
+fn messages_that_finish_work_are_served_first() {
     let mut script = Script::new();
     let sent = script.one(CALLER, &invite("a"));
     // Its dialog is in the early state.
@@ -186,7 +186,7 @@ fn the_names_in_metrics_stand() {
 }
 
 #[test]
-fn what_waits_is_counted_and_keeps_the_proxy_from_being_drained() {
+fn waiting_messages_are_counted_and_delay_the_drain() {
     let mut script = Script::new();
     for call in ["a", "b", "c"] {
         let options = request("OPTIONS", "sip:192.0.2.1", call, 1, "");
@@ -255,7 +255,7 @@ fn keepalives_and_noise_are_dropped_without_an_answer() {
 // RFC 3261 §21.5.7: a message that does not fit into a datagram when forwarded is neither cut nor
 // retried.
 #[test]
-fn what_no_longer_fits_into_a_datagram_is_refused() {
+fn messages_too_long_for_a_datagram_are_rejected() {
     let mut script = Script::new();
     let head = invite("a").replace("Content-Length: 0\r\n\r\n", "");
     let room = 65_507 - head.len() - 32;

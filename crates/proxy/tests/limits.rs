@@ -37,7 +37,7 @@ fn a_full_pool_refuses_at_once_and_keeps_nothing_of_it() {
 }
 
 #[test]
-fn what_is_refused_is_told_when_to_come_back() {
+fn rejected_work_gets_a_retry_after() {
     let mut s = limited_with(Mode::Transaction, [calls(1), calls(1)], |settings| {
         settings.overload = Overload { retry_after: Some((7, 7)), ..Overload::default() };
     });
@@ -91,7 +91,7 @@ fn a_rate_holds_for_calls_and_for_what_stands_alone() {
 }
 
 #[test]
-fn what_belongs_to_a_call_passes_whatever_the_limits() {
+fn in_dialog_messages_pass_at_any_limit() {
     let mut s = limited(Mode::Transaction, [calls(1), calls(1)]);
     set(&s.backends, &[Limits { cps_max: Some(0.1), ..calls(1) }; 2]);
     call(&mut s, "1");
@@ -118,13 +118,13 @@ fn a_refused_call_goes_on_only_to_who_has_headroom() {
     let mut s = limited(Mode::Transaction, [calls(5), calls(1)]);
     let first = forwarded(s.send(CALLER, &invite("1"))).unwrap();
     assert_eq!(first.to, address(BACKEND_A));
-    let onward = forwarded(
+    let forwarded_request = forwarded(
         s.send(BACKEND_A, &first.answer("503 Busy"))
             .into_iter()
             .filter(|sent| !sent.start().starts_with("ACK"))
             .collect(),
     );
-    assert_eq!(onward.unwrap().to, address(BACKEND_B), "there is room for one");
+    assert_eq!(forwarded_request.unwrap().to, address(BACKEND_B), "there is room for one");
     assert_eq!(s.held(), [0, 1]);
     s.pass(ms(2000));
     s.sent();
@@ -211,7 +211,7 @@ fn a_call_that_begins_anew_counts_anew() {
 }
 
 #[test]
-fn what_could_not_be_forwarded_holds_nothing() {
+fn unforwarded_requests_hold_nothing() {
     let mut s = limited(Mode::Transaction, [calls(1), calls(1)]);
     // Too long for a datagram after our headers are added.
     let spare = 65_500 - invite("1").len() - "Subject: \r\n".len();
@@ -238,7 +238,7 @@ fn a_pool_of_which_nobody_is_up_is_not_full() {
 }
 
 #[test]
-fn what_is_refused_when_its_turn_comes_was_refused_and_not_served() {
+fn work_rejected_at_service_counts_as_rejected() {
     let mut s = limited(Mode::Transaction, [calls(1), calls(1)]);
     call(&mut s, "1");
     // Both find headroom at admission.
@@ -255,7 +255,7 @@ fn what_is_refused_when_its_turn_comes_was_refused_and_not_served() {
 
 /// Two shards compete for the last lease; between the two checks of each only the other one acts.
 #[test]
-fn what_another_shard_takes_first_goes_to_the_pool_that_stands_in() {
+fn a_call_goes_to_the_backup_if_another_shard_takes_the_last_place() {
     let pool = |name, at, limits: Limits| {
         let pool = Pool::new(name, &[(name, address(at), 1)]);
         set(&pool, &[limits]);

@@ -91,7 +91,7 @@ fn another_copy_of_a_counted_call_is_not_limited_and_does_not_move_it() {
         let copy = forwarded(s.send(CALLER, &copy_of("1", 1))).unwrap();
         assert_eq!((copy.to, s.held(), refused(&s)), (address(BACKEND_A), vec![1, 0], 0));
         s.send(BACKEND_A, &copy.answer("503 Busy"));
-        assert_eq!(s.held(), [1, 0], "whoever has the copy now: {mode:?}");
+        assert_eq!(s.held(), [1, 0], "the call keeps its lease: {mode:?}");
     }
 }
 
@@ -139,7 +139,7 @@ fn a_repeated_emergency_call_finds_the_reserve() {
 }
 
 #[test]
-fn what_finds_no_room_for_its_transaction_takes_nothing_of_the_rate() {
+fn a_call_without_room_for_its_transaction_uses_no_rate() {
     let mut s = limited_with(Mode::Transaction, [rate(0.01), rate(0.01)], |settings| {
         settings.transactions_max = 2;
         // The share of one source would be half of the table.

@@ -27,7 +27,7 @@ fn establish(script: &mut Script, call: &str) -> Sent {
 
 // RFC 3261 §21.5.4: a Retry-After would make the client stop all requests for that time.
 #[test]
-fn what_is_refused_gets_a_503_without_retry_after() {
+fn rejected_work_gets_a_503_without_retry_after() {
     for scheme in SCHEMES {
         let mut script = closed_after(scheme, 0);
         let reply = script.one(CALLER, &invite("a"));
@@ -143,7 +143,7 @@ fn a_repetition_of_what_was_answered_is_answered_again() {
 }
 
 #[test]
-fn what_belongs_to_a_call_is_never_refused() {
+fn in_dialog_messages_are_never_rejected() {
     for scheme in SCHEMES {
         let mut script = closed_after(scheme, 4);
         let sent = establish(&mut script, "a");
@@ -232,7 +232,7 @@ fn load(busy: Duration) -> Load {
 }
 
 #[test]
-fn what_the_gate_sees_and_decides_is_published() {
+fn signals_and_decisions_of_the_gate_are_published() {
     let mut script = closed_after(SCHEMES[0], 4);
     // Three calls wait 40 ms; the first is served in 3 ms, the others at once.
     for call in ["a", "b", "c"] {
@@ -276,7 +276,7 @@ fn what_the_gate_sees_and_decides_is_published() {
 }
 
 #[test]
-fn what_holds_for_the_queue_is_published() {
+fn queue_settings_are_published() {
     let mut plain = under(SCHEMES[0], &[]);
     plain.offer(CALLER, invite("a").as_bytes());
     plain.proxy.on_load(plain.now, load(Duration::ZERO));
@@ -322,7 +322,7 @@ fn charged(script: &mut Script, text: &str, look: Duration, serve: Duration) -> 
 
 // 002 §3.1, and the bound on goodput, all from measurements at run time.
 #[test]
-fn what_calls_and_refusals_cost_is_measured_and_published() {
+fn costs_of_calls_and_rejections_are_measured_and_published() {
     for (queueing, decide) in [SCHEMES[0], SCHEMES[2]] {
         let law = [("after", 600.0), ("share", 0.0)];
         let mut script = adjusted((queueing, decide), &law, |settings| {
@@ -367,7 +367,7 @@ fn what_calls_and_refusals_cost_is_measured_and_published() {
 
 // A driver gives all messages of a batch the same time.
 #[test]
-fn what_was_looked_at_in_one_time_shares_its_cost() {
+fn messages_classified_together_share_the_cost() {
     let mut script = closed_after(SCHEMES[0], 0);
     for i in 0..40 {
         for j in 0..10 {
@@ -382,7 +382,7 @@ fn what_was_looked_at_in_one_time_shares_its_cost() {
 }
 
 #[test]
-fn what_waits_is_published_in_calls() {
+fn waiting_work_is_published_in_calls() {
     let mut script = under(SCHEMES[0], &[("rate", 1.0)]);
     for i in 0..3 {
         script.offer(CALLER, invite(&format!("c{i}")).as_bytes());

@@ -13,7 +13,7 @@ fn with(policy: Policy, mode: Mode) -> Script {
 }
 
 /// Returns the first request that goes to a back end.
-fn onward(sent: &[Sent]) -> &Sent {
+fn forwarded_request(sent: &[Sent]) -> &Sent {
     let is_request = |sent: &&Sent| !sent.start().starts_with("SIP/2.0");
     sent.iter().find(is_request).expect("it was forwarded")
 }
@@ -27,7 +27,7 @@ fn response_ms(script: &Script, index: usize) -> (u128, u128) {
 /// Makes a call to the callee named by `to`; returns its back end.
 fn placed(script: &mut Script, call: &str, to: &str) -> String {
     let text = invite(call).replace("<sip:bob@example.com>", to);
-    onward(&script.send(CALLER, &text)).to.to_string()
+    forwarded_request(&script.send(CALLER, &text)).to.to_string()
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn an_invite_is_timed_to_the_first_response_but_100_and_a_bye_to_the_final_one()
     for mode in [Mode::Stateless, Mode::Transaction] {
         let mut s = with(Policy::Rr, mode);
         let sent = s.send(CALLER, &invite("a"));
-        let sent = onward(&sent);
+        let sent = forwarded_request(&sent);
         let backend = sent.to.to_string();
         for (ms, status) in [(2, "100 Trying"), (3, "180 Ringing"), (9_000, "200 OK")] {
             s.pass(Duration::from_millis(ms));
@@ -45,7 +45,7 @@ fn an_invite_is_timed_to_the_first_response_but_100_and_a_bye_to_the_final_one()
         let bye = request("BYE", "sip:service@192.0.2.1:5060", "a", 2, "Totag\r\n");
         let bye = s.send(CALLER, &bye);
         s.pass(Duration::from_millis(7));
-        s.send(&backend, &onward(&bye).answer("200 OK"));
+        s.send(&backend, &forwarded_request(&bye).answer("200 OK"));
         assert_eq!(response_ms(&s, 0), (5, 7), "{mode:?}");
         assert_eq!(response_ms(&s, 1), (0, 0), "{mode:?}");
     }
@@ -58,7 +58,7 @@ fn a_failing_server_is_not_taken_for_a_fast_one() {
         for (call, status) in [("a", "500 Oops"), ("b", "486 Busy Here")] {
             let sent = s.send(CALLER, &invite(call));
             s.pass(Duration::from_millis(4));
-            let sent = onward(&sent);
+            let sent = forwarded_request(&sent);
             s.send(&sent.to.to_string(), &sent.answer(status));
         }
         assert_eq!((response_ms(&s, 0), response_ms(&s, 1)), ((0, 0), (4, 0)), "{mode:?}");
@@ -92,7 +92,7 @@ fn failover_passes_over_the_one_that_refused() {
     for policy in Policy::ALL {
         let mut s = with(policy, Mode::Transaction);
         let sent = s.send(CALLER, &invite("a"));
-        let sent = onward(&sent);
+        let sent = forwarded_request(&sent);
         let next = s.send(&sent.to.to_string(), &sent.answer("503 Service Unavailable"));
         let is_invite = |sent: &&Sent| sent.start().starts_with("INVITE");
         let next = next.iter().find(is_invite).expect("it goes to the other");

@@ -29,7 +29,7 @@ fn sent(sent: &[Sent]) -> Vec<String> {
 }
 
 #[test]
-fn who_came_last_is_taken_first_if_the_law_says_so() {
+fn the_newest_call_is_served_first_if_the_law_says_so() {
     for scheme in BY_CLASS {
         for (lifo, order) in [(0.0, ["a", "b", "c"]), (1.0, ["c", "b", "a"])] {
             let mut script = under(scheme, &[("lifo", lifo)]);
@@ -123,7 +123,7 @@ fn a_cancel_of_what_does_not_wait_is_answered_at_once() {
 }
 
 #[test]
-fn what_has_waited_too_long_is_refused_when_its_turn_comes_and_so_are_its_repetitions() {
+fn work_that_waited_too_long_is_rejected_with_its_repetitions() {
     for scheme in SCHEMES {
         let mut script = under(scheme, &[("wait_max", 10.0)]);
         script.offer(CALLER, invite("old").as_bytes());
@@ -141,7 +141,7 @@ fn what_has_waited_too_long_is_refused_when_its_turn_comes_and_so_are_its_repeti
 }
 
 #[test]
-fn what_has_waited_too_long_is_disposed_of_as_configured() {
+fn expired_work_is_disposed_of_as_configured() {
     let mut script = adjusted(SCHEMES[0], &[("wait_max", 10.0)], |settings| {
         settings.overload.disposal = Disposal::Drop;
     });

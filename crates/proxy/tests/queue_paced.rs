@@ -157,7 +157,7 @@ fn one_queue_of_all_is_served_in_the_order_of_arrival() {
 }
 
 #[test]
-fn what_finds_no_room_in_the_one_queue_is_refused_if_it_was_read_and_else_lost() {
+fn a_full_queue_rejects_messages_that_were_read_and_loses_others() {
     for (decide, refused, lost) in [(Decide::Arrival, 1, 1), (Decide::Service, 0, 2)] {
         let mut script = adjusted((Queueing::Fifo, decide), &[], |settings| settings.queue_max = 2);
         for call in ["a", "b", "c"] {

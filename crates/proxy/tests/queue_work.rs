@@ -75,7 +75,7 @@ fn the_ack_to_a_refusal_is_looked_at() {
 }
 
 #[test]
-fn what_has_no_class_is_looked_at_too() {
+fn messages_without_a_class_are_checked_too() {
     let other = Some(Class::Other);
     let mut script = Script::new();
     assert_eq!(works(&mut script, "\r\n\r\n"), [work(other, None, None)]);

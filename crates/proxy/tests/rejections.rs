@@ -69,7 +69,7 @@ fn each_status_is_kept_and_counted_with_its_reason() {
 }
 
 #[test]
-fn what_is_answered_well_leaves_no_trace() {
+fn successful_answers_leave_no_trace() {
     let mut s = Script::new();
     assert_eq!(s.status(CALLER, &request("OPTIONS", "sip:192.0.2.1", "c", 1, "")), 200);
     assert!(s.counters.refusals.list().is_empty());
@@ -113,10 +113,11 @@ fn a_call_that_no_back_end_answers_leaves_a_trace_too() {
     let mut s = Script::stateful();
     let mut sent = s.send(CALLER, &invite("c"));
     for _ in 0..2 {
-        let Some(onward) = sent.iter().rfind(|sent| sent.start().starts_with("INVITE")) else {
+        let Some(forwarded_request) = sent.iter().rfind(|sent| sent.start().starts_with("INVITE"))
+        else {
             break;
         };
-        let (to, answer) = (onward.to.to_string(), onward.answer("503 Busy"));
+        let (to, answer) = (forwarded_request.to.to_string(), forwarded_request.answer("503 Busy"));
         sent = s.send(&to, &answer);
     }
     let kept = only(&s);

@@ -274,7 +274,7 @@ fn a_cancel_goes_by_the_rule_of_its_invite() {
 
 /// Cases that stay 481: no back end could match it, or too many would have to be asked.
 #[test]
-fn what_cannot_be_matched_is_denied() {
+fn unmatched_cancels_are_denied() {
     // No previous process is known.
     let mut first = Script::stateful();
     assert_eq!(first.status(CALLER, &cancel("c1")), 481);

@@ -35,7 +35,7 @@ fn last(sent: Vec<Sent>) -> Sent {
 /// RFC 3261 §16.4: "The proxy MUST inspect the Request-URI of the request." "The proxy MUST then
 /// proceed as if it received this modified request."
 #[test]
-fn what_a_strict_router_before_us_has_done_is_undone() {
+fn changes_by_a_strict_router_are_undone() {
     let mut s = Script::stateful();
     let ours = record_route(&mut s);
     let out = s.one(CALLER, &bye(&ours, "Route: <sip:bob@10.0.0.1:5070>\r\n"));
@@ -92,7 +92,7 @@ fn a_strict_router_behind_us_gets_what_it_expects() {
 /// URI contains any parameters not allowed in a Request-URI, they MUST be removed." An element that
 /// reads headers there takes them for header fields.
 #[test]
-fn what_a_route_says_beyond_an_address_is_not_in_the_request_uri() {
+fn parameters_of_a_route_are_not_in_the_request_uri() {
     let mut s = trusting();
     for (call, more) in [("c1", "?Subject=x&Route=y"), ("c2", ";method=REGISTER?Subject=x")] {
         let routes = format!("Route: <sip:203.0.113.5:5090{more}>\r\n");

@@ -187,7 +187,7 @@ fn an_error_of_before_says_nothing_of_what_is_sent_later() {
 /// A regression. RFC 3261 §9.1: "A CANCEL request SHOULD NOT be sent to cancel a request other than
 /// INVITE."
 #[test]
-fn what_is_no_invite_is_not_cancelled() {
+fn other_requests_than_invites_are_not_cancelled() {
     let mut s = Script::stateful();
     let out = s.one(CALLER, &request("MESSAGE", "sip:bob@192.0.2.1", "m1", 1, ""));
     s.pass(Duration::from_secs(4));

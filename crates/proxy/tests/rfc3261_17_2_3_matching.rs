@@ -60,7 +60,7 @@ fn of_process(seed: u64) -> Script {
 /// RFC 6026 §8.9: a proxy drops a response that matches no transaction. A response to a request of
 /// the previous process is forwarded, and affects no transaction of this one.
 #[test]
-fn what_came_before_a_restart_still_goes_back() {
+fn responses_to_requests_from_before_a_restart_go_back() {
     let mut before = of_process(1);
     let old = before.send(CALLER, &invite("c1")).remove(1);
     let mut after = of_process(2);

@@ -222,7 +222,7 @@ fn a_phone_whose_contact_is_its_own_address_is_reached_on_its_connection() {
 }
 
 #[test]
-fn what_was_under_way_on_a_connection_that_broke_goes_elsewhere_soon() {
+fn requests_on_a_broken_connection_fail_over_soon() {
     let mut scene = Scene::tcp();
     let (_, backend, _) = called(&mut scene);
     scene.close(backend, CloseCause::Reset);
@@ -269,7 +269,7 @@ fn without_transactions_a_response_finds_its_connection() {
 /// must take an active role in ensuring reliable delivery on one of the transports MUST be
 /// forwarded transaction statefully."
 #[test]
-fn what_leaves_a_stream_as_a_datagram_is_repeated_by_us() {
+fn requests_from_a_stream_are_retransmitted_as_datagrams() {
     for mode in [Mode::Stateless, Mode::Transaction] {
         let mut scene = Scene::new(Transport::Udp, mode);
         let phone = scene.accept(2, PHONE);
@@ -284,7 +284,7 @@ fn what_leaves_a_stream_as_a_datagram_is_repeated_by_us() {
 /// the correct value for the body of the request (see Section 20.14)." §18.3: "The Content-Length
 /// header field MUST be used with stream oriented transports." A datagram ends by itself.
 #[test]
-fn what_came_as_a_datagram_without_a_length_gets_one_on_a_stream() {
+fn a_datagram_without_content_length_gets_one_on_a_stream() {
     let without = |text: String| text.replace("Content-Length: 0\r\n\r\n", "\r\nfour");
     for mode in [Mode::Stateless, Mode::Transaction] {
         let mut scene = Scene::new(Transport::Tcp, mode);

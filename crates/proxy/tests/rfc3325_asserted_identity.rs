@@ -40,7 +40,7 @@ fn with(answer: &str, more: &str) -> String {
 /// P-Asserted-Identity header present which contains a SIP or SIPS URI, the proxy MUST replace that
 /// SIP or SIPS URI with a single SIP or SIPS URI or remove this header field."
 #[test]
-fn what_a_stranger_asserts_is_removed() {
+fn identities_asserted_by_a_stranger_are_removed() {
     for mut s in proxies() {
         let more = format!("{ASSERTED}{PREFERRED}{PRIVACY}");
         let sent = call(&mut s, &more);
@@ -79,7 +79,7 @@ fn copies_say_no_more_than_the_first() {
 /// use the information in the P-Asserted-Identity header field, if any, as if it had authenticated
 /// the user itself."
 #[test]
-fn what_a_trusted_source_asserts_is_kept() {
+fn identities_asserted_by_a_trusted_source_are_kept() {
     let mut s = believing();
     let sent = call(&mut s, &format!("{ASSERTED}{PRIVACY}"));
     assert_eq!(sent.all("P-Asserted-Identity"), ASSERTIONS);

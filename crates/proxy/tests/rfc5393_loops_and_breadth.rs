@@ -111,7 +111,7 @@ fn looping() -> Script {
 }
 
 /// Returns `sent` as an element forwards it that has received it: one more Via, one hop less.
-fn onward(sent: &Sent, by: &str) -> String {
+fn forwarded_request(sent: &Sent, by: &str) -> String {
     let branch = format!("z9hG4bK-{}", &sent.branch()[20..]);
     let via = format!("Via: SIP/2.0/UDP {by};branch={branch}\r\nVia: ");
     sent.text.replacen("Via: ", &via, 1)
@@ -149,17 +149,17 @@ fn a_loop_is_refused_and_a_spiral_is_not() {
     let mut s = looping();
     let first = s.send(CALLER, &invite("c1")).remove(1);
     // A back end sends it back: its routing differs from that of the stranger's request.
-    let second = s.send(BACKEND_A, &onward(&first, BACKEND_A)).remove(1);
+    let second = s.send(BACKEND_A, &forwarded_request(&first, BACKEND_A)).remove(1);
     assert_eq!((second.to.to_string().as_str(), second.all("Via").len()), (BACKEND_B, 4));
     // The other back end sends it back too, then the first again: nothing has changed since.
-    let third = s.send(BACKEND_B, &onward(&second, BACKEND_B)).remove(1);
+    let third = s.send(BACKEND_B, &forwarded_request(&second, BACKEND_B)).remove(1);
     assert_eq!(third.to.to_string(), BACKEND_A);
-    assert_eq!(s.status(BACKEND_A, &onward(&third, BACKEND_A)), 482);
+    assert_eq!(s.status(BACKEND_A, &forwarded_request(&third, BACKEND_A)), 482);
     // With another Request-URI it is no loop.
-    let moved = onward(&third, BACKEND_A).replacen("sip:bob@", "sip:carol@", 1);
+    let moved = forwarded_request(&third, BACKEND_A).replacen("sip:bob@", "sip:carol@", 1);
     assert_eq!(starts(&s.send(BACKEND_A, &moved))[0], ("10.0.0.1:5070", "SIP/2.0 100 Trying"));
     // Nor with another CSeq: that is another request.
-    let other = onward(&third, BACKEND_A).replace("CSeq: 1", "CSeq: 2");
+    let other = forwarded_request(&third, BACKEND_A).replace("CSeq: 1", "CSeq: 2");
     assert_eq!(starts(&s.send(BACKEND_A, &other))[0], ("10.0.0.1:5070", "SIP/2.0 100 Trying"));
 }
 
@@ -174,7 +174,7 @@ fn a_request_with_another_route_is_no_loop() {
     let routes: Vec<_> = (0..20).map(|i| format!("Route: <sip:203.0.113.{i};lr>")).collect();
     let out = s.send(CALLER, &with(&invite("c1"), &routes.join("\r\n"))).remove(1);
     assert_eq!(out.all("Route").len(), 20);
-    let back = onward(&out, "203.0.113.0:5060");
+    let back = forwarded_request(&out, "203.0.113.0:5060");
     assert_eq!(s.status("203.0.113.0:5060", &back), 482);
     for i in [1, 10, 11, 12, 19] {
         let spiral = back
@@ -192,7 +192,10 @@ fn a_fork_that_comes_back_is_a_loop() {
     let mut s = Script::forking(&BY_Q);
     let sent = s.send(CALLER, &invite("c1"));
     for branch in &sent[1..] {
-        assert_eq!(s.status("203.0.113.7:5060", &onward(branch, "203.0.113.7:5060")), 482);
+        assert_eq!(
+            s.status("203.0.113.7:5060", &forwarded_request(branch, "203.0.113.7:5060")),
+            482
+        );
     }
 }
 
@@ -217,7 +220,8 @@ fn a_loop_without_transactions_ends_too() {
         assert!(turn <= 8, "it goes on and on");
         let at = sent.to.to_string();
         // Each hop has another branch.
-        let text = onward(&sent, &at).replacen("z9hG4bK-", &format!("z9hG4bK-{turn}-"), 1);
+        let text =
+            forwarded_request(&sent, &at).replacen("z9hG4bK-", &format!("z9hG4bK-{turn}-"), 1);
         sent = s.one(&at, &text);
         if sent.start().starts_with("SIP/2.0 482") {
             assert_eq!(turn, 8);

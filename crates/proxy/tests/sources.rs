@@ -112,7 +112,7 @@ fn the_cancel_of_a_call_with_priority_comes_behind_it() {
 
 // RFC 4412 §4.6.2, for a source whose priority is trusted; from others the header has no effect.
 #[test]
-fn what_is_required_to_be_understood_and_is_not_gets_a_417() {
+fn an_unknown_mandatory_feature_gets_a_417() {
     for scheme in SCHEMES {
         let adjust = |settings: &mut Settings| believes(settings, 10.0);
         let mut script = adjusted(scheme, &[], adjust);
@@ -171,7 +171,7 @@ fn a_limit_refuses_or_drops_what_is_beyond() {
 }
 
 #[test]
-fn who_is_banned_is_not_read_until_the_ban_ends() {
+fn messages_of_a_banned_source_are_not_read_until_the_ban_ends() {
     for scheme in SCHEMES {
         let ban = Duration::from_secs(10);
         let mut script = adjusted(scheme, &[], limit(1.0, 1, Excess::Ban(ban)));
@@ -200,7 +200,7 @@ fn exceed(script: &mut Script) {
 
 // A dozen packets, which anyone could have sent with a forged source, ban no source.
 #[test]
-fn what_does_no_harm_has_nobody_banned() {
+fn harmless_messages_cause_no_ban() {
     let limited = limit(1.0, 1, Excess::Ban(Duration::from_secs(10)));
     let mut script = adjusted(SCHEMES[0], &[], limited);
     for second in 0..5 {
@@ -222,7 +222,7 @@ fn flood(adjust: impl FnOnce(&mut Settings)) -> Script {
 }
 
 #[test]
-fn who_floods_is_banned() {
+fn a_flooding_source_is_banned() {
     for text in ["INVITE", "junk", "OPTIONS"] {
         let mut script = flood(|_| {});
         for i in 0..20 {
@@ -254,7 +254,7 @@ fn neither_back_ends_nor_those_who_are_spared_are_banned() {
 }
 
 #[test]
-fn what_belongs_to_calls_floods_nobody() {
+fn in_dialog_messages_are_no_flood() {
     let mut script = flood(|_| {});
     let call = script.one(CALLER, &invite("a"));
     let backend = call.to.to_string();

@@ -60,7 +60,7 @@ fn a_request_that_is_too_long_to_be_answered_is_forgotten() {
 
 /// RFC 3261 §21.5.7. The request got a 100 and no further response.
 #[test]
-fn who_sends_more_than_can_be_forwarded_is_told_so() {
+fn a_sender_of_too_long_messages_is_told_so() {
     let mut s = Script::stateful();
     let head = invite("c1").replace("Content-Length: 0\r\n\r\n", "");
     let room = 65_507 - head.len() - 32;
@@ -237,7 +237,7 @@ fn a_408_of_one_branch_does_not_silence_another() {
 /// always result in the same response if the requests are identical." A call without room got a
 /// 503; if the 503 was lost, or a copy was under way, the retransmission was set up.
 #[test]
-fn what_was_refused_for_want_of_room_is_refused_again() {
+fn retransmissions_of_work_rejected_without_room_are_rejected() {
     for mode in [Mode::Transaction, Mode::Stateless] {
         let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
         s.gone(0);

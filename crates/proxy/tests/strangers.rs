@@ -51,7 +51,7 @@ fn flooded(script: &mut Script, kind: &str, count: u32) {
 }
 
 #[test]
-fn what_nothing_proves_waits_behind_all_that_is_proven_and_behind_new_work() {
+fn unverified_messages_wait_behind_verified_ones_and_new_work() {
     for kind in CLAIMS {
         let (mut script, _) = in_call(|_| {});
         let ringing = script.one(CALLER, &invite("b"));
@@ -148,7 +148,7 @@ fn a_cancel_whose_invite_still_waits_is_no_stray() {
 }
 
 #[test]
-fn what_is_spent_on_strays_has_no_law_refuse_callers() {
+fn time_spent_on_stray_messages_makes_no_law_reject_callers() {
     // Ten thousand BYEs that take a millisecond each: the processor is never idle.
     let adjust = |settings: &mut Settings| settings.overload.gate.sources.fair = true;
     let mut script = Script::with(Policy::Rr, |settings| {

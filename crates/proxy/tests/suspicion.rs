@@ -84,7 +84,7 @@ fn a_dead_back_end_is_down_a_second_after_the_first_silence() {
 }
 
 #[test]
-fn what_it_answers_meanwhile_clears_it() {
+fn an_answer_in_the_meantime_clears_it() {
     let mut s = impatient();
     s.send(CALLER, &invite("silent"));
     s.pass(ms(1000));

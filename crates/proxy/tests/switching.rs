@@ -136,7 +136,7 @@ fn no_call_is_lost_whatever_phase_it_is_in() {
 }
 
 #[test]
-fn what_was_refused_stays_refused_under_the_next_law() {
+fn rejected_work_stays_rejected_under_the_next_law() {
     for scheme in SCHEMES {
         let mut script = closed_after(scheme, 0);
         let refused = script.one(CALLER, &invite("a"));
@@ -149,7 +149,7 @@ fn what_was_refused_stays_refused_under_the_next_law() {
 }
 
 #[test]
-fn what_is_in_force_is_published_at_once() {
+fn laws_in_force_are_published_at_once() {
     let mut script = under(SCHEMES[0], &[]);
     let place = |name: &str| {
         let found = registry::LAWS.iter().position(|law| law.name == name);

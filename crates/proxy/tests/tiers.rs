@@ -79,9 +79,9 @@ fn own(method: &str, call: &str, cseq: u32, more: &str) -> String {
 #[track_caller]
 fn with_trying(s: &mut Script, call: &str) -> Sent {
     let sent = s.send(CALLER, &invite(call));
-    let [trying, onward] = <[Sent; 2]>::try_from(sent).unwrap();
+    let [trying, forwarded_request] = <[Sent; 2]>::try_from(sent).unwrap();
     assert_eq!((trying.start(), trying.to), ("SIP/2.0 100 Trying", address(CALLER)));
-    onward
+    forwarded_request
 }
 
 #[test]

@@ -371,7 +371,7 @@ fn the_address_a_packet_came_to_is_ours_in_a_route_too() {
 // With several shards the token names the shard that counts the call; without a token the others
 // are tried in turn.
 #[test]
-fn what_belongs_to_another_shard_crosses() {
+fn messages_of_another_shard_are_handed_off() {
     let shard = |n: u16| Script::with(Policy::Rr, |s| (s.shard, s.shards) = (n, 3));
     let (mut first, mut second) = (shard(0), shard(1));
     let (sent, route) = call(&mut first, "a");
@@ -402,7 +402,7 @@ fn what_belongs_to_another_shard_crosses() {
 
 // A token or a branch outlives the shard that wrote it.
 #[test]
-fn what_belonged_to_a_shard_that_is_no_more_is_served_where_it_lands() {
+fn messages_of_a_removed_shard_are_served_where_they_arrive() {
     let mut last = Script::with(Policy::Rr, |s| (s.shard, s.shards) = (2, 3));
     let (sent, route) = call(&mut last, "a");
     let mut left = Script::with(Policy::Rr, |s| (s.shard, s.shards) = (0, 2));
@@ -433,7 +433,7 @@ fn a_back_ends_request_crosses_to_the_shard_of_its_call() {
 // each time it is processed. Furthermore, CANCEL and non-Routed ACK requests MUST
 // generate the same choice as their associated INVITE."
 #[test]
-fn what_a_back_end_sends_to_a_pool_keeps_to_one_back_end_of_it() {
+fn requests_of_a_back_end_to_a_pool_stay_at_one_back_end() {
     let mut script = Script::with(Policy::Rr, |settings| {
         let media: Vec<_> = ["1", "2", "3"].map(|n| (n, format!("10.0.1.{n}:5070"))).into();
         let media: Vec<_> = media.iter().map(|(n, at)| (*n, address(at), 1)).collect();
@@ -449,13 +449,13 @@ fn what_a_back_end_sends_to_a_pool_keeps_to_one_back_end_of_it() {
     let caller = script.one(CALLER, &invite("a"));
     assert_eq!(caller.to, address(BACKEND_A));
     // The request continues to the media servers with the same Call-ID, as any proxy would send it.
-    let onward = |method: &str| {
+    let forwarded_request = |method: &str| {
         request(method, "sip:conf@192.0.2.1", "a", 1, "").replace("198.51.100.7:5060", BACKEND_A)
     };
-    let first = script.one(BACKEND_A, &onward("INVITE"));
+    let first = script.one(BACKEND_A, &forwarded_request("INVITE"));
     assert!(first.to.to_string().starts_with("10.0.1."));
     for method in ["INVITE", "CANCEL", "ACK"] {
-        assert_eq!(script.one(BACKEND_A, &onward(method)).to, first.to, "{method}");
+        assert_eq!(script.one(BACKEND_A, &forwarded_request(method)).to, first.to, "{method}");
     }
     let cancel = request("CANCEL", "sip:bob@192.0.2.1", "a", 1, "");
     assert_eq!(script.one(CALLER, &cancel).to, caller.to, "the caller's own call is where it was");

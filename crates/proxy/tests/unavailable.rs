@@ -81,7 +81,7 @@ fn a_repetition_is_refused_again_and_counted_as_that() {
 }
 
 #[test]
-fn what_only_an_answer_or_an_operator_ends_has_no_time() {
+fn states_that_only_an_answer_or_an_operator_ends_have_no_time() {
     let mut s = script(|settings| {
         let probe = Probe { interval: ms(60_000), jitter: 0.0, ..Probe::default() };
         settings.pools[0].health = Health { probe: Some(probe), ..Health::default() };

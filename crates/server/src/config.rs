@@ -1,8 +1,8 @@
-//! The configuration: a TOML file, read whole and refused whole.
+//! The configuration: a TOML file, accepted or rejected as a whole.
 //!
-//! Nothing starts half-configured: an unknown key, a wrong type, an impossible
-//! value or a contradiction is reported with its place and its remedy, as many of
-//! them at once as can be told apart, and no [`Config`] comes out.
+//! Nothing starts with half a configuration: unknown keys, wrong types, impossible values and
+//! contradictions are errors. The reader reports as many of them at once as it can distinguish,
+//! each with its place and remedy, and returns no [`Config`].
 
 mod address;
 mod aor;
@@ -74,34 +74,34 @@ use tables::route::{ROUTE, RouteDraft};
 use tables::server::{ADMIN, AdminDraft, SERVER, ServerDraft};
 use tables::user::{USER, UserDraft};
 
-/// A configuration that was found right.
+/// A validated configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The file that it was read from.
+    /// The file from which it was read.
     pub path: PathBuf,
-    /// The process as a whole.
+    /// Settings of the whole process.
     pub server: Server,
     /// The admin interface.
     pub admin: Admin,
-    /// Who resolves names of back ends; those that the machine asks, if there are none.
+    /// The servers that resolve names of back ends; those of the machine if empty.
     pub name_servers: Vec<SocketAddr>,
-    /// Where SIP arrives; at least one.
+    /// The addresses where SIP arrives; at least one.
     pub listen: Vec<Listen>,
-    /// The servers behind; at least one pool.
+    /// The pools of back ends; at least one.
     pub pool: Vec<Pool>,
-    /// Where requests outside any dialog go. Never empty: without any `[[route]]`
-    /// it holds the one that sends everything to the only pool.
+    /// The routes of requests outside any dialog. Never empty: without any `[[route]]`, one route
+    /// sends everything to the only pool.
     pub route: Vec<Rule>,
-    /// Users, and where they are reached.
+    /// Users, and the contacts where they are reached.
     pub user: Vec<User>,
-    /// Which new work is admitted.
+    /// Overload control.
     pub overload: Overload,
-    /// How slow a server is to seem, if it is.
+    /// The slower server to emulate, if any.
     pub emulate: Option<Emulate>,
 }
 
 impl Config {
-    /// Whether a back end is known by its name, which has to be resolved.
+    /// Returns whether any back end has a name that has to be resolved.
     pub fn has_names(&self) -> bool {
         let is_name = |backend: &Backend| backend.endpoint.address().is_none();
         self.pool.iter().flat_map(|pool| &pool.backends).any(is_name)
@@ -113,7 +113,7 @@ impl Config {
         listener.map_or(Transport::Udp, |listener| listener.transport)
     }
 
-    /// The addresses of the back ends that are configured by address.
+    /// Returns the addresses of back ends that are configured by address.
     pub fn backend_addresses(&self) -> impl Iterator<Item = SocketAddr> {
         let backends = self.pool.iter().flat_map(|pool| &pool.backends);
         backends.filter_map(|backend| backend.endpoint.address())
@@ -122,12 +122,12 @@ impl Config {
     /// Reads the configuration file at `path`.
     ///
     /// # Errors
-    /// When it cannot be read, or with everything that is wrong with it.
+    /// When it cannot be read, or contains errors: all of them.
     pub fn load(path: &Path) -> Result<Self, Diagnostics> {
         Self::parse(path, &Self::source(path)?)
     }
 
-    /// The content of the file at `path`, for [`parse`](Self::parse).
+    /// Returns the content of the file at `path`, for [`parse`](Self::parse).
     ///
     /// # Errors
     /// When it cannot be read.
@@ -135,10 +135,10 @@ impl Config {
         document::read(path)
     }
 
-    /// Reads `bytes`, the content of the file at `path`, which is only named.
+    /// Reads `bytes`, the content of the file `path`, which is used only as a name.
     ///
     /// # Errors
-    /// With everything that is wrong with it.
+    /// All errors that it contains.
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Diagnostics> {
         let document = Document::parse(path, bytes)?;
         let mut report = Report::default();
@@ -149,7 +149,7 @@ impl Config {
     }
 }
 
-/// The configuration, or `None` when something was reported.
+/// Returns the configuration, or `None` if an error was reported.
 fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Config> {
     let root = Section::root(&ROOT, document.table(), report);
     let server = root.read_one(&SERVER, read_server, report);
@@ -198,7 +198,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
         route,
         user,
         overload: overload?,
-        // Absent, or read: what was wrong was reported above.
+        // Absent or readable: any error was reported above.
         emulate: emulate.and_then(EmulateDraft::finish),
     })
 }
@@ -209,7 +209,7 @@ fn read_server(section: &Section<'_, '_>, report: &mut Report) -> Option<Server>
     draft.finish()
 }
 
-/// When keys are rotated; `None` when something was reported.
+/// Returns when keys are rotated; `None` if an error was reported.
 fn rotation(draft: &ServerDraft, report: &mut Report) -> Option<Rotation> {
     let rotate_h = draft.key_rotate_h.as_ref()?;
     let settle = *draft.key_settle_s.as_ref()?.get_ref();

@@ -111,7 +111,7 @@ fn wrong_content_is_refused_with_its_line_and_not_shown() {
 }
 
 #[test]
-fn what_is_no_file_or_no_directory_is_refused() {
+fn paths_to_other_kinds_of_files_are_rejected() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join(FILE_NAME)).unwrap();
     assert_eq!(load_or_create(dir.path()).unwrap_err().what, "not a file");
@@ -173,7 +173,7 @@ fn of_processes_that_rotate_together_one_does() {
 }
 
 #[test]
-fn who_changes_the_keys_is_not_waited_for() {
+fn a_lock_on_the_keys_is_not_waited_for() {
     let (dir, _) = written(format!("{}\n", "0a".repeat(32)));
     let rotate = |ring: &KeyRing| ring.rotated(unix_time(), Duration::ZERO, [7; 32]);
     let other = File::create(dir.path().join(LOCK_NAME)).unwrap();

@@ -356,7 +356,7 @@ mod tests {
         assert_eq!(metrics.render(), expected);
 
         counts[0].store(3, Ordering::Relaxed);
-        assert!(metrics.render().contains("{shard=\"0\"} 3\n"), "read anew at each scrape");
+        assert!(metrics.render().contains("{shard=\"0\"} 3\n"), "read again at each scrape");
     }
 
     #[test]

@@ -136,7 +136,7 @@ fn right_configurations_are_read() {
 }
 
 #[test]
-fn who_asks_for_new_work_is_read() {
+fn sources_of_new_work_are_read() {
     let config = parse(&files("good")[0].with_file_name("sources.toml")).unwrap();
     let Overload { gate, sources, .. } = &config.overload;
     assert_eq!((gate.sources.fair, gate.sources.sources_max), (true, 512));

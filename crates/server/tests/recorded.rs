@@ -10,12 +10,12 @@ mod simulated;
 
 use std::time::Duration;
 
-use live::{CALLS, Place, Sent, proxy};
+use live::{CALLS, Sent, Topology, proxy};
 use tidegate_world::{Entry, Flow, Input, Pool, Timestamp, replay};
 
-fn played(log: &[Entry], place: Place) -> Sent {
+fn played(log: &[Entry], topology: Topology) -> Sent {
     let mut sent = Vec::new();
-    replay(log.to_vec(), &mut proxy(place), &Pool::new(), |_, t| {
+    replay(log.to_vec(), &mut proxy(topology), &Pool::new(), |_, t| {
         sent.push((t.flow, t.bytes.to_vec()));
     });
     sent
@@ -23,10 +23,10 @@ fn played(log: &[Entry], place: Place) -> Sent {
 
 #[test]
 fn a_real_run_played_back_brings_out_the_same_bytes() {
-    let live::Run { place, log, sent } = live::run(false);
+    let live::Run { topology, log, sent } = live::run(false);
     assert!(sent.len() >= CALLS as usize, "{} packets", sent.len());
     assert!(log.iter().any(|entry| matches!(entry.input, Input::Load(_))), "the law saw the load");
-    let again = played(&log, place);
+    let again = played(&log, topology);
     assert_eq!(again.len(), sent.len());
     for (i, (again, sent)) in again.iter().zip(&sent).enumerate() {
         assert_eq!(again, sent, "packet {i}");
@@ -35,7 +35,7 @@ fn a_real_run_played_back_brings_out_the_same_bytes() {
     let first = log.iter().position(|entry| matches!(entry.input, Input::Offer(..)));
     let mut less = log.clone();
     less.remove(first.unwrap());
-    assert_ne!(played(&less, place), sent);
+    assert_ne!(played(&less, topology), sent);
 }
 
 /// A datagram, its arrival and its flow.
@@ -73,9 +73,9 @@ fn arrivals(log: &[Entry]) -> Vec<Arrival> {
 type Timed = Vec<(Timestamp, Flow, Vec<u8>)>;
 
 /// Compares a driver of sockets with simulated time.
-fn assert_alike(place: Place, arrivals: &[Arrival], end: Timestamp) -> Timed {
-    let driven = scripted::run(proxy(place), arrivals, end);
-    let simulated = simulated::run(proxy(place), place, arrivals, end);
+fn assert_alike(topology: Topology, arrivals: &[Arrival], end: Timestamp) -> Timed {
+    let driven = scripted::run(proxy(topology), arrivals, end);
+    let simulated = simulated::run(proxy(topology), topology, arrivals, end);
     for (i, (driven, simulated)) in driven.iter().zip(&simulated).enumerate() {
         assert_eq!(driven, simulated, "packet {i}");
     }
@@ -84,29 +84,29 @@ fn assert_alike(place: Place, arrivals: &[Arrival], end: Timestamp) -> Timed {
 }
 
 fn both_drivers_bring_out_the_same(transactions: bool) {
-    let live::Run { place, log, sent } = live::run(transactions);
+    let live::Run { topology, log, sent } = live::run(transactions);
     let arrivals = arrivals(&log);
     let end = arrivals.last().unwrap().at + Duration::from_secs(60);
-    let driven = assert_alike(place, &arrivals, end);
+    let driven = assert_alike(topology, &arrivals, end);
     // The times differ: a busy machine has rejected some calls, which these do not.
     assert!(driven.len() + 100 >= sent.len(), "{} packets, then {}", sent.len(), driven.len());
 
     // Silent callees: the packets depend on timers, for half a minute.
     let silent: Vec<_> = arrivals
         .iter()
-        .filter(|arrival| !place.backends.contains(&arrival.flow.remote))
+        .filter(|arrival| !topology.backends.contains(&arrival.flow.remote))
         .cloned()
         .collect();
-    let unanswered = assert_alike(place, &silent, end);
+    let unanswered = assert_alike(topology, &silent, end);
     let late = unanswered.iter().filter(|(at, ..)| *at > silent.last().unwrap().at).count();
     assert_eq!(late > CALLS as usize, transactions, "{late} packets by timers alone");
 
     // The comparison can fail: one datagram less, or a microsecond earlier, gives another result.
-    let less = simulated::run(proxy(place), place, &arrivals[1..], end);
+    let less = simulated::run(proxy(topology), topology, &arrivals[1..], end);
     assert_ne!(less, driven);
     let mut earlier = arrivals.clone();
     earlier[0].at = arrivals[0].at - Duration::from_micros(1);
-    assert_ne!(simulated::run(proxy(place), place, &earlier, end), driven);
+    assert_ne!(simulated::run(proxy(topology), topology, &earlier, end), driven);
 }
 
 #[test]

@@ -224,7 +224,7 @@ fn an_adaptive_pool_says_how_its_calls_are_served() {
 }
 
 #[test]
-fn what_is_wrong_or_needs_a_restart_is_refused_and_nothing_changes() {
+fn invalid_or_fixed_keys_are_rejected_and_nothing_changes() {
     let running = Running::start(true);
     running.applied("overload.law = \"pi\"");
     let before = running.get("/overload")["configuration"].clone();

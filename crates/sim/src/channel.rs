@@ -10,7 +10,7 @@ use crate::tap::Loss;
 /// One direction between two parties. The outcome of a packet depends only on the seed and on
 /// earlier packets in that direction.
 ///
-/// It is small: a hundred nodes have ten thousand of them, and every packet touches one.
+/// It is small, because a hundred nodes have ten thousand of them, and every packet uses one.
 #[derive(Debug)]
 pub(crate) struct Channel {
     /// Its link, if it differs from the default.
@@ -38,7 +38,7 @@ impl Channel {
     /// Carries a packet of `bytes` sent at `now`, by the link `all` if no other is set.
     ///
     /// # Errors
-    /// If it is lost.
+    /// If the packet is lost.
     pub fn carry(&mut self, all: &Link, now: Timestamp, bytes: usize) -> Result<Carried, Loss> {
         let link = self.impaired.as_deref().or(self.link.as_deref()).unwrap_or(all);
         if self.partitioned || link.cut {
@@ -50,7 +50,7 @@ impl Channel {
         };
         let (mut first, mut copy) = link.trips(&mut self.stream).ok_or(Loss::Link)?;
         first.after += waits;
-        // A copy is made on the way: it was put on the link once.
+        // The link copies packets in transit: it carries both copies at the cost of one.
         if let Some(copy) = &mut copy {
             copy.after += waits;
         }
@@ -58,8 +58,8 @@ impl Channel {
     }
 }
 
-/// Puts a packet on the link after those before it, which are sent at `free_at`. Returns the time
-/// it takes from now.
+/// Puts a packet on the link behind earlier ones, which leave the link free at `free_at`. Returns
+/// the time it takes from now.
 fn transmit(
     free_at: &mut Timestamp,
     now: Timestamp,
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_queue_is_lost_until_there_is_room() {
+    fn packets_are_lost_while_the_queue_is_full() {
         let mut channel = channel(narrow(250));
         assert_eq!(after(channel.carry(at(0), 125)), Ok(11 * MS));
         assert_eq!(after(channel.carry(at(0), 125)), Ok(12 * MS));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_or_copied_on_the_way_was_put_on_the_link_once() {
+    fn lost_and_copied_packets_used_the_link_once() {
         let mut lossy = channel(Link { loss: 1.0, ..narrow(10_000) });
         assert_eq!(lossy.carry(at(0), 125), Err(Loss::Link));
         lossy.link.loss = 0.0;

@@ -66,7 +66,7 @@ use seen::Seen;
 /// The most violations that are kept; the others are counted.
 const VIOLATIONS_MAX: usize = 32;
 
-/// The role of a node, as far as the assertions depend on it.
+/// The role of a node, as far as assertions depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A group of callers.
@@ -81,8 +81,8 @@ pub enum Role {
     Proxy {
         /// It keeps transactions (RFC 3261 §16.2); otherwise it forwards without (§16.11).
         stateful: bool,
-        /// It has a stream transport on one side and datagrams on the other: then messages from a
-        /// stream to datagrams have transactions all the same.
+        /// It has a stream transport on one side and datagrams on the other: then messages from
+        /// streams to datagrams do have transactions.
         bridges: bool,
         /// A retransmission of a request that it has rejected is rejected again. If not, its 503s
         /// are ignored.
@@ -100,7 +100,7 @@ pub struct Violation {
     pub checker: &'static str,
     /// Time at which it was found.
     pub at: Timestamp,
-    /// Node, if it concerns one.
+    /// The node that it concerns, if any.
     pub node: Option<NodeId>,
     /// Description.
     pub what: String,
@@ -128,7 +128,7 @@ pub struct Findings {
 impl Findings {
     /// Records a violation.
     pub(crate) fn report(&mut self, checker: &'static str, node: Option<NodeId>, what: String) {
-        // The first one of each checker is kept in any case.
+        // Keep the first violation of each checker in any case.
         let is_first = self.kept.iter().all(|known| known.checker != checker);
         if self.kept.len() < VIOLATIONS_MAX || is_first {
             self.kept.push(Violation { checker, at: self.now, node, what });
@@ -171,7 +171,7 @@ impl Checkers {
         self.roles.insert(node, role);
     }
 
-    /// Declares the counts of a proxy that handles each packet when it gets it.
+    /// Declares the counts of a proxy that handles each packet immediately.
     pub fn balances(&mut self, node: NodeId, balancer: Balancer) {
         self.leases.declare(node, balancer);
     }
@@ -181,7 +181,7 @@ impl Checkers {
         self.fronts.insert(node, front);
     }
 
-    /// Declares the address of a party that is no attacker.
+    /// Declares the address of a party that is not an attacker.
     pub fn knows(&mut self, address: SocketAddr) {
         self.parties.insert(address);
     }
@@ -203,7 +203,7 @@ impl Checkers {
         self.lives.disturbed(node);
     }
 
-    /// Checks a node while it runs.
+    /// Checks a node while the run goes on.
     pub fn look(&mut self, now: Timestamp, node: NodeId, book: &Book) {
         self.found.now = now;
         bounds::check(node, book, &mut self.found);
@@ -216,8 +216,8 @@ impl Checkers {
         }
     }
 
-    /// Ends the run: `books` are those of the nodes that are up, and `quiet` says whether nothing
-    /// was left to happen.
+    /// Ends the run: `books` are those of the nodes that are up, and `quiet` says whether no more
+    /// events were left.
     pub fn finish(mut self, now: Timestamp, quiet: bool, books: &[(NodeId, Book)]) -> Report {
         let found = &mut self.found;
         found.now = now;
@@ -261,7 +261,8 @@ pub struct Report {
     pub unwatched: u64,
 }
 
-/// Returns whether this keeps a stream open (RFC 5626 §4.4.1): no message, so it is not checked.
+/// Returns whether the packet is a keep-alive of a stream (RFC 5626 §4.4.1), which is not a message
+/// and is not checked.
 fn is_keepalive(flow: Flow, bytes: &[u8]) -> bool {
     flow.transport.is_reliable() && bytes.iter().all(|b| matches!(b, b'\r' | b'\n'))
 }
@@ -276,7 +277,8 @@ impl Tap for Checkers {
         self.conservation.on_sent(now, from, flow, bytes);
         let Some(&role) = self.roles.get(&from) else { return };
         let Some(seen) = Seen::read(now, from, role, bytes) else {
-            // The rejection of a request with broken Vias copies them, as RFC 3261 §8.2.6.2 has it.
+            // The rejection of a request with invalid Vias copies them, according to RFC 3261
+            // §8.2.6.2.
             let is_rejection = bytes.starts_with(b"SIP/2.0 4") || bytes.starts_with(b"SIP/2.0 5");
             if !is_rejection {
                 let what = "it sends what is not SIP".to_owned();

@@ -41,21 +41,21 @@ pub enum Fault {
         /// The node.
         node: NodeId,
     },
-    /// Nothing gets through between two nodes.
+    /// No packet passes between two nodes.
     Partition {
-        /// One of them.
+        /// One node.
         a: NodeId,
         /// The other.
         b: NodeId,
     },
     /// A partition ends.
     Heal {
-        /// One of the two.
+        /// One node.
         a: NodeId,
         /// The other.
         b: NodeId,
     },
-    /// A worse link temporarily replaces one.
+    /// A worse link temporarily replaces the present one.
     Impair {
         /// Sender of the affected packets.
         from: NodeId,
@@ -73,7 +73,7 @@ pub enum Fault {
     },
     /// The connections between two nodes are reset.
     Reset {
-        /// One of them.
+        /// One node.
         a: NodeId,
         /// The other.
         b: NodeId,

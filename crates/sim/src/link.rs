@@ -23,8 +23,8 @@ pub struct Link {
     pub jitter: Duration,
     /// Fraction of packets that are lost, 0..1.
     pub loss: f64,
-    /// Fraction of packets that arrive at once, 0..1: before those that were sent within
-    /// `delay` before them.
+    /// Fraction of packets that arrive at once, 0..1: they overtake packets that were sent up to
+    /// `delay` earlier.
     pub reorder: f64,
     /// Fraction of packets that arrive twice, 0..1, each copy independently.
     pub duplicate: f64,
@@ -49,12 +49,12 @@ pub struct Bandwidth {
 pub(crate) struct Trip {
     /// Its delay.
     pub after: Duration,
-    /// Whether it overtakes those before it.
+    /// Whether it overtakes earlier packets.
     pub overtakes: bool,
 }
 
 impl Link {
-    /// Returns a link that delays and does nothing else.
+    /// Returns a link that only delays.
     pub fn delaying(delay: Duration) -> Self {
         Self { delay, ..Self::default() }
     }

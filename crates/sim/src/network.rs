@@ -143,7 +143,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         node
     }
 
-    /// Sets the link for packets from `from` to `to` from now on, not for those back.
+    /// Sets the link for packets from `from` to `to` from now on, not for the other direction.
     pub fn connect(&mut self, from: NodeId, to: NodeId, link: Link) {
         self.ways.channel(from, to).link = Some(Box::new(link));
     }
@@ -161,7 +161,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.nodes[node.index()].core.is_ok()
     }
 
-    /// Returns the names and how they are resolved; none, unless set here.
+    /// Returns the names and how they are resolved; the zone is empty at first.
     pub fn zone_mut(&mut self) -> &mut Zone {
         &mut self.zone
     }
@@ -181,7 +181,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.now
     }
 
-    /// Returns whether nothing is left to happen.
+    /// Returns whether no events are left.
     pub fn is_over(&mut self) -> bool {
         let is_stale = |(at, event)| self.is_stale(at, event);
         if self.calendar.peek().is_some_and(is_stale) {
@@ -193,7 +193,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.calendar.is_empty()
     }
 
-    /// Runs until nothing is left to happen, or until `end`.
+    /// Runs until no events are left, or until `end`.
     pub fn run_until(&mut self, end: Timestamp) -> Summary {
         while let Some((at, event)) = self.calendar.pop_by(end) {
             if !self.is_stale(at, &event) {
@@ -399,7 +399,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.calendar.push(at, Event::Arrival { way, flow: back(flow), bytes });
     }
 
-    /// Reports a packet to an address without listener to its sender, if the way back allows it.
+    /// Reports an undeliverable packet to its sender, if the link back permits.
     fn bounce(&mut self, way: u32, why: Loss, flow: Flow, bytes: &[u8]) {
         let flow = back(flow);
         self.lose(why, flow, bytes);

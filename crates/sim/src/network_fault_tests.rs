@@ -5,12 +5,12 @@ use super::*;
 #[test]
 fn a_dead_process_causes_icmp_errors_and_its_successor_answers() {
     let mut pair = Pair::plain();
-    // A ping is in flight to it, and arrives when it is gone.
+    // A ping is in flight to the node, and arrives after the crash.
     let crash = Fault::Crash { node: pair.b, silence: Silence::Refused };
     assert!(pair.apply(at(10, 5), crash).is_some());
     assert!(!pair.network.is_up(pair.b));
     pair.network.run_until(at(20, 15));
-    // It is back when this ICMP report is in flight.
+    // The node is up again when this ICMP report is in flight.
     pair.network.restart(pair.b, Ping { seen: Rc::clone(&pair.seen[1]), ..Ping::new(B, A, 0) });
     assert_eq!(pair.run().down, 11);
     assert_eq!(pair.got(pair.b), each((0..10).chain(21..100), 10));
@@ -27,13 +27,13 @@ fn of_a_machine_that_is_gone_nothing_is_heard() {
 }
 
 #[test]
-fn what_a_node_sent_before_it_crashed_arrives_and_its_timers_are_gone() {
+fn packets_sent_before_a_crash_arrive_and_timers_are_gone() {
     let mut pair = Pair::plain();
     let crashed = pair.apply(at(10, 5), Fault::Crash { node: pair.a, silence: Silence::Refused });
     assert_eq!(crashed.unwrap().left, 89);
     let summary = pair.run();
     assert_eq!(pair.got(pair.b), each(0..11, 10));
-    // The last answer was undeliverable; the timer it had at 11 s made no difference.
+    // The last answer was undeliverable; the timer that the node had at 11 s made no difference.
     assert_eq!((summary.down, pair.network.now()), (1, at(10, 30)));
     assert_eq!(pair.failed(pair.b), [at(10, 30)]);
 
@@ -55,7 +55,7 @@ fn a_stalled_node_gets_all_at_once_and_sees_when_it_came() {
     let mut pair = Pair::plain();
     let stall = |node, seconds| Fault::Stall { node, lasts: Duration::from_secs(seconds) };
     pair.apply(at(10, 5), stall(pair.b, 3));
-    // One that ends sooner changes nothing.
+    // A stall that ends sooner changes nothing.
     pair.apply(at(11, 5), stall(pair.b, 1));
     assert_eq!(pair.run().missing(), 0);
     let waited = (10..13).map(|second| (at(13, 5), What::Got(at(second, 10))));
@@ -129,7 +129,7 @@ fn a_partition_lets_nothing_through_either_way_and_heals() {
     let (a, b) = (pair.a, pair.b);
     // A ping that is in flight arrives; the answer to it does not.
     pair.apply(at(10, 5), Fault::Partition { a, b });
-    // It does not depend on the link.
+    // This does not depend on the link.
     pair.network.connect(a, b, Link::delaying(2 * DELAY));
     pair.apply(at(20, 5), Fault::Heal { a: b, b: a });
     assert_eq!(pair.run().partitioned, 11);

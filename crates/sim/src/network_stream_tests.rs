@@ -327,7 +327,7 @@ fn a_connection_to_a_closed_port_is_refused() {
 }
 
 #[test]
-fn what_gets_no_answer_is_tried_again_and_then_given_up() {
+fn unanswered_attempts_are_repeated_and_then_given_up() {
     // Seven times, after 200 ms and then at twice the interval each time.
     let gives_up = 25_400 * MS;
     for back in [false, true] {
@@ -393,7 +393,7 @@ fn a_slow_reader_makes_the_sender_wait() {
 }
 
 #[test]
-fn what_comes_to_a_stalled_node_waits_in_the_stream() {
+fn messages_to_a_stalled_node_wait_in_the_stream() {
     let mut scene = Scene::connected(1, link());
     scene.apply(200, Fault::Stall { node: b(), lasts: 800 * MS });
     scene.wish(a(), Wish::Send(500, 1000));
@@ -420,7 +420,7 @@ fn a_connection_that_breaks_within_a_message_loses_that_and_what_follows() {
     assert_eq!(scene.results(b()), (requests(0..2, 100), vec![CloseCause::Reset]));
     assert_eq!(scene.results(a()).1, [CloseCause::Reset]);
     assert_eq!(scene.network.connections(), 0);
-    // It happens once.
+    // It happens only once.
     scene.wish(a(), Wish::Connect(Transport::Tcp));
     scene.wish(a(), Wish::Send(1, 5000));
     scene.finish();
@@ -443,7 +443,7 @@ fn a_reset_ends_both_ends_at_once() {
 }
 
 #[test]
-fn what_was_handed_out_goes_before_a_connection_is_closed() {
+fn messages_in_transit_arrive_before_a_connection_is_closed() {
     let mut scene = Scene::connected(1, link());
     scene.wish(a(), Wish::Send(60, 1000));
     scene.wish(a(), Wish::Close);
@@ -458,7 +458,7 @@ fn what_was_handed_out_goes_before_a_connection_is_closed() {
 }
 
 #[test]
-fn who_reads_nothing_does_not_keep_a_connection_from_closing() {
+fn a_peer_that_does_not_read_does_not_prevent_closing() {
     let mut scene = Scene::connected(1, link());
     scene.apply(200, Fault::ReadSlowly { node: b(), bytes_per_s: 100 });
     scene.wish(a(), Wish::Send(100, 1400));

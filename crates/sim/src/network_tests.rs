@@ -206,7 +206,7 @@ fn one_seed_gives_one_trace() {
 }
 
 #[test]
-fn what_a_link_draws_disturbs_no_other() {
+fn draws_of_a_link_disturb_no_other() {
     let arrivals = |back| {
         let mut pair = Pair::new(1, lossy(), B);
         pair.network.connect(pair.b, pair.a, back);
@@ -266,7 +266,7 @@ fn an_unreachable_port_is_reported_after_a_round_trip() {
 }
 
 #[test]
-fn what_a_node_wants_shed_is_dropped_at_its_arrival_even_while_it_is_stalled() {
+fn requested_shedding_drops_arrivals_even_at_a_stalled_node() {
     let mut pair = Pair::plain();
     pair.network.run_until(at(49, 500));
     let banned = vec!["127.0.0.1".parse().unwrap()];

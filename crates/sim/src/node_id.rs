@@ -1,4 +1,4 @@
-//! The identity of a node, and the reports about a crashed one.
+//! The identity of a node, and the reports about a crashed node.
 
 use std::fmt;
 

@@ -40,7 +40,7 @@ pub struct Carriage {
     pub duplicated: u64,
     /// Packets and copies lost because too many were in flight, or waited for the link.
     pub overflowed: u64,
-    /// Packets and copies that overtook those before them.
+    /// Packets and copies that overtook earlier ones.
     pub overtook: u64,
     /// Packets and copies sent on.
     pub sent: u64,
@@ -55,12 +55,12 @@ pub struct RelayCounts {
     pub back: Carriage,
     /// Number of clients.
     pub clients: u64,
-    /// Packets of further clients, without an address left for them.
+    /// Packets of clients for which no address was left.
     pub no_room: u64,
     /// Packets to the back that are not the target's, or for no client; packets of the target to
     /// the front.
     pub strays: u64,
-    /// Packets that came while it stopped.
+    /// Packets that came while the relay stopped.
     pub late: u64,
     /// Packets that the transport could not deliver.
     pub undelivered: u64,

@@ -116,7 +116,7 @@ fn a_packet_takes_the_time_of_its_way() {
     assert_eq!(script.relay.poll_timeout(), None);
 }
 
-/// Time spent in a socket's queue is part of the way.
+/// Time spent in a socket's queue is part of the delay.
 #[test]
 fn a_packet_takes_its_time_from_when_it_arrived() {
     let mut script = Script::new(Link::delaying(3 * MS), Link::default(), 10, 1);
@@ -152,7 +152,7 @@ fn one_that_overtakes_arrives_before_those_under_way() {
 }
 
 #[test]
-fn what_comes_beyond_the_limit_is_lost_and_counted() {
+fn packets_beyond_the_limit_are_lost_and_counted() {
     let twice = Link { duplicate: 1.0, ..Link::delaying(MS) };
     let mut script = Script::new(twice, Link::delaying(MS), 3, 1);
     let client = address("127.0.0.1:100");
@@ -205,7 +205,7 @@ fn run(
 ) -> (Vec<String>, RelayCounts) {
     let mut script = Script::new(links[0], links[1], 50, seed);
     let client = address("127.0.0.1:100");
-    // So that there is a way back.
+    // This gives the packet a direction back.
     script.relay.clients.push(client);
     let mut sent = Vec::new();
     for (i, &(towards, pause)) in steps.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Streams: one direction of a connection, as the two systems at its ends see it.
+//! Streams: one direction of a connection, with the systems at both ends.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use tidegate_world::{Buffer, STREAM_WINDOW, Timestamp};
 /// Bytes of a segment: the TCP payload of an Ethernet frame.
 const SEGMENT: u64 = 1448;
 
-/// The systems under the streams of a [`Network`](crate::Network).
+/// The systems that carry the streams of a [`Network`](crate::Network).
 ///
-/// Streams travel by the [`Link`](crate::Link) between the two nodes, in segments. A lost segment
-/// is sent again, and those behind it wait: loss is delay here.
+/// Streams use the [`Link`](crate::Link) between the two nodes, in segments. A lost segment is sent
+/// again, and later ones wait: so loss causes delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
-    /// Time to open a connection beyond the round trip, such as a TLS handshake takes.
+    /// Time to open a connection in addition to the round trip, such as for a TLS handshake.
     pub setup: Duration,
     /// Bytes that a system takes from a sender before they travel. Further ones wait at the
     /// sender's driver.
@@ -25,7 +25,7 @@ pub struct StreamSettings {
     pub retry: Duration,
     /// Most retransmissions in a row, before the connection fails.
     pub retries_max: u32,
-    /// Time for which a closed connection still sends what was handed out on it.
+    /// Time for which a closed connection still sends the bytes handed out on it.
     pub linger: Duration,
 }
 
@@ -71,14 +71,14 @@ impl Message {
 /// One direction of a connection.
 ///
 /// The bytes are kept once, as the messages; their progress is a set of offsets in the stream, each
-/// no greater than the one before it.
+/// at most as great as the one before it.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
     /// Messages whose last byte the receiver has not got.
     messages: VecDeque<Message>,
     /// Offset handed out by the sender's core.
     handed: u64,
-    /// Offset taken by its system.
+    /// Offset up to which the system has taken the bytes.
     taken: u64,
     /// Offset sent.
     departed: u64,
@@ -89,19 +89,19 @@ pub(crate) struct Pipe {
     /// Offset that the sender knows to be read; and its next value, with the time.
     acked: u64,
     acks: VecDeque<(Timestamp, u64)>,
-    /// Offset handed out when the sender was last told that it may send more.
+    /// Offset handed out when the sender last learned that it may send more.
     told: u64,
     /// Arrival of the last segment: none overtakes it.
     pub(crate) last_arrival: Timestamp,
-    /// Delay of the last segment, and so of the news that it was read.
+    /// Delay of the last segment, and of the report that it was read.
     pub(crate) trip: Duration,
     /// Losses of the next segment in a row.
     pub(crate) tries: u32,
     /// Whether an event will tell the sender that it may send more.
     pub(crate) will_tell: bool,
-    /// Whether an event will send it again, or more once the window opens.
+    /// Whether an event will send it again, or send more when the window opens.
     pub(crate) is_woken: bool,
-    /// Offset at which the connection breaks, and whether it has.
+    /// Offset at which the connection breaks, if it will, and whether it has broken.
     breaks_at: Option<u64>,
     is_broken: bool,
     /// Whether the end of the stream has arrived.
@@ -210,7 +210,7 @@ impl Pipe {
         (self.read - begin) as usize
     }
 
-    /// Records that the sender will know what was read when the news has come back.
+    /// Records what was read; the sender will know it when the report has come back.
     pub(crate) fn acknowledge(&mut self, now: Timestamp) {
         if self.acks.back().map_or(self.acked, |ack| ack.1) < self.read {
             self.acks.push_back((now + self.trip, self.read));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_connection_breaks_it_within_a_message() {
+    fn a_fault_can_break_a_connection_within_a_message() {
         let mut pipe = Pipe::default();
         hand(&mut pipe, 100);
         travel(&mut pipe, Timestamp::ZERO);

@@ -36,8 +36,8 @@ pub trait Tap {
     /// Records that `from` has sent a packet. `flow` is as the sender sees it.
     fn sent(&mut self, _now: Timestamp, _from: NodeId, _path: Flow, _bytes: &[u8]) {}
 
-    /// Records that a packet has come to `to`, which may be stalled. `flow` is as the receiver sees
-    /// it.
+    /// Records that a packet has arrived at `to`, which may be stalled. `flow` is as the receiver
+    /// sees it.
     fn delivered(&mut self, _now: Timestamp, _to: NodeId, _path: Flow, _bytes: &[u8]) {}
 
     /// Records that a packet or a copy is lost: when it was sent or when it would have arrived.
@@ -114,7 +114,7 @@ impl Tap for Trace {
             }
             put(&address.port().to_le_bytes());
         }
-        // A hash over datagrams alone is unchanged since before there were streams.
+        // The hash of datagrams alone is still the same as before streams were added.
         if flow.transport.is_reliable() {
             put(&[flow.transport as u8]);
         }

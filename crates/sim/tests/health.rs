@@ -95,7 +95,7 @@ impl World {
 
 /// Three probes, each at most 1.1 s after the one before, and half a second for the last.
 #[test]
-fn who_dies_without_a_word_is_out_within_fall_intervals_and_no_new_call_fails() {
+fn a_silently_dead_back_end_is_excluded_within_fall_intervals() {
     let mut world = World::new(probed(), 100.0, Duration::from_secs(30));
     world.until(10_000);
     world.network.crash(world.answerers[1], Silence::Silent);
@@ -106,7 +106,7 @@ fn who_dies_without_a_word_is_out_within_fall_intervals_and_no_new_call_fails() 
     assert_eq!(world.assigned_from(13_800, 20_000)[1], 0);
     world.until(100_000);
     let stats = world.stats();
-    assert_eq!(stats.begun, stats.set_up, "whom it did not answer another did: {stats:?}");
+    assert_eq!(stats.begun, stats.set_up, "another back end answered the rest: {stats:?}");
     assert!(stats.completed < stats.set_up, "what it held went with it");
     let held = |i: usize| world.pool.backends()[i].calls() + world.pool.backends()[i].work();
     assert_eq!([0, 1, 2].map(held), [0; 3], "and was given back");
@@ -146,7 +146,7 @@ fn a_returning_back_end_starts_at_a_tenth_and_reaches_its_share() {
 }
 
 #[test]
-fn who_is_drained_under_load_loses_no_call_and_gets_none() {
+fn a_back_end_drained_under_load_loses_no_call_and_gets_none() {
     let mut world = World::new(Health::default(), 300.0, Duration::from_secs(20));
     world.until(5_000);
     let drained = Arc::clone(&world.pool.backends()[2]);

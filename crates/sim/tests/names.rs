@@ -205,7 +205,7 @@ fn a_back_end_that_is_gone_is_up_again_where_its_name_leads_next() {
 }
 
 #[test]
-fn what_was_asked_before_a_crash_is_not_answered_to_the_next_life() {
+fn queries_from_before_a_crash_are_not_answered_after_it() {
     let pool =
         || balance::Pool::located("app", [(HOST, Endpoint::Name(Named::new(HOST, 5070)), 1)]);
     let proxy = |pool: &balance::Pool| {

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_line() {
+    fn not_a_header_line() {
         let bad = Err(Malformed::Header { offset: 0 });
         let long = format!("{}: x\r\n", "n".repeat(256));
         for line in [

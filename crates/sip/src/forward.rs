@@ -253,7 +253,7 @@ fn write_ip(out: &mut ArrayVec<u8, 64>, ip: IpAddr) {
         }
         IpAddr::V6(ip) => {
             use std::io::Write;
-            write!(out, "{ip}").expect("an address has 45 characters at the most");
+            write!(out, "{ip}").expect("an address has at most 45 characters");
         }
     }
 }
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_sender_claims_of_his_address_is_replaced() {
+    fn the_received_parameter_of_the_sender_is_replaced() {
         assert_eq!(
             noted("SIP/2.0/UDP a;received=203.0.113.9;rport=1;x", "192.0.2.1:9988"),
             "Via: SIP/2.0/UDP a;received=192.0.2.1;rport=9988;x\r\n"

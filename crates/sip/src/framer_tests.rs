@@ -37,7 +37,7 @@ fn messages_end_where_their_content_length_says() {
 }
 
 #[test]
-fn what_is_incomplete_says_how_much_is_missing_and_how_far_it_can_be_read() {
+fn incomplete_messages_tell_the_missing_length_and_the_readable_part() {
     let mut framer = Framer::default();
     let head = OK.len() - 2;
     for end in 0..=OK.len() {
@@ -239,7 +239,7 @@ fn no_byte_is_looked_at_again_but_the_last() {
 }
 
 #[test]
-fn what_is_broken_stays_broken_and_keeps_its_bytes() {
+fn a_broken_stream_stays_broken_and_keeps_its_bytes() {
     let stream = format!("{BYE}x\r\n");
     let mut framer = Framer::default();
     let found = all_of(&mut framer, &stream);

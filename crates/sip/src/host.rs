@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_is_refused() {
+    fn other_values_are_rejected() {
         let bad = [
             "",
             "256.0.0.1",

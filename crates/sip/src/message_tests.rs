@@ -59,7 +59,7 @@ fn line_ends_before_the_start_line_are_no_part_of_it() {
 }
 
 #[test]
-fn what_is_no_message() {
+fn not_a_message() {
     let parse = |bytes: &[u8]| Message::parse(bytes).map(|_| ()).unwrap_err();
     assert_eq!(parse(b"\r\n\r\n"), Malformed::Keepalive);
     assert_eq!(parse(b"INVITE sip:a SIP/2.0"), Malformed::StartLine);

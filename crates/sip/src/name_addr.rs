@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address() {
+    fn not_an_address() {
         for bad in [
             "",
             "<>",

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_answered_from_an_outline_has_none() {
+    fn messages_that_need_more_than_an_outline_have_none() {
         assert!(is_outlined(LINES));
         for line in ["To", "Via", "From", "Call-ID", "CSeq"] {
             let long = LINES.replace("v:", "Via:");

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_parameter_is_passed_over() {
+    fn invalid_parameters_are_skipped() {
         assert_eq!(params(";;; ;a;;"), [("a", None, "a")]);
         assert_eq!(params(";a=\"1\" junk;b"), [("a", Some("1"), "a=\"1\""), ("b", None, "b")]);
         assert_eq!(params(";a=\"open;b"), [("a", Some("open;b"), "a=\"open;b")]);

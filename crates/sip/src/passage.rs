@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_and_missing_is_named() {
+    fn missing_required_headers_are_named() {
         let of = |text: &str| Passage::parse(text.as_bytes()).unwrap_err();
         let (via, cseq) = (HeaderName::Via, HeaderName::CSeq);
         assert_eq!(

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_value_is_passed_over() {
+    fn invalid_values_are_skipped() {
         assert_eq!(values(""), [""; 0]);
         assert_eq!(
             values("Resource-Priority: , dsn, .flash, dsn., a.b.c, \"x.y\", d n.flash, ets.0\r\n"),

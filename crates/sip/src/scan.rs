@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_parts_are_named() {
         for (line, name) in [
             ("Via", HeaderName::Via),
             ("To", HeaderName::To),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_named() {
+    fn malformed_parts_are_named() {
         let with = |from: &str, to: &str| {
             let bytes = INVITE.replace(from, to);
             assert_ne!(bytes, INVITE);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ack_of_a_reply() {
+    fn not_an_ack_of_a_reply() {
         for (from, to) in [
             ("ACK ", "BYE "),
             ("ACK ", "ACKS "),

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_interval_is_none() {
+    fn not_an_interval() {
         for headers in [
             "",
             "Session-Expires:\r\n",

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_malformed_has_no_tags() {
+    fn missing_or_malformed_headers_have_no_tags() {
         assert_eq!(tags("From: <sip:a@b>;tag=1\r\n"), None);
         assert_eq!(tags("From: <sip:a@b>;tag=1\r\nTo: <\r\n"), None);
         assert_eq!(dialog_tags(b""), None);

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_uri() {
+    fn not_a_uri() {
         let bad = [
             "",
             ":",

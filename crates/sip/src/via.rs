@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_via() {
+    fn not_a_via() {
         let bad = [
             "",
             "SIP/2.0/UDP",

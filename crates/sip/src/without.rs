@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_ends_is_copied() {
+    fn an_endless_quotation_is_copied() {
         for text in ["", "x", "SIP/2.0 200 OK\r\n", "SIP/2.0 200 OK\r\nTo: a"] {
             assert_eq!(without(text), text);
         }

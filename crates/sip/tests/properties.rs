@@ -249,7 +249,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_planted_is_found(planted in planted()) {
+    fn planted_values_are_found(planted in planted()) {
         assert_planted(&planted);
         exercise(&planted.bytes);
         assert_eq!(refused_alike(&planted.bytes), planted.start.is_ok());

@@ -265,7 +265,7 @@ fn semantics_that_the_grammar_leaves_alone() {
 /// A server can answer a request that it rejects (§3.1.2.2, §3.1.2.3, §3.1.2.8 to §3.1.2.10,
 /// §3.1.2.16).
 #[test]
-fn what_is_refused_can_still_be_answered() {
+fn rejected_messages_can_still_be_answered() {
     let refused = "clerr ncl lwsruri lwsstart trws badvers mcl01 insuf quotbal";
     for name in refused.split_whitespace() {
         let bytes = load(name);

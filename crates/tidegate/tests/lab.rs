@@ -331,7 +331,7 @@ fn costs_are_those_of_every_kind_of_message_and_give_the_model() {
 }
 
 #[test]
-fn overhead_is_that_of_measuring_of_reading_and_of_picking() {
+fn overhead_is_that_of_measuring_reading_and_selecting() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("overhead");
     let bounds = ["--rounds", "1", "--calls", "5", "--packets", "200", "--pieces", "10000"];

@@ -47,7 +47,7 @@ impl Backoff {
     /// one was due, so that a late one does not delay all others.
     pub(crate) fn again(self, now: Timestamp, interval: Duration) -> Self {
         let at = self.at + interval;
-        // If several were missed, one of them is made up for.
+        // If several were missed, only one of them is sent late.
         let at = if at > now { at } else { now + interval };
         Self { at, ..self }
     }

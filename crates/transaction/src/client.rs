@@ -9,7 +9,7 @@ use crate::{Arrival, Firing, InviteClient, OtherClient, Timing};
 pub enum Client {
     /// The transaction of an INVITE.
     Invite(InviteClient),
-    /// The transaction of any other request but ACK.
+    /// The transaction of any request other than INVITE and ACK.
     Other(OtherClient),
 }
 

@@ -8,7 +8,7 @@ pub enum Arrival {
     Deliver,
     /// Pass it to the transaction user and send an ACK.
     DeliverAndAcknowledge,
-    /// It repeats a delivered response: send an ACK, nothing else.
+    /// It repeats a delivered response: only send an ACK.
     Acknowledge,
     /// Do nothing.
     Absorb,
@@ -40,10 +40,10 @@ pub enum Repetition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Dispatch {
-    /// Send it.
+    /// Send the response.
     Send,
-    /// Do not send it: a final response has been sent, or RFC 4320 §4 forbids this one. The
-    /// transaction takes the returned state, and the holder keeps its stored response for
+    /// Do not send the response: a final response has been sent, or RFC 4320 §4 forbids this one.
+    /// The transaction takes the returned state, and the holder keeps its stored response for
     /// retransmissions.
     Discard,
 }
@@ -54,6 +54,6 @@ pub enum Dispatch {
 pub enum Acknowledgement {
     /// Pass it to the transaction user: the final response was a 2xx.
     Deliver,
-    /// Absorb it.
+    /// Absorb the ACK.
     Absorb,
 }

@@ -9,7 +9,7 @@ use crate::{Acknowledgement, Dispatch, Firing, InviteServer, OtherServer, Repeti
 pub enum Server {
     /// The transaction of an INVITE.
     Invite(InviteServer),
-    /// The transaction of any other request but ACK.
+    /// The transaction of any request other than INVITE and ACK.
     Other(OtherServer),
 }
 

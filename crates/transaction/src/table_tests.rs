@@ -303,7 +303,7 @@ fn timers_that_count_are_kept_when_others_are_dropped() {
 
 #[test]
 #[should_panic(expected = "only what was lent is put back")]
-fn what_was_removed_is_not_put_back() {
+fn removed_entries_are_not_restored() {
     let mut table = Table::new(1);
     let handle = table.insert(key(0), (), Timestamp::NEVER).expect("there is room");
     table.lend(handle);

@@ -199,7 +199,7 @@ fn a_transport_error_ends_it() {
 
 /// Figure 5: the states that wait for a final response, and those that wait for any.
 #[test]
-fn what_it_waits_for() {
+fn predicates_follow_the_state() {
     let timing = unreliable();
     let calling = Client::invite(Timestamp::ZERO, &timing);
     assert!(calling.is_unanswered() && calling.is_pending());

@@ -158,7 +158,7 @@ fn a_transport_error_ends_it() {
 
 /// Figure 6: the states that wait for a final response, and those that wait for any.
 #[test]
-fn what_it_waits_for() {
+fn predicates_follow_the_state() {
     let timing = unreliable();
     let trying = Client::other(Timestamp::ZERO, &timing);
     assert!(trying.is_unanswered() && trying.is_pending());

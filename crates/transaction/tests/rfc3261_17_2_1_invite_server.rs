@@ -150,7 +150,7 @@ fn timer_i_is_t4() {
 
 /// Figure 7: the states that wait for a final response, and those that wait for its ACK.
 #[test]
-fn what_it_waits_for() {
+fn predicates_follow_the_state() {
     let timing = unreliable();
     let proceeding = Server::invite();
     assert!(proceeding.is_pending() && !proceeding.awaits_ack());

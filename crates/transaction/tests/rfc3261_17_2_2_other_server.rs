@@ -136,7 +136,7 @@ fn a_408_is_not_sent_and_ends_it() {
 
 /// Figure 8: the states that wait for a final response. An ACK is absorbed here.
 #[test]
-fn what_it_waits_for() {
+fn predicates_follow_the_state() {
     let timing = unreliable();
     let trying = Server::other();
     assert!(trying.is_pending() && !trying.awaits_ack());

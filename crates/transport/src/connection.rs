@@ -26,13 +26,13 @@ impl Target {
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// It is being opened; messages wait.
+    /// The connection is being opened; messages wait.
     Connecting,
-    /// It accepts messages.
+    /// The connection accepts messages.
     Open,
     /// Its window is used up; messages wait.
     BackedUp,
-    /// It is being closed and accepts no messages.
+    /// The connection is being closed and accepts no messages.
     Closing,
 }
 
@@ -50,9 +50,9 @@ pub(crate) struct Connection {
     pub(crate) since: Timestamp,
     /// The time of its timer.
     pub(crate) armed: Timestamp,
-    /// True if data has arrived on it.
+    /// True if the connection has received data.
     pub(crate) has_spoken: bool,
-    /// True if a message was handed out on it.
+    /// True if a message was handed out on the connection.
     pub(crate) has_carried: bool,
     /// Bytes handed out since the driver last had none left.
     handed_out: usize,

@@ -116,7 +116,7 @@ impl ConnectionTable {
     pub fn on_connected(&mut self, now: Timestamp, flow: Flow) {
         let Some(id) = flow.connection else { return };
         match self.connections.get_mut(&id) {
-            // It was given up and is being closed.
+            // The table is closing it.
             Some(connection) if connection.state != ConnectionState::Connecting => {}
             Some(connection) => {
                 connection.flow = flow;

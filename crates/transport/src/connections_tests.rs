@@ -96,7 +96,7 @@ fn text(text: &str, why: WhyUnsent) -> (String, WhyUnsent) {
 /// RFC 3261 §18.1.1: "If a request is destined to an IP address, port, and transport to which an
 /// existing connection is open, it is RECOMMENDED that this connection be used".
 #[test]
-fn what_is_sent_to_a_peer_waits_for_one_connection_and_goes_on_it() {
+fn messages_to_a_peer_wait_for_one_connection_and_use_it() {
     let mut scene = scene();
     scene.send(to(PEER), "one").unwrap();
     scene.send(to(PEER), "two").unwrap();
@@ -130,7 +130,7 @@ fn what_is_sent_to_a_peer_waits_for_one_connection_and_goes_on_it() {
 
 /// RFC 3261 §18.4: "the transport layer SHOULD inform the transport user of a failure in sending."
 #[test]
-fn what_waits_for_a_connection_that_fails_is_returned_with_its_flow() {
+fn messages_for_a_failed_connection_are_returned_with_their_flow() {
     let mut scene = scene();
     scene.send(to(PEER), "one").unwrap();
     scene.send(to(PEER), "two").unwrap();
@@ -222,7 +222,7 @@ fn an_accepted_connection_is_used_for_requests_once_it_is_an_alias() {
 }
 
 #[test]
-fn what_a_peer_does_not_read_waits_and_goes_on_in_order() {
+fn unread_messages_wait_and_go_on_in_order() {
     let mut scene = scene();
     let flow = scene.opened(to(PEER));
     let id = flow.connection.unwrap();

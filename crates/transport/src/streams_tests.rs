@@ -8,7 +8,7 @@ use super::*;
 const LISTENER: &str = "192.0.2.1:5060";
 const PEER: &str = "198.51.100.7:5060";
 
-/// A core that records its inputs and sends given messages.
+/// A core that records its inputs and sends the messages it is given.
 #[derive(Default)]
 struct Inside {
     offered: Vec<(Flow, String)>,
@@ -108,7 +108,7 @@ impl Scene {
 }
 
 #[test]
-fn what_comes_on_an_opened_connection_has_the_address_of_its_listener() {
+fn messages_on_an_opened_connection_have_the_address_of_its_listener() {
     let mut scene = Scene::new();
     scene.send(to(PEER), "INVITE");
     let flow = scene.open();
@@ -193,7 +193,7 @@ fn the_core_learns_of_the_end_of_a_connection() {
 }
 
 #[test]
-fn what_waits_is_not_drained_and_is_given_up_in_time() {
+fn waiting_messages_delay_the_drain_and_expire() {
     let mut scene = Scene::new();
     scene.send(to(PEER), "INVITE");
     assert!(!scene.streams.is_drained());

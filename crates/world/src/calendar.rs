@@ -6,9 +6,10 @@ use slab::Slab;
 
 use crate::{Timers, Timestamp};
 
-/// Events in the order of their time, and of insertion where times are equal.
+/// Events in the order of their time, and of insertion for equal times.
 ///
-/// Time does not go back: an event inserted for earlier than the last one taken happens at once.
+/// Time does not go back: an event inserted for an earlier time than the last one taken happens
+/// immediately.
 #[derive(Debug)]
 pub struct Calendar<E> {
     /// The slots of the events. Small indices are moved instead of events, and a vacated slot is

@@ -100,7 +100,7 @@ pub trait Core {
     /// Executes an operator's command. `command` is text of at most
     /// [`COMMAND_MAX`](crate::COMMAND_MAX) bytes, in the language of the code that built the core
     /// and sends the command, which has validated it. An invalid command changes nothing.
-    fn on_command(&mut self, _now: Timestamp, _order: &[u8]) {}
+    fn on_command(&mut self, _now: Timestamp, _command: &[u8]) {}
 
     /// Reports the result of a [query](Self::poll_query). A result that the core does not wait for
     /// changes nothing.

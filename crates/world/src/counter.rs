@@ -1,4 +1,4 @@
-//! Numbers that a shard counts and others read.
+//! Numbers that a shard counts and other threads read.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

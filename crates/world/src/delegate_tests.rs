@@ -60,7 +60,7 @@ impl Core for Noting {
     }
     fn on_command(&mut self, _: Timestamp, command: &[u8]) {
         assert_eq!(command, b"faster");
-        self.note("on_order");
+        self.note("on_command");
     }
     fn on_answer(&mut self, _: Timestamp, id: QueryId, answer: QueryAnswer) {
         assert_eq!((id, answer), (QueryId(7), QueryAnswer::NotFound(None)));
@@ -144,7 +144,7 @@ const ALL: [&str; 20] = [
     "on_closed",
     "on_writable",
     "on_load",
-    "on_order",
+    "on_command",
     "on_answer",
     "on_drain",
     "poll_transmit",
@@ -190,14 +190,14 @@ impl<C: Core> Core for Onlooker<C> {
 }
 
 #[test]
-fn what_stands_beside_the_list_is_called_instead() {
+fn own_functions_replace_delegated_ones() {
     let mut onlooker = Onlooker { core: Noting::default(), seen: Vec::new() };
     call_all(&mut onlooker);
     assert_eq!(onlooker.core.called.take(), ALL);
     assert_eq!(onlooker.seen, ["offer", "handle_timeout"]);
 }
 
-/// One of two kinds.
+/// A core of one of two kinds.
 enum Either {
     Bare(Noting),
     Watched(Onlooker<Noting>, ()),

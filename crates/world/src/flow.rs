@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_there_is_a_connection_takes_no_room() {
+    fn an_optional_connection_id_takes_no_extra_room() {
         assert_eq!(size_of::<Option<ConnectionId>>(), 4);
         assert_eq!(ConnectionId::new(0), None);
         assert_eq!(ConnectionId::new(7).map(ConnectionId::get), Some(7));

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// The load of a shard, as its driver measures it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Time since the start that was not spent waiting. It includes time in which the processor ran
-    /// something else, because that delays responses just as well.
+    /// Time since the start that was not spent waiting. It includes time in which other programs
+    /// used the processor, because that delays responses as well.
     pub busy: Duration,
     /// CPU time since the start.
     pub cpu: Duration,
@@ -19,7 +19,7 @@ pub struct Load {
     pub overflow: u64,
 }
 
-/// The work of one input of a core. The numbers are classes of the core's own choice, below
+/// The work of one input of a core. The core chooses the numbers of the classes, below
 /// [`CLASSES_MAX`](Work::CLASSES_MAX).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {

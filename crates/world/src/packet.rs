@@ -1,4 +1,4 @@
-//! Packets as they enter and leave a core.
+//! Packets that enter and leave a core.
 
 use crate::{Buffer, Flow, Timestamp};
 
@@ -66,7 +66,7 @@ pub enum Cause {
     Closed,
     /// The connection that the flow names no longer exists.
     Gone,
-    /// There is no room: too much waits for the connection, or there are too many of them.
+    /// The limits on connections, or on messages waiting for one, are reached.
     Full,
     /// Any other error of the kernel.
     Other,

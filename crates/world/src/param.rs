@@ -38,7 +38,7 @@ pub trait Kind: Sized + 'static {
 pub struct Entry<K: Kind> {
     /// Its name in configurations.
     pub name: &'static str,
-    /// A phrase that says how it decides.
+    /// A phrase that describes how it decides.
     pub summary: &'static str,
     /// Its source: papers by number (000 to 004) and section, or other work.
     pub source: &'static str,
@@ -82,7 +82,7 @@ impl<K: Kind> Entry<K> {
     }
 }
 
-/// An entry is one of its kind.
+/// Entries are equal if they are the same entry.
 impl<K: Kind> PartialEq for Entry<K> {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -179,7 +179,7 @@ impl<K: Kind> Values<K> {
     }
 }
 
-// Derived, these would ask the same of the kind.
+// Derived implementations would require these traits of the kind too.
 impl<K: Kind> Clone for Values<K> {
     fn clone(&self) -> Self {
         *self

@@ -30,8 +30,8 @@ impl fmt::Debug for QueryId {
 
 /// A query to the world.
 ///
-/// The world answers it once, or never, at any later time. So the core bounds the work that waits
-/// for answers, and the time that it waits.
+/// The world answers it once or never, at any later time. So the core limits the work that waits
+/// for answers and the time that it waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     /// Name of the query.

@@ -1,7 +1,7 @@
 //! Records the inputs of a core, and replays them.
 //!
-//! Everything that a core can know enters by the inputs of [`Core`]. A log of them with their
-//! times, fed to a core built alike, produces the same bytes.
+//! The inputs of [`Core`] contain everything that a core can know. Feeding a log of them, with
+//! their times, to an identical core produces the same bytes.
 
 use crate::{
     CloseCause, ConnectionId, Core, Failure, Flow, Load, Pool, QueryAnswer, QueryId, Received,
@@ -92,7 +92,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Keeps the first `entries_max` inputs; later ones are counted only.
+    /// Keeps the first `entries_max` inputs; later ones are only counted.
     pub fn new(entries_max: usize) -> Self {
         Self { entries: Vec::new(), entries_max, lost: 0 }
     }
@@ -149,7 +149,7 @@ impl<C: Core, L: Log> Recorder<C, L> {
         &self.core
     }
 
-    /// Returns the log, as far as it was kept.
+    /// Returns the log of the inputs that were kept.
     pub fn into_log(self) -> L {
         self.log
     }
@@ -173,8 +173,8 @@ impl<C: Core, L: Log> Core for Recorder<C, L> {
         // A core with a time of its own advances to `now` by this call alone.
         let due = self.core.poll_timeout().is_some_and(|due| due <= now);
         let served = self.core.serve(now);
-        // An idle poll only tells a core how long the service before it took. Other inputs may lie
-        // between the two: a driver ends a turn before it knows.
+        // An idle poll only tells a core the duration of the service before it. Other inputs may
+        // come between the two, because a driver may end a turn before it polls.
         if served || self.in_service || due {
             self.note(now, Input::Serve);
         }

@@ -158,7 +158,7 @@ fn an_idle_poll_counts_once_behind_a_service_whatever_lies_between() {
     assert_eq!(log.iter().map(serves).collect::<Vec<_>>(), [false, true, false, true]);
 }
 
-/// A core with a time of its own: a serve advances it to `now`, and leaves nothing to do.
+/// A core with its own time: a serve advances it to `now`, and nothing remains to do.
 struct Clockwork {
     due: Timestamp,
 }
@@ -198,7 +198,7 @@ fn a_serve_that_moves_a_core_in_its_own_time_is_noted() {
 }
 
 #[test]
-fn what_is_sent_is_noted_with_the_time_of_the_last_input() {
+fn packets_are_recorded_with_the_time_of_the_last_input() {
     struct Sent(Vec<(u64, Vec<u8>)>);
     impl Log for Sent {
         fn note(&mut self, _: Entry<&[u8]>) {}

@@ -1,14 +1,14 @@
-//! Datagrams that a core wants dropped before it gets them.
+//! Datagrams that a core wants dropped before it reads them.
 
 use std::net::IpAddr;
 
-/// The datagrams to drop before the core reads them: the cheapest rejection, and the bluntest.
-/// Senders are not told, and only the beginning and the source are examined.
+/// The datagrams to drop before the core reads them. No rejection is cheaper, and none is cruder:
+/// senders get no response, and only the beginning and the source of a datagram are examined.
 ///
 /// A caller without an answer sends its INVITE up to seven times, always with the same bytes (RFC
-/// 3261 §17.1.1.2). If each were drawn by itself, a share `p` would keep only `p^7` of such callers
-/// out, and let the others in late. So a hash of the bytes decides: a datagram that was dropped
-/// once is dropped again as long as share and key stay.
+/// 3261 §17.1.1.2). With a separate draw for each copy, a share `p` would exclude only `p^7` of
+/// such callers, and admit the others late. So a hash of the bytes decides: the copies of a dropped
+/// datagram are dropped too while share and key stay the same.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shedding {
     /// Share, 0 to 1, of the datagrams that begin with `INVI`, including in-dialog requests that
@@ -166,14 +166,14 @@ mod tests {
         }
         let (few, many) = (dropped(0.3, 1), dropped(0.6, 1));
         assert!(few.iter().all(|text| many.contains(text)));
-        // Another key drops others: three tenths of the three tenths.
+        // Another key drops other datagrams: three tenths of the three tenths.
         let other = dropped(0.3, 2);
         let both = few.iter().filter(|text| other.contains(text)).count();
         assert!((700..1_100).contains(&both), "{both}");
     }
 
     #[test]
-    fn who_is_banned_gets_no_invite_through_whatever_the_address_is_written_as() {
+    fn a_ban_holds_for_every_form_of_an_address() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let banned = vec![ip("::ffff:192.0.2.1"), ip("2001:db8::1")];
         let shedding = Shedding { banned, ..Shedding::NONE };

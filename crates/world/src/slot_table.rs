@@ -27,7 +27,8 @@ pub trait Hashed {
     fn hash(&self) -> u64;
 }
 
-/// Identifies an entry as long as it lives: a later one in the same slot has another generation.
+/// Identifies an entry while it is in the table: a later entry in the same slot has another
+/// generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotRef {
     /// The number of its slot.
@@ -140,14 +141,14 @@ impl<T: Hashed> SlotTable<T> {
             .filter(move |entry| entry.hash() == hash)
     }
 
-    /// Returns an entry, if it still lives.
+    /// Returns an entry, if it is still in the table.
     #[inline]
     pub fn get(&self, of: SlotRef) -> Option<&T> {
         let slot = self.chunks.get(Self::chunk_of(of.slot))?.get(Self::place_of(of.slot))?;
         slot.entry.as_ref().filter(|_| slot.generation == of.generation)
     }
 
-    /// Returns an entry, if it still lives.
+    /// Returns an entry, if it is still in the table.
     #[inline]
     pub fn get_mut(&mut self, of: SlotRef) -> Option<&mut T> {
         let slot =
@@ -167,7 +168,7 @@ impl<T: Hashed> SlotTable<T> {
         self.chunks.get_mut(Self::chunk_of(slot))?.get_mut(Self::place_of(slot))?.entry.as_mut()
     }
 
-    /// Removes an entry, if it still lives.
+    /// Removes an entry, if it is still in the table.
     pub fn remove(&mut self, of: SlotRef) -> Option<T> {
         let hash = self.get(of)?.hash();
         let free = self.free;

@@ -3,8 +3,8 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// The purpose of a stream. A draw for one purpose never disturbs another, so a new draw leaves
-/// every other trace as it was.
+/// The purpose of a stream. A draw for one purpose never affects another, so a new draw leaves all
+/// other traces unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// Times at which new calls start.
@@ -33,7 +33,7 @@ pub enum Purpose {
     Modulation,
     /// Times of the steps of a modelled processor.
     Service,
-    /// Ranks of new work without a fingerprint to rank it by.
+    /// Ranks of new work that has no fingerprint.
     Rank,
     /// Times that rejected senders are asked to wait.
     RetryAfter,

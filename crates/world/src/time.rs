@@ -7,10 +7,11 @@ use std::time::Duration;
 
 /// A point in time, in nanoseconds since the driver's start.
 ///
-/// In `io` it is the monotonic clock, in `sim` the calendar; cores cannot tell. 2^64 ns are 584
-/// years, so arithmetic saturates instead of wrapping.
+/// In `io` it is the monotonic clock, in `sim` the calendar; a core cannot distinguish them. 2^64
+/// ns are 584 years, so arithmetic saturates instead of wrapping.
 ///
-/// One more than the nanoseconds is stored, so that an `Option` of it takes no more room.
+/// The stored number is one more than the nanoseconds, so that an `Option` of it needs no more
+/// space.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(NonZeroU64);
 

@@ -57,7 +57,7 @@ pub struct Timers<K> {
 }
 
 impl<K: Copy> Timers<K> {
-    /// Creates an empty set, at the beginning of time.
+    /// Creates an empty set whose time is zero.
     pub fn new() -> Self {
         Self {
             near: RadixHeap::new(),
@@ -125,8 +125,8 @@ impl<K: Copy> Timers<K> {
         self.near.pop()
     }
 
-    /// Drops timers for which `counts` is false. It examines all of them; a shard that must not
-    /// pause [sweeps](Self::sweep).
+    /// Drops timers for which `counts` is false. It examines all timers; a shard that must not
+    /// pause uses [`sweep`](Self::sweep).
     pub fn retain(&mut self, counts: impl Fn(Timestamp, K) -> bool) {
         self.near.retain(&counts);
         self.far.retain(|_, bucket| {
@@ -137,8 +137,8 @@ impl<K: Copy> Timers<K> {
         self.len = self.near.len() + self.far.values().map(|far| far.timers.len()).sum::<usize>();
     }
 
-    /// Drops timers for which `counts` is false in some epochs, at least [`SWEEP`] timers if there
-    /// are so many. Successive calls examine all epochs in turn.
+    /// Examines some epochs, at least [`SWEEP`] timers if there are so many, and drops the timers
+    /// for which `counts` is false. Successive calls examine all epochs in turn.
     pub fn sweep(&mut self, counts: impl Fn(Timestamp, K) -> bool) {
         let mut left = SWEEP;
         if self.swept <= self.epoch {
@@ -291,8 +291,8 @@ impl<K: Copy> RadixHeap<K> {
         Some(timer)
     }
 
-    /// Takes out all timers that are `chosen` and not next; those that fire together keep their
-    /// order.
+    /// Takes out all timers for which `chosen` is true, except the next one; timers that fire
+    /// together keep their order.
     fn take_out(&mut self, chosen: impl Fn(Timestamp) -> bool, mut take: impl FnMut(Timestamp, K)) {
         for (bit, bucket) in self.buckets.iter_mut().enumerate() {
             let before = bucket.timers.len();
@@ -319,7 +319,8 @@ impl<K: Copy> RadixHeap<K> {
         }
     }
 
-    /// Advances to the next timer's time: the others of its bucket now differ in a lower bit.
+    /// Advances to the time of the next timer: the other timers of its bucket now differ in a lower
+    /// bit.
     fn advance(&mut self) {
         let bit = self.occupied.trailing_zeros();
         let Some(bucket) = self.buckets.get_mut(bit as usize) else { return };
@@ -363,7 +364,8 @@ impl<K> Bucket<K> {
         self.timers.push((at, key));
     }
 
-    /// Keeps capacity for twice as many as it had, so that a peak does not keep memory for ever.
+    /// Frees capacity beyond twice the number of timers that it held, so that a peak does not keep
+    /// memory forever.
     fn give_up_room(&mut self, held: usize) {
         let room = 2 * held.max(ROOM_MIN);
         if self.timers.capacity() > 2 * room {
@@ -445,7 +447,7 @@ mod tests {
         assert!(room(&timers) <= BUCKETS * 4 * ROOM_MIN);
     }
 
-    /// The longest time between two turns depends on it.
+    /// The longest time between two turns depends on this.
     #[test]
     fn a_sweep_looks_at_a_few_epochs_and_the_next_one_goes_on() {
         let mut timers = Timers::new();
@@ -562,7 +564,7 @@ mod tests {
                         prop_assert!(list.iter().all(|timer| timer.0 > at(now)));
                     }
                     Step::Retain { divisor } => {
-                        // One sweep examines all of so few.
+                        // One sweep examines all timers because there are so few.
                         match divisor % 2 {
                             0 => timers.sweep(|_, key| key % divisor == 0),
                             _ => timers.retain(|_, key| key % divisor == 0),

@@ -15,7 +15,7 @@ use super::ringing::{Ringing, RingingAction};
 /// The phase of a call.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// The call has arrived, and nothing was done.
+    /// The call has arrived, and nothing has been done yet.
     New,
     /// Nothing is sent until this time.
     Ignored(Timestamp),
@@ -39,7 +39,7 @@ pub(crate) enum Phase {
 pub(crate) struct Ended {
     /// Its CSeq number.
     pub cseq: u32,
-    /// Fingerprint of the transaction in which it came last.
+    /// Fingerprint of the latest transaction in which the INVITE came.
     pub key: u128,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Ending {
     HungUp,
     /// No ACK arrived for the 2xx.
     NotAcknowledged,
-    /// It lasted too long.
+    /// The call lasted too long.
     Forgotten,
 }
 
@@ -82,24 +82,24 @@ pub(crate) enum Action {
     Decide(Box<Ringing>),
     /// Retransmit the final response, or our BYE.
     Again,
-    /// Hang up with a BYE made from this.
+    /// Hang up with a BYE made from the answer.
     HangUp(Answer, Ending),
     /// End the call.
     End(Ending),
     /// End the call; our BYE was never answered.
     EndUnanswered(Ending),
-    /// Drop it: nothing is left to absorb.
+    /// Drop the call: no late copies can arrive any more.
     Drop,
 }
 
 /// The relation of a BYE to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bye {
-    /// It ends the call.
+    /// The BYE ends the call.
     Ends,
     /// A copy of the BYE that ended the call.
     Again,
-    /// It finds no dialog.
+    /// The BYE belongs to no dialog.
     Unknown,
 }
 
@@ -206,8 +206,8 @@ impl Call {
         }
     }
 
-    /// Handles an ACK. Returns whether it is the first to a 2xx; `None` if it acknowledges nothing
-    /// of this call.
+    /// Handles an ACK. Returns whether it is the first ACK to a 2xx; `None` if it acknowledges
+    /// nothing of this call.
     pub fn on_ack(&mut self, now: Timestamp, talk_max: Duration, timing: &Timing) -> Option<bool> {
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Answered(.., answer) => {

@@ -19,23 +19,23 @@ pub struct AnswererConfig {
     pub transport: Transport,
     /// Our address, in Contact; never a wildcard.
     pub local: SocketAddr,
-    /// User part of the Contact and beginning of every To-tag, to show who answered: letters,
-    /// digits and `-`; others are left out. Default `answerer`.
+    /// User part of the Contact and beginning of every To-tag, to show which answerer responded:
+    /// letters, digits and `-`; other characters are removed. Default `answerer`.
     pub name: String,
     /// Behaviour towards calls. Default [`Behaviour::Answer`].
     pub mix: Mix,
     /// Provisional responses, 101..=199, while ringing: the first at once, the others at equal
     /// distances until the final one, and after that the last once a minute. Default: 180.
     pub provisionals: Vec<u16>,
-    /// Whether a 100 precedes everything else, for every call that gets a response and for which
-    /// there is room. A stateful server in front of others sends one; so does the callee of 002
-    /// §4.2, whose calls have seven messages. Otherwise only a call without a response within 200
-    /// ms gets it (RFC 3261 §17.2.1). Default false.
+    /// Whether a 100 precedes all other responses, for every call that gets a response and for
+    /// which there is room. A stateful server in front of others sends one; so does the callee of
+    /// 002 §4.2, whose calls have seven messages. Otherwise only a call without a response within
+    /// 200 ms gets a 100 (RFC 3261 §17.2.1). Default false.
     pub trying: bool,
     /// Delay of the final response. Default 0.
     pub ring: Span,
-    /// Fraction of the answered calls that we end, 0..1; in the others the caller hangs up. Default
-    /// 0.
+    /// Fraction of the answered calls that the answerer ends, 0..1; in the others the caller hangs
+    /// up. Default 0.
     pub hangs_up: f64,
     /// Holding time of a call that we end. Default 0.
     pub hold: Span,
@@ -45,7 +45,7 @@ pub struct AnswererConfig {
     /// Base values of the timers.
     pub timing: Timing,
     /// Whether final responses and BYEs are retransmitted until they are acknowledged or answered.
-    /// Otherwise a call waits as long, for one copy. Default true.
+    /// Otherwise a call waits for the same time, but sends only one copy. Default true.
     pub retransmissions: bool,
     /// The most calls in the table, including those that ended less than 64·T1 ago. Default
     /// 500,000.

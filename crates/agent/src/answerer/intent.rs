@@ -7,18 +7,18 @@ use tidegate_world::{Purpose, Seed, Stream};
 use super::config::AnswererConfig;
 use super::mix::Behaviour;
 
-/// The behaviour of the called party in one call, which only it knows.
+/// The behaviour of the called party in one call, unknown to everybody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub behaviour: Behaviour,
     /// Ringing time.
     pub ring: Duration,
-    /// Time that it talks before it hangs up; `None` to wait for the caller.
+    /// Time for which it talks before it hangs up; `None` to wait for the caller.
     pub talk: Option<Duration>,
 }
 
 /// Draws intents. Each call takes one draw from each stream in use, whatever its outcome, so the
-/// draws of the n-th call depend on nothing that happened before.
+/// draws of the n-th call do not depend on earlier outcomes.
 pub(crate) struct Intents {
     outcome: Stream,
     ring: Stream,

@@ -76,7 +76,7 @@ impl Mix {
         self.0.iter().all(|(behaviour, _)| *behaviour == Behaviour::Silent)
     }
 
-    /// Draws the next call's behaviour. A single one draws nothing.
+    /// Draws the behaviour of the next call. A mix of one behaviour draws nothing.
     pub(crate) fn draw(&self, stream: &mut Stream) -> Behaviour {
         let (last, others) = self.0.split_last().expect("a mix has a behaviour");
         if others.is_empty() {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mix_is_refused() {
+    fn not_a_mix() {
         let refused = |text: &str| text.parse::<Mix>().unwrap_err();
         for behaviour in ["", "200", "700", "bussy"] {
             assert_eq!(refused(behaviour), MixError::Behaviour(behaviour.to_owned()));

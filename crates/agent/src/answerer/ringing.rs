@@ -25,11 +25,12 @@ pub(crate) struct Ringing {
     statuses: u8,
     /// Number of these that were sent.
     sent: u8,
-    /// Whether it gets a 100 if nothing else: requested, or because it rings for long.
+    /// Whether the call gets a 100 if it gets no other provisional response: because that is
+    /// requested, or because it rings for long.
     says_trying: bool,
-    /// Time between them.
+    /// Time between provisional responses.
     step: Duration,
-    /// Time of the next one, new or repeated.
+    /// Time of the next provisional response, new or repeated.
     next: Timestamp,
     /// End of the ringing.
     end: Timestamp,
@@ -42,7 +43,7 @@ pub(crate) enum ProvisionalSent {
     Nothing,
     /// 100.
     Trying,
-    /// The configured one with this number.
+    /// The configured response with this number.
     Progress(usize),
 }
 
@@ -57,8 +58,8 @@ pub(crate) enum RingingAction {
 
 impl Ringing {
     /// Starts ringing at `now`: sends the first of this number of `statuses` at once and the others
-    /// at equal distances; a 100 if there are none and it `says_trying`. Ringing lasts at most
-    /// `longest`.
+    /// at equal distances. Sends a 100 if there are none and it `says_trying`. Ringing lasts at
+    /// most `longest`.
     pub fn new(
         now: Timestamp,
         invite: &[u8],

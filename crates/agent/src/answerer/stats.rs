@@ -40,9 +40,9 @@ pub struct AnswererStats {
     /// Calls whose ACK came within [`deadline`](crate::AnswererConfig::deadline) of the arrival of
     /// their first INVITE. 002 §4.2 counts as goodput the calls whose five messages from INVITE to
     /// ACK are all delivered within 10 s. Only the callee sees the ACK arrive, and only the caller
-    /// knows when the INVITE was sent first: the caller's
-    /// [`set_up_in_time`](crate::CallerStats::set_up_in_time) includes the way of the INVITE and
-    /// not that of the ACK, and this the reverse. Neither is less than that goodput.
+    /// knows when the INVITE was first sent. The caller's
+    /// [`set_up_in_time`](crate::CallerStats::set_up_in_time) includes the transit of the INVITE
+    /// and not that of the ACK; this count does the reverse. Neither is less than that goodput.
     pub acknowledged_in_time: u64,
     /// Open calls.
     pub open: u64,

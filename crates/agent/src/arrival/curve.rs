@@ -2,8 +2,8 @@
 //!
 //! With Λ(t) = ∫₀ᵗ λ(s) ds, the times Λ⁻¹(e₁), Λ⁻¹(e₁ + e₂), … are those of a Poisson process of
 //! rate λ(t), if the eᵢ are exponentially distributed with mean 1 (time rescaling: Çinlar,
-//! *Introduction to Stochastic Processes*, 1975, §4.7). So a call costs one draw with any profile,
-//! and no draw is thrown away, as rejection sampling would. Calls at Λ⁻¹(0), Λ⁻¹(1), … are as
+//! *Introduction to Stochastic Processes*, 1975, §4.7). So with any profile a call costs one draw,
+//! and no draw is discarded, as rejection sampling would do. Calls at Λ⁻¹(0), Λ⁻¹(1), … are as
 //! evenly spaced as the profile allows.
 //!
 //! A piece of λ is a straight line, where Λ⁻¹ is the root of a quadratic equation, or an
@@ -11,8 +11,9 @@
 
 use super::profile::Profile;
 
-/// The most steps of Newton's method. Where the decay dominates its floor a step goes as far as its
-/// time constant, then it doubles the correct digits: so a peak of e⁵⁰ is within reach.
+/// The most steps of Newton's method. While the decay is large compared with its floor, a step
+/// covers the time constant of the decay; then each step doubles the number of correct digits. So
+/// the method can handle a peak of e⁵⁰.
 const NEWTON_MAX: usize = 64;
 
 /// Λ of one profile at one rate.
@@ -87,7 +88,7 @@ impl Curve {
     }
 
     /// Returns the seconds after the start at which more than `calls` are first expected: Λ⁻¹.
-    /// `None` if there never are so many.
+    /// `None` if there are never that many.
     pub fn time_of(&self, calls: f64) -> Option<f64> {
         let piece = self.last_piece(|piece| piece.calls <= calls);
         let passed_s = piece.shape.time(calls - piece.calls)?;
@@ -106,8 +107,8 @@ impl Curve {
         if last.shape.rate_cps(0.0) > 0.0 { f64::INFINITY } else { last.calls }
     }
 
-    /// Returns the last piece that has begun; the first one has, at any time and number of at least
-    /// 0.
+    /// Returns the last piece that has begun. At any time and number of at least 0, the first one
+    /// has.
     fn last_piece(&self, has_begun: impl Fn(&Piece) -> bool) -> &Piece {
         &self.pieces[self.pieces.partition_point(has_begun) - 1]
     }
@@ -195,7 +196,7 @@ impl Shape {
     }
 }
 
-/// Returns the change of the rate in a second; a level line may be without end.
+/// Returns the change of the rate in a second; the length of a level line may be infinite.
 fn slope(from_cps: f64, to_cps: f64, length_s: f64) -> f64 {
     (to_cps - from_cps) / length_s
 }

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_process_is_refused() {
+    fn not_a_process() {
         for (text, why) in [
             ("", MmppError::Form),
             ("1", MmppError::Form),

@@ -31,13 +31,13 @@ pub enum Profile {
         /// Duration of the fall.
         down: Duration,
     },
-    /// Nothing before a time, factor 1 after it: the instant overload of 000 §6.4.2.
+    /// No calls before a time, factor 1 after it: the instant overload of 000 §6.4.2.
     Instant {
         /// Time of the rise.
         at: Duration,
     },
-    /// Each factor holds from its time to the next one's, the last for ever. Before the first it
-    /// is 1. In order of time.
+    /// Each factor holds from its time to the time of the next, the last one forever. Before the
+    /// first time the factor is 1. In order of time.
     Steps(Arc<[(Duration, f64)]>),
     /// A flash crowd: factor 1, a straight rise to the peak, and an exponential decay to 1:
     /// `1 + (peak − 1)·e^(−u/decay)` at the time `u` after the peak.
@@ -51,10 +51,10 @@ pub enum Profile {
         /// Time in which the excess falls to 1/e, above zero.
         decay: Duration,
     },
-    /// An avalanche restart: factor 1, and once `calls` more, because everybody comes back at the
-    /// same time. Each chooses a time in a window, uniformly: so the peak is known, `calls /
-    /// within` above the rate. Their number is exact if arrivals are uniform, and has this mean if
-    /// they are random.
+    /// An avalanche restart: factor 1, and once `calls` more calls, because all clients come back
+    /// at the same time. Each chooses a time in a window, uniformly, so the peak is known: `calls /
+    /// within` above the rate. The number of these calls is exact if arrivals are uniform, and has
+    /// this mean if they are random.
     Avalanche {
         /// Start of the window.
         at: Duration,

@@ -40,8 +40,8 @@ impl Trace {
         &self.0
     }
 
-    /// Returns the calls a second, from the start to the last of them; their number, if they are
-    /// all at the start.
+    /// Returns the number of calls per second from the start to the last call; the number of calls
+    /// if all are at the start.
     pub fn mean_cps(&self) -> f64 {
         let calls = self.0.len() as f64;
         match self.0.last() {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_refused_with_its_line() {
+    fn invalid_traces_are_rejected_with_the_line() {
         let refused = |text: &str| text.parse::<Trace>().unwrap_err();
         assert_eq!(refused(""), TraceError::Empty);
         assert_eq!(refused("# nothing\n"), TraceError::Empty);

@@ -33,9 +33,9 @@ pub(crate) enum Action {
 pub(crate) enum Answer {
     /// The call is set up.
     SetUp,
-    /// It came after the caller had hung up: acknowledge it and end its dialog.
+    /// The response came after the caller had hung up: acknowledge it and end its dialog.
     TooLate,
-    /// A copy of the one that set it up.
+    /// It is a copy of the response that set up the call.
     Again,
     /// A 2xx of another fork, with its dialog.
     Stray(Dialog),
@@ -70,11 +70,11 @@ pub(crate) struct Call {
     /// Time of its BYE.
     left: Option<Timestamp>,
     phase: Phase,
-    /// Present once it is set up.
+    /// Present once the call is set up.
     dialog: Option<Dialog>,
 }
 
-/// The behaviour of a caller in one call, which only it knows: patience and holding time.
+/// The behaviour of a caller in one call, unknown to everybody else: patience and holding time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub patience: Duration,
@@ -195,12 +195,12 @@ impl Call {
         match self.phase {
             Phase::Inviting(_) => Action::End(Err(Failure::Status(status))),
             Phase::Cancelling(..) => Action::End(Err(Failure::Abandoned)),
-            // Another branch of a fork, after one has answered.
+            // Another branch of a fork, after one branch has answered.
             Phase::Held(_) | Phase::Leaving(..) => Action::Wait,
         }
     }
 
-    /// Handles a response to the CANCEL; the INVITE's is still to come.
+    /// Handles a response to the CANCEL; the response to the INVITE is still to come.
     pub fn on_cancel_response(&mut self, now: Timestamp, timing: &Timing, status: u16) {
         if let Phase::Cancelling(cancel, _) = &mut self.phase {
             (*cancel, _) = cancel.on_response(now, timing, status);
@@ -220,8 +220,8 @@ impl Call {
 
     /// Handles a BYE of a party with this tag.
     pub fn on_bye(&self, tag: Option<&[u8]>) -> Action {
-        // RFC 3261 §12: a dialog is identified by both tags. A fork may have answered as well whose
-        // dialog the call does not keep.
+        // RFC 3261 §12: both tags identify a dialog. Another branch of a fork may have answered
+        // with a dialog that the call does not keep.
         if self.dialog.as_ref().is_some_and(|dialog| dialog.remote_tag() != tag) {
             return Action::Wait;
         }

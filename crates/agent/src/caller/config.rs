@@ -13,7 +13,8 @@ use crate::span::Span;
 /// The longest Request-URI, in bytes.
 const URI_MAX: usize = 1024;
 
-/// The longest intended delay of a call: a fifth of what makes a caller too slow.
+/// The longest intended delay of a call: a fifth of the delay that makes a caller count as too
+/// slow.
 const SLACK_MAX: Duration = Duration::from_millis(1);
 
 /// Routing of in-dialog requests.
@@ -65,20 +66,20 @@ pub struct CallerConfig {
     /// Base values of the timers.
     pub timing: Timing,
     /// Whether INVITE, CANCEL and BYE are retransmitted until they are answered (timers A and E).
-    /// Otherwise a call waits as long (timers B and F), for one copy. A retransmitted 2xx is
-    /// acknowledged again in any case. Default true.
+    /// Otherwise a call waits for the same time (timers B and F), but sends only one copy. A
+    /// retransmitted 2xx is acknowledged again in any case. Default true.
     pub retransmissions: bool,
     /// Handling of route sets. Default [`Routing::Follow`].
     pub routing: Routing,
-    /// The most open calls: one more is not started, and counted. SIPp's `-l` does the same without
-    /// counting (3.6.1; if not given it is the number that the rate opens in three times the
-    /// duration of the scenario, which counts as at least 1 s): a server that answers slowly is
-    /// offered less than requested, without a message. Default 100,000.
+    /// The most open calls; further calls are not started, but counted. SIPp's `-l` does the same
+    /// without counting (3.6.1; its default is the number of calls that the rate opens in three
+    /// times the duration of the scenario, which counts as at least 1 s): it offers less than
+    /// requested to a server that answers slowly, and does not say so. Default 100,000.
     pub open_max: usize,
     /// The most open calls of a closed loop: a further call is held back until another ends, and
-    /// starts late. Its set-up delay still counts from its intended time, so that the wait is not
-    /// hidden. Calls held back at the end of the [`Load`]'s duration are never started. Default:
-    /// none, an open loop.
+    /// starts late. Its set-up delay still counts from its intended time, so that the results
+    /// include the wait. Calls held back at the end of the [`Load`]'s duration are never started.
+    /// Default: none, an open loop.
     pub open_limit: Option<usize>,
 }
 

@@ -12,7 +12,7 @@ impl Caller {
         self.stats.measured.byes += u64::from(measured);
     }
 
-    /// Counts its 2xx. A second one finds no call.
+    /// Counts the 2xx to a BYE. A second 2xx finds no call.
     pub(super) fn record_bye_answered(&mut self, mark: Mark, arrived: Timestamp) {
         let Some(sent) = self.measured_bye(mark) else { return };
         let delay = arrived.since(sent);

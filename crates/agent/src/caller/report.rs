@@ -26,9 +26,9 @@ pub struct Usage {
 pub struct CallerReport {
     /// Requested rate where the profile is 1, calls/s.
     pub asked_cps: f64,
-    /// Arrival process, as it is written.
+    /// Arrival process, in the syntax of its option.
     pub arrivals: String,
-    /// Profile of the rate, as it is written.
+    /// Profile of the rate, in the syntax of its option.
     pub profile: String,
     /// Rate as drawn, calls/s.
     pub intended_cps: f64,

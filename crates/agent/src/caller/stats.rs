@@ -110,7 +110,7 @@ impl fmt::Display for Failures {
 pub struct Repeated {
     /// By timer A.
     pub invite: u64,
-    /// One to each retransmitted final response.
+    /// ACKs, one for each retransmitted final response.
     pub ack: u64,
     /// By timer E.
     pub cancel: u64,
@@ -154,7 +154,7 @@ impl Measured {
         self.offered + self.byes
     }
 
-    /// Returns those answered with 2xx within the deadline.
+    /// Returns the requests answered with 2xx within the deadline.
     pub fn requests_handled(&self) -> u64 {
         self.set_up_in_time + self.byes_in_time
     }
@@ -185,7 +185,7 @@ pub struct CallerStats {
     pub offered: u64,
     /// Calls whose INVITE was sent.
     pub begun: u64,
-    /// Calls for which there was no room ([`open_max`](crate::CallerConfig::open_max)).
+    /// Calls not started because too many were open ([`open_max`](crate::CallerConfig::open_max)).
     pub not_begun: u64,
     /// Calls that were never started because others were open until the end
     /// ([`open_limit`](crate::CallerConfig::open_limit)).
@@ -212,8 +212,8 @@ pub struct CallerStats {
     pub repeated: Repeated,
     /// Delay from the intended time to the arrival of the 2xx.
     pub set_up_delay: Delays,
-    /// Delay from the intended time to that at which the driver got the INVITE, of the calls that
-    /// were not held back.
+    /// Delay of calls that were not held back: from the intended time until the driver got the
+    /// INVITE.
     pub lateness: Delays,
     /// The calls after the warm-up.
     pub measured: Measured,
@@ -260,7 +260,7 @@ impl CallerStats {
         rate(self.set_up_in_time, self.last_intended.since(self.start))
     }
 
-    /// Returns whether the caller itself was too slow to offer its load; if so, its other figures
+    /// Returns whether the caller itself was too slow to offer its load. If so, its other figures
     /// say little about the server.
     pub fn too_slow(&self) -> Option<TooSlow> {
         /// Delay that 1 % of the calls may exceed.

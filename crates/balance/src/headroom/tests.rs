@@ -90,7 +90,7 @@ fn a_rate_counts_what_stands_alone_too() {
 }
 
 #[test]
-fn what_the_rate_refuses_holds_no_call() {
+fn calls_rejected_by_the_rate_hold_no_lease() {
     let both = Limits { cps_max: Some(10.0), ..calls(100) };
     let pool = pool(&[both]);
     let (given, held) = fill(&mut picker(&pool, Policy::Tlwl), NOW, Demand::Call);
@@ -149,7 +149,7 @@ fn limits_change_while_calls_are_held() {
 }
 
 #[test]
-fn what_was_learned_is_kept_by_a_reload_and_lost_by_maintenance() {
+fn learned_rates_survive_a_reload_and_not_maintenance() {
     let limits = Limits { learning: Some(Learning::default()), ..rate(300.0) };
     let pool = pool(&[limits]);
     let backend = &pool.backends()[0];
@@ -176,8 +176,8 @@ fn what_was_learned_is_kept_by_a_reload_and_lost_by_maintenance() {
     assert!(!backend.learns() && backend.rate_max_cps().is_none() && backend.cps_max().is_none());
 }
 
-/// Of requests that arrive at random at the rate, some always find none left. Without counting
-/// those, a rate learned too low would reject them for ever.
+/// Some requests that arrive at random at the rate find no headroom. If they did not count, a rate
+/// learned too low would reject them forever.
 #[test]
 fn a_low_rate_rises_while_more_is_wanted() {
     let limits = Limits { learning: Some(Learning::default()), ..Limits::default() };
@@ -218,11 +218,11 @@ fn shards_together_take_no_more_than_there_is() {
 }
 
 #[test]
-fn who_has_limits_of_another_kind_learns_nothing() {
+fn back_ends_with_other_limits_learn_nothing() {
     assert!(!pool(&[calls(5)]).backends()[0].learns());
 }
 
-/// An unused rate stays, or it would have no meaning when it is needed.
+/// An unused rate stays, because otherwise it would mean nothing when it is needed.
 #[test]
 fn a_rate_of_which_little_is_used_stays() {
     let limits = Limits { learning: Some(Learning::default()), ..Limits::default() };

@@ -1,16 +1,17 @@
 //! Evidence of overload: whether the 503s of a back end are about the back end itself, or about one
 //! caller or one number.
 //!
-//! Any server behind the back end can cause a 503; a single number can produce them at will. So one
-//! 503 only starts a watch. During the watch each new request to the back end sets a bit for its
-//! source and one for its destination, by keyed hashes, and each 503 sets the same bits in maps of
-//! rejections. The maps have two generations of a few seconds, of which the older is overwritten.
-//! Rejections teach a rate when they come from several destinations and several sources. They cause
-//! a pause when they also outweigh all other requests in that time.
+//! Any server behind the back end can cause a 503; anyone can provoke 503s with a single number. So
+//! one 503 only starts a watch. During the watch each new request to the back end sets a bit for
+//! its source and one for its destination, by keyed hashes, and each 503 sets the same bits in maps
+//! of rejections. The maps have two generations of a few seconds, of which the older is
+//! overwritten. Rejections lower a learned rate when they come from several destinations and
+//! several sources. They cause a pause when they also outnumber all other requests in that time.
 //!
-//! A lone source (one trunk) with many destinations teaches; one destination, or one source among
-//! several, does not. Forged source addresses can imitate several sources. Against those only the
-//! weighing helps, and the cap on exclusions ([`Pool::spare`](crate::Pool::spare)).
+//! A lone source (one trunk) with many destinations lowers the rate; one destination, or one source
+//! among several, does not. Forged source addresses can imitate several sources. Against them only
+//! the comparison with other requests helps, and the cap on exclusions
+//! ([`Pool::spare`](crate::Pool::spare)).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -26,16 +27,17 @@ const WATCH: Duration = Duration::from_secs(6);
 /// A watch is prolonged at most once in this time.
 const WATCH_STEP: Duration = Duration::from_secs(1);
 
-/// Time for which a back end must have been watched before rejections teach, and before they cause
-/// a pause: until then the other served requests are unknown. A rate has to fall before the back
-/// end's queue is full, and grows again; a pause takes everything away.
+/// Time for which a back end must have been watched before rejections lower its rate, and before
+/// they cause a pause: until then too few of its served requests are known. A rate has to fall
+/// before the back end's queue is full, and it grows again afterwards; a pause stops all new calls.
 const OBSERVED_TO_TEACH: Duration = Duration::from_millis(200);
 const OBSERVED_TO_PAUSE: Duration = Duration::from_secs(1);
 
 /// Distinct destinations that must be refused.
 const DESTINATIONS_MIN: u32 = 5;
 
-/// Distinct sources that must be refused, if there are as many; and the share of all, as a divisor.
+/// The number of distinct sources that must be rejected, if there are as many; and, as a divisor,
+/// the share of all sources.
 const SOURCES_MIN: u32 = 2;
 const SOURCES_SHARE: u32 = 8;
 
@@ -74,7 +76,7 @@ impl Sources {
 pub(crate) struct Verdict {
     /// Several destinations of several sources are rejected.
     pub(crate) teaches: bool,
-    /// Likewise, and they outweigh the requests that are not rejected.
+    /// Whether they also outnumber the requests that are not rejected.
     pub(crate) pauses: bool,
 }
 
@@ -154,7 +156,7 @@ impl Evidence {
         self.judge(now, of)
     }
 
-    /// Forgets all requests and rejections: as far as is known, it is another back end.
+    /// Forgets all requests and rejections, because the back end may be another server now.
     pub(crate) fn forget(&self) {
         self.watched_until.store(0, Relaxed);
         self.generations.iter().for_each(|generation| generation.number.store(0, Relaxed));
@@ -165,7 +167,8 @@ impl Evidence {
         let seen = self.seen(now);
         let (refused, served) = split(seen.destinations_given, seen.destinations_refused);
         let (sources_refused, sources_served) = split(seen.sources_given, seen.sources_refused);
-        // The sources of this back end are among them, except one whose rejection came later.
+        // The sources of this back end are among the sources of the pool, except one whose
+        // rejection came later.
         let sources = (of | seen.sources_refused).count_ones();
         let sources_min = sources.min(SOURCES_MIN).max(sources.div_ceil(SOURCES_SHARE));
         let teaches = now.since(since) >= OBSERVED_TO_TEACH
@@ -197,8 +200,8 @@ impl Evidence {
         seen
     }
 
-    /// Returns the generation of `now`. A shard that is late by one may add to a newer one, or lose
-    /// what it adds: a bit more or less in some seconds.
+    /// Returns the generation of `now`. A shard that is late by one may add to a newer generation,
+    /// or lose what it adds: a few bits more or less for some seconds.
     fn generation(&self, now: Timestamp) -> &Generation {
         let current = number(now);
         let generation = &self.generations[(current % 2) as usize];
@@ -222,7 +225,7 @@ fn number(now: Timestamp) -> u64 {
     1 + now.as_nanos() / GENERATION.as_nanos() as u64
 }
 
-/// Returns the number of rejected bits, and of bits given and not rejected.
+/// Returns the number of rejected bits, and the number of other bits.
 fn split(given: u64, refused: u64) -> (u32, u32) {
     (refused.count_ones(), (given & !refused).count_ones())
 }
@@ -315,8 +318,8 @@ mod tests {
         }
     }
 
-    /// The other back ends get the requests of the other sources, all of which they serve and
-    /// reject.
+    /// The other back ends get the requests of the other sources, and serve and reject all of these
+    /// sources.
     #[test]
     fn one_source_of_several_of_a_pool_proves_nothing() {
         let (one, fellows) = (Evidence::default(), [(); 2].map(|()| Evidence::default()));
@@ -383,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_two_generations_is_forgotten() {
+    fn entries_older_than_two_generations_are_forgotten() {
         let evidence = Evidence::default();
         for ms in (0..=2000).step_by(10) {
             refuse(&evidence, at(ms), Some(Parties::of(ms, ms)));
@@ -405,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_known_only_begins_a_watch() {
+    fn an_unknown_source_only_begins_a_watch() {
         let evidence = Evidence::default();
         assert!(!evidence.is_watched(at(0)));
         assert_eq!(refuse(&evidence, at(0), None), NOTHING);

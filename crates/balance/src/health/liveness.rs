@@ -16,20 +16,20 @@ pub const COUNT_MAX: u32 = 15;
 
 const COUNT_BITS: u32 = 4;
 const TIME_BITS: u32 = 64 - 1 - COUNT_BITS;
-/// The latest time that the word can hold, eighteen years after the start; it stands for never.
+/// The latest time that the word can store, eighteen years after the start; it means never.
 const LATEST: u64 = (1 << TIME_BITS) - 1;
 
 /// The liveness of a back end, from its behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Liveness {
-    /// It answers.
+    /// The back end answers.
     Up {
         /// Start of the state, in nanoseconds; zero if it was never down.
         since: u64,
         /// Failures since its last answer.
         errors: u32,
     },
-    /// It does not answer.
+    /// The back end does not answer.
     Down {
         /// Time at which it counts as up without an answer, in nanoseconds.
         until: u64,
@@ -90,8 +90,8 @@ impl Liveness {
         }
     }
 
-    /// Returns the state after an answered request. With probes, an answer only shows that it is
-    /// not worse.
+    /// Returns the state after an answered request. With probes, an answer does not bring a back
+    /// end up.
     pub fn on_answered(self, now: Timestamp) -> Self {
         match self {
             Self::Up { since, .. } => Self::Up { since, errors: 0 },
@@ -100,9 +100,9 @@ impl Liveness {
         }
     }
 
-    /// Returns the state after an unanswered request or probe. `limit` of them in a row take it
-    /// down for `pause`. A back end that returned by the end of its pause is not yet confirmed: the
-    /// first one takes it down again.
+    /// Returns the state after an unanswered request or probe. `limit` of them in a row take the
+    /// back end down for `pause`. A back end that is up only because its pause ended is not yet
+    /// confirmed: the first failure takes it down again.
     pub fn on_unanswered(self, now: Timestamp, limit: u32, pause: Duration) -> Self {
         match self {
             Self::Up { since, errors } if errors + 1 < limit.min(COUNT_MAX) => {
@@ -116,7 +116,7 @@ impl Liveness {
     pub fn on_failed(self, now: Timestamp, pause: Duration) -> Self {
         let until = (now + pause).as_nanos().min(LATEST);
         match self {
-            // A back end that waits for probes goes on waiting.
+            // A back end that waits for probes continues to wait.
             Self::Down { until: LATEST.., .. } => Self::Down { until: LATEST, good: 0 },
             _ => Self::Down { until, good: 0 },
         }

@@ -23,7 +23,7 @@ fn the_state_machine_goes_by_its_table() {
     let now = at(20);
     let down_for_pause = Down { until: (now + PAUSE).as_nanos(), good: 0 };
     let table: &[(Liveness, Liveness, Liveness)] = &[
-        // An answer resets the count; with probes, it brings nothing back.
+        // An answer resets the count; with probes, it does not bring the back end up.
         (old.on_answered(now), Up { since: 7, errors: 0 }, old),
         (pausing.on_answered(now), Up { since: ns(20), errors: 0 }, pausing),
         (pausing.on_answered(at(70)), Up { since: ns(50), errors: 0 }, pausing),
@@ -116,7 +116,7 @@ fn every_kind_of_return_begins_slowly() {
 }
 
 #[test]
-fn who_is_drained_takes_no_calls_and_is_as_alive_as_before() {
+fn a_drained_back_end_takes_no_calls_and_keeps_its_health() {
     let health = Health::default();
     for (admin_state, state) in [
         (AdminState::Draining, State::Draining),
@@ -148,7 +148,7 @@ fn who_is_drained_takes_no_calls_and_is_as_alive_as_before() {
 }
 
 #[test]
-fn who_leaves_requests_unanswered_is_suspect_and_then_down_since_it_fell() {
+fn a_silent_back_end_is_suspect_and_then_down_since_its_first_failure() {
     let health = Health::default();
     let silent = |ms| health.change(at(ms), |l| l.on_unanswered(at(ms), 3, UNTIL_PROBED));
     silent(0);
@@ -218,7 +218,7 @@ proptest! {
         prop_assert_eq!(falls - returns, u64::from(down));
     }
 
-    /// The word keeps what is stored in it, and no value makes it panic.
+    /// The word keeps its fields, and no value causes a panic.
     #[test]
     fn every_word_is_a_state(word in any::<u64>(), ns in any::<u64>()) {
         let liveness = Liveness::unpack(word);

@@ -31,12 +31,12 @@ const GROWTH_MAX: f64 = 1.0;
 /// The share of a rate that counts as used.
 const USED: f64 = 0.9;
 
-/// The least that remains after a decrease, as a share: after a good interval, and after one with a
+/// The smallest share that remains after a decrease: after a good interval, and after one with a
 /// decrease.
 const FALL_FIRST: f64 = 0.8;
 const FALL_NEXT: f64 = 0.5;
 
-/// Requests that an interval needs, and how long it waits for them.
+/// The number of requests that an interval needs, and the longest time that it waits for them.
 const ENOUGH: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -73,7 +73,7 @@ pub(crate) struct Interval {
     pub(crate) given: u64,
     /// Requests that it rejected.
     pub(crate) refused: u64,
-    /// Whether the rate kept requests from it.
+    /// Whether the rate limit kept requests away from the back end.
     pub(crate) wanted: bool,
 }
 
@@ -140,7 +140,7 @@ mod tests {
     fn it_begins_with_what_was_taken_at_the_first_refusal() {
         assert_eq!(rate(Aimd::COLD, 40, 0), NONE);
         assert_eq!(rate(Aimd::COLD, 40, 10), 200.0 * 0.75 * 0.95);
-        assert_eq!(rate(Aimd::COLD, 40, 40), 100.0, "half at the least");
+        assert_eq!(rate(Aimd::COLD, 40, 40), 100.0, "at least half");
         assert_eq!(rate(Aimd::COLD, 0, 3), 1.0);
     }
 
@@ -148,9 +148,9 @@ mod tests {
     fn it_falls_to_the_accepted_rate_whether_used_or_not() {
         assert_eq!(rate(at(200.0), 40, 4), 200.0 * 0.9 * 0.95);
         assert_eq!(rate(at(200.0), 20, 2), 100.0 * 0.9 * 0.95);
-        assert_eq!(rate(at(200.0), 40, 39), 100.0, "half at the least");
+        assert_eq!(rate(at(200.0), 40, 39), 100.0, "at least half");
         let after_a_good_one = Aimd { clean_s: 0.2, ..at(200.0) };
-        assert_eq!(rate(after_a_good_one, 40, 39), 160.0, "four fifths at the least");
+        assert_eq!(rate(after_a_good_one, 40, 39), 160.0, "at least four fifths");
         assert_eq!(rate(at(1.2), 1, 1), 1.0, "no further");
         assert_eq!(rate(at(200.0), 1, 40), 2.5, "refusals of more than was given now");
     }
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_configured_teaches_nothing() {
+    fn configured_limits_learn_nothing() {
         let wanted = Interval { wanted: true, ..interval(20, 0) };
         assert_eq!(Aimd::COLD.step(&Learning::default(), &wanted, 100.0).rate, NONE);
     }

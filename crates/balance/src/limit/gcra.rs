@@ -90,7 +90,7 @@ impl Times {
 
     fn next(self, next_at: u64, now: Timestamp) -> Option<u64> {
         let now = now.as_nanos();
-        // Further ahead than this rate allows: left over from a lower rate.
+        // Further ahead than this rate allows: the value is left over from a lower rate.
         let next_at = if next_at > now.saturating_add(self.ahead_max) { now } else { next_at };
         (next_at <= now.saturating_add(self.tolerance))
             .then(|| next_at.max(now).saturating_add(self.step))
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_priority_has_a_second_more_which_the_others_pay_back() {
+    fn priority_borrows_a_second_that_others_pay_back() {
         let gcra = of(100.0);
         assert_eq!((taken(&gcra, at(0), false), taken(&gcra, at(0), true)), (10, 100));
         assert_eq!((taken(&gcra, at(1000), false), taken(&gcra, at(1009), false)), (0, 0));
@@ -170,8 +170,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_to_the_last_of_the_reserve_stays_taken() {
-        // For some of them T is no whole number of nanoseconds.
+    fn a_reserve_taken_to_the_last_stays_taken() {
+        // For some of these rates T is not a whole number of nanoseconds.
         for rate in 1..=1500 {
             let gcra = of(rate.into());
             taken(&gcra, at(0), true);

@@ -29,11 +29,11 @@ pub(crate) struct Learned {
     /// Time of the last request.
     given_at: AtomicU64,
     refused: AtomicU64,
-    /// Rejections of which it is not known yet whether they are a sign of load.
+    /// Rejections that may or may not be a sign of load.
     suspected: AtomicU64,
     /// Whether the rate kept requests from the back end.
     wanted: AtomicBool,
-    /// Time from which on requests say something about the rate.
+    /// Time from which requests count as evidence about the rate.
     counts_from: AtomicU64,
     record: Mutex<Record>,
 }
@@ -66,7 +66,7 @@ impl Learned {
         self.ends_at.load(Relaxed) != OFF
     }
 
-    /// Sets the parameters of learning, or stops it. The learned rate stays while learning goes on.
+    /// Sets the parameters of learning, or stops it. The learned rate stays if learning continues.
     /// `apply` gets the rate before any other shard can learn another one.
     pub(crate) fn set(&self, learning: Option<Learning>, apply: impl FnOnce(f64)) {
         let mut record = self.lock();
@@ -80,7 +80,7 @@ impl Learned {
         self.put(&record, apply);
     }
 
-    /// Starts again, because it is another back end as far as is known. For `apply` see
+    /// Starts again, because the back end may be another server now. For `apply` see
     /// [`set`](Self::set).
     pub(crate) fn forget(&self, apply: impl FnOnce(f64)) {
         let mut record = self.lock();
@@ -101,8 +101,8 @@ impl Learned {
         }
     }
 
-    /// Records that the back end gets a request. If that ends an interval, there may be another
-    /// rate, at most `cps_max`; for `apply` see [`set`](Self::set).
+    /// Records that the back end gets a request. If that ends an interval, the rate may change, to
+    /// at most `cps_max`; for `apply` see [`set`](Self::set).
     pub(crate) fn on_given(&self, now: Timestamp, cps_max: f64, apply: impl FnOnce(f64)) {
         let before = self.given.fetch_add(1, Relaxed);
         let given_at = Timestamp::from_nanos(self.given_at.swap(now.as_nanos(), Relaxed));
@@ -122,7 +122,7 @@ impl Learned {
         if is_suspect && now.since(record.began) < SUSPECT_INTERVALS * learning.interval {
             return;
         }
-        // The pause before it, without calls or with the back end down, says nothing.
+        // A pause before it, without calls or with the back end down, contains no information.
         let has_paused = now.since(given_at) > learning.interval;
         let (until, given) = if has_paused { (given_at, before) } else { (now, before + 1) };
         let interval = Interval {
@@ -131,7 +131,7 @@ impl Learned {
             refused: self.refused.load(Relaxed),
             wanted: self.wanted.load(Relaxed),
         };
-        // Nothing is known about requests sent so soon after a decrease.
+        // Rejections of requests sent so soon after a decrease do not count.
         let is_deaf = record.began.as_nanos() < self.counts_from.load(Relaxed);
         if interval.refused > 0 {
             self.counts_from.store((now + learning.interval).as_nanos(), Relaxed);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_before_a_decrease_or_soon_after_says_nothing() {
+    fn rejections_of_work_from_before_a_decrease_do_not_count() {
         let learned = learning();
         run(&learned, 0, 200, |_| true);
         let fallen = given(&learned, at(200)).unwrap();
@@ -287,9 +287,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_proved_late_counts_from_the_beginning() {
-        // 40 in 200 ms, half of them rejected; at their end it becomes known that this is a sign of
-        // load.
+    fn late_proofs_count_from_the_beginning() {
+        // 40 requests in 200 ms, half of them rejected; at the end it becomes known that this is a
+        // sign of load.
         let rate = |is_proved: bool| {
             let learned = learning();
             for ms in (0..200).step_by(5) {
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_counts_in_an_interval_that_began_when_nothing_did() {
+    fn a_rejection_counts_in_an_interval_that_began_idle() {
         let learned = learning();
         run(&learned, 0, 205, |ms| ms % 10 == 0);
         for ms in (300..1200).step_by(100) {
@@ -365,7 +365,7 @@ mod tests {
             learned.on_wanted();
             given(&learned, at(ms));
         }
-        // The first ten tell nothing, so soon after the decrease; the next grow for 2 s.
+        // The first ten do not count, so soon after the decrease; the rate then grows for 2 s.
         assert_eq!(learned.rate(), fallen * (1.0 + 0.05 * 2.0));
     }
 }

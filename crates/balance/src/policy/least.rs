@@ -1,7 +1,7 @@
 //! Selection of the least load for its weight.
 //!
-//! Ties go in turn: the scan starts one past the back end that was selected last, or the first
-//! would get every call that arrives while all are idle.
+//! Ties go in turn: the scan starts one past the back end that was selected last. Otherwise the
+//! first back end would get every call that arrives while all are idle.
 
 use super::Candidates;
 
@@ -36,8 +36,8 @@ impl Least {
             }
         }
         let (picked, ..) = best?;
-        // One past the selected one, not one past the old start: among equals the turn then goes
-        // round evenly even when others are busy.
+        // Start one past the selected back end, not one past the previous start: so equal back ends
+        // take turns evenly even while others are busy.
         self.start = picked + 1;
         Some(picked)
     }

@@ -69,7 +69,7 @@ impl Sample {
         })
     }
 
-    /// Returns the first usable one from an index on.
+    /// Returns the first usable back end from an index on.
     fn seek(&self, among: &Candidates<'_>, draws: &mut Stream) -> Option<usize> {
         let n = self.ends.len();
         let start = draws.below(n as u64) as usize;

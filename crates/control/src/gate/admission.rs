@@ -65,7 +65,7 @@ impl Gate {
                 let ticket = Ticket { bucket, class, fingerprint, again: false, exempt, source };
                 self.decide_new(now, ticket, sender.headroom, has_room)
             }
-            // Its original has been served: without room nothing is lost.
+            // The original has been served: a repetition without room does no harm.
             Some(Decision::Served) if has_room => {
                 let source = None;
                 Verdict::Admit(Ticket { bucket, class, fingerprint, again: true, exempt, source })
@@ -145,8 +145,8 @@ impl Gate {
         None
     }
 
-    /// Records that admitted new work was rejected later, by the code that was to serve it: it has
-    /// no room for the work, or no back end is available. Repetitions are rejected as well.
+    /// Records that admitted new work was rejected later, by the code that should have served it:
+    /// it has no room for the work, or no back end is available. Repetitions are rejected as well.
     pub fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
         self.remember(now, Some(fingerprint), Decision::Refused);
     }
@@ -215,7 +215,7 @@ impl Gate {
         ticket.bucket != Bucket::Session || fair.may_hold(source, room, queue.waiting)
     }
 
-    /// Returns the reason for which new work is not admitted; `None` if it is admitted.
+    /// Returns the reason why new work is not admitted; `None` if it is admitted.
     fn decide_waiting(&mut self, now: Timestamp, ticket: &Ticket) -> Option<Reason> {
         let Ticket { bucket, class, fingerprint, exempt, source, .. } = *ticket;
         if bucket == Bucket::Priority {

@@ -17,8 +17,8 @@ impl Gate {
         self.share_under(&self.control, bucket)
     }
 
-    /// Returns the share of the messages of a class that is admitted, 0 to 1. They are new work if
-    /// they have a bucket.
+    /// Returns the share of the messages of a class that is admitted, 0 to 1. With a bucket, they
+    /// are new work.
     pub fn share_of_class(&self, bucket: Option<Bucket>, class: u8) -> f64 {
         match self.allowance_of(&self.control, bucket, class) {
             Allowance::Fraction(fraction) => fraction,
@@ -94,8 +94,8 @@ impl Gate {
         self.in_progress(Bucket::Session) as f64
     }
 
-    /// Returns the pieces that count for a window. If they are judged at service, unread messages
-    /// may also wait.
+    /// Returns the number of pieces in progress for a window. If pieces are judged at service, it
+    /// includes unread messages.
     pub(super) fn in_progress(&self, bucket: Bucket) -> u64 {
         let known = self.signals.in_progress(bucket);
         match (bucket, self.settings.decide) {

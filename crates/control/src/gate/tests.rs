@@ -26,7 +26,7 @@ static RATE: Param = param("rate", 0.0);
 static TICK: Param = param("tick", 0.0);
 static RESTLESS: Param = param("restless", 0.0);
 
-/// A law that does what its parameters say.
+/// A law whose parameters set the control.
 static ENTRY: Entry = Entry {
     name: "fixed",
     summary: "",
@@ -135,7 +135,8 @@ fn refused_work_is_refused_again_and_offered_once() {
     assert_eq!(flow, Flow { arrived: 2, offered: 1, refused: 1, repeated: 1, ..Flow::default() });
 }
 
-// What was admitted found no room in a table. Its repetition might; but its sender was told.
+// Admitted work found no room in a table. There may be room for its repetition, but its sender has
+// been told that it failed.
 #[test]
 fn work_that_comes_to_nothing_is_refused_again() {
     let mut gate = gate(&[]);
@@ -160,7 +161,7 @@ fn a_repetition_of_what_waits_is_absorbed_and_of_what_was_served_is_served() {
     assert_eq!(flow(&gate), Flow { arrived: 4, repeated: 3, ..once });
 }
 
-// A law that refuses more from now on does not undo what it admitted.
+// A law that rejects more from now on does not reject work that it has admitted.
 #[test]
 fn a_repetition_of_what_was_served_is_not_judged_again() {
     for decide in [Decide::Arrival, Decide::Service] {
@@ -175,7 +176,8 @@ fn a_repetition_of_what_was_served_is_not_judged_again() {
     }
 }
 
-// 64 s later nothing is remembered of a call; its repetition in the queue still is one.
+// After 64 s the decision on a call is forgotten, but a repetition of it in the queue is still
+// known as one.
 #[test]
 fn a_repetition_that_outlives_the_memory_is_not_counted_as_new() {
     let mut gate = Gate::new(Settings { decide: Decide::Service, ..settings(&[]) }, Seed(1), 0);
@@ -240,7 +242,7 @@ fn each_bucket_has_a_throttle_of_its_own() {
         gate.on_arrival(at(0), 0);
         matches!(gate.on_new(at(0), bucket, 0, None, true), Verdict::Admit(_))
     };
-    // One accumulator for both would let every second message pass: no session at all.
+    // One accumulator for both would let every second message pass, and no session at all.
     let buckets = [Bucket::Session, Bucket::Single];
     let pairs: Vec<_> = (0..4).map(|_| buckets.map(&mut passed)).collect();
     assert_eq!(pairs, [[false, false], [true, true], [false, false], [true, true]]);
@@ -278,13 +280,13 @@ fn a_stopping_gate_admits_nothing_new_and_finishes_the_rest() {
     assert_eq!(arrives(&mut gate, at(1), Some(3), 1), Verdict::Refuse(Reason::Stopping));
     assert_eq!(arrives(&mut gate, at(1), Some(2), 1), Verdict::Absorb);
     assert!(matches!(arrives(&mut gate, at(1), Some(1), 1), Verdict::Admit(_)));
-    // What waits is not held back any more.
+    // The queue is no longer held back.
     assert!(gate.may_release());
     assert_eq!(gate.on_taken(at(1), waits), None);
     assert!(gate.may_release());
 }
 
-// Callers prepare for what is likely; nothing else depends on it.
+// Callers prepare for the likely decision; nothing else depends on it.
 #[test]
 fn a_likely_rejection_of_new_sessions_is_announced() {
     let mut open = gate(&[("waiting_max", 5.0)]);
@@ -401,7 +403,7 @@ fn the_law_is_shown_the_message_in_service_and_the_room_of_the_queue() {
     assert_eq!(gate.signals().service, next);
 }
 
-// Judged at arrival it counts what waits; judged as it is taken, what is behind.
+// Work judged at arrival counts what waits; work judged when it is taken counts what is behind.
 #[test]
 fn a_window_counts_work_in_progress() {
     for decide in [Decide::Arrival, Decide::Service] {
@@ -430,7 +432,7 @@ fn a_window_counts_work_in_progress() {
     }
 }
 
-// In one queue of all messages, nobody knows which are new before they are taken.
+// In one queue of all messages, it is unknown which ones are new until they are taken.
 #[test]
 fn decided_at_service_a_window_counts_unread_messages() {
     let mut gate = Gate::new(Settings { decide: Decide::Service, ..settings(&[]) }, Seed(1), 0);
@@ -468,7 +470,7 @@ fn below_the_floor_a_session_is_refused_by_its_rank() {
 }
 
 #[test]
-fn what_waited_too_long_is_refused_when_its_turn_comes_and_so_are_its_repetitions() {
+fn work_that_waited_too_long_is_rejected_with_its_repetitions() {
     for decide in [Decide::Arrival, Decide::Service] {
         let mut gate = Gate::new(Settings { decide, ..settings(&[]) }, Seed(1), 0);
         let tickets = [1, 2].map(|call| enters(&mut gate, at(0), Some(call)));
@@ -492,7 +494,8 @@ fn what_waited_too_long_is_refused_when_its_turn_comes_and_so_are_its_repetition
     }
 }
 
-// It is for callers who hang up; a stopping server owes an answer to all that it admitted.
+// The limit is for callers who hang up; a stopping server owes an answer to all work that it
+// admitted.
 #[test]
 fn only_sessions_grow_stale_and_not_while_stopping() {
     let mut gate = gate(&[]);

@@ -105,7 +105,7 @@ impl Measuring for Acceptance {
 #[derive(Debug)]
 pub(super) struct Estimate {
     target: f64,
-    /// The least value of acceptance: complete rejection says no more than that.
+    /// The least value of acceptance, because complete rejection shows nothing more.
     least: f64,
     /// New sessions a second; `None`: of the messages.
     sustainable_cps: Option<f64>,
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_for_those_behind_is_no_part_of_it() {
+    fn rejections_by_back_ends_are_not_included() {
         let mut bench = fresh(0.0);
         messages(&mut bench, 30, 0);
         assert_near(bench.share(), 0.8);
@@ -288,7 +288,7 @@ mod tests {
         // Of 20 messages in the window, 4 are none of its, and the newest is not yet decided.
         messages(&mut bench, 5, 2);
         assert_near(full(&mut bench, 5), 0.8 / (14.0 / 16.0) * 0.8);
-        // Where that is all, nothing is known.
+        // If these are all messages, acceptance is unknown.
         full(&mut bench, 20);
         let before = bench.share();
         assert_near(full(&mut bench, 100), before);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_all_at_once_has_no_rate() {
+    fn simultaneous_arrivals_have_no_rate() {
         let mut bench = fresh(500.0);
         for _ in 0..100 {
             bench.signals.messages += 1;

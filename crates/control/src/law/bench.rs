@@ -48,7 +48,7 @@ impl Bench {
         self.law.on_tick(self.now, &self.signals, &mut self.control);
     }
 
-    /// Takes a new call from the queue, after this wait.
+    /// Takes a new call from the queue after this wait.
     pub fn taken(&mut self, sojourn: Duration) {
         self.signals.service.is_new = true;
         self.signals.service.sojourn = sojourn;

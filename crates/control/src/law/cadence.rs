@@ -94,7 +94,7 @@ impl<M: Measuring> Law for M {
     }
 }
 
-/// The schedule of measurements.
+/// The schedule of measurements of a law.
 #[derive(Clone, Debug)]
 pub(crate) struct Cadence {
     every: Every,

@@ -113,7 +113,8 @@ struct Seen {
 impl Seen {
     fn of(signals: &Signals) -> Self {
         let Flow { offered, entered, taken, refused, stale, .. } = *signals.flow(Bucket::Session);
-        // Judged at their service, rejected calls have entered the queue and were taken from it.
+        // If calls are judged at their service, the rejected ones have entered the queue and were
+        // taken from it.
         let rejected_late = (entered + refused).saturating_sub(offered);
         let taken = taken.saturating_sub(rejected_late);
         Self { waiting: signals.queue.waiting, taken, lost: stale + refused }
@@ -149,7 +150,7 @@ impl Tuner {
         }
     }
 
-    /// Ends an interval in which so many calls were taken, and so many wait.
+    /// Ends an interval in which this number of calls was taken, while this number waits.
     fn step(&mut self, waiting: f64, taken: f64) {
         if self.latencies.count() < CALLS_MIN {
             return;
@@ -200,7 +201,8 @@ impl Law for Cinnamon {
         self.tripped |= seen.lost > earlier.lost;
         if self.tripped {
             let free = (self.tuner.limit - waiting).max(0.0);
-            // What entered and did not leave is what there is more in the queue.
+            // The difference between calls that entered and calls that left is the growth of the
+            // queue.
             let error = (waiting - earlier.waiting as f64 - free) / out;
             let step = self.gains.1 * error * self.interval.as_secs_f64();
             self.integral = (self.integral + step).clamp(0.0, 1.0);
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_it_began_does_not_count() {
+    fn events_before_the_start_do_not_count() {
         let mut bench = fresh();
         bench.signals.flow_mut(Bucket::Session).stale = 9;
         bench.law.on_begin(bench.now, &bench.signals);

@@ -92,7 +92,7 @@ struct Codel {
     newest_first: bool,
     /// The end of the interval.
     until: Timestamp,
-    /// The least sojourn in it; `None` before the first.
+    /// The least sojourn in the interval; `None` before the first.
     least: Option<Duration>,
     overloaded: bool,
 }

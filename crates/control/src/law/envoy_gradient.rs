@@ -136,7 +136,7 @@ struct Gradient {
     tolerance: f64,
     /// L, apart from measurements.
     limit: f64,
-    /// Whether minRTT is being measured, and since when; else the time of its measurement.
+    /// Whether minRTT is being measured.
     measuring: bool,
     since: Timestamp,
     /// minRTT.
@@ -153,7 +153,7 @@ impl Gradient {
 
     fn measure(&mut self, now: Timestamp) {
         (self.measuring, self.since, self.at_least) = (true, now, 0);
-        // Those before may have waited in a long queue.
+        // Earlier calls may have waited in a long queue.
         self.latencies = Latencies::new();
     }
 

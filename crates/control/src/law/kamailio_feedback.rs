@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_recovery_leaves_lets_the_next_overload_in() {
+    fn work_left_after_a_recovery_admits_the_next_overload() {
         let mut bench = Bench::of(&ENTRY, &[("setpoint", 0.75)]);
         assert_eq!(steps(&mut bench, 1, 1.0), 6.0);
         // Σe = −0.25 + 0.75, and no more.

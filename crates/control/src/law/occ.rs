@@ -166,7 +166,7 @@ mod tests {
         assert_near(ticks(&mut bench, [1.0; 9]), 1.0);
         assert_near(ticks(&mut bench, [1.0]), 0.9);
         assert_near(ticks(&mut bench, [1.0; 9]), 0.9);
-        // The mean of nine and of one.
+        // The mean of nine readings and of one reading.
         assert_near(ticks(&mut bench, [0.5]), 0.9 / 0.95 * 0.9);
         assert_near(ticks(&mut bench, [0.9; 10]), 0.9 / 0.95 * 0.9);
     }

@@ -134,7 +134,7 @@ impl Estimate {
     }
 
     /// Returns whether the processor has been read since the last measurement: messages may come
-    /// faster.
+    /// more often than readings.
     pub(super) fn is_news(&self, reading: Reading) -> bool {
         self.trail.newest().is_none_or(|last| last.at < reading.at)
     }
@@ -195,7 +195,7 @@ mod tests {
         messages(&mut bench, 2000, 1.0);
         // Half of the window is old: 0.8/0.5·0.05.
         assert!((messages(&mut bench, 10, 0.0) - 0.08).abs() < 1e-9);
-        // In the next nothing was done.
+        // In the next interval no work was done.
         assert_eq!(messages(&mut bench, 10, 0.0), 1.0);
     }
 

@@ -249,7 +249,7 @@ fn without_a_time_in_the_queue_its_release_is_left_open() {
     assert_eq!(bench.control.queue, QueueControl { waiting_max: 800, ..Control::OPEN.queue });
 }
 
-/// Creates the adaptive law at a processor that is full, where `arriving` come and `taken` are
+/// Creates the adaptive law at a full processor, with these rates of calls that arrive and that are
 /// taken.
 fn adaptive(arriving: f64, taken: f64, given: &[(&str, f64)]) -> Bench {
     let mut bench = Bench::new(&[&[("c_t", 0.8)], given].concat());
@@ -260,7 +260,7 @@ fn adaptive(arriving: f64, taken: f64, given: &[(&str, f64)]) -> Bench {
 
 #[test]
 fn the_gains_are_divided_by_the_load_as_a_multiple_of_the_capacity() {
-    // Of 1000 that arrive a quarter is taken, and fills the processor: load 4.
+    // 1000 arrive, and a quarter of them is taken and fills the processor: load 4.
     let mut bench = adaptive(1000.0, 250.0, &[("k_ic", 0.0)]);
     assert!((bench.run(10_000).refused() - 5.0 / 4.0 * 0.2).abs() < 1e-3);
     // A load below 1 leaves the gains as they are.
@@ -295,7 +295,7 @@ fn work_that_waits_counts_as_occupancy() {
     assert!((bench.run(20).refused() - 0.2).abs() < 2e-3);
 }
 
-// Where the queue is paced, only what was released and not taken is late.
+// If the queue is paced, only work that was released and not taken is late.
 #[test]
 fn work_that_is_held_back_does_not_count_as_occupancy() {
     let mut bench = adaptive(250.0, 250.0, &[("k_pc", 1.0), ("k_ic", 0.0), ("t_q", 0.05)]);
@@ -368,7 +368,7 @@ fn settings_that_would_block_the_queue_are_rejected() {
 /// Messages in a receive buffer cannot be counted: their wait shows them, which counts as the
 /// occupancy that doing them in half a second takes.
 #[test]
-fn what_waits_in_the_receive_buffer_counts_as_occupancy() {
+fn the_receive_buffer_counts_as_occupancy() {
     let share = |adaptive: f64, lag_ms: u32| {
         // The proportional part alone: the share is the error.
         let mut bench =

@@ -156,7 +156,7 @@ const QUEUE_PART_MIN: f64 = 0.25;
 const FULL: f64 = 0.9;
 /// Part of `wait_max` below which D shows that calls have been rejected for a while.
 const LONG: f64 = 0.5;
-/// Age in D from which on a call is rejected in a long overload.
+/// Age, in multiples of D, from which a call is rejected in a long overload.
 const AGES: f64 = 3.0;
 /// Ticks over which the least wait in the receive buffer is taken.
 const LAGS: usize = 10;
@@ -201,7 +201,7 @@ impl Decided {
 struct Drain {
     /// Pieces taken at the last tick, since the start.
     counted: u64,
-    /// Those taken before the law began.
+    /// Pieces taken before the law began.
     began: u64,
     taken: f64,
     occupied_s: f64,
@@ -209,8 +209,8 @@ struct Drain {
 
 impl Drain {
     /// Records the pieces `taken` since the start, the last of them in `occupied_s` of occupied
-    /// time. A time in which none was there to be taken is left out: it would make the rate that of
-    /// arrivals.
+    /// time. Time without waiting pieces is left out, because it would turn the result into the
+    /// rate of arrivals.
     fn record(&mut self, taken: u64, in_progress: u64, occupied_s: f64) {
         if taken == self.counted && in_progress == 0 {
             return;
@@ -221,7 +221,7 @@ impl Drain {
         self.counted = taken;
     }
 
-    /// Returns the window of pieces that are taken in `wait_s`; open before the first was taken.
+    /// Returns the window: the pieces that are taken in `wait_s`; open before the first was taken.
     fn window(&self, wait_s: f64) -> Allowance {
         if self.counted == self.began {
             return Allowance::Open;
@@ -259,10 +259,10 @@ impl Tide {
         }
     }
 
-    /// Returns the age from which on a call is rejected when its turn comes, if there is one.
+    /// Returns the age from which a call is rejected when its service is due, if there is one.
     fn age_max(&self, socket_fill: f64, lag: Duration) -> Option<Duration> {
         if socket_fill >= FULL {
-            // Reading faster would be of no use: the kernel drops what is not read.
+            // Reading faster would not help: the kernel drops what does not fit.
             return Some(self.stale + lag);
         }
         let is_long_overload = self.wait_s <= LONG * self.wait_max;
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(bench.allowance(), Allowance::Open);
         ticks(&mut bench, 1, 1.0, 1, 0);
         assert!(matches!(bench.allowance(), Allowance::Window(_)));
-        // The server stands still while calls wait.
+        // The server makes no progress while calls wait.
         bench.signals.in_progress[Bucket::Session as usize] = 3;
         ticks(&mut bench, 1000, 1.0, 0, 5);
         assert_eq!(bench.allowance(), Allowance::Window(WINDOW_MIN));
@@ -406,7 +406,7 @@ mod tests {
         ticks(&mut bench, 10, 1.0, 10, 0);
         assert!((window(&bench) - 40.0).abs() < 1.0, "{}", window(&bench));
         assert_eq!(bench.control.queue.wait_max, None);
-        // The kernel drops what is not read.
+        // The kernel drops what does not fit.
         bench.signals.socket_fill = 1.0;
         ticks(&mut bench, 1, 1.0, 10, 0);
         assert_eq!(bench.control.queue.wait_max, Some(Duration::from_millis(700)));

@@ -179,7 +179,8 @@ mod tests {
     fn a_probe_in_an_overload_takes_the_wait_for_an_empty_server() {
         let mut bench = fresh();
         bench.served(1, 10, 0);
-        // All but one wait, without a change while the window is unused; 450 calls to the probe.
+        // All but one wait. The window does not change while it is unused; the probe is due after
+        // 450 calls.
         assert_near(bench.served(448, 100, 0), 20.0);
         assert_near(bench.served(1, 100, 100), 20.0);
         assert_near(bench.served(1, 100, 100), 26.0);

@@ -1,11 +1,12 @@
 //! The deterministic throttle.
 //!
-//! The shares that have not passed yet add up; when they make one, one passes. Of any n in a row it
-//! passes n·f, within one, and the pieces that pass are spread as evenly as possible.
+//! It adds up the admitted share of each piece; when the sum reaches one, a piece passes. Of any n
+//! pieces in a row it passes n·f, within one, and the pieces that pass are spread as evenly as
+//! possible.
 //!
 //! Source: 000 §3.4.
 
-/// One in fixed point: 0.1 ten times is less than 1 in floating point.
+/// One in fixed point: ten times 0.1 is less than 1 in floating point.
 const ONE: u64 = 1 << 32;
 
 #[derive(Clone, Debug, Default)]

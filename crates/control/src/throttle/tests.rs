@@ -46,7 +46,7 @@ fn a_rate_passes_in_the_long_run() {
 }
 
 #[test]
-fn what_arrives_below_the_rate_passes_but_for_a_gap() {
+fn arrivals_below_the_rate_pass_except_within_a_gap() {
     for kind in ThrottleKind::ALL {
         let passed = passed(kind, Allowance::Rate(100.0), 40.0);
         match kind {

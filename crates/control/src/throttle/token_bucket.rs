@@ -23,7 +23,7 @@ impl TokenBucket {
         Self { depth, tokens: depth, filled: Timestamp::ZERO }
     }
 
-    /// Returns whether it is as full as at the start.
+    /// Returns whether the bucket is as full as at the start.
     pub(crate) fn is_full(&mut self, now: Timestamp, rate: f64) -> bool {
         self.fill(now, rate);
         self.tokens >= self.depth
@@ -32,7 +32,7 @@ impl TokenBucket {
     /// Returns whether a piece passes, at the rate `rate`.
     pub(crate) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
         self.fill(now, rate);
-        // Ten tenths of a token are less than one in floating point.
+        // Ten times a tenth of a token is less than one in floating point.
         let passes = self.tokens >= 1.0 - 1e-9;
         if passes {
             self.tokens -= 1.0;
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_used_is_saved_up_to_the_depth() {
+    fn unused_tokens_are_saved_up_to_the_depth() {
         let mut bucket = TokenBucket::new(5);
         assert_eq!(burst(&mut bucket, 0, 10.0), 5, "it begins full");
         assert_eq!(burst(&mut bucket, 100, 10.0), 1);

@@ -16,13 +16,13 @@ use super::Tier;
 /// as many.
 const MESSAGES: f64 = 16_384.0;
 
-/// Likewise, calls by which messages are divided.
+/// The same for the calls by which messages are divided.
 const CALLS: f64 = 4096.0;
 
 /// Messages that must have been measured in a tier for its cost to be known.
 const KNOWN: f64 = 30.0;
 
-/// And for state to be found to cost nothing.
+/// The number of messages before state can count as free.
 const SURE: f64 = 1000.0;
 
 /// The least relative difference that counts.
@@ -82,7 +82,7 @@ impl CallCosts {
         Some(sum / self.begun)
     }
 
-    /// Returns whether a call takes as much without state as with it, by all measurements.
+    /// Returns whether all measurements show that a call costs as much without state as with it.
     pub(super) fn is_state_free(&self) -> bool {
         let is_sure = Tier::ALL.iter().all(|&tier| self.count(tier) >= SURE);
         let [stateful, stateless] = Tier::ALL.map(|tier| self.of(tier).unwrap_or(0.0));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_long_ago_is_forgotten() {
+    fn old_values_are_forgotten() {
         let mut costs = CallCosts::default();
         for cost in [100 * US, 10 * US] {
             for _ in 0..100_000 {

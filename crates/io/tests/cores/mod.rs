@@ -21,7 +21,7 @@ pub enum Seen {
     Served,
     Timeout(Timestamp),
     Failed(Failure),
-    Order(Vec<u8>),
+    Command(Vec<u8>),
     Drain,
 }
 
@@ -116,7 +116,7 @@ impl Core for EchoCore {
     }
 
     fn on_command(&mut self, _: Timestamp, command: &[u8]) {
-        self.tell(Seen::Order(command.to_vec()));
+        self.tell(Seen::Command(command.to_vec()));
     }
 
     fn on_drain(&mut self, _: Timestamp) {

@@ -20,11 +20,12 @@ const ALIKE: [(Class, Class); 3] = [
 /// CPU time by class of message, in µs, of a run or, by [`Prices::median`], of several.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Prices {
-    /// To take a packet from its socket; the rest of the cost of examining it is in `offer_us`.
+    /// Time to take a packet from its socket; the rest of the cost of examining it is in
+    /// `offer_us`.
     pub receive_us: f64,
     pub offer_us: [Option<f64>; Work::CLASSES_MAX],
     pub serve_us: [Option<f64>; Work::CLASSES_MAX],
-    /// To examine a message and reject it.
+    /// Time to examine a message and reject it.
     pub dispose_us: [Option<f64>; Work::CLASSES_MAX],
 }
 
@@ -64,8 +65,8 @@ impl Prices {
     }
 
     /// Limits the cost of examining the messages of a rejected call, its INVITE and the ACK of its
-    /// 503, to that in `refused`. The additional cost for admitted ones (their place in a queue,
-    /// and cache misses) belongs to their service: the sum is kept.
+    /// 503, to that in `refused`. The additional cost for admitted messages (their place in a
+    /// queue, and cache misses) is attributed to their service, so the sum does not change.
     pub fn looking_as(self, refused: &Self) -> Self {
         let looks = [
             (Class::Invite, refused.dispose_us[Class::Invite as usize]),
@@ -116,8 +117,8 @@ impl Prices {
     }
 
     /// Returns the table of the configuration, on a processor `factor` times as slow, with a
-    /// receive buffer for `socket_max` datagrams. Classes without messages have the price of those
-    /// [`ALIKE`].
+    /// receive buffer for `socket_max` datagrams. Classes without messages get the price of the
+    /// class that [`ALIKE`] names.
     pub fn emulate(&self, factor: f64, socket_max: usize) -> Emulate {
         let all = |prices: &[Option<f64>; Work::CLASSES_MAX]| {
             std::array::from_fn(|index| {
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_lacks_comes_from_the_other() {
+    fn gaps_of_one_sample_are_filled_from_the_other() {
         let mut other = Prices::default();
         other.offer_us[Class::Bye as usize] = Some(7.0);
         other.offer_us[Class::Invite as usize] = Some(7.0);
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looking_costs_less_when_refusing_is_part_of_the_service() {
+    fn a_look_costs_less_when_rejecting_is_part_of_the_service() {
         let [invite, ack] = [Class::Invite as usize, Class::Ack as usize];
         let mut prices = Prices::default();
         for class in [invite, ack] {

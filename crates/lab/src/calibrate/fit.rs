@@ -52,7 +52,7 @@ pub(super) fn fit(runs: &[Outside]) -> Option<PerPacket> {
         ((a1 * bb - b1 * ab) / determinant, (b1 * aa - a1 * ab) / determinant);
     Some(match (received_ns < 0.0, sent_ns < 0.0) {
         (false, false) => PerPacket { received_ns, sent_ns },
-        // On the edge of the possible range the other one is free.
+        // At a limit of the possible range the other cost is free.
         (true, _) => PerPacket { received_ns: 0.0, sent_ns: b1 / bb },
         (_, true) => PerPacket { received_ns: a1 / aa, sent_ns: 0.0 },
     })

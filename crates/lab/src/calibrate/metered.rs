@@ -12,9 +12,9 @@ use crate::measure::{pass_inputs, thread_ns};
 pub(super) struct Sum {
     /// Inputs.
     pub inputs: u64,
-    /// CPU time in the core, its outputs taken.
+    /// CPU time in the core, including taking its outputs.
     pub ns: u64,
-    /// Packets sent for them.
+    /// Packets sent because of them.
     pub sent: u64,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Tally {
     pub refused: [Sum; Work::CLASSES_MAX],
     /// Messages served, by class.
     pub served: [Sum; Work::CLASSES_MAX],
-    /// Everything else: timers, loads, idle polls.
+    /// All other inputs: timers, loads, idle polls.
     pub rest: Sum,
     /// Packets received.
     pub received: u64,
@@ -84,12 +84,12 @@ impl Tally {
 pub(super) enum Metering {
     /// The time of each input.
     Each,
-    /// Nothing: the clock is read now and then, for the slices. Reading it disturbs the
+    /// Nothing: the clock is read only sometimes, for the slices, because reading it disturbs the
     /// measurement.
     Hardly,
 }
 
-/// Inputs between two readings of the clock, when it is rarely read.
+/// Inputs between two readings of a clock that is rarely read.
 const SELDOM: u32 = 16;
 
 /// A core whose work is timed by the clock of its thread, so that other work on the processor does
@@ -119,7 +119,8 @@ impl<C: Core> Metered<C> {
         self.tally
     }
 
-    /// Gives an input and takes the outputs. Returns the result, the CPU time and the packets.
+    /// Gives the core an input and takes its outputs. Returns the result, the CPU time and the
+    /// packets.
     fn meter<R>(&mut self, input: impl FnOnce(&mut C) -> R) -> (R, Sum) {
         if self.metering == Metering::Hardly {
             self.unread += 1;

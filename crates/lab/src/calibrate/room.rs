@@ -1,5 +1,5 @@
-//! The number of datagrams that can wait at a listener: the kernel charges more than their bytes,
-//! by rules of its own.
+//! The number of datagrams that can wait at a listener, which the kernel computes from more than
+//! their bytes.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -13,7 +13,7 @@ const SENT: usize = 20_000;
 /// default size, by filling a listener and counting.
 ///
 /// # Errors
-/// Those of the sockets.
+/// When a socket fails.
 pub(super) fn datagrams(bytes: usize) -> io::Result<usize> {
     let any = (Ipv4Addr::LOCALHOST, 0).into();
     // With one socket, so that all wait in the same.

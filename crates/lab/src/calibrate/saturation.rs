@@ -1,6 +1,6 @@
 //! The number of calls to offer, so that the server is never idle.
 //!
-//! A packet costs less the more of them come at once, so the capacity of a server is known only at
+//! A packet costs less if more of them come at once, so the capacity of a server is known only at
 //! saturation. It is sought from below: the cost in a run gives the next offered load, at which
 //! calls cost less again.
 
@@ -14,7 +14,8 @@ const LIGHT_CPS: f64 = 500.0;
 /// Offered load as a multiple of the capacity: the least, and the next to try.
 const OFFERED: (f64, f64) = (2.0, 3.0);
 
-/// The most calls/s: one thread of callers can offer more if hardly any of them are started.
+/// The maximum rate in calls/s: one thread of callers can offer more if hardly any of them are
+/// started.
 const MAX_CPS: f64 = 60_000.0;
 
 /// The most estimates.
@@ -25,7 +26,7 @@ const ESTIMATES_MAX: usize = 6;
 pub(super) fn saturating_cps(each_us: impl Fn(f64) -> io::Result<f64>) -> io::Result<f64> {
     let mut offered = LIGHT_CPS;
     for _ in 0..ESTIMATES_MAX {
-        // A call that seems to cost nothing is as good as a cheap one.
+        // A call that seems to cost nothing counts as a cheap one.
         let could = slices::SHARE * 1e6 / each_us(offered)?.max(1.0);
         if offered >= (OFFERED.0 * could).min(MAX_CPS) {
             break;
@@ -43,7 +44,7 @@ mod tests {
 
     #[test]
     fn more_is_offered_until_the_server_can_do_half_of_it() {
-        // 160 µs when idle, 40 µs when busy: it can do 5,000 calls/s.
+        // 160 µs when idle, 40 µs when busy: the server can handle 5,000 calls/s.
         let each_us = |cps: f64| Ok((160.0 - cps / 50.0).max(40.0));
         let found = saturating_cps(each_us).unwrap();
         assert!((10_000.0..=15_000.0).contains(&found), "{found}");

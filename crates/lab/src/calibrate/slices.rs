@@ -1,7 +1,7 @@
-//! A thread that may run for a part of each period only, as under a quota of the kernel.
+//! A thread that may run only for a part of each period, as under a quota of the kernel.
 //!
-//! Packets gather while it pauses, so that it finds them in batches, as a server at its capacity
-//! does; and the generator has most of a processor for itself.
+//! Packets accumulate during its pauses, so that it finds them in batches, like a server at its
+//! capacity; and the generator has most of a processor.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ impl Slices {
             return;
         }
         let passed = self.began.elapsed();
-        // A thread that used it up over several periods has nothing left of them, and owes nothing.
+        // A thread that used more than its slice for several periods keeps neither credit nor debt.
         if let Some(left) = PERIOD.checked_sub(passed) {
             thread::sleep(left);
         }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_within_the_share_of_a_period_is_not_held_up() {
+    fn work_within_the_share_of_a_period_is_not_delayed() {
         let mut slices = Slices::new(7);
         let began = slices.began;
         slices.keep(7 + 999_999);

@@ -1,4 +1,4 @@
-//! One run: a server on a socket of its own between callers and answerers.
+//! One run: a server with its own socket, between callers and answerers.
 
 use std::io;
 use std::time::Duration;
@@ -61,7 +61,7 @@ impl Action {
     fn open_max(self) -> usize {
         match self {
             Self::Calls | Self::Refused => OPEN_MAX,
-            // They last as long as the patience of their callers, whatever the server does.
+            // These calls last as long as the patience of their callers, whatever the server does.
             Self::GivenUp => 2 * OPEN_MAX,
             // Their callers wait for half a minute, and retransmit meanwhile.
             Self::Dropped => usize::MAX,
@@ -72,7 +72,7 @@ impl Action {
 /// The cost of a run to the server.
 pub(super) struct Played {
     pub tally: Tally,
-    /// Calls started; of dropped ones, INVITEs received.
+    /// Calls started; for dropped calls, INVITEs received.
     units: u64,
     /// CPU time of the server's thread without the metering.
     cpu_ns: f64,
@@ -166,8 +166,8 @@ pub(super) fn play(
         tally: served.stats,
         server_load: use_of(served.cpu, lasts.mul_f64(slices::SHARE)),
         generator_load: use_of(calls.cpu, calls.wall).max(answerer),
-        // Callers without answers send more than any server takes: datagrams lost at the socket
-        // cost the server nothing, and are in no sum.
+        // Callers without answers send more than any server can read: datagrams lost at the socket
+        // cost the server nothing, and are not counted.
         drops: calls.drops
             + if action == Action::Dropped { 0 } else { served.drops }
             + answered.iter().map(|done| done.drops).sum::<u64>(),

@@ -1,10 +1,10 @@
-//! Measures the saving by the kernel gate: a datagram that it drops, against one that is read and
-//! dropped.
+//! Measures how much the kernel gate saves: the cost of a datagram that it drops, compared with one
+//! that is read and dropped.
 //!
-//! A thread sends itself datagrams on the loopback interface, in turns with reading them, so that
-//! its CPU time of either half is known separately. The sender's half contains all the kernel's
-//! work on a datagram until it lies in a buffer or is dropped, which between machines the receiver
-//! does. Datagrams dropped by the gate are never read: their reader's half is nothing.
+//! A thread alternately sends datagrams to itself on the loopback interface and reads them, so that
+//! its CPU time of each half is known separately. The sender's half includes all the kernel's work
+//! on a datagram until it is in a buffer or dropped; between machines the receiver does that work.
+//! Datagrams dropped by the gate are never read, so their reader's half costs nothing.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -25,9 +25,9 @@ const BATCHES: u32 = 4;
 /// Both halves of the cost of a datagram, in µs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Halves {
-    /// Sending it, and all the kernel's work on its arrival.
+    /// Sending a datagram, and all the kernel's work on its arrival.
     pub sender: Cost,
-    /// Reading it.
+    /// Reading a datagram.
     pub reader: Cost,
 }
 
@@ -41,7 +41,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Measures this many further datagrams of each way, as a round of its own.
+    /// Measures this many more datagrams of each way, as a separate round.
     ///
     /// # Errors
     /// When there is no socket, or datagrams are lost or dropped unexpectedly.
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn either_way_is_measured_to_the_datagram() {
         let mut gate = Gate::default();
-        // Fails if the kernel dropped one more or less than it should.
+        // Fails if the kernel dropped one datagram too many or too few.
         gate.measure(1000).unwrap();
         gate.measure(1000).unwrap();
         for halves in [&gate.read, &gate.shed] {

@@ -8,7 +8,7 @@ use serde::Serialize;
 pub struct Model {
     /// t_a: to process a message, in µs.
     pub accepted_us: f64,
-    /// t_d: to shed one, in µs.
+    /// t_d: the time to shed one message, in µs.
     pub dropped_us: f64,
 }
 
@@ -26,7 +26,7 @@ impl Model {
         fraction * self.processed(fraction)
     }
 
-    /// Returns the share f at which `part` of the greatest PP'_r, that at f = 1, is left.
+    /// Returns the share f at which PP'_r is `part` of its maximum, which it has at f = 1.
     pub fn fraction_for(&self, part: f64) -> f64 {
         let Self { accepted_us, dropped_us } = *self;
         part * dropped_us / ((1.0 - part) * accepted_us + part * dropped_us)
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_nothing_to_drop_leaves_everything_to_the_rest() {
+    fn free_drops_leave_all_time_to_the_rest() {
         let free = Model { accepted_us: 10.0, dropped_us: 0.0 };
         assert_eq!(free.fraction_for(0.9), 0.0);
         assert!((free.accepted(0.01) - free.accepted(1.0)).abs() < 1e-6);

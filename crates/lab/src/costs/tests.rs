@@ -63,7 +63,7 @@ fn of_the_rounds_the_least_the_median_and_the_mean() {
 }
 
 #[test]
-fn what_follows_is_of_the_messages_of_a_call() {
+fn later_shares_are_of_the_messages_of_a_call() {
     let cost = |us| Cost { min_us: us, median_us: us, mean_us: us, rounds_us: Vec::new() };
     let row = |kind, good, fate, us| {
         let control = Control::Idle;

@@ -58,7 +58,7 @@ impl Figures {
 pub struct Row {
     /// The law.
     pub law: String,
-    /// Whether it is recorded or simulated.
+    /// Whether it was recorded or simulated.
     pub how: &'static str,
     /// Outcomes of the calls.
     pub figures: Figures,
@@ -128,7 +128,7 @@ mod tests {
                 )
             };
             let invite = message("INVITE sip:b@h SIP/2.0");
-            // Every one comes twice.
+            // Every INVITE comes twice.
             for now in [ms(*at), ms(at + 500)] {
                 let input = Input::Offer(now, flow, invite.as_bytes(), 0);
                 observer.see(&Entry { now, input });

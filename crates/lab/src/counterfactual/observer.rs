@@ -22,7 +22,7 @@ pub struct Call {
     pub forwarded: Option<Timestamp>,
     /// Whether a callee was heard to ring.
     pub rang: bool,
-    /// The first final response that came for it, with its time.
+    /// The first final response to it, with its time.
     pub answered: Option<(u16, Timestamp)>,
     /// The first final response that the caller got, with its time.
     pub decided: Option<(u16, Timestamp)>,

@@ -46,7 +46,7 @@ pub struct Scene {
     pub hold: Option<Duration>,
     /// Addresses of the proxy, for receiving and for sending.
     pub proxy: Vec<SocketAddr>,
-    /// Calls started by callees, or by the proxy itself, which are left out.
+    /// The number of calls left out, because callees or the proxy itself started them.
     pub left_out: usize,
 }
 
@@ -153,15 +153,15 @@ fn crowds(observer: &Observer, calls: &[&Call], end: Timestamp) -> Vec<Crowd> {
         moments.sort_unstable();
         let moments: Vec<_> = moments.iter().map(|at| at.since(Timestamp::ZERO)).collect();
         let uri = observer.uri(address).unwrap_or_default().to_owned();
-        // More than fit in a trace do not fit into a recording.
+        // A recording cannot contain more calls than fit in a trace.
         Trace::new(moments).ok().map(|moments| Crowd { address, target, uri, moments })
     };
     by_address.into_iter().filter_map(crowd).collect()
 }
 
 /// Returns the behaviour of the callee of a call with a final response; callees ring for `ring`. A
-/// 487 is the caller's doing (RFC 3261 §9.2): it shows only that the callee had not answered yet,
-/// and nothing if others had not either by then.
+/// caller causes a 487 (RFC 3261 §9.2): it shows only that the callee had not answered yet, and
+/// nothing if other callees had not answered either by then.
 fn behaviour(call: &Call, ring: Duration) -> Option<Behaviour> {
     match call.answered? {
         (..300, _) => Some(Behaviour::Answer),
@@ -194,7 +194,7 @@ fn patience(calls: &[&Call], end: Timestamp) -> Option<Duration> {
         let until = call.given_up.or(decided).unwrap_or(end);
         (until.since(call.arrived), call.given_up.is_none())
     };
-    // At the same time, those that cancelled first.
+    // Of those at the same time, the ones that cancelled come first.
     let mut waited: Vec<(Duration, bool)> = calls.iter().map(waited).collect();
     waited.sort_unstable();
     let mut waiting = 1.0;
@@ -312,8 +312,8 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_is_not_refused() {
-        // Two answer after 100 ms; one caller cancelled sooner, two later.
+    fn a_caller_that_gives_up_does_not_count_as_rejected() {
+        // Two callees answer after 100 ms; one caller cancelled sooner, two later.
         let passing = [
             call(0, 200, 100, 10),
             call(1, 200, 100, 10),
@@ -324,10 +324,10 @@ mod tests {
         .concat();
         let scene = scene(&passing, 5000).unwrap();
         assert_eq!(scene.behaviours, [(Behaviour::Answer, 2), (Behaviour::Ring, 2)]);
-        // Of five four wait longer than 50 ms, and of the two that are left one, than 300 ms.
+        // Four of five wait longer than 50 ms; of the remaining two, one waits longer than 300 ms.
         assert_eq!(scene.patience, Some(Duration::from_millis(300)));
         assert!(scene.to_string().contains("or let it ring: 50.0 %"), "{scene}");
-        // Without a CANCEL it is the callee's doing.
+        // Without a CANCEL the callee sent the 487.
         let refused = self::scene(&call(0, 487, 10, 0), 5000).unwrap();
         assert_eq!(refused.behaviours, [(Behaviour::Refuse(487), 1)]);
     }

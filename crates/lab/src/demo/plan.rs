@@ -16,7 +16,7 @@ pub const DEADLINE: Duration = Duration::from_millis(500);
 /// Back ends on each side.
 pub const BACKENDS: usize = 2;
 
-/// The least duration in which there is anything to see.
+/// The shortest duration that shows anything.
 pub const SECONDS_MIN: u64 = 12;
 
 /// Emulated costs of a message, in µs: to examine, to serve, to reject. Each call is six of them.
@@ -33,7 +33,8 @@ pub const REFUSAL_S: f64 = (2.0 * OFFER_US + REFUSE_US) / 1e6;
 /// Calls/s that keep the emulated processor busy.
 pub const CAPACITY_CPS: f64 = 1.0 / CALL_S;
 
-/// Returns the greatest possible goodput at `multiple` times the capacity, as a part of it.
+/// Returns the greatest possible goodput at `multiple` times the capacity, as a fraction of the
+/// capacity.
 pub fn bound(multiple: f64) -> f64 {
     bound::goodput(multiple, REFUSAL_S / CALL_S)
 }
@@ -118,18 +119,18 @@ impl Plan {
         let total = Duration::from_secs(seconds.max(SECONDS_MIN));
         let pause = total / 24;
         let phases = MULTIPLES.len() as u32;
-        // A second goes into the start, and each load is awaited until its last deadline.
+        // One second is for the start, and each load is awaited until its last deadline.
         let load = (total - Duration::from_secs(1) - pause * (phases - 1)) / phases - DEADLINE;
         Self { load, warm_up: load / 5, pause }
     }
 
-    /// Returns the total duration, as far as it can be foreseen.
+    /// Returns the expected total duration.
     pub fn total(&self) -> Duration {
         let phases = MULTIPLES.len() as u32;
         (self.load + DEADLINE) * phases + self.pause * (phases - 1)
     }
 
-    /// Returns the start of a phase, after the first one's start.
+    /// Returns the start of a phase, relative to the start of the first one.
     pub fn begin(&self, phase: usize) -> Duration {
         (self.load + DEADLINE + self.pause) * phase as u32
     }

@@ -1,4 +1,4 @@
-//! The two servers with their back ends, and the callers before them.
+//! The two servers with their back ends and callers.
 
 use std::io;
 use std::path::Path;

@@ -81,10 +81,10 @@ pub struct Phase {
     pub refused: f64,
     /// INVITEs retransmitted per INVITE first sent.
     pub retransmission_ratio: f64,
-    /// Set-up delay of the calls that were set up, in ms: the median, and that which one in a
-    /// hundred exceeds; `None` if none was.
+    /// Set-up delay of the calls that were set up, in ms: the median, and the delay that one call
+    /// in a hundred exceeds; `None` if no call was set up.
     pub set_up_p50_ms: Option<f64>,
-    /// Likewise.
+    /// The delay that one call in a hundred exceeds.
     pub set_up_p99_ms: Option<f64>,
     /// Use of a core by the caller, 0 to 1.
     pub generator_load: f64,
@@ -95,7 +95,7 @@ pub struct Phase {
 }
 
 impl Phase {
-    /// Returns the greatest possible goodput at the load that was offered, as a part of the
+    /// Returns the greatest possible goodput at the load that was offered, as a fraction of the
     /// capacity. The number of random arrivals differs from the requested one.
     pub fn bound(&self) -> f64 {
         bound(self.offered_cps / CAPACITY_CPS)
@@ -182,7 +182,7 @@ impl Seen {
             self.counted.clear();
         }
         self.counted.push(counted);
-        // The others are compared with the last reading that is at least a second old.
+        // Rates are differences to the last reading that is at least a second old.
         let begin = counted.at.saturating_sub(WINDOW);
         let old = self.counted.iter().filter(|then| then.at <= begin).count();
         self.counted.drain(..old.saturating_sub(1));

@@ -10,8 +10,8 @@ use crate::figure::highlight::Highlights;
 use crate::figure::overload::{Facet, Heading, Series, goodput};
 use crate::figure::{Figure, Point};
 
-/// The load at which the claim is checked, and the least part of the bound that the protected
-/// server must keep there.
+/// The load at which the claim is checked, and the smallest fraction of the bound that the
+/// protected server must keep there.
 pub const PROMISED_AT: f64 = 2.0;
 /// See [`PROMISED_AT`].
 pub const PROMISED: f64 = 0.8;
@@ -44,14 +44,14 @@ impl Summary {
         }
     }
 
-    /// Returns the part of the bound that the protected server kept where it is checked, if that
-    /// was reached.
+    /// Returns the fraction of the bound that the protected server kept at the checked load, if
+    /// that was reached.
     pub fn kept(&self) -> Option<f64> {
         let phase = self.protected.iter().find(|phase| phase.multiple == PROMISED_AT)?;
         Some(phase.goodput_of_bound())
     }
 
-    /// Returns the reason why the claim does not hold, in a sentence; `None` if it does.
+    /// Returns the reason why the claim does not hold, in a sentence; `None` if it holds.
     pub fn fault(&self) -> Option<String> {
         match self.kept() {
             Some(kept) if kept >= PROMISED => None,
@@ -110,7 +110,7 @@ impl Summary {
     }
 }
 
-/// Columns of the longest bar, which stands for the capacity.
+/// Columns of the longest bar, which represents the capacity.
 const BAR: usize = 24;
 
 /// Returns a bar of this part of the capacity, in eighths of a column; the bound is marked.

@@ -57,7 +57,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Waits until the user ends it. Returns `false` if the user does.
+    /// Waits, or until the user stops. Returns `false` if the user stops.
     pub(super) fn wait(&mut self, time: Duration) -> io::Result<bool> {
         let until = Instant::now() + time;
         loop {
@@ -92,7 +92,7 @@ impl Drop for Screen {
     }
 }
 
-/// Returns whether a key asks to end it; in this mode the terminal makes no signal of Ctrl-C.
+/// Returns whether a key asks to stop; in this mode the terminal sends no signal for Ctrl-C.
 fn is_end(event: &Event) -> bool {
     let Event::Key(KeyEvent { code, modifiers, kind: KeyEventKind::Press, .. }) = event else {
         return false;

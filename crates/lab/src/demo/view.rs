@@ -29,7 +29,7 @@ const fn colour(side: Side) -> Color {
 
 const QUIET: Style = Style::new().fg(Color::DarkGray);
 
-/// Draws all of it.
+/// Draws the whole screen.
 pub(super) fn draw(story: &Story, frame: &mut Frame<'_>) {
     let area = frame.area();
     if area.width < WIDTH_MIN || area.height < HEIGHT_MIN {

@@ -30,7 +30,7 @@ const TOP: f64 = 52.0;
 const BOTTOM: f64 = 44.0;
 /// From the vertical axis at the right to a label.
 const LED: f64 = 19.0;
-/// Panels in a row at the most.
+/// Maximum number of panels in a row.
 const COLUMNS: usize = 3;
 
 const TITLE: f64 = 21.0;
@@ -45,7 +45,7 @@ const LETTER: f64 = 0.55;
 const LINE: f64 = 2.4;
 const MARK: f64 = 3.6;
 
-/// The first is the one that the PNG is drawn with; the others are no wider.
+/// The PNG uses the first; the others are not wider.
 const FONTS: &str = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif";
 
 const BLACK: RGBColor = RGBColor(34, 34, 34);
@@ -130,7 +130,7 @@ fn width(text: &str, size: f64, bold: bool) -> f64 {
     text.chars().count() as f64 * size * LETTER * if bold { 1.08 } else { 1.0 }
 }
 
-/// The words of `text` in as few lines as have room for them; at least one.
+/// Breaks `text` into as few lines as possible within `room`; at least one.
 fn broken(text: &str, room: f64, size: f64, bold: bool) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {

@@ -9,7 +9,7 @@ pub type Colour = (u8, u8, u8);
 /// The colour of the unprotected server, and of nothing else.
 pub const DANGER: Colour = (213, 94, 0);
 
-/// The colours of the other curves. People with any kind of colour blindness can tell them apart
+/// The colours of the other curves. People with any kind of colour blindness can distinguish them
 /// (Okabe and Ito, "Color Universal Design", 2008; the last is a yellow dark enough for a line).
 pub const COLOURS: [Colour; MAX - 1] = [
     (0, 114, 178),
@@ -56,7 +56,7 @@ impl Highlights {
             })
             .collect();
         ranked.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-        // Red is for an unprotected curve: without one, there is a colour less.
+        // Red is reserved for an unprotected curve: without one, there is one colour less.
         let most = MAX - usize::from(!names.iter().any(|name| UNPROTECTED.contains(name)));
         ranked.truncate(most);
         let (mut danger, mut others) = (Some(0), 1..MAX);

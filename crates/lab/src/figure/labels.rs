@@ -1,13 +1,13 @@
-//! Names at the ends of lines, moved apart where they would overlap.
+//! Names at the ends of lines, moved apart if they would overlap.
 
-/// Vertical places for labels that want to stand at `wanted`: in the same order, at least
-/// `gap` apart, within `low..=high` if there is room, and together as near as can be
+/// Returns vertical places for labels whose best places are `wanted`: in the same order, at least
+/// `gap` apart, within `low..=high` if there is room, and as near to their best places as possible
 /// (least squares).
 pub(super) fn spread(wanted: &[f64], gap: f64, low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|&a, &b| wanted[a].total_cmp(&wanted[b]));
 
-    // Less the gaps before it, each label's place may not be below the one before: an isotonic
+    // After subtracting the gaps before each label, places must not decrease: an isotonic
     // regression, solved by pooling adjacent violators. Each block is (sum, count).
     let mut blocks: Vec<(f64, usize)> = Vec::new();
     for (rank, &index) in order.iter().enumerate() {

@@ -28,12 +28,12 @@ pub struct Series {
 pub struct Facet {
     /// The difference from the other panels; may be empty.
     pub title: String,
-    /// In the order in which colours are given out.
+    /// In the order in which they get colours.
     pub series: Vec<Series>,
 }
 
-/// Goodput as a part of the capacity. `bound` is the most there can be in the facet of this
-/// index at a multiple of the capacity; it is drawn beside.
+/// Goodput as a fraction of the capacity. `bound` is the greatest possible goodput in the facet of
+/// this index at a multiple of the capacity; it is drawn too.
 pub fn goodput(heading: Heading, facets: &[Facet], bound: impl Fn(usize, f64) -> f64) -> Figure {
     let loads = loads(facets);
     let top = highest(facets).max(1.0) * 1.03;
@@ -50,7 +50,7 @@ pub fn goodput(heading: Heading, facets: &[Facet], bound: impl Fn(usize, f64) ->
 }
 
 /// A set-up delay in seconds, on a logarithmic axis. `deadlines_s`, one for each facet, are drawn
-/// beside.
+/// too.
 pub fn set_up_delay(heading: Heading, facets: &[Facet], deadlines_s: &[f64]) -> Figure {
     let values = facets.iter().flat_map(|facet| &facet.series).flat_map(|series| &series.points);
     let values = values.flat_map(|p| [p.min, p.max]).filter(|value| *value > 0.0);
@@ -68,7 +68,7 @@ pub fn set_up_delay(heading: Heading, facets: &[Facet], deadlines_s: &[f64]) -> 
     figure(heading, facets, &y, deadline)
 }
 
-/// Retransmitted INVITEs for each one sent first.
+/// Retransmitted INVITEs for each INVITE.
 pub fn retransmissions(heading: Heading, facets: &[Facet]) -> Figure {
     let y = Axis::linear("INVITEs sent again ÷ INVITEs sent first", highest(facets).max(0.1));
     figure(heading, facets, &y, |_| None)

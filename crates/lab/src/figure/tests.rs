@@ -47,7 +47,7 @@ fn bound(_: usize, m: f64) -> f64 {
     if m < 1.0 { m } else { ((1.0 - m * 0.08) / 0.92).clamp(0.0, 1.0) }
 }
 
-/// Set `TIDEGATE_LOOK` to a folder to look at what is drawn.
+/// Set `TIDEGATE_LOOK` to a folder to get the figures as files.
 fn look(name: &str, figure: &Figure) {
     if let Some(folder) = std::env::var_os("TIDEGATE_LOOK") {
         let folder = std::path::PathBuf::from(folder);
@@ -127,11 +127,11 @@ fn a_title_that_is_longer_than_its_panel_is_not_cut_off() {
     let heading = || Heading { title: title.to_owned(), note: note.to_owned(), ..self::heading() };
     let figure = goodput(heading(), &facets()[..1], bound);
     look("long-title", &figure);
-    // Twice as many pixels as units: the margin at the right is left blank.
+    // Twice as many pixels as units: the right margin is empty.
     let image = pixels(&figure);
     let margin = image.pixels().chunks(image.width() as usize).flat_map(|row| &row[1162..]);
     assert_eq!(margin.filter(|pixel| pixel.green() < 255).count(), 0);
-    // All of it is written, in the places of several lines.
+    // The whole text is written, on several lines.
     let svg = figure.svg();
     let text: Vec<&str> = svg.lines().filter(|line| !line.starts_with('<')).collect();
     assert!(text.join(" ").starts_with(&format!("{title} {note}")), "{text:?}");

@@ -13,7 +13,7 @@ use super::{empty_ns, thread_ns};
 /// Time between messages, in the core's time: 50,000 messages/s.
 const STEP: Duration = Duration::from_micros(20);
 
-/// Empty batches whose median time is that of reading the clock.
+/// Number of empty batches; their median time is the time to read the clock.
 const EMPTY: usize = 201;
 
 /// A server without sockets.
@@ -79,8 +79,8 @@ impl Way for Alone {
     }
 }
 
-/// A server that rejects the messages that another one admits: the peers go on with the other's
-/// answers, or there would be nothing but INVITEs to reject.
+/// Two servers that get the same messages. One rejects what the other admits: the peers continue
+/// with the answers of the other, because otherwise there would be only INVITEs to reject.
 pub(crate) struct Diverted<W> {
     pub refusing: W,
     pub admitting: Alone,

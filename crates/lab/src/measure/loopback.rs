@@ -21,7 +21,7 @@ use crate::real::{CoreThread, Socket};
 /// The datagram that holds the server: a keep-alive, which its core never sees.
 const HOLD: &[u8] = b"\r\n\r\n";
 
-/// Longest time for a batch. Loopback loses nothing as long as there is room.
+/// Longest time for a batch. Loopback loses nothing while there is room.
 const BATCH_MAX: Duration = Duration::from_secs(5);
 
 /// Empty batches whose median time is subtracted.
@@ -31,15 +31,16 @@ const EMPTY: usize = 21;
 enum Command {
     /// Pass a minute.
     Rest,
-    /// Take this many messages.
+    /// Process this many messages.
     Go(usize),
 }
 
 /// A report of a server.
 enum Told {
-    /// It is held. Its CPU time since its release, and the messages it did not admit.
+    /// It is held: its CPU time since its release, and the number of messages that it did not
+    /// admit.
     Held { ns: f64, refused: u64 },
-    /// It has nothing left to serve.
+    /// It has nothing more to serve.
     Done,
 }
 
@@ -109,7 +110,7 @@ impl Peer {
         self.group.listener(0).ordinary().send_to(message, to).map(|_| ())
     }
 
-    /// Takes everything that waits there.
+    /// Takes all waiting datagrams.
     fn take(&self, buffer: &mut [u8]) -> Vec<Vec<u8>> {
         let listener = self.group.listener(0);
         let receive = || listener.ordinary().recv(buffer).ok().map(|n| buffer[..n].to_vec());
@@ -119,7 +120,7 @@ impl Peer {
 
 /// A server on sockets of loopback.
 pub(crate) struct Loopback {
-    /// Dropped before the thread, which waits for them.
+    /// Dropped before the thread, which waits until it is closed.
     commands: Sender<Command>,
     told: Receiver<Told>,
     caller: Peer,

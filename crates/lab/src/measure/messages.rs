@@ -1,6 +1,6 @@
 //! Messages of callers and back ends: requests as user agents write them, and their answers.
 //!
-//! A call is a number. All its texts follow from that and from the received messages.
+//! A call is a number. All its texts follow from that number and from the received messages.
 
 use std::net::SocketAddr;
 
@@ -39,7 +39,7 @@ struct Request<'a> {
 
 impl Parties {
     /// Returns a request that starts something: to a target that the server's rules select, or to
-    /// an address to which it does not relay.
+    /// an address to which the server does not relay.
     pub fn initial(&self, method: &str, call: u64, good: bool) -> Vec<u8> {
         let body = if method == "INVITE" { BODY } else { "" };
         self.write(&Request { body, ..self.request(method, call, self.uri(good)) })

@@ -8,21 +8,21 @@ use super::messages::Parties;
 pub enum Kind {
     /// An INVITE that starts a call.
     Invite,
-    /// The 180 to it.
+    /// The 180 to the INVITE.
     Ringing,
-    /// The 200 to it.
+    /// The 200 to the INVITE.
     Answer,
     /// The ACK of that.
     Ack,
     /// The BYE.
     Bye,
-    /// The 200 to it.
+    /// The 200 to the BYE.
     ByeAnswer,
     /// The CANCEL of a ringing call.
     Cancel,
     /// A REGISTER.
     Register,
-    /// An OPTIONS: any request that stands alone.
+    /// An OPTIONS, as an example of a request outside any call.
     Options,
     /// The ACK of a rejected INVITE.
     AckOfRefusal,
@@ -69,7 +69,7 @@ pub(crate) struct Passed {
 }
 
 impl Passed {
-    /// Returns the packets to one side that begin so.
+    /// Returns the packets to one side that begin with this text.
     fn to(&self, side: Side, beginning: &str) -> impl Iterator<Item = &[u8]> {
         let begins = move |(to, bytes): &&(Side, Vec<u8>)| {
             *to == side && bytes.starts_with(beginning.as_bytes())
@@ -80,10 +80,10 @@ impl Passed {
 
 /// A way for messages to and from a server.
 pub(crate) trait Way {
-    /// Passes a batch from one side, and takes the server's packets for it.
+    /// Passes a batch from one side, and takes the packets that the server sends for it.
     fn pass(&mut self, from: Side, batch: &[Vec<u8>]) -> Result<Passed, String>;
 
-    /// Passes a minute, after which nothing is left of finished calls.
+    /// Lets a minute pass, after which finished calls have left no state.
     fn rest(&mut self) -> Result<(), String>;
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Timed {
     pub good: bool,
     pub messages: usize,
     pub refused: u64,
-    /// CPU time of all of them.
+    /// CPU time of the whole batch.
     pub ns: f64,
 }
 

@@ -1,7 +1,7 @@
-//! The measured server: the state of its overload control, and how it is kept there.
+//! The measured server, and how the state of its overload control is kept constant.
 //!
-//! The law does not see how busy the server is, but a signal that makes it admit all or nothing.
-//! The law itself, and its cost, are real.
+//! The law does not see the real load of the server, but a signal that makes it admit everything or
+//! nothing. The law itself, and its cost, are real.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::{pass_inputs, server, thread_ns};
 /// more.
 const REST: Duration = Duration::from_secs(64);
 
-/// Sockets of a shard: one for INVITEs, one for all else.
+/// Sockets of a shard: one for INVITEs, one for all other messages.
 const SOCKETS: usize = 2;
 
 /// A law that counts measurements in messages, as `[overload]` has it.
@@ -62,10 +62,10 @@ impl State {
     }
 }
 
-/// A server in a state.
+/// A server in a fixed state.
 pub(crate) struct Subject {
     core: Server,
-    /// The lead of the core's time over the driver's.
+    /// The time by which the core is ahead of the driver.
     ahead: Duration,
     last: Timestamp,
     /// Whether the law is shown a busy processor.
@@ -112,12 +112,12 @@ impl Subject {
         let now = self.last + REST;
         self.tell(now);
         self.handle_timeout(now - self.ahead);
-        // The core tells when to call next; until then nothing is due.
+        // The core tells when to call next; nothing is due until then.
         while self.poll_transmit().is_some() {}
     }
 
-    /// Shows the law a processor until it behaves as intended. It measures each second with any
-    /// number of messages: those here are keep-alives, which no server answers.
+    /// Reports a processor load until the law behaves as intended. The law measures each second,
+    /// with any number of messages: these are keep-alives, which no server answers.
     fn settle(&mut self, parties: &Parties, pool: &Pool) {
         for _ in 0..8 {
             let now = self.last + Duration::from_secs(2);
@@ -143,7 +143,7 @@ impl Subject {
         for socket in &self.sockets {
             let _ = std::hint::black_box(socket.take_error());
         }
-        // Several messages may come at one time, and a law wants news.
+        // Several messages may come at the same time, but a law needs time to pass.
         self.tell(self.last + Duration::from_nanos(1));
     }
 
@@ -160,7 +160,7 @@ impl Subject {
     }
 }
 
-// An input that is not moved in time would go back in it.
+// The time of each input is moved, so that time never goes back.
 #[deny(clippy::missing_trait_methods)]
 impl Core for Subject {
     fn offer(&mut self, now: Timestamp, received: Received) {

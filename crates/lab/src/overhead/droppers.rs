@@ -1,4 +1,4 @@
-//! Measures the deviation of the deterministic and the random throttle from their share, and the
+//! Measures how far the deterministic and the random throttle deviate from their share, and the
 //! lengths of runs of rejections, beside the exact values.
 //!
 //! The throttles are those of the gate (000 §3.4, 002 §2.4). Of n pieces in a row at a share f:
@@ -37,7 +37,7 @@ pub struct Row {
     pub fraction: f64,
     /// The share admitted.
     pub admitted: f64,
-    /// Deviation of the number admitted of [`WINDOW`] in a row.
+    /// Deviation of the number of admitted pieces among [`WINDOW`] in a row.
     pub deviation: Pair,
     /// Mean length of a run of rejections between two admitted pieces.
     pub run_mean: Pair,
@@ -118,7 +118,7 @@ fn exact(kind: ThrottleKind, fraction: f64, runs: usize) -> [f64; 3] {
         ThrottleKind::Deterministic => {
             let part = (n * fraction).fract();
             let gap = 1.0 / fraction;
-            // Where most are admitted, a run is one piece.
+            // If most pieces are admitted, a run is one piece.
             let mean = if gap < 2.0 { 1.0 } else { gap - 1.0 };
             [(part * (1.0 - part)).sqrt(), mean, (gap.ceil() - 1.0).max(1.0)]
         }
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_longest_run_is_that_of_the_formula() {
-        // Of one run it is the mean.
+        // The longest of one run is its mean.
         let [_, mean, longest] = exact(ThrottleKind::Random, 0.25, 1);
         assert!((mean - 4.0).abs() < 1e-12 && (longest - 4.0).abs() < 1e-6);
         // Of two with f = 1/2: Σ 1 − (1 − 2^−j)² = 2·2 − 4/3.

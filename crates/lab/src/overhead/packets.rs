@@ -137,7 +137,7 @@ pub fn measure(parameters: &Parameters) -> Result<Vec<Row>, String> {
         // The first pair of each warms up and is not counted.
         for round in 0..=parameters.rounds {
             for (bench, pairs) in under.iter_mut().zip(&mut pairs) {
-                // The first one has the colder caches.
+                // The first server runs with colder caches.
                 let (without, with) = if round % 2 == 0 {
                     let without = none.play()?;
                     (without, bench.play()?)

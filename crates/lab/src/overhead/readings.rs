@@ -69,7 +69,7 @@ pub struct Row {
     /// Their mean.
     pub mean: f64,
     /// Root mean square error against the occupancy over the whole time. The load itself varies, so
-    /// an exact clock has one too.
+    /// an exact clock has an error too.
     pub error: f64,
     /// Root mean square error against the exact clock in the same window: the effect of the
     /// resolution.
@@ -226,7 +226,7 @@ mod tests {
     fn a_thread_is_occupied_about_as_it_is_to_be() {
         let of = measure(&Parameters { packets: 300, seed: 1 }).unwrap();
         assert_eq!(of.packets, 300);
-        // Other processes can only reduce it; the random arrivals may increase it.
+        // Other processes can only reduce the occupancy; the random arrivals may increase it.
         assert!(of.occupancy > 0.0 && of.occupancy <= 1.0, "{}", of.occupancy);
         assert!((of.intended - 0.7).abs() < 1e-12);
     }

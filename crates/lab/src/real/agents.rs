@@ -15,7 +15,7 @@ use crate::timeline::CallersReading;
 /// Time between the start and the first call: the driver must be running by then.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// Time by which an agent may act late, so that several datagrams cost one wake.
+/// Time by which an agent may be late, so that several datagrams need only one wake.
 const SLACK: Duration = Duration::from_micros(200);
 
 /// A caller's counts, readable while it calls.
@@ -82,7 +82,7 @@ impl Callers {
         let socket = Socket::open(false)?;
         let config = CallerConfig { slack: SLACK, ..configure(socket.local()) };
         let start = socket.now() + LEAD;
-        // Invalid ones are reported here, and not by the thread.
+        // An invalid configuration is reported here, and not by the thread.
         Caller::new(config.clone(), seed, element, start, Pool::new())
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let make = move |pool| {
@@ -100,10 +100,10 @@ impl Callers {
         &self.gauges
     }
 
-    /// Stops them at once, with any open calls.
+    /// Stops them immediately, with any open calls.
     ///
     /// # Errors
-    /// Those of the sockets, while they were calling.
+    /// When a socket failed while they were calling.
     pub fn finish(self) -> io::Result<Done<CallerStats>> {
         self.thread.finish()
     }
@@ -113,7 +113,7 @@ impl Callers {
 pub struct Answerers(Vec<CoreThread<AnswererStats>>);
 
 impl Answerers {
-    /// Starts `count` of them. `configure` gets the number of each, from 0, and its address.
+    /// Starts `count` answerers. `configure` gets the number of each, from 0, and its address.
     ///
     /// # Errors
     /// When there is no socket or no thread.
@@ -139,10 +139,10 @@ impl Answerers {
         self.0.iter().map(CoreThread::local)
     }
 
-    /// Stops them at once.
+    /// Stops them immediately.
     ///
     /// # Errors
-    /// Those of the sockets, while they were answering.
+    /// When a socket failed while they were answering.
     pub fn finish(self) -> io::Result<Vec<Done<AnswererStats>>> {
         self.0.into_iter().map(CoreThread::finish).collect()
     }

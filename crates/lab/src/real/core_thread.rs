@@ -17,7 +17,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Opens it on a free port. If `split`, INVITEs wait apart from everything else.
+    /// Opens a socket on a free port. If `split`, INVITEs wait apart from all other messages.
     pub(crate) fn open(split: bool) -> io::Result<Self> {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let group = open(&Listen { split, ..Listen::new(any) }).map_err(io::Error::other)?;
@@ -54,7 +54,7 @@ pub(crate) struct CoreThread<S> {
 }
 
 impl<S: Send + 'static> CoreThread<S> {
-    /// Drives the core that `make` makes, on a thread of its own, until it is stopped. Wakes are
+    /// Drives the core that `make` returns, in a new thread, until it is stopped. Wakes are
     /// coalesced for up to `coalesce`.
     pub(crate) fn start<C: Core>(
         name: &str,
@@ -100,10 +100,10 @@ impl<S: Send + 'static> CoreThread<S> {
         self.local
     }
 
-    /// Stops it at once.
+    /// Stops the thread immediately.
     ///
     /// # Errors
-    /// Those of its socket.
+    /// When its socket failed.
     pub(crate) fn finish(mut self) -> io::Result<Done<S>> {
         self.stop.request();
         let thread = self.thread.take().expect("it is taken only here");

@@ -60,7 +60,7 @@ impl Tidegate {
         let mut child = Command::new(program)
             .args(["run".as_ref(), "--config".as_ref(), file.as_os_str()])
             .args(["--end-with", &std::process::id().to_string()])
-            // Ctrl-C is for the parent, which then stops it.
+            // Ctrl-C is for the parent, which then stops the server.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -83,7 +83,7 @@ impl Tidegate {
                 Ok(Self { child, address, admin, agent, said })
             }
             Err(why) => {
-                // It has ended, or is about to.
+                // It has ended, or will end soon.
                 let _ = child.kill();
                 let _ = child.wait();
                 let what = match why {
@@ -169,7 +169,7 @@ impl Tidegate {
     fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let Some(pid) = pid {
-            // It may just have ended.
+            // It may have just ended.
             let _ = kill_process(pid, signal);
         }
     }
@@ -196,7 +196,7 @@ fn listen(stderr: ChildStderr, said: &Said, ready: &Sender<Reached>) {
             && let (Some(address), Some(admin)) = (address, admin.take())
             && let Some(ready) = waiting.take()
         {
-            // The receiver is gone if it took too long.
+            // The receiver no longer exists if the start took too long.
             let _ = ready.send(Reached { address, admin });
         }
         let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);

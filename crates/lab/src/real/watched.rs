@@ -1,4 +1,4 @@
-//! An agent that others watch while it works.
+//! An agent whose state other threads read while it works.
 
 use tidegate_world::{Core, Received, Timestamp, delegate};
 

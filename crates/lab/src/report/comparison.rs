@@ -1,5 +1,5 @@
-//! Simulated time beside real sockets: how far what the simulator says lies from what was
-//! measured.
+//! Compares simulated time with real sockets: the difference between simulated and measured
+//! results.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -35,7 +35,7 @@ pub struct Comparison {
 pub struct Compared {
     /// The variant's name.
     pub variant: String,
-    /// The swept conditions but for the load.
+    /// The swept conditions except the load.
     pub swept: Swept,
     /// Offered load as a multiple of the capacity.
     pub load: f64,
@@ -60,7 +60,7 @@ impl Pair {
         self.sim - self.real
     }
 
-    /// The same as a part of what was measured; `None` where that is 0.
+    /// The difference as a fraction of the measured value; `None` if that is 0.
     pub fn relative_error(self) -> Option<f64> {
         (self.real != 0.0).then(|| self.error() / self.real)
     }
@@ -85,8 +85,8 @@ impl Comparison {
         })
     }
 
-    /// The comparison as a table for a terminal, and what it comes to in a line each for goodput
-    /// and delay.
+    /// The comparison as a table for a terminal, with a line each for the errors of goodput and
+    /// delay.
     pub fn text(&self) -> String {
         let mut table = Table::new();
         table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
@@ -120,7 +120,7 @@ impl Comparison {
         text
     }
 
-    /// The errors in a line each for goodput and delay.
+    /// The errors of goodput and of delay, a line each.
     pub fn verdict(&self) -> Vec<String> {
         let goodput: Vec<(f64, &Compared)> =
             self.rows.iter().map(|row| (row.goodput.error().abs(), row)).collect();
@@ -146,7 +146,7 @@ impl Comparison {
         .collect()
     }
 
-    /// Both worlds in one figure each for goodput and delay, with the names of their files.
+    /// Both worlds in a figure for goodput and one for delay, with the names of their files.
     pub fn figures(&self) -> Vec<(&'static str, Figure)> {
         let heading = |what: &str| Heading {
             title: format!("{}: {what}", self.title),
@@ -217,8 +217,8 @@ impl Comparison {
 }
 
 impl Compared {
-    /// As a table shows it: variant, swept conditions, load, goodput simulated, real and the error,
-    /// delay simulated, real and the error.
+    /// The cells of the table: variant, swept conditions, load; goodput simulated, real and the
+    /// error; delay simulated, real and the error.
     pub fn cells(&self) -> Vec<String> {
         let mut cells = vec![self.variant.clone(), swept(&self.swept), self.load.to_string()];
         let Pair { sim, real } = self.goodput;

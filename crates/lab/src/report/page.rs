@@ -1,4 +1,4 @@
-//! The page: a template, what it shows as a table, and what its charts draw.
+//! The page: a template, its tables, and the data of its charts.
 
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Value};
@@ -51,14 +51,14 @@ pub(crate) fn overview(overview: &Overview) -> String {
 
 fn render(page: Page<'_>) -> String {
     let mut environment = Environment::new();
-    // Whatever comes from a scenario is text.
+    // All text of a scenario is escaped.
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     let page = environment.render_str(TEMPLATE, Value::from(Serde(page)));
     page.expect("the template names what it is given")
 }
 
-/// `data` as JSON that does not end the element it stands in, whatever its texts hold. Outside of
-/// texts JSON has no `<`.
+/// `data` as JSON that cannot end its HTML element, whatever its texts contain. Outside of texts
+/// JSON has no `<`.
 fn island(data: &Data) -> String {
     let json = serde_json::to_string(data).expect("its keys are texts");
     json.replace('<', "\\u003c")
@@ -69,7 +69,7 @@ fn title(report: &Report) -> String {
     titles.join(" · ")
 }
 
-/// The colours of figures, as CSS writes them.
+/// The colours of figures, in the syntax of CSS.
 fn palette() -> Vec<String> {
     let css = |(red, green, blue)| format!("#{red:02x}{green:02x}{blue:02x}");
     highlight::palette().map(css).collect()
@@ -124,14 +124,14 @@ struct Part {
     name: String,
     title: String,
     sources: Vec<Facts>,
-    conditions: Vec<Judged>,
+    conditions: Vec<SourceCondition>,
     held: usize,
     table: Table,
     comparison: Option<Compared>,
     texts: Vec<Text>,
 }
 
-/// Where results come from.
+/// The origin of results.
 #[derive(Serialize)]
 struct Facts {
     label: String,
@@ -139,7 +139,7 @@ struct Facts {
 }
 
 #[derive(Serialize)]
-struct Judged {
+struct SourceCondition {
     source: String,
     #[serde(flatten)]
     condition: Condition,
@@ -160,15 +160,15 @@ struct Text {
 
 impl Part {
     fn of(experiment: &Experiment) -> Self {
-        let conditions: Vec<Judged> = experiment
+        let conditions: Vec<SourceCondition> = experiment
             .sources
             .iter()
             .flat_map(|source| {
-                let judged = |condition: &Condition| Judged {
+                let of_source = |condition: &Condition| SourceCondition {
                     source: source.label.clone(),
                     condition: condition.clone(),
                 };
-                source.results.conditions.iter().map(judged)
+                source.results.conditions.iter().map(of_source)
             })
             .collect();
         let mut texts: Vec<Text> = Vec::new();
@@ -226,7 +226,7 @@ struct Drawn {
     slots: Vec<(String, usize)>,
     sources: Vec<DrawnSource>,
     bounds: Vec<Bound>,
-    /// Runs whose values over time did not fit in.
+    /// Number of runs whose values over time did not fit.
     left_out: usize,
 }
 
@@ -237,7 +237,7 @@ struct DrawnSource {
     runs: Vec<Run>,
 }
 
-/// The bound in one panel under one set of conditions, as corners.
+/// The bound in one panel under one set of conditions, as the corners of a line.
 #[derive(Serialize)]
 struct Bound {
     panel: String,
@@ -262,7 +262,7 @@ struct Run {
 struct DrawnSeries {
     node: String,
     quantity: String,
-    /// The index of the times of its values, among those of the run.
+    /// The index of the list of times of its values, among those of the run.
     times: usize,
     values: Vec<f64>,
 }
@@ -294,7 +294,7 @@ impl Drawn {
     }
 }
 
-/// The runs that left a timeline, as long as there is `room` for values.
+/// The runs that have a timeline, while there is `room` for values.
 fn runs(source: &Source, room: &mut usize, left_out: &mut usize) -> Vec<Run> {
     let mut runs = Vec::new();
     for (point, folder) in source.runs() {

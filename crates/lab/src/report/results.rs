@@ -1,4 +1,4 @@
-//! The results of a scenario as a run left them (`results.json`), read back.
+//! Reads the results that a run has written (`results.json`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::worlds::Kind;
 
-/// The file that holds them.
+/// The name of the file.
 const RESULTS: &str = "results.json";
 /// The scenario that was run.
 const SCENARIO: &str = "scenario.toml";
@@ -17,7 +17,7 @@ const SCENARIO: &str = "scenario.toml";
 /// The results in a folder, without the parts that no report shows.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Results {
-    /// Where they lie.
+    /// The folder of the results.
     #[serde(skip)]
     pub folder: PathBuf,
     /// The scenario's file; empty if it is missing.
@@ -63,25 +63,25 @@ pub struct Machine {
     pub kernel: String,
 }
 
-/// Values of what was swept, by name.
+/// Values of the swept conditions, by name.
 pub type Swept = BTreeMap<String, f64>;
 
 /// The runs of one variant under one set of conditions.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Row {
-    /// Where they ran; that of the results if absent.
+    /// The world of the runs; that of the results if absent.
     pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,
-    /// Its name beside others that decide and queue alike.
+    /// Its name among the variants that decide and queue in the same way.
     pub label: String,
-    /// The way it decides and queues: one panel for each.
+    /// Its way to decide and queue: there is one panel for each way.
     pub panel: String,
-    /// The swept conditions but for the load.
+    /// The swept conditions except the load.
     pub swept: Swept,
     /// Offered load as a multiple of the capacity.
     pub load: f64,
-    /// The most goodput there can be at that load, as a part of the capacity.
+    /// The greatest possible goodput at that load, as a fraction of the capacity.
     pub bound: f64,
     /// Runs.
     pub runs: usize,
@@ -105,7 +105,7 @@ pub struct Row {
     /// Datagrams that the generator lost.
     #[serde(default)]
     pub drops: u64,
-    /// Runs in which the generator could not offer what it was asked to.
+    /// Runs in which the generator could not offer the requested load.
     #[serde(default)]
     pub too_slow: usize,
 }
@@ -115,7 +115,7 @@ pub struct Row {
 pub struct Spread {
     /// The least.
     pub min: f64,
-    /// The one in the middle.
+    /// The median.
     pub median: f64,
     /// The greatest.
     pub max: f64,
@@ -124,25 +124,25 @@ pub struct Spread {
     pub ci95: Option<[f64; 2]>,
 }
 
-/// An expectation, and whether it came true.
+/// An expectation, and whether it was met.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Condition {
     /// The expectation and the result, in one line.
     pub condition: String,
-    /// Whether it held.
+    /// Whether it was met.
     pub held: bool,
 }
 
 /// One run.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Point {
-    /// Where it ran; that of the results if absent.
+    /// The world of the run; that of the results if absent.
     pub world: Option<Kind>,
     /// The variant's name.
     pub variant: String,
     /// The swept conditions, the load included.
     pub swept: Swept,
-    /// The number of the run among those that differ in their seed only, from 1.
+    /// The number of the run among those that differ only in their seed, from 1.
     pub repetition: u32,
     /// Its seed.
     pub seed: u64,
@@ -166,7 +166,7 @@ impl fmt::Display for Unreadable {
 impl std::error::Error for Unreadable {}
 
 impl Spread {
-    /// The median of `values`; `None` of nothing.
+    /// The median of `values`; `None` if there are none.
     pub fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
         crate::summary::Spread::of(values).map(|spread| spread.median)
     }
@@ -176,7 +176,7 @@ impl Results {
     /// Reads the results in `folder`.
     ///
     /// # Errors
-    /// When there are no results, or such as are not understood.
+    /// When there are no results, or they cannot be read.
     pub fn read(folder: &Path) -> Result<Self, Unreadable> {
         let file = folder.join(RESULTS);
         let unreadable = |why: String| Unreadable { file: file.clone(), why };
@@ -187,7 +187,7 @@ impl Results {
         Ok(Self { folder: folder.to_owned(), text, ..results })
     }
 
-    /// The worlds there are results of, simulated time first.
+    /// The worlds that have results, simulated time first.
     pub fn worlds(&self) -> Vec<Kind> {
         let mut worlds: Vec<Kind> = self.rows.iter().map(|row| self.world_of(row.world)).collect();
         worlds.sort_unstable();
@@ -210,11 +210,12 @@ impl Results {
     }
 }
 
-/// The most goodput over the load, as corners of a polygonal line from load 0 to `last`: all of it
-/// up to the capacity, from there on less by what disposing of the rest costs. `rows` are of one
-/// panel.
+/// The greatest possible goodput by load, as corners of a polygonal line from load 0 to `last`: the
+/// whole load up to the capacity; beyond it, less, because the other calls have to be rejected.
+/// `rows` are of one panel.
 pub fn bound<'a>(rows: impl IntoIterator<Item = &'a Row>, last: f64) -> Vec<(f64, f64)> {
-    // The bound beyond the capacity is (1 - load·ρ) / (1 - ρ): any row there tells ρ.
+    // The bound beyond the capacity is (1 - load·ρ) / (1 - ρ), so any row with such a load
+    // determines ρ.
     let told = |row: &Row| (row.load > 1.0 && row.bound > 0.0).then_some((row.load, row.bound));
     let ratio = rows.into_iter().find_map(told).map(|(load, bound)| (1.0 - bound) / (load - bound));
     let mut corners = vec![(0.0, 0.0), (last.min(1.0), last.min(1.0))];

@@ -1,6 +1,6 @@
 //! Differences as text.
 
-/// Returns a difference with its sign, `+0.03` or `-4`; one that rounds to 0 has none.
+/// Returns a difference with its sign, `+0.03` or `-4`, or without a sign if it rounds to 0.
 pub fn with_sign(value: f64, digits: usize) -> String {
     let text = format!("{value:+.digits$}");
     match text.trim_start_matches(['+', '-']) {

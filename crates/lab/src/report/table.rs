@@ -27,7 +27,7 @@ pub(crate) struct Cell {
     text: String,
     /// Beneath, in small letters; may be empty.
     spread: String,
-    /// By what it is sorted, if not by its text.
+    /// The sort key, if it is not the text.
     order: Option<f64>,
 }
 
@@ -203,7 +203,7 @@ fn signed(value: Option<f64>, digits: usize) -> Cell {
     Cell { text: with_sign(value, digits), order: Some(value), ..Cell::default() }
 }
 
-/// A column for each swept condition; all rows have the same ones.
+/// A column for each swept condition; all rows have the same conditions.
 fn swept<'a>(mut rows: impl Iterator<Item = &'a Swept>) -> Vec<Column> {
     let names = rows.next().into_iter().flat_map(|swept| swept.keys());
     names.map(|name| number(name, "a swept condition, as the scenario names it")).collect()

@@ -50,7 +50,7 @@ fn folder(results: &Value, scenario: &str) -> tempfile::TempDir {
     folder
 }
 
-/// Returns the result of `what` for a report of `results`, while their folders are there.
+/// Returns the result of `what` for a report of `results`, while their folders exist.
 pub(super) fn of<T>(results: &[Value], what: impl Fn(&Report) -> T) -> T {
     let folders: Vec<_> = results.iter().map(|results| folder(results, HOSTILE)).collect();
     let paths: Vec<&Path> = folders.iter().map(tempfile::TempDir::path).collect();
@@ -169,7 +169,7 @@ fn nothing_is_asked_of_any_other_host() {
 }
 
 #[test]
-fn what_a_scenario_says_is_text_and_no_markup() {
+fn text_of_a_scenario_is_not_markup() {
     let page = Page::of(&[results("real", HOSTILE, 1.0)]);
     assert_eq!(page.texts("h1"), [HOSTILE]);
     assert_eq!(page.texts("code"), [HOSTILE], "the scenario's text");
@@ -217,7 +217,7 @@ fn both_worlds_are_drawn_in_one_figure() {
     let at = |line: usize, point: usize| lines[line].points[point].median;
     assert!((at(1, 1) - 0.8505).abs() < 1e-9 && (at(2, 1) - 0.81).abs() < 1e-9);
     assert!((lines[0].points.last().unwrap().median - 0.9).abs() < 1e-9);
-    // The name stands once, beside the line of one of them.
+    // The name appears once, beside one of the lines.
     let names = figures[0].1.svg().lines().filter(|line| *line == "pi").count();
     assert_eq!(names, 1);
 }

@@ -1,12 +1,12 @@
 //! The values of a run over time (`timeline.csv` in its folder: time, node, quantity, value),
-//! made small enough for a page.
+//! reduced in number for a page.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use serde::Deserialize;
 
-/// The file that holds it.
+/// The name of the file.
 const TIMELINE: &str = "timeline.csv";
 
 /// Lines of a file that are read: more than a run writes.
@@ -36,7 +36,8 @@ struct Sample {
     value: f64,
 }
 
-/// The series in the folder of a run, in the order of their first samples; none if it left none.
+/// The series in the folder of a run, in the order of their first samples; none if there is no
+/// file.
 pub fn read(folder: &Path) -> Vec<Series> {
     let Ok(reader) = csv::Reader::from_path(folder.join(TIMELINE)) else { return Vec::new() };
     let samples = reader.into_deserialize().take(LINES_MAX).filter_map(Result::ok);

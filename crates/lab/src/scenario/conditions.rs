@@ -1,4 +1,4 @@
-//! The conditions of a run, and those of them that can be swept.
+//! The conditions of a run, and which of them can be swept.
 
 use std::fmt;
 use std::sync::Arc;
@@ -42,13 +42,13 @@ pub struct Conditions {
     pub retransmissions: bool,
     /// The most open calls before one server.
     pub open_max: usize,
-    /// Calls beyond which the next is held back, if there is such a limit.
+    /// The number of open calls beyond which the next is held back, if there is such a limit.
     pub open_limit: Option<usize>,
-    /// Whether callers offer a call that one server has rejected to the others.
+    /// Whether callers send a call that one server has rejected to the others.
     pub failover: bool,
     /// Addresses of the callers before one server, apart from the trunk.
     pub sources: u32,
-    /// The part of the calls that comes from one further address, the trunk.
+    /// The fraction of the calls that comes from one more address, the trunk.
     pub trunk: f64,
     /// T1 of RFC 3261, in ms.
     pub t1_ms: f64,
@@ -56,23 +56,23 @@ pub struct Conditions {
     pub answerers: u32,
     /// Whether they send a 100 first.
     pub trying: bool,
-    /// The most messages that wait in one queue.
+    /// The maximum number of messages that wait in one queue.
     pub queue_max: u32,
     /// Costs of messages at servers under test.
     pub emulate: Emulate,
-    /// Conditions there that no overload control expects.
+    /// Disturbances of its processor that no overload control expects.
     pub disturbance: Disturbance,
     /// The servers.
     pub topology: Arc<Topology>,
-    /// The farm of which the topology and some faults are made, if any.
+    /// The farm from which the topology and some faults are made, if any.
     pub farm: Option<Farm>,
-    /// Links; of several for the same packets, the last counts.
+    /// Links; if several apply to the same packets, the last one counts.
     pub links: Arc<[Way]>,
     /// Faults.
     pub faults: Arc<[Fault]>,
 }
 
-/// A condition that is a number, so that it can be swept.
+/// A numeric condition, which can be swept.
 #[derive(Clone, Copy)]
 pub struct Axis(&'static Swept);
 
@@ -148,7 +148,7 @@ static AXES: [Swept; 11] = [
     },
 ];
 
-/// The most values of one axis.
+/// The maximum number of values of one axis.
 const VALUES_MAX: usize = 100;
 
 impl Conditions {
@@ -185,12 +185,12 @@ impl Axis {
         self.0.title
     }
 
-    /// Sets this value of `conditions`, which was read by one of the functions below.
+    /// Sets this value of `conditions`; one of the functions below has read it.
     pub fn set(self, conditions: &mut Conditions, value: f64) {
         (self.0.set)(conditions, value);
     }
 
-    /// Reads its value, or returns its default, from `section`; nothing if it has neither. `None`
+    /// Reads its value from `section`, or returns its default; nothing if it has neither. `None`
     /// when an error was reported.
     pub(super) fn read(
         self,
@@ -207,12 +207,12 @@ impl Axis {
         .map(Some)
     }
 
-    /// Returns whether only a farm has it.
+    /// Returns whether it applies only to a farm.
     pub(super) fn is_of_farm(self) -> bool {
         tables::FARM.names().any(|name| name == self.name())
     }
 
-    /// Returns whether another rule holds where it is not given.
+    /// Returns whether another rule applies without it.
     fn is_optional(self) -> bool {
         matches!(self.documented().absent(), Absent::Means(_))
     }

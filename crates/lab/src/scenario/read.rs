@@ -31,10 +31,10 @@ use crate::topology::Topology;
 use network::{FaultDraft, WayDraft};
 use workload::Workload;
 
-/// Conditions and their values where they are not swept.
+/// Conditions with their values if they are not swept.
 type Base = Vec<(Axis, f64)>;
 
-/// The most runs of one scenario, including repetitions.
+/// The maximum number of runs of one scenario, including repetitions.
 const POINTS_MAX: usize = 100_000;
 
 /// Help for a missing cost.
@@ -202,10 +202,10 @@ fn trace_load(
     Some(Load::of_trace(trace.clone()).rate_cps / capacity.cps)
 }
 
-/// Reads those keys of `table` that can be swept, for the case that they are not.
+/// Reads the keys of `table` that can be swept, for the case that they are not swept.
 fn read_axes(table: &Table, section: &Section<'_, '_>, report: &mut Report) -> Option<Base> {
     let here = Axis::all().filter(|axis| table.names().any(|name| name == axis.name()));
-    // Every one is read before any is given up, so that all errors show.
+    // Read every key before giving up, so that all errors are reported.
     let read: Vec<_> = here.map(|axis| Some((axis, axis.read(section, report)?))).collect();
     let given = |(axis, value): (Axis, Option<f64>)| value.map(|value| (axis, value));
     let read = read.into_iter().collect::<Option<Vec<_>>>()?;

@@ -162,7 +162,7 @@ fn servers_links_and_faults_are_read() {
 }
 
 #[test]
-fn what_is_wrong_with_servers_links_and_faults_is_shown() {
+fn errors_in_servers_links_and_faults_are_shown() {
     let fault = "[[fault]]\nat_s = 1\nfor_s = 1\n";
     for (text, expected) in [
         (NODES.replace("[\"core\"]", "[\"cor\"]"), "did you mean `\"core\"`?"),
@@ -240,7 +240,7 @@ fn a_farm_is_a_balancer_before_so_many_servers() {
 }
 
 #[test]
-fn what_is_wrong_with_a_farm_is_shown() {
+fn errors_in_a_farm_are_shown() {
     let node = "[[node]]\nname = \"a\"\nto = [\"answerers\"]\nunder_test = true\n";
     for (text, expected) in [
         (FARM.replace("[farm]\nnodes = 3\nspeeds = [1, 0.5]\npause_ms = 50\n", ""), "no `[farm]`"),

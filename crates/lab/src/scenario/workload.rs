@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Hold {
-    /// All the same.
+    /// All calls alike.
     Fixed,
     /// Exponentially.
     Exponential,
@@ -17,7 +17,7 @@ pub enum Hold {
 }
 
 impl fmt::Display for Hold {
-    /// As a scenario writes it.
+    /// In the syntax of a scenario.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed => f.write_str("fixed"),

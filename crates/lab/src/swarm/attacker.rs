@@ -1,9 +1,9 @@
-//! Attackers: senders that want something other than calls.
+//! Attackers: senders with another purpose than calls.
 //!
 //! An attacker makes one [`Attack`], at a fixed rate and for a bounded number of packets. It sends
-//! from an address of its own, or forges that of a caller or an unused one. It is blind, or it sees
-//! a share of the packets of others as an on-path observer does ([`Wiretap`]). It draws from a
-//! stream of its own.
+//! from its own address, or forges that of a caller or an unused one. It is blind, or it sees a
+//! share of the packets of others as an on-path observer does ([`Wiretap`]). It draws from its own
+//! stream.
 
 mod forgery;
 
@@ -59,10 +59,10 @@ pub struct Attacker {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Its own: it gets the responses.
+    /// Its own address, so that it gets the responses.
     #[default]
     Own,
-    /// A forged unused one, another for each packet.
+    /// A forged unused address, another one for each packet.
     Nobody,
     /// That of a group of callers.
     Crowd(usize),
@@ -87,7 +87,7 @@ pub enum Attack {
     Closed,
     /// INVITEs to a number that never answers.
     Void,
-    /// INVITEs with a Via below their own that breaks the grammar; no back end answers them.
+    /// INVITEs with a Via below their own that violates the grammar; no back end answers them.
     Vias,
     /// ICMP port unreachable in the name of back ends.
     Icmp,
@@ -137,7 +137,7 @@ impl Attacker {
 #[derive(Clone, Debug)]
 pub(super) struct Wiretap {
     seen: Rc<RefCell<VecDeque<Box<[u8]>>>>,
-    /// Bound of the nodes whose packets are kept.
+    /// Packets of nodes below this number are kept.
     below: usize,
     listens: bool,
 }
@@ -205,7 +205,7 @@ impl Hostile {
             .flatten();
         let (n, target) = (self.sent, self.target);
         let nonce = self.stream.next_u64();
-        // Several requests have one Call-ID, the first of which is an ordinary one.
+        // Several requests have one Call-ID; the first of them is an ordinary one.
         let of_call = n % PER_CALL;
         let known = format!("call-{}@{}", n / PER_CALL, self.local);
         let new = Request::new("INVITE", "service", source, nonce);
@@ -262,7 +262,7 @@ impl Hostile {
 
 impl Core for Hostile {
     /// With [`Attack::Byes`] it acknowledges answers, and ends another dialog. Otherwise it
-    /// acknowledges nothing, as an attacker with a forged source cannot.
+    /// acknowledges nothing, like an attacker with a forged source.
     fn offer(&mut self, _: Timestamp, received: Received) {
         let acts = self.stranger.attack == Attack::Byes && self.out.len() < REACTIONS_MAX;
         let Some(text) = std::str::from_utf8(&received.bytes).ok().filter(|_| acts) else { return };

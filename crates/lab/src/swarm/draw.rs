@@ -1,9 +1,9 @@
 //! Draws a world from a seed.
 //!
-//! Every choice is one draw of one stream, so a seed names a world for as long as this file stays
-//! as it is; worlds to keep are kept as files. Worlds are small, so that a run takes a second or
-//! two of processor time: a few hundred calls, tables and queues that they fill, a capacity that
-//! they exceed.
+//! Every choice is one draw of one stream, so a seed names the same world until this file changes;
+//! worlds worth keeping are kept as files. Worlds are small, so that a run takes a second or two of
+//! processor time: a few hundred calls, tables and queues that become full, a capacity that is
+//! exceeded.
 
 mod strangers;
 
@@ -23,8 +23,7 @@ use super::world::{Crowd, Names, Place, Proxy, Server, Setting, Streams, World};
 /// Calls of a world, over all callers.
 const CALLS: [u64; 2] = [20, 1500];
 
-/// Messages of a call at a proxy, for estimating its capacity: INVITE, 100, 180, 200, ACK, BYE,
-/// 200.
+/// Messages of a call at a proxy, to estimate its capacity: INVITE, 100, 180, 200, ACK, BYE, 200.
 const MESSAGES: f64 = 7.0;
 
 /// Unlike the number of any node, or of a plan of faults.
@@ -64,8 +63,8 @@ pub fn draw(seed: u64) -> World {
     if dice.happens(0.6) {
         world.faults = Plan::random(Seed(seed), &shape(&world)).episodes;
     }
-    // Last, so that the draws before are those of worlds without names, of those without health
-    // checks, and of those without limits.
+    // Last, so that earlier draws are the same as in worlds without names, without health checks,
+    // and without limits.
     if dice.happens(0.25) {
         resolve(&mut dice, &mut world);
     }
@@ -95,7 +94,7 @@ pub fn draw_with_streams(seed: u64) -> World {
         window,
     });
     if world.outside().is_reliable() {
-        // They send datagrams.
+        // Attackers send datagrams.
         world.strangers.clear();
     }
     let shape = shape(&world);
@@ -110,7 +109,7 @@ fn limit(dice: &mut Dice, world: &mut World, capacity_cps: f64) {
         let behind = world.behind(index).len() as f64;
         let this = &mut world.proxies[index];
         let forks = this.pool.get("policy") == Some(&Setting::Word("fork".into()));
-        // Drawn in any case, so that the draws after it are the same.
+        // Drawn in any case, so that later draws are the same.
         let calls_max = dice.happens(0.6).then(|| dice.between([1, 60]));
         let part = dice.scale([0.3, 3.0]) / behind;
         let cps_max = dice.happens(0.5).then(|| (capacity_cps * part).ceil() as u64);
@@ -157,7 +156,7 @@ fn look_after(dice: &mut Dice, world: &mut World) {
             ("slow_start_s", &[0, 5, 60]),
             ("retry_after_max_s", &[0, 5, 60]),
         ] {
-            // Drawn in any case, so that the draws after it are the same.
+            // Drawn in any case, so that later draws are the same.
             let drawn = dice.happens(0.5).then(|| dice.one(values));
             if let Some(value) = drawn.filter(|_| key == "slow_start_s" || !is_stateless) {
                 health.insert(key.into(), Setting::Number(value));
@@ -236,7 +235,7 @@ impl Dice {
         least + self.0.below(most - least + 1)
     }
 
-    /// Draws a number between these two whose logarithm is uniform.
+    /// Draws a number between these two; its logarithm is uniform.
     fn scale(&mut self, [least, most]: [f64; 2]) -> f64 {
         least * (most / least).powf(self.0.unit())
     }
@@ -315,7 +314,7 @@ fn overload(dice: &mut Dice, this: &mut Proxy) {
                 0.0 => dice.one(&[0.0, 0.0, 0.05, 0.5]),
                 usual => usual * dice.scale([0.2, 2.0]),
             };
-            // Whole numbers are required where the default is one above 1.
+            // If the default is a whole number above 1, the value has to be one.
             let value = if param.default >= 1.0 { value.round() } else { value };
             given.insert(param.name.into(), value.clamp(param.min, param.max));
         }

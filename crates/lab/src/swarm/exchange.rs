@@ -31,7 +31,7 @@ impl Exchange {
     }
 
     fn say(&mut self, received: &Received, request: &Message<'_>, status: u16) {
-        // The same To-tag each time: it is one transaction, with any number of copies.
+        // Use the same To-tag each time: all copies belong to one transaction.
         let to_tag = request.call_id().unwrap_or_default();
         let to_tag: Vec<u8> =
             to_tag.iter().copied().filter(u8::is_ascii_alphanumeric).take(32).collect();

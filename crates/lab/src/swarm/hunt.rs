@@ -23,7 +23,7 @@ pub struct Hunt {
     pub seeds: Option<u64>,
     /// Worlds run at once; at least 1.
     pub jobs: usize,
-    /// Runs that making one failure smaller may take.
+    /// The maximum number of runs for making one failure smaller.
     pub tries_max: u32,
     /// Draws worlds in which messages travel on streams as well.
     pub has_streams: bool,

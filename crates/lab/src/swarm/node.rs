@@ -36,7 +36,7 @@ const ROOMY: usize = 10_000;
 /// The most calls of an answerer, by default.
 const HELD_MAX: usize = 100_000;
 
-/// Longer than a call takes from its first ring to its end.
+/// Longer than any call takes from its first ring to its end.
 const TALK_MAX: Duration = Duration::from_secs(900);
 
 /// Queues of a proxy's ingress.
@@ -113,7 +113,7 @@ impl Node {
                     Source::Own | Source::Nobody => None,
                 };
                 let ends = [address(place), target];
-                // By its own number, so that another caller or server does not affect it.
+                // By its own number, so that other callers and servers do not affect it.
                 let draws = (Seed(world.seed), index as u32);
                 let hostile = Hostile::new(stranger, ends, innocent, wiretap.clone(), draws);
                 Ok(Self::Attacker(Box::new(hostile)))
@@ -134,7 +134,8 @@ impl Node {
                     registry: assembly.registry().clone(),
                     backends: backends.map(|backend| backend.name().to_owned()).collect(),
                     limits: Limits::of(&config),
-                    // Otherwise one that was silent may answer a call that went on to another.
+                    // Otherwise a back end that was silent may answer a call that failed over to
+                    // another.
                     gives_each: config.pool[0].mode == Mode::Stateless
                         || config.pool[0].tries_max == 1,
                 };
@@ -192,13 +193,13 @@ pub(super) fn role(world: &World, place: Place) -> Result<Option<Role>, String> 
     }))
 }
 
-/// Returns the balancer that the checkers compare, if it handles each packet when it gets it, and
-/// has room for all transactions: without one a request is retransmitted by its sender alone.
+/// Returns the balancer for the checkers to compare, if it handles each packet immediately, and has
+/// room for all transactions: without a transaction only the sender retransmits a request.
 pub(super) fn balancer(world: &World, place: Place) -> Result<Option<Balancer>, String> {
     let Place::Proxy(index) = place else { return Ok(None) };
     let config = configuration::config(world, index)?;
     let is_roomy = config.server.transactions_max >= ROOMY;
-    // A message that waits for its connection is counted before it is seen, and perhaps never seen.
+    // A message that waits for its connection is counted before it is seen, and may never be seen.
     let at_once = world.transports(index) == [Transport::Udp; 2];
     let balances = world.proxies[index].emulate.is_empty() && is_roomy && at_once;
     Ok(balances.then(|| Balancer {
@@ -217,7 +218,7 @@ pub(super) fn front(world: &World, place: Place) -> Result<Option<Front>, String
     let gives_each = pool.mode == Mode::Stateless || pool.tries_max == 1;
     let is_removed = |absence: &OutOfService| absence.proxy == index && absence.by == Means::Remove;
     let keeps_all = !world.absences.iter().any(is_removed);
-    // A message that waits for its connection is sent later than it is counted.
+    // A message that waits for its connection is sent after it is counted.
     let at_once = world.transports(index) == [Transport::Udp; 2];
     let silent = [Some(pool.failover_after), pool.health.probe.as_ref().map(|probe| probe.timeout)];
     Ok(Some(Front {
@@ -244,7 +245,7 @@ fn caller(world: &World, index: usize) -> CallerConfig {
     let crowd = &world.callers[index];
     let target = address(Place::Proxy(world.layer(0)[crowd.to]));
     CallerConfig {
-        // A name that every proxy takes for one of its own; an address might be another node's.
+        // A name that every proxy considers its own; an address might belong to another node.
         uri: "sip:service@swarm.example".to_owned(),
         load: Load { rate_cps: crowd.rate_cps, calls: crowd.calls, ..Load::default() },
         callers: 10,

@@ -30,7 +30,8 @@ pub const PANIC: &str = "panic";
 /// The checker's name for two runs of one world that differ.
 pub const SAME: &str = "same";
 
-/// The checker's name for calls lost to noise: unverified messages have to wait behind all others.
+/// The checker's name for calls lost because of noise: unverified messages have to wait behind all
+/// others.
 pub const GOODPUT: &str = "goodput";
 
 /// The part of the calls that may be lost to noise, and a number of further calls: an overloaded
@@ -76,7 +77,7 @@ pub fn run(world: &World) -> Result<Ran, String> {
 /// # Errors
 /// With the errors of the world.
 pub fn run_with(world: &World, wrap: Wrap<'_>) -> Result<Ran, String> {
-    // Nothing of a run that has panicked is used afterwards.
+    // After a panic nothing of the run is used.
     catch_unwind(AssertUnwindSafe(|| Run::new(world, wrap)?.go())).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -105,7 +106,7 @@ pub fn run_twice(world: &World) -> Result<Ran, String> {
     Ok(ran)
 }
 
-/// Runs a world. If its attackers only make [noise](World::is_noisy), as many calls have to be
+/// Runs a world. If its attackers only make [noise](World::is_noisy), as many calls must be
 /// completed as without them, within a tolerance.
 ///
 /// # Errors
@@ -224,7 +225,7 @@ impl<'a> Run<'a> {
         self.network.command(self.world.node(Place::Proxy(proxy)), text.as_bytes());
     }
 
-    /// Ends all probes, which would go on for ever, by a configuration without them.
+    /// Ends all probes, which would continue forever, by a configuration without them.
     fn end_probes(&mut self) {
         let mut unprobed = self.world.clone();
         for index in 0..self.world.proxies.len() {
@@ -235,7 +236,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends all DNS queries, which would go on for ever; a draining proxy sends none.
+    /// Ends all DNS queries, which would continue forever; a draining proxy sends none.
     fn end_questions(&mut self) {
         if self.world.names.is_none() {
             return;

@@ -1,8 +1,8 @@
 //! Shrinks a failing world by delta debugging.
 //!
-//! A world is reduced as long as the same checker still finds something: whole groups first
-//! (faults, callers, proxies, answerers), then numbers (calls by halves), then everything that can
-//! be left at its default. The rest is needed for the failure.
+//! A world is reduced while the same checker still finds something: first whole groups (faults,
+//! callers, proxies, answerers), then numbers (calls by halves), then everything that has a
+//! default. The rest is needed for the failure.
 
 use super::attacker::Source;
 use super::run::Finding;
@@ -15,9 +15,9 @@ use tidegate_sim::{Link, NodeId};
 pub struct Shrunk {
     /// The remaining world.
     pub world: World,
-    /// Finding of the checker in it.
+    /// The finding of the checker in this world.
     pub finding: Finding,
-    /// Runs that it took.
+    /// The number of runs that were needed.
     pub tries: u32,
 }
 
@@ -31,7 +31,7 @@ pub fn shrink(
     let of = |findings: Vec<Finding>| findings.into_iter().find(|f| f.checker == checker);
     let unknown = || Finding { checker: checker.to_owned(), what: "in its first run alone".into() };
     let mut best = Shrunk { finding: of(find(&world)).unwrap_or_else(unknown), world, tries: 1 };
-    // Each round goes on from the smallest so far, until nothing more can be left out.
+    // Each round starts from the smallest world so far, until nothing more can be left out.
     loop {
         let mut smaller = false;
         for step in STEPS {
@@ -57,8 +57,8 @@ pub fn shrink(
     }
 }
 
-/// The reduction numbered from 0; `None` when there are no more. If it succeeds, the same number
-/// is asked for again.
+/// The reduction with this number, from 0; `None` when there are no more. After a success the same
+/// number is requested again.
 type Step = fn(&World, usize) -> Option<World>;
 
 const STEPS: [Step; 14] = [
@@ -91,7 +91,7 @@ fn without_strangers(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Reduces packets by halves, then one by one; then sight, then the forged address.
+/// Reduces packets by halves, then one by one; then the visible share, then the forged address.
 fn with_fewer_packets(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let strangers = world.strangers.len();
@@ -240,7 +240,7 @@ fn doors_of(world: &mut World) -> impl Iterator<Item = &mut usize> {
     crowds.chain(world.strangers.iter_mut().map(|stranger| &mut stranger.to))
 }
 
-/// Moves the layers behind an empty one up.
+/// Closes gaps: moves the layers behind an empty one forward.
 fn closed_up(mut world: World) -> World {
     let layers = world.proxies.iter().map(|proxy| proxy.layer).max().unwrap_or(0);
     if let Some(empty) = (0..layers).find(|&layer| world.layer(layer).is_empty()) {
@@ -257,7 +257,7 @@ fn closed_up(mut world: World) -> World {
     world
 }
 
-/// Returns the same fault with its nodes renumbered; `None` if one of them is gone.
+/// Returns the same fault with its nodes renumbered; `None` if one of them was removed.
 fn renumber(trouble: Trouble, number: impl Fn(NodeId) -> Option<NodeId>) -> Option<Trouble> {
     Some(match trouble {
         Trouble::Crash { node, silence } => Trouble::Crash { node: number(node)?, silence },
@@ -291,7 +291,7 @@ fn with_plain_link(world: &World, at: usize) -> Option<World> {
     Some(world)
 }
 
-/// Simplifies callers and answerers, one trait after the other.
+/// Simplifies callers and answerers, one property after the other.
 fn with_plain_parties(world: &World, at: usize) -> Option<World> {
     const OF_CROWD: usize = 2;
     const OF_ANSWERER: usize = 5;
@@ -321,7 +321,7 @@ fn with_default(world: &World, at: usize) -> Option<World> {
     let mut world = world.clone();
     let mut at = at;
     for proxy in &mut world.proxies {
-        // A law and its parameters go together.
+        // A law is removed together with its parameters.
         if at == 0 {
             proxy.overload.clear();
             proxy.params.clear();

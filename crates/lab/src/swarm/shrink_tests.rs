@@ -1,5 +1,5 @@
-//! Tests of shrinking with invented failures: everything needed for a failure stays, everything
-//! else goes.
+//! Tests of shrinking with invented failures: everything needed for a failure remains, everything
+//! else is removed.
 
 use super::*;
 use crate::swarm::draw::draw;
@@ -35,7 +35,7 @@ fn a_failure_that_needs_nothing_is_left_with_next_to_nothing() {
 }
 
 #[test]
-fn what_a_failure_needs_stays() {
+fn files_of_a_failure_stay() {
     let needs = |world: &World| {
         let layers = world.proxies.iter().any(|proxy| proxy.layer == 1);
         let crash = |trouble: &Trouble| match trouble {

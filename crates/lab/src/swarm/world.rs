@@ -60,7 +60,7 @@ pub struct Streams {
     pub inside: bool,
     /// Time to open a connection, beyond the round trip.
     pub setup_ms: u64,
-    /// Bytes that a system takes from a sender before they travel.
+    /// Bytes that a system accepts from a sender before they travel.
     pub buffer: usize,
     /// Bytes in flight, or unread at their receiver.
     pub window: usize,
@@ -100,7 +100,7 @@ pub struct Crowd {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proxy {
-    /// Its layer, from 0. It sends to all proxies of the next one; from the last, to all
+    /// Its layer, from 0. It sends to all proxies of the next layer; in the last layer, to all
     /// answerers.
     pub layer: usize,
     /// Keys of `[server]`, as numbers. Limits may be lower than a configuration allows.
@@ -156,10 +156,10 @@ pub struct Server {
     /// Mean ringing time of a call; exponentially distributed.
     #[serde(default)]
     pub ring_ms: u64,
-    /// Fraction of the answered calls that it ends, 0..1.
+    /// Fraction of its answered calls that it ends, 0..1.
     #[serde(default)]
     pub hangs_up: f64,
-    /// Mean holding time of those; exponentially distributed.
+    /// Mean holding time of these calls; exponentially distributed.
     #[serde(default)]
     pub hold_ms: u64,
     /// Most calls in its table.
@@ -201,7 +201,7 @@ impl World {
         Ok(world)
     }
 
-    /// Writes it as a file.
+    /// Returns the world as the text of a file.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("a world has no value that TOML lacks")
     }
@@ -300,7 +300,7 @@ impl World {
         called.chain(asked).map(|(a, b)| (self.node(a), self.node(b))).collect()
     }
 
-    /// Callers are where calls are counted: they stay up.
+    /// Callers stay up, because calls are counted there.
     fn can_have(&self, trouble: &Trouble) -> bool {
         let is_there = |node: NodeId| self.place(node.index()).is_some();
         let is_server = |node: NodeId| {
@@ -324,8 +324,8 @@ impl World {
         is_there && begins_ms.max(lasts_ms) <= 86_400_000
     }
 
-    /// Returns whether the attackers only send noise that each proxy has the time to drop: messages
-    /// that cannot be verified and take a small part of a processor to read. In a single queue they
+    /// Returns whether the attackers only send noise that each proxy has time to drop: messages
+    /// that cannot be verified and need only a small part of a processor. In a single queue they
     /// wait among all others.
     pub fn is_noisy(&self) -> bool {
         let only_noise = self.strangers.iter().all(|s| s.attack == Attack::Noise);
@@ -374,7 +374,7 @@ impl World {
     }
 }
 
-/// The part of a processor that examining noise may take.
+/// The largest part of a processor that examining noise may take.
 pub(super) const NOISE_LOAD_MAX: f64 = 0.1;
 
 /// The most nodes of a world.

@@ -1,4 +1,4 @@
-//! The score of a run, and those of an entrant in a bout.
+//! The score of a run, and the scores of an entrant in a bout.
 
 use serde::Serialize;
 
@@ -137,8 +137,8 @@ impl Score {
     }
 }
 
-/// Returns the cell of each of `laws` on each path, where there are `scores`, which are ordered by their
-/// seeds. A law whose own path is the same has one cell, and takes part on both.
+/// Returns the cell of each of `laws` on each path for which there are `scores`; they are ordered
+/// by their seeds. A law whose own path is the same has one cell, and takes part in both.
 pub(super) fn cells(laws: &[&'static str], scores: &[Score]) -> Vec<Cell> {
     let mut cells: Vec<Cell> = Vec::new();
     for &law in laws {
@@ -192,7 +192,7 @@ fn cell(law: &'static str, route: Route, scores: Vec<Score>) -> Option<Cell> {
     })
 }
 
-/// Returns the place of an entrant, by the differences from the first under the same seeds.
+/// Returns the rank of an entrant, by the differences from the first under the same seeds.
 fn place(first: &[Score], scores: &[Score]) -> Place {
     let pairs = first.iter().zip(scores).filter(|(a, b)| a.seed == b.seed);
     let behind = Spread::of(pairs.map(|(first, own)| first.goodput - own.goodput));

@@ -33,9 +33,9 @@ pub struct Settings {
     /// γ: step of the estimate for a slope, above 0. The default suits values that change by a
     /// fraction of 1 when a coordinate changes by 1.
     pub gain: f64,
-    /// h: parameter of the filter, 0 to 1. It delays its output, the more the nearer to 1, so that
-    /// a product with the perturbation may have the wrong sign: at 0.5 a search in three
-    /// coordinates runs away, at 0.3 it does not.
+    /// h: parameter of the filter, 0 to 1. It delays the output of the filter, more so near 1, so
+    /// that a product with the perturbation may have the wrong sign: at 0.5 a search in three
+    /// coordinates diverges, at 0.3 it does not.
     pub filter: f64,
     /// a: ratio of the frequencies of successive coordinates; above 0, below 1.
     pub slowing: f64,
@@ -61,8 +61,8 @@ pub struct Seeker {
 }
 
 impl Seeker {
-    /// Creates a search that starts at `start`, each coordinate within its bounds. Beyond them its
-    /// value is that of the bound, so that nothing would bring back an estimate that has drifted
+    /// Creates a search that starts at `start`, each coordinate within its bounds. Beyond a bound
+    /// the value is that of the bound, so nothing would bring back an estimate that has drifted
     /// there.
     pub fn new(start: Vec<f64>, bounds: Vec<RangeInclusive<f64>>, settings: Settings) -> Self {
         Self { settings, estimate: start, bounds, zeta: 0.0, last: None, steps: 0 }
@@ -79,10 +79,10 @@ impl Seeker {
         self.estimate.iter().enumerate().map(shaken).collect()
     }
 
-    /// Takes the function's value at [`probe`](Self::probe).
+    /// Records the function's value at [`probe`](Self::probe).
     pub fn learn(&mut self, value: f64) {
         let Settings { gain, filter, step_max, .. } = self.settings;
-        // As if the first value had been there for ever, so that it counts as constant.
+        // Treats the first value as if it had always been there, so that it counts as constant.
         let last = self.last.unwrap_or(value);
         if self.last.is_none() {
             self.zeta = value / (1.0 + filter);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_flat_moves_nothing() {
+    fn a_flat_measure_moves_nothing() {
         let start = [0.3, -0.2];
         let found = sought(&start, 100, |_| 7.0);
         assert!(found.iter().zip(start).all(|(found, start)| (found - start).abs() < 1e-9));

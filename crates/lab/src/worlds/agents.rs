@@ -8,10 +8,10 @@ use tidegate_agent::{AnswererConfig, CallerConfig, Load, Span, Timing};
 use crate::run_spec::RunSpec;
 use crate::scenario::Hold;
 
-/// The callee: a name, so that no server takes it for a foreign address.
+/// The callee: a name, so that no server considers it a foreign address.
 const CALLED: &str = "sip:service@example.com";
 
-/// Number of called users where there must be several.
+/// Number of called users, if there must be several.
 const CALLEES: u32 = 100;
 
 /// Time beyond the deadline of the last call, to count messages in flight.
@@ -38,7 +38,7 @@ pub(super) fn deadline(run: &RunSpec) -> Duration {
     millis(run.conditions.deadline_ms)
 }
 
-/// A source of calls before one server.
+/// A source of calls to one server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Source {
     /// Its number among the sources of that server, from 0.
@@ -56,8 +56,8 @@ pub(super) fn sources(run: &RunSpec) -> Vec<Source> {
     parts.into_iter().enumerate().map(|(index, part)| Source { index, part }).collect()
 }
 
-/// Returns callers at `local` that make this part of the calls, to the entry numbered `index` of
-/// those at `entries`.
+/// Returns callers at `local` that make this fraction of the calls, to the entry with number
+/// `index` of those at `entries`.
 pub(super) fn caller(
     run: &RunSpec,
     share: f64,
@@ -91,8 +91,7 @@ pub(super) fn caller(
     }
 }
 
-/// Returns the number of called users. A server that learns from rejections requires several of
-/// them.
+/// Returns the number of called users. A server that learns from rejections needs several of them.
 fn callees(run: &RunSpec) -> u32 {
     let of_nodes =
         run.conditions.topology.nodes().iter().filter_map(|node| node.balancing.as_ref());

@@ -24,7 +24,7 @@ pub(super) fn configuration_name(topology: &Topology, place: usize) -> String {
     }
 }
 
-/// Returns the outcome of `run` by its agents, those at each entry and all answerers together,
+/// Returns the outcome of `run` for its agents, those at each entry and all answerers together,
 /// without the servers' counts.
 pub(super) fn outcome(
     run: &RunSpec,
@@ -103,9 +103,9 @@ fn settled_after_s(run: &RunSpec, timeline: &Timeline) -> Option<f64> {
     Some(time.as_secs_f64())
 }
 
-/// Returns Jain's index of the parts of their calls that sources set up in time: 1 if all are the
-/// same, 1/n if a single one of n has all. `None` for fewer than two sources with calls, or if none was
-/// set up.
+/// Returns Jain's index of the fractions of their calls that sources set up in time: 1 if all are
+/// the same, 1/n if a single one of n has all calls. `None` for fewer than two sources with calls,
+/// or if no call was set up.
 pub(super) fn fairness<'a>(sources: impl IntoIterator<Item = &'a CallerStats>) -> Option<f64> {
     let measured = sources.into_iter().map(|stats| &stats.measured).filter(|m| m.offered > 0);
     let (count, sum, squares) = measured.fold((0.0, 0.0, 0.0), |(count, sum, squares), m| {

@@ -8,11 +8,11 @@ use super::agents;
 use crate::cost::Capacity;
 use crate::run_spec::RunSpec;
 
-/// Returns the greatest possible goodput between two times after the start of the load, in calls/s, if
-/// `offered` times the calls of the profile are offered.
+/// Returns the greatest possible goodput between two times after the start of the load, in calls/s,
+/// if `offered` times the calls of the profile are offered.
 ///
-/// A call may be carried up to a deadline after it is offered, so what counts is the mean load over
-/// such a time.
+/// A call may be served up to a deadline after it is offered, so the mean load over that time
+/// counts.
 pub(crate) fn possible_cps(run: &RunSpec, from: Duration, to: Duration, offered: f64) -> f64 {
     let capacity = Capacity::under(&run.conditions);
     let ratio = capacity.ratio(&run.conditions.emulate, run.variant.overload.disposal);
@@ -41,7 +41,7 @@ mod tests {
     use crate::worlds::Kind;
 
     #[test]
-    fn what_is_possible_follows_the_load_and_the_processor() {
+    fn the_bound_follows_the_load_and_the_processor() {
         let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[workload]\nload = 2\n\
                     profile = \"steps:0=1,4=0,6=1,6.2=0,6.4=1,6.6=0\"\n\
                     [[variant]]\noverload = {}\n";
@@ -57,7 +57,8 @@ mod tests {
             let part = part(&run, from, to, 1.0);
             assert!((part - expected).abs() < 1e-9, "{part} from {from} to {to} s");
         }
-        // Two bursts of 0.2 s at twice the capacity; the first block of 0.5 s has 0.6 of them.
+        // Two bursts of 0.2 s at twice the capacity; 0.6 of their calls are in the first block of
+        // 0.5 s.
         let bursts = part(&run, 6, 7, 1.0);
         assert!((bursts - 0.7).abs() < 1e-9, "{bursts}");
         assert!((part(&run, 0, 4, 0.25) - 0.5).abs() < 1e-9);

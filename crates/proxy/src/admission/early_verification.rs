@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_spent_on_strays_is_no_load() {
+    fn time_spent_on_stray_messages_is_not_load() {
         let mut spare = Spare::default();
         assert_eq!(spare.add(None), Duration::ZERO, "nothing was measured yet");
         // The end of the last one was not observed, so the estimate is used for it.

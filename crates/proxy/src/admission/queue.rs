@@ -72,7 +72,7 @@ impl ClassQueues {
 
     /// Appends a message to its queue, which must have room.
     pub(crate) fn push(&mut self, waiting: Waiting) {
-        debug_assert!(self.has_room(waiting.queue_class), "whoever queues looks first");
+        debug_assert!(self.has_room(waiting.queue_class), "the caller checks for room first");
         match waiting.queue_class {
             QueueClass::Priority => self.priority.push(waiting),
             QueueClass::Invites => self.invites.push(waiting),

@@ -108,11 +108,11 @@ fn in_vain_it_is_asked_again_after_pauses_that_double_to_32_seconds() {
     answer(&mut names, at(now), id, &found(&[1], 5));
     let id = ask_one(&mut names, at(now + 5));
     answer(&mut names, at(now + 5), id, &QueryAnswer::NoAnswer);
-    assert_eq!(names.poll_timeout(), Some(at(now + 6)), "it begins anew");
+    assert_eq!(names.poll_timeout(), Some(at(now + 6)), "it begins again");
 }
 
 #[test]
-fn who_does_not_answer_in_time_is_no_longer_waited_for() {
+fn an_overdue_answer_is_no_longer_awaited() {
     let (mut names, pool) = names_of(&["a.example"]);
     let late = ask_one(&mut names, at(0));
     assert_eq!(names.poll_timeout(), Some(at(20)));
@@ -218,7 +218,7 @@ fn a_shard_that_does_not_ask_learns_of_moves_all_the_same() {
 }
 
 #[test]
-fn who_stays_when_the_pools_change_is_not_asked_for_anew_and_who_goes_is_asked_for_no_more() {
+fn names_that_stay_at_a_reload_are_not_queried_again_and_removed_ones_no_more() {
     let (mut names, before) = names_of(&["a.example", "b.example"]);
     let ids = asked(&mut names, at(0));
     let hosts = |asked: &[(QueryId, String)]| {

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stays_keeps_its_seat_and_a_seat_is_given_on_when_nothing_refers_to_it() {
+    fn remaining_back_ends_keep_their_seats_and_unused_seats_are_reused() {
         assert_eq!(reassigned(&["a", "b", "c"], &["c", "a"], &[1]), ["a", "b", "c"]);
         assert_eq!(reassigned(&["a", "b", "c"], &["c", "a"], &[]), ["a", "b", "c"]);
         assert_eq!(reassigned(&["a", "b", "c"], &["a"], &[]), ["a"]);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_not_read() {
+    fn too_long_text_is_not_decoded() {
         assert_eq!(decoded(b"AAAA", 3), Some(vec![0; 3]));
         assert_eq!(decoded(b"AAAA", 2), None);
         assert_eq!(decoded(b"A", 9), None);

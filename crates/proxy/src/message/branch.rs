@@ -50,7 +50,7 @@ pub(crate) struct Branch {
     pub(crate) listener: u8,
     /// The local address to which the request was sent, if the listener has a wildcard address.
     pub(crate) asked: Option<IpAddr>,
-    /// The shard that has the call.
+    /// The shard to which the call belongs.
     pub(crate) shard: u8,
     /// Keyed hash of the received branch.
     pub(crate) identity: u64,

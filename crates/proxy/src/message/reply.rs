@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_not_or_cannot_be_answered_is_not() {
+    fn requests_that_cannot_be_answered_get_no_answer() {
         for (from, to) in [
             ("INVITE ", "ACK "),
             ("INVITE sip:bob@biloxi.example SIP/2.0", "SIP/2.0 200 OK"),

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_belong_there_goes() {
+    fn foreign_parameters_are_removed() {
         for (text, left) in [
             ("sip:b@h;method=REGISTER", "sip:b@h"),
             ("sip:b@h:5070;x=1;METHOD=a;user=phone;method", "sip:b@h:5070;x=1;user=phone"),
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_stay_stays() {
+    fn allowed_headers_stay() {
         assert_eq!(clean("sip:b;method=x@h;methods=1;user=phone;maddr=192.0.2.1", false), None);
         assert_eq!(clean("sip:b@h", true), None);
         assert_eq!(clean("tel:+1;method=x", false), None);

@@ -72,7 +72,7 @@ impl Minutes {
 /// The content of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RouteToken {
-    /// The shard that has the call.
+    /// The shard to which the call belongs.
     pub(crate) shard: u8,
     /// The back end of the dialog.
     pub(crate) backend: SocketAddr,
@@ -407,7 +407,7 @@ mod tests {
         assert!(is_fresh(MADE.0) && is_fresh(MADE.0 + 24 * 60) && !is_fresh(MADE.0 + 24 * 60 + 1));
         assert!(is_fresh(MADE.0 - 1_000_000) && is_fresh(0), "our clock was set back, or never");
         let unset = RouteToken { made: Minutes(5), ..token };
-        assert!(unset.is_fresh(MADE), "the clock of whoever made it was not set");
+        assert!(unset.is_fresh(MADE), "its maker's clock was not set");
         let start = Duration::from_secs(u64::from(MADE.0) * 60 + 59);
         assert_eq!(Minutes::at(start, Timestamp::ZERO), MADE);
         assert_eq!(Minutes::at(start, Timestamp::from_nanos(1_000_000_000)).0, MADE.0 + 1);

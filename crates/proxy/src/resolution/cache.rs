@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_an_answer_holds_is_bounded() {
+    fn the_life_of_an_answer_is_bounded() {
         let mut cache = Cache::new(9);
         let mut ends = |records: Records, ttl: Option<u64>| {
             cache.learn(at(0), &key("a."), records, ttl.map(Duration::from_secs));
@@ -296,7 +296,7 @@ mod tests {
         cache.fail(at(now + 5), &key("a."));
         let known = Some((records(1), Age::Stale));
         assert_eq!(seen(&mut cache, now + 5, "a."), (known, [true, true]), "the answer stays");
-        assert!(!seen(&mut cache, now + 6, "a.").1[1], "pauses begin anew");
+        assert!(!seen(&mut cache, now + 6, "a.").1[1], "pauses begin again");
     }
 
     proptest! {

@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(recent.entry(at(9), 1), Some(&mut 7), "what is there has room");
         assert_eq!((recent.get(at(9), 1), recent.get(at(10), 1)), (Some(&7), None));
         assert_eq!(recent.get_mut(at(10), 2), Some(&mut 8));
-        assert_eq!(recent.entry(at(10), 1), Some(&mut 0), "begun anew");
+        assert_eq!(recent.entry(at(10), 1), Some(&mut 0), "begun again");
         assert!(recent.entry(at(14), 3).is_none());
         assert_eq!(recent.get_mut(at(15), 2), None);
         assert_eq!(recent.entry(at(15), 3), Some(&mut 0));

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gathered_is_bounded() {
+    fn gathered_challenges_are_bounded() {
         let long = format!("WWW-Authenticate: {}", "x".repeat(5000));
         let three = [response(401, "A: b"), response(401, &long), response(401, &long)];
         let all = three.into_iter().reduce(Best::or).unwrap().into_bytes();

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_owed_is_sent_and_the_rest_within_the_ratio() {
+    fn owed_bytes_are_sent_and_others_within_the_ratio() {
         let mut budget = Budget::default();
         budget.on_request(100, false);
         let mut send = |status, length| {

@@ -49,7 +49,7 @@ pub struct Ledger {
     has_transactions: bool,
     sources: HashSet<IpAddr>,
     /// The bytes sent by sources that may direct requests elsewhere.
-    orders: Vec<u8>,
+    allowed: Vec<u8>,
     requests: usize,
     asked: HashMap<Key, Asked>,
 }
@@ -59,7 +59,7 @@ impl Ledger {
         Self {
             has_transactions,
             sources: HashSet::new(),
-            orders: Vec::new(),
+            allowed: Vec::new(),
             requests: 0,
             asked: HashMap::new(),
         }
@@ -67,7 +67,7 @@ impl Ledger {
 
     pub fn received(&mut self, from: SocketAddr, bytes: &[u8]) {
         if from == address(TRUSTED) || is_backend(from) {
-            self.orders.extend_from_slice(bytes);
+            self.allowed.extend_from_slice(bytes);
         }
         let Ok(message) = Message::parse_head(bytes) else { return };
         if message.is_request() {
@@ -115,11 +115,11 @@ impl Ledger {
         assert!(listener && own.has_magic_cookie(), "its Via stands on top");
         assert!(request.max_forwards().is_ok_and(|hops| hops.is_some_and(|n| n < 255)));
         // IPv6 addresses have too many spellings to search for.
-        let is_ordered = to.is_ipv6() && !self.orders.is_empty() || {
+        let is_allowed = to.is_ipv6() && !self.allowed.is_empty() || {
             let ip = to.ip().to_string();
-            self.orders.windows(ip.len()).any(|part| part == ip.as_bytes())
+            self.allowed.windows(ip.len()).any(|part| part == ip.as_bytes())
         };
-        assert!(is_backend(to) || is_ordered, "nobody who may has named {to}");
+        assert!(is_backend(to) || is_allowed, "no trusted source has named {to}");
     }
 
     fn sent_response(&mut self, now: Timestamp, response: &Message<'_>) {

@@ -218,9 +218,9 @@ impl World {
         }
     }
 
-    fn narrate(&self, way: &str, whom: SocketAddr, bytes: &[u8]) {
+    fn narrate(&self, way: &str, peer: SocketAddr, bytes: &[u8]) {
         if self.narrates {
-            eprintln!("{:?} {way} {whom}\n{}", self.now, String::from_utf8_lossy(bytes));
+            eprintln!("{:?} {way} {peer}\n{}", self.now, String::from_utf8_lossy(bytes));
         }
     }
 

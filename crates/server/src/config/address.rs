@@ -1,4 +1,4 @@
-//! Addresses as a configuration writes them: of sockets, networks, servers, hosts.
+//! Addresses in a configuration: of sockets, networks, servers, hosts.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,8 +13,7 @@ pub(super) const SIP_PORT: u16 = 5060;
 /// The port of DNS, RFC 1035 §4.2.
 const DNS_PORT: u16 = 53;
 
-/// A host and a port as they stand in a Via or a Record-Route (`sent-by`,
-/// RFC 3261 §20.42).
+/// A host and a port, as in a Via or a Record-Route (`sent-by`, RFC 3261 §20.42).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPort {
     /// A name in lower case, an IPv4 address, or an IPv6 address in brackets.
@@ -29,7 +28,7 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// An address to listen at: `127.0.0.1:5060`, `[::]:5060`, port 0 for a free one.
+/// Reads an address to listen at: `127.0.0.1:5060`, `[::]:5060`; port 0 means any free port.
 pub(super) fn listening(text: &str) -> Result<SocketAddr, Wrong> {
     let address = socket(text)?;
     if is_group(address.ip()) {
@@ -38,12 +37,12 @@ pub(super) fn listening(text: &str) -> Result<SocketAddr, Wrong> {
     Ok(address)
 }
 
-/// An address to listen at, or `off`.
+/// Reads an address to listen at, or `off`.
 pub(super) fn listening_or_off(text: &str) -> Result<Option<SocketAddr>, Wrong> {
     if text == "off" { Ok(None) } else { listening(text).map(Some) }
 }
 
-/// A server of the DNS; port 53 where none is given.
+/// Reads the address of a DNS server; the default port is 53.
 pub(super) fn name_server(text: &str) -> Result<SocketAddr, Wrong> {
     let address = match unbracketed(text).parse::<IpAddr>() {
         Ok(ip) => SocketAddr::new(ip, DNS_PORT),
@@ -53,7 +52,7 @@ pub(super) fn name_server(text: &str) -> Result<SocketAddr, Wrong> {
     Ok(address)
 }
 
-/// A network or a single address: `10.0.0.0/8`, `2001:db8::1`.
+/// Reads a network or a single address: `10.0.0.0/8`, `2001:db8::1`.
 pub(super) fn network(text: &str) -> Result<IpNet, Wrong> {
     if let Ok(ip) = text.parse::<IpAddr>() {
         return unmapped(ip).map(IpNet::from);
@@ -70,7 +69,7 @@ pub(super) fn network(text: &str) -> Result<IpNet, Wrong> {
     Ok(net)
 }
 
-/// What others are told to send to: `sip.example.com:5060`, `192.0.2.1:5060`.
+/// Reads an address to advertise to peers: `sip.example.com:5060`, `192.0.2.1:5060`.
 pub(super) fn advertised(text: &str) -> Result<HostPort, Wrong> {
     let port_missing = |host: &str| {
         let help = format!("write `\"{}:{SIP_PORT}\"`", host.escape_debug());
@@ -99,7 +98,7 @@ pub(super) fn advertised(text: &str) -> Result<HostPort, Wrong> {
     }
 }
 
-/// The address as a URI writes it: IPv6 in brackets.
+/// Returns the address in the form of a URI: IPv6 in brackets.
 pub(super) fn in_uri(ip: IpAddr) -> String {
     match ip {
         IpAddr::V4(v4) => v4.to_string(),
@@ -107,12 +106,12 @@ pub(super) fn in_uri(ip: IpAddr) -> String {
     }
 }
 
-/// `[::1]` without its brackets; anything else as it is.
+/// Returns `[::1]` without its brackets; any other text unchanged.
 pub(super) fn unbracketed(text: &str) -> &str {
     text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text)
 }
 
-/// An address and a port a packet can be sent to; the port may be left out.
+/// Reads an address to which a packet can be sent; the default port is 5060.
 pub(super) fn sip_address(text: &str) -> Result<SocketAddr, Wrong> {
     let address = match unbracketed(text).parse::<IpAddr>() {
         Ok(IpAddr::V6(_)) if !text.starts_with('[') => {
@@ -159,8 +158,8 @@ fn reachable(address: SocketAddr) -> Result<(), Wrong> {
     }
 }
 
-/// Sockets are of one family each, so an IPv4 address in IPv6 form would match
-/// no packet that arrives.
+/// Rejects an IPv4 address in IPv6 form: a socket has one family, so no arriving packet would match
+/// it.
 fn unmapped(ip: IpAddr) -> Result<IpAddr, Wrong> {
     match ip.to_canonical() {
         v4 if v4 != ip => {
@@ -174,7 +173,7 @@ fn is_group(ip: IpAddr) -> bool {
     ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
-/// Whether `text` is a `hostname` of RFC 3261 §25.1 (without a final dot).
+/// Returns whether `text` is a `hostname` of RFC 3261 §25.1 (without a final dot).
 pub(super) fn is_host_name(text: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -185,7 +184,7 @@ pub(super) fn is_host_name(text: &str) -> bool {
     let top = text.rsplit('.').next().unwrap_or(text);
     text.len() <= 253
         && text.split('.').all(label)
-        // §25.1: the top label begins with a letter, which tells it from an address.
+        // §25.1: the top label begins with a letter, which distinguishes a name from an address.
         && top.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 

@@ -1,4 +1,4 @@
-//! Addresses of record and contacts, as a configuration writes them.
+//! Addresses of record and contacts in a configuration.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use super::shape::Wrong;
 /// The longest contact, in bytes.
 const CONTACT_MAX: usize = 512;
 
-/// An address of record as the file writes it.
+/// An address of record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aor {
-    /// As look-ups have it.
+    /// The key that look-ups use.
     pub(super) key: Arc<[u8]>,
-    /// Its host in lower case, as a domain of a route is read.
+    /// Its host in lower case, in the form of a route's `domain`.
     pub(super) domain: String,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn aor(text: &str) -> Result<Aor, Wrong> {
     Ok(Aor { key, domain })
 }
 
-/// Reads a contact: a URI where a request can be sent over UDP.
+/// Reads a contact: a URI to which a request can be sent over UDP.
 pub(super) fn contact(text: &str) -> Result<String, Wrong> {
     let uri = sip_uri(text)?;
     if text.len() > CONTACT_MAX {
@@ -81,12 +81,12 @@ fn sip_uri(text: &str) -> Result<Uri<'_>, Wrong> {
     }
 }
 
-/// What follows the scheme.
+/// Returns the part after the scheme.
 fn rest(text: &str) -> &str {
     text.split_once(':').map_or(text, |(_, rest)| rest)
 }
 
-/// Returns a host as a route's `domain` is read.
+/// Returns a host in the form of a route's `domain`.
 fn domain(host: &Host<'_>) -> String {
     match (host.ip(), host) {
         (Some(ip), _) => in_uri(ip),

@@ -1,11 +1,11 @@
-//! Which pool stands in for which.
+//! Backup pools: which pool replaces which.
 
 use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::pool;
 
-/// Reports pools that stand in and do not exist, and circles of them.
+/// Reports unknown backup pools, and circles of them.
 pub(super) fn check(drafts: &[pool::Draft], report: &mut Report) {
-    // A pool whose name could not be read may be the one meant.
+    // The name may be that of a pool whose name was unreadable.
     let names = drafts.iter().map(|pool| Some(pool.name.as_ref()?.get_ref().as_str()));
     let Some(names) = names.collect::<Option<Vec<_>>>() else { return };
     let backup = |i: usize| {

@@ -15,10 +15,10 @@ use super::shape::Real;
 /// Microseconds: one number for all classes of message, or a table by class.
 pub struct ByClass;
 
-/// An hour: longer than any message is worth.
+/// An hour, which is more than any message needs.
 const NUMBER: Real = Real(0.0..=3_600_000_000.0);
 
-/// The key of what holds for the classes that are not named.
+/// The key of the value for all classes that are not named.
 const DEFAULT: &str = "default";
 
 impl Shape for ByClass {

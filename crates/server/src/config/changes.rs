@@ -1,11 +1,11 @@
-//! The changes from one configuration to another that a running process cannot apply.
+//! Differences between two configurations that a running process cannot apply.
 
 use super::Config;
 use super::knob::Reload;
 use super::written::{self, Written};
 
-/// Returns the keys and tables that differ in `new` and that apply only at a restart, as the
-/// definition of each key says.
+/// Returns the keys and tables that differ in `new` and apply only at a restart, according to the
+/// definition of each key.
 pub fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     let (old, new) = (written::config(old), written::config(new));
     let mut changed = Vec::new();
@@ -24,7 +24,7 @@ pub fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     changed
 }
 
-/// Returns the keys that apply only at a restart, of each table with this header that has any.
+/// Returns the keys that apply only at a restart, for each table with this header that has any.
 fn fixed<'a>(header: &str, tables: &'a [Written]) -> Vec<Vec<(&'static str, &'a str)>> {
     let of_table = |written: &'a Written| {
         let keys = written.keys.iter().filter(|key| key.reload == Reload::Restart);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_restart_is_named() {
+    fn keys_that_need_a_restart_are_named() {
         for (text, keys) in [
             ("[server]\nshards = 1\n", &[][..]),
             ("[server]\nshards = 2\nqueue_max = 999\n", &["[server] shards", "[server] queue_max"]),
@@ -75,7 +75,7 @@ mod tests {
             ("[emulate]\n", &["[emulate]"]),
             ("[overload]\nlaw = \"pi\"\n[overload.shadow]\nlaw = \"occ\"\n", &[]),
             (
-                // The budget of the kernel's drops goes with them.
+                // The limit on kernel drops, `refusing_max`, has no effect then either.
                 "[overload]\nlaw = \"pi\"\ndisposal = \"drop\"\n",
                 &["[overload] disposal", "[overload] refusing_max"],
             ),

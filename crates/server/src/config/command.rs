@@ -1,16 +1,16 @@
-//! Orders: what an operator has changed in a running process, in the words of its configuration.
+//! Commands: changes that an operator makes to a running process, in the syntax of the
+//! configuration.
 //!
-//! There are five, told apart by their tables: a whole configuration, of which pools and routes
-//! are taken on; a `[admin_state]` of a back end; the question for a `[call]`; the servers that were
-//! `found` for domains; and laws.
+//! There are five, distinguished by their tables: a whole configuration, of which pools and routes
+//! are applied; a `[duty]` of a back end; a question about a `[call]`; the servers `found`
+//! for domains; and laws.
 //!
-//! The last is the text of the table `[overload]`, as it would stand in the configuration. Of
-//! what is in it `law` with `[overload.params]`, and `[overload.shadow]`, can be changed while
-//! calls are served; what is left out stays as it is. Any other key may be given if it says what
-//! holds already: for another value the process has to be restarted.
+//! A command about laws is the text of the table `[overload]`. It can change `law` with
+//! `[overload.params]`, and `[overload.shadow]`, while calls are served; it may omit what stays as
+//! it is. It may contain any other key only with its present value: another value needs a restart.
 //!
-//! What is asked for is read by the reader of the configuration, and wrong in the same ways. What
-//! the shards are given is what shall hold from then on, written out in full.
+//! The reader of the configuration reads commands too and reports the same errors. Each shard gets
+//! the complete result.
 
 mod asked;
 mod json;
@@ -79,7 +79,7 @@ table! {
 
     /// The name of the back end.
     backend: String = Text::new("the name of a back end", |text| Ok(text.to_owned())), Required;
-    /// Its state from now on.
+    /// The new state.
     admin_state("duty"): AdminState = Choice {
         words: &[
             ("enable", AdminState::InService),
@@ -90,36 +90,36 @@ table! {
     }, Required;
 }
 
-/// What a shard is given.
+/// A command to a shard.
 #[derive(Debug)]
 pub enum Command {
-    /// Other laws.
+    /// Install these laws.
     Laws(Box<Laws>),
-    /// What a back end is there for from now on.
+    /// Set the administrative state of a back end.
     AdminState(String, AdminState),
-    /// The configuration whose pools and routes shall hold.
+    /// Apply the pools and routes of this configuration.
     Reload(Box<Config>),
-    /// The servers that the DNS lists for domains in pools.
+    /// Use these servers, which the DNS lists for domains in pools.
     Found(Found),
-    /// Answer what the call table holds of the call with this Call-ID.
+    /// Publish what the call table contains about the call with this Call-ID.
     Call(String),
 }
 
-/// The laws that shall be in force.
+/// The laws to install.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Laws {
-    /// The one that decides.
+    /// The law that decides.
     pub law: Values,
-    /// The one that looks on.
+    /// The shadow law.
     pub shadow: Option<Values>,
 }
 
-/// Why an order is not given.
+/// The reason why a command is rejected.
 #[derive(Debug)]
 pub enum Refused {
-    /// It is wrong.
+    /// It contains errors.
     Wrong(Diagnostics),
-    /// These keys have another value, which a running process cannot take on.
+    /// It changes these keys, which need a restart.
     Restart(Vec<String>),
 }
 
@@ -129,11 +129,11 @@ impl From<Diagnostics> for Refused {
     }
 }
 
-/// Returns what was given to a shard: by [`text`], by [`admin_state_text`], by [`call_text`], by
-/// [`Found::text`], or a configuration as it was read.
+/// Reads a command to a shard: the result of [`text`], [`admin_state_text`], [`call_text`] or
+/// [`Found::text`], or the text of a configuration.
 ///
 /// # Errors
-/// When it is not understood: it was written by another version.
+/// When the command is invalid, because another version wrote it.
 pub fn given(text: &[u8]) -> Result<Command, Diagnostics> {
     let path = Path::new("order");
     let document = Document::parse(path, text)?;
@@ -182,20 +182,20 @@ fn given_call(document: &Document<'_>) -> Result<Command, Diagnostics> {
     }
 }
 
-/// Returns the order by which shards answer what they hold of a call.
+/// Returns the command that asks shards what they know about a call.
 pub fn call_text(call_id: &str) -> String {
-    // A string of JSON is one of TOML, but for DEL, which TOML wants escaped.
+    // JSON and TOML write strings alike, except that TOML escapes DEL.
     let quoted = Value::from(call_id).to_string().replace('\u{7f}', "\\u007f");
     format!("[call]\ncall_id = {quoted}\n")
 }
 
-/// The order by which a back end gets another duty: `enable`, `drain` or `disable`. It is not
-/// checked: [`given`] does that.
+/// Returns the command that sets the administrative state of a back end: `enable`, `drain` or
+/// `disable`. [`given`] checks the word.
 pub fn admin_state_text(backend: &str, admin_state: &str) -> String {
     format!("[duty]\nbackend = {}\nduty = {}\n", Value::from(backend), Value::from(admin_state))
 }
 
-/// The order by which shards learn what shall hold.
+/// Returns the command that installs the laws of `overload` in the shards.
 pub fn text(overload: &Overload) -> String {
     overload_toml(overload)
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a TOML file, shown beside the text that is wrong.
+//! Errors in a TOML file, shown beside the text that causes them.
 
 use std::fmt;
 use std::ops::Range;
@@ -7,12 +7,12 @@ use std::path::Path;
 use annotate_snippets::renderer::Renderer;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Snippet};
 
-/// Diagnostics kept of one configuration; later ones are counted only.
+/// Maximum number of diagnostics kept for one configuration; further ones are only counted.
 const KEPT_MAX: usize = 50;
 
-/// Everything that is wrong with one configuration, in the order of its text.
+/// All errors of one configuration, in the order of its text.
 ///
-/// `Display` gives the plain text; [`render`](Self::render) can colour it.
+/// `Display` writes plain text; [`render`](Self::render) can use colours.
 #[derive(Debug)]
 pub struct Diagnostics {
     path: String,
@@ -22,13 +22,12 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// How many things are wrong, the omitted ones included. Never zero.
+    /// Returns the number of errors, the omitted ones included. Never zero.
     pub fn count(&self) -> usize {
         self.list.len() + self.omitted
     }
 
-    /// The diagnostics as text for a person, with terminal colours if `colour`.
-    /// Ends with a newline.
+    /// Returns the diagnostics as text for a terminal, in colours if `colour`. Ends with a newline.
     pub fn render(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         let mut out = String::new();
@@ -48,7 +47,7 @@ impl Diagnostics {
         out
     }
 
-    /// The one thing that is wrong when there is no text to point into.
+    /// Returns one error that concerns the whole file.
     pub fn without_text(path: &Path, title: String, help: String) -> Self {
         let list = vec![Diagnostic { title, spots: Vec::new(), help }];
         Self { path: path.display().to_string(), text: String::new(), list, omitted: 0 }
@@ -63,15 +62,15 @@ impl fmt::Display for Diagnostics {
 
 impl std::error::Error for Diagnostics {}
 
-/// One thing that is wrong.
+/// One error.
 #[derive(Debug)]
 struct Diagnostic {
     /// One line, without a full stop.
     title: String,
-    /// The offending text first, then what it contradicts. Empty when nothing in
-    /// the text is wrong but something is missing from it altogether.
+    /// The wrong text first, then any text that it contradicts. Empty if something is missing from
+    /// the file.
     spots: Vec<(Range<usize>, String)>,
-    /// What would be right.
+    /// The remedy.
     help: String,
 }
 
@@ -97,7 +96,7 @@ impl Diagnostic {
     }
 }
 
-/// Gathers diagnostics while a configuration is read.
+/// Collects diagnostics while a configuration is read.
 #[derive(Debug, Default)]
 pub struct Report {
     list: Vec<Diagnostic>,
@@ -105,7 +104,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// `text` at `span` is wrong; `label` stands beside the underlined text.
+    /// Reports an error in the text at `span`; `label` is printed beside the underlined text.
     pub fn error(
         &mut self,
         span: Range<usize>,
@@ -116,7 +115,7 @@ impl Report {
         self.push(title.into(), vec![(span, label.into())], help.into());
     }
 
-    /// The text at `span` contradicts the text at `other`.
+    /// Reports that the text at `span` contradicts the text at `other`.
     pub fn clash(
         &mut self,
         title: impl Into<String>,
@@ -128,17 +127,17 @@ impl Report {
         self.push(title.into(), spots, help.into());
     }
 
-    /// Something is missing that has no place in the text.
+    /// Reports that something is missing from the file.
     pub fn missing(&mut self, title: impl Into<String>, help: impl Into<String>) {
         self.push(title.into(), Vec::new(), help.into());
     }
 
-    /// Whether nothing was wrong.
+    /// Returns whether no error was reported.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// The diagnostics of the configuration `text` named `path`.
+    /// Returns the errors of the configuration `text` from `path`.
     pub fn into_diagnostics(mut self, path: &Path, text: &str) -> Diagnostics {
         debug_assert!(!self.is_empty(), "a configuration is refused only for a reason");
         self.list.sort_by_key(Diagnostic::place);
@@ -159,7 +158,7 @@ impl Report {
     }
 }
 
-/// `text` in backticks, fit for a terminal: control characters escaped, cut when long.
+/// Returns `text` in backticks, safe for a terminal: control characters escaped, long text cut.
 pub fn quoted(text: &str) -> String {
     const SHOWN_MAX: usize = 60;
     let (shown, rest) = match text.char_indices().nth(SHOWN_MAX) {
@@ -169,15 +168,14 @@ pub fn quoted(text: &str) -> String {
     format!("`{}{rest}`", shown.escape_debug())
 }
 
-/// The one of `names` that `written` was probably meant to be.
+/// Returns the one of `names` that `written` most resembles, if any is similar.
 pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // The distance takes time and memory in proportion to the length.
+    // The computation of the distance takes time and memory in proportion to the length.
     const LENGTH_MAX: usize = 64;
     if written.len() > LENGTH_MAX {
         return None;
     }
-    // A third of the letters may be wrong, and always two: a hint that misses
-    // costs nothing.
+    // A third of the letters may differ, and always two: a wrong hint does no harm.
     let reach = (written.chars().count() / 3).max(2);
     names
         .into_iter()
@@ -187,7 +185,7 @@ pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> O
         .map(|(_, name)| name)
 }
 
-/// `a`, `b` or `c`, each in backticks.
+/// Joins `names` as `a`, `b` or `c`, each in backticks.
 pub fn alternatives(names: impl IntoIterator<Item = impl fmt::Display>) -> String {
     let quoted: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
     match quoted.split_last() {

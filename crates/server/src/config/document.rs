@@ -1,4 +1,4 @@
-//! A TOML file: read, and its syntax checked.
+//! A TOML file with correct syntax.
 
 use std::fs::File;
 use std::io::Read;
@@ -9,13 +9,13 @@ use toml::de::DeTable;
 
 use super::diagnostic::{Diagnostics, Report};
 
-/// Bytes of a file at the most.
+/// Maximum number of bytes in a file.
 const FILE_MAX: usize = 32 << 20;
 
-/// The bytes of the file at `path`.
+/// Returns the bytes of the file at `path`.
 ///
 /// # Errors
-/// When it cannot be read, or is too long.
+/// When it cannot be read or is too long.
 pub fn read(path: &Path) -> Result<Vec<u8>, Diagnostics> {
     let unreadable = |error: std::io::Error| {
         let help = "name a file that exists and that this user may read".to_owned();
@@ -27,7 +27,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Diagnostics> {
     Ok(bytes)
 }
 
-/// A file that is TOML.
+/// A file that is valid TOML.
 #[derive(Debug)]
 pub struct Document<'i> {
     path: PathBuf,
@@ -36,10 +36,10 @@ pub struct Document<'i> {
 }
 
 impl<'i> Document<'i> {
-    /// Checks `bytes`, the content of the file at `path`, which is only named.
+    /// Parses `bytes`, the content of the file `path`, which is used only as a name.
     ///
     /// # Errors
-    /// When they are too many, not UTF-8, or not TOML.
+    /// When it is too long, not UTF-8, or not TOML.
     pub fn parse(path: &Path, bytes: &'i [u8]) -> Result<Self, Diagnostics> {
         if bytes.len() > FILE_MAX {
             let help = format!("write at most {} KiB", FILE_MAX / 1024);
@@ -59,7 +59,7 @@ impl<'i> Document<'i> {
         for error in &errors {
             report_syntax(error, &mut report);
         }
-        // What a parser guesses after a syntax error had better not be complained about.
+        // After a syntax error the parser guesses, so nothing else is checked.
         if errors.is_empty() {
             Ok(Self { path: path.to_owned(), text, table })
         } else {
@@ -67,12 +67,12 @@ impl<'i> Document<'i> {
         }
     }
 
-    /// What it holds.
+    /// Returns the content.
     pub fn table(&self) -> &DeTable<'i> {
         self.table.get_ref()
     }
 
-    /// The diagnostics of this file. `report` is not empty.
+    /// Returns the diagnostics of this file. `report` must not be empty.
     pub fn refuse(&self, report: Report) -> Diagnostics {
         report.into_diagnostics(&self.path, self.text)
     }

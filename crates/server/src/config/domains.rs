@@ -1,10 +1,10 @@
 //! Domains in pools: the servers that the DNS lists for them become back ends.
 //!
-//! The first shard asks the DNS, and records the servers at their [`Service`]. When they change, the
-//! thread that runs the process gives all shards an order with [what was found](Found), and each
-//! reloads its pools with a back end for each server. So a recording has the servers, and a server
-//! that comes, goes or changes its weight is treated as after a change of the configuration: the
-//! calls of one that goes are finished there.
+//! The first shard asks the DNS, and records the servers at their [`Service`]. When they change,
+//! the main thread sends [the result](Found) to all shards as a command, and each shard reloads its
+//! pools with one back end per server. So a recording contains the servers. A server that appears,
+//! disappears or changes its weight is treated like a change of the configuration: calls of a
+//! removed server are finished there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use tidegate_world::{SrvRecord, Transport};
 
 use super::{Backend, Config, Endpoint, HostPort, Pool};
 
-/// The largest weight that a server has against others of its domain; larger ones in SRV records
-/// are scaled to it.
+/// The largest weight of a server among those of its domain; larger weights in SRV records are
+/// scaled down to it.
 const WEIGHT_MAX: u32 = 1000;
 
 /// The servers of domains.
@@ -48,26 +48,26 @@ struct Server {
 impl From<&SrvRecord> for Server {
     fn from(record: &SrvRecord) -> Self {
         let &SrvRecord { priority, weight, port, ref target } = record;
-        // A name of one label stays absolute, so that no search list completes it.
+        // A name of one label keeps its final dot, so that no search list completes it.
         let bare = target.strip_suffix('.').filter(|bare| bare.contains('.'));
         Self { priority, weight, port, target: bare.unwrap_or(target).to_owned() }
     }
 }
 
 impl Server {
-    /// Returns host and port, as a back end has them by name.
+    /// Returns host and port, in the form of a back end with a name.
     fn place(&self) -> HostPort {
         HostPort { host: self.target.clone(), port: self.port }
     }
 
-    /// Returns the same as text.
+    /// Returns host and port as text.
     fn label(&self) -> String {
         self.place().to_string()
     }
 }
 
 impl Found {
-    /// Returns the servers that are known of these services.
+    /// Returns the known servers of these services.
     pub fn of(services: &[Arc<Service>]) -> Self {
         let domain = |service: &Arc<Service>| {
             Some(Domain {
@@ -79,12 +79,12 @@ impl Found {
         Self { domains: services.iter().filter_map(domain).collect() }
     }
 
-    /// Reads the text of an order; `None` if it is none of these.
+    /// Reads the text of a command; `None` if it is of another kind.
     pub(crate) fn given(text: &str) -> Option<Self> {
         toml::from_str(text).ok()
     }
 
-    /// Returns the order by which shards learn the servers.
+    /// Returns the command that tells the servers to the shards.
     pub fn text(&self) -> String {
         toml::to_string(self).expect("names and numbers can be written")
     }
@@ -174,7 +174,7 @@ impl Domain {
     }
 }
 
-/// The names of servers: one server has one name in all pools.
+/// The names of servers; a server has the same name in all pools.
 struct Names(BTreeMap<HostPort, String>);
 
 impl Names {
@@ -184,7 +184,7 @@ impl Names {
         Self(backends.filter_map(|b| Some((place(b)?.clone(), b.name.clone()))).collect())
     }
 
-    /// Returns the name of a server of `domain`, which stands in the configuration as `backend`.
+    /// Returns the name of a server of `domain`, which is `backend` in the configuration.
     fn of_server(&mut self, server: &Server, backend: &Backend, domain: &str) -> String {
         let has_name = backend.name != domain;
         let new = || match (has_name, server.target == domain) {
@@ -196,7 +196,7 @@ impl Names {
     }
 }
 
-/// Returns host and port of a back end that is known by name.
+/// Returns host and port of a back end that is configured by name.
 fn place(backend: &Backend) -> Option<&HostPort> {
     match &backend.endpoint {
         Endpoint::Name(name) => Some(name),

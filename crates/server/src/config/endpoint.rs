@@ -1,4 +1,4 @@
-//! Where a server is, as a configuration writes it: an address, or a host name.
+//! The location of a server in a configuration: an address, a host name or a domain.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,19 +6,19 @@ use std::net::SocketAddr;
 use super::address::{HostPort, is_host_name, sip_address, unbracketed};
 use super::shape::Wrong;
 
-/// Where a server is.
+/// The location of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Endpoint {
     /// At an address.
     Address(SocketAddr),
-    /// Where a host name leads, which has to be resolved.
+    /// At the addresses of a host name, which has to be resolved.
     Name(HostPort),
     /// At the servers that the DNS lists for a domain (RFC 3263), in lower case.
     Domain(String),
 }
 
 impl Endpoint {
-    /// The address, if it is known without asking.
+    /// Returns the address, if the location is one.
     pub fn address(&self) -> Option<SocketAddr> {
         match self {
             Self::Address(address) => Some(*address),
@@ -37,7 +37,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A location from `sip:ADDRESS:PORT`, `sip:ADDRESS`, `sip:NAME:PORT` or `sip:DOMAIN`.
+/// Reads a location: `sip:ADDRESS:PORT`, `sip:ADDRESS`, `sip:NAME:PORT` or `sip:DOMAIN`.
 pub(super) fn server(text: &str) -> Result<Endpoint, Wrong> {
     let Some((scheme, rest)) = text.split_once(':') else {
         return Err("not a SIP URI".into());
@@ -47,7 +47,7 @@ pub(super) fn server(text: &str) -> Result<Endpoint, Wrong> {
         return Err(Wrong::with_help("not in this version", help));
     }
     if !scheme.eq_ignore_ascii_case("sip") {
-        // `localhost:5070` has no scheme, and `http://10.0.0.1` another.
+        // `localhost:5070` has no scheme, and `http://10.0.0.1` a wrong one.
         return Err(match endpoint(text) {
             Ok(endpoint) => Wrong::with_help("no `sip:`", format!("write `\"sip:{endpoint}\"`")),
             Err(_) => "not a SIP URI".into(),
@@ -73,7 +73,7 @@ fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
         Some((host, port)) => (host, Some(port)),
         None => (text, None),
     };
-    // No IPv4 address has a letter, and in an IPv6 address a colon is left.
+    // An IPv4 address has no letter, and an IPv6 address still has a colon here.
     let is_name = host.bytes().any(|byte| byte.is_ascii_alphabetic())
         && !host.starts_with('[')
         && !host.contains(':')
@@ -81,7 +81,7 @@ fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
     if !is_name {
         return sip_address(text).map(Endpoint::Address);
     }
-    // One that ends with a dot is absolute: no search list is tried (RFC 3261 §25.1).
+    // A name that ends with a dot is absolute: no search list is tried (RFC 3261 §25.1).
     if !is_host_name(host.strip_suffix('.').unwrap_or(host)) {
         let help = "write labels of 1 to 63 letters, digits and hyphens, none at their ends, with \
                     dots between them, the last beginning with a letter (RFC 1123 §2.1)";

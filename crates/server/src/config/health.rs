@@ -9,10 +9,10 @@ use super::section::Section;
 use super::tables::health::HealthTable;
 use super::tables::pool::{KEEP_THEM, STATELESS};
 
-/// The pool whose health it is.
+/// The pool to which the table belongs.
 #[derive(Clone, Copy)]
 pub(super) struct Of {
-    /// What it keeps, if that could be read.
+    /// Its `mode`, if that was readable.
     pub mode: Option<Mode>,
     /// Whether its rates are learned.
     pub learns: bool,

@@ -1,4 +1,4 @@
-//! The JSON schema of the configuration, by which editors complete and check it.
+//! The JSON schema of the configuration, with which editors complete and check it.
 
 use serde_json::{Map, Value, json};
 use tidegate_balance::registry::POLICIES;
@@ -99,7 +99,8 @@ fn of_toml(value: &DeValue<'_>) -> Value {
     }
 }
 
-/// Returns the parameters of each entry of a registry, on the condition that `key` selects it.
+/// Returns the parameters of each entry of a registry, under the condition that `key` selects the
+/// entry.
 fn of_params<K: Kind>(registry: &Registry<K>, knobs: &[&dyn Documented], key: &str) -> Value {
     let chooser = knobs.iter().find(|knob| knob.name() == key).expect("it is a key of the table");
     let usual = match chooser.absent() {

@@ -1,6 +1,7 @@
-//! Tables whose keys are defined once: [`table!`](crate::config_table) makes a struct from its keys,
-//! [`keys!`](crate::config_keys) binds keys to a struct that exists. The reader, the diagnostics, the
-//! writer, the reference, the JSON schema, the summary and the list of keys that need a restart follow.
+//! Tables whose keys are defined once: [`table!`](crate::config_table) makes a struct from its
+//! keys, [`keys!`](crate::config_keys) binds keys to an existing struct. The reader, the
+//! diagnostics, the writer, the reference, the JSON schema, the summary and the list of keys that
+//! need a restart follow from the definition.
 
 use toml::Spanned;
 
@@ -10,19 +11,21 @@ use super::section::Section;
 
 /// A struct whose fields are the keys of a table.
 pub trait Keys: Sized + 'static {
-    /// The table.
+    /// Returns the table.
     fn table() -> &'static Table;
 
-    /// Its keys, in the order of the reference. A key that others depend on comes before them.
+    /// Returns its keys, in the order of the reference. A key that others depend on comes before
+    /// them.
     fn entries() -> &'static [&'static dyn Entry<Self>];
 }
 
 /// A key of the table that `T` is made of.
 pub trait Entry<T>: Documented {
-    /// Reads the key from `section`, or its default. Returns false when it was wrong and reported.
+    /// Reads the key from `section`, or its default. Reports an invalid value and returns false.
     fn read(&self, section: &Section<'_, '_>, target: &mut T, report: &mut Report) -> bool;
 
-    /// Reports the key if it is given where it has no effect. Those in `wrong` could not be read.
+    /// Reports the key if the file has it where it has no effect. The keys in `wrong` were
+    /// unreadable.
     fn check_idle(
         &self,
         section: &Section<'_, '_>,
@@ -31,7 +34,7 @@ pub trait Entry<T>: Documented {
         report: &mut Report,
     );
 
-    /// Returns the value as TOML; `None` where there is none, or where it has no effect.
+    /// Returns the value as TOML; `None` if there is none or it has no effect.
     fn write(&self, target: &T) -> Option<String>;
 
     /// Returns the default as [`write`](Self::write) does; `None` if the key has none.
@@ -40,11 +43,11 @@ pub trait Entry<T>: Documented {
 
 /// The condition under which a key has an effect.
 pub struct Only<T: 'static> {
-    /// The key that decides.
+    /// The key on which the effect depends.
     pub by: &'static str,
     /// Whether the key has an effect in this table.
     pub when: fn(&T) -> bool,
-    /// The reason why not, for the label of the underlined key.
+    /// The reason why the key has no effect, as the label of the underlined key.
     pub why: &'static str,
     /// The remedy, to follow "remove it, or".
     pub instead: &'static str,
@@ -189,7 +192,7 @@ pub const fn last_part(header: &'static str) -> &'static str {
     header.split_at(to).0.split_at(from).1
 }
 
-/// Binds the keys of a table to a struct that exists:
+/// Binds the keys of a table to an existing struct:
 ///
 /// ```text
 /// keys! {
@@ -254,7 +257,7 @@ macro_rules! config_keys {
     };
 }
 
-/// The name of a key, as [`config_keys`] writes it.
+/// The name of a key, in the form of [`config_keys`].
 #[macro_export]
 macro_rules! config_name {
     ((@ $field:ident)) => {
@@ -268,7 +271,7 @@ macro_rules! config_name {
     };
 }
 
-/// The place of a key, as [`config_keys`] writes it.
+/// The place of a key, in the form of [`config_keys`].
 #[macro_export]
 macro_rules! config_place {
     ($Struct:ty, (? $($path:ident).+)) => {
@@ -331,13 +334,13 @@ macro_rules! config_table {
             $($($(#[doc = $extra_doc])* pub $extra: $extra_ty,)*)?
         }
 
-        /// The table as far as it could be read; what is missing was reported.
+        /// The table as far as it was readable; what is missing was reported.
         #[derive(Debug, Default)]
         $vis struct $Draft {
             /// The place of its header.
             #[allow(dead_code, reason = "not every table asks for its place")]
             pub span: std::ops::Range<usize>,
-            /// Keys that could not be read.
+            /// Keys that were unreadable.
             pub wrong: Vec<&'static str>,
             $($(#[doc = $key_doc])* pub $field: Option<toml::Spanned<$ty>>,)*
             $($($(#[doc = $extra_doc])* pub $extra: Option<$extra_ty>,)*)?
@@ -354,7 +357,7 @@ macro_rules! config_table {
                 draft
             }
 
-            /// Returns the table; `None` when something is missing.
+            /// Returns the table; `None` if a required key is missing.
             $vis fn finish(self) -> Option<$Struct> {
                 Some($Struct {
                     $($field: $crate::config_table!(@take self.$field $(, $none)?),)*

@@ -1,6 +1,5 @@
-//! One item for each thing that can be configured: its name, what it means, its
-//! default and its bounds. The reader, the diagnostics and `docs/configuration.md`
-//! all take them from here.
+//! Keys and tables of the configuration: the name, meaning, default and bounds of each. The reader,
+//! the diagnostics and `docs/configuration.md` all use these items.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -11,15 +10,15 @@ use toml::de::DeValue;
 
 use super::diagnostic::Report;
 
-/// A key of a table, and everything there is to say about it.
+/// A key of a table and its documentation.
 pub struct Knob<S> {
-    /// As it is written in a file.
+    /// The name in the file.
     pub name: &'static str,
-    /// What its values are.
+    /// The shape of its values.
     pub shape: S,
-    /// What holds when it is not given.
+    /// The meaning of its absence.
     pub absent: Absent,
-    /// What it means, in Markdown.
+    /// The meaning of the key, in Markdown.
     pub doc: &'static str,
 }
 
@@ -32,26 +31,26 @@ impl<S: Shape> Knob<S> {
     }
 }
 
-/// What holds when a key is not given.
+/// The meaning of the absence of a key.
 #[derive(Clone, Copy, Debug)]
 pub enum Absent {
-    /// It must be given.
+    /// The key is required.
     Required,
-    /// This value, as TOML text: it is read by the code that reads the file.
+    /// The key has this default: TOML text, read by the code that reads the file.
     Default(&'static str),
-    /// What happens instead, in Markdown.
+    /// The behaviour without the key, in Markdown.
     Means(&'static str),
 }
 
-/// How a value is written, and how it is read.
+/// The syntax of a value: how to read, write and describe it.
 pub trait Shape {
-    /// What is read.
+    /// The type of the values read.
     type Value: 'static;
 
-    /// What a right value looks like, to follow "write": `an integer from 1 to 64`.
+    /// Describes a valid value, to follow "write": `an integer from 1 to 64`.
     fn describe(&self) -> String;
 
-    /// The value of the key `key`; `None` when it was wrong and reported.
+    /// Reads the value of the key `key`. Reports an invalid value and returns `None`.
     fn read(
         &self,
         key: &str,
@@ -59,38 +58,39 @@ pub trait Shape {
         report: &mut Report,
     ) -> Option<Self::Value>;
 
-    /// The value as TOML, such that [`read`](Self::read) returns it.
+    /// Returns the value as TOML that [`read`](Self::read) reads back.
     fn write(&self, value: &Self::Value) -> String;
 
-    /// The JSON schema of right values, as far as one can say it.
+    /// Returns the JSON schema of valid values, as exact as JSON Schema allows.
     fn schema(&self) -> Value;
 }
 
 /// A table of the configuration file.
 pub struct Table {
-    /// As it is written in a file: `[server]`, `[[pool.backend]]`.
+    /// The header in the file: `[server]`, `[[pool.backend]]`.
     pub header: &'static str,
-    /// The key it has in the table above it.
+    /// The key of this table in the table above it.
     pub name: &'static str,
-    /// How many there may be in the table above it.
+    /// The number of such tables allowed in the table above it.
     pub count: RangeInclusive<usize>,
-    /// What it holds, in Markdown.
+    /// The purpose of the table, in Markdown.
     pub doc: &'static str,
-    /// Its keys.
+    /// The keys of the table.
     pub knobs: fn() -> Vec<&'static dyn Documented>,
-    /// The tables in it.
+    /// The tables inside this one.
     pub tables: &'static [&'static Table],
-    /// Its keys depend on something else: whoever reads it reports those that are wrong.
+    /// Whether the keys depend on something else, such as a law, so that their reader reports
+    /// unknown ones.
     pub has_free_keys: bool,
 }
 
 impl Table {
-    /// Whether it is written `[[…]]`.
+    /// Returns whether the header is written `[[…]]`.
     pub fn is_repeated(&self) -> bool {
         self.header.starts_with("[[")
     }
 
-    /// The keys that must be given, as one writes them.
+    /// Returns the required keys, as a file has them.
     pub fn required(&self) -> String {
         let knobs = (self.knobs)();
         let required = knobs.iter().filter(|knob| matches!(knob.absent(), Absent::Required));
@@ -98,7 +98,7 @@ impl Table {
         written.join(" and ")
     }
 
-    /// Every key the table understands.
+    /// Returns every key of the table.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         let knobs = (self.knobs)().into_iter().map(|knob| knob.name());
         knobs.chain(self.tables.iter().map(|table| table.name))
@@ -108,7 +108,7 @@ impl Table {
 /// When a running process applies a changed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reload {
-    /// At a reload, for everything from then on.
+    /// At a reload, immediately and for everything.
     Live,
     /// At a reload, for calls that begin after it.
     NewCalls,
@@ -126,23 +126,23 @@ impl fmt::Display for Reload {
     }
 }
 
-/// A knob without its type, as documentation and tests see it.
+/// A knob without its type, for documentation and tests.
 pub trait Documented: Sync {
-    /// As it is written in a file.
+    /// Returns the name in the file.
     fn name(&self) -> &'static str;
-    /// What a right value looks like.
+    /// Describes a valid value.
     fn describe(&self) -> String;
-    /// What holds when it is not given.
+    /// Returns the meaning of the absence of the key.
     fn absent(&self) -> Absent;
-    /// What it means, in Markdown.
+    /// Returns the meaning of the key, in Markdown.
     fn doc(&self) -> &'static str;
-    /// The JSON schema of its values.
+    /// Returns the JSON schema of valid values.
     fn schema(&self) -> Value;
-    /// When a running process applies another value, if it reads it again at all.
+    /// Returns when a running process applies a changed value; `None` if it never reads it again.
     fn reload(&self) -> Option<Reload> {
         None
     }
-    /// Whether `value` would be accepted.
+    /// Returns whether `value` is valid.
     #[cfg(test)]
     fn accepts(&self, value: &Spanned<DeValue<'_>>) -> bool;
 }

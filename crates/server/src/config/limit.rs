@@ -7,8 +7,8 @@ use super::diagnostic::Report;
 use super::section::Section;
 use super::tables::limit::Limit;
 
-/// Reads how rates are learned, placed at the key that asks for it: not at all if there is none.
-/// `None` when something was reported.
+/// Reads whether and how rates are learned, with the place of the key `learn`. Returns `None` if an
+/// error was reported.
 pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<Spanned<Learning>>> {
     let mut limit = Limit::from(&Learning::default());
     let wrong = section.fill(&mut limit, report);

@@ -11,8 +11,8 @@ impl ListenDraft {
         self.shared.as_ref().map_or(Sharing::No, |shared| *shared.get_ref())
     }
 
-    /// RFC 3261 §18.1.1: the sent-by of a Via is where responses are to arrive,
-    /// and no peer can send to a wildcard.
+    /// RFC 3261 §18.1.1: the sent-by of a Via is where responses have to arrive, and no peer can
+    /// send to a wildcard address.
     pub(super) fn check_wildcard(&self, report: &mut Report) {
         let Some(address) = &self.address else { return };
         let is_told = self.advertise.is_some() || self.wrong.contains(&"advertise");
@@ -34,7 +34,7 @@ impl ListenDraft {
     }
 }
 
-/// Reports shared listeners without one that is not shared, and those that cannot be.
+/// Reports shared listeners without an unshared one, and listeners that cannot be shared.
 pub(super) fn check_sharing(
     drafts: &[ListenDraft],
     overload: Option<&Overload>,
@@ -93,7 +93,7 @@ pub(super) fn check_distinct(drafts: &[ListenDraft], report: &mut Report) {
     }
     let addresses: Vec<_> = drafts.iter().filter_map(|draft| draft.address.as_ref()).collect();
     for (i, address) in addresses.iter().enumerate() {
-        // Port 0 is another port each time.
+        // Each port 0 becomes another port.
         let twin = addresses[..i]
             .iter()
             .find(|other| other.get_ref() == address.get_ref() && address.get_ref().port() != 0);

@@ -1,4 +1,4 @@
-//! The meaning of `[overload]`: the new work that is admitted.
+//! Reads `[overload]`: overload control of new work.
 
 use tidegate_control::Values;
 use tidegate_proxy::{Disposal, Overload};
@@ -29,8 +29,8 @@ pub fn read(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> 
     wrong.is_empty().then_some(overload)
 }
 
-/// Reads the table of an experiment: what is not admitted gets a 503 unless the experiment says
-/// otherwise, so that what laws achieve is compared, and not what the disposal does.
+/// Reads the table of an experiment. Without a `disposal`, a 503 answers work that is not admitted,
+/// so that an experiment compares laws and not disposals.
 pub fn read_compared(section: &Section<'_, '_>, report: &mut Report) -> Option<Overload> {
     let overload = read(section, report)?;
     let disposal = match section.place("disposal") {

@@ -1,4 +1,4 @@
-//! A table of parameters: its keys depend on the law or the policy that they are for.
+//! A table of parameters: its keys depend on the law or the policy that they belong to.
 
 use tidegate_world::param::Entry;
 use tidegate_world::{Kind, Param, Values, Wrong};
@@ -8,8 +8,7 @@ use super::knob::Shape;
 use super::section::Section;
 use super::shape::Real;
 
-/// Returns the values that `section` gives to the parameters of `entry`; `None` when something was
-/// reported.
+/// Returns the parameters of `entry` with the values in `section`; `None` if an error was reported.
 pub(super) fn read<K: Kind>(
     entry: &'static Entry<K>,
     section: &Section<'_, '_>,

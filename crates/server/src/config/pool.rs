@@ -1,4 +1,4 @@
-//! `[[pool]]` and `[[pool.backend]]`: the servers behind.
+//! `[[pool]]` and `[[pool.backend]]`: the servers behind the proxy.
 
 use std::collections::HashMap;
 use std::ops::{Deref, Range};
@@ -21,7 +21,7 @@ use super::tables::pool::{
 };
 
 impl Pool {
-    /// Returns the domains whose servers are found by the DNS.
+    /// Returns the domains whose servers the DNS lists.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
         self.backends.iter().filter_map(|backend| match &backend.endpoint {
             Endpoint::Domain(domain) => Some(domain.as_str()),
@@ -29,13 +29,13 @@ impl Pool {
         })
     }
 
-    /// Returns the servers, without those of domains.
+    /// Returns the servers, except those of domains.
     pub fn servers(&self) -> impl Iterator<Item = &Backend> {
         self.backends.iter().filter(|backend| !matches!(backend.endpoint, Endpoint::Domain(_)))
     }
 }
 
-/// A `[[pool]]` with its tables as far as it could be read; what is missing was reported.
+/// A `[[pool]]` with its tables, as far as they were readable; what is missing was reported.
 pub(super) struct Draft {
     own: PoolDraft,
     pub learning: Option<Option<Spanned<Learning>>>,
@@ -66,12 +66,12 @@ impl Draft {
         Self { own, learning, backends: section.read_all(&BACKEND, read_backend, report) }
     }
 
-    /// Whether its requests go to all.
+    /// Returns whether a request goes to all its back ends.
     pub(super) fn forks(&self) -> bool {
         self.policy == Some(Selection::Fork)
     }
 
-    /// The pool, its listener found among those of these names.
+    /// Returns the pool. `listeners` are the names among which its listener is looked up.
     pub(super) fn finish(mut self, listeners: &[Option<String>]) -> Option<Pool> {
         let named = |name: &Spanned<String>| {
             listeners.iter().position(|listener| listener.as_ref() == Some(name.get_ref()))
@@ -91,7 +91,7 @@ fn read_backend(section: &Section<'_, '_>, report: &mut Report) -> BackendDraft 
 }
 
 impl BackendDraft {
-    /// The name, placed at the address if it is made of that.
+    /// Returns the name; if it is made from the address, it has the place of the address.
     fn label(&self) -> Option<Spanned<String>> {
         if self.own_name.is_some() || self.wrong.contains(&"name") {
             return self.own_name.clone();
@@ -100,7 +100,8 @@ impl BackendDraft {
         Some(Spanned::new(endpoint.span(), endpoint.get_ref().to_string()))
     }
 
-    /// The place of the first value that describes the server and not its place in the pool.
+    /// Returns the place of the first value that describes the server rather than its place in the
+    /// pool.
     fn description(&self) -> Option<Range<usize>> {
         let spans = [
             self.weight.as_ref().map(Spanned::span),
@@ -108,12 +109,12 @@ impl BackendDraft {
             self.calls_max.as_ref().map(Spanned::span),
             self.cps_max.as_ref().map(Spanned::span),
         ];
-        // A default is placed at the header.
+        // A default has the place of the header.
         let given = spans.into_iter().flatten().filter(|span| *span != self.span);
         given.min_by_key(|span| span.start)
     }
 
-    /// Reports what keeps this from being the server that an earlier pool names at the same place.
+    /// Reports what contradicts an earlier pool that names the same server.
     fn check_same(&self, is_one_pool: bool, first: &Self, report: &mut Report) {
         let (Some(here), Some(there)) = (&self.endpoint, &first.endpoint) else { return };
         if is_one_pool {
@@ -144,8 +145,8 @@ impl BackendDraft {
     }
 }
 
-/// Who gets a new request: by `policy` with the parameters that are given, or all; `None` when
-/// something was reported.
+/// Reads how the back end for a new request is selected: by `policy` with the given parameters, or
+/// all of them. Reports an error and returns `None`.
 pub fn selection(
     policy: Option<&'static Entry>,
     section: &Section<'_, '_>,
@@ -171,7 +172,7 @@ pub fn selection(
     section.read_one(&POOL_PARAMS, read, report).map(Selection::One)
 }
 
-/// Reports forks that cannot be, and what only a fork has where there is none.
+/// Reports impossible forks, and keys that need a fork where there is none.
 pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
     for draft in drafts {
         let Some(policy) = &draft.policy_entry else { continue };
@@ -225,8 +226,8 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
     }
 }
 
-/// Reports limits in pools that fork: such a call goes to all, whatever each has room for; and
-/// learned rates that could not fall as far as the configured one.
+/// Reports limits in pools that fork, where a call goes to all back ends regardless of their room;
+/// and configured rates below the lowest learned rate.
 pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
     for draft in drafts {
         let learned = draft.learning.as_ref().and_then(Option::as_ref);

@@ -1,4 +1,4 @@
-//! Whether every back end can be reached from some listener, and is not one.
+//! Checks that some listener can reach every back end, and that no back end is a listener.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -11,9 +11,9 @@ use super::endpoint::Endpoint;
 use super::pool;
 use super::tables::listen::ListenDraft;
 
-/// Reports back ends that are ourselves, and those no listener can send to.
+/// Reports back ends that are this process, and those that no listener can reach.
 pub(super) fn check(listeners: &[ListenDraft], pools: &[pool::Draft], report: &mut Report) {
-    // A listener whose address could not be read may be the one that reaches.
+    // An unreadable listener may be the one that reaches the back end.
     let known: Vec<_> = listeners.iter().filter_map(|listener| listener.address.as_ref()).collect();
     let all_known = known.len() == listeners.len() && !known.is_empty();
 
@@ -38,7 +38,7 @@ pub(super) fn check(listeners: &[ListenDraft], pools: &[pool::Draft], report: &m
     }
 }
 
-/// Reports a pool whose listener does not exist, or reaches none of its back ends.
+/// Reports a pool whose listener is unknown or reaches none of its back ends.
 fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
     let Some(wanted) = &pool.listener_name else { return };
     let name = |listener: &ListenDraft| listener.name.as_ref().map(|name| name.get_ref().clone());
@@ -77,7 +77,7 @@ fn report_loop(backend: Range<usize>, own: Range<usize>, report: &mut Report) {
     );
 }
 
-/// Where `listener` says that others find it at `endpoint`.
+/// Returns the place where `listener` advertises `endpoint`.
 fn advertises(listener: &ListenDraft, endpoint: &Endpoint) -> Option<Range<usize>> {
     let advertised = listener.advertise.as_ref()?;
     let is_own = match endpoint {
@@ -90,7 +90,7 @@ fn advertises(listener: &ListenDraft, endpoint: &Endpoint) -> Option<Range<usize
     is_own.then(|| advertised.span())
 }
 
-/// Where `listener` says that it is found at `address`.
+/// Returns the place where `listener` says that it receives at `address`.
 pub(super) fn is_own(listener: &ListenDraft, address: SocketAddr) -> Option<Range<usize>> {
     let own = listener.address.as_ref()?;
     let same_ip = own.get_ref().ip() == address.ip()
@@ -100,7 +100,7 @@ pub(super) fn is_own(listener: &ListenDraft, address: SocketAddr) -> Option<Rang
     (same_ip && own.get_ref().port() == address.port()).then(|| own.span())
 }
 
-/// Whether a socket bound to `from` can send to `to`.
+/// Returns whether a socket bound to `from` can send to `to`.
 fn reaches(from: SocketAddr, to: SocketAddr) -> bool {
     // Linux refuses to send from a loopback address to the outside (EINVAL).
     same_family(from, to) && (!from.ip().is_loopback() || to.ip().is_loopback())

@@ -1,4 +1,4 @@
-//! `docs/configuration.md`, from the items the reader itself goes by.
+//! `docs/configuration.md`, generated from the definitions of keys that the reader uses.
 
 use std::fmt::Write;
 
@@ -37,7 +37,7 @@ uri = \"sip:127.0.0.1:5071\"
 ```
 ";
 
-/// The reference of every table and key, in Markdown.
+/// Returns the reference of every table and key, in Markdown.
 pub fn reference() -> String {
     let mut out = HEAD.to_owned();
     for table in ROOT.tables {
@@ -47,7 +47,7 @@ pub fn reference() -> String {
     out
 }
 
-/// Appends why work is refused: what `/metrics`, `/rejections` and `tidegate ctl` say as well.
+/// Appends the reasons of rejections, which `/metrics`, `/rejections` and `tidegate ctl` name too.
 fn describe_reasons(out: &mut String) {
     out.push_str("\n## Why new work is rejected\n\n");
     for reason in Reason::ALL {
@@ -55,7 +55,7 @@ fn describe_reasons(out: &mut String) {
     }
 }
 
-/// Appends what there is to say of `table` and its keys, in Markdown; not of the tables in it.
+/// Appends the description of `table` and its keys, in Markdown, without the tables in it.
 pub fn describe(table: &Table, out: &mut String) {
     let depth = if table.header.contains('.') { "###" } else { "##" };
     let _ = writeln!(
@@ -78,7 +78,7 @@ pub fn describe(table: &Table, out: &mut String) {
     }
 }
 
-/// Returns when changes of most of these keys apply.
+/// Returns when changes apply for most of these keys.
 fn usual_reload(knobs: &[&dyn Documented]) -> Option<Reload> {
     let count = |class: &Reload| knobs.iter().filter(|knob| knob.reload() == Some(*class)).count();
     let classes = [Reload::Live, Reload::NewCalls, Reload::Restart];

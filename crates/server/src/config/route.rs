@@ -1,5 +1,5 @@
-//! `[[route]]`: where requests outside any dialog go. What is read here becomes the
-//! proxy's rules.
+//! `[[route]]`: the destination of requests outside any dialog. The routes become the proxy's
+//! rules.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use super::tables::route::{Route, RouteDraft};
 use super::word::Destination;
 
 impl RouteDraft {
-    /// The rule, its pool found among `pools`.
+    /// Returns the rule, with its pool looked up in `pools`.
     pub(super) fn rule(self, pools: &[Pool]) -> Option<Rule> {
         let Route { from, method, domain, to } = self.finish()?;
         let to = match to {
@@ -30,8 +30,8 @@ impl RouteDraft {
         Some(Rule { from, methods, domains, to })
     }
 
-    /// Reports a way out for those who may not leave: a proxy that relays for
-    /// strangers hides where an attack comes from.
+    /// Reports an open relay: a route that lets strangers send anywhere through this proxy hides
+    /// where an attack comes from.
     fn check_relay(&self, listeners: &[ListenDraft], report: &mut Report) {
         let (Some(from), Some(to)) = (&self.from, &self.to) else { return };
         if *to.get_ref() != Destination::RequestUri {
@@ -46,7 +46,7 @@ impl RouteDraft {
             ),
             Senders::Net(net) => {
                 let mut lists = listeners.iter().map(|listener| listener.trust.as_ref());
-                // A list that could not be read may hold it.
+                // An unreadable list may contain it.
                 if lists.all(|list| {
                     list.is_some_and(|l| !l.get_ref().iter().any(|own| own.contains(&net)))
                 }) {
@@ -67,25 +67,26 @@ impl RouteDraft {
             && self.to.as_ref().is_some_and(|to| *to.get_ref() == Destination::RequestUri)
     }
 
-    /// The place of a destination that is users.
+    /// Returns the place of the destination if that is `users`.
     pub(super) fn to_users(&self) -> Option<Range<usize>> {
         let to = self.to.as_ref().filter(|to| *to.get_ref() == Destination::Users);
         to.map(Spanned::span)
     }
 
-    /// Whether requests to users of a domain may come this way, as far as it could be read.
+    /// Returns whether this route may take requests to users of `domain`; true if a part of it is
+    /// unreadable.
     pub(super) fn may_lead_to_users_of(&self, domain: &String) -> bool {
         let is_for = |domains: &[String]| domains.is_empty() || domains.contains(domain);
         let is_to_users = self.to.as_ref().is_none_or(|to| *to.get_ref() == Destination::Users);
         is_to_users && self.domains().is_none_or(is_for)
     }
 
-    /// The methods, none of them for every method; `None` when they could not be read.
+    /// Returns the methods; empty means every method. `None` if they were unreadable.
     fn methods(&self) -> Option<&[String]> {
         self.list("method", self.method.as_ref())
     }
 
-    /// The domains, none of them for every name; `None` when they could not be read.
+    /// Returns the domains; empty means every name. `None` if they were unreadable.
     fn domains(&self) -> Option<&[String]> {
         self.list("domain", self.domain.as_ref())
     }
@@ -107,7 +108,7 @@ impl RouteDraft {
         self.from.as_ref().map(|from| *from.get_ref())
     }
 
-    /// Whether this matches whatever `later` matches, whoever sends it.
+    /// Returns whether this route matches, from any source, everything that `later` matches.
     fn matches_all_of(&self, later: &Self) -> bool {
         let (Some(methods), Some(domains)) = (self.methods(), self.domains()) else { return false };
         let (Some(of_later), Some(at_later)) = (later.methods(), later.domains()) else {
@@ -115,26 +116,26 @@ impl RouteDraft {
         };
         let among = |some: &[String], all: &[String]| some.iter().all(|one| all.contains(one));
         let methods = methods.is_empty() || (!of_later.is_empty() && among(of_later, methods));
-        // Without domains a route matches every name, but of addresses only our own.
+        // Without domains a route matches every name, but only our own addresses.
         let is_name =
             |domain: &String| !domain.starts_with('[') && domain.parse::<IpAddr>().is_err();
         let domains = match domains.is_empty() {
             true => at_later.iter().all(is_name),
             false => !at_later.is_empty() && among(at_later, domains),
         };
-        // An open relay was reported and will not stay as it is.
+        // An open relay was reported, so the operator has to change it.
         methods && domains && !self.is_open_relay()
     }
 }
 
-/// Who sends requests, told apart as far as routes tell them apart: a bit for each.
+/// Kinds of sources that routes distinguish: a bit for each.
 mod kind {
     pub(super) const MEMBER: u8 = 1;
     pub(super) const TRUSTED: u8 = 2;
     pub(super) const STRANGER: u8 = 4;
 }
 
-/// The first of `earlier` by which nothing is left for `later`, if there is one.
+/// Returns the first of `earlier` that, with those before it, leaves nothing for `later`.
 fn shadow<'d>(
     earlier: &'d [RouteDraft],
     later: &RouteDraft,
@@ -168,7 +169,7 @@ fn shadow<'d>(
     })
 }
 
-/// Reports a list that is empty: it would match nothing.
+/// Reports an empty list, which would match nothing.
 fn check_filled(name: &str, list: Option<&Spanned<Vec<String>>>, all: &str, report: &mut Report) {
     if let Some(list) = list.filter(|list| list.get_ref().is_empty()) {
         let title = format!("an empty `{name}` matches nothing");
@@ -176,7 +177,7 @@ fn check_filled(name: &str, list: Option<&Spanned<Vec<String>>>, all: &str, repo
     }
 }
 
-/// Reports routes to pools that do not exist and routes that nothing reaches.
+/// Reports routes to unknown pools, and routes that no request reaches.
 pub(super) fn check(
     drafts: &[RouteDraft],
     pools: &[pool::Draft],
@@ -218,7 +219,7 @@ pub(super) fn check(
 
 fn check_pool_exists(to: &Spanned<Destination>, pools: &[pool::Draft], report: &mut Report) {
     let Destination::Pool(name) = to.get_ref() else { return };
-    // A pool whose name could not be read may be the one meant.
+    // The name may be that of a pool whose name was unreadable.
     let Some(names) = pools
         .iter()
         .map(|pool| pool.name.as_ref().map(|name| name.get_ref().as_str()))

@@ -1,6 +1,6 @@
-//! The parts by which a TOML file is read, for files beside the configuration: each key is a
-//! [`Knob`] in a [`Table`], alone or bound to a field by a [`Key`]; a [`Section`] reads them; what is
-//! wrong goes into a [`Report`]. Tables of the configuration that other files share are here too.
+//! The reader of TOML files, for files other than the configuration: each key is a [`Knob`] in a
+//! [`Table`], alone or bound to a field by a [`Key`]; a [`Section`] reads them and a [`Report`]
+//! collects the errors. Tables of the configuration that other files contain are here too.
 
 pub use super::diagnostic::{Report, alternatives, nearest, quoted};
 pub use super::document::{Document, read};
@@ -16,7 +16,7 @@ pub use super::shape::{
 pub use super::tables::emulate::{EMULATE, EmulateDraft};
 pub use super::tables::overload::OVERLOAD;
 
-/// What `[[pool]]` says of who gets a new request, and how many.
+/// The keys of `[[pool]]` that select back ends and limit their load.
 pub mod of_pool {
     pub use super::super::limit::read as learning;
     pub use super::super::pool::selection;

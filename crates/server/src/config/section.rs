@@ -1,4 +1,4 @@
-//! One table of a configuration file while it is read.
+//! A table of a configuration file while it is read.
 
 use std::ops::Range;
 
@@ -8,16 +8,16 @@ use toml::de::{DeString, DeTable, DeValue};
 use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::knob::{Knob, Shape, Table};
 
-/// A table of the file, with what there is to know about it.
+/// A table of the file, with its definition.
 pub struct Section<'a, 'i> {
     table: &'static Table,
     content: &'a DeTable<'i>,
-    /// Where its header stands.
+    /// The place of its header.
     span: Range<usize>,
 }
 
 impl<'a, 'i> Section<'a, 'i> {
-    /// The file as a whole. Reports the keys it does not know.
+    /// Returns the whole file as a section, after reporting its unknown keys.
     pub fn root(table: &'static Table, content: &'a DeTable<'i>, report: &mut Report) -> Self {
         Self::open(table, content, 0..0, report)
     }
@@ -35,12 +35,12 @@ impl<'a, 'i> Section<'a, 'i> {
         section
     }
 
-    /// Where its header stands.
+    /// Returns the place of the header.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
-    /// Every key with its value, of a table with free keys.
+    /// Returns every key with its value, for a table with free keys.
     pub fn each(
         &self,
     ) -> impl Iterator<Item = (&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>)> {
@@ -48,12 +48,12 @@ impl<'a, 'i> Section<'a, 'i> {
         self.content.iter()
     }
 
-    /// The names of all keys and tables that are given.
+    /// Returns the names of all keys and tables in the file.
     pub fn names(&self) -> impl Iterator<Item = &'a str> {
         self.content.iter().map(|(key, _)| &**key.get_ref())
     }
 
-    /// Whether the key is given, rightly or wrongly.
+    /// Returns whether the file has the key, with any value.
     pub fn has<S>(&self, knob: &Knob<S>) -> bool {
         self.content.contains_key(knob.name)
     }
@@ -63,8 +63,8 @@ impl<'a, 'i> Section<'a, 'i> {
         self.content.get(key).map(Spanned::span)
     }
 
-    /// Reports each of these keys that is given, for it has no effect: `why` not, and what would be
-    /// right instead of removing it.
+    /// Reports each of these keys that the file has, because it has no effect: `why` is the reason,
+    /// and `instead` a remedy other than removing it.
     pub fn report_idle(&self, keys: &[&str], why: &str, instead: &str, report: &mut Report) {
         for (key, _) in self.content.iter().filter(|(key, _)| keys.contains(&&**key.get_ref())) {
             let title = format!("`{}` has no effect", key.get_ref());
@@ -72,8 +72,8 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    /// The value of `knob` or its default, which is placed at the header.
-    /// `None` when it is wrong or required and absent, and that was reported.
+    /// Returns the value of `knob` or its default, which has the place of the header. Reports an
+    /// invalid or missing value and returns `None`.
     pub fn value<S: Shape>(
         &self,
         knob: &Knob<S>,
@@ -96,7 +96,7 @@ impl<'a, 'i> Section<'a, 'i> {
         None
     }
 
-    /// The value of `knob` if it is given; `None` also when it was wrong and reported.
+    /// Returns the value of `knob` if the file has it. Reports an invalid value and returns `None`.
     pub fn given<S: Shape>(
         &self,
         knob: &Knob<S>,
@@ -118,7 +118,7 @@ impl<'a, 'i> Section<'a, 'i> {
         sections.iter().map(|section| read(section, report)).collect()
     }
 
-    /// The only table `table` in this one, empty when it is left out.
+    /// Returns the only table `table` in this one; it is empty if the file does not have it.
     pub fn read_one<T>(
         &self,
         table: &'static Table,
@@ -199,13 +199,14 @@ impl<'a, 'i> Section<'a, 'i> {
         keys.filter(|key| self.table.names().all(|known| known != &**key.get_ref()))
     }
 
-    /// Whether an unknown key was reported with the hint that `name` was meant: that
-    /// `name` is lacking need not be said as well.
+    /// Returns whether an unknown key was reported with the hint `name`, so that the missing `name`
+    /// need not be reported too.
     fn is_misspelt(&self, name: &str) -> bool {
         self.unknown().any(|key| self.suggestion(key) == Some(name))
     }
 
-    /// What the unknown key was probably meant to be: a key not given yet.
+    /// Returns the key that the unknown one probably means: a similar one that the table does not
+    /// have yet.
     fn suggestion(&self, key: &Spanned<DeString<'i>>) -> Option<&'static str> {
         nearest(key.get_ref(), self.table.names().filter(|name| !self.content.contains_key(*name)))
     }

@@ -1,17 +1,19 @@
-//! The shapes of values: numbers within bounds, words of a set, texts with a
-//! grammar, and lists of them.
+//! Shapes of values: numbers within bounds, words from a set, texts with a grammar, and lists of
+//! these.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_world::param::Entry;
-use tidegate_world::{Kind, Registry};
 use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 
-use super::diagnostic::{Report, alternatives, nearest, quoted};
+use super::diagnostic::Report;
 use super::knob::Shape;
+
+mod choice;
+
+pub use choice::{Choice, Named, NamedOr};
 
 /// An integer type of a field.
 pub trait Number: Copy + TryFrom<u64> + TryInto<u64> + 'static {}
@@ -59,13 +61,13 @@ impl<T: Number> Shape for Whole<T> {
     }
 }
 
-/// A shape whose number stands for something else: a time, a size.
+/// A number that represents another type, such as a time or a size.
 pub struct As<S: Shape, T> {
     /// The number.
     pub of: S,
-    /// Its meaning.
+    /// Converts the number to the value.
     pub read: fn(S::Value) -> T,
-    /// The number for a value.
+    /// Converts the value to the number.
     pub write: fn(&T) -> S::Value,
 }
 
@@ -104,12 +106,12 @@ pub const fn micros(bounds: RangeInclusive<u64>) -> As<Whole, Duration> {
     As { of: Whole(bounds), read: Duration::from_micros, write: |time| time.as_micros() as u64 }
 }
 
-/// A time in seconds or parts of them.
+/// A time in seconds, with fractions.
 pub const fn real_seconds(bounds: RangeInclusive<f64>) -> As<Real, Duration> {
     As { of: Real(bounds), read: Duration::from_secs_f64, write: Duration::as_secs_f64 }
 }
 
-/// A number within bounds, whole or not.
+/// A number within bounds, with or without fractions.
 pub struct Real(pub RangeInclusive<f64>);
 
 impl Shape for Real {
@@ -169,188 +171,11 @@ impl Shape for Flag {
     }
 }
 
-/// One word of a set.
-pub struct Choice<T: 'static> {
-    /// What is written, and what it means.
-    pub words: &'static [(&'static str, T)],
-    /// Words that a later version will understand.
-    pub reserved: &'static [&'static str],
-}
-
-impl<T: Copy + PartialEq> Choice<T> {
-    /// The word that is written to choose `value`.
-    pub fn word(&self, value: T) -> &'static str {
-        let found = self.words.iter().find(|(_, known)| *known == value);
-        found.expect("every value can be chosen").0
-    }
-}
-
-impl<T: Copy + PartialEq> Shape for Choice<T> {
-    type Value = T;
-
-    fn describe(&self) -> String {
-        one_of(self.words.iter().map(|(name, _)| *name))
-    }
-
-    fn read(&self, key: &str, value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<T> {
-        let names: Vec<_> = self.words.iter().map(|(name, _)| *name).collect();
-        let index = chosen(self, &names, self.reserved, key, value, report)?;
-        Some(self.words[index].1)
-    }
-
-    fn write(&self, value: &T) -> String {
-        format!("\"{}\"", self.word(*value))
-    }
-
-    fn schema(&self) -> Value {
-        json!({ "enum": self.words.iter().map(|(name, _)| *name).collect::<Vec<_>>() })
-    }
-}
-
-/// An entry of a registry, by its name.
-pub struct Named<K: Kind>(pub &'static Registry<K>);
-
-impl<K: Kind> Shape for Named<K> {
-    type Value = &'static Entry<K>;
-
-    fn describe(&self) -> String {
-        one_of(self.0.names())
-    }
-
-    fn read(
-        &self,
-        key: &str,
-        value: &Spanned<DeValue<'_>>,
-        report: &mut Report,
-    ) -> Option<&'static Entry<K>> {
-        let names: Vec<_> = self.0.names().collect();
-        Some(self.0[chosen(self, &names, &[], key, value, report)?])
-    }
-
-    fn write(&self, value: &&'static Entry<K>) -> String {
-        format!("\"{}\"", value.name)
-    }
-
-    fn schema(&self) -> Value {
-        json!({ "enum": self.0.names().collect::<Vec<_>>() })
-    }
-}
-
-/// An entry of a registry, by its name, or a word that stands for none of them.
-pub struct NamedOr<K: Kind>(pub &'static Registry<K>, pub &'static str);
-
-impl<K: Kind> NamedOr<K> {
-    fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.0.names().chain([self.1])
-    }
-}
-
-impl<K: Kind> Shape for NamedOr<K> {
-    type Value = Option<&'static Entry<K>>;
-
-    fn describe(&self) -> String {
-        one_of(self.names())
-    }
-
-    fn read(
-        &self,
-        key: &str,
-        value: &Spanned<DeValue<'_>>,
-        report: &mut Report,
-    ) -> Option<Self::Value> {
-        let names: Vec<_> = self.names().collect();
-        Some(self.0.get(chosen(self, &names, &[], key, value, report)?).copied())
-    }
-
-    fn write(&self, value: &Self::Value) -> String {
-        format!("\"{}\"", value.map_or(self.1, |entry| entry.name))
-    }
-
-    fn schema(&self) -> Value {
-        json!({ "enum": self.names().collect::<Vec<_>>() })
-    }
-}
-
-/// The words `names`, to follow "write".
-fn one_of(names: impl Iterator<Item = &'static str>) -> String {
-    alternatives(names.map(|name| format!("\"{name}\"")))
-}
-
-/// The index in `names` of the word that `value` is; `None` when it is none of them and was
-/// reported.
-fn chosen<S: Shape>(
-    shape: &S,
-    names: &[&'static str],
-    reserved: &[&str],
-    key: &str,
-    value: &Spanned<DeValue<'_>>,
-    report: &mut Report,
-) -> Option<usize> {
-    let DeValue::String(written) = value.get_ref() else {
-        wrong_type(shape, key, value, report);
-        return None;
-    };
-    if let Some(index) = names.iter().position(|name| name == written) {
-        return Some(index);
-    }
-    let known_as = |(word, name): &(&str, &'static str)| {
-        (names.contains(name) && *word == plain(written)).then_some(*name)
-    };
-    let elsewhere = ELSEWHERE.iter().find_map(known_as);
-    let help = match elsewhere.or_else(|| nearest(written, names.iter().copied())) {
-        Some(name) => format!("did you mean `\"{name}\"`?"),
-        None => format!("write {}", shape.describe()),
-    };
-    if reserved.contains(&&**written) {
-        report.error(
-            value.span(),
-            format!("`{key} = \"{written}\"` comes with a later version"),
-            "not in this version",
-            format!("write {}", shape.describe()),
-        );
-    } else {
-        let title = format!("`{key}` cannot be {}", quoted(written));
-        report.error(value.span(), title, "not one of its choices", help);
-    }
-    None
-}
-
-/// What other programs call our words, as [`plain`] has it, and our words.
-const ELSEWHERE: [(&str, &str); 21] = [
-    ("roundrobin", "rr"),
-    ("weightedroundrobin", "rr"),
-    ("wrr", "rr"),
-    ("serial", "rr"),
-    ("leastconn", "cjsq"),
-    ("leastconnections", "cjsq"),
-    ("leastcalls", "cjsq"),
-    ("calls", "cjsq"),
-    ("leastrequest", "tjsq"),
-    ("leastrequests", "tjsq"),
-    ("leastload", "tlwl"),
-    ("leastwork", "tlwl"),
-    ("random", "p2c"),
-    ("random2", "p2c"),
-    ("poweroftwo", "p2c"),
-    ("leasttime", "peak-ewma"),
-    ("leastresponsetime", "peak-ewma"),
-    ("ewma", "peak-ewma"),
-    ("consistenthash", "rendezvous"),
-    ("hashcallid", "hash"),
-    ("stateful", "transaction"),
-];
-
-/// A word in lower case, without what joins its parts.
-fn plain(written: &str) -> String {
-    let letters = written.chars().filter(|c| !"-_ .".contains(*c));
-    letters.map(|c| c.to_ascii_lowercase()).collect()
-}
-
-/// An integer from 1 on, where 0 stands for something that is done in another way.
+/// An integer of at least 1, where 0 would mean something that another key does.
 pub struct Positive {
-    /// The largest.
+    /// The largest valid value.
     pub most: u32,
-    /// How to do what 0 would mean.
+    /// The way to get what 0 would mean.
     pub zero: &'static str,
 }
 
@@ -383,32 +208,32 @@ impl Shape for Positive {
 
 /// A text with a grammar of its own.
 pub struct Text<T> {
-    /// What a right one looks like, to follow "write".
+    /// Describes a valid text, to follow "write".
     pub what: &'static str,
-    /// The value of a right text, or in a few words what is wrong with it.
+    /// Reads the text, or says in a few words what is wrong with it.
     pub parse: fn(&str) -> Result<T, Wrong>,
-    /// The text of a value.
+    /// Returns the text of a value.
     pub write: fn(&T) -> String,
 }
 
 impl<T: ToString> Text<T> {
-    /// A text that `parse` reads and that a value is displayed as.
+    /// A text that `parse` reads, for a type that `Display` writes.
     pub const fn new(what: &'static str, parse: fn(&str) -> Result<T, Wrong>) -> Self {
         Self { what, parse, write: T::to_string }
     }
 }
 
-/// Why a text has not the shape it should have.
+/// The reason why a text is invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// To stand beside the underlined text: `no port`.
+    /// The label beside the underlined text: `no port`.
     pub label: String,
-    /// What would be right, when more is known than the shape.
+    /// The remedy for this text, if it is more specific than the shape.
     pub help: Option<String>,
 }
 
 impl Wrong {
-    /// A reason whose remedy depends on the text.
+    /// Returns a reason whose remedy depends on the text.
     pub fn with_help(label: impl Into<String>, help: impl Into<String>) -> Self {
         Self { label: label.into(), help: Some(help.into()) }
     }
@@ -459,9 +284,9 @@ impl<T: 'static> Shape for Text<T> {
 
 /// A list of values of one shape.
 pub struct List<S> {
-    /// The shape of each.
+    /// The shape of each value.
     pub of: S,
-    /// How many there may be.
+    /// The maximum number of values.
     pub count_max: usize,
 }
 
@@ -495,7 +320,7 @@ impl<S: Shape> Shape for List<S> {
             );
             return None;
         }
-        // Every entry is read before any is given up, so that all errors show.
+        // Read every entry before giving up, so that all errors are reported.
         let read: Vec<_> = items.iter().map(|item| self.of.read(key, item, report)).collect();
         read.into_iter().collect()
     }
@@ -510,7 +335,7 @@ impl<S: Shape> Shape for List<S> {
     }
 }
 
-/// A value with its place.
+/// A value with its place in the file.
 pub struct Placed<S>(pub S);
 
 impl<S: Shape> Shape for Placed<S> {
@@ -570,12 +395,12 @@ fn out_of_bounds<S: Shape>(
     None
 }
 
-/// The integer, unless it is beyond 128 bits.
+/// Returns the integer, unless it has more than 128 bits.
 fn integer(written: &DeInteger<'_>) -> Option<i128> {
     i128::from_str_radix(written.as_str(), written.radix()).ok()
 }
 
-/// The number as TOML may write it: `10_000_000`.
+/// Returns the number with the digits grouped as TOML allows: `10_000_000`.
 fn grouped(n: u64) -> String {
     let digits = n.to_string();
     if digits.len() < 5 {
@@ -588,20 +413,7 @@ fn grouped(n: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_balance::registry::POLICIES;
-
-    use super::{ELSEWHERE, grouped, plain};
-
-    #[test]
-    fn what_other_programs_call_our_words_leads_to_words_of_ours() {
-        let is_policy = |name: &str| POLICIES.iter().any(|policy| policy.name == name);
-        for (word, name) in ELSEWHERE {
-            assert_eq!(plain(word), word);
-            assert!(is_policy(name) || name == "transaction", "{name}");
-            assert!(!is_policy(word));
-        }
-        assert_eq!(plain("Round_Robin"), "roundrobin");
-    }
+    use super::grouped;
 
     #[test]
     fn long_numbers_are_grouped() {

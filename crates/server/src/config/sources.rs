@@ -1,4 +1,4 @@
-//! The meaning of `[overload.sources]`, `[[overload.weight]]`, `[[overload.limit]]` and
+//! Reads `[overload.sources]`, `[[overload.weight]]`, `[[overload.limit]]` and
 //! `[overload.priority]`: the sources of new work.
 
 use ipnet::IpNet;
@@ -10,7 +10,7 @@ use super::keys::Keys;
 use super::section::Section;
 use super::tables::sources::{LIMIT, PRIORITY, SOURCE_WEIGHT, SOURCES, SourcesTable};
 
-/// Reads the four tables in `[overload]`; `None` when something was reported.
+/// Reads the four tables in `[overload]`; `None` if an error was reported.
 pub(super) fn read(
     section: &Section<'_, '_>,
     overload: &mut Overload,
@@ -38,7 +38,7 @@ pub(super) fn read(
     Some(())
 }
 
-/// Returns `table` with the keys of `section`; `None` when something was reported.
+/// Returns `table` with the values in `section`; `None` if an error was reported.
 fn filled<T: Keys>(mut table: T, section: &Section<'_, '_>, report: &mut Report) -> Option<T> {
     section.fill(&mut table, report).is_empty().then_some(table)
 }

@@ -9,9 +9,9 @@ use super::written::{self, WrittenKey};
 use super::{Config, Listen, Pool, Sharing};
 
 impl fmt::Display for Config {
-    /// Writes a line for each listener, pool, back end and route, one each for overload control,
-    /// the admin interface and the server, and one for each other table with keys that are not at
-    /// their defaults; no newline at the end.
+    /// Writes a line for each listener, pool, back end and route; one each for overload control,
+    /// the admin interface and the server; and one for each other table with a key that is not at
+    /// its default. No newline at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for listen in &self.listen {
             writeln!(f, "  listen   {}", listener(listen))?;
@@ -62,7 +62,7 @@ impl fmt::Display for Config {
             Some(address) => {
                 writeln!(
                     f,
-                    "  admin    http://{address}, without a password for whoever reaches it"
+                    "  admin    http://{address}, without a password for anyone who can reach it"
                 )?;
             }
             None => writeln!(f, "  admin    off")?,
@@ -82,7 +82,7 @@ impl fmt::Display for Config {
     }
 }
 
-/// Keys that have a line of their own.
+/// Keys whose values are in a line of their own.
 const SHOWN: [(&str, &str); 3] =
     [("[server]", "shards"), ("[admin]", "address"), ("[overload]", "law")];
 
@@ -135,7 +135,7 @@ fn learned(Learning { interval, rate_min_cps, .. }: &Learning) -> String {
     format!("rates learned from 503s every {interval:?}, at least {rate_min_cps} requests/s")
 }
 
-/// The first few of `words`, and how many more there are.
+/// Lists the first few of `words`, and the number of the others.
 fn listed(words: &[String]) -> String {
     const SHOWN_MAX: usize = 4;
     match words.len().checked_sub(SHOWN_MAX) {

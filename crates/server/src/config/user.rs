@@ -1,4 +1,4 @@
-//! `[[user]]`: users, and where they are reached.
+//! `[[user]]`: users, and the contacts where they are reached.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -18,9 +18,9 @@ use super::tables::user::{UserDraft, UserTable};
 /// A user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Its address of record, as look-ups have it; no other user has the same.
+    /// The address of record, as look-ups use it; no other user has the same.
     pub aor: Arc<[u8]>,
-    /// The URIs where it is reached, in the order in which they are tried.
+    /// The URIs of its contacts, in the order in which they are tried.
     pub contacts: Vec<String>,
 }
 
@@ -30,8 +30,8 @@ pub(super) fn finish(draft: UserDraft) -> Option<User> {
     Some(User { aor: aor.key, contacts: contact.into_iter().map(Spanned::into_inner).collect() })
 }
 
-/// Reports users that are there twice, that no route leads to, and whose contact is this process; and
-/// routes to users where there are none.
+/// Reports users that appear twice, that no route leads to, or whose contact is this process; and
+/// routes to users if there are none.
 pub(super) fn check(
     drafts: &[UserDraft],
     routes: &[RouteDraft],
@@ -66,7 +66,7 @@ pub(super) fn check(
     }
 }
 
-/// Returns the address in a contact, if it has one.
+/// Returns the address of a contact, if it has one.
 fn address(contact: &str) -> Option<SocketAddr> {
     let uri = Uri::parse(contact.as_bytes()).ok()?;
     Some(SocketAddr::new(uri.host?.ip()?, uri.port_or_default()))
@@ -82,7 +82,7 @@ fn check_routes(drafts: &[UserDraft], routes: &[RouteDraft], report: &mut Report
             help,
         );
     }
-    // One says enough: the others may be many.
+    // One report is enough: there may be many such users.
     let lost = drafts.iter().filter_map(|draft| draft.aor.as_ref()).find(|aor| {
         let Aor { domain, .. } = aor.get_ref();
         !routes.iter().any(|route| route.may_lead_to_users_of(domain))

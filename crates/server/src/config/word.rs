@@ -1,5 +1,5 @@
-//! Words as a configuration writes them: names, methods, domains, directories,
-//! and the two ends of a route.
+//! Words in a configuration: names, methods, domains, directories, and the source and destination
+//! of a route.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,8 +11,7 @@ use tidegate_sip::{Scheme, Uri};
 use super::address::{in_uri, is_host_name, network, unbracketed};
 use super::shape::Wrong;
 
-/// Methods of RFC 3261 and its extensions, to tell a slip of the pen from a
-/// method nobody has thought of yet.
+/// Methods of RFC 3261 and its extensions, to distinguish a misspelling from an unknown method.
 const METHODS: [&str; 14] = [
     "INVITE",
     "ACK",
@@ -30,13 +29,13 @@ const METHODS: [&str; 14] = [
     "UPDATE",
 ];
 
-/// What `to` says instead of a pool to let a request go where it says itself.
+/// The value of `to` for the target in the Request-URI.
 pub(super) const REQUEST_URI: &str = "request-uri";
 
-/// What `to` says to let a request go to the user that it names.
+/// The value of `to` for the user in the Request-URI.
 pub(super) const USERS: &str = "users";
 
-/// Where a request goes, as the file writes it.
+/// The destination of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// A pool, by its name.
@@ -57,7 +56,7 @@ impl fmt::Display for Destination {
     }
 }
 
-/// A name that labels metrics and is typed in commands.
+/// Reads a name that labels metrics and is typed in commands.
 pub(super) fn name(text: &str) -> Result<String, Wrong> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
     match text.chars().next() {
@@ -71,7 +70,7 @@ pub(super) fn name(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// A host name as it stands in a URL, in lower case.
+/// Reads a host name of a URL, in lower case.
 pub(super) fn host(text: &str) -> Result<String, Wrong> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     match text.chars().find(|c| !fits(*c)) {
@@ -82,7 +81,7 @@ pub(super) fn host(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// A SIP URI that can stand between angle brackets in From.
+/// Reads a SIP URI that fits between the angle brackets of a From header.
 pub(super) fn sip_uri(text: &str) -> Result<String, Wrong> {
     let uri = Uri::parse(text.as_bytes()).ok().filter(|uri| uri.scheme == Scheme::Sip);
     match text.chars().find(|c| !c.is_ascii_graphic() || "<>;?\"".contains(*c)) {
@@ -93,7 +92,8 @@ pub(super) fn sip_uri(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// What a server calls itself, RFC 3261 §25.1: `server-val *(LWS server-val)`, products and comments.
+/// Reads the value of a Server header, RFC 3261 §25.1: `server-val *(LWS server-val)`, products and
+/// comments.
 pub(super) fn server_name(text: &str) -> Result<String, Wrong> {
     let fits = |c: char| c.is_ascii_graphic() || c == ' ';
     match text.chars().find(|c| !fits(*c)) {
@@ -104,7 +104,7 @@ pub(super) fn server_name(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// A pool's name: not a word that routes use for something else.
+/// Reads a pool's name: any name except the words that routes use.
 pub(super) fn pool_name(text: &str) -> Result<String, Wrong> {
     if [REQUEST_URI, USERS].contains(&text) {
         return Err("has another meaning in a route".into());
@@ -112,7 +112,7 @@ pub(super) fn pool_name(text: &str) -> Result<String, Wrong> {
     name(text)
 }
 
-/// A method, RFC 3261 §25.1: a token, in which case matters.
+/// Reads a method, RFC 3261 §25.1: a case-sensitive token.
 pub(super) fn method(text: &str) -> Result<String, Wrong> {
     let token = |c: char| c.is_ascii_alphanumeric() || "-.!%*_+`'~".contains(c);
     if text.is_empty() || !text.chars().all(token) {
@@ -125,8 +125,7 @@ pub(super) fn method(text: &str) -> Result<String, Wrong> {
     Ok(text.to_owned())
 }
 
-/// The host part of Request-URIs: a name in lower case, or an address as a URI
-/// writes it.
+/// Reads the host part of Request-URIs: a name in lower case, or an address in the form of a URI.
 pub(super) fn domain(text: &str) -> Result<String, Wrong> {
     if let Ok(ip) = unbracketed(text).parse::<IpAddr>() {
         return Ok(in_uri(ip));
@@ -144,7 +143,7 @@ pub(super) fn domain(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// Who sends the requests of a route.
+/// Reads the sources whose requests a route takes.
 pub(super) fn source(text: &str) -> Result<Senders, Wrong> {
     match text {
         "any" => Ok(Senders::Any),
@@ -170,7 +169,7 @@ pub(super) fn source_text(senders: &Senders) -> String {
     }
 }
 
-/// Where requests of a route go.
+/// Reads the destination of a route.
 pub(super) fn destination(text: &str) -> Result<Destination, Wrong> {
     match text {
         REQUEST_URI => Ok(Destination::RequestUri),
@@ -179,7 +178,7 @@ pub(super) fn destination(text: &str) -> Result<Destination, Wrong> {
     }
 }
 
-/// A directory, wherever the process is started.
+/// Reads an absolute directory, so that the working directory does not matter.
 pub(super) fn directory(text: &str) -> Result<PathBuf, Wrong> {
     let path = PathBuf::from(text);
     if text.contains('\0') {

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ordered_is_understood() {
+    fn commands_are_read_back() {
         let key = |version: u32| TokenKey { version, key: [version as u8; 32] };
         for others in [vec![], vec![key(9), key(7)]] {
             let keys = TokenKeys { current: key(8), others };

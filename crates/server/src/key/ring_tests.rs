@@ -148,7 +148,7 @@ fn after_the_last_version_comes_the_first_with_the_same_mark() {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn written_data_reads_back() {
     let ring = KeyRing::new([9; 32], [1; 32], at(0) + Duration::from_millis(1));
     let ring = ring.rotated(at(100), SETTLE, [2; 32]).unwrap();
     let text = ring.text();

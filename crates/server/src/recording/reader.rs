@@ -41,7 +41,7 @@ impl Recording {
             return Err(Unreadable::Foreign);
         }
         let (head, layout) = Head::read(&file)?;
-        let (blocks, cut) = survey(&file, &layout)?;
+        let (blocks, cut) = scan(&file, &layout)?;
         Ok(Self { file, head, blocks, cut })
     }
 
@@ -95,7 +95,7 @@ fn checked(file: &File, at: u64, header: Header) -> Result<Option<Checked>, Unre
 type Placed = (u64, Header);
 
 /// Returns all blocks in order, and the offset where the last one is cut, if it is.
-fn survey(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Unreadable> {
+fn scan(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Unreadable> {
     let mut slots = Vec::new();
     for index in 0..SLOTS {
         slots.push((index, Slot::read(file, layout, index)?));

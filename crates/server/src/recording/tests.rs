@@ -119,7 +119,7 @@ fn places(recording: &Recording) -> Vec<(u64, Header)> {
 }
 
 #[test]
-fn what_was_recorded_is_replayed_exactly() {
+fn recorded_inputs_are_replayed_exactly() {
     let (_dir, file) = record(5002, 300);
     let recording = Recording::open(&file).unwrap();
     assert_eq!(recording.head(), &head());
@@ -156,7 +156,7 @@ fn others_may_not_read_the_keys() {
 }
 
 #[test]
-fn what_is_no_recording_is_left_alone() {
+fn other_files_than_recordings_are_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |place: &std::path::Path| {
         let before = place.metadata().unwrap();

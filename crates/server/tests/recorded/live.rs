@@ -59,7 +59,7 @@ fn drive<C: Core + 'static, R: Send + 'static>(
 
 /// The addresses of a run.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct Topology {
     pub proxy: SocketAddr,
     pub backends: [SocketAddr; 2],
     pub transactions: bool,
@@ -67,7 +67,7 @@ pub struct Place {
 
 /// A finished run.
 pub struct Run {
-    pub place: Place,
+    pub topology: Topology,
     /// Inputs of the proxy.
     pub log: Vec<Entry>,
     /// Packets of the proxy.
@@ -76,7 +76,7 @@ pub struct Run {
 
 /// Returns a proxy whose law paces the queue and watches the load: it depends on every kind of
 /// input.
-pub fn proxy(Place { proxy, backends, transactions }: Place) -> Proxy {
+pub fn proxy(Topology { proxy, backends, transactions }: Topology) -> Proxy {
     let pool = Backends::new("app", &[("a", backends[0], 1), ("b", backends[1], 1)]);
     let secret = Secret::of([3; 32]);
     let pool = PoolSettings::new(pool, Policy::Tlwl);
@@ -97,7 +97,7 @@ pub fn run(transactions: bool) -> Run {
     let calling = group(false);
     let (local, target) = (calling.local(), proxied.local());
     let backends = [called[0].local(), called[1].local()];
-    let place = Place { proxy: target, backends, transactions };
+    let topology = Topology { proxy: target, backends, transactions };
 
     let (stop_calling, stop_others) = (Stop::new(), Stop::new());
     let answerers: Vec<_> = (1..)
@@ -115,7 +115,7 @@ pub fn run(transactions: bool) -> Run {
         clock,
         &stop_others,
         move |_| {
-            let core = Recorder::new(proxy(place), Memory::new(100_000));
+            let core = Recorder::new(proxy(topology), Memory::new(100_000));
             Tapped { core, sent: Vec::new(), taken: |_, _| {}, stop }
         },
         |tapped| (tapped.core.into_log().into_log(), tapped.sent),
@@ -149,5 +149,5 @@ pub fn run(transactions: bool) -> Run {
     for answerer in answerers {
         answerer.join().unwrap();
     }
-    Run { place, log, sent }
+    Run { topology, log, sent }
 }

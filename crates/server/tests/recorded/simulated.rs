@@ -7,12 +7,12 @@ use tidegate_proxy::Proxy;
 use tidegate_sim::{Link, Network, NodeId, Tap};
 use tidegate_world::{Core, Failure, Flow, Pool, Received, Seed, Timestamp, Transmit};
 
-use super::{Arrival, Place, Timed};
+use super::{Arrival, Timed, Topology};
 
 /// Gives the arrivals to `proxy`, and stops it at `end`. Returns its packets.
-pub fn run(proxy: Proxy, place: Place, arrivals: &[Arrival], end: Timestamp) -> Timed {
+pub fn run(proxy: Proxy, topology: Topology, arrivals: &[Arrival], end: Timestamp) -> Timed {
     let mut peers: Vec<_> = arrivals.iter().map(|arrival| arrival.flow.remote).collect();
-    peers.extend(place.backends);
+    peers.extend(topology.backends);
     peers.sort_unstable();
     peers.dedup();
     let player = Player {
@@ -23,7 +23,7 @@ pub fn run(proxy: Proxy, place: Place, arrivals: &[Arrival], end: Timestamp) -> 
     let mut network: Network<Box<dyn Core>, Sent> =
         Network::new(Seed(0), Link::default(), Sent::default());
     let host = Host::new(proxy, &HostSettings::default());
-    let node = network.add(&[place.proxy], Box::new(host));
+    let node = network.add(&[topology.proxy], Box::new(host));
     network.tap_mut().of = Some(node);
     network.add(&peers, Box::new(player));
     network.run_until(end);

@@ -41,7 +41,7 @@ const FINALS: u64 = 2;
 #[derive(Debug, Default)]
 struct Account {
     received: u64,
-    /// Bytes sent beyond what was owed.
+    /// Bytes sent beyond what the source was owed.
     beyond: u64,
     /// Requests received, by branch.
     requests: BTreeSet<u64>,

@@ -50,7 +50,7 @@ impl Answers {
 
     pub(super) fn finish(&self, books: &[(NodeId, Book)], lives: &Lives, found: &mut Findings) {
         for (node, book) in books {
-            // A response that no connection took was given all the same.
+            // A response that no connection accepted counts as sent.
             let unsent = match book {
                 Book::Proxy(book) => book.unsent as usize,
                 _ => 0,

@@ -13,7 +13,7 @@ pub enum Book {
     Proxy(ProxyBook),
 }
 
-/// The endings of calls at their caller, each in one of these ways.
+/// The number of calls at a caller by the way in which they ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endings {
     /// Set up, and ended by the caller's BYE.
@@ -96,7 +96,7 @@ pub struct ProxyBook {
     pub overflowed: u64,
     /// Datagrams dropped before the receive buffers, on purpose.
     pub filtered: u64,
-    /// Messages lost at a full queue, or dropped because of a ban, where it is not known whether
+    /// Messages lost at a full queue, or dropped because of a ban, of which it is unknown whether
     /// they had been read.
     pub perhaps_dropped: u64,
     /// Messages sent, except the ACK and the first CANCEL of one hop.

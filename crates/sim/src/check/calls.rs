@@ -60,7 +60,7 @@ struct Crowd {
 struct Answered {
     /// Time of the first 2xx.
     since: Option<Timestamp>,
-    /// Whether it went on a stream.
+    /// Whether it was on a stream.
     is_on_stream: bool,
     acknowledged: bool,
     has_bye: bool,
@@ -78,7 +78,7 @@ pub(super) struct Calls {
     /// Time at which the first INVITE with a Call-ID came to an answerer.
     invited: Recent<(NodeId, u64), Timestamp>,
     acknowledged: BTreeMap<NodeId, u64>,
-    /// Acknowledged calls that the book of their answerer may leave out.
+    /// Acknowledged calls that may be missing in the book of their answerer.
     uncertain: BTreeMap<NodeId, u64>,
     unwatched: u64,
 }

@@ -38,7 +38,7 @@ struct Flight {
 struct Tally {
     delivered: u64,
     sent: u64,
-    /// ACKs of one hop, which no counter shows: each belongs to a response that is counted.
+    /// ACKs of one hop, which no counter includes: each belongs to a response that is counted.
     acks: u64,
 }
 
@@ -121,7 +121,7 @@ impl Conservation {
             found.report(NAME, Some(node), what);
         }
         let counted = sent + cancels + tally.acks;
-        // An unsent ACK of one hop is counted nowhere.
+        // No counter includes an unsent ACK of one hop.
         if !(tally.sent..=tally.sent + unsent).contains(&counted) {
             let (seen, acks) = (tally.sent, tally.acks);
             let what = format!(

@@ -51,7 +51,7 @@ const OUT_MAX: Duration = Duration::from_secs(4);
 /// The share of the highest answered rate that is the least for a learned rate.
 const RATE_LEAST: f64 = 0.5;
 
-/// The least time over which a rate is computed, because several answers at once say nothing.
+/// The shortest time over which a rate is computed, because several answers at once are not a rate.
 const RATE_SPAN: Duration = Duration::from_secs(1);
 
 /// A back end as one proxy sees it.
@@ -63,7 +63,7 @@ struct Witness {
     answers: VecDeque<Timestamp>,
     /// Start of an exclusion right after it proved itself.
     out_since: Option<Timestamp>,
-    /// Total time of such exclusions before, since the last evidence.
+    /// Total time of earlier exclusions of that kind, since the last evidence.
     out_for: Duration,
     /// Requests of callers and probes without an answer: branch, method, start.
     waits: VecDeque<(u64, u32, Timestamp)>,

@@ -54,7 +54,7 @@ const FORKS_MAX: usize = 32;
 /// because they begin when the response is made, and an emulated processor sends it later.
 const LINGER: Duration = Duration::from_secs(31);
 
-/// RFC 3261 §17.2.1: Timer I over UDP, T4; likewise.
+/// RFC 3261 §17.2.1: Timer I over UDP, T4; less a second for the same reason.
 const LINGER_ACKNOWLEDGED: Duration = Duration::from_secs(4);
 
 /// The responses to a request.
@@ -62,7 +62,7 @@ const LINGER_ACKNOWLEDGED: Duration = Duration::from_secs(4);
 struct Answered {
     /// Time of the first copy of the request.
     asked: Timestamp,
-    /// End of its transaction, once it has its final response.
+    /// End of its transaction, after its final response.
     over: Option<Timestamp>,
     /// Final response other than 2xx to an INVITE.
     last: Option<Last>,
@@ -70,7 +70,7 @@ struct Answered {
     successes: Vec<(u64, u64)>,
 }
 
-/// A final response whose copies are the same.
+/// A final response; its copies must be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Last {
     status: u16,
@@ -121,8 +121,9 @@ impl Finals {
         let exempt = match seen.role {
             Role::Caller | Role::Proxy { stateful: false, .. } => true,
             Role::Answerer { roomy } => {
-                // A caller that has ended a call sends its BYE for each copy of the 2xx. On streams
-                // each is another transaction at the proxies before it, as it is after a crash.
+                // A caller that has ended a call sends its BYE for each copy of the 2xx. On
+                // streams, and after a crash, each BYE is another transaction at the proxies before
+                // it.
                 !roomy && status == 503
                     || seen.method == Method::Bye && (self.has_streams || lives.has_any_crashed())
             }

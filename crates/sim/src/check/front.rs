@@ -10,14 +10,14 @@ pub struct Front {
     pub address: SocketAddr,
     /// Its back ends, in the order of its book.
     pub backends: Vec<SocketAddr>,
-    /// Limit on the calls of each of them; `None` also where its calls cannot be seen: a cancelled
-    /// call may be answered after all, or a back end is forgotten and comes back.
+    /// Limit on the calls of each back end; `None` also if its calls cannot be observed: a
+    /// cancelled call may be answered after all, or a back end is forgotten and comes back.
     pub calls_max: Option<u64>,
-    /// Limit on the rate of each of them, if any.
+    /// Limit on the rate of each back end, if any.
     pub cps_max: Option<f64>,
     /// Time without a request after which an answered call counts as ended.
     pub idle_max: Duration,
-    /// Whether it handles each packet when it gets it, and knows the addresses of its back ends.
+    /// Whether it handles each packet immediately, and knows the addresses of its back ends.
     pub at_once: bool,
     /// Whether the evidence against a back end is visible: a refused connection is not.
     pub sees_evidence: bool,

@@ -80,7 +80,7 @@ pub(super) struct Hops {
 #[derive(Debug, Default)]
 struct Given {
     from: Option<SocketAddr>,
-    /// The branches that it was given.
+    /// The branches that the INVITE was given.
     branches: Vec<u64>,
     /// Whether a CANCEL has come from another source.
     has_forgery: bool,
@@ -170,7 +170,7 @@ impl Hops {
                 let is_due = invite.refusals.contains(&seen.to_tag);
                 return (!is_due).then(|| "no such refusal has come".into());
             }
-            // It goes on without a transaction: RFC 3261 §16.10.
+            // A CANCEL without a transaction is forwarded: RFC 3261 §16.10.
             (Method::Cancel, _) if !of_hop => return None,
             (Method::Cancel, None) => return Some("there is no such INVITE".into()),
             (Method::Cancel, Some(invite)) if !invite.has_provisional => {

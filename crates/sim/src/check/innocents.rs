@@ -41,7 +41,7 @@ pub(super) struct Innocents {
     calls: Recent<u64, ()>,
     /// Calls of theirs that a proxy has seen answered, with the To-tag.
     verified: Recent<(NodeId, u64, u64), ()>,
-    /// Likewise, at any proxy.
+    /// The same calls, at any proxy.
     answered: Recent<(u64, u64), ()>,
     byes: Recent<Transaction, Bye>,
 }

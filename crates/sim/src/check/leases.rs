@@ -40,7 +40,7 @@ pub const NAME: &str = "leases";
 pub struct Balancer {
     /// Its back ends, in the order of its book.
     pub backends: Vec<SocketAddr>,
-    /// Whether a request goes to all of them.
+    /// Whether a request goes to all back ends.
     pub forks: bool,
     /// Time without a request after which an answered call counts as ended.
     pub idle_max: Duration,

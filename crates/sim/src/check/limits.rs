@@ -48,7 +48,7 @@ const SLACK: f64 = 2.0;
 const SHOWN_WITHIN: Duration = Duration::from_millis(10);
 
 /// A back end as one proxy sees it.
-type Party = (NodeId, usize);
+type BackendOf = (NodeId, usize);
 
 /// A call of a back end.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ struct Held {
     until: Timestamp,
 }
 
-/// A token bucket, upside down: the amount given that has not drained yet.
+/// A token bucket in reverse: the amount given that has not drained yet.
 #[derive(Debug, Default)]
 struct Level {
     at: Timestamp,
@@ -72,15 +72,15 @@ pub(super) struct Limits {
     /// New INVITEs that a proxy has forwarded to any.
     passed: Recent<(NodeId, u64), ()>,
     passed_count: BTreeMap<NodeId, u64>,
-    /// Time and value of the last look.
+    /// Time and value of the last reading.
     looked: BTreeMap<NodeId, (Timestamp, u64)>,
     /// Dialogs that a proxy has seen confirmed: Call-ID, and the tag of the back end.
     dialogs: Recent<(NodeId, u64, u64), ()>,
-    levels: BTreeMap<Party, Level>,
+    levels: BTreeMap<BackendOf, Level>,
     /// Calls that back ends have, by a hash of Call-ID, From-tag and CSeq.
-    held: BTreeMap<Party, BTreeMap<(u64, u64, u32), Held>>,
+    held: BTreeMap<BackendOf, BTreeMap<(u64, u64, u32), Held>>,
     /// Whether an excess was already reported.
-    is_over: BTreeMap<Party, bool>,
+    is_over: BTreeMap<BackendOf, bool>,
 }
 
 /// Returns the identity shared by all copies of one INVITE.
@@ -210,7 +210,7 @@ impl Limits {
         (level.at, level.given) = (now, (level.given - worn).max(0.0) + 1.0);
         let at_once = (cps_max / 10.0).max(2.0);
         if level.given > at_once + SLACK {
-            // Reported once for each time that it is exceeded.
+            // Report each excess once.
             level.given = 0.0;
             let to = front.backends[backend];
             let what = format!("{to} is given more new INVITEs than {cps_max}/s");

@@ -30,11 +30,11 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "provenance";
 
-/// The most distinct messages of one request at one node: more than any mesh, any fork and any
-/// attacker make of it.
+/// The most distinct messages of one request at one node: more than any mesh, fork or attacker
+/// produces.
 const FORMS_MAX: usize = 256;
 
-/// A message as it came to a node, with all its copies.
+/// A message as it arrived at a node, with all its copies.
 #[derive(Clone, Debug)]
 pub(super) struct Form {
     kind: Kind,
@@ -54,7 +54,7 @@ pub(super) struct Form {
 pub(super) enum Origin {
     /// Not sent by a proxy.
     Foreign,
-    /// It was received, and forwarded.
+    /// It was received, and was forwarded.
     Passed(Form),
     /// It is the proxy's own.
     Own,
@@ -65,7 +65,7 @@ pub(super) enum Origin {
 }
 
 impl Origin {
-    /// Returns how often it came.
+    /// Returns how often it arrived.
     pub(super) fn copies(&self) -> u32 {
         match self {
             Self::Passed(form) => form.received,
@@ -127,7 +127,7 @@ impl Provenance {
         let is_asked = |form: &Form| form.kind == Kind::Request && form.vias == whole;
         let may_be_own = !seen.is_request() && forms.iter().any(is_asked);
         if let Some(form) = forms.iter_mut().find(passed) {
-            // A proxy may itself reject with 481 as a node behind it has before.
+            // A proxy may reject with 481 itself, as a node behind it has done before.
             let may_refuse = may_be_own && matches!(seen.kind, Kind::Response(400..));
             if form.sent < form.received || !may_refuse {
                 form.sent += 1;
@@ -153,7 +153,7 @@ impl Provenance {
 }
 
 impl Form {
-    /// Returns whether it is the same except for its Vias.
+    /// Returns whether the message is the same except for its Vias.
     fn fits(&self, seen: &Seen) -> bool {
         self.kind == seen.kind && self.to_tag == seen.to_tag && self.body == seen.body
     }

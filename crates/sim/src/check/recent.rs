@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted() {
+    fn overflow_is_counted() {
         let mut recent: Recent<usize, ()> = Recent::default();
         for key in 0..LEN_MAX {
             assert!(recent.entry(Timestamp::ZERO, key).is_some());

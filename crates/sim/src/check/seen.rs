@@ -1,4 +1,4 @@
-//! A packet as the checkers see it: read once, by hashes.
+//! A packet in the form that the checkers use: parsed once, as hashes.
 
 use std::hash::Hasher;
 
@@ -37,7 +37,7 @@ pub(super) struct Seen {
     pub method: Method,
     pub cseq: u32,
     pub call: u64,
-    /// For each Via from the top its branch and sent-by, which stay the same while it lives.
+    /// For each Via, from the top, its branch and sent-by, which never change.
     pub vias: Vec<u64>,
     /// For each Via from the top its sent-by alone.
     pub hosts: Vec<u64>,

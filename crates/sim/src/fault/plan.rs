@@ -41,9 +41,9 @@ pub enum Trouble {
         /// The node.
         node: NodeId,
     },
-    /// Nothing gets through between two nodes.
+    /// No packet passes between two nodes.
     Partition {
-        /// One of them.
+        /// One node.
         a: NodeId,
         /// The other.
         b: NodeId,
@@ -59,7 +59,7 @@ pub enum Trouble {
     },
     /// The connections between two nodes are reset, once. Drawn only where there are streams.
     Reset {
-        /// One of them.
+        /// One node.
         a: NodeId,
         /// The other.
         b: NodeId,
@@ -79,17 +79,17 @@ pub enum Trouble {
         /// Bytes a second.
         bytes_per_s: u64,
     },
-    /// Name resolution misbehaves. Never drawn: it has an effect only where there are names.
+    /// Name resolution fails. Never drawn: it has an effect only if there are names.
     Resolver {
         /// The behaviour.
         resolution: Resolution,
     },
 }
 
-/// Episodes: a value that can be shown, kept and, by leaving some out, shrunk.
+/// Episodes: a value that can be printed, stored and, by removing some, shrunk.
 ///
-/// Episodes of the same fault with the same nodes should not overlap: the first that ends ends
-/// both.
+/// Episodes of the same fault with the same nodes should not overlap: the first one that ends also
+/// ends the other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Plan {
@@ -121,7 +121,7 @@ impl Plan {
         Self::drawn(seed.stream(Purpose::Fault, ELEMENT), shape, trouble)
     }
 
-    /// Draws faults of streams: up to `episodes_max` episodes, likewise.
+    /// Draws faults of streams: up to `episodes_max` episodes, in the same way.
     pub fn of_streams(seed: Seed, shape: &Shape) -> Self {
         Self::drawn(seed.stream(Purpose::Fault, ELEMENT_OF_STREAMS), shape, trouble_of_streams)
     }
@@ -177,7 +177,7 @@ impl Episode {
         Some((self.begins + self.lasts, fault))
     }
 
-    /// Returns the one or two nodes concerned; none if it concerns all.
+    /// Returns the one or two nodes concerned; none if the fault concerns all nodes.
     fn nodes(&self) -> Option<(NodeId, NodeId)> {
         Some(match self.trouble {
             Trouble::Crash { node, .. }

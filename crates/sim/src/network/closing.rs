@@ -11,7 +11,7 @@ use crate::stream::Pipe;
 use crate::tap::{Loss, Tap};
 
 impl<N: Core, T: Tap> Network<N, T> {
-    /// Closes a connection once everything handed out on it is sent.
+    /// Closes a connection when everything handed out on it has been sent.
     pub(super) fn shut(&mut self, node: NodeId, id: ConnectionId) {
         let Some(&(key, side)) = self.streams.by_name.get(&(node, id)) else { return };
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };

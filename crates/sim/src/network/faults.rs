@@ -10,19 +10,19 @@ use crate::node_id::{NodeId, Silence};
 use crate::tap::Tap;
 
 impl<N: Core, T: Tap> Network<N, T> {
-    /// Takes the core out of a node: its state, its timers and its waiting messages are gone.
+    /// Takes the core out of a node: its state, its timers and its waiting messages are lost.
     ///
     /// # Panics
     /// If it has crashed already.
     pub fn crash(&mut self, node: NodeId, silence: Silence) -> N {
-        // In this life, so that a new core gets none of them.
+        // End them now, so that a new core gets none of them.
         self.break_all(node, silence);
         let node = &mut self.nodes[node.index()];
         node.forget();
         std::mem::replace(&mut node.core, Err(silence)).expect("a node that is up")
     }
 
-    /// Puts a core in the place of a crashed one, at its addresses.
+    /// Puts a core into a crashed node, at the same addresses.
     ///
     /// # Panics
     /// If the node is up.
@@ -120,7 +120,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         core: impl FnOnce(NodeId) -> N,
     ) -> Option<N> {
         self.run_until(at);
-        // If nothing was left to happen, time has stopped before.
+        // If no events were left, time has stopped before.
         self.now = self.now.max(at);
         match *fault {
             Fault::Crash { node, silence } if self.is_up(node) => {

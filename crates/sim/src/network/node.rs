@@ -12,17 +12,17 @@ use crate::node_id::Silence;
 pub const STALL_BUFFER: usize = 4096;
 
 pub(super) struct Node<N> {
-    /// `Err` if it has crashed.
+    /// `Err` if the node has crashed.
     pub core: Result<N, Silence>,
     /// Number of its crashes.
     pub life: u32,
-    /// The earliest timer in the calendar for it.
+    /// The earliest timer of the node in the calendar.
     pub armed: Option<Timestamp>,
-    /// Time before which it gets nothing.
+    /// Time until which the node gets nothing.
     pub stalled_until: Timestamp,
     /// Its inputs then.
     pub waiting: VecDeque<Input>,
-    /// Datagrams among them.
+    /// The number of datagrams among them.
     pub datagrams: usize,
 }
 

@@ -32,7 +32,7 @@ pub(super) enum OnStream {
     SynArrived,
     /// The answer is back: the connection is open.
     Established,
-    /// An end sends what it could not send before.
+    /// An end sends bytes that it could not send before.
     Wake(Side),
     /// The system of an end may have taken everything handed out.
     Writable(Side),
@@ -147,7 +147,7 @@ impl<N: Core, T: Tap> Network<N, T> {
             let next = pipe.segment(&settings);
             let ends = state == EndState::Closing && !pipe.is_held_up();
             if pipe.is_woken && (next.is_some() || ends) && pipe.tries > 0 {
-                // It was lost, and waits for retransmission.
+                // The segment was lost, and waits for retransmission.
                 return;
             }
             let bytes = match next {

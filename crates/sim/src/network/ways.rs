@@ -24,12 +24,12 @@ pub(super) struct Ways {
 }
 
 /// A node, or the sender at an address of no node.
-type Party = Option<NodeId>;
+type Peer = Option<NodeId>;
 
-/// One direction.
+/// One direction between two nodes.
 pub(super) struct Way {
-    pub from: Party,
-    pub to: Party,
+    pub from: Peer,
+    pub to: Peer,
     pub channel: Channel,
 }
 
@@ -46,12 +46,12 @@ impl Ways {
 
     /// Returns the number of the channel from `from` to an address.
     pub fn find(&mut self, from: NodeId, to: SocketAddr) -> u32 {
-        let party = self.addresses.get(&to).copied();
-        self.between(Some(from), party)
+        let peer = self.addresses.get(&to).copied();
+        self.between(Some(from), peer)
     }
 
     /// Returns the number of the channel from `from` to `to`.
-    pub fn between(&mut self, from: Party, to: Party) -> u32 {
+    pub fn between(&mut self, from: Peer, to: Peer) -> u32 {
         let Self { seed, ways, of_pairs, .. } = self;
         let pair = pair(from, to);
         *of_pairs.entry(pair).or_insert_with(|| {
@@ -81,8 +81,8 @@ impl Ways {
 }
 
 /// Returns a number for two parties. Nodes count from 1, so that no pair has the element 0 or 1 of
-/// a [`Relay`](crate::Relay)'s channels; an unknown party is 0.
-fn pair(from: Party, to: Party) -> u32 {
-    let number = |party: Party| party.map_or(0, |node| node.index() as u32 + 1);
+/// a [`Relay`](crate::Relay)'s channels; an unknown peer is 0.
+fn pair(from: Peer, to: Peer) -> u32 {
+    let number = |peer: Peer| peer.map_or(0, |node| node.index() as u32 + 1);
     number(from) << 16 | number(to)
 }

@@ -121,7 +121,7 @@ fn a_stalled_host_has_lost_its_time_and_what_its_buffer_did_not_hold() {
 }
 
 #[test]
-fn what_a_stalled_host_has_not_begun_it_begins_when_it_goes_on() {
+fn a_stalled_host_begins_its_waiting_work_when_it_goes_on() {
     // One packet a millisecond, each of which takes 2.5: many wait when the stall begins.
     let busy = HostSettings { catches_up: false, ..fifo(0, 2_500, 0) };
     let (back, _) = stalled(&busy);

@@ -57,7 +57,7 @@ fn a_timer_is_not_kept_waiting_by_the_work_of_several_cores() {
 }
 
 #[test]
-fn what_others_take_of_the_processor_is_seen_and_felt() {
+fn time_taken_by_other_programs_is_measured_and_has_effect() {
     let settings = HostSettings { background: 0.75, ..fifo(0, 1000, 0) };
     let outcome = Run::new(settings, &datagrams(&[(8_000, "A 0"), (20_000, "B 0")])).go();
     assert_eq!(outcome.sent, datagrams(&[(12_000, "A 0"), (24_000, "B 0")]));

@@ -122,7 +122,7 @@ fn with_a_split_invites_wait_for_everything_else() {
 }
 
 #[test]
-fn what_crosses_leaves_at_its_completion_and_arrives_when_handed_over() {
+fn handoffs_leave_at_completion_and_arrive_when_delivered() {
     let mut host = Host::new(Echo::new(), &fifo(0, 10, 0));
     host.offer(at(0), received(0, "OVER 0"));
     host.serve(at(0));
@@ -142,7 +142,7 @@ fn what_crosses_leaves_at_its_completion_and_arrives_when_handed_over() {
 }
 
 #[test]
-fn failures_orders_and_the_end_reach_the_core_at_once_and_what_it_holds_is_not_lost() {
+fn failures_commands_and_the_end_reach_the_core_at_once_and_what_it_holds_is_not_lost() {
     let mut host = Host::new(echo(&[]), &fifo(0, 10, 0));
     let mut sent = Vec::new();
     host.offer(at(0), received(0, "A 0"));

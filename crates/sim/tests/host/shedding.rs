@@ -61,7 +61,7 @@ fn the_share_is_of_invites_costs_nothing_and_is_no_overflow() {
 }
 
 #[test]
-fn what_was_dropped_is_dropped_again() {
+fn retransmissions_of_dropped_work_are_dropped() {
     let mut host = shedding(0.5, &fifo(0, 0, 0));
     (0..200).for_each(|n| offer(&mut host, at(n.into()), &invite(n), 0));
     let first = offered(&host);
@@ -70,7 +70,7 @@ fn what_was_dropped_is_dropped_again() {
 }
 
 #[test]
-fn what_another_shard_hands_over_has_passed_its_gate() {
+fn messages_handed_off_have_passed_their_gate() {
     let mut host = shedding(1.0, &fifo(0, 0, 0));
     offer(&mut host, at(1), "INVITE 0 own", 0);
     offer(&mut host, at(1), "INVITE 0 over", 1);

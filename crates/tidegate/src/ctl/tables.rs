@@ -395,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_from_the_network_moves_no_cursor() {
+    fn untrusted_text_moves_no_cursor() {
         let refused = json!({
             "refusals": [{ "age_s": 1.25, "source": "192.0.2.1:5060", "method": "INVITE",
                 "status": 503, "reason": "law", "from": "<sip:a\u{1b}@h>", "allowance": 0.5, "occupancy": 0.9, "sojourn_p99_ms": 1.5,

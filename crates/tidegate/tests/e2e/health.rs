@@ -55,7 +55,7 @@ fn kamailio_is_probed_stopped_and_found_again() {
     });
     assert_eq!(shown(&stage, &tidegate, &["backends"], address)["state"], "down");
     // It stays down as long as nothing answers, regardless of when it last answered.
-    tidegate.wait_for("it is asked in vain", |metrics| probes(metrics, "failed") >= 6);
+    tidegate.wait_for("probes fail", |metrics| probes(metrics, "failed") >= 6);
     assert_eq!(tidegate.metrics().backend("backend_up", address), 0);
 
     let _server = kamailio(&stage, address, ANSWERS);
@@ -104,7 +104,7 @@ fn requests_that_kamailio_drops_do_not_take_it_down_and_its_death_does() {
 }
 
 #[test]
-fn who_is_drained_by_an_operator_loses_no_call_and_gets_none() {
+fn a_back_end_drained_by_an_operator_loses_no_call_and_gets_none() {
     let stage = Stage::new();
     let callees = ["uas-record-route"; 2].map(|scenario| Sipp::callee(&stage, scenario));
     let [stays, drains] = [callees[0].address(), callees[1].address()];
@@ -214,7 +214,7 @@ fn a_configuration_of_many_back_ends_is_read_again() {
 }
 
 #[test]
-fn what_cannot_be_read_again_changes_nothing() {
+fn unreadable_files_change_nothing() {
     let stage = Stage::new();
     let backends = [stage.free_address(), stage.free_address()];
     let first = Configuration::new(&stage, &backends[..1]);

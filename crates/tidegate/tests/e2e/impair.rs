@@ -132,7 +132,7 @@ fn a_thousand_datagrams_meet_the_fates_of_the_simulator() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_options_are_usage_errors() {
     let stage = Stage::new();
     let target = stage.free_address().to_string();
     let listen = stage.ip().to_string();

@@ -134,7 +134,7 @@ fn disposal_by_silence_says_nothing() {
 
 /// A forged To-tag, emergency URN or priority header field does not pass the gate.
 #[test]
-fn what_anybody_can_write_opens_nothing() {
+fn claims_of_strangers_open_nothing() {
     let busy = Busy::set_up("");
     let here = busy.tidegate.address();
     let calls = busy.received("invite");
@@ -204,7 +204,7 @@ fn flood_of_sipp_calls(more: &str) {
 
 /// The first message takes an hour of service; the second waits.
 #[test]
-fn what_an_emulated_receive_buffer_does_not_hold_is_counted() {
+fn overflow_of_an_emulated_receive_buffer_is_counted() {
     let stage = Stage::new();
     let (caller, backend) = (Peer::new(stage.ip()), Peer::new(stage.ip()));
     let mut configuration = Configuration::new(&stage, &[backend.address()]);

@@ -152,7 +152,7 @@ fn a_process_that_was_killed_is_replayed_up_to_its_last_second() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_said() {
+fn errors_in_a_file_are_reported() {
     let mut run = Recorded::set_up("", &[]);
     run.call(300, 600);
     run.stop();

@@ -62,7 +62,7 @@ fn laws_are_switched_under_a_flood_of_sipp_calls_and_none_is_lost() {
 }
 
 #[test]
-fn what_is_asked_is_answered_in_tables_and_json() {
+fn queries_are_answered_in_tables_and_json() {
     let steered = Reconfigurable::set_up();
     let (status, said) = steered.ctl(&["status"]);
     assert_eq!(status, Some(0));

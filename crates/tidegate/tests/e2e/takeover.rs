@@ -25,7 +25,7 @@ struct Site {
 /// An established call.
 struct Call {
     caller: Peer,
-    /// Index of the back end that has the call.
+    /// Index of the back end that serves the call.
     backend: usize,
     /// Own address of the process that set up the call.
     through: SocketAddr,

@@ -198,7 +198,7 @@ fn an_interrupted_caller_ends_open_calls_and_reports() {
 }
 
 #[test]
-fn what_cannot_be_tried_is_a_usage_error() {
+fn impossible_runs_are_usage_errors() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     for (args, said) in [

@@ -74,7 +74,7 @@ fn sipp_is_called_by_a_closed_loop() {
 }
 
 #[test]
-fn what_is_lost_stays_lost_without_retransmissions() {
+fn lost_messages_stay_lost_without_retransmissions() {
     let (_uas, silent) = answerer(&["--silent"]);
     let once = ["--no-retransmissions", "--t1", "20"];
     let done = caller(&silent, &[&["--rate", "100", "--calls", "3"], &once[..]].concat());

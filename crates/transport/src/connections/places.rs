@@ -6,8 +6,8 @@ use super::ConnectionTable;
 use crate::connection::{Connection, ConnectionState, Target};
 use crate::unsent::WhyUnsent;
 
-/// One place in this many is kept free for the next connection to be opened, if another one can be
-/// evicted: a driver takes time to close it.
+/// Of every this many places, one is kept free for the next connection to be opened, if another one
+/// can be evicted: a driver takes time to close it.
 const SPARE_PART: usize = 16;
 
 impl ConnectionTable {
@@ -64,7 +64,7 @@ impl ConnectionTable {
         let accepted = self.connections.len() - self.opened;
         if accepted >= self.limits.accepted_max || !self.remotes.admit(flow.remote) {
             self.counters.excess.add(1);
-            // No state of it is kept.
+            // The table keeps no state of it.
             self.closes.push_back(id);
             return;
         }

@@ -12,7 +12,7 @@ enum Step {
         single: bool,
         room: bool,
     },
-    /// A piece is taken that has waited this long, in ms.
+    /// A piece is taken after this wait, in ms.
     Taken(u64),
     Passes(u64),
     Law(f64),

@@ -67,7 +67,7 @@ fn a_rejection_is_early_within_a_tenth_of_a_second_of_idle_time() {
         let before = gate.signals().flow(Bucket::Session).early;
         let start = gate.signals().processor.at;
         let at = |ms| start + Duration::from_millis(ms);
-        // A reading each 2 ms, first of an idle processor, then of an occupied one.
+        // A reading every 2 ms, first of an idle processor, then of a busy one.
         for ms in (2..=idle_ms + then_ms).step_by(2) {
             busy += Duration::from_millis(if ms <= idle_ms { 0 } else { 2 });
             gate.on_load(at(ms), &Load { busy, ..Load::default() });

@@ -39,7 +39,7 @@ fn scaled_new_work_sheds_what_all_would() {
     for _ in 0..3 {
         of_ten(&mut gate, None, BYE);
     }
-    // One in four is new: a tenth of all is four tenths of them.
+    // One message in four is new: a tenth of all messages is four tenths of the new ones.
     gate.control.admit_of_all(Allowance::Fraction(0.9));
     assert!((gate.share_of_class(SESSION, INVITE) - 0.6).abs() < 1e-9);
     assert_eq!(gate.share_of_class(None, BYE), 1.0);
@@ -99,7 +99,7 @@ fn the_throttle_of_a_class_measures_that_class() {
     assert!((900..1150).contains(&passed), "{passed} of 2000");
 }
 
-// A rate is of new sessions: the part of them that it is, is asked of all messages.
+// A rate applies to new sessions: the same share of all messages is admitted.
 #[test]
 fn a_scheme_of_all_messages_takes_a_rate_for_the_share_that_it_is() {
     let mut gate = Gate::new(Settings { scheme: Scheme::Single, ..settings(&[]) }, Seed(1), 0);
@@ -133,7 +133,7 @@ fn the_message_that_a_law_exempts_passes_and_no_other() {
     }
 }
 
-// Else a call would pass for a BYE that was measured.
+// Otherwise a call would pass in place of a BYE that was measured.
 #[test]
 fn an_exemption_is_gone_with_its_message() {
     let mut gate = closed();

@@ -76,7 +76,7 @@ fn a_flood_leaves_the_others_what_they_ask_for() {
 }
 
 #[test]
-fn what_is_judged_at_service_is_shared_as_well() {
+fn decisions_at_service_are_shared_fairly_too() {
     let sources = SourceSettings { fair: true, ..SourceSettings::default() };
     let settings = Settings { sources, decide: Decide::Service, ..settings(&[]) };
     let (admitted, _) = flood(&mut Gate::new(settings, Seed(1), 0), |control| {
@@ -176,7 +176,7 @@ fn a_limit_holds_without_any_overload() {
         [Verdict::Admit(_), Verdict::Admit(_)]
     ));
     assert_eq!(ask(0, 3, &sender), Verdict::Refuse(Reason::SourceLimit));
-    // A repetition takes nothing of the limit: not that of what was refused, nor any other.
+    // A repetition does not use up the limit, whether the original was rejected or not.
     assert_eq!(ask(100, 3, &sender), Verdict::Refuse(Reason::Again));
     assert_eq!(ask(100, 1, &sender), Verdict::Absorb);
     assert!(matches!(ask(100, 4, &sender), Verdict::Admit(_)));

@@ -22,7 +22,7 @@ fn ticks_begin_with_an_arrival_and_cease_when_nothing_is_left_to_do() {
     gate.handle_timeout(at(109), 7);
     assert_eq!(gate.signals().queue.waiting, 0);
     assert_eq!(gate.poll_timeout(), Some(at(110)));
-    // The next comes a whole tick after a late one.
+    // After a late tick the next one is a whole tick later.
     gate.handle_timeout(at(117), 1);
     assert_eq!(gate.poll_timeout(), Some(at(127)), "something waits");
     gate.handle_timeout(at(127), 0);
@@ -64,7 +64,7 @@ fn only_sessions_are_paced() {
     assert!(gate.may_release());
 }
 
-// 20 ms were missed: what they would have released is released now, and counted as credit
+// 20 ms were missed: the work that they would have released is released now, and counts as credit
 // at the next tick if it is not taken.
 #[test]
 fn a_late_tick_releases_for_the_time_that_has_passed() {
@@ -85,7 +85,7 @@ fn a_late_tick_releases_for_the_time_that_has_passed() {
     assert_eq!(gate.signals().queue.credit, 1.5);
 }
 
-// Time in which nothing was there to be released earns nothing.
+// Time without waiting work earns no credit.
 #[test]
 fn a_rest_earns_no_credit() {
     let mut gate = gate(&[("rate", 100.0), ("tick", 10.0)]);

@@ -17,7 +17,7 @@ use crate::topology::{Next, Node, Topology, TopologyError};
 /// The name of the answerers.
 const ANSWERERS: &str = "answerers";
 
-/// Reads the servers of the scenario `root`; one, of this `mode`, if it names none.
+/// Reads the servers of the scenario `root`; if it names none, one of this `mode`.
 pub(super) fn read(root: &Section<'_, '_>, mode: Mode, report: &mut Report) -> Option<Topology> {
     let drafts = root.read_all(&NODE, Draft::read, report);
     if drafts.is_empty() {
@@ -28,7 +28,7 @@ pub(super) fn read(root: &Section<'_, '_>, mode: Mode, report: &mut Report) -> O
     if !are_distinct(&drafts, report) {
         return None;
     }
-    // Every target is read before any is given up, so that all errors show.
+    // Read every target before giving up, so that all errors are reported.
     let targets: Vec<_> = drafts.iter().map(|draft| targets(draft, &names, report)).collect();
     let targets = targets.into_iter().collect::<Option<Vec<_>>>()?;
     let shares = shares(&drafts, &targets);
@@ -148,7 +148,8 @@ pub(super) fn report_unknown(
     report.error(name.span(), title, "not a name of one", help);
 }
 
-/// Returns the given shares; if there are none, one for each server that no other sends to.
+/// Returns the given shares; if there are none, an equal share for each server to which no other
+/// server sends.
 fn shares(drafts: &[Draft], targets: &[Vec<Next>]) -> Vec<f64> {
     if drafts.iter().any(|draft| draft.share.is_some()) {
         return drafts.iter().map(|draft| draft.share.unwrap_or(0.0)).collect();

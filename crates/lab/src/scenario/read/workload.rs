@@ -30,7 +30,7 @@ pub(super) struct Workload {
     pub trunk: f64,
 }
 
-/// Reads it; files are beside the scenario in `folder`.
+/// Reads the workload; its files are beside the scenario in `folder`.
 pub(super) fn read(
     section: &Section<'_, '_>,
     folder: &Path,

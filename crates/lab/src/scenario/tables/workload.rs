@@ -47,7 +47,7 @@ pub(in crate::scenario) static LOAD: Knob<Real> = Knob {
     doc: "Offered calls, as a multiple of the emulated capacity, while the profile is 1.",
 };
 
-/// The arrivals of calls, as they are written.
+/// The arrivals of calls, in the syntax of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::scenario) enum Arrivals {
     /// By a known process.

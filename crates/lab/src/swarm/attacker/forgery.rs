@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 /// A message on the wire.
 pub(super) type Text = Vec<u8>;
 
-/// Vias that break the grammar of RFC 3261 §25.1, to stand below a good one.
+/// Vias that violate the grammar of RFC 3261 §25.1, for the position below a valid one.
 pub(super) const BROKEN_VIAS: [&str; 3] = [
     "Via: SIP/2.0/UDP ;branch=z9hG4bKbroken\r\n",
     "Via: SIP/2.0/UDP 10.9.9.9:5060;branch=z9hG4bKbroken,,SIP/2.0/UDP 10.9.9.8\r\n",
@@ -112,7 +112,7 @@ pub(super) fn hang_up(seen: Option<&str>, source: SocketAddr, nonce: u64) -> Tex
     let uri = seen.split(' ').nth(1).filter(|uri| uri.starts_with("sip:"));
     let uri = uri.unwrap_or("sip:service@swarm.example");
     let routes: String = lines(seen, "Route").map(|route| format!("Route: {route}\r\n")).collect();
-    // With the Via of a proxy on top it would go round in circles.
+    // With the Via of a proxy on top the request would loop.
     let is_of_crowd = lines(seen, "Via").count() == 1;
     let (method, via, to) = if seen.starts_with("INVITE") && is_of_crowd && nonce.is_multiple_of(2)
     {

@@ -27,7 +27,7 @@ pub(super) fn add(seed: u64, world: &mut World, capacity_cps: f64) {
         return;
     }
     for number in 0..number {
-        // One more attacker leaves the others as they are.
+        // One more attacker leaves the others unchanged.
         let element = ELEMENT - 1 - number as u32;
         let mut dice = Dice(Seed(seed).stream(Purpose::Strangers, element));
         let stranger = stranger(&mut dice, world, capacity_cps);
@@ -94,7 +94,7 @@ fn prepare(dice: &mut Dice, world: &mut World, stranger: &Attacker, capacity_cps
     match stranger.attack {
         Attack::Tags | Attack::Copies => limit("cps_max", cps_max.max(1)),
         Attack::Byes => limit("calls_max", calls_max),
-        // Their rejections come from one number.
+        // Their rejections concern one number.
         Attack::Closed if !forks => {
             proxy.learning.entry("learn".into()).or_insert(Setting::Word("refusals".into()));
         }
@@ -102,7 +102,7 @@ fn prepare(dice: &mut Dice, world: &mut World, stranger: &Attacker, capacity_cps
         Attack::Hoard => {
             proxy.server.insert("transactions_max".into(), dice.one(&[50, 100, 200]));
         }
-        // Only a probe brings back a back end taken for dead.
+        // Only a probe brings back a back end that was wrongly taken down.
         Attack::Icmp | Attack::Void => {
             let probe = Setting::Word("options".into());
             proxy.health.entry("probe".into()).or_insert(probe);

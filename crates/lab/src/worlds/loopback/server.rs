@@ -37,11 +37,11 @@ struct ServerProcess {
 /// An action on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Ends it at once.
+    /// Kills it immediately.
     Kill(usize),
-    /// Starts it again at its address.
+    /// Starts it again at the same address.
     Start(usize),
-    /// Gives it no processor.
+    /// Stops giving it the processor.
     Stop(usize),
     /// Gives it the processor again.
     Continue(usize),
@@ -98,7 +98,7 @@ impl<'p> Servers<'p> {
         Ok(())
     }
 
-    /// Applies a step to a server. A step that does not fit one that is down is ignored.
+    /// Applies a step to a server. A step that is impossible while the server is down is ignored.
     pub fn apply(&mut self, step: Step) -> Result<(), String> {
         match step {
             Step::Kill(place) => self.processes[place].end(Tidegate::kill),
@@ -149,7 +149,7 @@ impl ServerProcess {
     /// Keeps the counts of the process, and ends it.
     fn end(&mut self, how: impl FnOnce(Tidegate) -> io::Result<()>) -> Result<(), String> {
         let Some(process) = self.process.take() else { return Ok(()) };
-        // A stopped one cannot answer.
+        // A stopped process cannot answer.
         if !self.is_stopped {
             let status = process.status().map_err(|error| silent(&process, &error))?;
             self.past.add(&status);

@@ -17,7 +17,7 @@ pub(super) enum Action {
 }
 
 /// Returns the actions until `end` with their times, in order. At the same time ends of faults come
-/// first, then faults, then the sample. `who` returns the nodes of a party.
+/// first, then faults, then the sample. `who` returns the nodes of an end.
 pub(super) fn agenda(
     faults: &[network::Fault],
     every: Duration,
@@ -68,7 +68,7 @@ fn pair(
     }
 }
 
-/// Returns every pair of nodes whose packets travel this way.
+/// Returns every pair of nodes whose packets travel in this direction.
 pub(super) fn pairs(
     way: Way,
     nodes_of: &impl Fn(Endpoint) -> Vec<NodeId>,

@@ -1,8 +1,8 @@
-//! The number of open transactions of a server at each new one.
+//! The number of open transactions that each new transaction meets at its server.
 //!
 //! 003 §VI: "The occupancy for a transaction assigned to a server is the number of transactions
 //! already being handled by" it when it is assigned. INVITEs and BYEs count, from the time they are
-//! first sent to it until their final response comes back.
+//! first sent to the server until their final response comes back.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -17,7 +17,7 @@ const OCCUPANCY_MAX: usize = 1000;
 pub(super) struct Occupancy {
     /// Time in which new transactions count.
     measured: Range<Timestamp>,
-    /// By party; `None` for one whose transactions do not count.
+    /// By party; `None` for a party whose transactions do not count.
     open: Vec<Option<HashSet<Transaction>>>,
     counts: Vec<u64>,
 }
@@ -26,14 +26,14 @@ pub(super) struct Occupancy {
 type Transaction = (Box<[u8]>, Method);
 
 impl Occupancy {
-    /// Creates it for the parties for which `watched` is true, for transactions assigned in the
-    /// time `measured`.
+    /// Creates the counter for the parties for which `watched` is true, and for transactions
+    /// assigned in the time `measured`.
     pub fn new(watched: impl IntoIterator<Item = bool>, measured: Range<Timestamp>) -> Self {
         let open = watched.into_iter().map(|is| is.then(HashSet::new)).collect();
         Self { measured, open, counts: Vec::new() }
     }
 
-    /// Returns how often a transaction met a number of others, by that number.
+    /// Returns how many transactions met each number of others.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }
@@ -102,7 +102,7 @@ mod tests {
         send(13, 1, 2, "ACK sip:b SIP/2.0", "a", "ACK");
         send(14, 1, 2, "INVITE sip:b SIP/2.0", "b", "INVITE");
         send(20, 1, 2, "INVITE sip:b SIP/2.0", "late", "INVITE");
-        // The first and the last met the early one, the BYE its own INVITE as well.
+        // The first and the last transaction met the early one; the BYE met its own INVITE as well.
         assert_eq!(occupancy.counts(), [0, 2, 1]);
     }
 }

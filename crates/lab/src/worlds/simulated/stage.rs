@@ -60,7 +60,7 @@ struct ServerNode {
 }
 
 impl<'p> Stage<'p> {
-    /// Builds it. The configurations of its servers go into `folder`.
+    /// Builds the world. The configurations of its servers go into `folder`.
     pub fn new(run: &'p RunSpec, folder: &Path) -> Result<Self, String> {
         let seed = Seed(run.seed);
         let conditions = &run.conditions;
@@ -69,7 +69,7 @@ impl<'p> Stage<'p> {
         let entries: Vec<(usize, f64)> = topology.entries().collect();
         let link = Link::default();
         let mut network = Network::new(seed, link, traffic(run));
-        // One supply of buffers for all, which reuses the last one returned.
+        // All share one supply of buffers, which reuses the last one returned.
         let pool = Pool::new();
 
         for (kind, count) in [(SERVERS, names.len()), (ANSWERERS, conditions.answerers as usize)] {
@@ -131,7 +131,7 @@ impl<'p> Stage<'p> {
         Ok(stage)
     }
 
-    /// Runs it to its end.
+    /// Runs the world to its end.
     pub fn play(&mut self, cancelled: &AtomicBool) -> Result<(), String> {
         let run = self.run;
         let end = agents::lasts(run);
@@ -248,8 +248,8 @@ impl<'p> Stage<'p> {
 impl ServerNode {
     /// Starts a server without state.
     fn start(&mut self, seed: Seed) -> Actor {
-        // Each draws numbers of its own, in each of its lives: a restarted process does not take
-        // the branches of the one before it for its own. No node here guesses keys.
+        // Each draws its own numbers, in each of its lives: a restarted process does not mistake
+        // the branches of the previous one for its own. No node here guesses keys.
         let seed = Seed(seed.0.wrapping_add((self.place as u64) << 32 | self.lives << 48));
         self.lives += 1;
         let keys = Secret::of([1 + self.place as u8; 32]);

@@ -1,5 +1,5 @@
-//! The traffic in a simulated network: messages by kind, sender and receiver, and calls that were
-//! set up to the last message.
+//! The traffic in a simulated network: messages by kind, sender and receiver, and the calls that
+//! were set up completely.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -41,7 +41,8 @@ pub(super) struct SetUp {
     callers: usize,
     answerers: usize,
     limits: Limits,
-    /// Calls whose INVITE may still be retransmitted, and the same in the order of their start.
+    /// Calls whose INVITE may still be retransmitted, and the same calls in the order of their
+    /// start.
     calls: HashMap<Box<[u8]>, Begun>,
     order: VecDeque<(Timestamp, Box<[u8]>)>,
     good: u64,
@@ -127,7 +128,7 @@ impl Traffic {
         self.flows.iter().map(flow).collect()
     }
 
-    /// Returns the count for a packet on this flow, which is as its sender sees it.
+    /// Returns the count for a packet on this flow, as its sender sees the flow.
     fn counted(&mut self, flow: Flow, kind: Kind) -> Option<&mut Counted> {
         let from = *self.addresses.get(&flow.local)?;
         let to = *self.addresses.get(&flow.remote)?;

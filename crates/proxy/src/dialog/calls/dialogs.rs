@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_2xx_confirms_takes_the_place_of_what_only_rang() {
+    fn confirmed_dialogs_replace_ringing_ones() {
         let mut dialogs = Dialogs::default();
         assert!(dialogs.want(180) && !dialogs.want(100) && !dialogs.want(486));
         dialogs.note(1, false);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_the_place_of_an_ended_dialog_lives() {
+    fn the_replacement_of_an_ended_dialog_lives() {
         let mut dialogs = Dialogs::default();
         dialogs.note(1, true);
         dialogs.note(2, true);

@@ -1,4 +1,4 @@
-//! What an operator asks for of the laws, put over what holds.
+//! A change of the laws that an operator requests, applied to the running ones.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use crate::config::section::Section;
 use crate::config::tables::overload::{OVERLOAD, PARAMS, SHADOW};
 use crate::config::written::{self, Written, WrittenKey};
 
-/// What shall hold where `running` does, after an operator has asked for `text`: TOML, or if it
-/// begins with a brace the same as JSON.
+/// Returns the overload control of `running` with the changes in `text`, which is TOML, or JSON if
+/// it begins with a brace.
 ///
 /// # Errors
-/// When it is wrong, or asks for what needs a restart.
+/// When `text` is invalid, or changes something that needs a restart.
 pub fn asked(text: &[u8], running: &Overload) -> Result<Overload, Refused> {
     let path = Path::new("request");
     let from_json = match text.trim_ascii_start().first() {
@@ -44,12 +44,12 @@ pub fn asked(text: &[u8], running: &Overload) -> Result<Overload, Refused> {
 /// The key that names the law.
 const LAW: &str = "law";
 
-/// What was asked for, and which keys were given for it.
+/// The requested laws and the keys that the request contains.
 struct Asked {
     overload: Overload,
     law: bool,
     shadow: bool,
-    /// Keys of `[overload]` that cannot be changed.
+    /// Keys of `[overload]` that need a restart.
     others: Vec<String>,
 }
 
@@ -89,7 +89,7 @@ impl Asked {
     }
 }
 
-/// The value of a key of `[overload]`, or the content of the tables of that name in it.
+/// Returns the key `key` of `[overload]`, or the keys of the inner tables of that name.
 fn value_of<'a>(tables: &'a [Written], key: &str) -> Vec<&'a WrittenKey> {
     let of = |written: &'a Written| {
         let is_inner = written.table.name == key;
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_stays_as_it_is() {
+    fn omitted_keys_stay_unchanged() {
         let before = laws(&running());
         let ohta = |given: &[(&str, f64)]| find("ohta").unwrap().values(given).unwrap();
         let law = changed("[overload]\nlaw = \"ohta\"\n[overload.params]\nhi_wm = 500\n");
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(changed("overload.shadow.law = \"off\""), Laws { shadow: None, ..before });
         let none = Laws { law: find("none").unwrap().defaults(), ..before };
         assert_eq!(changed("[overload]\nlaw = \"none\""), none);
-        // Parameters that are not given have their defaults, and not what they had before.
+        // Parameters that are not given have their defaults, not their previous values.
         assert_eq!(changed("[overload]\nlaw = \"pi\"").law, find("pi").unwrap().defaults());
     }
 
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_wrong_as_in_a_configuration() {
+    fn errors_are_those_of_a_configuration() {
         assert!(wrong("[overload]\nlaw = \"pie\"").contains("did you mean `\"pi\"`?"));
         let param = wrong("[overload]\nlaw = \"pi\"\n[overload.params]\nc_t = 7\n");
         assert!(param.contains("request:4") && param.contains("more than 1"), "{param}");
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_changed_may_be_said_as_it_is() {
+    fn fixed_keys_may_be_repeated_unchanged() {
         let same = "[overload]\nlaw = \"pi\"\nthrottle = \"deterministic\"\nmemory_max = 1_048_576";
         changed(same);
         let other = "[overload]\nlaw = \"pi\"\nthrottle = \"random\"\nretry_after = [1, 2]\n\

@@ -1,8 +1,8 @@
-//! A JSON object written as TOML, so that one reader reads both.
+//! Converts a JSON object to TOML, so that one reader reads both.
 
 use serde_json::Value;
 
-/// A JSON object as TOML.
+/// Returns a JSON object as TOML.
 pub(super) fn toml_of_json(text: &[u8]) -> Result<String, String> {
     let value: Value =
         serde_json::from_slice(text).map_err(|error| format!("not JSON: {error}"))?;
@@ -16,7 +16,7 @@ pub(super) fn toml_of_json(text: &[u8]) -> Result<String, String> {
     Ok(toml)
 }
 
-/// Appends a value. JSON's strings, numbers and lists are TOML's as well.
+/// Appends a value. Strings, numbers and lists of JSON are valid TOML.
 fn put_value(toml: &mut String, value: &Value) -> Result<(), String> {
     let list = |toml: &mut String, ends: [char; 2], put: &mut dyn FnMut(&mut String) -> _| {
         toml.push(ends[0]);
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_json_has_toml_has_too() {
+    fn every_json_value_has_a_toml_form() {
         let list = r#"{"overload": {"shed": ["\u00e9\n", [], {"a": true}], "x": {}}}"#;
         assert_eq!(
             toml_of_json(list.as_bytes()).unwrap(),

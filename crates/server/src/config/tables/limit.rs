@@ -28,7 +28,7 @@ static LEARNS: Only<Limit> = Only {
 };
 
 keys! {
-    /// How Tidegate learns the rate that each back end of the preceding pool can take. `calls_max`
+    /// Learns the rate that each back end of the preceding pool can take. `calls_max`
     /// and `cps_max` of a back end apply as well.
     pub static POOL_LIMIT: "[pool.limit]" 0..=1, NewCalls, [] => Limit;
 

@@ -51,7 +51,7 @@ table! {
         "a host and port, such as `\"sip.example.com:5060\"`",
         address::advertised,
     ), Means("`address`; required when that is a wildcard");
-    /// Which other instances listen at this address. `hosts`: instances on other machines, among
+    /// Other instances that listen at this address. `hosts`: instances on other machines, among
     /// which the network chooses (anycast, ECMP). `processes`: other processes of this user on this
     /// machine, all of which must have the same value. In both cases Tidegate sends requests to
     /// back ends from the first listener that is not shared, so that responses reach the instance

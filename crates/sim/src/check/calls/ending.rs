@@ -24,13 +24,13 @@ pub(super) struct Call {
     state: State,
     /// The To-tag of the 2xx that counts.
     remote: Option<u64>,
-    /// Whether the caller hung up before it was answered.
+    /// Whether the caller hung up before the call was answered.
     is_abandoned: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// INVITE sent, and the time since when nothing at all has come.
+    /// INVITE sent, and the time since which no response has come.
     Inviting(Option<Timestamp>),
     /// CANCEL sent.
     Cancelling(Timestamp),
@@ -46,7 +46,7 @@ impl Call {
         Self { state: State::Inviting(Some(seen.now)), remote: None, is_abandoned: false }
     }
 
-    /// Returns the ending, if it has ended.
+    /// Returns the ending, if the call has ended.
     pub(super) fn ending(&self) -> Option<Ending> {
         match self.state {
             State::Over(ending) => Some(ending),
@@ -59,7 +59,7 @@ impl Call {
         match self.state {
             State::Inviting(_) => Ending::Unanswered,
             State::Cancelling(_) => Ending::Abandoned,
-            // Neither side has hung up: the call is still held, which no book counts as an ending.
+            // Neither side has hung up: the call goes on, which no book counts as an ending.
             State::Held => Ending::Left,
             State::Leaving(..) => Ending::ByeUnanswered,
             State::Over(ending) => ending,
@@ -95,7 +95,7 @@ impl Call {
                 (State::Over(Ending::Refused(status)), false)
             }
             (State::Cancelling(since), Method::Invite, 200..300) => {
-                // The caller acknowledges it and hangs up: RFC 3261 §9.1, §15.
+                // The caller acknowledges the 2xx and hangs up: RFC 3261 §9.1, §15.
                 (self.remote, self.is_abandoned) = (seen.to_tag, true);
                 (State::Cancelling(since), false)
             }

@@ -1,4 +1,5 @@
-//! The reference model of the leases: the calls of one balancer, by what passes it.
+//! The reference model of the leases: the calls of one balancer, derived from the packets that pass
+//! it.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,7 +57,7 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     until: Timestamp,
-    /// The back end that has to answer, if it is one.
+    /// The back end that has to answer, if it is a back end.
     at: Option<usize>,
     /// Whether the balancer itself waits for the answer.
     is_stateful: bool,
@@ -66,11 +67,11 @@ struct Open {
 struct Call {
     backend: usize,
     phase: Phase,
-    /// Whether the back end counts it.
+    /// Whether the back end counts this call.
     is_held: bool,
     /// Whether the back end has sent something.
     is_answered: bool,
-    /// Time at which it is forgotten.
+    /// Time at which the call is forgotten.
     until: Timestamp,
     /// Whether the ACK to the 2xx that has set it up has passed, or a refresh of its session.
     is_acknowledged: bool,
@@ -87,7 +88,8 @@ struct Call {
     over: BTreeSet<Name>,
 }
 
-/// A response that was just given to the balancer: the one forwarded at the same moment is it.
+/// A response that was just given to the balancer: the one that it forwards at the same moment is
+/// the same response.
 #[derive(Clone, Copy, Debug)]
 struct Handed {
     at: Timestamp,
@@ -177,7 +179,8 @@ impl Model {
         let is_stateful = seen.is_of_stateful();
         let Some(call) = self.call(seen) else { return };
         let open = call.open.get_mut(&(seen.vias[1], seen.method as u32));
-        // Once it has gone to another back end, the earlier one is not awaited.
+        // Once the request has gone to another back end, the balancer does not wait for the earlier
+        // one.
         let counts = |open: &Open| !is_stateful || forks || open.at == from || open.at.is_none();
         match open {
             Some(open) if counts(open) => {
@@ -211,12 +214,12 @@ impl Model {
         (seen.call, if is_from_callee { to } else { from })
     }
 
-    /// Returns the call of a packet, if it is not forgotten.
+    /// Returns the call of a packet, unless it has been forgotten.
     fn call(&mut self, seen: &Seen) -> Option<&mut Call> {
         let key = self.key(seen);
         let Entry::Occupied(mut entry) = self.calls.entry(key) else { return None };
         entry.get_mut().expire(seen.now);
-        // Events of its transactions at that moment may keep it.
+        // Events of its transactions at that moment may prolong it.
         if entry.get().until < seen.now {
             entry.remove();
             return None;
@@ -285,7 +288,7 @@ impl Model {
         if seen.method == Method::Invite && is_success && is_of_backend {
             call.confirm(dialog(seen));
         }
-        // An INVITE may be answered after all when it is no longer awaited.
+        // An INVITE may be answered after the balancer has stopped waiting.
         let is_late = seen.method == Method::Invite && call.begun.contains(&name);
         if call.over.contains(&name) || !call.open.contains_key(&name) && !is_late {
             return;
@@ -330,7 +333,7 @@ impl Model {
                     call.phase = Phase::Established;
                 }
             }
-            // As if there were no answer.
+            // It counts as unanswered.
             (Method::Bye, _) if is_reply || status > 500 && status < 600 => {}
             (Method::Bye, Phase::Leaving) => {
                 call.phase = Phase::Established;
@@ -382,8 +385,8 @@ impl Call {
 
     /// Ends everything that was not answered in time.
     fn expire(&mut self, now: Timestamp) {
-        // RFC 3261 §15.1.1: a sender that gets "no response at all" to a BYE takes the session for
-        // ended, and so does a balancer that has waited for it.
+        // RFC 3261 §15.1.1: a sender that gets "no response at all" to a BYE considers the session
+        // ended, and so does a balancer that has waited for a response.
         let unanswered = |(&(_, method), open): (&Name, &Open)| {
             let is_awaited = method == Method::Bye as u32 && open.is_stateful;
             (is_awaited && open.until <= now).then_some(open.until)

@@ -6,7 +6,7 @@ use crate::stage::{Configuration, Peer, Stage, Tidegate};
 /// generate a CANCEL request for all pending client transactions associated with this
 /// response context".
 #[test]
-fn who_answers_first_has_the_call_and_the_others_are_cancelled() {
+fn the_first_to_answer_gets_the_call_and_the_others_are_cancelled() {
     let stage = Stage::new();
     let caller = Peer::new(stage.ip());
     let agents = [(); 3].map(|()| Peer::new(stage.ip()));

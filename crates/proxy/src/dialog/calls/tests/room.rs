@@ -41,7 +41,7 @@ fn a_peer_that_opens_many_transactions_at_once_is_held_to_the_limit() {
 }
 
 #[test]
-fn what_stays_after_an_eviction_still_ends_in_its_time() {
+fn entries_after_an_eviction_still_expire_in_time() {
     let mut t = Table::new(3);
     let calls: Vec<_> = (0..3).map(|f| t.established(f)).collect();
     t.request(calls[1], Method::Bye, 2);

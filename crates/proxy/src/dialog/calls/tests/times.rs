@@ -21,7 +21,7 @@ fn an_unanswered_request_counts_for_64_t1() {
 // RFC 3261 §16.6 item 11, §16.7 item 2: from the first provisional response on, Timer C
 // alone ends an INVITE.
 #[test]
-fn what_is_sent_while_it_rings_does_not_shorten_timer_c() {
+fn messages_while_ringing_do_not_shorten_timer_c() {
     let mut t = Table::new(10);
     let call = t.insert(1);
     t.request(call, Method::Invite, 1);
@@ -157,7 +157,7 @@ fn an_answered_call_is_unacknowledged_until_its_ack_its_end_or_64_t1() {
 
 // RFC 3261 §15.1.1: a UA that sends a BYE has left, whether it is answered or not.
 #[test]
-fn what_comes_after_an_unanswered_bye_does_not_keep_the_call() {
+fn messages_after_an_unanswered_bye_do_not_keep_the_call() {
     let mut t = Table::new(10);
     let call = t.established(1);
     t.request(call, Method::Bye, 2);

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_process_is_refused() {
+    fn not_a_process() {
         let refused = |text: &str| parse_arrivals(text).unwrap_err();
         for text in ["", "poison", "poisson:", "trace", "mmpp"] {
             assert!(refused(text).starts_with("expected "), "{text}");

@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "S", value_parser = parse_seconds)]
     duration: Option<Duration>,
 
-    /// How calls arrive
+    /// Pattern of arrivals
     ///
     /// poisson: independently of each other
     /// uniform: with equal gaps
@@ -63,7 +63,7 @@ pub struct Args {
     )]
     arrivals: Process,
 
-    /// How the rate changes over time, as factors on R
+    /// Changes of the rate over time, as factors of R
     ///
     /// constant: 1
     /// gradual:UP,HOLD,DOWN: from 0 up to 1 in UP seconds, HOLD seconds at 1, down to

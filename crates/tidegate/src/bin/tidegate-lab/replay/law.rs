@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_are_reported() {
         assert!(chosen(&["x"], &[]).unwrap_err().contains("there are none"));
         assert!(chosen(&["pi"], &["ohta.x=1"]).unwrap_err().contains("no `--law ohta`"));
         assert!(chosen(&["pi"], &["pi.x=1"]).unwrap_err().contains("no parameter `x`"));

@@ -11,20 +11,20 @@ use tidegate_balance::{
 use tidegate_proxy::{Choice, Health, Mode, PoolSettings, Probe, Rule, RuleTarget, Senders};
 
 /// A proxy, and its registry of back ends.
-struct Reformed {
+struct Reloaded {
     s: Script,
     registry: BackendRegistry,
-    orders: u64,
+    reloads: u64,
     mode: Mode,
 }
 
 fn pool_spec(name: &str, backends: &[&str]) -> PoolSpec {
-    let post = |at: &&str| {
+    let spec = |at: &&str| {
         let endpoint_address = EndpointAddress::Address(address(at));
         let limits = Limits::default();
         BackendSpec { name: (*at).to_owned(), endpoint_address, weight: 1, priority: 0, limits }
     };
-    let backends = backends.iter().map(post).collect();
+    let backends = backends.iter().map(spec).collect();
     let (name, services) = (name.to_owned(), Vec::new());
     PoolSpec { name, slow_start: Duration::ZERO, backends, services }
 }
@@ -34,19 +34,19 @@ fn rule(pool: usize) -> Vec<Rule> {
     vec![Rule { from: Senders::Any, methods: Vec::new(), domains: Vec::new(), to }]
 }
 
-impl Reformed {
+impl Reloaded {
     fn new(mode: Mode, backends: &[&str]) -> Self {
         let registry = BackendRegistry::new(&[pool_spec("app", backends)]);
         let pools = registry.pools();
         let s = Script::with(Policy::Rr, |settings| {
             settings.pools = vec![settings_of(&pools[0], mode)];
         });
-        Self { s, registry, orders: 0, mode }
+        Self { s, registry, reloads: 0, mode }
     }
 
     fn enlist(&mut self, pool_specs: &[PoolSpec]) -> Vec<Pool> {
-        self.orders += 1;
-        self.registry.enlist(self.s.now, self.orders, pool_specs)
+        self.reloads += 1;
+        self.registry.enlist(self.s.now, self.reloads, pool_specs)
     }
 
     fn reload(&mut self, pool_specs: &[PoolSpec], to: usize) {
@@ -96,7 +96,7 @@ fn in_dialog(method: &str, call: &str, cseq: u32) -> String {
 #[test]
 fn calls_end_where_they_are_and_new_ones_go_to_who_is_there() {
     for mode in [Mode::Stateless, Mode::Transaction] {
-        let mut r = Reformed::new(mode, &[BACKEND_A, BACKEND_B]);
+        let mut r = Reloaded::new(mode, &[BACKEND_A, BACKEND_B]);
         assert_eq!(r.set_up("1"), BACKEND_A);
         assert_eq!(r.set_up("2"), BACKEND_B);
         let ringing = r.invite("3");
@@ -129,7 +129,7 @@ fn calls_end_where_they_are_and_new_ones_go_to_who_is_there() {
 #[test]
 fn the_calls_of_one_that_gets_another_name_are_given_back() {
     for mode in [Mode::Stateless, Mode::Transaction] {
-        let mut r = Reformed::new(mode, &[BACKEND_A]);
+        let mut r = Reloaded::new(mode, &[BACKEND_A]);
         let invite = r.invite("1");
         r.s.send(BACKEND_A, &invite.answer("200 OK"));
         let route = format!("Totag\r\nRoute: {}\r\n", invite.header("Record-Route"));
@@ -145,7 +145,7 @@ fn the_calls_of_one_that_gets_another_name_are_given_back() {
 
 #[test]
 fn a_seat_is_given_on_when_its_calls_are_forgotten_and_not_before() {
-    let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
     assert_eq!(r.set_up("1"), BACKEND_A);
     r.reload(&[pool_spec("app", &[BACKEND_B])], 0);
     r.reload(&[pool_spec("app", &[BACKEND_B, BACKEND_C])], 0);
@@ -160,14 +160,14 @@ fn a_seat_is_given_on_when_its_calls_are_forgotten_and_not_before() {
 }
 
 #[test]
-fn who_was_taken_out_is_trusted_as_long_as_it_holds_something() {
-    let relayed = |r: &mut Reformed, call: &str| {
+fn a_removed_back_end_is_trusted_while_it_has_calls() {
+    let relayed = |r: &mut Reloaded, call: &str| {
         // A request from a back end is not a stranger's call, which would be counted.
         let before: u64 = r.calls().iter().map(|(_, calls)| calls).sum();
         r.s.send(BACKEND_A, &invite(call));
         r.calls().iter().map(|(_, calls)| calls).sum::<u64>() == before
     };
-    let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
     assert_eq!(r.set_up("1"), BACKEND_A);
     r.reload(&[pool_spec("app", &[BACKEND_B])], 0);
     assert!(relayed(&mut r, "2"));
@@ -178,7 +178,7 @@ fn who_was_taken_out_is_trusted_as_long_as_it_holds_something() {
 
 #[test]
 fn health_and_duty_stay_with_who_stays() {
-    let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
     r.registry.find(BACKEND_A).unwrap().set_admin_state(r.s.now, AdminState::Draining);
     r.s.refused(BACKEND_B);
     r.reload(&[pool_spec("app", &[BACKEND_C, BACKEND_B, BACKEND_A])], 0);
@@ -189,7 +189,7 @@ fn health_and_duty_stay_with_who_stays() {
 
 #[test]
 fn pools_come_and_go_and_rules_follow_them() {
-    let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A]);
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A]);
     assert_eq!(r.set_up("1"), BACKEND_A);
     r.reload(&[pool_spec("new", &[BACKEND_B]), pool_spec("app", &[BACKEND_A])], 0);
     assert_eq!(r.set_up("2"), BACKEND_B);
@@ -200,7 +200,7 @@ fn pools_come_and_go_and_rules_follow_them() {
 
 #[test]
 fn a_fork_rings_at_who_is_there_then() {
-    let mut r = Reformed::new(Mode::Transaction, &[BACKEND_A, BACKEND_B]);
+    let mut r = Reloaded::new(Mode::Transaction, &[BACKEND_A, BACKEND_B]);
     let fork = |pools: &[Pool], qs: &[u16]| {
         let choice = Choice::All(qs.to_vec());
         vec![PoolSettings { choice, ..PoolSettings::new(pools[0].clone(), Policy::Rr) }]
@@ -218,8 +218,8 @@ fn a_fork_rings_at_who_is_there_then() {
 }
 
 #[test]
-fn who_is_probed_no_more_comes_back_by_itself() {
-    let mut r = Reformed::new(Mode::Stateless, &[BACKEND_A]);
+fn a_back_end_no_longer_probed_comes_back_by_itself() {
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A]);
     let pools = r.enlist(&[pool_spec("app", &[BACKEND_A])]);
     let health = Health { probe: Some(Probe::default()), ..Health::default() };
     let probed = PoolSettings { health, ..settings_of(&pools[0], r.mode) };
