@@ -255,7 +255,7 @@ impl std::fmt::Display for Calibration {
         )?;
         writeln!(
             f,
-            "a refused call   {} µs; {:.2} by the costs",
+            "a rejected call  {} µs; {:.2} by the costs",
             text(&self.refusal_us),
             self.refusal_of_costs_us
         )?;

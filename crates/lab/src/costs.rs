@@ -225,12 +225,12 @@ fn check(timed: &Timed, refuses: bool) -> Result<(), String> {
     match right >= RIGHT {
         true => Ok(()),
         false => Err(format!(
-            "{} of {} {} were refused by a server of which it is to be told what one that is {} \
-             costs",
+            "{} of {} {} were rejected, but in this measurement all but a few must be {}; repeat it on \
+             an idle machine",
             timed.refused,
             timed.messages,
             timed.kind.title(),
-            if to_be_refused { "refused" } else { "admitted" },
+            if to_be_refused { "rejected" } else { "admitted" },
         )),
     }
 }

@@ -277,7 +277,7 @@ fn host(config: &Config) -> Option<HostSettings> {
     let Emulate { receive, offer, serve, serve_stateless, refuse, socket_max } =
         config.emulate.clone()?;
     Some(HostSettings {
-        // Like the real sockets: INVITEs have their own, unless everything waits in one queue.
+        // Like the real sockets: INVITEs have their own, unless all messages wait in one queue.
         split: config.overload.queueing == proxy::Queueing::Class,
         buffer_max: socket_max,
         ..HostSettings::new(Costs { receive, offer, serve, serve_stateless, refuse })

@@ -50,11 +50,11 @@ pub enum Requester {
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was applied.
+    /// The request was applied.
     Done,
-    /// It was sent, and a shard has not applied it yet.
+    /// The command was sent, and a shard has not applied it yet.
     Pending,
-    /// It was rejected, or failed, for this reason.
+    /// The request was rejected, or failed, for this reason.
     Not(String),
 }
 

@@ -41,8 +41,8 @@ fn limits_of(root: &Path, line: &str) -> Vec<u64> {
     };
     let group: PathBuf = group.trim_start_matches('/').into();
     let folders = group.ancestors().map(|above| mount.join(above).join(file));
-    // "max" is no number. In a container that sees its own group as the root of all, the path is
-    // the one that others see; the limit is at the root.
+    // "max" is not a number. In a container that sees its own group as the root, the path is that
+    // of the host; the limit is at the root.
     folders.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok()).collect()
 }
 

@@ -62,7 +62,7 @@ impl Family {
     }
 }
 
-/// The unit of a number that is no count. Base units only.
+/// The unit of a number that is not a count. Only base units.
 #[derive(Clone, Copy, Debug)]
 pub enum Unit {
     /// Seconds.
@@ -91,7 +91,7 @@ pub enum Value {
     Whole(u64),
     /// A measure.
     Real(f64),
-    /// Upper bounds and counts of buckets, and the sum of what is in them.
+    /// Upper bounds and counts of buckets, and the sum of the values in them.
     Buckets(Vec<(f64, u64)>, f64),
 }
 
@@ -131,7 +131,7 @@ struct Sample {
 }
 
 impl Samples {
-    /// Adds a number of `family`. No two of a family may have the same `labels`.
+    /// Adds a number of `family`. The numbers of a family must have different `labels`.
     pub fn push(
         &mut self,
         family: &'static Family,

@@ -10,7 +10,7 @@ pub enum Phase {
     Starting,
     /// New calls are accepted.
     Admitting,
-    /// Asked to stop: only existing work goes on.
+    /// Asked to stop: only existing work continues.
     Draining,
 }
 
@@ -44,7 +44,7 @@ impl Life {
         }
     }
 
-    /// Advances to `phase`; nothing happens when it is past already.
+    /// Advances to `phase`; does nothing if that phase is past.
     pub fn advance(&self, phase: Phase) {
         self.0.fetch_max(phase as u8, Ordering::Relaxed);
     }

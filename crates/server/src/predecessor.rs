@@ -1,6 +1,6 @@
 //! The previous process, which leaves a number in the state directory.
 //!
-//! By that number a CANCEL finds a call that the previous process has sent out (`proxy::lost`).
+//! With that number a CANCEL finds a call that the previous process has sent out (`proxy::lost`).
 
 use std::fs;
 use std::io::Write;
@@ -15,9 +15,8 @@ pub const FILE_NAME: &str = "process";
 /// The longest file, in bytes.
 const BYTES_MAX: usize = 32;
 
-/// Returns the seed of the previous process, and stores that of this one for the next.
-///
-/// Without such a file, or if it cannot be written, everything else works: no reason not to start.
+/// Returns the seed of the previous process, and stores that of this one for the next. If the file
+/// does not exist or cannot be written, everything else works, so that does not prevent the start.
 pub fn succeed(state_dir: &Path, own: Seed) -> Option<Seed> {
     let path = state_dir.join(FILE_NAME);
     let text = fs::read_to_string(&path).ok().filter(|text| text.len() <= BYTES_MAX);

@@ -27,7 +27,7 @@ struct Entry {
     reading: Arc<Reading>,
 }
 
-/// A configuration and the servers of its domains, and the text of the command for one of the two.
+/// A configuration with the servers of its domains, and the text of the command for one of the two.
 #[derive(Debug)]
 pub(crate) struct Reading {
     text: Box<[u8]>,

@@ -98,7 +98,7 @@ impl Core for Reconfigurable {
             }
             return;
         }
-        // An invalid one was recorded by another version: the sender validates commands.
+        // Another version recorded the invalid command: the sender validates commands.
         let number = in_force.commands.get() + in_force.commands_rejected.get() + 1;
         let is_applied = match self.prepared.get(number, command) {
             Some(reading) => self.reload(now, &reading),

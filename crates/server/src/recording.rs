@@ -65,9 +65,9 @@ pub struct RecordTo {
 pub enum Unreadable {
     /// An error of the system.
     Io(std::io::Error),
-    /// It is no recording.
+    /// The file is not a recording.
     Foreign,
-    /// It has another version of the format.
+    /// The recording has another version of the format.
     Version(u32),
     /// The data at this offset are not those that were written there.
     Corrupt(u64, &'static str),

@@ -254,7 +254,7 @@ pub fn run(
             recv(ended) -> summary => match summary {
                 Ok(Ok(summary)) => finish = finish.and(summary),
                 Ok(Err(what)) => {
-                    // The other shards cannot do its part: their calls end too, but in order.
+                    // The other shards cannot do its work: their calls end too, but in order.
                     failure.get_or_insert(what);
                     life.advance(Phase::Draining);
                     stop.request();
@@ -381,7 +381,7 @@ struct Thread {
 
 impl Thread {
     fn run(self, done: &Sender<Result<Summary, String>>) {
-        // A panic is a bug of ours; the process must not go on without this shard.
+        // A panic is a bug in this program; the process must not continue without this shard.
         let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.drive()));
         let ended = match ended {
             Ok(summary) => summary.map_err(|error| error.to_string()),

@@ -24,7 +24,7 @@ pub struct RuntimeControl {
     registry: BackendRegistry,
     /// The wanted state: of the last command, or of the configuration.
     wanted: Mutex<Wanted>,
-    /// Held during a reload, so that of two the later one has read the later file.
+    /// Held during a reload, so that the later of two reloads has read the later file.
     reloading: Mutex<()>,
     commands: CommandSender,
     shards: Vec<ShardCounters>,
@@ -59,7 +59,7 @@ pub enum ControlError {
     TooLong {
         /// Bytes of the configuration.
         bytes: usize,
-        /// Bytes that it may have.
+        /// The maximum number of bytes.
         limit: usize,
     },
     /// The state directory could not be written.
@@ -148,8 +148,8 @@ impl RuntimeControl {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends the shards the command in an operator's `text`. Returns its number, by which one can
-    /// see whether it [was heard](Self::was_heard), and the wanted state.
+    /// Sends the shards the command in an operator's `text`. Returns its number, with which the
+    /// caller can check whether it [was heard](Self::was_heard), and the new state.
     ///
     /// # Errors
     /// When it is invalid, or cannot be sent.
@@ -223,7 +223,7 @@ impl RuntimeControl {
             overload.gate.shadow = shadow.unwrap_or(overload.gate.shadow);
             self.give(&mut wanted, command::text(&overload).as_bytes())?;
             wanted.overload = overload;
-            // In case the second command cannot be sent: it is not requested twice.
+            // Set this now: if the second command cannot be sent, it is not requested again.
             Arc::make_mut(&mut wanted.config).overload = config.overload.clone();
         }
         self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));

@@ -21,7 +21,7 @@ pub type Status = Map<String, Value>;
 /// The instruments of a process.
 #[derive(Clone)]
 pub struct Instruments {
-    /// The law until a shard has reported one.
+    /// The law, until a shard has reported one.
     law: &'static str,
     registry: balance::BackendRegistry,
     next_hops: NextHops,

@@ -32,7 +32,7 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LINES_MAX: u32 = 5;
 const LINES_WITHIN: Duration = Duration::from_secs(10);
 
-/// Time between two lines on datagrams that could not be sent to the same target, at least.
+/// Shortest time between two lines on datagrams that could not be sent to the same target.
 const UNSENT_EVERY: Duration = Duration::from_secs(60);
 
 /// Targets of unsent datagrams that are remembered.
@@ -98,7 +98,7 @@ struct Unsent {
     count: u64,
 }
 
-/// A limit on lines in a time.
+/// A limit on the number of lines within a time.
 #[derive(Default)]
 struct Allowance {
     since: Timestamp,
@@ -348,7 +348,7 @@ impl Watch {
         let in_force: Vec<_> = listed.each(now).copied().collect();
         if self.bans.version() != version {
             for ban in &in_force {
-                // One that only got longer is not another.
+                // A ban that only got longer is not a new one.
                 let is_new = self.banned.insert(ban.source, ban.until).is_none();
                 if is_new && self.ban_lines.take(now) {
                     let (source, cause) = (bans::written(ban.source), ban.cause.name());
@@ -455,7 +455,7 @@ fn tell_edge(edge: Option<Edge>, subject: &str, of: &str, tell: &mut impl FnMut(
     }
 }
 
-/// Returns the number of changes that a line stands for, if it is more than one.
+/// Returns the number of changes that a line represents, if it is more than one.
 fn more(changes: u64) -> String {
     if changes > 1 { format!(" ({changes} changes since the last line)") } else { String::new() }
 }

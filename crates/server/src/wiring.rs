@@ -13,7 +13,7 @@ pub(crate) fn open(config: &Config) -> Result<Vec<io::Group>, StartError> {
         let group = io::Listen {
             shards: config.server.shards,
             receive_buffer: listen.receive_buffer,
-            // A single queue has one order: that of arrival.
+            // A single queue has a single order: that of arrival.
             split: config.overload.queueing == proxy::Queueing::Class,
             shared: listen.shared == Sharing::Processes,
             gate: listen.shared != Sharing::Processes

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_broken_via_is_copied() {
+    fn vias_after_a_broken_one_are_copied() {
         let vias = "Via: SIP/2.0/UDP a;oc, ,b;oc\r\nVia: SIP/2.0/UDP c;oc\r\n";
         assert_eq!(
             rewritten(vias, 0, ""),

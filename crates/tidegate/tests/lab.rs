@@ -209,7 +209,7 @@ fn costs_are_measured_and_scenarios_run_with_them() {
     let short = ["calibrate", "--seconds", "0.5", "--rounds", "1", "--json", "costs.json"];
     let measured = lab(&short).current_dir(folder.path()).assert().code(0);
     let out = text(&measured.get_output().stdout);
-    assert!(out.contains("a refused call") && out.ends_with("costs: costs.toml\n"), "{out}");
+    assert!(out.contains("a rejected call") && out.ends_with("costs: costs.toml\n"), "{out}");
     let json = fs::read(folder.path().join("costs.json")).unwrap();
     let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
     let us = |class: &str, what: &str| json["classes"][class][what].as_f64().unwrap();

@@ -36,7 +36,7 @@ impl Action {
         match self {
             Self::Calls => "a call",
             Self::GivenUp => "a call given up",
-            Self::Refused => "a refused call",
+            Self::Refused => "a rejected call",
             Self::Dropped => "a dropped call",
         }
     }

@@ -168,7 +168,7 @@ impl Story {
             m if m < 1.0 => "Below capacity: both complete every call.".to_owned(),
             m if m <= 1.0 => "At capacity: each fluctuation leaves a queue behind.".to_owned(),
             m => format!(
-                "{m} x capacity: who waits repeats, so all wait longer; or some are refused."
+                "{m} x capacity: waiting callers repeat, so all wait longer; or some are rejected."
             ),
         }
     }

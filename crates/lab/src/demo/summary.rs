@@ -93,7 +93,7 @@ impl Summary {
         let heading = Heading {
             title: "The same calls to a server with and without protection".to_owned(),
             note: format!(
-                "Calls set up within 500 ms; emulated capacity {CAPACITY_CPS:.0} calls/s, a refusal \
+                "Calls set up within 500 ms; emulated capacity {CAPACITY_CPS:.0} calls/s, a rejection \
                  costs {:.2} of a call; seed {}",
                 self.cost_ratio, self.seed
             ),
@@ -137,7 +137,7 @@ impl fmt::Display for Summary {
         writeln!(
             f,
             "Goodput as a part of the capacity, {CAPACITY_CPS:.0} calls/s; ┊ is the most there can be \
-             when a refusal costs {:.2} of a call.\n",
+             when a rejection costs {:.2} of a call.\n",
             self.cost_ratio
         )?;
         let (one, other) = (Side::Unprotected.name(), Side::Protected.name());
@@ -151,15 +151,15 @@ impl fmt::Display for Summary {
         }
         writeln!(
             f,
-            "\n  {:<22}{:>9}{:>9}{:>7}{:>8}{:>9}{:>9}{:>10}",
-            "", "offered", "goodput", "bound", "refused", "p50", "p99", "repeated"
+            "\n  {:<22}{:>9}{:>9}{:>7}{:>9}{:>9}{:>9}{:>10}",
+            "", "offered", "goodput", "bound", "rejected", "p50", "p99", "repeated"
         )?;
         for (index, multiple) in MULTIPLES.into_iter().enumerate() {
             for (side, phases) in [(one, &self.unprotected), (other, &self.protected)] {
                 let Some(phase) = phases.get(index) else { continue };
                 writeln!(
                     f,
-                    "  {multiple:>5} x {side:<14}{:>7.0}/s{:>7.0}/s{:>5.0} %{:>6.0} %{:>9}{:>9}\
+                    "  {multiple:>5} x {side:<14}{:>7.0}/s{:>7.0}/s{:>5.0} %{:>7.0} %{:>9}{:>9}\
                      {:>8.2}",
                     phase.offered_cps,
                     phase.goodput_cps,

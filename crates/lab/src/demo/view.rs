@@ -121,7 +121,7 @@ fn draw_figures(seen: &Seen, side: Side, frame: &mut Frame<'_>, area: Rect) {
         Line::default(),
         rate("offered", now.offered_cps, plain),
         rate("goodput", now.goodput_cps, strong),
-        rate("refused", now.refused_cps, plain),
+        rate("rejected", now.refused_cps, plain),
         rate("repeated", now.repeated_cps, plain),
     ];
     let right = vec![
@@ -216,7 +216,7 @@ pub(super) fn line(story: &Story) -> String {
     for side in Side::BOTH {
         let now = &story.side(side).now;
         text += &format!(
-            "  | {:<11} offered {:>4.0}/s goodput {:>4.0}/s refused {:>4.0}/s wait p99 {:>7}",
+            "  | {:<11} offered {:>4.0}/s goodput {:>4.0}/s rejected {:>4.0}/s wait p99 {:>7}",
             side.name(),
             now.offered_cps,
             now.goodput_cps,
@@ -290,8 +290,8 @@ mod tests {
     fn without_a_terminal_there_is_a_line() {
         assert_eq!(
             line(&story()),
-            " 36 s    2 x  | unprotected offered  401/s goodput   20/s refused    0/s wait p99   \
-             1.1 s  | protected   offered  401/s goodput  180/s refused    0/s wait p99  125 ms"
+            " 36 s    2 x  | unprotected offered  401/s goodput   20/s rejected    0/s wait p99   \
+             1.1 s  | protected   offered  401/s goodput  180/s rejected    0/s wait p99  125 ms"
         );
     }
 }

@@ -402,7 +402,7 @@ impl Ingress {
         Some(Decided { read, ..self.take(now, waiting, view) })
     }
 
-    /// Serves a message, unless the decision is made only now and rejects it.
+    /// Serves a message, unless the decision is made only now and is to reject it.
     fn take(&mut self, now: Timestamp, waiting: Waiting, view: View<'_>) -> Decided {
         let Waiting { received, class, ticket, queue_class, .. } = waiting;
         if queue_class == QueueClass::Unverified {

@@ -1,5 +1,5 @@
-//! The cheapest way to reject, where that would take too much of the processor: 503s of one length, and
-//! drops by the kernel.
+//! Chooses a cheaper way to reject if rejecting takes too much of the processor: 503s of one
+//! length, and drops by the kernel.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::settings::{Disposal, Overload};
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
-    /// Whether it rests under a law that rejects nothing.
+    /// Whether it is inactive under a law that rejects nothing.
     needs_law: bool,
 }
 
 impl KernelShed {
-    /// Creates the one that `overload` configures, if any. `can_drop` says whether the kernel can drop
-    /// what comes to our listeners.
+    /// Creates what `overload` configures, if anything. `can_drop` says whether the kernel can drop
+    /// datagrams that arrive at our listeners.
     pub(crate) fn new(overload: &Overload, can_drop: bool) -> Option<Self> {
         let pads = match overload.disposal {
             Disposal::Reject | Disposal::Drop => return None,

@@ -23,8 +23,8 @@ pub(crate) struct ClassQueues {
     ahead: usize,
 }
 
-/// Maximum number of messages that finish work served before one that begins it, while such a
-/// message waits.
+/// Maximum number of messages that finish work and are served before one that begins work, while
+/// such a message waits.
 const AHEAD_MAX: usize = 15;
 
 impl ClassQueues {

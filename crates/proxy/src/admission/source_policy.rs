@@ -164,7 +164,7 @@ impl SourcePolicy {
         let address = flow.remote.ip();
         let weight = weight_of(&self.sources.weights, address);
         let networks = networks_of(address).zip(watches).zip(PREFIXES);
-        // What exposes one network does not count against those around it.
+        // Evidence against one network does not count against the networks around it.
         let found = networks.into_iter().find_map(|((network, watch), (_, times))| {
             Some((network, watch.on_message(now, network, weight.saturating_mul(times))?))
         });

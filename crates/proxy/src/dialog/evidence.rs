@@ -1,9 +1,9 @@
-//! Evidence that a request belongs to a call, and which call that is.
+//! Evidence that a request belongs to a call, and to which call.
 //!
-//! A Call-ID is no secret, so it proves nothing. A request is within a dialog if the call table
-//! knows the dialog by both tags, or if its route token verifies; it repeats what was served before
-//! if its transaction is known. Everything else with a Call-ID of the table is as new as with
-//! another one.
+//! A Call-ID is not secret, so it proves nothing. A request is within a dialog if the call table
+//! knows the dialog by both tags, or if its route token verifies; it is a retransmission if its
+//! transaction is known. Any other request with a known Call-ID is as new as one with an unknown
+//! Call-ID.
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags};
 
@@ -71,7 +71,7 @@ impl Calls {
             let dialog = dialog_hash(keys, from, to.unwrap_or_default());
             known.call = find(&|call| call.has_dialog(dialog));
             if known.call.is_some() {
-                // RFC 2543 knew no tags: then there are none on either side.
+                // RFC 2543 had no tags: then neither side has one.
                 (known.evidence.dialog, known.is_new) = (dialog, false);
                 return known;
             }

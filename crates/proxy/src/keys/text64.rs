@@ -1,12 +1,12 @@
-//! Base64 with the URL and filename safe alphabet (RFC 4648 §5), without padding: how our branches,
-//! tags and tokens are written.
+//! Base64 with the URL and filename safe alphabet (RFC 4648 §5), without padding, for our branches,
+//! tags and tokens.
 //!
-//! Each message that is forwarded has one or two of them, of known length; in one loop without
-//! tests on the way they take half the instructions that the general library needs.
+//! Each forwarded message has one or two of them, of known length; one loop without checks takes
+//! half the instructions of the general library.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Stands for what is no letter of the alphabet: the bits of a group are fewer.
+/// Marks a byte that is not in the alphabet: the bits of a group are fewer.
 const NONE: u32 = 1 << 31;
 
 /// The value of each letter at each place of a group of four.
@@ -48,8 +48,8 @@ pub(crate) fn encode(bytes: &[u8], text: &mut [u8]) -> usize {
     length
 }
 
-/// Reads `text` into the beginning of `bytes`, and how many bytes that are; `None` if it is no such
-/// text, or has more than there is room for.
+/// Reads `text` into the beginning of `bytes` and returns the number of bytes; `None` if the text
+/// is invalid or too long.
 ///
 /// RFC 4648 §3.5: "When fewer than 24 input bits are available in an input group, bits with value
 /// zero are added (on the right) to form an integral number of 6-bit groups." Other bits there

@@ -1,4 +1,4 @@
-//! The contacts of a user, as a store has them, and the targets that they lead to.
+//! The contacts of a user, in the form of a store, and the targets that they name.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub const CONTACTS_MAX: usize = 8;
 pub(crate) enum Unknown {
     /// The request has to wait until this ticket may go on; if it may not, it is rejected.
     Pending(Ticket, Rejection),
-    /// They will not be known.
+    /// The targets will not become known.
     Rejected(Rejection),
 }
 

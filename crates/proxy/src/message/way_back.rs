@@ -1,4 +1,4 @@
-//! The target of the responses to a request, as the MAC of its branch covers it.
+//! The target of the responses to a request, in the form that the MAC of its branch covers.
 
 use std::net::SocketAddr;
 

@@ -14,7 +14,7 @@ use crate::message::class::Class;
 use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::TraceSettings;
 
-/// A rejected request of which nothing has been read for the trace yet.
+/// A rejected request that has not been read for the trace yet.
 pub(crate) struct Rejected<'a> {
     pub(crate) at: Timestamp,
     pub(crate) source: SocketAddr,

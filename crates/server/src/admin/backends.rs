@@ -1,4 +1,4 @@
-//! The pages of back ends: their states, and the configuration that names them.
+//! The pages of back ends: their states, and their configuration.
 
 use std::sync::Arc;
 

@@ -59,8 +59,8 @@ pub(super) async fn await_applied(
     Ok(status)
 }
 
-/// Waits until every shard has received the command with this number. Returns `false` if one has
-/// not in time.
+/// Waits until every shard has received the command with this number. Returns `false` if a shard
+/// has not received it in time.
 pub(super) async fn is_heard(controls: &Controls, number: u64) -> bool {
     let deadline = Instant::now() + APPLY_WAIT;
     let mut heard = controls.runtime_control.was_heard(number);

@@ -1,17 +1,17 @@
 //! The origin of a request, as far as a browser reports it.
 //!
-//! The interface has no password, so anyone who can reach its address may use it. A page on the web
-//! cannot reach it, but its script runs in the browser of somebody who can: by a request to another
-//! origin, which the browser marks with `Origin`; or from an origin of its own, whose name was
-//! changed to our address once the page was loaded (DNS rebinding). The second needs a name, and
-//! that is in `Host`.
+//! The interface has no password, so anyone who can reach its address may use it. The author of a
+//! web page cannot reach it, but the page's script runs in the browser of somebody who can. The
+//! script can send a request to another origin, which the browser marks with `Origin`; or its own
+//! host name can be changed to our address after the page was loaded (DNS rebinding). The second
+//! needs a name, and that is in `Host`.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Uri};
 
-/// Returns the reason why a request is rejected, if it is. `hosts` are the accepted names, in lower
+/// Returns the reason why a request is rejected, if any. `hosts` are the accepted names, in lower
 /// case, besides `localhost` and IP addresses.
 pub(super) fn refusal(uri: &Uri, headers: &HeaderMap, hosts: &[String]) -> Option<&'static str> {
     // Programs that use HTTP/1.0 send none; every browser does.

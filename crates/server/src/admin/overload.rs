@@ -93,7 +93,7 @@ fn in_words(overload: &Overload) -> String {
     law("law", &overload.gate.law) + &shadow.unwrap_or_default()
 }
 
-/// Ends a ban, and shows the others.
+/// Ends a ban, and shows the remaining ones.
 fn lift(controls: &Controls, peer: SocketAddr, address: &str) -> Response {
     let now = controls.clock.now();
     let lifted = match address.parse() {

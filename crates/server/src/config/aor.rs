@@ -38,7 +38,7 @@ pub(super) fn aor(text: &str) -> Result<Aor, Wrong> {
         return Err(Wrong::with_help("more than a user and a domain", help));
     }
     if key.len() > KEY_MAX {
-        let help = format!("write at most {KEY_MAX} bytes: look-ups find no longer name");
+        let help = format!("write at most {KEY_MAX} bytes: look-ups accept no longer name");
         return Err(Wrong::with_help(format!("{} bytes", key.len()), help));
     }
     Ok(Aor { key, domain })
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(aor(&text(user_max)).unwrap().key.len(), KEY_MAX);
         let wrong = aor(&text(user_max + 1)).unwrap_err();
         assert_eq!(wrong.label, "513 bytes");
-        assert_eq!(wrong.help.unwrap(), "write at most 512 bytes: look-ups find no longer name");
+        assert_eq!(wrong.help.unwrap(), "write at most 512 bytes: look-ups accept no longer name");
     }
 
     #[test]

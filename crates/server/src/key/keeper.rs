@@ -29,7 +29,7 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// Returns the least time between rotations that are never refused: a key has to settle before
+    /// Returns the shortest interval at which rotations always succeed: a key has to settle before
     /// the next is made, and the oldest is kept for a while after its last use.
     pub fn every_min(settle: Duration) -> Duration {
         let others = KEYS_MAX as u32 - 1;
@@ -58,7 +58,7 @@ struct State {
 /// The reason why keys are not rotated.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotKept {
-    /// It is too early.
+    /// It is too early to rotate.
     NotRotated(NotRotated),
     /// Another process is changing the file.
     Busy,
@@ -99,7 +99,7 @@ impl Keeper {
         Ok(Watch { end: Some(end), thread: Some(thread) })
     }
 
-    /// Takes the keys from the file at `now`, rotates on time, and tells the shards.
+    /// Reads the keys from the file at `now`, rotates on time, and tells the shards.
     pub fn look(&self, now: UnixTime) {
         let mut state = self.state();
         match read(&self.state_dir.join(FILE_NAME)) {
@@ -114,7 +114,7 @@ impl Keeper {
             && state.ring.is_due(now, every)
         {
             match self.rotate_in(&mut state, now) {
-                // Another process of this address was faster, or it has to wait.
+                // Another process of this address rotated first, or it is too early.
                 Ok(()) | Err(NotKept::NotRotated(_) | NotKept::Busy) => {}
                 Err(error) => state.trouble = Some(error.to_string()),
             }
@@ -149,7 +149,7 @@ impl Keeper {
         if tokens == state.told.tokens {
             return;
         }
-        // A shard that is not there, or has no room for it, is told at the next check.
+        // A shard that is missing, or has no room for the command, gets it at the next check.
         if self.commands.give(command::text(&tokens).as_bytes()).is_ok() {
             state.told.tokens = tokens;
         }

@@ -16,12 +16,12 @@ pub type Key = [u8; 32];
 /// The most keys of tokens.
 pub const KEYS_MAX: usize = 8;
 
-/// The least time for which a key is kept after its last use: no call is held longer without a
+/// The shortest time for which a key is kept after its last use: no call lasts longer without a
 /// request.
 pub const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// The most that a key may have been made in the future, by the clock of another instance. One
-/// beyond that was made by a wrong clock.
+/// The largest lead of the time of a key, which the clock of another instance has set. A key beyond
+/// that was made by a wrong clock.
 const AHEAD_MAX: Duration = KEPT;
 
 /// The start of 2026. An earlier clock has not been set.
@@ -75,9 +75,10 @@ pub struct Shown {
 /// The reason why there is no new key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRotated {
-    /// The last one is not in use yet; it is after this time.
+    /// The last key is not in use yet; it will be after this time.
     Settling(u32, Duration),
-    /// There is no room: the oldest was in use a short time ago, and may go after this time.
+    /// There is no room: the oldest key was in use a short time ago, and can be removed after this
+    /// time.
     Kept(u32, Duration),
     /// The clock shows this time, which is impossible.
     Clock(UnixTime),
@@ -153,7 +154,7 @@ impl KeyRing {
         if keys.len() == KEYS_MAX {
             let oldest = keys.pop().expect("it is full");
             let after = keys[keys.len() - 1];
-            // It was in use until the one after it had settled.
+            // The key was in use until the next one had settled.
             let goes = after.at.saturating_add(settle + KEPT);
             if goes > now && !after.is_of_the_future(now) {
                 return Err(NotRotated::Kept(oldest.version, goes - now));
@@ -238,7 +239,7 @@ impl KeyRing {
 }
 
 impl Made {
-    /// Returns whether it was made by a wrong clock, if the clock is right `now`.
+    /// Returns whether a wrong clock made the key, if the clock is right `now`.
     fn is_of_the_future(&self, now: UnixTime) -> bool {
         self.at > now.saturating_add(AHEAD_MAX)
     }
@@ -273,7 +274,7 @@ fn not_a_key(field: &[u8]) -> String {
     format!("not a key: {}", complaint(field))
 }
 
-/// Describes the error in a key, without showing a secret that is nearly right.
+/// Describes the error in a key, without showing a secret that is nearly valid.
 fn complaint(field: &[u8]) -> String {
     match field.iter().position(|byte| !byte.is_ascii_hexdigit()) {
         _ if field.is_empty() => "an empty line".to_owned(),

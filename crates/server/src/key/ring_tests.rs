@@ -92,7 +92,7 @@ fn keys_of_a_clock_that_was_decades_ahead_hold_nothing_up() {
             assert!(ring.is_due(far, HOUR));
             ring = ring.rotated(far, SETTLE, [n as u8; 32]).unwrap();
         }
-        // It is right again. The last key that has settled by it is used.
+        // The clock is right again. The last key that has settled by it is used.
         assert!(ring.is_due(at(500), HOUR), "or no key were made for decades");
         let ring = ring.rotated(at(500), SETTLE, [77; 32]).unwrap();
         assert!(!ring.is_due(at(501), HOUR));
@@ -100,7 +100,7 @@ fn keys_of_a_clock_that_was_decades_ahead_hold_nothing_up() {
         assert_eq!(KeyRing::parse(ring.text().as_bytes()).as_ref(), Ok(&ring));
         let early = ring.rotated(at(501), SETTLE, [78; 32]).unwrap_err();
         assert_eq!(early, NotRotated::Settling(times + 2, Duration::from_secs(59)));
-        // The oldest is needed for one more day, but no longer.
+        // The oldest key is needed for one more day, but not longer.
         assert!(ring.rotated(at(560) + KEPT, SETTLE, [78; 32]).is_ok());
     }
     // As far ahead as the clock of another instance may be.
@@ -178,7 +178,7 @@ fn errors_name_their_line() {
         (format!("base {key}\n1 {key}"), 2, "not a version, a second and a key"),
         (format!("base {key}\nx 5 {key}"), 2, "its version"),
         (format!("base {key}\n0 5 {key}"), 2, "its version"),
-        // None could follow it.
+        // No version could follow it.
         (format!("base {key}\n4294967295 5 {key}"), 2, "its version"),
         (format!("base {key}\n1 x {key}"), 2, "not a second"),
         (format!("base {key}\n1 5 {key}\n2 5 {key}"), 3, "version 2 does not belong there"),

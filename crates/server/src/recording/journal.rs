@@ -17,13 +17,13 @@ const SPAN_NS: u64 = 1_000_000_000;
 /// A block under construction.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
-    /// Inputs lost before it.
+    /// Inputs lost before this block.
     pub lost: u64,
     /// Number of its inputs.
     pub count: u32,
     /// The inputs.
     pub inputs: Vec<u8>,
-    /// Number of packets sent for them.
+    /// Number of packets sent because of them.
     pub sent_count: u32,
     /// The packets.
     pub sent: Vec<u8>,
@@ -87,7 +87,8 @@ impl Journal {
 
 impl Log for Journal {
     fn note(&mut self, entry: Entry<&[u8]>) {
-        // Before the input, so that all packets of the last one are in its block.
+        // Check this before adding the input, so that all packets of the last input are in its
+        // block.
         let old = entry.now.since(self.began).as_nanos() >= u128::from(SPAN_NS);
         if self.draft.is_full() || (old && self.draft.count > 0) {
             self.hand_on();

@@ -30,10 +30,10 @@ pub struct Checked {
 }
 
 impl Recording {
-    /// Opens the recording at `path`, and checks it from its beginning to its end.
+    /// Opens the recording at `path`, and checks it from beginning to end.
     ///
     /// # Errors
-    /// When it cannot be read, is none, or has been changed.
+    /// When it cannot be read, is not a recording, or has been changed.
     pub fn open(path: &Path) -> Result<Self, Unreadable> {
         let file = File::open(path)?;
         if !file.metadata()?.is_file() {
@@ -152,7 +152,7 @@ impl Slot {
             // No number follows the last.
             let expected = last.map(|last| last.saturating_add(1));
             if header == [0; HEADER] {
-                // The end, if it is one.
+                // The end, if this is the end.
                 if later(file, at + 1, end, expected.unwrap_or(0))? {
                     (slot.broken, slot.goes_on) = (Some(at), true);
                 }

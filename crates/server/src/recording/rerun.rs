@@ -54,7 +54,7 @@ impl Inputs {
     }
 }
 
-/// A block for whose inputs the core sent other packets than when it was recorded.
+/// A block for whose inputs the core sent other packets than in the recorded run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Its number.
@@ -63,7 +63,7 @@ pub struct Difference {
     pub first_input: u64,
     /// Time of its first input.
     pub from: Timestamp,
-    /// Packets sent when it was recorded.
+    /// Packets sent in the recorded run.
     pub recorded: u32,
     /// Packets sent now.
     pub sent: u32,
@@ -91,7 +91,7 @@ pub struct Verdict {
 pub enum Passing<'b> {
     /// An input.
     In(Entry<&'b [u8]>),
-    /// A packet that it sends: time of the input before, flow, bytes.
+    /// A packet that it sends: time of the last input, flow, bytes.
     Out(Timestamp, Flow, &'b [u8]),
 }
 

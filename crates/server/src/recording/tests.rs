@@ -237,7 +237,7 @@ fn a_changed_byte_is_found_and_its_offset_reported() {
     let foreign =
         format!("a recording in format {other}, but this program reads formats 5 to {VERSION}");
     assert_eq!(corrupt(17), foreign);
-    // Zeros are no end if something follows.
+    // Zeros are not an end if something follows.
     let mut hole = bytes.clone();
     hole[second as usize..][..HEADER].fill(0);
     fs::write(&file, &hole).unwrap();

@@ -30,7 +30,7 @@ pub struct Recorded {
     pub inputs: u64,
     /// Inputs lost, because the disk was slower than the core or failed.
     pub lost: u64,
-    /// Error that ended it before its core, if any.
+    /// Error that ended it before its core ended, if any.
     pub error: Option<io::Error>,
 }
 
@@ -58,7 +58,7 @@ impl Recorder {
         &self.tally
     }
 
-    /// Waits for the end, which comes when the journal has been dropped.
+    /// Waits for the end, after the journal has been dropped.
     pub fn finish(self) -> Recorded {
         let error = self.writer.join().expect("the writer does not panic");
         let Tally { written, unwritten, overrun } = &*self.tally;
@@ -75,7 +75,7 @@ fn write(
 ) -> Option<io::Error> {
     let mut error = None;
     for (number, mut draft) in (0..).zip(drafts) {
-        // A block that was written in part is the last: nothing could be read behind it.
+        // A partly written block is the last: nothing could be read after it.
         if error.is_none() {
             error = ring.write(&header(number, &draft), &draft.inputs).err();
         }

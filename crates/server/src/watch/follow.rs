@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Time between two lines on the same subject, at least.
+/// Shortest time between two lines on the same subject.
 const LINE_EVERY: Duration = Duration::from_secs(3);
 
 /// Time without another occurrence after which an episode is over.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Time after which an episode that goes on is reported again.
+/// Time after which an episode that continues is reported again.
 const GOES_ON: Duration = Duration::from_secs(60);
 
 /// A watched state: every change is reported, but no more often than every few seconds.
@@ -46,8 +46,8 @@ impl<T: Copy + PartialEq> Followed<T> {
     }
 }
 
-/// A watched count of occurrences: an episode starts with the first after a quiet time, and ends
-/// when there was none for a while.
+/// A watched count of events: an episode starts with the first event after a quiet time, and ends
+/// after a while without events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Episodes {
     total: u64,

@@ -98,7 +98,7 @@ fn an_outage_before_the_first_sample_is_not_logged() {
     assert_eq!(watched.look(250), [""; 0]);
 }
 
-/// An operator who reads of ICMP checks the process, not the network.
+/// A line about ICMP would make an operator check the process, not the network.
 #[test]
 fn a_silent_back_end_is_not_logged_as_unreachable() {
     let mut watched = Watched::new();

@@ -71,7 +71,7 @@ impl Client {
                 Trouble::usage(format!("--admin {address}: {error}"))
             }
             ureq::Error::Io(error) => {
-                let remedy = "is Tidegate running with this `[admin] address`?";
+                let remedy = "is Tidegate running, with this `[admin] address`? `--admin ADDR` names another";
                 Trouble::failure(format!("no connection to {address}: {error}; {remedy}"))
             }
             error => Trouble::failure(format!("no answer from {address}: {error}")),

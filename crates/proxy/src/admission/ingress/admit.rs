@@ -27,7 +27,7 @@ struct Arrival<'a> {
     now: Timestamp,
     received: &'a Received,
     reading: &'a Reading,
-    /// Where the lines stand that a rejection copies, if they were looked for.
+    /// The positions of the lines that a rejection copies, if they were requested.
     outline: Option<&'a Outline<'a>>,
     view: View<'a>,
 }
@@ -35,7 +35,7 @@ struct Arrival<'a> {
 /// A reason for which a message is not admitted.
 #[derive(Clone, Copy)]
 enum Unadmitted {
-    /// It requires a priority that is not known: its reply is written from all of it.
+    /// It requires a priority that is unknown: its reply is made from the whole message.
     NotUnderstood,
     Because(RefusalCause),
 }
@@ -47,7 +47,7 @@ enum RefusalCause {
     Banned,
     /// It repeats a message that was decided on.
     Absorbed,
-    /// Its source is beyond a limit, and is told nothing.
+    /// Its source is beyond a limit, and gets no response.
     Excess,
     /// The gate refuses new work.
     Refused(Reason),
@@ -56,8 +56,8 @@ enum RefusalCause {
 }
 
 impl Ingress {
-    /// Reads a message, has it judged if it is new work, and queues it by `push`. `has_room` says
-    /// whether that would find room for new work.
+    /// Reads a message, judges it if it is new work, and queues it by `push`. `has_room` says
+    /// whether there is room for new work.
     pub(super) fn admit(
         &mut self,
         now: Timestamp,
@@ -66,7 +66,7 @@ impl Ingress {
         has_room: impl Fn(&Self, QueueClass) -> bool,
         push: impl FnOnce(&mut Self, Waiting) -> Decision,
     ) -> Decided {
-        // What is dropped in silence needs no outline.
+        // Messages that are dropped need no outline.
         let is_refusing = self.is_full_behind || self.gate.is_refusing();
         let wants_outline = is_refusing && self.shed_policy.answers();
         let wanted = Wanted { outline: wants_outline, reinvites: self.reinvites };
@@ -94,7 +94,7 @@ impl Ingress {
             return decided(Decision::Drop(DropReason::Banned));
         }
         let admitted = match bucket {
-            // It is no part of what the law sees or decides.
+            // The law neither sees it nor decides about it.
             None if is_unverified => Ok(None),
             None => {
                 if self.upstream.is_active()

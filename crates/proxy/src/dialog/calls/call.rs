@@ -362,7 +362,7 @@ impl Call {
             && self.phase != Phase::Established
     }
 
-    /// Begins to set up the call by a new INVITE. What was before it is another call.
+    /// Begins to set up the call by a new INVITE. Earlier requests belong to another call.
     fn try_anew(&mut self, evidence: Evidence) {
         if self.phase != Phase::Trying {
             self.dialogs = Dialogs::default();
@@ -483,7 +483,7 @@ impl Call {
         }
     }
 
-    /// Expires what has waited too long.
+    /// Expires the transactions and the call if their time is over.
     pub(super) fn expire(&mut self, now: Timestamp) {
         self.open.retain(|open| open.until > now);
         self.free_open();
@@ -520,8 +520,8 @@ impl Call {
             Phase::Established if self.dialogs.are_leaving() => {
                 self.deadline = now + TRANSACTION_MAX;
             }
-            // A message that merely has its Call-ID is no sign of life, nor are messages of one end
-            // alone.
+            // A message that only has its Call-ID does not prolong the call, nor do messages of one
+            // end alone.
             Phase::Established if is_within && self.is_acknowledged => {
                 self.deadline = self.established_until(now, idle_max);
             }

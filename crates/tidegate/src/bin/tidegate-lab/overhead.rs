@@ -71,9 +71,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
 
 fn of_packets(rows: &[packets::Row], rounds: u32) -> String {
     let mut text = format!(
-        "What a law that measures every so many messages costs, all admitted: ns of CPU time a \
-         message\nmore than without control, median of {rounds} pairs; in brackets, the part of \
-         what it costs without.\n"
+        "Cost of measuring at intervals of so many messages, all admitted: ns of CPU time a message\n\
+         more than without control, median of {rounds} pairs; in brackets, as a fraction of the \
+         cost without.\n"
     );
     for reading in Reading::ALL {
         text += &format!("\nread {}\n{:<10}", reading.title(), "measure");
@@ -94,7 +94,7 @@ fn of_packets(rows: &[packets::Row], rounds: u32) -> String {
 fn of_readings(readings: &readings::Readings) -> String {
     let readings::Readings { occupancy, intended, packets, seconds, rows } = readings;
     let mut text = format!(
-        "\nWhat clocks show of a thread that is occupied for {occupancy:.3} of the time \
+        "\nReadings of clocks for a thread that is occupied for {occupancy:.3} of the time \
          ({intended:.3} intended): {packets} packets in {seconds:.1} s.\n\
          {:<7} {:>4} {:>8} {:>9} {:>7} {:>8} {:>9} {:>7} {:>7} {:>8}\n",
         "clock",
@@ -128,9 +128,9 @@ fn of_readings(readings: &readings::Readings) -> String {
 
 fn of_droppers(rows: &[droppers::Row], pieces: u32) -> String {
     let mut text = format!(
-        "\nHow droppers pick, of {pieces} pieces at each share: measured, and by the exact \
+        "\nSelection by the throttles, {pieces} pieces at each share: measured, and by the exact \
          formula.\n{:<14} {:>6} {:>9}   {:^17}   {:^17}   {:^17}\n",
-        "dropper", "f", "admitted", "deviation in 100", "mean run rejected", "longest run"
+        "throttle", "f", "admitted", "deviation in 100", "mean rejected run", "longest run"
     );
     for row in rows {
         let pair = |pair: droppers::Pair| format!("{:>8.3} {:>8.3}", pair.measured, pair.exact);
