@@ -58,6 +58,16 @@ impl Backend {
         self.is_limited() && self.allowance().learns()
     }
 
+    /// Returns the learned number of requests that may be without a response; `None` for any number.
+    pub fn learned_window(&self) -> Option<f64> {
+        Some(self.allowance().window().size()).filter(|size| size.is_finite())
+    }
+
+    /// Returns the requests that it has not responded to, if that limits them.
+    pub fn unheard(&self, now: Timestamp) -> u64 {
+        self.allowance().window().unheard(now)
+    }
+
     /// Records that a request sent at `sent` was rejected or left unanswered; `is_proved` says
     /// whether that is a sign of load.
     pub fn on_not_taken(&self, sent: Timestamp, is_proved: bool) {

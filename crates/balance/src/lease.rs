@@ -1,6 +1,7 @@
 //! The counts that a call and a transaction take on their back end while they exist.
 
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 
 use tidegate_world::Timestamp;
@@ -45,6 +46,8 @@ impl fmt::Debug for CallLease {
 pub struct TransactionLease {
     backend: Arc<Backend>,
     work: u32,
+    /// True if its back end has not responded, and its window counts that.
+    is_unheard: bool,
     /// Present until the answer.
     waiting: Option<Waiting>,
 }
@@ -59,7 +62,21 @@ impl TransactionLease {
     ) -> Self {
         let waiting = Some(backend.response_times().begin(now, kind, watch));
         backend.take(weighs(work));
-        Self { backend: Arc::clone(backend), work, waiting }
+        // Others are answered by whom the back end asks.
+        let is_unheard = backend.is_limited() && matches!(kind, Work::CallStart | Work::Register);
+        if is_unheard {
+            backend.allowance().window().on_sent(now);
+        }
+        Self { backend: Arc::clone(backend), work, is_unheard, waiting }
+    }
+
+    /// Records a response of the back end, whatever its status. Only the first one counts.
+    pub fn on_heard(&mut self, now: Timestamp) {
+        if mem::take(&mut self.is_unheard)
+            && let Some(waiting) = &self.waiting
+        {
+            self.backend.allowance().window().on_heard(now, waiting.since());
+        }
     }
 
     /// Records the response that ends the response time of the transaction: of an INVITE the first

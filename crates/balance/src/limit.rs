@@ -1,7 +1,8 @@
 //! Limits of a back end: calls at once, and requests a second.
 //!
-//! A limit is configured ([`Limits`]), and the rate may be learned from the rejections of the back
-//! end ([`Learning`]). All shards apply it together, in shared words. Calls are counted by their
+//! A limit is configured ([`Limits`]), the rate may be learned from the rejections of the back end
+//! ([`RateLearning`]), and the number of requests that it has not responded to from its delay
+//! ([`WindowLearning`]). All shards apply it together, in shared words. Calls are counted by their
 //! leases and taken by compare-and-swap, so there are never more than allowed. The rate is one word
 //! ([`gcra`]). The headroom of a back end is what its limits still allow; that of a pool is the sum
 //! over its back ends.
@@ -9,17 +10,21 @@
 //! Requests with priority use a [reserve](Demand::Priority) that others cannot.
 
 mod aimd;
+mod delay;
 mod gcra;
 mod learned;
+mod window;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tidegate_world::Timestamp;
 
-pub use aimd::{DOUBLING_S, Learning};
+pub use aimd::{DOUBLING_S, RateLearning};
+pub use delay::WindowLearning;
 use gcra::Gcra;
 pub use gcra::{BURST_S, RESERVE_S};
 use learned::Learned;
+use window::Window;
 
 /// The demand of a request on its back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +45,17 @@ pub struct Limits {
     pub calls_max: Option<u64>,
     /// Most requests a second that start a call or stand alone.
     pub cps_max: Option<f64>,
-    /// Parameters for learning a lower rate, if enabled.
-    pub learning: Option<Learning>,
+    /// Further limits that are learned.
+    pub learning: Learning,
+}
+
+/// The limits of a back end that are learned.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Learning {
+    /// Parameters for learning a rate from rejections, if enabled.
+    pub rate: Option<RateLearning>,
+    /// Parameters for learning from delay how many requests may be without a response, if enabled.
+    pub window: Option<WindowLearning>,
 }
 
 /// The limits in force, and the use of the rate.
@@ -54,6 +68,7 @@ pub(crate) struct Allowance {
     /// The lower of the configured and the learned rate.
     gcra: Gcra,
     learned: Learned,
+    window: Window,
 }
 
 /// A number that threads share.
@@ -95,7 +110,8 @@ impl Allowance {
     pub(crate) fn set(&self, limits: &Limits) {
         self.calls_max.store(limits.calls_max.unwrap_or(0), Relaxed);
         self.cps_max.set(limits.cps_max.unwrap_or(f64::INFINITY));
-        self.learned.set(limits.learning, |rate| self.set_rate(rate));
+        self.learned.set(limits.learning.rate, |rate| self.set_rate(rate));
+        self.window.set(limits.learning.window);
     }
 
     /// Returns the calls that may exist at once, without the reserve; `None` for any number.
@@ -129,17 +145,29 @@ impl Allowance {
         self.learned.is_on()
     }
 
-    /// Returns whether the rate lets a request pass. If not, a learned rate records it.
+    /// Returns the window of requests without a response.
+    pub(crate) fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// Returns whether rate and window let a request pass. If not, what is learned records it.
     pub(crate) fn conforms(&self, now: Timestamp, demand: Demand) -> bool {
-        let conforms = self.gcra.conforms(now, demand == Demand::Priority);
+        let has_priority = demand == Demand::Priority;
+        if !self.window.conforms(now, has_priority) {
+            return false;
+        }
+        let conforms = self.gcra.conforms(now, has_priority);
         if !conforms {
             self.learned.on_wanted();
         }
         conforms
     }
 
-    /// Takes a request from the rate. Returns whether there was one left.
+    /// Takes a request from the rate. Returns whether there was one left, in rate and window.
     pub(crate) fn take(&self, now: Timestamp, demand: Demand) -> bool {
+        if !self.window.conforms(now, demand == Demand::Priority) {
+            return false;
+        }
         let is_taken = self.gcra.take(now, demand == Demand::Priority);
         if is_taken && self.learned.is_on() {
             self.learned.on_given(now, self.cps_max.get(), |rate| self.set_rate(rate));
@@ -153,8 +181,9 @@ impl Allowance {
         self.learned.on_refused(sent, is_proved);
     }
 
-    /// Forgets the learned rate.
+    /// Forgets the learned rate and window.
     pub(crate) fn forget_learned(&self) {
+        self.window.forget();
         self.learned.forget(|rate| self.set_rate(rate));
     }
 

@@ -12,8 +12,8 @@ pub struct Balancing {
     pub calls_max: Vec<u64>,
     /// Most requests a second of each target in turn; any number if the list is empty.
     pub cps_max: Vec<f64>,
-    /// Parameters for learning lower rates, if enabled.
-    pub learning: Option<Learning>,
+    /// Limits that are learned.
+    pub learning: Learning,
 }
 
 impl Default for Balancing {
@@ -23,7 +23,7 @@ impl Default for Balancing {
             selection: Selection::One(Policy::Rr.into()),
             calls_max: Vec::new(),
             cps_max: Vec::new(),
-            learning: None,
+            learning: Learning::default(),
         }
     }
 }
@@ -31,8 +31,11 @@ impl Default for Balancing {
 impl Balancing {
     /// Returns the keys of `[[pool]]`.
     pub fn pool_toml(&self) -> String {
-        let learning = self.learning.as_ref().map(learning_toml).unwrap_or_default();
-        selection_toml(&self.selection) + &learning
+        let mut keys = selection_toml(&self.selection);
+        if self.learning != Learning::default() {
+            keys += &learning_toml(&self.learning);
+        }
+        keys
     }
 
     /// Returns the keys of the `[[pool.backend]]` at index `place`.
@@ -56,6 +59,8 @@ fn in_turn<T>(values: &[T], place: usize) -> Option<&T> {
 
 #[cfg(test)]
 mod tests {
+    use tidegate_balance::RateLearning;
+
     use super::*;
 
     #[test]
@@ -73,7 +78,10 @@ mod tests {
         let plain = Balancing::default();
         assert_eq!(plain.inputs(), selection_toml(&plain.selection));
         let limited = Balancing { cps_max: vec![1.0], ..Balancing::default() };
-        let learned = Balancing { learning: Some(Learning::default()), ..Balancing::default() };
+        let learned = Balancing {
+            learning: Learning { rate: Some(RateLearning::default()), window: None },
+            ..Balancing::default()
+        };
         assert!(limited.inputs() != plain.inputs() && learned.inputs() != plain.inputs());
     }
 }

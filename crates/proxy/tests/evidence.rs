@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use limited::{forwarded, limited_with, ms};
 use script::{BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, request};
-use tidegate_balance::{Learning, Limits, Policy, Pool, State};
+use tidegate_balance::{Learning, Limits, Policy, Pool, RateLearning, State};
 use tidegate_control::Reason;
 use tidegate_proxy::{Mode, PoolSettings};
 
@@ -152,7 +152,8 @@ fn script_start() -> tidegate_world::Timestamp {
 }
 
 fn learning(mode: Mode) -> Script {
-    let limits = Limits { learning: Some(Learning::default()), ..Limits::default() };
+    let learning = Learning { rate: Some(RateLearning::default()), window: None };
+    let limits = Limits { learning, ..Limits::default() };
     limited_with(mode, [limits, limits], |_| {})
 }
 

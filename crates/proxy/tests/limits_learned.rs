@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use limited::*;
 use script::{BACKEND_A, BACKEND_B, CALLER, Script, address, invite, request};
-use tidegate_balance::{AdminState, Learning, Limits};
+use tidegate_balance::{AdminState, Learning, Limits, RateLearning};
 use tidegate_proxy::Mode;
 
 fn learning() -> Limits {
-    Limits { learning: Some(Learning::default()), ..Limits::default() }
+    let learning = Learning { rate: Some(RateLearning::default()), window: None };
+    Limits { learning, ..Limits::default() }
 }
 
 /// Makes an INVITE from one trunk to one of many numbers.

@@ -143,6 +143,7 @@ fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
             "calls_max": b.calls_max(),
             "cps_max": b.cps_max(),
             "learned_cps": b.learned_cps(),
+            "learned_window": b.learned_window(),
             "cps_in_force": b.rate_max_cps(),
             "transactions": b.transactions(),
             "invite_ms": b.start_response_time().as_secs_f64() * 1e3,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use tidegate_balance::Learning;
+use tidegate_balance::{Learning, RateLearning};
 use tidegate_control::{
     Decide, Estimation, Occupancy, Per, Scheme, SessionCheck, ShedOrder, ThrottleKind, Weight,
     registry,
@@ -97,10 +97,11 @@ fn limits_are_read_as_they_are_written() {
     };
     assert_eq!([limits(0), limits(1)], [(Some(2000), Some(12.5)), (None, None)]);
     let interval = Duration::from_millis(100);
-    let expected = Learning { interval, decrease: 0.8, ..Learning::default() };
+    let learning = |rate| Learning { rate, window: None };
+    let expected = RateLearning { interval, decrease: 0.8, ..RateLearning::default() };
     assert_eq!(
         [app, asked, plain].map(|pool| pool.learning),
-        [Some(expected), Some(Learning::default()), None]
+        [Some(expected), Some(RateLearning::default()), None].map(learning)
     );
     // A learned rate makes no pauses, unless they are configured.
     let pauses = [app, asked, plain].map(|pool| pool.health.retry_after_max.as_secs());

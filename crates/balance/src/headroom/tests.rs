@@ -5,7 +5,11 @@ use std::time::Duration;
 use tidegate_world::{Purpose, Seed, Timestamp};
 
 use super::*;
-use crate::{AdminState, Learning, NoBackend, Picker, Policy, Pool};
+use crate::{AdminState, Learning, NoBackend, Picker, Policy, Pool, RateLearning};
+
+fn learning() -> Learning {
+    Learning { rate: Some(RateLearning::default()), window: None }
+}
 
 const NOW: Timestamp = Timestamp::from_nanos(1_000_000_000);
 
@@ -90,7 +94,7 @@ fn a_rate_counts_what_stands_alone_too() {
 }
 
 #[test]
-fn calls_rejected_by_the_rate_hold_no_lease() {
+fn what_the_rate_refuses_holds_no_call() {
     let both = Limits { cps_max: Some(10.0), ..calls(100) };
     let pool = pool(&[both]);
     let (given, held) = fill(&mut picker(&pool, Policy::Tlwl), NOW, Demand::Call);
@@ -149,8 +153,8 @@ fn limits_change_while_calls_are_held() {
 }
 
 #[test]
-fn learned_rates_survive_a_reload_and_not_maintenance() {
-    let limits = Limits { learning: Some(Learning::default()), ..rate(300.0) };
+fn what_was_learned_is_kept_by_a_reload_and_lost_by_maintenance() {
+    let limits = Limits { learning: learning(), ..rate(300.0) };
     let pool = pool(&[limits]);
     let backend = &pool.backends()[0];
     let mut picker = picker(&pool, Policy::Rr);
@@ -176,11 +180,11 @@ fn learned_rates_survive_a_reload_and_not_maintenance() {
     assert!(!backend.learns() && backend.rate_max_cps().is_none() && backend.cps_max().is_none());
 }
 
-/// Some requests that arrive at random at the rate find no headroom. If they did not count, a rate
-/// learned too low would reject them forever.
+/// Of requests that arrive at random at the rate, some always find none left. Without counting
+/// those, a rate learned too low would reject them for ever.
 #[test]
 fn a_low_rate_rises_while_more_is_wanted() {
-    let limits = Limits { learning: Some(Learning::default()), ..Limits::default() };
+    let limits = Limits { learning: learning(), ..Limits::default() };
     let pool = pool(&[limits]);
     let backend = &pool.backends()[0];
     let mut picker = picker(&pool, Policy::Rr);
@@ -218,14 +222,14 @@ fn shards_together_take_no_more_than_there_is() {
 }
 
 #[test]
-fn back_ends_with_other_limits_learn_nothing() {
+fn who_has_limits_of_another_kind_learns_nothing() {
     assert!(!pool(&[calls(5)]).backends()[0].learns());
 }
 
-/// An unused rate stays, because otherwise it would mean nothing when it is needed.
+/// An unused rate stays, or it would have no meaning when it is needed.
 #[test]
 fn a_rate_of_which_little_is_used_stays() {
-    let limits = Limits { learning: Some(Learning::default()), ..Limits::default() };
+    let limits = Limits { learning: learning(), ..Limits::default() };
     let pool = pool(&[limits]);
     let backend = &pool.backends()[0];
     let mut picker = picker(&pool, Policy::Rr);

@@ -2,12 +2,12 @@
 //!
 //! Signal: the requests of an interval that the back end rejected with 503, or left unanswered
 //! while it answered nothing else. Trips: with one such request. The rate becomes the accepted
-//! rate, less a margin ([`Learning::decrease`]). A server with watermarks rejects everything for a
+//! rate, less a margin ([`RateLearning::decrease`]). A server with watermarks rejects everything for a
 //! while, however small the excess. So the first decrease after a good interval leaves at least
 //! four fifths, and the next ones one half. Requests sent before a decrease, or within an interval
 //! after it, say nothing about the new rate: as in TCP one loss of a window counts, not each
 //! packet, and a queue takes a while to empty. Recovery: the rate grows after an interval without
-//! rejections in which nine tenths of it were used or more was wanted, by [`Learning::increase`] of
+//! rejections in which nine tenths of it were used or more was wanted, by [`RateLearning::increase`] of
 //! itself a second, and twice as fast after each [`DOUBLING_S`] of such intervals, because a rate
 //! far below the capacity has far to go. An unused rate stays, or it would have no meaning when it
 //! is needed. Cold start: no limit until the first rejection; then the accepted rate, or half of
@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Parameters for learning the rate of a back end.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Learning {
+pub struct RateLearning {
     /// Time between steps; longer if fewer than ten requests arrive.
     pub interval: Duration,
     /// Growth a second, as a share of the rate.
@@ -53,7 +53,7 @@ pub struct Learning {
     pub rate_min_cps: f64,
 }
 
-impl Default for Learning {
+impl Default for RateLearning {
     fn default() -> Self {
         Self {
             interval: Duration::from_millis(200),
@@ -90,7 +90,7 @@ impl Aimd {
     pub(crate) const COLD: Self = Self { rate: f64::INFINITY, clean_s: 0.0 };
 
     /// Returns the next rate, at most `cps_max` if that is finite.
-    pub(crate) fn step(self, learning: &Learning, interval: &Interval, cps_max: f64) -> Self {
+    pub(crate) fn step(self, learning: &RateLearning, interval: &Interval, cps_max: f64) -> Self {
         let lasted_s = interval.lasted.as_secs_f64();
         let given_cps = interval.given as f64 / lasted_s;
         if interval.refused > 0 {
@@ -110,7 +110,7 @@ impl Aimd {
     }
 }
 
-impl Learning {
+impl RateLearning {
     /// Returns whether an interval of this length with this many requests is complete.
     pub(crate) fn is_over(&self, lasted: Duration, given: u64) -> bool {
         lasted >= self.interval && (given >= ENOUGH || lasted >= PATIENCE)
@@ -132,7 +132,7 @@ mod tests {
     }
 
     fn rate(from: Aimd, given: u64, refused: u64) -> f64 {
-        let next = from.step(&Learning::default(), &interval(given, refused), NONE);
+        let next = from.step(&RateLearning::default(), &interval(given, refused), NONE);
         (next.rate * 1e6).round() / 1e6
     }
 
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn it_grows_while_it_is_used_and_ever_faster() {
-        let learning = Learning::default();
+        let learning = RateLearning::default();
         assert_eq!(rate(at(100.0), 17, 0), 100.0, "less than nine tenths");
         assert_eq!(rate(at(100.0), 18, 0), 101.0, "0.05 a second, for 0.2 s");
         let wanted = Interval { wanted: true, ..interval(3, 0) };
@@ -181,14 +181,14 @@ mod tests {
     #[test]
     fn it_stays_within_the_configured_bounds() {
         let step = |from: Aimd, given, refused| {
-            from.step(&Learning::default(), &interval(given, refused), 100.0).rate
+            from.step(&RateLearning::default(), &interval(given, refused), 100.0).rate
         };
         assert_eq!((step(at(99.9), 20, 0), step(Aimd::COLD, 80, 1)), (100.0, 100.0));
     }
 
     #[test]
     fn where_little_comes_an_interval_is_longer() {
-        let learning = Learning::default();
+        let learning = RateLearning::default();
         let is_over = |ms, given| learning.is_over(Duration::from_millis(ms), given);
         assert!(is_over(200, 10) && !is_over(199, 1000));
         assert!(!is_over(1999, 9) && is_over(2000, 0));
@@ -203,6 +203,6 @@ mod tests {
     #[test]
     fn configured_limits_learn_nothing() {
         let wanted = Interval { wanted: true, ..interval(20, 0) };
-        assert_eq!(Aimd::COLD.step(&Learning::default(), &wanted, 100.0).rate, NONE);
+        assert_eq!(Aimd::COLD.step(&RateLearning::default(), &wanted, 100.0).rate, NONE);
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tidegate_world::Timestamp;
 
 use super::AtomicF64;
-use super::aimd::{Aimd, Interval, Learning};
+use super::aimd::{Aimd, Interval, RateLearning};
 
 /// Intervals for which an interval with rejections is prolonged, until their reason is known.
 const SUSPECT_INTERVALS: u32 = 3;
@@ -40,7 +40,7 @@ pub(crate) struct Learned {
 
 #[derive(Debug)]
 struct Record {
-    learning: Option<Learning>,
+    learning: Option<RateLearning>,
     began: Timestamp,
     aimd: Aimd,
 }
@@ -68,7 +68,7 @@ impl Learned {
 
     /// Sets the parameters of learning, or stops it. The learned rate stays if learning continues.
     /// `apply` gets the rate before any other shard can learn another one.
-    pub(crate) fn set(&self, learning: Option<Learning>, apply: impl FnOnce(f64)) {
+    pub(crate) fn set(&self, learning: Option<RateLearning>, apply: impl FnOnce(f64)) {
         let mut record = self.lock();
         if learning.is_none() {
             record.aimd = Aimd::COLD;
@@ -198,7 +198,7 @@ mod tests {
 
     fn learning() -> Learned {
         let learned = Learned::default();
-        learned.set(Some(Learning::default()), |_| {});
+        learned.set(Some(RateLearning::default()), |_| {});
         learned
     }
 
@@ -313,11 +313,11 @@ mod tests {
         assert!(!learned.is_on());
         learned.on_refused(at(0), true);
         assert!(run(&learned, 0, 1000, |_| true).is_empty());
-        learned.set(Some(Learning::default()), |_| {});
+        learned.set(Some(RateLearning::default()), |_| {});
         run(&learned, 1000, 1300, |_| true);
         let rate = learned.rate();
         assert!(learned.is_on() && rate < NONE);
-        learned.set(Some(Learning { increase: 0.5, ..Learning::default() }), |_| {});
+        learned.set(Some(RateLearning { increase: 0.5, ..RateLearning::default() }), |_| {});
         assert_eq!(learned.rate(), rate, "other numbers, the same back end");
         learned.forget(|rate| assert_eq!(rate, NONE));
         assert!(learned.is_on() && learned.rate() == NONE);

@@ -96,7 +96,7 @@ fn callees(run: &RunSpec) -> u32 {
     let of_nodes =
         run.conditions.topology.nodes().iter().filter_map(|node| node.balancing.as_ref());
     let mut pools = of_nodes.chain(&run.variant.pool);
-    let learns = pools.any(|pool| pool.learning.is_some());
+    let learns = pools.any(|pool| pool.learning.rate.is_some());
     if learns { CALLEES } else { 1 }
 }
 

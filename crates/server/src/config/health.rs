@@ -14,7 +14,7 @@ use super::tables::pool::{KEEP_THEM, STATELESS};
 pub(super) struct Of {
     /// Its `mode`, if that was readable.
     pub mode: Option<Mode>,
-    /// Whether its rates are learned.
+    /// Whether its rates are learned from rejections.
     pub learns: bool,
 }
 

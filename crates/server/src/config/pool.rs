@@ -38,7 +38,7 @@ impl Pool {
 /// A `[[pool]]` with its tables, as far as they were readable; what is missing was reported.
 pub(super) struct Draft {
     own: PoolDraft,
-    pub learning: Option<Option<Spanned<Learning>>>,
+    pub learning: Option<Spanned<Learning>>,
     pub backends: Vec<BackendDraft>,
 }
 
@@ -58,7 +58,7 @@ impl Draft {
         let learning = section.read_one(&POOL_LIMIT, limit::read, report);
         let of = health::Of {
             mode: own.mode.as_ref().map(|mode| *mode.get_ref()),
-            learns: learning.as_ref().is_some_and(Option::is_some),
+            learns: learning.as_ref().is_some_and(|learning| learning.get_ref().rate.is_some()),
         };
         let read_health =
             |given: &Section<'_, '_>, report: &mut Report| health::read(given, of, report);
@@ -77,7 +77,7 @@ impl Draft {
             listeners.iter().position(|listener| listener.as_ref() == Some(name.get_ref()))
         };
         self.own.listener = Some(self.listener_name.as_ref().and_then(named));
-        self.own.learning = Some(self.learning?.map(Spanned::into_inner));
+        self.own.learning = Some(self.learning?.into_inner());
         self.own.backends =
             Some(self.backends.into_iter().map(BackendDraft::finish).collect::<Option<_>>()?);
         self.own.finish()
@@ -230,10 +230,11 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
 /// and configured rates below the lowest learned rate.
 pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
     for draft in drafts {
-        let learned = draft.learning.as_ref().and_then(Option::as_ref);
+        let learned =
+            draft.learning.as_ref().filter(|learned| *learned.get_ref() != Learning::default());
+        let rate = learned.and_then(|learned| learned.get_ref().rate);
         for backend in &draft.backends {
-            if let (Some(learning), Some(cps_max)) =
-                (learned.map(Spanned::get_ref), &backend.cps_max)
+            if let (Some(learning), Some(cps_max)) = (rate, &backend.cps_max)
                 && *cps_max.get_ref() < learning.rate_min_cps
             {
                 report.error(

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tidegate_balance::Learning;
+use tidegate_balance::{Learning, RateLearning, WindowLearning};
 use tidegate_proxy::{Probe, Rule, RuleTarget, Senders};
 
 use super::written::{self, WrittenKey};
@@ -28,8 +28,8 @@ impl fmt::Display for Config {
             if let Some(probe) = &health.probe {
                 writeln!(f, "             {}", probed(probe))?;
             }
-            if let Some(learning) = learning {
-                writeln!(f, "             {}", learned(learning))?;
+            for learned in learned(learning) {
+                writeln!(f, "             {learned}")?;
             }
             for backend in backends {
                 write!(f, "             {}", backend.endpoint)?;
@@ -131,8 +131,14 @@ fn probed(Probe { interval, timeout, fall, rise, .. }: &Probe) -> String {
     )
 }
 
-fn learned(Learning { interval, rate_min_cps, .. }: &Learning) -> String {
-    format!("rates learned from 503s every {interval:?}, at least {rate_min_cps} requests/s")
+fn learned(Learning { rate, window }: &Learning) -> impl Iterator<Item = String> {
+    let rate = rate.as_ref().map(|RateLearning { interval, rate_min_cps, .. }| {
+        format!("rates learned from 503s every {interval:?}, at least {rate_min_cps} requests/s")
+    });
+    let window = window.as_ref().map(|WindowLearning { delay, .. }| {
+        format!("limited so that requests wait for {delay:?} in an overloaded back end")
+    });
+    rate.into_iter().chain(window)
 }
 
 /// Lists the first few of `words`, and the number of the others.

@@ -1,4 +1,4 @@
-//! Configuration tables written out with every key, so that they can be read again.
+//! Tables with every key written out: what was read, as it would be read again.
 
 use std::fmt;
 
@@ -31,12 +31,12 @@ pub(super) struct WrittenKey {
     pub name: &'static str,
     pub value: String,
     pub reload: Reload,
-    /// Whether the value is the default.
+    /// Whether the value is the one of an absent key.
     pub is_default: bool,
 }
 
 impl Written {
-    /// Returns the keys of `all` that have a value.
+    /// The keys of `all` that have a value.
     pub(super) fn of<T: Keys>(all: &T) -> Self {
         let key = |entry: &&'static dyn super::keys::Entry<T>| {
             let (value, reload) = (entry.write(all)?, entry.reload().unwrap_or(Reload::Restart));
@@ -46,7 +46,7 @@ impl Written {
         Self { table: T::table(), keys: T::entries().iter().filter_map(key).collect() }
     }
 
-    /// Returns the parameters of a law or a policy, in `table`.
+    /// The parameters of a law or a policy, in `table`.
     fn params<K: Kind>(table: &'static Table, values: &Values<K>) -> Self {
         let key = |(param, value): (&tidegate_world::Param, f64)| WrittenKey {
             name: param.name,
@@ -57,7 +57,7 @@ impl Written {
         Self { table, keys: values.each().map(|(param, value)| key((param, value))).collect() }
     }
 
-    /// Returns the table in braces.
+    /// The table in braces.
     fn inline(&self) -> String {
         let keys: Vec<_> = self.keys.iter().map(ToString::to_string).collect();
         format!("{{ {} }}", keys.join(", "))
@@ -77,7 +77,7 @@ impl fmt::Display for WrittenKey {
     }
 }
 
-/// Returns the tables that need a restart, and those in `[overload]`.
+/// The tables of a configuration that hold until a restart, and those in `[overload]`.
 pub(super) fn config(config: &Config) -> Vec<Written> {
     let Config { server, admin, listen, overload, emulate, name_servers, .. } = config;
     let servers = (!name_servers.is_empty()).then(|| name_servers.clone());
@@ -92,7 +92,7 @@ pub(super) fn config(config: &Config) -> Vec<Written> {
     tables
 }
 
-/// Returns the table `[overload]` with the tables in it.
+/// The table `[overload]`, with those in it.
 pub(super) fn overload(overload: &Overload) -> Vec<Written> {
     let mut tables = vec![Written::of(overload), Written::params(&PARAMS, &overload.gate.law)];
     if let Some(shadow) = &overload.gate.shadow {
@@ -108,18 +108,18 @@ pub(super) fn overload(overload: &Overload) -> Vec<Written> {
     tables
 }
 
-/// Returns the table `[overload]` with the tables in it, as TOML.
+/// The table `[overload]`, with those in it, as TOML.
 pub fn overload_toml(overload: &Overload) -> String {
     let tables: Vec<_> = self::overload(overload).iter().map(ToString::to_string).collect();
     tables.join("\n")
 }
 
-/// Returns the table `[emulate]` as TOML.
+/// The table `[emulate]`.
 pub fn emulate_toml(emulate: &Emulate) -> String {
     Written::of(&EmulateDraft::from(emulate)).to_string()
 }
 
-/// Returns the keys of `[[pool]]` that select back ends, as TOML.
+/// The keys of `[[pool]]` that say who gets a new request.
 pub fn selection_toml(selection: &Selection) -> String {
     let params = match selection {
         Selection::One(values) => {
@@ -130,18 +130,18 @@ pub fn selection_toml(selection: &Selection) -> String {
     format!("policy = \"{}\"\nparams = {params}\n", selection.name())
 }
 
-/// Returns the key of `[[pool]]` for learning rates, as TOML.
+/// Returns the key of `[[pool]]` for learned limits, as TOML.
 pub fn learning_toml(learning: &Learning) -> String {
     let limit = Written::of(&Limit::from(learning));
     format!("limit = {}\n", limit.inline())
 }
 
-/// Returns the word for `decide`.
+/// The word for `decide`.
 pub fn decide_word(decide: Decide) -> &'static str {
     DECIDE.word(decide)
 }
 
-/// Returns the word for `queue`.
+/// The word for `queue`.
 pub fn queue_word(queue: Queueing) -> &'static str {
     QUEUE.word(queue)
 }
@@ -150,6 +150,7 @@ pub fn queue_word(queue: Queueing) -> &'static str {
 mod tests {
     use std::path::Path;
 
+    use tidegate_balance::{RateLearning, WindowLearning};
     use tidegate_proxy::Class;
 
     use super::*;
@@ -172,22 +173,31 @@ mod tests {
     }
 
     #[test]
-    fn learned_rates_read_back_as_written() {
-        let learning = Learning {
+    fn learned_limits_read_back_as_written() {
+        let rate = RateLearning {
             interval: std::time::Duration::from_millis(70),
             increase: 0.125,
             decrease: 0.75,
             rate_min_cps: 2.5,
         };
-        let keys = format!("name = \"app\"\n{}", learning_toml(&learning));
-        let text = PLACES.replace("name = \"app\"\n", &keys);
-        let config = Config::parse(Path::new("f"), text.as_bytes());
-        let pool = config.unwrap_or_else(|e| panic!("{e}")).pool.remove(0);
-        assert_eq!(pool.learning, Some(learning));
+        let window = WindowLearning {
+            delay: std::time::Duration::from_millis(30),
+            ..WindowLearning::default()
+        };
+        for rate in [None, Some(rate)] {
+            for window in [None, Some(window)] {
+                let learning = Learning { rate, window };
+                let keys = format!("name = \"app\"\n{}", learning_toml(&learning));
+                let text = PLACES.replace("name = \"app\"\n", &keys);
+                let config = Config::parse(Path::new("f"), text.as_bytes());
+                let pool = config.unwrap_or_else(|e| panic!("{e}")).pool.remove(0);
+                assert_eq!(pool.learning, learning);
+            }
+        }
     }
 
     #[test]
-    fn written_configurations_read_back_unchanged() {
+    fn what_is_written_is_read_as_what_it_was() {
         let given = "[overload]\nlaw = \"pi\"\ndecide = \"service\"\nqueue = \"fifo\"\n\
                      throttle = \"random\"\ndisposal = \"drop\"\noccupancy = \"cpu\"\n\
                      sticky = false\nmemory_max = 5000\nparams = { c_t = 0.85, k_ic = 3 }\n\
@@ -220,7 +230,7 @@ mod tests {
             let again = parse(&(overload_toml(&config.overload) + &emulate_toml(&emulate)));
             assert_eq!(again.overload, config.overload);
             let again = again.emulate.expect("it was written");
-            // The array has room for more classes than exist.
+            // There are places for more classes than there are.
             for class in Class::ALL.map(|class| class as usize) {
                 assert_eq!(again.offer[class], emulate.offer[class]);
                 assert_eq!(again.serve[class], emulate.serve[class]);

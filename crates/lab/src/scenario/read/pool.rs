@@ -23,6 +23,6 @@ fn balancing(pool: &Section<'_, '_>, report: &mut Report) -> Option<Balancing> {
         selection: of_pool::selection(policy, pool, report)?,
         calls_max: calls_max.unwrap_or_default(),
         cps_max: cps_max.unwrap_or_default(),
-        learning: learning?.map(Spanned::into_inner),
+        learning: learning?.into_inner(),
     })
 }

@@ -107,8 +107,9 @@ impl Open {
             Method::Invite => status > 100,
             _ => status >= 200,
         };
-        let lease = self.lease.as_mut().filter(|_| tells && status / 100 != 5);
-        if let Some(lease) = lease {
+        let Some(lease) = &mut self.lease else { return };
+        lease.on_heard(now);
+        if tells && status / 100 != 5 {
             lease.on_answered(now);
         }
     }

@@ -1,54 +1,122 @@
 //! `[pool.limit]`.
 
-use tidegate_balance::Learning;
+use tidegate_balance::{Learning, RateLearning, WindowLearning};
 use toml::Spanned;
 
 use crate::config::keys::{Only, keys};
 use crate::config::shape::{Choice, Real, millis};
 
+/// The signs of overload from which limits are learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learn {
+    /// None.
+    Off,
+    /// Rejections.
+    Refusals,
+    /// Delay.
+    Delay,
+    /// Both.
+    Both,
+}
+
 /// The values of the table.
 pub struct Limit {
-    /// Whether rates are learned.
-    pub learn: Spanned<bool>,
-    /// The parameters for learning them.
-    pub learning: Learning,
+    /// The signs of overload from which limits are learned.
+    pub learn: Spanned<Learn>,
+    /// The parameters for learning a rate.
+    pub rate: RateLearning,
+    /// The parameters for learning a window.
+    pub window: WindowLearning,
+}
+
+impl Learn {
+    fn learns_rate(self) -> bool {
+        matches!(self, Self::Refusals | Self::Both)
+    }
+
+    fn learns_window(self) -> bool {
+        matches!(self, Self::Delay | Self::Both)
+    }
+}
+
+impl Limit {
+    /// Returns the limits that are learned.
+    pub fn learning(&self) -> Learning {
+        let learn = *self.learn.get_ref();
+        Learning {
+            rate: learn.learns_rate().then_some(self.rate),
+            window: learn.learns_window().then_some(self.window),
+        }
+    }
 }
 
 impl From<&Learning> for Limit {
     fn from(learning: &Learning) -> Self {
-        Self { learn: Spanned::new(0..0, true), learning: *learning }
+        let learn = match learning {
+            Learning { rate: None, window: None } => Learn::Off,
+            Learning { window: None, .. } => Learn::Refusals,
+            Learning { rate: None, .. } => Learn::Delay,
+            Learning { .. } => Learn::Both,
+        };
+        Self {
+            learn: Spanned::new(0..0, learn),
+            rate: learning.rate.unwrap_or_default(),
+            window: learning.window.unwrap_or_default(),
+        }
     }
 }
 
-static LEARNS: Only<Limit> = Only {
+static LEARNS_RATE: Only<Limit> = Only {
     by: "learn",
-    when: |limit| *limit.learn.get_ref(),
+    when: |limit| limit.learn.get_ref().learns_rate(),
     why: "no rate is learned",
     instead: "write `learn = \"refusals\"`",
 };
 
+static LEARNS_WINDOW: Only<Limit> = Only {
+    by: "learn",
+    when: |limit| limit.learn.get_ref().learns_window(),
+    why: "nothing is learned from delay",
+    instead: "write `learn = \"delay\"`",
+};
+
 keys! {
-    /// Learns the rate that each back end of the preceding pool can take. `calls_max`
-    /// and `cps_max` of a back end apply as well.
+    /// Learns what each back end of the preceding pool can take. `calls_max` and
+    /// `cps_max` of a back end apply as well.
     pub static POOL_LIMIT: "[pool.limit]" 0..=1, NewCalls, [] => Limit;
 
     /// `refusals`: Tidegate learns the rate from requests that the back end rejects with 503 or
     /// leaves without a response. The rate falls to the rate that the back end accepted. It grows
     /// while it is used up, or more is demanded, and nothing is rejected. Before the first
     /// rejection there is no limit. A 503 then causes no pause, unless `retry_after_max_s` is set.
+    ///
+    /// `delay`: Tidegate learns how many INVITEs and REGISTERs the back end may have that it has not
+    /// responded to, with a 100 or otherwise. If for a tenth of a second even the quickest response takes
+    /// much longer than usual, requests wait in the back end; then so many are allowed that they
+    /// wait for `delay_ms`. This needs no response that says that the back end is overloaded.
     key "learn" {
         |limit| Some(*limit.learn.get_ref()),
         |limit, learn| limit.learn = learn
-    } = Choice { words: &[("off", false), ("refusals", true)], reserved: &[] },
-        Default("\"off\"");
-    /// Milliseconds from one adjustment to the next; up to two seconds if fewer than ten requests
-    /// arrive in that time.
-    key "interval_ms" (learning.interval) = millis(20..=10_000), Default("200"), only(&LEARNS);
+    } = Choice {
+        words: &[
+            ("off", Learn::Off),
+            ("refusals", Learn::Refusals),
+            ("delay", Learn::Delay),
+            ("both", Learn::Both),
+        ],
+        reserved: &[],
+    }, Default("\"off\"");
+    /// Milliseconds from one adjustment of the rate to the next; up to two seconds if fewer than
+    /// ten requests arrive in that time.
+    key "interval_ms" (rate.interval) = millis(20..=10_000), Default("200"), only(&LEARNS_RATE);
     /// The fraction by which the rate grows in a second while nine tenths of it are used, or more
     /// is demanded. It doubles after each four such seconds without a rejection, up to 1.
-    key "increase" (learning.increase) = Real(0.001..=1.0), Default("0.05"), only(&LEARNS);
+    key "increase" (rate.increase) = Real(0.001..=1.0), Default("0.05"), only(&LEARNS_RATE);
     /// The fraction of the accepted rate that remains the limit after a rejection.
-    key "decrease" (learning.decrease) = Real(0.5..=0.99), Default("0.95"), only(&LEARNS);
+    key "decrease" (rate.decrease) = Real(0.5..=0.99), Default("0.95"), only(&LEARNS_RATE);
     /// The lowest learned rate, in requests a second.
-    key "rate_min_cps" (learning.rate_min_cps) = Real(0.1..=100_000.0), Default("1"), only(&LEARNS);
+    key "rate_min_cps" (rate.rate_min_cps) = Real(0.1..=100_000.0), Default("1"), only(&LEARNS_RATE);
+    /// Milliseconds for which requests may wait in an overloaded back end, beyond its usual time to
+    /// the first response.
+    key "delay_ms" (window.delay) = millis(5..=1_000), Default("50"), only(&LEARNS_WINDOW);
 }

@@ -95,8 +95,8 @@ table! {
     policy: Selection;
     /// The settings of health checks.
     health: Health;
-    /// The settings for learning the rate of each back end, if it is learned.
-    learning: Option<Learning>;
+    /// The limits of each back end that are learned.
+    learning: Learning;
     /// The index of the listener from which requests and probes go to the back ends.
     listener: Option<usize>;
     /// The servers, at least one, in the order of the file. A domain stands for the servers that

@@ -47,6 +47,9 @@ pub(super) fn add(samples: &mut Samples, pool: &Pool, now: Timestamp) {
                 samples.push(family, &labels, cps);
             }
         }
+        if let Some(window) = backend.learned_window() {
+            samples.push(&WINDOW, &labels, window);
+        }
         if let Some(named) = backend.named() {
             names::add(samples, &labels, named);
         }
@@ -114,6 +117,10 @@ static LEARNED: Family = Family::gauge(
     "backend_learned_cps",
     "Limit of requests a second to the back end, as learned from its 503s",
 );
+static WINDOW: Family = Family::gauge(
+    "backend_learned_window",
+    "Limit of INVITEs and REGISTERs without a response of the back end, as learned from its delay",
+);
 static IN_FORCE: Family = Family::gauge(
     "backend_cps_in_force",
     "Limit of requests a second to the back end in force: the lower of the configured and the \
@@ -128,7 +135,7 @@ static POOL_HEADROOM: Family = Family::gauge(
 mod tests {
     use std::time::Duration;
 
-    use tidegate_balance::{Demand, Learning, Limits, Picker, Policy};
+    use tidegate_balance::{Demand, Learning, Limits, Picker, Policy, RateLearning};
     use tidegate_world::{Purpose, Seed};
 
     use super::*;
@@ -154,7 +161,7 @@ mod tests {
             })
         };
         assert_eq!(rates(&shown(&pool)), [None; 3]);
-        let learning = Some(Learning::default());
+        let learning = Learning { rate: Some(RateLearning::default()), window: None };
         pool.backends()[0].set_limits(&Limits {
             cps_max: Some(300.0),
             learning,

@@ -1,0 +1,110 @@
+"""A back end without overload control behind Tidegate keeps its goodput: its limit is learned from its delay
+
+Kamailio has a fifth of a core, 1 ms of every 5, and rejects nothing. Its peak is the highest rate, climbing by
+1.25, at which it sets up 99 % of the calls within 500 ms when callers reach it directly. Then Tidegate stands before
+it and is offered 1 to 5 times that: with nothing learned, with limits learned from rejections, of which there
+are none, and with limits learned from delay. No limit is configured. `t_relay` sends a 100 itself; with `forward`
+the first response comes from the callee.
+"""
+
+import argparse
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Any
+
+from tidegate_bench import curve, kamailio, peak, table, tidegate
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.kamailio import DEFAULT_BUFFER_BYTES
+from tidegate_bench.load import Load, Outcome, offer
+from tidegate_bench.process import Stage
+from tidegate_bench.quota import SHARE, Quota
+from tidegate_bench.record import Spread
+
+MULTIPLES = (0.5, 0.9, 1.0, 1.5, 3.0, 5.0)
+LEARN = ("delay",)
+KINDS = {"t_relay": True, "forward": False}
+KEPT_MIN = 0.9
+WARM_UP_S = 4.0
+MEASURED_S = 3.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One load on a fresh Tidegate before a fresh Kamailio."""
+
+    round: int
+    kind: str
+    learn: str
+    multiple: float
+    peak_cps: float
+    outcome: Outcome
+
+    @property
+    def goodput(self) -> float:
+        """As a part of the peak."""
+        return self.outcome.goodput_cps / self.peak_cps
+
+    def row(self) -> dict[str, Any]:
+        """For a table of raw data."""
+        outcome = asdict(self.outcome)
+        usage = outcome.pop("usage")
+        own = {key: getattr(self, key) for key in ("round", "kind", "learn", "multiple", "peak_cps", "goodput")}
+        return {**own, **outcome, **usage}
+
+
+def measure(kind: str, learn: str | None, load: Load, profile: str) -> Outcome:
+    """One load; without `learn` it goes to Kamailio directly."""
+    with Quota() as quota, Stage() as stage:
+        callee = tidegate.callee(stage, "uas", profile)
+        backend = kamailio.run(
+            stage, callee.port, transactions=KINDS[kind], buffer_bytes=DEFAULT_BUFFER_BYTES, quota=quota
+        )
+        process, address = backend.process, backend.address
+        if learn is not None:
+            limit = f'[pool.limit]\nlearn = "{learn}"\n'
+            edge = tidegate.start(stage, [backend.port], profile, mode="transaction", tables=limit)
+            process, address = edge.process, edge.address
+        outcome = offer(stage, process, address, callee, load, profile)
+        stage.kill()
+        return outcome
+
+
+class Show(Demonstration):
+    PROFILE = "release"
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--warm-up", type=float, default=WARM_UP_S, help="s (%(default)s)")
+        parser.add_argument("--seconds", type=float, default=MEASURED_S, help="s (%(default)s)")
+
+    def run(self) -> Results:
+        trials: list[Trial] = []
+        peaks: dict[str, float] = {}
+        for round_, kind in product(self.rounds, KINDS):
+
+            def direct(load: Load, kind: str = kind) -> Outcome:
+                return measure(kind, None, load, self.profile)
+
+            peaks[kind], _ = peak.peak(direct, SHARE, peaks.get(kind), round_)
+            print(f"round {round_}: Kamailio with {kind} carries {peaks[kind]:.0f} calls/s", flush=True)
+            for multiple, learn in product(MULTIPLES, LEARN):
+                load = Load(multiple * peaks[kind], self.options.warm_up, self.options.seconds, round_)
+                outcome = measure(kind, learn, load, self.profile)
+                trials.append(Trial(round_, kind, learn, multiple, peaks[kind], outcome))
+        table.show(
+            trials,
+            [curve.GOODPUT, *curve.OUTCOME],
+            line=lambda one: f"{one.multiple:4.1f}",
+            block=lambda one: f"{one.kind}, learn = {one.learn}",
+        )
+        rows = self.rows("results", [one.row() for one in trials])
+        self.judge(trials)
+        return {"trials": rows}
+
+    def judge(self, trials: list[Trial]) -> None:
+        """Expects goodput near the peak with a limit learned from delay, and nothing rejected below it."""
+        for kind, multiple in product(KINDS, MULTIPLES):
+            found = [t for t in trials if (t.kind, t.learn, t.multiple) == (kind, "delay", multiple)]
+            kept = Spread.of([one.goodput for one in found]).median
+            least = KEPT_MIN * min(multiple, 1.0)
+            self.expect(kept >= least, f"{kind} at {multiple} times its peak: {kept:.2f} of it with delay")

@@ -1,0 +1,243 @@
+//! The window of a back end that all shards learn together: the requests that it has not responded
+//! to, and a step that one shard takes at the end of each interval.
+//!
+//! The law itself is [`DelayWindow`]. Requests without a response are counted by the time at which
+//! they were sent, in slices of [`SLICE`], and no longer after [`FORGOTTEN`]. So neither lost
+//! requests nor silent callees use up a window for longer, and no timer is needed. A shard that
+//! finds the record in use leaves the step to the other one.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use super::AtomicF64;
+use super::delay::{DelayWindow, Responses, WindowLearning};
+
+/// Time after which a request without a response no longer counts: T1, after which it is sent again.
+pub const FORGOTTEN: Duration = Duration::from_millis(500);
+
+const SLICE: Duration = Duration::from_millis(50);
+const SLICES: usize = 10;
+
+const _: () = assert!(SLICE.as_millis() as usize * SLICES == FORGOTTEN.as_millis() as usize);
+
+/// No interval has begun, because nothing is learned.
+const OFF: u64 = u64::MAX;
+/// No response in this interval.
+const NONE: u64 = u64::MAX;
+
+/// A window that is being learned.
+#[derive(Debug)]
+pub(crate) struct Window {
+    /// Earliest end of the interval.
+    ends_at: AtomicU64,
+    /// Copy of the window in the record.
+    window: AtomicF64,
+    /// Requests without a response, by the slice in which they were sent. The upper half of a word
+    /// is the number of the slice, the lower half the count.
+    sent: [AtomicU64; SLICES],
+    heard: AtomicU64,
+    least_ns: AtomicU64,
+    lost: AtomicU64,
+    wanted: AtomicBool,
+    /// Only requests sent from then on say something about the window.
+    counts_from: AtomicU64,
+    record: Mutex<Record>,
+}
+
+#[derive(Debug)]
+struct Record {
+    learning: Option<WindowLearning>,
+    began: Timestamp,
+    law: DelayWindow,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            ends_at: AtomicU64::new(OFF),
+            window: AtomicF64::default(),
+            sent: Default::default(),
+            heard: AtomicU64::new(0),
+            least_ns: AtomicU64::new(NONE),
+            lost: AtomicU64::new(0),
+            wanted: AtomicBool::new(false),
+            counts_from: AtomicU64::new(0),
+            record: Mutex::new(Record {
+                learning: None,
+                began: Timestamp::ZERO,
+                law: DelayWindow::COLD,
+            }),
+        }
+    }
+}
+
+impl Window {
+    pub(crate) fn is_on(&self) -> bool {
+        self.ends_at.load(Relaxed) != OFF
+    }
+
+    /// Sets the parameters of learning, or stops it. The learned window stays while learning goes on.
+    pub(crate) fn set(&self, learning: Option<WindowLearning>) {
+        let mut record = self.lock();
+        if learning.is_none() {
+            record.law = DelayWindow::COLD;
+        }
+        let was_on = self.is_on();
+        record.learning = learning;
+        if learning.is_none() {
+            self.ends_at.store(OFF, Relaxed);
+        } else if !was_on {
+            self.begin(&mut record, Timestamp::ZERO);
+        }
+        self.window.set(record.law.window);
+    }
+
+    /// Starts again, because it is another back end as far as is known.
+    pub(crate) fn forget(&self) {
+        let mut record = self.lock();
+        record.law = DelayWindow::COLD;
+        if record.learning.is_some() {
+            self.begin(&mut record, Timestamp::ZERO);
+        }
+        self.window.set(record.law.window);
+    }
+
+    /// Returns the window in requests; infinite if there is none.
+    pub(crate) fn size(&self) -> f64 {
+        self.window.get()
+    }
+
+    /// Returns whether the back end may get another request. With `reserve` the window is a tenth
+    /// larger, at least one request.
+    pub(crate) fn conforms(&self, now: Timestamp, reserve: bool) -> bool {
+        let window = self.size();
+        if window.is_infinite() {
+            return true;
+        }
+        let reserved = if reserve { (window / 10.0).max(1.0) } else { 0.0 };
+        let conforms = (self.unheard(now) as f64) < window + reserved;
+        if !conforms && !self.wanted.load(Relaxed) {
+            self.wanted.store(true, Relaxed);
+        }
+        conforms
+    }
+
+    /// Returns the requests without a response.
+    pub(crate) fn unheard(&self, now: Timestamp) -> u64 {
+        let current = slice_of(now);
+        let count = |word: &AtomicU64| {
+            let (slice, count) = unpack(word.load(Relaxed));
+            // A clock of another shard may be ahead.
+            let is_recent = current.wrapping_sub(slice) < SLICES as u32 || slice == current + 1;
+            if is_recent { u64::from(count) } else { 0 }
+        };
+        self.sent.iter().map(count).sum()
+    }
+
+    /// Records that the back end gets a request.
+    pub(crate) fn on_sent(&self, now: Timestamp) {
+        if !self.is_on() {
+            return;
+        }
+        let slice = slice_of(now);
+        let word = &self.sent[slice as usize % SLICES];
+        let decreased = slice_of(Timestamp::from_nanos(self.counts_from.load(Relaxed)));
+        let mut lost = 0;
+        let next = |word| {
+            let (of, count) = unpack(word);
+            lost = if of == slice || of < decreased { 0 } else { count };
+            Some(pack(slice, if of == slice { count.saturating_add(1) } else { 1 }))
+        };
+        if word.fetch_update(Relaxed, Relaxed, next).is_ok() && lost > 0 {
+            self.lost.fetch_add(lost.into(), Relaxed);
+        }
+        self.step(now);
+    }
+
+    /// Records the first response of the back end to a request sent at `sent`.
+    pub(crate) fn on_heard(&self, now: Timestamp, sent: Timestamp) {
+        if !self.is_on() {
+            return;
+        }
+        let slice = slice_of(sent);
+        let next = |word| {
+            let (of, count) = unpack(word);
+            (of == slice && count > 0).then(|| pack(of, count - 1))
+        };
+        // Of a slice that is forgotten nothing is counted any more.
+        let _ = self.sent[slice as usize % SLICES].fetch_update(Relaxed, Relaxed, next);
+        if sent.as_nanos() >= self.counts_from.load(Relaxed) {
+            self.heard.fetch_add(1, Relaxed);
+            self.least_ns.fetch_min(now.since(sent).as_nanos() as u64, Relaxed);
+        }
+        self.step(now);
+    }
+
+    /// Adjusts the window if an interval is over.
+    fn step(&self, now: Timestamp) {
+        if self.ends_at.load(Relaxed) > now.as_nanos() {
+            return;
+        }
+        let Ok(mut record) = self.record.try_lock() else { return };
+        let Some(learning) = record.learning else { return };
+        if record.began == Timestamp::ZERO {
+            return self.begin(&mut record, now);
+        }
+        let lasted = now.since(record.began);
+        let heard = self.heard.load(Relaxed);
+        if !learning.is_over(lasted, heard) {
+            return;
+        }
+        let least = self.least_ns.load(Relaxed);
+        let seen = Responses {
+            lasted,
+            heard,
+            least: (least != NONE).then(|| Duration::from_nanos(least)),
+            lost: self.lost.load(Relaxed),
+            wanted: self.wanted.load(Relaxed),
+        };
+        let before = record.law.window;
+        record.law = record.law.step(&learning, &seen);
+        if record.law.window < before {
+            self.counts_from.store(now.as_nanos(), Relaxed);
+        }
+        self.begin(&mut record, now);
+        self.window.set(record.law.window);
+    }
+
+    /// Starts an interval at `now`; at zero, it starts with the next request or response.
+    fn begin(&self, record: &mut Record, now: Timestamp) {
+        record.began = now;
+        let interval = record.learning.map_or(Duration::ZERO, |learning| learning.interval);
+        let ends_at = if now == Timestamp::ZERO { 0 } else { (now + interval).as_nanos() };
+        self.ends_at.store(ends_at, Relaxed);
+        self.heard.store(0, Relaxed);
+        self.least_ns.store(NONE, Relaxed);
+        self.lost.store(0, Relaxed);
+        self.wanted.store(false, Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Record> {
+        // No code panics while it holds the lock.
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the number of the slice of a time. It wraps after seven years.
+fn slice_of(at: Timestamp) -> u32 {
+    (at.as_nanos() / SLICE.as_nanos() as u64) as u32
+}
+
+const fn pack(slice: u32, count: u32) -> u64 {
+    (slice as u64) << 32 | count as u64
+}
+
+const fn unpack(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
+}
+
+#[cfg(test)]
+mod tests;

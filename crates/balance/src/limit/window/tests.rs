@@ -1,0 +1,267 @@
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use tidegate_world::{Purpose, Seed, Stream};
+
+use super::*;
+
+const US: u64 = 1_000;
+
+fn at(us: u64) -> Timestamp {
+    Timestamp::from_nanos(1_000_000_000 + us * US)
+}
+
+fn ms(ms: u64) -> Timestamp {
+    at(ms * 1000)
+}
+
+fn learning() -> Window {
+    let window = Window::default();
+    window.set(Some(WindowLearning::default()));
+    window
+}
+
+/// A server with one queue, and callers that do not care about its load.
+struct World {
+    window: Window,
+    draws: Stream,
+    /// Mean time to serve the INVITE and the rest of a call, µs.
+    costs_us: (f64, f64),
+    /// Each request is responded to after this time more, µs.
+    path_us: u64,
+    /// Jobs that the server's queue holds; more are lost.
+    room: usize,
+    now: u64,
+    busy_until: u64,
+    /// Jobs in the server's queue: the time of sending, or `None` for the rest of a call.
+    queue: VecDeque<Option<u64>>,
+    responses: BinaryHeap<Reverse<(u64, u64)>>,
+}
+
+/// The outcome of some seconds.
+#[derive(Debug, Default)]
+struct Outcome {
+    offered: u64,
+    rejected: u64,
+    /// Responses within 500 ms.
+    good: u64,
+    late: u64,
+}
+
+impl World {
+    fn new(seed: u64, costs_us: (f64, f64)) -> Self {
+        Self {
+            window: learning(),
+            draws: Seed(seed).stream(Purpose::Arrivals, 0),
+            costs_us,
+            path_us: 300,
+            room: usize::MAX,
+            now: 0,
+            busy_until: 0,
+            queue: VecDeque::new(),
+            responses: BinaryHeap::new(),
+        }
+    }
+
+    fn capacity_cps(&self) -> f64 {
+        1e6 / (self.costs_us.0 + self.costs_us.1)
+    }
+
+    fn exponential(&mut self, mean: f64) -> u64 {
+        let uniform = (self.draws.below(1 << 24) + 1) as f64 / f64::from(1 << 24);
+        (-mean * uniform.ln()) as u64
+    }
+
+    /// Offers `cps` calls a second for `seconds`.
+    fn run(&mut self, cps: f64, seconds: f64) -> Outcome {
+        let mut outcome = Outcome::default();
+        let end = self.now + (seconds * 1e6) as u64;
+        let mut arrival = self.now + self.exponential(1e6 / cps);
+        loop {
+            let served = if self.queue.is_empty() { u64::MAX } else { self.busy_until };
+            let response = self.responses.peek().map_or(u64::MAX, |&Reverse((due, _))| due);
+            self.now = arrival.min(served).min(response).max(self.now);
+            if self.now >= end {
+                return outcome;
+            }
+            if self.now == response {
+                let Some(Reverse((_, sent))) = self.responses.pop() else { unreachable!() };
+                self.window.on_heard(at(self.now), at(sent));
+                let took = self.now - sent;
+                *(if took <= 500_000 { &mut outcome.good } else { &mut outcome.late }) += 1;
+            } else if self.now == arrival {
+                arrival += self.exponential(1e6 / cps).max(1);
+                outcome.offered += 1;
+                if self.window.conforms(at(self.now), false) {
+                    self.window.on_sent(at(self.now));
+                    self.put(Some(self.now));
+                } else {
+                    outcome.rejected += 1;
+                }
+            } else {
+                self.serve();
+            }
+        }
+    }
+
+    fn put(&mut self, job: Option<u64>) {
+        if self.queue.len() >= self.room {
+            return;
+        }
+        if self.queue.is_empty() {
+            self.busy_until = self.now + self.cost(job);
+        }
+        self.queue.push_back(job);
+    }
+
+    fn serve(&mut self) {
+        let Some(done) = self.queue.pop_front() else { return };
+        if let Some(&next) = self.queue.front() {
+            self.busy_until = self.now + self.cost(next);
+        }
+        if let Some(sent) = done {
+            self.responses.push(Reverse((self.now + self.path_us, sent)));
+            self.put(None);
+        }
+    }
+
+    fn cost(&mut self, job: Option<u64>) -> u64 {
+        let mean = if job.is_some() { self.costs_us.0 } else { self.costs_us.1 };
+        self.exponential(mean).max(1)
+    }
+}
+
+#[test]
+fn a_server_keeps_its_goodput_at_any_load() {
+    for (cost, seed) in [(400.0, 1), (4_000.0, 2), (20_000.0, 3)] {
+        for load in [1.0, 1.2, 2.0, 5.0, 10.0] {
+            let mut world = World::new(seed, (0.6 * cost, 0.4 * cost));
+            let capacity = world.capacity_cps();
+            world.run(load * capacity, 5.0);
+            let seen = world.run(load * capacity, 20.0);
+            let goodput = seen.good as f64 / 20.0 / capacity;
+            // A queue of ten places loses a tenth at the capacity.
+            let least = if load == 1.0 { 0.86 } else { 0.95 };
+            assert!(goodput >= least, "{cost} µs, load {load}: {goodput}, {seen:?}");
+        }
+    }
+}
+
+#[test]
+fn a_server_with_a_small_buffer_keeps_its_goodput() {
+    // It holds 32 ms of work, so no delay is long.
+    for load in [1.2, 2.0, 5.0] {
+        let mut world = World::new(11, (240.0, 160.0));
+        world.room = 160;
+        let capacity = world.capacity_cps();
+        world.run(load * capacity, 10.0);
+        let seen = world.run(load * capacity, 20.0);
+        let lost = seen.offered - seen.rejected - seen.good - seen.late;
+        assert!(seen.good as f64 / 20.0 / capacity >= 0.95, "{load}: {seen:?}");
+        assert!(lost * 50 < seen.good, "{load}: {lost} of {seen:?}");
+    }
+}
+
+#[test]
+fn below_the_capacity_it_rejects_nothing() {
+    for (cost, load, seed) in [(400.0, 0.9, 4), (4_000.0, 0.8, 5), (20_000.0, 0.6, 6)] {
+        let mut world = World::new(seed, (0.6 * cost, 0.4 * cost));
+        let seen = world.run(load * world.capacity_cps(), 300.0);
+        assert!(seen.offered > 8_000 && seen.rejected == 0, "{cost} µs: {seen:?}");
+    }
+}
+
+#[test]
+fn a_slow_server_near_its_capacity_loses_few() {
+    // The waits of a server with 250 calls/s exceed 100 ms at times.
+    let mut world = World::new(5, (2_400.0, 1_600.0));
+    let seen = world.run(0.9 * world.capacity_cps(), 300.0);
+    assert!(seen.rejected * 100 < seen.offered, "{seen:?}");
+}
+
+#[test]
+fn after_a_flood_nothing_is_rejected_soon() {
+    let mut world = World::new(6, (600.0, 400.0));
+    world.run(5_000.0, 10.0);
+    world.run(500.0, 1.0);
+    let seen = world.run(500.0, 10.0);
+    assert!(seen.rejected == 0 && seen.late == 0, "{seen:?}");
+}
+
+#[test]
+fn it_follows_a_server_that_becomes_slower_and_faster() {
+    let mut world = World::new(7, (600.0, 400.0));
+    world.run(3_000.0, 5.0);
+    for (cost, seed) in [(4_000.0, "slower"), (500.0, "faster")] {
+        world.costs_us = (0.6 * cost, 0.4 * cost);
+        world.run(3.0 * world.capacity_cps(), 3.0);
+        let seen = world.run(3.0 * world.capacity_cps(), 10.0);
+        let goodput = seen.good as f64 / 10.0 / world.capacity_cps();
+        assert!(goodput >= 0.95, "{seed}: {goodput} {seen:?}");
+    }
+}
+
+#[test]
+fn a_longer_path_does_not_close_it() {
+    let mut world = World::new(8, (600.0, 400.0));
+    world.run(2_000.0, 5.0);
+    world.path_us = 120_000;
+    world.run(2_000.0, 10.0);
+    let seen = world.run(2_000.0, 10.0);
+    let goodput = seen.good as f64 / 10.0 / world.capacity_cps();
+    assert!(goodput >= 0.9, "{goodput} {seen:?}");
+}
+
+#[test]
+fn what_is_lost_uses_up_the_window_for_half_a_second_at_most() {
+    let window = learning();
+    for i in 0..100 {
+        window.on_sent(ms(i));
+    }
+    assert_eq!(window.unheard(ms(100)), 100);
+    assert_eq!(window.unheard(ms(700)), 0);
+    // The slices are used again.
+    window.on_sent(ms(700));
+    window.on_heard(ms(710), ms(50));
+    assert_eq!(window.unheard(ms(710)), 1, "an old request no longer counts");
+    window.on_heard(ms(711), ms(700));
+    window.on_heard(ms(711), ms(700));
+    assert_eq!(window.unheard(ms(711)), 0);
+}
+
+#[test]
+fn it_is_switched_on_and_off_and_forgets() {
+    let window = Window::default();
+    window.on_sent(ms(0));
+    assert!(!window.is_on() && window.unheard(ms(0)) == 0 && window.conforms(ms(0), false));
+    let mut world = World::new(9, (600.0, 400.0));
+    world.run(5_000.0, 5.0);
+    let size = world.window.size();
+    assert!(size.is_finite());
+    world
+        .window
+        .set(Some(WindowLearning { delay: Duration::from_millis(20), ..Default::default() }));
+    assert_eq!(world.window.size(), size, "other numbers, the same back end");
+    world.window.forget();
+    assert!(world.window.is_on() && world.window.size().is_infinite());
+    world.run(5_000.0, 5.0);
+    assert!(world.window.size().is_finite());
+    world.window.set(None);
+    assert!(!world.window.is_on() && world.window.size().is_infinite());
+}
+
+#[test]
+fn priority_has_a_tenth_more() {
+    let mut world = World::new(10, (600.0, 400.0));
+    world.run(5_000.0, 5.0);
+    let (window, now) = (&world.window, at(world.now));
+    while window.conforms(now, false) {
+        window.on_sent(now);
+    }
+    let mut more = 0;
+    while window.conforms(now, true) {
+        window.on_sent(now);
+        more += 1;
+    }
+    assert!((1..=window.size() as i32 / 10 + 1).contains(&more), "{more}");
+}
