@@ -62,7 +62,7 @@ impl TransactionLease {
     ) -> Self {
         let waiting = Some(backend.response_times().begin(now, kind, watch));
         backend.take(weighs(work));
-        // Others are answered by whom the back end asks.
+        // The response to another request may come from the callee.
         let is_unheard = backend.is_limited() && matches!(kind, Work::CallStart | Work::Register);
         if is_unheard {
             backend.allowance().window().on_sent(now);

@@ -127,7 +127,7 @@ fn the_offer_of_a_client_is_stripped_from_every_via() {
 /// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from all Via
 /// headers of a response received, except for the topmost Via header."
 #[test]
-fn what_a_server_writes_into_other_vias_goes_no_further() {
+fn parameters_in_other_vias_are_not_forwarded() {
     for obedience in [Obedience::Always, Obedience::Never] {
         let mut script = Script::with(Policy::Rr, |settings| {
             settings.pools[0].obedience = obedience;
@@ -168,7 +168,7 @@ fn a_loss_holds_back_its_share_of_the_calls_of_that_server() {
 /// RFC 7339 §5.10: "In many cases, however, it will need to reject these requests with a "503 (Service
 /// Unavailable)" response without the Retry-After header."
 #[test]
-fn what_is_held_back_gets_a_503_without_retry_after_and_leaves_no_state() {
+fn a_restricted_request_gets_a_503_without_retry_after_and_leaves_no_state() {
     let mut script = Script::with(Policy::Rr, |settings| {
         settings.pools[0].obedience = Obedience::Always;
         settings.overload.retry_after = Some((5, 5));

@@ -94,7 +94,7 @@ fn a_rate_counts_what_stands_alone_too() {
 }
 
 #[test]
-fn what_the_rate_refuses_holds_no_call() {
+fn calls_rejected_by_the_rate_hold_no_lease() {
     let both = Limits { cps_max: Some(10.0), ..calls(100) };
     let pool = pool(&[both]);
     let (given, held) = fill(&mut picker(&pool, Policy::Tlwl), NOW, Demand::Call);
@@ -153,7 +153,7 @@ fn limits_change_while_calls_are_held() {
 }
 
 #[test]
-fn what_was_learned_is_kept_by_a_reload_and_lost_by_maintenance() {
+fn learned_limits_survive_a_reload_and_not_maintenance() {
     let limits = Limits { learning: learning(), ..rate(300.0) };
     let pool = pool(&[limits]);
     let backend = &pool.backends()[0];
@@ -222,7 +222,7 @@ fn shards_together_take_no_more_than_there_is() {
 }
 
 #[test]
-fn who_has_limits_of_another_kind_learns_nothing() {
+fn back_ends_with_other_limits_learn_nothing() {
     assert!(!pool(&[calls(5)]).backends()[0].learns());
 }
 

@@ -356,7 +356,9 @@ fn reasons_have_the_names_of_metrics() {
             "pool_down",
             "stopping",
             "source_share",
-            "source_limit"
+            "source_limit",
+            "feedback",
+            "peer_share"
         ]
     );
     assert_eq!(Bucket::ALL.map(Bucket::name), ["session", "single", "priority"]);

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_as_what_it_was() {
+    fn written_configurations_read_back_unchanged() {
         let given = "[overload]\nlaw = \"pi\"\ndecide = \"service\"\nqueue = \"fifo\"\n\
                      throttle = \"random\"\ndisposal = \"drop\"\noccupancy = \"cpu\"\n\
                      sticky = false\nmemory_max = 5000\nparams = { c_t = 0.85, k_ic = 3 }\n\

@@ -49,8 +49,8 @@ fn it_follows_the_ratio_of_target_and_delay() {
     let law = tripped();
     let next = |least_ms, wanted| step(law, &seen(least_ms, wanted)).window / law.window;
     assert!((next(68, true) - 0.75).abs() < 1e-9, "three quarters of 51 ms too long");
-    assert_eq!(next(1000, true), 0.5, "half at the least");
-    assert_eq!(next(10, true), 1.05, "a twentieth more at the most");
+    assert_eq!(next(1000, true), 0.5, "half is the minimum");
+    assert_eq!(next(10, true), 1.05, "a twentieth is the maximum growth");
     assert_eq!(next(10, false), 1.0, "not used up");
     assert!((next(50, true) - 1.02).abs() < 1e-9);
 }
@@ -93,7 +93,7 @@ fn a_loss_that_the_window_does_not_cause_is_of_the_path() {
 
 #[test]
 fn after_a_loss_requests_wait_for_half_of_what_the_buffer_holds() {
-    let lossy = Responses { heard: 1000, lost: 100, ..seen(21, false) };
+    let lossy = Responses { heard: 1000, lost: 250, ..seen(21, false) };
     let law = step(warm(), &lossy);
     assert!((law.wait_s - 0.010).abs() < 1e-9, "{law:?}");
     // The base is 1 ms: 11 ms is the target now.

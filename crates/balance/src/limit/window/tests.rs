@@ -213,7 +213,7 @@ fn a_longer_path_does_not_close_it() {
 }
 
 #[test]
-fn what_is_lost_uses_up_the_window_for_half_a_second_at_most() {
+fn lost_requests_use_up_the_window_for_half_a_second() {
     let window = learning();
     for i in 0..100 {
         window.on_sent(ms(i));
