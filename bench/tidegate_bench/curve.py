@@ -1,13 +1,32 @@
 """Goodput over offered load: the points of such a curve, and how they are shown."""
 
+import argparse
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from tidegate_bench import table
-from tidegate_bench.load import Outcome
+from tidegate_bench.demonstration import Demonstration
+from tidegate_bench.load import Load, Outcome
 from tidegate_bench.overload import Variant, bound
 from tidegate_bench.table import Column
+
+
+class CurveDemonstration(Demonstration):
+    """A demonstration that offers multiples of a peak, each load for the same time."""
+
+    PROFILE = "release"
+    WARM_UP_S: ClassVar[float]
+    MEASURED_S: ClassVar[float]
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--warm-up", type=float, default=cls.WARM_UP_S, help="s (%(default)s)")
+        parser.add_argument("--seconds", type=float, default=cls.MEASURED_S, help="s (%(default)s)")
+
+    def load(self, rate_cps: float, round_: int) -> Load:
+        """The round's number is the seed."""
+        return Load(rate_cps, self.options.warm_up, self.options.seconds, round_)
 
 
 @dataclass(frozen=True)
@@ -44,11 +63,9 @@ class Point:
 
     def row(self) -> dict[str, Any]:
         """For a table of raw data."""
-        outcome = asdict(self.outcome)
-        usage = outcome.pop("usage")
         row = {"round": self.round, "element": self.element, "law": self.law.law, "decide": self.law.decide}
         row |= {"queue": self.law.queue, "multiple": self.multiple, "goodput_of_peak": round(self.goodput, 4)}
-        return row | {"bound": round(self.bound, 4), **outcome, **usage}
+        return row | {"bound": round(self.bound, 4), **self.outcome.row()}
 
 
 OUTCOME = [

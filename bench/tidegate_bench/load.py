@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tidegate_bench import tidegate
@@ -82,6 +82,12 @@ class Outcome:
     def in_time(self) -> float:
         """The share of the calls that were set up within the deadline."""
         return self.goodput_cps / self.offered_cps if self.offered_cps else 0.0
+
+    def row(self) -> dict[str, Any]:
+        """For a table of raw data: all values, those of the usage among them."""
+        row = asdict(self)
+        usage = row.pop("usage")
+        return {**row, **usage}
 
     @property
     def element_us_per_call(self) -> float:

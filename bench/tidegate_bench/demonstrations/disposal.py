@@ -14,12 +14,12 @@ from one address, as a trunk's do, in names of 16 lengths: some 503s are alike w
 Which part of all datagrams went in trains is told beside the drops.
 """
 
-import argparse
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tidegate_bench import curve, peak, table
-from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.curve import CurveDemonstration
+from tidegate_bench.demonstration import Results
 from tidegate_bench.load import Load, Outcome, trial
 from tidegate_bench.overload import REFUSING, Variant, bound
 from tidegate_bench.quota import SHARE
@@ -30,8 +30,6 @@ from tidegate_bench.tidegate import Metrics
 MULTIPLES = (1.0, 2.0, 3.0, 5.0, 10.0)
 # Where r is measured if it does not depend on the load, as in show-quota.
 REFUSING_AT = 3.0
-WARM_UP_S = 1.0
-MEASURED_S = 2.0
 # A trunk's: at one address, with names of different lengths.
 CALLERS = ("--callers", "1000", "--uneven")
 # Longer than any 503 to our caller.
@@ -94,11 +92,9 @@ class Trial:
 
     def row(self) -> dict[str, Any]:
         """For a table of raw data."""
-        row = asdict(self)
-        outcome = row.pop("outcome")
+        row = {name: value for name, value in asdict(self).items() if name != "outcome"}
         derived = {name: round(getattr(self, name), 4) for name in ("offered", "goodput", "bound", "lost")}
-        usage: dict[str, Any] = outcome.pop("usage")
-        return row | derived | outcome | usage
+        return row | derived | self.outcome.row()
 
 
 def measure(law: Variant, load: Load, profile: str) -> tuple[Outcome, Metrics]:
@@ -150,13 +146,9 @@ def judge(record: Record, trials: list[Trial]) -> None:
     record.expect(min(trains) > 0, f"padded: {min(trains)} datagrams or more go in trains")
 
 
-class Show(Demonstration):
-    PROFILE = "release"
-
-    @classmethod
-    def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--warm-up", type=float, default=WARM_UP_S, help="s (%(default)s)")
-        parser.add_argument("--seconds", type=float, default=MEASURED_S, help="s (%(default)s)")
+class Show(CurveDemonstration):
+    WARM_UP_S = 1.0
+    MEASURED_S = 2.0
 
     def run(self) -> Results:
         trials: list[Trial] = []
@@ -170,7 +162,7 @@ class Show(Demonstration):
             for disposal, keys in DISPOSALS.items():
                 refused_us = refusing(disposal, peak_cps, round_, self.profile)
                 for multiple, r_us in refused_us.items():
-                    load = Load(multiple * peak_cps, self.options.warm_up, self.options.seconds, round_)
+                    load = self.load(multiple * peak_cps, round_)
                     outcome, shown = measure(replace(PROTECTED, **keys), load, self.profile)
                     counts = [shown.total(f"udp_{name}") for name in ("filtered", "sent", "sent_in_trains")]
                     trials.append(Trial(round_, disposal, multiple, peak_cps, served_us, r_us, outcome, *counts))

@@ -9,12 +9,13 @@ that were refused among them.
 """
 
 import argparse
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from tidegate_bench import curve, peak, table
-from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.curve import CurveDemonstration
+from tidegate_bench.demonstration import Results
 from tidegate_bench.load import Load, Outcome, trial
 from tidegate_bench.overload import Variant
 from tidegate_bench.quota import SHARE
@@ -23,9 +24,6 @@ from tidegate_bench.table import Column
 
 MODES = ("transaction", "stateless", "adaptive")
 MULTIPLES = (0.7, 1.2, 1.6, 2.5)
-# The share falls within half a second, and a law needs its time as well.
-WARM_UP_S = 3.0
-MEASURED_S = 3.0
 
 UNPROTECTED = Variant("none", "service", "fifo", sticky=False)
 # Of the goodput of a stateless server, what an adaptive one must have beyond the stateful peak.
@@ -53,8 +51,6 @@ class Point:
 
     def row(self) -> dict[str, Any]:
         """For a table of raw data."""
-        outcome = asdict(self.outcome)
-        usage = outcome.pop("usage")
         return {
             "round": self.round,
             "mode": self.mode,
@@ -63,8 +59,7 @@ class Point:
             "goodput": round(self.goodput, 4),
             "stateful": round(self.stateful, 4),
             "us_per_call": round(self.outcome.element_us_per_call, 3),
-            **outcome,
-            **usage,
+            **self.outcome.row(),
         }
 
 
@@ -113,13 +108,14 @@ def judge(record: Record, points: list[Point]) -> None:
     record.expect(slow == 0, f"the generator was too slow in {slow} of {len(points)} runs")
 
 
-class Show(Demonstration):
-    PROFILE = "release"
+class Show(CurveDemonstration):
+    # The share falls within half a second, and a law needs its time as well.
+    WARM_UP_S = 3.0
+    MEASURED_S = 3.0
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--warm-up", type=float, default=WARM_UP_S, help="s (%(default)s)")
-        parser.add_argument("--seconds", type=float, default=MEASURED_S, help="s (%(default)s)")
+        super().arguments(parser)
         parser.add_argument("--law", choices=("pi", "occ"), default="pi", help="(%(default)s)")
         parser.add_argument("--peak", type=float, help="calls/s; sought if not given")
 
@@ -137,7 +133,7 @@ class Show(Demonstration):
             print(f"round {round_}: {peak_cps:.0f} calls/s with transactions", flush=True)
             # By turns: the machine may be slower in one minute than in the next.
             for multiple, mode in product(MULTIPLES, MODES):
-                load = Load(multiple * peak_cps, self.options.warm_up, self.options.seconds, round_)
+                load = self.load(multiple * peak_cps, round_)
                 points.append(Point(round_, mode, multiple, peak_cps, *measure(mode, law, load, self.profile)))
         table.show(points, COLUMNS, line=lambda p: p.mode, block=lambda p: f"{p.multiple} of the peak")
         rows = self.rows("results", [point.row() for point in points])

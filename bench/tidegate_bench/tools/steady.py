@@ -18,7 +18,7 @@ With --generator sipp the caller is SIPp, whose clock has steps of some millisec
 """
 
 import argparse
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 
 from tidegate_bench import load, sipp_load, table, tidegate
@@ -76,10 +76,8 @@ COLUMNS = [
 
 
 def row(run: Run) -> dict[str, object]:
-    outcome = asdict(run.outcome)
-    usage = outcome.pop("usage")
     head = {"rate_cps": run.rate, "round": run.round, "element": run.element, "in_time": run.outcome.in_time}
-    return head | {"cpu_us_per_call": run.outcome.steady_us_per_call, **outcome, **usage}
+    return head | {"cpu_us_per_call": run.outcome.steady_us_per_call, **run.outcome.row()}
 
 
 def parsed(arguments: list[str]) -> argparse.Namespace:
