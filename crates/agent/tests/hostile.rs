@@ -130,7 +130,7 @@ proptest! {
         for ms in (0..400_000).step_by(50) {
             caller.until(ms);
             answerer.until(ms);
-            // A limit on the rounds: an answer that causes an answer for ever would be a flood.
+            // A limit on the rounds: an answer that causes an answer forever would be a flood.
             for round in 0.. {
                 let there = caller.sent();
                 for sent in &there {

@@ -58,7 +58,7 @@
 //! [shed](Core::poll_shedding); it asks at each reading of the load. Offers precede services, so
 //! that the core can reject in time; but service gets half the processor if it needs it. While both
 //! wait, offers go first until 64 have been made, then service until it has had as much time. A
-//! driver of sockets grants about the same, by turns.
+//! driver of sockets alternates in about the same way.
 //!
 //! # Known bias
 //!

@@ -79,8 +79,8 @@ impl Draining {
         self.tell.map_or(self.until, |at| at.min(self.until))
     }
 
-    /// Returns the end, once it has come: everything `is_drained`, here and at the other shards, or
-    /// the stop `is_forced`, or the time is over.
+    /// Returns the summary if the drain has ended: because all shards are drained (`is_drained`),
+    /// because the stop `is_forced`, or because the time is over.
     pub(crate) fn ended(
         &self,
         now: Timestamp,

@@ -64,7 +64,7 @@ impl GsoBatch {
         (self.count > 1).then_some(self.segment as u16)
     }
 
-    /// Returns their range in the order of all datagrams.
+    /// Returns the positions of its datagrams among all datagrams.
     pub(crate) fn range(&self) -> Range<usize> {
         usize::from(self.first)..usize::from(self.first) + self.count()
     }

@@ -299,10 +299,11 @@ pub struct Derived {
     pub refusal_us: f64,
     /// Dropping an INVITE, in µs.
     pub drop_us: f64,
-    /// t_a and t_d of the model where a message is dropped: a message of a call, and a dropped one,
-    /// each the mean of the kinds.
+    /// t_a and t_d of the model for a server that drops: the cost of a message of a call, and of a
+    /// dropped message, each the mean over the kinds of message.
     pub dropping: Model,
-    /// Where a call is rejected: t_d is an INVITE and its ACK, for each message of a call.
+    /// t_a and t_d of the model for a server that rejects: t_d is the cost of the INVITE and of the
+    /// ACK, divided by the number of messages of a call.
     pub refusing: Model,
 }
 

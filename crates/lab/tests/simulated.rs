@@ -80,7 +80,7 @@ fn a_crash_takes_what_was_held_and_a_stall_gives_it_back() {
     let crashed = fault("crash");
     let server = &crashed.nodes[0];
     assert_eq!(server.starts, 2);
-    // ICMP told the callers, who retransmit their INVITEs all the same.
+    // ICMP told the callers, who retransmit their INVITEs nevertheless.
     let invites = flow(&crashed, "callers", "server", "INVITE");
     assert!(invites.1 > 50 && invites.0 > crashed.offered + 50, "{invites:?}");
     assert!(crashed.good > crashed.offered * 9 / 10, "{} of {}", crashed.good, crashed.offered);

@@ -249,7 +249,7 @@ impl Proxy {
     fn carry_out(&mut self, now: Timestamp, decided: Decided) {
         self.output.begin();
         let Decided { class, read, decision } = decided;
-        // A message without a class was classified all the same.
+        // A message without a class was classified too.
         let number = Some(class.unwrap_or(Class::Other) as u8);
         self.work = Work { offered: number.filter(|_| read), ..Work::default() };
         if let Some(class) = class.filter(|_| read) {

@@ -41,7 +41,7 @@ pub(crate) struct Waiting {
     /// Identity and method of its transaction.
     pub(crate) key: Key,
     pub(crate) source: RequestSource,
-    /// Whether the time in which it could have continued is over.
+    /// Whether the time within which it could have continued is over.
     pub(crate) is_overdue: bool,
     is_cancelled: bool,
     until: Timestamp,

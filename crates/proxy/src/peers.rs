@@ -19,14 +19,14 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Returns whether the other end of `flow` has recently shown that it receives what is sent
+    /// Returns whether the other end of `flow` has recently shown that it receives messages sent
     /// there. A peer with a connection always has.
     pub(crate) fn is_verified(&self, now: Timestamp, keys: &Keys, flow: &Flow) -> bool {
         flow.transport.is_reliable()
             || self.verified.contains(now, hash_of(&keys.source, flow.remote.ip()))
     }
 
-    /// Records that the other end of `flow` receives what is sent there.
+    /// Records that the other end of `flow` receives messages sent there.
     pub(crate) fn verify(&mut self, now: Timestamp, keys: &Keys, flow: &Flow) {
         self.verified.insert(now, hash_of(&keys.source, flow.remote.ip()));
     }

@@ -1,4 +1,4 @@
-//! Rejections: what is done with a request instead of forwarding it.
+//! Rejections: the alternatives to forwarding a request.
 
 mod drop_reason;
 pub(crate) mod reply_reason;
@@ -20,17 +20,17 @@ pub(crate) enum Rejection {
     BadExtension,
     /// 200 to an OPTIONS for ourselves.
     Capabilities,
-    /// Nothing.
+    /// No response.
     Drop(DropReason),
     /// Rejection because all possible back ends are at their limits.
     PoolFull,
     /// Rejection because all possible back ends have asked for fewer requests.
     Restricted,
-    /// 503 because no possible back end may be given anything new.
+    /// 503 because all possible back ends are unavailable for new requests.
     PoolDown(Hints),
     /// Handoff to another shard, which knows more.
     Redirect(u16),
-    /// Nothing yet: the request waits until this ticket may go on.
+    /// No response yet: the request waits until this ticket may continue.
     Park(Ticket),
 }
 
@@ -45,7 +45,7 @@ impl Rejection {
     /// RFC 3261 §21.5.5: "The server did not receive a timely response from an external server it
     /// accessed in attempting to process the request."
     pub(crate) const UNRESOLVED: Self = Self::Reply(504, "the DNS does not answer");
-    /// The DNS has no such host, or none that may be reached.
+    /// The DNS has no such host, or no allowed one.
     pub(crate) const NO_HOST: Self = Self::Reply(404, "no such host");
     /// No store has such a user.
     pub(crate) const NO_USER: Self = Self::Reply(404, NO_USER);
@@ -60,7 +60,7 @@ impl Rejection {
     pub(crate) const PARKED_FULL: Self = Self::Reply(503, PARKED_FULL);
     /// There is no room for another response context.
     pub(crate) const TRANSACTIONS_FULL: Self = Self::Reply(503, TRANSACTION_TABLE_FULL);
-    /// There is no room for another one of this source.
+    /// There is no room for another response context of this source.
     pub(crate) const TRANSACTION_SHARE_USED: Self = Self::Reply(503, TRANSACTION_SHARE_USED);
 }
 

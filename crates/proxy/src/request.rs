@@ -29,15 +29,15 @@ use crate::transaction::open::open;
 
 /// Result of serving a request.
 pub(crate) enum Served {
-    /// It was forwarded, absorbed, dropped or finally answered.
+    /// The request was forwarded, absorbed, dropped or finally answered.
     Here,
-    /// It was answered with 503, for a temporary reason.
+    /// The request was answered with 503, for a temporary reason.
     Refused,
     /// Nothing was done: no possible back end takes it, for this reason.
     Unserved(Reason),
-    /// It was answered with 503: no possible back end may be given anything new.
+    /// The request was answered with 503: all possible back ends are unavailable for new requests.
     PoolDown,
-    /// Nothing was done: another shard knows more.
+    /// Nothing was done: another shard has the state of the request.
     Elsewhere(u16),
     /// Nothing was done: the request waits until this ticket may continue.
     Parked(Ticket, Key),
@@ -61,7 +61,7 @@ pub(crate) struct AdmissionFacts {
     pub(crate) is_overdue: bool,
 }
 
-/// Forwards or answers a request, or returns what else is to be done.
+/// Forwards or answers a request, or returns what remains to be done.
 pub(crate) fn serve_request(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -107,7 +107,7 @@ fn serve_message(
     admission: AdmissionFacts,
 ) -> Served {
     let mut read = Request::read(message);
-    // The request is large: it stays where it was read.
+    // The request is large: it is used where it was parsed.
     let request = match &mut read {
         Ok(request) => request,
         Err(rejection) => {
@@ -156,7 +156,7 @@ fn process<'a>(
         Err(rejection) => Err(rejection),
     };
     let Stages { transactions, lost, .. } = stages;
-    // The hop is large: it stays where the commit left it.
+    // The hop is large: it is used where the commit wrote it.
     let hop = match &mut committed {
         Ok(hop) => hop,
         Err(Rejection::Reply(481, _)) if !has_transaction => {
@@ -362,7 +362,7 @@ fn reject(
     let is_ack = message.method() == Some(Method::Ack);
     match rejection {
         Rejection::Redirect(shard) => return Served::Elsewhere(shard),
-        // It was parked before it came here.
+        // The caller has already parked the request.
         Rejection::Park(_) => {}
         Rejection::PoolFull => return Served::Unserved(Reason::PoolFull),
         Rejection::Restricted => return Served::Unserved(Reason::Feedback),
@@ -422,8 +422,8 @@ fn reply(
     step.output.reply(step.snapshot, received, message, status, &cause, headers);
 }
 
-/// RFC 3261 §11.2: header fields of the response to an OPTIONS to ourselves. A proxy is no end of a
-/// session: methods other than OPTIONS pass through it.
+/// RFC 3261 §11.2: header fields of the response to an OPTIONS to the proxy itself. A proxy does
+/// not end sessions: methods other than OPTIONS pass through it.
 const CAPABILITIES: [(&str, &[u8]); 5] = [
     ("Allow", b"OPTIONS"),
     ("Accept", b"application/sdp"),

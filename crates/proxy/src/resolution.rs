@@ -126,13 +126,13 @@ pub struct Resolution {
 
 /// Outcome of querying records.
 enum Asked {
-    /// They are known, or known not to exist.
+    /// The records are known, or known not to exist.
     Known(Records),
-    /// They are unknown until an answer arrives.
+    /// The records are unknown until an answer arrives.
     Waits(Ticket),
     /// A recent query failed, and another one was sent.
     Retried(Ticket),
-    /// They cannot be determined now.
+    /// The records cannot be determined now.
     Failed,
 }
 

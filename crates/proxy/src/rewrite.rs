@@ -1,7 +1,7 @@
 //! Rewrites a message for its next hop: RFC 3261 §16.6 by cutting and inserting.
 //!
-//! What is written is a function of the received bytes and of an [`ForwardPlan`]: so a request that
-//! has to be sent again is written again, and no second copy of it is kept.
+//! The result depends only on the received bytes and on a [`ForwardPlan`]: so a request that has to
+//! be sent again is written again, and no second copy of it is kept.
 
 pub(crate) mod privacy;
 pub(crate) mod restore;
@@ -38,13 +38,13 @@ pub(crate) const MAX_FORWARDS: u32 = 70;
 /// Maximum number of Route lines of a request that passes a strict router: each is one edit.
 const STRICT_LINES_MAX: usize = 6;
 
-/// Where a request goes on, and what that changes in it.
+/// The next hop of a request, and the resulting changes in the request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ForwardPlan {
     pub(crate) target: Target,
-    /// The back end whose dialog it may begin.
+    /// The back end whose dialog the request may begin.
     pub(crate) backend_ref: Option<BackendRef>,
-    /// The listener where it leaves.
+    /// The listener from which the request leaves.
     pub(crate) egress: u8,
     /// The value of Max-Breadth to write, RFC 5393 §5.3.3.
     pub(crate) max_breadth: Option<u32>,
@@ -56,18 +56,18 @@ pub(crate) struct ForwardPlan {
 /// Changes in a request that are the same for each of its targets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Edits {
-    /// The request goes to a back end, or to a user, and not from one.
+    /// Whether the request goes to a back end or to a user, rather than coming from one.
     pub(crate) toward_backend: bool,
     /// Whether the target is a contact of a user, whose dialog it may begin, and the sender no back
     /// end.
     pub(crate) is_user: bool,
-    /// The listener where it came in.
+    /// The listener at which the request arrived.
     pub(crate) ingress: u8,
-    /// Leading Route values that named us and are taken off.
+    /// Number of leading Route values that name us and are removed.
     pub(crate) own_routes: u8,
     /// The next hop is a strict router: RFC 3261 §16.6 item 6.
     pub(crate) is_strict: bool,
-    /// Time of its arrival, as its token says it: the same whenever it is written again.
+    /// Time of its arrival, for its token: the same whenever the request is written again.
     pub(crate) made: Minutes,
 }
 
@@ -327,7 +327,8 @@ struct Around {
     routes: Vec<u8>,
 }
 
-/// RFC 3261 §21.5.7. Silence would bring it here again.
+/// Rejects a message that is too long to forward (RFC 3261 §21.5.7). Without a response its sender
+/// would retransmit it.
 const TOO_LONG: Rejection = Rejection::Reply(513, "longer than a datagram on its way out");
 
 fn write_all(head: &mut ArrayVec<u8, HEAD_MAX>, parts: &[&[u8]]) -> Result<(), Rejection> {

@@ -41,7 +41,7 @@ pub struct Moves(pub(crate) Arc<AtomicU64>);
 pub enum Queueing {
     /// By class: messages that finish work before those that begin it.
     Class,
-    /// All in one queue.
+    /// All messages in one queue.
     Fifo,
 }
 
@@ -134,10 +134,10 @@ pub struct Rule {
 /// Disposal of new work that is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposal {
-    /// By a 503. Its Retry-After, if it has one, stops a client that serves many callers as a whole
+    /// By a 503. If it has a Retry-After, that stops all calls of a client that serves many callers
     /// (RFC 3261 §21.5.4).
     Reject,
-    /// By silence: its sender retransmits it.
+    /// By no response: the sender retransmits the request.
     Drop,
     /// By the cheapest of these that keeps rejecting within [`Overload::refusing_max`]: a 503, 503s of one
     /// length, and these while the kernel drops as many of the new INVITEs as needed. Under a law that
@@ -240,8 +240,8 @@ impl Mode {
 pub enum Choice {
     /// One back end, by a policy and its parameters.
     One(Values),
-    /// All that are up: those of the highest `q` at once, then those of the next (RFC 3261 §16.6).
-    /// The `q` of each back end, in thousandths.
+    /// All back ends that are up: those of the highest `q` at once, then those of the next (RFC
+    /// 3261 §16.6). Contains the `q` of each back end, in thousandths.
     All(Vec<u16>),
 }
 

@@ -23,7 +23,7 @@ use crate::target::Target;
 use crate::transport::addresses::{Addresses, Origin};
 
 /// Maximum length of a chain of backup pools. A configuration with a cycle is rejected; one that
-/// got here would terminate all the same.
+/// got here would terminate anyway.
 const BACKUPS_MAX: usize = 256;
 
 /// The immutable view of a shard's configuration.

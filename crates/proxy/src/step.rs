@@ -42,7 +42,7 @@ impl<'a> Step<'a> {
 /// Evidence about the sender of a message, found while serving it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SourceEvidence {
-    /// Nothing of interest.
+    /// No evidence.
     #[default]
     Nothing,
     /// The message claimed to belong to something that does not exist.

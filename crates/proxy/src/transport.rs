@@ -1,5 +1,5 @@
-//! Listeners, the addresses behind them, and how many bytes a peer may be sent. Connections are
-//! handled by `tidegate-transport`, which wraps the proxy.
+//! Listeners, peers, and the limit on the bytes sent to a peer. `tidegate-transport`, which wraps
+//! the proxy, handles connections.
 
 pub(crate) mod addresses;
 pub(crate) mod budget;

@@ -1,5 +1,5 @@
 //! Queues under a law that paces the release of new calls, and the single queue: which messages
-//! wait where and in which order, and that none waits for ever.
+//! wait where and in which order, and that none waits forever.
 
 mod fixed;
 mod script;

@@ -68,7 +68,7 @@ fn run(mode: Mode, hold_s: u64, act: impl FnOnce(&mut Stage<'_>)) -> Ended {
     let mut stage = Stage { network, proxy, answerers: answerers_at, pool };
     stage.lead_to(&[0], 10);
     act(&mut stage);
-    // The queries would go on for ever.
+    // The queries would go on forever.
     stage.network.run_until(at(500));
     stage.network.drain(stage.proxy);
     stage.network.run_until(Timestamp::NEVER);
@@ -200,7 +200,7 @@ fn a_back_end_that_is_gone_is_up_again_where_its_name_leads_next() {
         assert_eq!(stage.present(), Some(address(PLACES[1])));
     });
     assert!(ended.answered[1] > 5, "{:?}", ended.answered);
-    // It is the only one, so it is tried all the same.
+    // It is the only one, so it is tried anyway.
     assert!(ended.caller.completed < 60 && ended.refused() == 0, "{:?}", ended.caller.failed);
 }
 

@@ -75,7 +75,7 @@ fn run(resolution: Resolution, fill: impl FnOnce(&mut Zone)) -> Ended {
     fill(network.zone_mut());
     network.run_until(Timestamp::NEVER);
     drop(network);
-    assert_eq!(counters.parked.get(), 0, "nothing waits for ever");
+    assert_eq!(counters.parked.get(), 0, "nothing waits forever");
     assert_eq!(counters.lookups.outstanding.get(), 0);
     Ended {
         users: to_user.stats().clone(),

@@ -58,7 +58,7 @@ impl OtherClient {
             }
             // §17.1.2.2: "If a final response (status codes 200-699) is received while in the "Trying"
             // state, the response MUST be passed to the TU, and the client transaction MUST
-            // transition to the "Completed" state." Likewise in "Proceeding". "Once the client
+            // transition to the "Completed" state." The same applies in "Proceeding". "Once the client
             // transaction enters the "Completed" state, it MUST set Timer K to fire in T4
             // seconds for unreliable transports, and zero seconds for reliable transports."
             // RFC 3261 §17.1.2.2: "If a final response (status codes 200-699) is received while in

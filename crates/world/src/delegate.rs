@@ -209,7 +209,7 @@ impl<C: Core + ?Sized> Core for &mut C {
     delegate!(**self);
 }
 
-/// A core of a kind that its driver does not know.
+/// A core behind a pointer, so that its driver need not know its type.
 #[deny(clippy::missing_trait_methods)]
 impl<C: Core + ?Sized> Core for Box<C> {
     delegate!(**self);

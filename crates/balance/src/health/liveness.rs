@@ -81,7 +81,7 @@ impl Liveness {
         matches!(self, Self::Up { errors: 1.., .. })
     }
 
-    /// Returns the time since when it is up at `now`; zero if it was never down, or is down.
+    /// Returns the time at which the back end last came up; zero if it was never down, or is down at `now`.
     pub fn up_since(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Up { since, .. } => Timestamp::from_nanos(since),

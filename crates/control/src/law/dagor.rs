@@ -65,7 +65,7 @@ static ALPHA: Param = Param {
 
 static BETA: Param = Param {
     name: "beta",
-    doc: "Share of all calls that is admitted in addition after any other window.",
+    doc: "Amount by which the admitted share of calls grows after a window without overload.",
     unit: "fraction",
     default: 0.01,
     min: 0.001,

@@ -2,7 +2,7 @@
 //!
 //! A call counts as its average messages of each class, in any tier; and a message of a class has a
 //! mean service time in each tier. So calls whose last message comes long after the first, under
-//! another share, are measured all the same, and both tiers by the same mix. Means are quotients of
+//! another share, are measured too, and both tiers by the same mix. Means are quotients of
 //! long sums: a service that was interrupted may take a thousand times as long as another, and
 //! would by itself decide an average with a short memory.
 

@@ -14,7 +14,7 @@ fn without_control_goodput_collapses_beyond_the_capacity() {
         for load in [1.2, 2.0, 5.0] {
             let outcome = constant("none", &[], decide, load);
             assert!(goodput(&outcome) < 0.01, "{decide:?} at {load}: {}", goodput(&outcome));
-            // It works all the same, on calls whose callers have given up.
+            // It still works, but on calls whose callers have given up.
             assert!(outcome.mean(FROM_S, TO_S, |note| note.occupancy) > 0.999);
         }
     }

@@ -42,7 +42,7 @@ pub struct Scene {
     pub rings: bool,
     /// Patience of a caller: the median, as far as it was observed.
     pub patience: Option<Duration>,
-    /// Holding time of a call: the median observed, or for ever if none ended.
+    /// Holding time of a call: the median observed, or forever if none ended.
     pub hold: Option<Duration>,
     /// Addresses of the proxy, for receiving and for sending.
     pub proxy: Vec<SocketAddr>,

@@ -95,7 +95,7 @@ pub enum Attack {
     Flood,
     /// BYEs, ACKs, INFOs and responses that belong to nothing.
     Noise,
-    /// Large INVITEs to a number that rings for ever.
+    /// Large INVITEs to a number that rings forever.
     Hoard,
 }
 

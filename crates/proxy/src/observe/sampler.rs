@@ -253,7 +253,7 @@ mod tests {
         assert_eq!((kept.status, kept.class), (Some(503), Some(Class::Invite)));
         assert_eq!((kept.cause, kept.reason), (Reason::Law.doc(), Reason::Law.into()));
         bench.refuse(1000, Reason::Law, "INVITE");
-        assert!(bench.kept()[1].from.is_empty(), "what cannot be read is kept all the same");
+        assert!(bench.kept()[1].from.is_empty(), "unreadable headers are kept too");
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub enum Located {
     Unavailable,
 }
 
-/// A walk in progress.
+/// The steps of RFC 3263 for one target, while they are taken.
 pub(super) struct Walk<'r, F> {
     pub(super) resolution: &'r mut Resolution,
     pub(super) now: Timestamp,

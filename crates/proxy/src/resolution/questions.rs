@@ -19,7 +19,7 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 /// It is longer than a resolver needs that tries a second server after 5 s of silence.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
 
-/// One query slot in this many is reserved for names that are already known.
+/// Of every this many query slots, one is reserved for names that are already known.
 const KEPT_PART: usize = 4;
 
 /// The first id of these queries; lower ids are free for other parts of the core.

@@ -135,8 +135,8 @@ fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool 
     is_repeated || calls.take_rate(step.now, call, known.fingerprint)
 }
 
-/// Starts more work of a call at the back end of the call. Another back end of its pool,
-/// selected by `key`, may take over, unless the call `goes_on`.
+/// Starts more work of a call at the back end of the call. Another back end of its pool, selected
+/// by `key`, may take over, unless the call `goes_on`.
 fn begin_within(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,

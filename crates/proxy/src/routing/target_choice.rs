@@ -37,7 +37,7 @@ pub(crate) enum TargetChoice {
         target: Target,
         /// The target is a strict router.
         is_strict: bool,
-        /// The back end that sent it.
+        /// The back end that sent the request.
         from: Option<BackendRef>,
         /// True if a name led there; the name may have further targets.
         is_named: bool,
@@ -47,7 +47,7 @@ pub(crate) enum TargetChoice {
     /// Forward it to a user's contact at this address. The contact replaces the Request-URI.
     User {
         target: Target,
-        /// The back end that sent it.
+        /// The back end that sent the request.
         from: Option<BackendRef>,
     },
     /// Reject it after counting it in the rate of its call.

@@ -39,8 +39,7 @@ impl Default for Sources {
 }
 
 /// The lowest rate at which a source is banned automatically, in messages per second. A lower rate
-/// does no harm that a ban would prevent, and may come from anyone who forges the address of
-/// another.
+/// causes too little harm to justify a ban, because the source address may be forged.
 pub const HARM_CPS: u32 = 100;
 
 /// The default of [`Sources::bans_max`].
@@ -73,12 +72,12 @@ pub struct SourceWeight {
 /// The treatment of requests above a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
-    /// They are rejected or dropped like those that a law does not admit.
+    /// Work beyond the limit is rejected or dropped like work that a law does not admit.
     Refuse,
-    /// They are dropped silently.
+    /// Work beyond the limit is dropped silently.
     Drop,
-    /// They are dropped; if there are [`HARM_CPS`] of them in a second, their source is banned for
-    /// this time.
+    /// Work beyond the limit is dropped; if there are [`HARM_CPS`] such requests in a second, their
+    /// source is banned for this time.
     Ban(Duration),
 }
 

@@ -70,7 +70,7 @@ impl Tiering {
     pub(crate) fn on_refused(&mut self, reason: Reason) {
         let Some(tiers) = &mut self.tiers else { return };
         match reason {
-            // These depend on what the law admits.
+            // These reasons depend on the decision of the law.
             Reason::Law
             | Reason::Rank
             | Reason::Stale

@@ -25,7 +25,7 @@ fn hop_of(snapshot: &Snapshot, context: &Context, live: &Live, index: usize) -> 
     let message = Message::parse(&bytes).ok()?;
     let mut hop = [message.request_uri()?, b" SIP/2.0\r\n"].concat();
     // RFC 3261 §17.1.1.3: "If the INVITE request whose response is being acknowledged had
-    // Route header fields, those header fields MUST appear in the ACK." §9.1 likewise.
+    // Route header fields, those header fields MUST appear in the ACK." §9.1 says the same.
     for route in message.fields().filter(|field| field.name == HeaderName::Route) {
         hop.extend_from_slice(route.line);
     }

@@ -22,7 +22,7 @@ const PROVISIONAL: u16 = 199;
 const FINAL: u16 = 200;
 
 impl Live {
-    /// Considers a further final response as the best one.
+    /// Compares a further final response with the best one so far.
     pub(crate) fn consider(&mut self, response: Best) {
         self.best = Some(Box::new(match self.best.take() {
             Some(best) => best.or(response),

@@ -1,4 +1,4 @@
-//! The bytes that a transaction, or a call without one, has received and sent back.
+//! The bytes that were received and sent back for a transaction, or for a call without one.
 
 /// The number of times that a final response is sent regardless of the budget.
 const FINALS: u8 = 2;

@@ -90,7 +90,7 @@ impl Server {
             // §17.2.1: "the most recent provisional response that was received from the TU MUST
             // be passed to the transport layer for retransmission." "while in the "Completed"
             // state, if a request retransmission is received, the server SHOULD pass the
-            // response to the transport for retransmission." §17.2.2 likewise; "Once in the
+            // response to the transport for retransmission." §17.2.2 says the same; "Once in the
             // "Trying" state, any further request retransmissions are discarded."
             State::Proceeding | State::Completed => self.last.as_ref(),
             // RFC 6026 §7.1: "any retransmissions of the INVITE received will match this

@@ -53,7 +53,7 @@ struct Activity {
     last: AtomicU64,
 }
 
-/// Serves connections for ever, and counts those closed because there was no free slot.
+/// Serves connections forever, and counts those closed because there was no free slot.
 pub(super) async fn serve(listener: TcpListener, router: Router, refusals: &AtomicU64) {
     let mut open: Vec<Open> = Vec::with_capacity(CONNECTIONS_MAX);
     let happened = Arc::new(AtomicU64::new(0));

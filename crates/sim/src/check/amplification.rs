@@ -1,7 +1,7 @@
 //! `amplification`: an unverified source gets little more than it sends.
 //!
 //! Over UDP the source of a request may be forged, so the packets that a proxy sends to an address
-//! may go to a victim. A request is owed an answer all the same: each provisional status once, the
+//! may go to a victim. A request is owed an answer nevertheless: each provisional status once, the
 //! final response, and one retransmission of it. Beyond that, such as for further retransmissions
 //! and responses of other branches of a fork, an address gets at most [`FACTOR`] times the bytes
 //! that came from there, as in QUIC (RFC 9000 §8: "three times the amount of data"), until a sender

@@ -1,7 +1,7 @@
 //! `counts`: at the end, every count has returned to zero.
 //!
 //! A count that is raised once and never lowered is a slow failure: a back end that seems to have
-//! calls for ever gets fewer and fewer, a table fills with entries that are never used again. So
+//! calls forever gets fewer and fewer, a table fills with entries that are never used again. So
 //! when nothing is left to happen there are no calls, no transactions and no waiting messages
 //! anywhere, and no back end counts as having work. That this state is reached at all is asserted
 //! too: RFC 3261 gives every transaction an end (§17.1.1.2, §17.1.2.2, §17.2.1, §16.8 Timer C), and

@@ -8,7 +8,7 @@
 //! which there is no evidence, may
 //!
 //! - not be down or paused for longer than [`OUT_MAX`] in all, in which it can be probed again:
-//!   where half of a pool may be out, forgeries in the name of all exclude them by turns;
+//!   where half of a pool may be out, forgeries in the name of all exclude them in turn;
 //! - not be given less than [`RATE_LEAST`] of the highest rate at which it has answered callers
 //!   since the last evidence, where rates are learned: they fall by rejections alone, at any use.
 //!   The momentary rate would not do: a back end that is given less answers less, so a rate that

@@ -158,7 +158,7 @@ impl Hops {
             // To a 2xx: a transaction of its own, without retransmissions here.
             (Method::Ack, None) if !of_hop || seen.role == Role::Caller => return None,
             (Method::Ack, None) => return Some("there is no such INVITE".into()),
-            // RFC 3261 §16.10 for a CANCEL, and likewise for the ACK to a rejection: a process that
+            // RFC 3261 §16.10 for a CANCEL, and the same for the ACK to a rejection: a process that
             // has been restarted forwards it under the branch of the INVITE.
             (Method::Ack, Some(invite)) if !of_hop => {
                 let is_refused = !invite.refusals.is_empty();

@@ -159,7 +159,7 @@ pub(in crate::scenario) static TRUNK: Knob<Real> = Knob {
     name: "trunk",
     shape: Real(0.0..=0.99),
     absent: Absent::Default("0"),
-    doc: "The share of the calls that come from one further address, likewise.",
+    doc: "The share of the calls that come from one more address, the trunk; also in simulated time only.",
 };
 
 pub(in crate::scenario) static T1_MS: Knob<Real> = Knob {

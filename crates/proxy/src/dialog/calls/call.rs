@@ -545,8 +545,8 @@ impl Call {
         }
     }
 
-    /// Opens a transaction. The load of a peer that opens more at once than are counted is
-    /// underestimated, and only of that peer.
+    /// Opens a transaction. At most [`OPEN_MAX`] of a call are counted, so the load of a peer that
+    /// opens more at once is underestimated.
     fn begin(&mut self, now: Timestamp, transaction: Transaction, lease: Option<TransactionLease>) {
         if self.open.len() < OPEN_MAX {
             self.open.reserve_exact(1);

@@ -75,7 +75,7 @@ fn table(costs: &Costs) -> String {
     let Costs { machine, rounds, messages, batch, transactions, .. } = costs;
     let mut text = format!(
         "What messages cost on {}, {}: {rounds} rounds of {messages} messages of each kind, \
-         timed {batch} at once.\nµs: least of the least, median of the medians, mean of the \
+         timed {batch} at once.\nIn µs, over the rounds: the least, the median of the medians, the mean of the \
          means.\n\n{:<10} {:<5} {:<9} {:<9} {:>7} {:>7} {:>7}   {:>7} {:>7} {:>7}\n",
         machine.processor,
         if *transactions { "with transactions" } else { "without transactions" },

@@ -18,10 +18,10 @@ use crate::signals::cancelled_by_signal;
 
 /// Compare all laws in all scenarios of a directory, in simulated time
 ///
-/// Each law is run on the same path as all others (the scenario's decision, queue and rejection), and on
-/// its own, as its source does: the difference is the win of a cheap rejection, not of the law.
-/// All laws meet the same calls. Prints for each scenario the law with the highest goodput, those that are
-/// not worse, and the default law.
+/// Each law is run twice. On the same path all laws use the scenario's decision, queue and rejection.
+/// On its own path a law uses those of its source: the difference shows the gain by a cheap
+/// rejection, not by the law. All laws get the same calls. Prints for each scenario the law with the
+/// highest goodput, the laws that are not worse, and the default law.
 #[derive(clap::Args)]
 pub struct Args {
     /// Directory of the scenarios and of own-paths.toml
