@@ -51,7 +51,7 @@ pub fn run(args: &Args) -> ExitCode {
 
 fn watch(args: &Args) -> Result<ExitCode, Trouble> {
     let client = Client::new(&args.admin);
-    let mut history = History::new(args.interval);
+    let mut history = History::default();
     // An invalid address is reported before the terminal is taken over.
     history.record(read(&client));
     if let Some(error) = history.error() {

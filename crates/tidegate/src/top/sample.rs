@@ -1,7 +1,6 @@
 //! Readings of the admin interface, and the rates between two readings.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -152,19 +151,14 @@ impl Rates {
 }
 
 /// The readings so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct History {
-    interval: Duration,
     latest: Option<Sample>,
     rates: VecDeque<Rates>,
     error: Option<String>,
 }
 
 impl History {
-    pub fn new(interval: Duration) -> Self {
-        Self { interval, latest: None, rates: VecDeque::new(), error: None }
-    }
-
     /// Records a reading or a failure to read.
     pub fn record(&mut self, reading: Result<Sample, String>) {
         let sample = match reading {
@@ -208,9 +202,10 @@ impl History {
         self.rates.iter().map(|rates| (rates.now_s - now_s, value(rates))).collect()
     }
 
-    /// Returns the seconds that the chart spans.
+    /// Returns the seconds that the kept readings span.
     pub fn span_s(&self) -> f64 {
-        self.interval.as_secs_f64() * (KEPT - 1) as f64
+        let times = self.rates.front().zip(self.rates.back());
+        times.map_or(0.0, |(first, last)| last.now_s - first.now_s)
     }
 }
 
@@ -264,7 +259,7 @@ mod tests {
 
     #[test]
     fn rates_are_differences_over_time() {
-        let mut history = History::new(Duration::from_secs(2));
+        let mut history = History::default();
         history.record(Ok(sample(1.0, [10, 8, 2])));
         assert_eq!(history.rates(), Rates::default());
         history.record(Ok(sample(3.0, [30, 18, 12])));
@@ -276,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_restart_begins_a_new_history() {
-        let mut history = History::new(Duration::from_secs(1));
+        let mut history = History::default();
         for (now_s, offered) in [(8.0, 100), (9.0, 200), (1.0, 0), (2.0, 50)] {
             history.record(Ok(sample(now_s, [offered, offered, 0])));
         }
@@ -286,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_failed_reading_keeps_the_last_one() {
-        let mut history = History::new(Duration::from_secs(1));
+        let mut history = History::default();
         history.record(Ok(sample(1.0, [1, 1, 0])));
         history.record(Err("gone".to_owned()));
         assert_eq!(history.error(), Some("gone"));
@@ -297,7 +292,7 @@ mod tests {
 
     #[test]
     fn the_history_is_bounded() {
-        let mut history = History::new(Duration::from_secs(1));
+        let mut history = History::default();
         for second in 0..1000 {
             history.record(Ok(sample(f64::from(second), [0; 3])));
         }

@@ -94,7 +94,9 @@ fn draw_chart(history: &History, frame: &mut Frame<'_>, area: Rect) {
     let offered = history.points(|rates| rates.offered);
     let admitted = history.points(|rates| rates.admitted);
     // An idle server has an axis of ten calls/s, and a new one of a minute.
-    let top = offered.iter().chain(&admitted).map(|point| point.1 * 1.1).fold(10.0, f64::max);
+    let most = offered.iter().chain(&admitted).map(|point| point.1).fold(10.0, f64::max);
+    let step = 10_f64.powf(most.log10().floor()) / 2.0;
+    let top = (most / step).ceil() * step;
     let line = |data, style: Style| {
         Dataset::default()
             .marker(Marker::Braille)
@@ -130,8 +132,12 @@ fn draw_chart(history: &History, frame: &mut Frame<'_>, area: Rect) {
 }
 
 fn draw_backends(sample: &Sample, rates: &Rates, frame: &mut Frame<'_>, area: Rect) {
-    let heads = ["pool", "back end", "state", "calls", "new/s", "limit", "ms", "503s", "failed"];
-    let head = Row::new(heads.map(|head| Cell::new(head).style(QUIET)));
+    let heads = [" pool", "back end", "state", "calls", "new/s", "limit", "ms", "503s", "failed"];
+    let number = |text: String| Cell::new(Line::from(text).right_aligned());
+    let head = Row::new(heads.into_iter().enumerate().map(|(index, head)| {
+        let cell = if index < 3 { Cell::new(head) } else { number(head.to_owned()) };
+        cell.style(QUIET)
+    }));
     let row = |(index, backend): (usize, &Backend)| {
         let Backend { pool, name, state, calls, invite_ms, rejections, failures, .. } = backend;
         let colour = match &**state {
@@ -141,20 +147,22 @@ fn draw_backends(sample: &Sample, rates: &Rates, frame: &mut Frame<'_>, area: Re
         };
         let new = rates.backends.get(index).copied().unwrap_or(0.0);
         Row::new([
-            Cell::new(pool.clone()),
+            Cell::new(format!(" {pool}")),
             Cell::new(name.clone()),
             Cell::new(state.clone()).style(Style::new().fg(colour)),
-            Cell::new(calls.to_string()),
-            Cell::new(format!("{new:.0}")),
-            Cell::new(backend.limit_cps.map_or("-".to_owned(), |limit| format!("{limit:.0}"))),
-            Cell::new(format!("{invite_ms:.1}")),
-            Cell::new(rejections.to_string()),
-            Cell::new(failures.to_string()),
+            number(calls.to_string()),
+            number(format!("{new:.0}")),
+            number(backend.limit_cps.map_or("-".to_owned(), |limit| format!("{limit:.0}"))),
+            number(format!("{invite_ms:.1}")),
+            number(rejections.to_string()),
+            number(failures.to_string()),
         ])
     };
+    let longest = sample.backends.iter().map(|backend| backend.name.chars().count()).max();
+    let longest = u16::try_from(longest.unwrap_or(0)).unwrap_or(u16::MAX);
     let widths = [
         Constraint::Length(8),
-        Constraint::Min(15),
+        Constraint::Max(longest.max(15)),
         Constraint::Length(8),
         Constraint::Length(6),
         Constraint::Length(5),
@@ -215,7 +223,6 @@ fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -224,7 +231,7 @@ mod tests {
     use super::*;
 
     fn history() -> History {
-        let mut history = History::new(Duration::from_secs(1));
+        let mut history = History::default();
         for second in 0..30_u64 {
             let calls =
                 Calls { offered: second * 500, admitted: second * 180, rejected: second * 320 };
