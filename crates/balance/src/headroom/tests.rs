@@ -180,8 +180,8 @@ fn learned_limits_survive_a_reload_and_not_maintenance() {
     assert!(!backend.learns() && backend.rate_max_cps().is_none() && backend.cps_max().is_none());
 }
 
-/// Of requests that arrive at random at the rate, some always find none left. Without counting
-/// those, a rate learned too low would reject them for ever.
+/// Some requests that arrive at random at the rate find no headroom. If they did not count, a rate
+/// learned too low would reject them forever.
 #[test]
 fn a_low_rate_rises_while_more_is_wanted() {
     let limits = Limits { learning: learning(), ..Limits::default() };
@@ -226,7 +226,7 @@ fn back_ends_with_other_limits_learn_nothing() {
     assert!(!pool(&[calls(5)]).backends()[0].learns());
 }
 
-/// An unused rate stays, or it would have no meaning when it is needed.
+/// An unused rate stays, because otherwise it would mean nothing when it is needed.
 #[test]
 fn a_rate_of_which_little_is_used_stays() {
     let limits = Limits { learning: learning(), ..Limits::default() };
