@@ -80,19 +80,20 @@ def configure(
     queue_max: int = 4096,
     server: str = "",
     listen: str = "",
+    pool: str = "",
     tables: str = "",
     name: str = "tidegate",
     state: str | None = None,
 ) -> Edge:
     """The smallest configuration, on free ports, with its state in the scratch directory.
 
-    `backends` are ports, or addresses with ports. `server`, `listen` and `tables` are added as they
-    are: more keys of [server], of the listener, more tables, such as [overload]. The files bear
+    `backends` are ports, or addresses with ports. `server`, `listen`, `pool` and `tables` are added as they
+    are: more keys of [server], of the listener, of the pool, more tables, such as [overload]. The files bear
     `name`, and so does the state unless another is named.
     """
     edge = Edge(free_port(), free_port(), stage.directory / f"{name}.toml")
     addresses = [f"{LOCALHOST}:{b}" if isinstance(b, int) else b for b in backends]
-    pool = "".join(f'[[pool.backend]]\nuri = "sip:{address}"\n' for address in addresses)
+    members = "".join(f'[[pool.backend]]\nuri = "sip:{address}"\n' for address in addresses)
     edge.configuration.write_text(
         f"""\
 [server]
@@ -112,7 +113,7 @@ address = "{edge.address}"
 name = "app"
 policy = "{policy}"
 mode = "{mode}"
-{pool}{tables}"""
+{pool}{members}{tables}"""
     )
     return edge
 

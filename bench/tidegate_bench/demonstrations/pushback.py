@@ -1,0 +1,158 @@
+"""Three senders before one receiver of 72 calls/s, at up to 8 times that: `loss` keeps 90 % of it
+
+The topology of paper 002 as real processes on loopback: three callers, each with a Tidegate of its
+own that is as fast as the machine; they send to one Tidegate whose processor is emulated (72 calls/s,
+a rejection costs a sixth of a message), before an answerer. The receiver tells its senders by RFC 7339
+how much they may send, by the algorithms `rate` and `loss`; then it controls its load alone, by the
+same law `tide`; then there is no control. Goodput is the calls that are set up within 500 ms, as a
+part of 72 a second. Beside it is the bound of any control at the receiver alone.
+"""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from tidegate_bench import table, tidegate
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.load import DEADLINE_S
+from tidegate_bench.process import Stage
+from tidegate_bench.tidegate import built, cut
+
+CAPACITY_CPS = 72.0
+SENDERS = 3
+# At the receiver, without transactions: INVITE, 180, 200, ACK, BYE, 200.
+MESSAGES = 6
+SERVE_US = 1e6 / CAPACITY_CPS / MESSAGES
+REFUSE_US = SERVE_US / 6
+LOADS = (1.0, 2.0, 4.0, 8.0)
+WARM_UP_S = 3.0
+# From the start of a caller's process to its first call, and for the last answers.
+SLACK_S = 0.7
+KEPT_MIN = 0.9
+# The least load beyond the capacity.
+BEYOND = 1.5
+# From here on one server alone loses more than the feedback does.
+HEAVY = 4.0
+
+EMULATE = f"[emulate]\nserve_us = {SERVE_US:.0f}\nrefuse_us = {REFUSE_US:.0f}\n"
+# Callers name the senders in their Request-URIs.
+ROUTE = '[[route]]\ndomain = ["127.0.0.1"]\nto = "app"\n'
+
+
+def feedback(algorithms: str) -> str:
+    return f'[overload]\ndisposal = "reject"\n[overload.feedback]\nalgorithms = {algorithms}\npeers = ["127.0.0.1"]\n'
+
+
+# The tables of the receiver.
+VARIANTS = {
+    "rate": feedback('["loss", "rate"]'),
+    "loss": feedback('["loss"]'),
+    "local only": feedback("[]"),
+    "none": '[overload]\nlaw = "none"\n[overload.feedback]\nalgorithms = []\n',
+}
+
+
+def bound(load: float) -> float:
+    """The goodput that no control at the receiver alone can exceed : each call in excess is refused."""
+    part = REFUSE_US / (MESSAGES * SERVE_US)
+    return min(load, max(0.0, (1 - load * part) / (1 - part))) if load > 1 else load
+
+
+def one(show: "Show", seed: int, variant: str, load: float) -> dict[str, Any]:
+    profile, seconds = show.profile, show.options.seconds
+    with Stage() as stage:
+        callee = tidegate.callee(stage, "uas", profile)
+        receiver = tidegate.start(
+            stage, [callee.port], profile, name="receiver", tables=EMULATE + ROUTE + VARIANTS[variant]
+        )
+        senders = [
+            tidegate.start(
+                stage,
+                [receiver.port],
+                profile,
+                name=f"sender-{index}",
+                pool='obey_feedback = "always"\n',
+                tables='[overload]\nlaw = "none"\n',
+            )
+            for index in range(SENDERS)
+        ]
+        callers, reports = [], []
+        for index, sender in enumerate(senders):
+            report = stage.directory / f"uac-{index}.json"
+            command = [built("tidegate", profile), "load", "uac", sender.address, "--json", str(report)]
+            command += ["--rate", str(load * CAPACITY_CPS / SENDERS), "--duration", str(WARM_UP_S + seconds)]
+            command += ["--warm-up", str(WARM_UP_S), "--deadline", str(1000 * DEADLINE_S)]
+            command += ["--arrivals", "poisson", "--seed", str(seed * SENDERS + index), "--slack", "1"]
+            callers.append(stage.start(f"uac-{index}", command))
+            reports.append(report)
+        for caller in callers:
+            caller.wait(WARM_UP_S + seconds + SLACK_S)
+        for caller in callers:
+            cut(caller)
+        stats = []
+        for caller, report in zip(callers, reports, strict=True):
+            try:
+                stats.append(json.loads(report.read_text())["stats"]["measured"])
+            except (OSError, ValueError):
+                sys.exit(f"the caller left no report:\n{caller.tail()}")
+        shown = receiver.metrics()
+        name = f"{seed}-{variant.replace(' ', '-')}-{load:g}"
+        show.text(f"{name}.receiver.metrics", shown.text)
+        held = sum(sender.metrics().total("work_refused", reason="feedback") for sender in senders)
+        show.text(f"{name}.sender.metrics", senders[0].metrics().text)
+        in_time = [calls["set_up_in_time"] / seconds for calls in stats]
+        goodput = sum(in_time) / CAPACITY_CPS
+        jain = sum(in_time) ** 2 / (SENDERS * sum(cps**2 for cps in in_time)) if goodput else 0.0
+        stage.kill()
+    return {
+        "seed": seed,
+        "variant": variant,
+        "load": load,
+        "offered_cps": round(sum(calls["offered"] for calls in stats) / seconds, 1),
+        "goodput": round(goodput, 3),
+        "bound_alone": round(bound(load), 3),
+        "p99_ms": round(max(calls["set_up_delay"]["p99_us"] for calls in stats) / 1e3, 1),
+        "held_by_senders": held,
+        "refused_by_receiver": shown.total("work_refused"),
+        "jain": round(jain, 4),
+    }
+
+
+class Show(Demonstration):
+    PROFILE = "release"
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--seconds", type=float, default=10.0, help="counted of each run (%(default)s)")
+        parser.add_argument("--loads", type=float, nargs="+", default=LOADS, help="multiples of 72 calls/s")
+
+    def run(self) -> Results:
+        rows = []
+        for seed in self.rounds:
+            for load in self.options.loads:
+                for variant in VARIANTS:
+                    row = one(self, seed, variant, load)
+                    print(
+                        f"seed {seed}, load {load:3g}, {variant:10}: goodput {row['goodput']:.3f}, bound alone "
+                        f"{row['bound_alone']:.3f}; {row['held_by_senders']} held back, "
+                        f"{row['refused_by_receiver']} refused",
+                        flush=True,
+                    )
+                    rows.append(row)
+        self.rows("runs", rows)
+        for variant in VARIANTS:
+            for load in self.options.loads:
+                runs = [row for row in rows if row["variant"] == variant and row["load"] == load]
+                table.show_spreads(runs, {"goodput": 3, "p99_ms": 1, "jain": 3}, f"{variant}, load {load:g}")
+
+        def goodputs(variant: str, least: float) -> list[float]:
+            return [row["goodput"] for row in rows if row["variant"] == variant and row["load"] >= least]
+
+        worst = {variant: min(goodputs(variant, BEYOND), default=0.0) for variant in VARIANTS}
+        self.expect(worst["loss"] >= KEPT_MIN, f"with loss the goodput beyond the capacity is at least {KEPT_MIN}")
+        self.expect(
+            min(goodputs("loss", HEAVY), default=0.0) > max(goodputs("local only", HEAVY), default=0.0),
+            f"from load {HEAVY:g} on it is more than with local control alone",
+        )
+        return {"worst": worst}
