@@ -46,7 +46,7 @@ def feedback(algorithms: str) -> str:
 
 # The tables of the receiver.
 VARIANTS = {
-    "rate": feedback('["loss", "rate"]'),
+    "rate": feedback('["rate", "loss"]'),
     "loss": feedback('["loss"]'),
     "local only": feedback("[]"),
     "none": '[overload]\nlaw = "none"\n[overload.feedback]\nalgorithms = []\n',

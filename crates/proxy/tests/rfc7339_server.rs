@@ -9,7 +9,7 @@ use fixed::*;
 use script::*;
 use tidegate_balance::Policy;
 use tidegate_control::Reason;
-use tidegate_control::feedback::Algorithms;
+use tidegate_control::feedback::{Algorithm, Algorithms};
 use tidegate_proxy::{Mode, Settings};
 use tidegate_world::Core;
 
@@ -19,6 +19,8 @@ const NONE: &str = "oc=0;oc-algo=\"rate\";oc-validity=0;oc-seq=";
 
 fn trusting(settings: &mut Settings) {
     settings.listeners[0].trust = vec!["198.51.100.0/24".parse().unwrap()];
+    // A rate is known from the law alone, a share also from the load.
+    settings.overload.feedback.upstream.preferred = Algorithm::Rate;
 }
 
 /// Makes a proxy that admits this share of the calls.

@@ -394,6 +394,6 @@ impl Upstream {
 
 /// Chooses an algorithm of those that both sides have.
 fn choose(common: Algorithms, preferred: Algorithm) -> Option<Algorithm> {
-    let in_order = [preferred, Algorithm::Rate, Algorithm::Loss];
+    let in_order = [preferred, Algorithm::Loss, Algorithm::Rate];
     in_order.into_iter().find(|&algorithm| common.contains(algorithm))
 }

@@ -21,7 +21,7 @@ pub enum UpstreamFairness {
 pub struct UpstreamSettings {
     /// The algorithms that a peer may be told to obey.
     pub accepted: Algorithms,
-    /// The one of them that is chosen if the peer offers it; else `rate`, `loss`, in this order.
+    /// The one of them that is chosen if the peer offers it; else `loss`, `rate`, in this order.
     pub preferred: Algorithm,
     /// The meaning of fairness among the peers.
     pub fairness: UpstreamFairness,
@@ -40,7 +40,9 @@ impl Default for UpstreamSettings {
     fn default() -> Self {
         Self {
             accepted: Algorithms::STANDARD,
-            preferred: Algorithm::Rate,
+            // A share of what arrives follows the load of the sender by itself. A rate is right for
+            // the load at which it was computed, and carries less beyond four times the capacity.
+            preferred: Algorithm::Loss,
             fairness: UpstreamFairness::Provider,
             peers_max: 4096,
             share_max: 0.75,

@@ -80,7 +80,7 @@ fn a_sender_holds_back_what_its_receiver_has_no_room_for_and_gets_its_share() {
     let given = chain.feedback(&chain.receiver)["given"].clone();
     let (obedient, stranger) = (obedient.wait(), stranger.wait());
     assert_eq!(given[0]["standing"], "obeys", "{given}");
-    assert_eq!(given[0]["algorithm"], "rate", "{given}");
+    assert_eq!(given[0]["algorithm"], "loss", "{given}");
     assert!(given[0]["value"].as_u64().is_some_and(|value| value > 0), "{given}");
     // It rejects at the sender what the receiver would have to reject.
     let held = chain.held();

@@ -1,6 +1,6 @@
 //! `[overload.feedback]`.
 
-use tidegate_control::feedback::{Algorithm, Algorithms, UpstreamFairness};
+use tidegate_control::feedback::{Algorithm, Algorithms, UpstreamFairness, UpstreamSettings};
 use tidegate_proxy::FeedbackSettings;
 
 use super::sources::{NET, NETS_MAX};
@@ -17,13 +17,21 @@ keys! {
     pub(in crate::config) static FEEDBACK: "[overload.feedback]" 0..=1, Restart, []
         => FeedbackSettings;
 
-    /// The algorithms that Tidegate agrees on, in both directions. `loss` (RFC 7339): a share of the
-    /// requests to hold back; every participant has it, so it is added to any other. `rate` (RFC
-    /// 7415): requests a second; it is chosen if both sides have it. None: no feedback.
+    /// The algorithms that Tidegate agrees on, in both directions; as a server it chooses the first of
+    /// them that the other side has. `loss` (RFC 7339): a share of the requests to hold back; every
+    /// participant has it, so it is added to any other. `rate` (RFC 7415): requests a second. None: no
+    /// feedback.
     key "algorithms" {
-        |feedback| Some(feedback.upstream.accepted.iter().collect::<Vec<_>>()),
+        |feedback| {
+            let UpstreamSettings { accepted, preferred, .. } = feedback.upstream;
+            let mut algorithms: Vec<_> = accepted.iter().collect();
+            algorithms.sort_by_key(|&algorithm| algorithm != preferred);
+            Some(algorithms)
+        },
         |feedback, algorithms| {
-            let algorithms: Algorithms = algorithms.into_inner().into_iter().collect();
+            let algorithms = algorithms.into_inner();
+            feedback.upstream.preferred = algorithms.first().copied().unwrap_or(Algorithm::Loss);
+            let algorithms: Algorithms = algorithms.into_iter().collect();
             feedback.upstream.accepted = match algorithms.is_empty() {
                 true => Algorithms::NONE,
                 false => algorithms.with(Algorithm::Loss),
