@@ -73,7 +73,7 @@ def one(show: "Show", seed: int, variant: str, load: float) -> dict[str, Any]:
                 profile,
                 name=f"sender-{index}",
                 pool='obey_feedback = "always"\n',
-                tables='[overload]\nlaw = "none"\n',
+                tables='[overload]\nlaw = "none"\n[overload.feedback]\nalgorithms = ["loss", "rate"]\n',
             )
             for index in range(SENDERS)
         ]

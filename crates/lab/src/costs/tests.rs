@@ -46,7 +46,7 @@ fn an_unexpected_server_behaviour_is_detected() {
     assert!(check(&timed(Kind::Invite, 100), true).is_ok());
     assert!(check(&timed(Kind::AckOfRefusal, 0), true).is_ok());
     let wrong = check(&timed(Kind::Invite, 50), true).unwrap_err();
-    assert!(wrong.starts_with("50 of 100 INVITE were refused"), "{wrong}");
+    assert!(wrong.starts_with("50 of 100 INVITE were rejected"), "{wrong}");
     assert!(check(&timed(Kind::Bye, 3), false).is_err());
 }
 

@@ -274,7 +274,7 @@ mod tests {
             "125 ms",
             "back end 2     90 /s",
             "36 s of 59",
-            "2 x capacity: who waits repeats",
+            "2 x capacity: waiting callers repeat",
         ] {
             assert!(drawn.contains(expected), "no {expected:?} in\n{drawn}");
         }

@@ -20,7 +20,8 @@ keys! {
     /// The algorithms that Tidegate agrees on, in both directions; as a server it chooses the first of
     /// them that the other side has. `loss` (RFC 7339): a share of the requests to hold back; every
     /// participant has it, so it is added to any other. `rate` (RFC 7415): requests a second. None: no
-    /// feedback.
+    /// feedback. Offer several algorithms only to servers that can read a comma in quotes in a Via:
+    /// Kamailio 5.6 rejects every such request.
     key "algorithms" {
         |feedback| {
             let UpstreamSettings { accepted, preferred, .. } = feedback.upstream;
@@ -43,7 +44,7 @@ keys! {
             reserved: &[],
         },
         count_max: 2,
-    }, Default("[\"loss\", \"rate\"]");
+    }, Default("[\"loss\"]");
     /// Networks of further servers that may take part.
     key "peers" (peers) = List { of: NET, count_max: NETS_MAX }, Default("[]");
     /// The way in which peers share the capacity. `provider`: each gets the same. `user`: in proportion
