@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "nobody who may has named")]
+    #[should_panic(expected = "no trusted source has named")]
     fn a_relay_is_noticed() {
         ledger().sent(NOW, address("203.0.113.1:5060"), &message("OPTIONS sip:b SIP/2.0"));
     }
