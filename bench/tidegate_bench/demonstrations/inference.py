@@ -7,13 +7,13 @@ are none, and with limits learned from delay. No limit is configured. `t_relay` 
 the first response comes from the callee.
 """
 
-import argparse
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from tidegate_bench import curve, kamailio, peak, table, tidegate
-from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.curve import CurveDemonstration
+from tidegate_bench.demonstration import Results
 from tidegate_bench.kamailio import DEFAULT_BUFFER_BYTES
 from tidegate_bench.load import Load, Outcome, offer
 from tidegate_bench.process import Stage
@@ -25,8 +25,6 @@ LEARN = ("off", "refusals", "delay")
 KINDS = {"t_relay": True, "forward": False}
 # The aim is .95. Single rounds kept .78 to 1.08 beyond the peak, and .87 to .96 of what was offered below it.
 KEPT_MIN = 0.7
-WARM_UP_S = 4.0
-MEASURED_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,8 @@ class Trial:
 
     def row(self) -> dict[str, Any]:
         """For a table of raw data."""
-        outcome = asdict(self.outcome)
-        usage = outcome.pop("usage")
         own = {key: getattr(self, key) for key in ("round", "kind", "learn", "multiple", "peak_cps", "goodput")}
-        return {**own, **outcome, **usage}
+        return {**own, **self.outcome.row()}
 
 
 def measure(kind: str, learn: str | None, load: Load, profile: str) -> Outcome:
@@ -70,13 +66,9 @@ def measure(kind: str, learn: str | None, load: Load, profile: str) -> Outcome:
         return outcome
 
 
-class Show(Demonstration):
-    PROFILE = "release"
-
-    @classmethod
-    def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--warm-up", type=float, default=WARM_UP_S, help="s (%(default)s)")
-        parser.add_argument("--seconds", type=float, default=MEASURED_S, help="s (%(default)s)")
+class Show(CurveDemonstration):
+    WARM_UP_S = 4.0
+    MEASURED_S = 3.0
 
     def run(self) -> Results:
         trials: list[Trial] = []
@@ -89,7 +81,7 @@ class Show(Demonstration):
             peaks[kind], _ = peak.peak(direct, SHARE, peaks.get(kind), round_)
             print(f"round {round_}: Kamailio with {kind} carries {peaks[kind]:.0f} calls/s", flush=True)
             for multiple, learn in product(MULTIPLES, LEARN):
-                load = Load(multiple * peaks[kind], self.options.warm_up, self.options.seconds, round_)
+                load = self.load(multiple * peaks[kind], round_)
                 outcome = measure(kind, learn, load, self.profile)
                 trials.append(Trial(round_, kind, learn, multiple, peaks[kind], outcome))
         table.show(

@@ -42,7 +42,9 @@
 //! the measured time once a quarter of the window has made no difference to it. The base also rises
 //! slowly while the window is not used up, as when a path becomes longer. In the same way the share
 //! of requests that the path loses is learned. A back end that neither responds quickly nor sends 100,
-//! and whose callees all become slow at once, is limited although it is not overloaded.
+//! and whose callees all become slow at once, is limited although it is not overloaded. Behind such a
+//! back end one caller with many silent callees looks like loss, until a smaller window has made no
+//! difference.
 //!
 //! # Source
 //!

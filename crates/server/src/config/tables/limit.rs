@@ -93,7 +93,9 @@ keys! {
     /// `delay`: Tidegate learns how many INVITEs and REGISTERs the back end may have that it has not
     /// responded to, with a 100 or otherwise. If for a tenth of a second even the quickest response takes
     /// much longer than usual, requests wait in the back end; then so many are allowed that they
-    /// wait for `delay_ms`. This needs no response that says that the back end is overloaded.
+    /// wait for `delay_ms`. The same happens if many requests get no response within half a second.
+    /// This needs no response that says that the back end is overloaded, but a back end that
+    /// responds itself: a proxy with transactions does, by its 100.
     key "learn" {
         |limit| Some(*limit.learn.get_ref()),
         |limit, learn| limit.learn = learn
