@@ -325,13 +325,7 @@ impl Model {
             (Method::Bye, Phase::Leaving | Phase::Established)
                 if is_success || matches!(status, 408 | 481) =>
             {
-                call.confirmed = &call.confirmed - &call.leaving;
-                call.ended.append(&mut call.leaving);
-                if call.confirmed.is_empty() {
-                    call.end(seen.now);
-                } else {
-                    call.phase = Phase::Established;
-                }
+                call.end_leaving(seen.now);
             }
             // It counts as unanswered.
             (Method::Bye, _) if is_reply || status > 500 && status < 600 => {}
@@ -385,8 +379,9 @@ impl Call {
 
     /// Ends everything that was not answered in time.
     fn expire(&mut self, now: Timestamp) {
-        // RFC 3261 §15.1.1: a sender that gets "no response at all" to a BYE considers the session
-        // ended, and so does a balancer that has waited for a response.
+        // RFC 3261 §15.1.1: if "no response at all is received for the BYE", the UAC "MUST consider
+        // the session and the dialog terminated". A balancer that has waited for the response ends
+        // that dialog too, and the call with its last dialog.
         let unanswered = |(&(_, method), open): (&Name, &Open)| {
             let is_awaited = method == Method::Bye as u32 && open.is_stateful;
             (is_awaited && open.until <= now).then_some(open.until)
@@ -394,7 +389,18 @@ impl Call {
         let ended = self.open.iter().filter_map(unanswered).min();
         self.open.retain(|_, open| open.until > now);
         if let Some(at) = ended.filter(|_| self.is_established()) {
+            self.end_leaving(at);
+        }
+    }
+
+    /// Ends the dialogs whose BYE has passed, and the call if none is left.
+    fn end_leaving(&mut self, at: Timestamp) {
+        self.confirmed = &self.confirmed - &self.leaving;
+        self.ended.append(&mut self.leaving);
+        if self.confirmed.is_empty() {
             self.end(at);
+        } else {
+            self.phase = Phase::Established;
         }
     }
 
