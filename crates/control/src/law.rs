@@ -23,9 +23,15 @@ pub(crate) mod occ;
 pub(crate) mod occupancy;
 pub(crate) mod ohta;
 pub(crate) mod pi;
+pub(crate) mod rate_abs;
+pub(crate) mod rate_occ;
 pub(crate) mod sired;
 pub(crate) mod tide;
 pub(crate) mod vegas;
+pub(crate) mod win_auto;
+pub(crate) mod win_cont;
+pub(crate) mod win_disc;
+mod window;
 
 use std::fmt::Debug;
 use std::time::Duration;

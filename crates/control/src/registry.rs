@@ -7,8 +7,8 @@ pub use tidegate_world::{Param, Wrong};
 pub use crate::law::{Entry, Values};
 use crate::law::{
     Laws, acceptance, aro, asterisk, breakwater, cinnamon, clearwater, codel, cpu_threshold, dagor,
-    deadline, envoy_gradient, gradient2, kamailio_feedback, none, occ, occupancy, ohta, pi, sired,
-    tide, vegas,
+    deadline, envoy_gradient, gradient2, kamailio_feedback, none, occ, occupancy, ohta, pi,
+    rate_abs, rate_occ, sired, tide, vegas, win_auto, win_cont, win_disc,
 };
 
 /// All laws: none, our own, those of the papers, then those of current practice.
@@ -22,6 +22,11 @@ pub static LAWS: Registry<Laws> = Registry::new(&[
     &ohta::ENTRY,
     &occ::ENTRY,
     &pi::ENTRY,
+    &win_disc::ENTRY,
+    &win_cont::ENTRY,
+    &win_auto::ENTRY,
+    &rate_abs::ENTRY,
+    &rate_occ::ENTRY,
     &codel::ENTRY,
     &gradient2::ENTRY,
     &breakwater::ENTRY,

@@ -126,7 +126,9 @@ fn load(server: &mut Server) {
 /// started: neither the length of its life, nor its counts.
 #[test]
 fn every_law_begins_cold_on_a_server_that_has_been_running() {
-    for law in laws() {
+    // Three laws read the rate of served sessions, which is a signal: a new server has to assume one.
+    let measures = |law: &Values| ["win-disc", "win-cont", "rate-abs"].contains(&law.entry().name);
+    for law in laws().filter(|law| !measures(law)) {
         // The accounts of a throttle outlive a law. That of a bucket is settled after a while.
         let is_rate = law.entry().name == "clearwater";
         let throttle = if is_rate { TokenBucket } else { Deterministic };

@@ -26,6 +26,9 @@ const ENOUGH: u64 = 20;
 const REDUCIBLE_AT_FIRST: f64 = 0.8;
 
 /// The state for one server.
+// RFC 7339 §4.2: "A SIP client MUST support the loss-based overload control scheme". §5.5: "this local
+// policy SHOULD transmit the same number of SIP requests as the sample algorithm defined by the overload
+// control scheme being used."
 #[derive(Debug)]
 pub(super) struct Loss {
     /// The first category's part of the requests, 0 to 1.

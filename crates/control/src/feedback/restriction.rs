@@ -264,7 +264,9 @@ impl Restriction {
 impl EgressLimiter for Restriction {
     // RFC 7339 §5.5: "A SIP client MUST honor overload control values it receives from downstream
     // neighbors. The SIP client MUST NOT forward more requests to a SIP server than allowed by the
-    // current "oc" and "oc-algo" parameter values from that particular downstream server."
+    // current "oc" and "oc-algo" parameter values from that particular downstream server." §4.1: "it MUST
+    // reduce, as indicated by the "oc" and "oc-algo" parameters, the number of requests going downstream
+    // to the SIP server from which it received the response."
     fn on_request(&mut self, now: Timestamp, category: Category) -> SendVerdict {
         self.expire(now);
         self.loss.count(now, category);

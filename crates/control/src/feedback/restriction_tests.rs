@@ -34,6 +34,9 @@ fn passed(restriction: &mut Restriction, from_ms: u64, count: u64, category: Cat
 // "oc" and "oc-algo" parameter values from that particular downstream server." "this local policy
 // SHOULD transmit the same number of SIP requests as the sample algorithm defined by the overload
 // control scheme being used."
+// §4.1: "it MUST reduce, as indicated by the "oc" and "oc-algo" parameters, the number of requests going
+// downstream to the SIP server from which it received the response." §4.2: "A SIP client MUST support the
+// loss-based overload control scheme".
 #[test]
 fn rfc7339_5_5_a_loss_of_ten_percent_is_an_eighth_of_the_first_category() {
     let mut restriction = restriction();

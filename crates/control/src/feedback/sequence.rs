@@ -24,6 +24,9 @@ const SEVERAL: u32 = 3;
 
 impl Sequence {
     /// Returns the sequence number of a time since 1970.
+    // RFC 7339 §4.4: "If the value contained in the "oc-seq" parameter overflows during the period in
+    // which the load reduction is in effect, then the "oc-seq" parameter MUST be reset to the current
+    // timestamp or an appropriate base value."
     pub fn of_time(since_1970: Duration) -> Self {
         let fraction = since_1970.subsec_nanos() / (1_000_000_000 / UNITS);
         Self { seconds: since_1970.as_secs() % 1_000_000_000_000, fraction }
@@ -97,8 +100,11 @@ mod tests {
         history.judge(Timestamp::ZERO + Duration::from_secs(s), sequence)
     }
 
+    // RFC 7339 §4.4: "the "oc-seq" parameter MUST be reset to the current timestamp or an appropriate
+    // base value."
     #[test]
     fn a_time_is_a_number_to_ten_microseconds() {
+        assert_eq!(Sequence::of_time(Duration::from_secs(1_000_000_000_007)), seq(7, 0));
         let time = Duration::new(1_282_321_615, 782_009_999);
         assert_eq!(Sequence::of_time(time), seq(1_282_321_615, 78_200));
         assert_eq!(seq(7, 99_999).next(), seq(8, 0));

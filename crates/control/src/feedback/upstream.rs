@@ -183,7 +183,9 @@ impl Upstream {
     // RFC 7339 §5.1: "If a server receives a SIP request containing the "oc" and "oc-algo" parameters,
     // the server MUST determine if it has already selected the overload control algorithm class with
     // this client. If it has, the server SHOULD use the previously selected algorithm class in its
-    // response to the message."
+    // response to the message." §4.2: "it chooses one algorithm from the list and MUST return the single
+    // selected algorithm to the client." "The selection SHOULD stay the same for a non-trivial duration of
+    // time to allow the overload control algorithm to stabilize its behavior".
     pub(super) fn on_offer(&mut self, now: Timestamp, offer: &Offer, settings: &UpstreamSettings) {
         let offered = offer.algorithms.unwrap_or_default();
         let common = offered.common(settings.accepted);

@@ -133,6 +133,13 @@ impl Upstreams {
     // RFC 7339 §5.2: "Implementations that are capable of updating the "oc" and "oc-validity" parameter
     // values during retransmissions MUST insert the "oc-seq" parameter. The value of this parameter MUST
     // be a set of numbers drawn from an increasing sequence."
+    // §4.1: "The downstream server MUST add a value to the "oc" parameter in the response going upstream to
+    // a client that included the "oc" parameter in the request." §4.2: "the server MUST respond with the
+    // agreed-to algorithm until the algorithm is changed by the server." §5.1: "If the server is currently
+    // overloaded, it MUST follow the procedures in Section 5.2." §5.2: "A SIP server that has updated the
+    // "oc" parameter SHOULD also add a "oc-validity" parameter." §5.7: "To do so, the SIP server MUST set
+    // the value of the "oc-validity" parameter to 0. The SIP server MUST increment the value of "oc-seq" and
+    // SHOULD set the value of the "oc" parameter to 0."
     pub fn feedback(&mut self, now: Timestamp, key: u128, gate: &Gate) -> Option<Feedback> {
         let peer = self.peers.get_mut(self.peers.find(key)?);
         let algorithm = peer.algorithm()?;
@@ -156,6 +163,9 @@ impl Upstreams {
     }
 
     /// Looks at the peers, if that is due.
+    // RFC 7415 §3.4: "the server MUST periodically evaluate its overload state and estimate a target SIP
+    // request rate beyond which it would become overloaded." "The server MUST use the "oc" parameter
+    // defined in [RFC7339] to send a target SIP request rate to each of its clients."
     pub fn handle_timeout(&mut self, now: Timestamp, gate: &Gate) {
         if now < self.due {
             return;

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use super::*;
 use crate::feedback::{
     Algorithm, Algorithms, EgressLimiter, Restriction, RestrictionSettings, SendVerdict, Standing,
+    VALIDITY_DEFAULT,
 };
 use crate::{Allowance, Control, Entry, Law, Param, Settings, Signals};
 
@@ -177,6 +178,11 @@ fn rfc7339_5_1_without_overload_a_peer_is_told_that_there_is_none() {
 // the message." §5.8: "Once the server selects a specific overload control algorithm for a given client,
 // the algorithm SHOULD NOT change the algorithm associated with that client for at least 3600 seconds
 // (1 hour)."
+// §4.1: "The downstream server MUST add a value to the "oc" parameter in the response going upstream to a
+// client that included the "oc" parameter in the request." §4.2: "it chooses one algorithm from the list and
+// MUST return the single selected algorithm to the client." "the server MUST respond with the agreed-to
+// algorithm until the algorithm is changed by the server." "The selection SHOULD stay the same for a
+// non-trivial duration of time to allow the overload control algorithm to stabilize its behavior".
 #[test]
 fn rfc7339_5_8_the_chosen_algorithm_stays_for_an_hour() {
     let law = FIXED.defaults();
@@ -342,15 +348,31 @@ fn a_peer_that_is_gone_leaves_its_share_to_the_others_within_a_second() {
     assert_near(&plant.rates(5), &[0.0, 30.0, 30.0]);
 }
 
+// RFC 7415 §3.4: "the server MUST periodically evaluate its overload state and estimate a target SIP request
+// rate beyond which it would become overloaded." "The server MUST use the "oc" parameter defined in
+// [RFC7339] to send a target SIP request rate to each of its clients." RFC 7339 §5.1: "If the server is
+// currently overloaded, it MUST follow the procedures in Section 5.2." §5.2: "A SIP server that has updated
+// the "oc" parameter SHOULD also add a "oc-validity" parameter." §5.3: "the server control algorithm MUST
+// produce a value for the "oc" parameter that it expects the receiving SIP clients to apply to all downstream
+// SIP requests (dialogue forming as well as in-dialogue) to this SIP server." §5.7: "To do so, the SIP server
+// MUST set the value of the "oc-validity" parameter to 0. The SIP server MUST increment the value of "oc-seq"
+// and SHOULD set the value of the "oc" parameter to 0."
 #[test]
 fn the_overload_is_over_soon_after_the_load_has_fallen() {
     let mut plant = plant(by_rate(), 1.0, 50.0, &[(100.0, OBEDIENT)]);
-    plant.run(5);
+    plant.run(8);
     assert!(plant.upstreams.is_overloaded());
+    let restricted = plant.peers[0].told.unwrap();
+    // 50 calls/s with an ACK and a BYE each.
+    assert!((145..=155).contains(&restricted.value), "{restricted:?}");
+    assert_eq!(restricted.validity, VALIDITY_DEFAULT);
     plant.peers[0].cps = 20.0;
     plant.run(4);
     assert!(!plant.upstreams.is_overloaded());
     assert_near(&plant.rates(5), &[20.0]);
+    let stopped = plant.peers[0].told.unwrap();
+    assert_eq!((stopped.value, stopped.validity), (0, Duration::ZERO));
+    assert!(stopped.sequence > restricted.sequence);
     plant.peers[0].cps = 0.0;
     plant.run(5);
     assert_eq!(plant.upstreams.poll_timeout(), None);

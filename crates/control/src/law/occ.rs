@@ -10,8 +10,8 @@
 //! s (001, figure 6 b), while the queue fills and callers retransmit. A lower target is faster and
 //! leaves more unused. The law does not see the queue that has built up meanwhile.
 //!
-//! Source: 001 §4.2, after Hilt and Widjaja 2008. With one f for all senders it is 002's rate-occ
-//! (§3.5).
+//! Source: 001 §4.2, after Hilt and Widjaja 2008. With one f for all senders it is 002's
+//! [rate-occ](super::rate_occ) (§3.7).
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ static READ: Param = Param {
     max: 60.0,
 };
 
-static FACTOR_MAX: Param = Param {
+pub(super) static FACTOR_MAX: Param = Param {
     name: "phi_max",
     doc: "Largest factor by which the share grows in one step.",
     unit: "1",
@@ -47,7 +47,7 @@ static FACTOR_MAX: Param = Param {
     max: 1000.0,
 };
 
-static FLOOR: Param = Param {
+pub(super) static FLOOR: Param = Param {
     name: "f_min",
     doc: "Lowest share of new work that is admitted.",
     unit: "fraction",
@@ -75,25 +75,11 @@ pub(crate) static ENTRY: Entry = Entry {
     check: |values| {
         if values.of(&READ) <= values.of(&CONTROL) { Ok(()) } else { Err("t_m <= t_c") }
     },
-    build: |values: &Values| {
-        Box::new(Occ {
-            control: Duration::from_secs_f64(values.of(&CONTROL)),
-            tick: Duration::from_secs_f64(values.of(&READ)),
-            factor_max: values.of(&FACTOR_MAX),
-            floor: values.of(&FLOOR),
-            target: values.of(&TARGET),
-            decided: Timestamp::ZERO,
-            read: Reading::default(),
-            sum: 0.0,
-            readings: 0,
-            occupancy: 0.0,
-            fraction: 1.0,
-        })
-    },
+    build: |values: &Values| Box::new(Occ::new(values, &CONTROL, &READ, &TARGET)),
 };
 
 #[derive(Debug)]
-struct Occ {
+pub(super) struct Occ {
     control: Duration,
     tick: Duration,
     factor_max: f64,
@@ -107,6 +93,25 @@ struct Occ {
     /// ρ of the last decision.
     occupancy: f64,
     fraction: f64,
+}
+
+impl Occ {
+    /// Creates the law, of which these are the parameters besides [`FACTOR_MAX`] and [`FLOOR`].
+    pub(super) fn new(values: &Values, control: &Param, read: &Param, target: &Param) -> Self {
+        Self {
+            control: Duration::from_secs_f64(values.of(control)),
+            tick: Duration::from_secs_f64(values.of(read)),
+            factor_max: values.of(&FACTOR_MAX),
+            floor: values.of(&FLOOR),
+            target: values.of(target),
+            decided: Timestamp::ZERO,
+            read: Reading::default(),
+            sum: 0.0,
+            readings: 0,
+            occupancy: 0.0,
+            fraction: 1.0,
+        }
+    }
 }
 
 impl Law for Occ {

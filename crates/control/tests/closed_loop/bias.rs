@@ -262,3 +262,15 @@ fn kamailio_feedback_takes_minutes() {
     let occupancy = outcome.mean(180.0, 240.0, |note| note.occupancy);
     assert!((occupancy - 0.8).abs() < 0.03, "{occupancy}");
 }
+
+// A call may wait for D_B and T_c together. 002 §5: "A larger T_c quickly deteriorates the results". There
+// T_c is 1 s; here each call also waits in the receive buffer.
+#[test]
+fn win_disc_lets_callers_repeat_if_interval_and_budget_nearly_reach_t1() {
+    let of = |params, load| goodput(&constant("win-disc", params, Decide::Arrival, load));
+    for load in [3.0, 5.0] {
+        let bound = bound::goodput(load, COSTS.ratio());
+        let [short, usual] = [of(&[("t_c", 0.05)], load), of(&[], load)];
+        assert!(short > 0.97 * bound && usual < 0.8 * bound, "{load}: {short}, {usual}");
+    }
+}

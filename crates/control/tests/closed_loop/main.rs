@@ -7,6 +7,7 @@ mod bias;
 mod curves;
 mod pi;
 mod plant;
+mod pushback;
 mod recovery;
 mod throttles;
 mod tide;

@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use tidegate_control::{Bucket, Decide, Gate, QueueOrder, Release, Settings, Ticket, Verdict};
+use tidegate_control::{
+    Backlog, Bucket, Decide, Gate, QueueOrder, Release, Settings, Ticket, Verdict,
+};
 use tidegate_world::{Load, Purpose, Stream, Timestamp};
 
 use super::{Costs, Disturbance, Note, Outcome, Setup, Spread};
@@ -205,6 +207,7 @@ impl<'a> Server<'a> {
             self.schedule(next, Event::Repetition(call));
         }
         if self.setup.decide == Decide::Service {
+            self.record_backlog();
             self.gate.on_arrival(self.now, self.waiting());
         }
         if self.unread.len() < self.setup.queue_max {
@@ -219,6 +222,14 @@ impl<'a> Server<'a> {
             _ => 0,
         };
         self.queue.len() + unread
+    }
+
+    fn record_backlog(&mut self) {
+        let unread = match self.setup.decide {
+            Decide::Service => self.unread.len(),
+            Decide::Arrival => 0,
+        };
+        self.gate.on_backlog(Backlog { sessions: self.queue.len(), others: self.later, unread });
     }
 
     fn busy_until_now(&self) -> Duration {
@@ -270,6 +281,7 @@ impl<'a> Server<'a> {
         let (call, since) = self.unread.pop_front().expect("it is not empty");
         let Costs { look, refuse, .. } = self.setup.costs;
         if self.setup.decide == Decide::Arrival {
+            self.record_backlog();
             self.gate.on_arrival(self.now, self.waiting());
         }
         let fingerprint = (call as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -306,6 +318,7 @@ impl<'a> Server<'a> {
 
     fn serve(&mut self, Waiting { call, ticket, since, .. }: Waiting) -> (Job, Duration) {
         let sojourn = self.now.since(since);
+        self.record_backlog();
         self.gate.on_service(self.now, true, sojourn, self.waiting());
         let Costs { serve, refuse, spread, .. } = self.setup.costs;
         if self.gate.on_taken(self.now, ticket).is_some() {

@@ -1,0 +1,132 @@
+//! rate-abs: the rate at which calls are served, corrected by the delay of the queue.
+//!
+//! Signal: N, the calls that wait, and μ, the rate at which calls are served; the delay of the queue is
+//! d_q = N/μ. Every T_c: λ = μ·(1 − (d_q − D_B)/C). Trips when more calls arrive than λ. Recovers as the
+//! queue empties: without a queue λ is μ·(1 + D_B/C). Cold start: everything is admitted until the first
+//! tick.
+//!
+//! The paper does not say what C is. With C = T_c the queue is brought to the budget within one
+//! interval, so that is the default.
+//!
+//! Known bias: μ is the rate of admitted calls, so below the capacity λ is a multiple of the load, and a
+//! load that grows by more than that in an interval is cut. It cannot fall below one call a second, the
+//! least estimate of μ.
+//!
+//! Source: 002 §3.6, after Hosein, US patent 6,442,139.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
+
+static INTERVAL: Param = Param {
+    name: "t_c",
+    doc: "Control interval T_c.",
+    unit: "s",
+    default: 0.2,
+    min: 0.001,
+    max: 60.0,
+};
+
+static BUDGET: Param = Param {
+    name: "d_b",
+    doc: "Budget D_B of the delay in the queue.",
+    unit: "s",
+    default: 0.2,
+    min: 0.001,
+    max: 60.0,
+};
+
+static CORRECTION: Param = Param {
+    name: "c",
+    doc: "Time C in which the delay is corrected; 0 for `t_c`.",
+    unit: "s",
+    default: 0.0,
+    min: 0.0,
+    max: 600.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "rate-abs",
+    summary: "admits the rate of calls served, corrected by the delay of the queue",
+    source: "002 §3.6, after Hosein 2002",
+    doc: "Every `t_c`: the rate becomes μ·(1 − (N/μ − `d_b`)/`c`), where μ is the measured rate of calls \
+          served and N the calls that wait.",
+    params: &[&INTERVAL, &BUDGET, &CORRECTION],
+    check: |_| Ok(()),
+    build: |values: &Values| {
+        let correction_s = match values.of(&CORRECTION) {
+            0.0 => values.of(&INTERVAL),
+            given => given,
+        };
+        Box::new(RateAbs {
+            interval: Duration::from_secs_f64(values.of(&INTERVAL)),
+            budget_s: values.of(&BUDGET),
+            correction_s,
+            waiting: 0.0,
+        })
+    },
+};
+
+#[derive(Debug)]
+struct RateAbs {
+    interval: Duration,
+    budget_s: f64,
+    correction_s: f64,
+    /// N at the last tick.
+    waiting: f64,
+}
+
+impl Law for RateAbs {
+    fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        self.waiting = signals.sessions_waiting();
+        let served_cps = signals.sessions.rate_cps();
+        let delay_s = self.waiting / served_cps;
+        let rate = served_cps * (1.0 - (delay_s - self.budget_s) / self.correction_s);
+        control.admit_of_all(Allowance::Rate(rate.max(0.0)));
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(self.interval)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.waiting < 1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::{Bench, assert_near};
+    use super::*;
+    use crate::Backlog;
+
+    fn rate(bench: &mut Bench, sessions: usize) -> f64 {
+        bench.signals.backlog = Backlog { sessions, ..Backlog::default() };
+        bench.tick();
+        match bench.allowance() {
+            Allowance::Rate(rate) => rate,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_queue_is_brought_to_its_budget_in_one_interval() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        // 100 calls/s are served before anything is measured.
+        assert_near(rate(&mut bench, 20), 100.0);
+        assert_near(rate(&mut bench, 0), 200.0);
+        assert!(bench.law.is_at_rest());
+        assert_near(rate(&mut bench, 30), 50.0);
+        assert_near(rate(&mut bench, 60), 0.0);
+        assert!(!bench.law.is_at_rest());
+    }
+
+    #[test]
+    fn the_correction_may_take_longer() {
+        let mut bench = Bench::of(&ENTRY, &[("c", 1.0)]);
+        assert_near(rate(&mut bench, 0), 120.0);
+        assert_near(rate(&mut bench, 70), 50.0);
+    }
+}

@@ -1,0 +1,71 @@
+//! rate-occ: [OCC](super::occ) as 002 runs it, with one share for all senders.
+//!
+//! Signal, trip, recovery and cold start are those of OCC. It decides every 0.2 s, or every 14 ms (T_c =
+//! T_m), and aims at an occupancy of 0.85.
+//!
+//! Known bias: occupancy is not delay. Above a target of 0.95 the occupancy of an instant reaches 1, where
+//! calls wait and are repeated; below it the difference is unused capacity.
+//!
+//! Source: 002 §3.7, table 2, after Cyr, Kaufman and Lee, US patent 4,974,256.
+
+use super::occ::{FACTOR_MAX, FLOOR, Occ};
+use crate::{Entry, Param, Values};
+
+static CONTROL: Param = Param {
+    name: "t_c",
+    doc: "Control interval T_c. 002 also uses 0.014.",
+    unit: "s",
+    default: 0.2,
+    min: 0.001,
+    max: 60.0,
+};
+
+static READ: Param = Param {
+    name: "t_m",
+    doc: "Measurement interval T_m: time from one reading of the occupancy to the next.",
+    unit: "s",
+    default: 0.1,
+    min: 0.001,
+    max: 60.0,
+};
+
+static TARGET: Param = Param {
+    name: "rho_b",
+    doc: "Target occupancy ρ_B.",
+    unit: "fraction",
+    default: 0.85,
+    min: 0.01,
+    max: 1.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "rate-occ",
+    summary: "multiplies the admitted share by target/occupancy five times a second",
+    source: "002 §3.7",
+    doc: "Every `t_c`: the admitted share becomes clamp(`f_min`, φ·f, 1), where φ = min(`rho_b`/ρ, \
+          `phi_max`) and ρ is the mean of the occupancy, read every `t_m`.",
+    params: &[&CONTROL, &READ, &FACTOR_MAX, &FLOOR, &TARGET],
+    check: |values| {
+        if values.of(&READ) <= values.of(&CONTROL) { Ok(()) } else { Err("t_m <= t_c") }
+    },
+    build: |values: &Values| Box::new(Occ::new(values, &CONTROL, &READ, &TARGET)),
+};
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::bench::{Bench, assert_near};
+    use super::*;
+
+    #[test]
+    fn the_share_follows_the_target_five_times_a_second() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        assert_eq!(bench.law.tick(), Some(Duration::from_millis(100)));
+        for _ in 0..2 {
+            bench.pass(Duration::from_millis(100), 1.0);
+            bench.tick();
+        }
+        assert_near(bench.share(), 0.85);
+    }
+}

@@ -1,0 +1,184 @@
+//! win-auto: a fixed window of calls that wait, less one for each repetition.
+//!
+//! Signal: repetitions of new calls. A call takes one of the window when it arrives and gives it back
+//! when it is taken from the queue. A repetition takes one and gives none back, so the window shrinks as
+//! soon as callers repeat, until what waits is served. Trips when the window is full. Recovers by
+//! `leak` calls a second, up to W_0; that is ours: in the paper nothing comes back, and under loss of
+//! messages the window falls to nothing. It never falls below one call. Cold start: W_0.
+//!
+//! Options: a call that has waited longer than `delay_max` gives nothing back either (the paper's cure
+//! for a window that is too large).
+//!
+//! Known bias: W_0 fixes the delay of the queue, W_0/μ, and has to be known: with one that makes calls
+//! wait for more than T1/2 each call brings repetitions of its 200 and its BYE, seven messages become ten,
+//! and goodput settles at seven tenths. The window does not see those repetitions.
+//!
+//! Source: 002 §3.5, §5.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use crate::{Allowance, Bucket, Control, Entry, Law, Param, Signals, Values};
+
+static WINDOW: Param = Param {
+    name: "w_0",
+    doc: "Window at the start, and the largest.",
+    unit: "calls",
+    default: 10.0,
+    min: 1.0,
+    max: 1_000_000.0,
+};
+
+static LEAK: Param = Param {
+    name: "leak",
+    doc: "Calls a second by which the window grows back; 0 for never, as in the paper.",
+    unit: "calls/s",
+    default: 1.0,
+    min: 0.0,
+    max: 10_000.0,
+};
+
+static DELAY: Param = Param {
+    name: "delay_max",
+    doc: "Delay in the queue beyond which a call gives back nothing; 0 for any.",
+    unit: "s",
+    default: 0.0,
+    min: 0.0,
+    max: 60.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "win-auto",
+    summary: "admits calls into a window that each repetition makes smaller",
+    source: "002 §3.5",
+    doc: "At most `w_0` calls wait. Each repetition of a new call, and each call that has waited longer \
+          than `delay_max`, makes the window smaller by one; it grows back by `leak` calls a second.",
+    params: &[&WINDOW, &LEAK, &DELAY],
+    check: |_| Ok(()),
+    build: |values: &Values| {
+        let window_max = values.of(&WINDOW);
+        Box::new(WinAuto {
+            window_max,
+            leak_cps: values.of(&LEAK),
+            delay_max: Some(values.of(&DELAY))
+                .filter(|&delay_s| delay_s > 0.0)
+                .map(Duration::from_secs_f64),
+            window: window_max,
+            repeated: 0,
+            ticked: Timestamp::ZERO,
+        })
+    },
+};
+
+const WINDOW_MIN: f64 = 1.0;
+
+/// Time between two steps of the window's growth.
+const TICK: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+struct WinAuto {
+    window_max: f64,
+    leak_cps: f64,
+    delay_max: Option<Duration>,
+    window: f64,
+    /// Repetitions that have been taken off.
+    repeated: u64,
+    ticked: Timestamp,
+}
+
+impl WinAuto {
+    fn change(&mut self, by: f64, control: &mut Control) {
+        self.window = (self.window + by).clamp(WINDOW_MIN, self.window_max);
+        control.admit_of_all(Allowance::Window(self.window));
+    }
+
+    fn take_off_repetitions(&mut self, signals: &Signals, control: &mut Control) {
+        let repeated = signals.flow(Bucket::Session).repeated;
+        let new = repeated - std::mem::replace(&mut self.repeated, repeated);
+        self.change(-(new as f64), control);
+    }
+}
+
+impl Law for WinAuto {
+    fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
+        (self.ticked, self.repeated) = (now, signals.flow(Bucket::Session).repeated);
+    }
+
+    fn on_arrival(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        self.take_off_repetitions(signals, control);
+    }
+
+    fn on_service(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        let is_late = self.delay_max.is_some_and(|max| signals.service.sojourn > max);
+        if signals.service.is_new && is_late {
+            self.change(-1.0, control);
+        }
+    }
+
+    fn on_tick(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
+        self.take_off_repetitions(signals, control);
+        self.change(self.leak_cps * now.since(self.ticked).as_secs_f64(), control);
+        self.ticked = now;
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(TICK)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.window >= self.window_max || self.leak_cps == 0.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::{Bench, assert_near};
+    use super::*;
+
+    fn repeat(bench: &mut Bench, count: u64) -> f64 {
+        bench.signals.flow_mut(Bucket::Session).repeated += count;
+        bench.arrival();
+        bench.window()
+    }
+
+    fn seconds(bench: &mut Bench, count: u32) -> f64 {
+        for _ in 0..10 * count {
+            bench.pass(TICK, 1.0);
+            bench.tick();
+        }
+        bench.window()
+    }
+
+    #[test]
+    fn a_repetition_takes_one_and_time_brings_it_back() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        assert_near(repeat(&mut bench, 0), 10.0);
+        assert_near(repeat(&mut bench, 3), 7.0);
+        assert!(!bench.law.is_at_rest());
+        assert_near(seconds(&mut bench, 2), 9.0);
+        assert_near(seconds(&mut bench, 5), 10.0);
+        assert!(bench.law.is_at_rest());
+        assert_near(repeat(&mut bench, 50), 1.0);
+    }
+
+    #[test]
+    fn in_the_paper_nothing_comes_back() {
+        let mut bench = Bench::of(&ENTRY, &[("leak", 0.0)]);
+        assert_near(repeat(&mut bench, 4), 6.0);
+        assert_near(seconds(&mut bench, 60), 6.0);
+    }
+
+    #[test]
+    fn a_call_that_waited_too_long_gives_nothing_back() {
+        let mut bench = Bench::of(&ENTRY, &[("delay_max", 0.25)]);
+        bench.arrival();
+        bench.taken(Duration::from_millis(250));
+        assert_near(bench.window(), 10.0);
+        bench.taken(Duration::from_millis(251));
+        assert_near(bench.window(), 9.0);
+        bench.signals.service.is_new = false;
+        bench.service();
+        assert_near(bench.window(), 9.0);
+    }
+}

@@ -1,0 +1,149 @@
+//! win-cont: at any time as many more calls as the delay budget leaves room for.
+//!
+//! Signal: N, the calls that wait, and μ, the rate at which calls are served, as in
+//! [win-disc](super::win_disc). After each message: left = μ·D_B − N, and if that is at least W_ovth, so
+//! many calls are admitted. Trips when the calls that wait fill the budget. Recovers with the next
+//! message that is served. Cold start: everything is admitted until the first message is served.
+//!
+//! Options: N is looked at only after messages that begin a call (`check` = 1); a fixed bound
+//! (`bound`) instead of μ·D_B, which needs no estimate of μ, but has to be known.
+//!
+//! Known bias: μ is the rate of admitted calls, so at a small load the budget is short, and bursts are
+//! rejected that the processor has room for.
+//!
+//! Source: 002 §3.4. The shares of the senders, and *weighted fair processing* (§6.2), are made by
+//! [feedback](crate::feedback): the weights of user-centric fairness, and what is rounded off one value
+//! is added to the next.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use super::window::admit_further;
+use crate::{Control, Entry, Law, Param, Signals, Values};
+
+static BUDGET: Param = Param {
+    name: "d_b",
+    doc: "Budget D_B of the delay in the queue.",
+    unit: "s",
+    default: 0.2,
+    min: 0.001,
+    max: 60.0,
+};
+
+static BOUND: Param = Param {
+    name: "bound",
+    doc: "Fixed bound of the calls that wait, instead of μ·`d_b`; 0 for none.",
+    unit: "calls",
+    default: 0.0,
+    min: 0.0,
+    max: 1_000_000.0,
+};
+
+static THRESHOLD: Param = Param {
+    name: "w_ovth",
+    doc: "Least number of calls that is admitted at once.",
+    unit: "calls",
+    default: 1.0,
+    min: 0.01,
+    max: 10_000.0,
+};
+
+static CHECK: Param = Param {
+    name: "check",
+    doc: "Messages after which the calls that wait are looked at: 0 for all, 1 for those that begin a \
+          call.",
+    unit: "1",
+    default: 0.0,
+    min: 0.0,
+    max: 1.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "win-cont",
+    summary: "admits as many more calls as the delay budget leaves room for, after each message",
+    source: "002 §3.4",
+    doc: "After each message: the number of further calls becomes μ·`d_b` − N if that is at least \
+          `w_ovth`, otherwise none, where μ is the measured rate of calls served and N the calls that \
+          wait.",
+    params: &[&BUDGET, &BOUND, &THRESHOLD, &CHECK],
+    check: |_| Ok(()),
+    build: |values: &Values| {
+        Box::new(WinCont {
+            budget_s: values.of(&BUDGET),
+            bound: Some(values.of(&BOUND)).filter(|&bound| bound > 0.0),
+            threshold: values.of(&THRESHOLD),
+            only_new: values.of(&CHECK) >= 0.5,
+        })
+    },
+};
+
+/// Time between two looks while nothing is served.
+const TICK: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+struct WinCont {
+    budget_s: f64,
+    bound: Option<f64>,
+    threshold: f64,
+    only_new: bool,
+}
+
+impl WinCont {
+    fn look(&self, signals: &Signals, control: &mut Control) {
+        let bound = self.bound.unwrap_or_else(|| signals.sessions.rate_cps() * self.budget_s);
+        let left = bound - signals.sessions_waiting();
+        admit_further(signals, control, if left >= self.threshold { left } else { 0.0 });
+    }
+}
+
+impl Law for WinCont {
+    fn on_service(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        if signals.service.is_new || !self.only_new {
+            self.look(signals, control);
+        }
+    }
+
+    fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        self.look(signals, control);
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(TICK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::{Bench, assert_near};
+    use super::*;
+    use crate::Backlog;
+
+    fn left(bench: &mut Bench, sessions: usize, is_new: bool) -> f64 {
+        bench.signals.backlog = Backlog { sessions, ..Backlog::default() };
+        bench.signals.service.is_new = is_new;
+        bench.service();
+        bench.window()
+    }
+
+    #[test]
+    fn after_each_message_the_budget_less_what_waits_is_admitted() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        assert_near(left(&mut bench, 5, false), 15.0);
+        assert_near(left(&mut bench, 19, true), 1.0);
+        assert_near(left(&mut bench, 20, false), 0.0);
+        assert_near(left(&mut bench, 40, false), 0.0);
+        bench.signals.backlog = Backlog::default();
+        bench.tick();
+        assert_near(bench.window(), 20.0);
+    }
+
+    #[test]
+    fn the_bound_may_be_fixed_the_threshold_higher_and_the_look_rarer() {
+        let given = [("bound", 10.0), ("w_ovth", 3.0), ("check", 1.0)];
+        let mut bench = Bench::of(&ENTRY, &given);
+        assert_near(left(&mut bench, 7, true), 3.0);
+        assert_near(left(&mut bench, 2, false), 3.0);
+        assert_near(left(&mut bench, 8, true), 0.0);
+    }
+}

@@ -1,0 +1,134 @@
+//! win-disc: at each beat, as many calls as can be served until the next, and as may wait.
+//!
+//! Signal: the calls that wait, N, and the rate at which calls are served, μ, both estimated from
+//! messages ([`Sessions`](crate::Sessions)). Every T_c: w = μ·T_c + μ·D_B − N, and each admitted call
+//! takes one of it. Trips when more calls arrive in an interval than that. Recovers with the next
+//! interval: w grows as the queue empties. Cold start: everything is admitted until the first tick.
+//!
+//! Known bias: μ is the rate of admitted calls, so below the capacity it is the load, and a step of
+//! the load is followed by a factor of 1 + D_B/T_c in each interval. In an interval all of w may come at
+//! once. A D_B above T1/2 lets callers repeat: the round trip of a 200 and its ACK passes the queue
+//! twice. A call waits for up to T_c and D_B together, and before that in the receive buffer: at three
+//! times the capacity callers repeat their INVITEs, and at five times the server does nothing else. With a T_c
+//! of 50 ms it keeps what is possible.
+//!
+//! Source: 002 §3.3. There each sender has a window of its own; [feedback](crate::feedback) shares this
+//! one among the senders.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+use super::window::admit_further;
+use crate::{Bucket, Control, Entry, Law, Param, Signals, Values};
+
+static INTERVAL: Param = Param {
+    name: "t_c",
+    doc: "Control interval T_c.",
+    unit: "s",
+    default: 0.2,
+    min: 0.001,
+    max: 60.0,
+};
+
+static BUDGET: Param = Param {
+    name: "d_b",
+    doc: "Budget D_B of the delay in the queue.",
+    unit: "s",
+    default: 0.2,
+    min: 0.001,
+    max: 60.0,
+};
+
+pub(crate) static ENTRY: Entry = Entry {
+    name: "win-disc",
+    summary: "admits in each interval the calls that fit into it and into the delay budget",
+    source: "002 §3.3",
+    doc: "Every `t_c`: the number of calls to admit until the next becomes μ·`t_c` + μ·`d_b` − N, where μ \
+          is the measured rate of calls served and N the calls that wait.",
+    params: &[&INTERVAL, &BUDGET],
+    check: |_| Ok(()),
+    build: |values: &Values| {
+        Box::new(WinDisc {
+            interval: Duration::from_secs_f64(values.of(&INTERVAL)),
+            budget_s: values.of(&BUDGET),
+            window: None,
+            waiting: 0.0,
+        })
+    },
+};
+
+#[derive(Debug)]
+struct WinDisc {
+    interval: Duration,
+    budget_s: f64,
+    /// w at the last tick, and the calls admitted until then.
+    window: Option<(f64, u64)>,
+    /// N at the last tick.
+    waiting: f64,
+}
+
+impl WinDisc {
+    fn apply(&self, signals: &Signals, control: &mut Control) {
+        if let Some((window, before)) = self.window {
+            let admitted = signals.flow(Bucket::Session).admitted - before;
+            admit_further(signals, control, window - admitted as f64);
+        }
+    }
+}
+
+impl Law for WinDisc {
+    fn on_arrival(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        self.apply(signals, control);
+    }
+
+    fn on_service(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        self.apply(signals, control);
+    }
+
+    fn on_tick(&mut self, _: Timestamp, signals: &Signals, control: &mut Control) {
+        self.waiting = signals.sessions_waiting();
+        let rate_cps = signals.sessions.rate_cps();
+        let window = rate_cps * (self.interval.as_secs_f64() + self.budget_s) - self.waiting;
+        self.window = Some((window.round().max(0.0), signals.flow(Bucket::Session).admitted));
+        self.apply(signals, control);
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        Some(self.interval)
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.waiting < 1.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::{Bench, assert_near};
+    use super::*;
+    use crate::{Allowance, Backlog};
+
+    #[test]
+    fn an_interval_admits_what_it_can_serve_and_what_may_wait_less_what_waits() {
+        let mut bench = Bench::of(&ENTRY, &[]);
+        bench.arrival();
+        assert_eq!(bench.allowance(), Allowance::Open);
+        // Before anything is measured 100 calls/s are served, of seven messages each.
+        bench.signals.backlog = Backlog { sessions: 5, others: 30, unread: 0 };
+        bench.tick();
+        assert_near(bench.window(), 30.0);
+        bench.signals.flow_mut(Bucket::Session).admitted = 12;
+        bench.signals.in_progress[Bucket::Session as usize] = 4;
+        bench.arrival();
+        assert_near(bench.window(), 4.0 + 18.0);
+        bench.signals.flow_mut(Bucket::Session).admitted = 31;
+        bench.service();
+        assert_near(bench.window(), 4.0);
+        assert!(!bench.law.is_at_rest());
+        bench.signals.backlog = Backlog::default();
+        bench.tick();
+        assert_near(bench.window(), 44.0);
+        assert!(bench.law.is_at_rest());
+    }
+}
