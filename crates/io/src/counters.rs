@@ -72,6 +72,30 @@ counters! {
     send_refused,
     /// Datagrams not sent because no listener has their source address.
     send_homeless,
+    /// Connections that exist.
+    stream_connections,
+    /// Messages received on connections, keep-alives among them.
+    stream_received,
+    /// Bytes of messages received on connections.
+    stream_received_bytes,
+    /// Messages handed to connections.
+    stream_sent,
+    /// Bytes of messages handed to connections.
+    stream_sent_bytes,
+    /// Messages not sent because their connection had ended.
+    stream_unconnected,
+    /// Connections closed because their bytes could not be cut into messages.
+    stream_garbled,
+    /// Connections closed because a message did not arrive completely in time.
+    stream_slow,
+    /// Connections closed because incomplete messages used all the memory for them.
+    stream_held_full,
+    /// Connections closed although something was left to send.
+    stream_cut_off,
+    /// Connections that failed while they were accepted.
+    stream_accepts_failed,
+    /// Pauses in accepting connections because the system had no room for more.
+    stream_accepts_paused,
     /// ICMP reports passed to the core.
     icmp_reports,
     /// Failures not passed to the core because too many came at once.
@@ -96,6 +120,8 @@ counters! {
     limited_responses,
     /// Turns in which the INVITE sockets reached their limit.
     limited_invites,
+    /// Turns in which connections reached their limit.
+    limited_streams,
     /// Turns in which handoffs reached their limit.
     limited_handoffs,
     /// Turns whose quantum of service ended while messages waited.

@@ -6,14 +6,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_world::{Cause, Failure, Flow, Transmit};
+use tidegate_world::{Cause, Connect, ConnectionId, Failure, Flow, Timestamp, Transmit};
 
+use crate::connections::Connections;
+use crate::machine::Outlet;
 use crate::{Counters, Limits, Listener, Outbox};
 
 /// The most failures that wait for the core.
 const FAILURES_MAX: usize = 256;
 
-/// The sending half of a shard: packets gathered into batches, and failures.
+/// The sending half of a shard: packets gathered into batches, and failures; and the connections,
+/// which send and receive.
 pub struct Dispatch {
     listeners: Rc<[Listener]>,
     outbox: Outbox,
@@ -21,6 +24,8 @@ pub struct Dispatch {
     counters: Arc<Counters>,
     wait: Duration,
     saw_report: bool,
+    /// `None` for a shard of datagrams.
+    pub(crate) connections: Option<Box<Connections>>,
 }
 
 impl Dispatch {
@@ -32,12 +37,12 @@ impl Dispatch {
         };
         let failures = VecDeque::with_capacity(FAILURES_MAX);
         let wait = limits.send_wait;
-        Self { listeners, outbox, failures, counters, wait, saw_report: false }
+        Self { listeners, outbox, failures, counters, wait, saw_report: false, connections: None }
     }
 
-    /// Queues a packet for the next flush, by the socket that its flow's local end names.
+    /// Queues a datagram for the next flush, by the socket that its flow's local end names.
     #[inline]
-    pub(crate) fn post(&mut self, transmit: Transmit) {
+    fn post_datagram(&mut self, transmit: Transmit) {
         let Transmit { flow, bytes, batching } = transmit;
         let home = |(i, l): (usize, &Listener)| Some((i, l.sends_from(flow.local)?));
         // A listener's own address precedes a wildcard that covers it.
@@ -53,14 +58,21 @@ impl Dispatch {
             return;
         };
         if self.outbox.is_full() {
-            self.flush();
+            self.flush_datagrams();
         }
         self.outbox.push_with(socket, source, flow.remote, bytes, batching);
     }
 
-    /// Sends the queued packets.
-    pub(crate) fn flush(&mut self) {
-        let Self { listeners, outbox, failures, counters, wait, saw_report } = self;
+    /// Sends everything queued.
+    pub(crate) fn flush(&mut self, now: impl FnOnce() -> Timestamp) {
+        self.flush_datagrams();
+        if let Some(connections) = &mut self.connections {
+            connections.flush(now());
+        }
+    }
+
+    fn flush_datagrams(&mut self) {
+        let Self { listeners, outbox, failures, counters, wait, saw_report, .. } = self;
         if outbox.is_empty() {
             return;
         }
@@ -111,6 +123,28 @@ impl Dispatch {
     /// Returns whether a send call returned an ICMP report since the last call.
     pub(crate) fn take_report_sign(&mut self) -> bool {
         std::mem::take(&mut self.saw_report)
+    }
+}
+
+impl Outlet for Dispatch {
+    #[inline]
+    fn post(&mut self, transmit: Transmit) {
+        match &mut self.connections {
+            Some(connections) if transmit.flow.transport.is_reliable() => {
+                connections.post(transmit);
+            }
+            _ => self.post_datagram(transmit),
+        }
+    }
+
+    fn connect(&mut self, connect: Connect) {
+        let connections = self.connections.as_mut();
+        connections.expect("only a core with listeners for connections asks").connect(connect);
+    }
+
+    fn close(&mut self, id: ConnectionId) {
+        let connections = self.connections.as_mut();
+        connections.expect("only a core with connections asks").close(id);
     }
 }
 

@@ -8,14 +8,17 @@ use std::time::Duration;
 use tidegate_world::{Core, Counter, Pool, Timestamp};
 
 use crate::commands::{CommandReceiver, CommandSender};
+use crate::connections::Connections;
 use crate::draining::{Draining, Summary};
 use crate::load::Readings;
-use crate::machine::{Kind, Machine, Outlet, Ready};
+use crate::machine::{Kind, Machine, Outlet, Ready, StreamEvent};
 use crate::resolver::{Resolver, ResolverHandle};
 use crate::sockets::Sockets;
 use crate::stop::ShutdownBarrier;
 use crate::stores::Stores;
-use crate::{Clock, Counters, Handoffs, Limits, Listener, Pauses, Stop};
+use crate::{
+    Clock, Counters, Handoffs, Limits, Listener, Pauses, Stop, StreamLimits, StreamListener,
+};
 
 /// Maximum time that drops stay uncounted if no later datagram reveals them.
 const DROP_COUNTERS_AFTER: Duration = Duration::from_millis(100);
@@ -46,7 +49,8 @@ pub struct Shard {
 ///
 /// The steps of a *turn*: a reading of the load, if the last is [`SAMPLE`](crate::SAMPLE) old; a
 /// command, if one was given; answers to queries; failures of the last flush and ICMP reports; the
-/// sockets for responses and then the ordinary ones, each kind within its limit; expired timers;
+/// sockets for responses and then the ordinary ones, each kind within its limit; events on
+/// connections, within their limit; expired timers;
 /// handoffs; the INVITE sockets, within their limit; a quantum of service; one flush. If no work is
 /// left, the shard sleeps until a datagram, a handoff or the core's next timer; otherwise it takes
 /// the next turn at once. So no kind of work can deprive another of its share.
@@ -79,6 +83,24 @@ impl Drive {
         let inlet = Arc::clone(&counters);
         let machine = Sockets::new(clock, listeners, &pool, inlet, &limits)?;
         Self::on(machine, limits, handoffs, counters, &stop, pool)
+    }
+
+    /// Returns the driver with connections: those that arrive at `listeners`, and those that the
+    /// core opens. Without listeners there are none.
+    ///
+    /// # Errors
+    /// Those of `epoll_create(2)` and `epoll_ctl(2)`.
+    pub fn with_streams(
+        mut self,
+        listeners: Vec<StreamListener>,
+        limits: StreamLimits,
+    ) -> io::Result<Self> {
+        if !listeners.is_empty() {
+            let (counters, pool) = (Arc::clone(&self.counters), self.pool.clone());
+            let connections = Connections::new(listeners, limits, counters, pool)?;
+            self.machine.set_connections(connections);
+        }
+        Ok(self)
     }
 }
 
@@ -219,6 +241,11 @@ impl<M: Machine> Drive<M> {
             self.counters.limited_ordinary.add(1);
             more = true;
         }
+        let streams = self.stream_events(core, ready)?;
+        if streams >= self.limits.streams {
+            self.counters.limited_streams.add(1);
+            more = true;
+        }
         let now = self.machine.now();
         if core.poll_timeout().is_some_and(|due| due <= now) {
             core.handle_timeout(now);
@@ -238,7 +265,7 @@ impl<M: Machine> Drive<M> {
 
         let now = self.machine.now();
         let received = responses + ordinary + invites;
-        self.pauses.on_received(now, received);
+        self.pauses.on_received(now, received + streams);
         if (received > 0 || self.sheds) && self.drop_counters_due == Timestamp::NEVER {
             self.drop_counters_due = now + DROP_COUNTERS_AFTER;
         }
@@ -257,6 +284,20 @@ impl<M: Machine> Drive<M> {
         let Self { machine, handoffs, resolver, counters, .. } = self;
         machine.receive(kind, ready, limit, |outlet, now, received| {
             core.offer(now, received);
+            gather(core, outlet, handoffs, resolver, counters);
+        })
+    }
+
+    /// Passes events on connections to the core. Returns their number.
+    fn stream_events<C: Core>(&mut self, core: &mut C, ready: Ready) -> io::Result<usize> {
+        let Self { machine, handoffs, resolver, counters, limits, .. } = self;
+        machine.stream_events(ready, limits.streams, |outlet, now, event| {
+            match event {
+                StreamEvent::Connected(flow) => core.on_connected(now, flow),
+                StreamEvent::Received(received) => core.offer(now, received),
+                StreamEvent::Writable(id) => core.on_writable(now, id),
+                StreamEvent::Closed(id, cause) => core.on_closed(now, id, cause),
+            }
             gather(core, outlet, handoffs, resolver, counters);
         })
     }
@@ -336,7 +377,9 @@ impl<M: Machine> Drive<M> {
                 if self.sheds { began + DROP_COUNTERS_AFTER } else { Timestamp::NEVER };
         }
         let drained = self.draining.as_ref().map_or(Timestamp::NEVER, Draining::due);
-        let until = timer.unwrap_or(Timestamp::NEVER).min(self.drop_counters_due).min(drained);
+        let streams = self.machine.streams_due();
+        let until =
+            timer.unwrap_or(Timestamp::NEVER).min(self.drop_counters_due).min(drained).min(streams);
         if until <= began {
             return Ok(Ready::UNKNOWN);
         }
@@ -416,6 +459,12 @@ fn gather<C: Core>(
     while let Some(query) = core.poll_query() {
         let asked = resolver.ask(query);
         if asked { &counters.queries } else { &counters.queries_lost }.add(1);
+    }
+    while let Some(connect) = core.poll_connect() {
+        outlet.connect(connect);
+    }
+    while let Some(id) = core.poll_close() {
+        outlet.close(id);
     }
 }
 

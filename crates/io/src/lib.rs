@@ -8,8 +8,8 @@
 //! `SO_REUSEPORT` group that spreads a listening address over shards, and [`Pauses`] decides when a
 //! pause makes the next batch worth its wake.
 //!
-//! Datagrams only. A stream transport would need a reactor; UDP needs `ppoll` and four other system
-//! calls.
+//! UDP needs `ppoll` and four other system calls. A shard with connections has an `epoll` descriptor
+//! beside its sockets, which watches all of them ([`Drive::with_streams`]).
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -33,6 +33,8 @@
 mod address;
 mod clock;
 mod commands;
+mod connection;
+mod connections;
 mod control;
 mod counters;
 mod dispatch;
@@ -57,6 +59,8 @@ mod sockopt;
 mod steer;
 mod stop;
 mod stores;
+mod stream_group;
+mod stream_limits;
 mod unsent;
 mod waker;
 
@@ -73,13 +77,15 @@ pub use handoffs::Handoffs;
 pub use inbox::{Datagram, Inbox};
 pub use limits::{Limits, OutOfBounds};
 pub use load::SAMPLE;
-pub use machine::{Kind, Machine, Outlet, Ready};
+pub use machine::{Kind, Machine, Outlet, Ready, StreamEvent};
 pub use outbox::{Flushed, Outbox};
 pub use pauses::Pauses;
 pub use resolver::Resolver;
 pub use sockets::Sockets;
 pub use stop::Stop;
 pub use stores::Stores;
+pub use stream_group::{StreamGroup, StreamListen, StreamListener};
+pub use stream_limits::StreamLimits;
 pub use unsent::{UNSENT_MAX, Unsent, UnsentTo};
 pub use waker::Waker;
 

@@ -13,6 +13,8 @@ pub struct Limits {
     /// Datagrams a turn from the INVITE sockets; 1 to 1024, default 64. Without a limit, a flood
     /// would keep the shard receiving and nothing else would be done.
     pub invites: usize,
+    /// Messages and other events a turn on connections; 1 to 4096, default 256.
+    pub streams: usize,
     /// Messages a turn taken over from other shards; 1 to 1024, default 64.
     pub handoffs: usize,
     /// ICMP reports a turn from error queues; 1 to 256, default 32.
@@ -43,6 +45,7 @@ impl Default for Limits {
         Self {
             ordinary: 256,
             invites: 64,
+            streams: 256,
             handoffs: 64,
             reports: 32,
             quantum: Duration::from_micros(500),
@@ -66,6 +69,7 @@ impl Limits {
         for (name, value, least, most) in [
             ("ordinary", self.ordinary as u64, 1, 4096),
             ("invites", self.invites as u64, 1, 1024),
+            ("streams", self.streams as u64, 1, 4096),
             ("crossings", self.handoffs as u64, 1, 1024),
             ("reports", self.reports as u64, 1, 256),
             ("quantum (µs)", micros(self.quantum), 10, 10_000),

@@ -3,7 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use tidegate_world::{Failure, Received, Shedding, Timestamp, Transmit};
+use tidegate_world::{
+    CloseCause, Connect, ConnectionId, Failure, Flow, Received, Shedding, Timestamp, Transmit,
+};
 
 use crate::Waker;
 
@@ -47,6 +49,25 @@ pub trait Machine {
         tell: impl FnMut(&mut Self::Outlet, Failure),
     ) -> io::Result<bool>;
 
+    /// Passes on events on connections, up to about `limit`. Returns their number; if that is the
+    /// limit, more may wait. A machine of datagrams has none.
+    ///
+    /// # Errors
+    /// Only errors that neither a peer nor a shortage of memory can cause.
+    fn stream_events(
+        &mut self,
+        _ready: Ready,
+        _limit: usize,
+        _tell: impl FnMut(&mut Self::Outlet, Timestamp, StreamEvent),
+    ) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    /// Returns the time at which connections need a turn although nothing arrives.
+    fn streams_due(&self) -> Timestamp {
+        Timestamp::NEVER
+    }
+
     /// Returns the output for packets.
     fn outlet(&mut self) -> &mut Self::Outlet;
 
@@ -83,6 +104,29 @@ pub trait Machine {
 pub trait Outlet {
     /// Takes a packet that leaves with the next flush.
     fn post(&mut self, transmit: Transmit);
+
+    /// Opens a connection. A core on a machine of datagrams asks for none.
+    fn connect(&mut self, connect: Connect) {
+        unreachable!("{connect:?} on a machine without connections");
+    }
+
+    /// Closes a connection when everything posted for it is sent.
+    fn close(&mut self, id: ConnectionId) {
+        unreachable!("{id:?} on a machine without connections");
+    }
+}
+
+/// An event on a connection, for the input of a core that bears its name.
+#[derive(Debug)]
+pub enum StreamEvent {
+    /// A connection is open.
+    Connected(Flow),
+    /// A message, a ping or a pong has arrived.
+    Received(Received),
+    /// The system has taken everything for a connection.
+    Writable(ConnectionId),
+    /// A connection has ended.
+    Closed(ConnectionId, CloseCause),
 }
 
 /// The kinds of messages that sockets receive.
@@ -101,13 +145,15 @@ pub enum Kind {
 pub struct Ready {
     pub(crate) readable: u64,
     pub(crate) reporting: u64,
+    pub(crate) streams: bool,
 }
 
 impl Ready {
     /// No socket.
-    pub const NONE: Self = Self { readable: 0, reporting: 0 };
-    /// Unknown: every socket may have a datagram. Reports show up as errors of other calls.
-    pub const UNKNOWN: Self = Self { readable: u64::MAX, reporting: 0 };
+    pub const NONE: Self = Self { readable: 0, reporting: 0, streams: false };
+    /// Unknown: every socket may have a datagram, and every connection
+    /// an event. Reports show up as errors of other calls.
+    pub const UNKNOWN: Self = Self { readable: u64::MAX, reporting: 0, streams: true };
 
     /// Returns the same sockets, with possible ICMP reports everywhere.
     pub(crate) fn and_reports(self) -> Self {

@@ -236,7 +236,8 @@ impl Reception {
         };
         // An invalid descriptor is readable too: the receive call then returns the error.
         let reporting = bits(PollFlags::ERR);
-        Ready { readable: bits(PollFlags::IN | PollFlags::NVAL) | reporting, reporting }
+        let readable = bits(PollFlags::IN | PollFlags::NVAL) | reporting;
+        Ready { readable, reporting, streams: false }
     }
 }
 

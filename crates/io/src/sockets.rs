@@ -12,10 +12,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::thread::{ClockId, clock_nanosleep_relative, set_current_timer_slack};
 use rustix::time::clock_gettime;
-use tidegate_world::{Failure, Pool, Received, Shedding, Timestamp, Transmit};
+use tidegate_world::{Failure, Pool, Received, Shedding, Timestamp};
 
+use crate::connections::Connections;
 use crate::dispatch::Dispatch;
-use crate::machine::{Kind, Machine, Outlet, Ready};
+use crate::machine::{Kind, Machine, Ready, StreamEvent};
 use crate::reception::{LISTENERS_MAX, Reception, SOCKETS_MAX};
 use crate::{Clock, Counters, Inbox, Limits, Listener, Waker};
 
@@ -52,6 +53,11 @@ impl Sockets {
         let dispatch = Dispatch::new(Rc::clone(&listeners), Arc::clone(&counters), limits);
         let shedding = Shedding::NONE;
         Ok(Self { clock, reception, dispatch, listeners, counters, shedding })
+    }
+
+    /// Adds connections.
+    pub(crate) fn set_connections(&mut self, connections: Connections) {
+        self.dispatch.connections = Some(Box::new(connections));
     }
 }
 
@@ -96,12 +102,42 @@ impl Machine for Sockets {
         reception.reports(ready, limit, |failure| tell(dispatch, failure)).map_err(named("recvmsg"))
     }
 
+    fn stream_events(
+        &mut self,
+        ready: Ready,
+        limit: usize,
+        mut tell: impl FnMut(&mut Dispatch, Timestamp, StreamEvent),
+    ) -> io::Result<usize> {
+        let Self { clock, dispatch, .. } = self;
+        let Some(connections) = &mut dispatch.connections else { return Ok(0) };
+        let mut now = clock.now();
+        if ready.streams || connections.due() <= now {
+            connections.poll(now).map_err(named("epoll"))?;
+        }
+        let (mut budget, mut told) = (limit, 0);
+        while let Some(connections) = &mut dispatch.connections
+            && let Some(event) = connections.next_event(now, &mut budget)
+        {
+            told += 1;
+            tell(dispatch, now, event);
+            now = clock.now();
+        }
+        // Reads without a message use up the budget too.
+        Ok(if budget == 0 { limit } else { told })
+    }
+
+    fn streams_due(&self) -> Timestamp {
+        let connections = self.dispatch.connections.as_ref();
+        connections.map_or(Timestamp::NEVER, |connections| connections.due())
+    }
+
     fn outlet(&mut self) -> &mut Dispatch {
         &mut self.dispatch
     }
 
     fn flush(&mut self) {
-        self.dispatch.flush();
+        let Self { clock, dispatch, .. } = self;
+        dispatch.flush(|| clock.now());
     }
 
     fn failures(&self) -> usize {
@@ -136,6 +172,12 @@ impl Machine for Sockets {
                 Err(_) => self.counters.leave_errors.add(1),
             }
         }
+        let now = self.clock.now();
+        if let Some(connections) = &mut self.dispatch.connections
+            && connections.leave(now).is_err()
+        {
+            self.counters.leave_errors.add(1);
+        }
         any
     }
 
@@ -146,24 +188,22 @@ impl Machine for Sockets {
 
     fn sleep(&mut self, waker: &Waker, timeout: Option<Duration>) -> (io::Result<Ready>, bool) {
         let timeout = timeout.map(timespec);
-        let mut fds: ArrayVec<PollFd<'_>, { SOCKETS_MAX + 1 }> = self.reception.poll_fds();
+        let mut fds: ArrayVec<PollFd<'_>, { SOCKETS_MAX + 2 }> = self.reception.poll_fds();
+        let sockets = fds.len();
         fds.push(PollFd::new(waker, PollFlags::IN));
+        if let Some(connections) = &self.dispatch.connections {
+            fds.push(PollFd::from_borrowed_fd(connections.fd(), PollFlags::IN));
+        }
         let polled = poll(&mut fds, timeout.as_ref());
-        let bell = fds.pop();
-        let rung = bell.is_some_and(|bell| bell.revents().contains(PollFlags::IN));
+        let is_in = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::IN);
+        let rung = is_in(&fds[sockets]);
+        let streams = fds.get(sockets + 1).is_some_and(is_in);
         let ready = match polled {
-            Ok(_) => Ok(Reception::ready(&fds)),
+            Ok(_) => Ok(Ready { streams, ..Reception::ready(&fds[..sockets]) }),
             Err(Errno::INTR) => Ok(Ready::NONE),
             Err(error) => Err(named("ppoll")(error)),
         };
         (ready, rung)
-    }
-}
-
-impl Outlet for Dispatch {
-    #[inline]
-    fn post(&mut self, transmit: Transmit) {
-        Self::post(self, transmit);
     }
 }
 

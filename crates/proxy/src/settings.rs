@@ -264,9 +264,11 @@ pub struct PoolSettings {
     pub health: Health,
     /// Index of the pool that takes over when none of its back ends may be given calls.
     pub backup: Option<u16>,
-    /// Index of the listener from which requests go to its back ends, with its transport; `None`
-    /// for the routes of this machine and the transport of the first listener.
+    /// Index of the listener from which requests go to its back ends; `None` for the routes of this
+    /// machine. Without a `transport`, theirs is that of the listener, or of the first one.
     pub listener: Option<usize>,
+    /// Transport of requests to its back ends; `None` for that of `listener`.
+    pub transport: Option<Transport>,
     /// Networks from which each back end sends, in addition to its own address and port, in the
     /// order of the back ends.
     pub sources: Vec<Vec<IpNet>>,
@@ -295,6 +297,7 @@ impl PoolSettings {
             health: Health::default(),
             backup: None,
             listener: None,
+            transport: None,
             sources: Vec::new(),
             obedience: Obedience::default(),
         }

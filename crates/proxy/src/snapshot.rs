@@ -109,7 +109,7 @@ impl Snapshot {
 
     /// Returns the transport of requests to the back ends of a pool.
     pub(crate) fn transport(&self, pool: u16) -> Transport {
-        self.addresses.transport(self.pool(pool).listener.unwrap_or_default())
+        self.addresses.transport_of_pool(self.pool(pool))
     }
 
     /// Returns the target for requests to a party: on its connection, if it has one.

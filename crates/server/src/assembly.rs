@@ -13,9 +13,10 @@ use tidegate_emulate::{Costs, Host, HostSettings};
 use tidegate_io::CommandSender;
 use tidegate_proxy as proxy;
 use tidegate_proxy::{Proxy, Secret};
+use tidegate_transport::{ConnectionLimits, Streams};
 use tidegate_world::{Core, Pool, Seed, delegate};
 
-use crate::config::{Config, Emulate, Listen, Sharing};
+use crate::config::{Config, Connections, Emulate, Listen, Sharing};
 pub use crate::environment::{Environment, MESSAGE_MEMORY_MAX};
 use crate::metrics::collect::ShardCounters;
 use crate::pools::{pool_settings, pool_specs};
@@ -221,7 +222,19 @@ impl Part {
         self.host.as_ref()
     }
 
-    /// Builds the core, whose packets come from `pool`.
+    /// Builds the core with its connections, if the configuration has listeners for any. Its
+    /// packets come from `pool`.
+    pub fn connected(self, pool: Pool) -> Connected {
+        if !self.config.has_streams() {
+            return Connected::Datagrams(self.core(pool));
+        }
+        let limits = connection_limits(&self.config);
+        let counters = Arc::clone(&self.counters.connections);
+        let core = self.core(pool.clone());
+        Connected::Streams(Box::new(Streams::counting(core, limits, pool, counters)))
+    }
+
+    /// Builds the core without connections, whose packets come from `pool`.
     pub fn core(self, pool: Pool) -> Server {
         let counters = Arc::clone(&self.counters.proxy);
         let proxy = Proxy::new(self.settings, self.counters.proxy, pool);
@@ -261,6 +274,41 @@ impl Core for Server {
         Self::Plain(core) => core,
         Self::Emulated(core) => core,
     });
+}
+
+/// The core of a shard with its connections.
+pub enum Connected {
+    /// Without listeners for connections.
+    Datagrams(Server),
+    /// With connections.
+    Streams(Box<Streams<Server>>),
+}
+
+impl Core for Connected {
+    delegate!(match self {
+        Self::Datagrams(core) => core,
+        Self::Streams(core) => core,
+    });
+}
+
+/// Returns the limits of the connections of one shard.
+fn connection_limits(config: &Config) -> ConnectionLimits {
+    let Connections { accepted_max, per_source_max, opened_max, memory_max, .. } =
+        config.connections;
+    let Connections { connect, first, idle, stall, waiting_max, .. } = config.connections;
+    let shards = usize::from(config.server.shards);
+    ConnectionLimits {
+        opened_max: opened_max / shards,
+        accepted_max: accepted_max / shards,
+        per_remote_max: per_source_max / shards,
+        waiting_bytes_max: waiting_max,
+        total_bytes_max: memory_max / shards,
+        connect,
+        first,
+        idle,
+        stall,
+        ..ConnectionLimits::default()
+    }
 }
 
 fn overload(config: &Config, shards: usize) -> proxy::Overload {

@@ -51,6 +51,7 @@ pub use domains::Found;
 pub use endpoint::Endpoint;
 pub use json_schema::json_schema;
 pub use reference::reference;
+pub use tables::connections::Connections;
 pub use tables::emulate::Emulate;
 pub use tables::listen::{Listen, Sharing};
 pub use tables::pool::{Backend, Pool, Selection};
@@ -65,6 +66,7 @@ use diagnostic::Report;
 use document::Document;
 use section::Section;
 use tables::ROOT;
+use tables::connections::{CONNECTIONS, ConnectionsDraft};
 use tables::emulate::{EMULATE, EmulateDraft};
 use tables::listen::{LISTEN, ListenDraft};
 use tables::overload::OVERLOAD;
@@ -87,6 +89,8 @@ pub struct Config {
     pub name_servers: Vec<SocketAddr>,
     /// The addresses where SIP arrives; at least one.
     pub listen: Vec<Listen>,
+    /// The limits of connections.
+    pub connections: Connections,
     /// The pools of back ends; at least one.
     pub pool: Vec<Pool>,
     /// The routes of requests outside any dialog. Never empty: without any `[[route]]`, one route
@@ -109,8 +113,14 @@ impl Config {
 
     /// Returns the transport by which the servers of a pool are reached.
     pub(crate) fn transport(&self, pool: &Pool) -> Transport {
-        let listener = self.listen.get(pool.listener.unwrap_or_default());
-        listener.map_or(Transport::Udp, |listener| listener.transport)
+        let of_listener = || Some(self.listen.get(pool.listener?)?.transport);
+        let given = pool.transport.or_else(of_listener);
+        given.unwrap_or_else(|| usual_transport(self.listen.iter().map(|l| l.transport)))
+    }
+
+    /// Returns whether peers can open connections, and Tidegate to them.
+    pub fn has_streams(&self) -> bool {
+        self.listen.iter().any(|listen| listen.transport.is_reliable())
     }
 
     /// Returns the addresses of back ends that are configured by address.
@@ -149,6 +159,12 @@ impl Config {
     }
 }
 
+/// Returns the transport to back ends for which none is given, with these listeners.
+fn usual_transport(mut listeners: impl Iterator<Item = Transport>) -> Transport {
+    let first = listeners.next().unwrap_or(Transport::Udp);
+    if listeners.any(|other| other == Transport::Udp) { Transport::Udp } else { first }
+}
+
 /// Returns the configuration, or `None` if an error was reported.
 fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Config> {
     let root = Section::root(&ROOT, document.table(), report);
@@ -156,6 +172,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
     let admin = root.read_one(&ADMIN, AdminDraft::read, report).finish();
     let resolver = root.read_one(&RESOLVER, ResolverDraft::read, report).finish();
     let listeners = root.read_all(&LISTEN, ListenDraft::read, report);
+    let connections = root.read_one(&CONNECTIONS, ConnectionsDraft::read, report).finish();
     let pools = root.read_all(&POOL, pool::Draft::read, report);
     let routes = root.read_all(&ROUTE, RouteDraft::read, report);
     let users = root.read_all(&USER, UserDraft::read, report);
@@ -164,6 +181,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
 
     listeners.iter().for_each(|listener| listener.check_wildcard(report));
     listen::check_distinct(&listeners, report);
+    listen::check_shards(&listeners, server.as_ref().map_or(1, |server| server.shards), report);
     listen::check_sharing(&listeners, overload.as_ref(), report);
     pool::check_distinct(&pools, report);
     pool::check_forks(&pools, report);
@@ -194,6 +212,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
         admin: admin?,
         name_servers: resolver?.servers.unwrap_or_default(),
         listen,
+        connections: connections?,
         pool,
         route,
         user,

@@ -6,6 +6,7 @@ pub mod assembly;
 pub mod audit;
 pub mod bans;
 pub mod config;
+mod descriptors;
 mod environment;
 mod error;
 pub mod key;

@@ -43,8 +43,8 @@ fn endpoint_address(endpoint: &Endpoint) -> Option<balance::EndpointAddress> {
 }
 
 /// Returns the settings of the configured pools, with these back ends.
-pub(crate) fn pool_settings(pools: &[balance::Pool], config: &Config) -> Vec<proxy::PoolSettings> {
-    let places = config.pool.iter().enumerate().map(|(place, pool)| (&pool.name, place));
+pub(crate) fn pool_settings(pools: &[balance::Pool], all: &Config) -> Vec<proxy::PoolSettings> {
+    let places = all.pool.iter().enumerate().map(|(place, pool)| (&pool.name, place));
     let places: BTreeMap<_, _> = places.collect();
     let settings = |(pool, config): (&balance::Pool, &config::Pool)| {
         let choice = match config.policy {
@@ -63,9 +63,10 @@ pub(crate) fn pool_settings(pools: &[balance::Pool], config: &Config) -> Vec<pro
             health: config.health.clone(),
             backup: config.backup.as_ref().and_then(|name| Some(*places.get(name)? as u16)),
             listener: config.listener,
+            transport: Some(all.transport(config)),
             sources: config.servers().map(|backend| backend.sources.clone()).collect(),
             obedience: config.obedience,
         }
     };
-    pools.iter().zip(&config.pool).map(settings).collect()
+    pools.iter().zip(&all.pool).map(settings).collect()
 }

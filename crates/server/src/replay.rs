@@ -48,7 +48,7 @@ pub fn replay(
     let assembly = Assembly::new(config, &head.keys, head.listeners.clone(), head.seed)
         .within(head.environment.clone());
     let pool = Pool::new();
-    let mut core = assembly.part(0).core(pool.clone());
+    let mut core = assembly.part(0).connected(pool.clone());
     let verdict = recording.replay(&mut core, &pool, see)?;
     let end = verdict.span.map_or(Timestamp::ZERO, |(_, last)| last);
     let status = assembly.instruments().read(end);

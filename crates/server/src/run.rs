@@ -10,11 +10,11 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, bounded, select_biased, tick};
 use serde_json::{Value, json};
 use tidegate_io::{
-    Clock, CommandSender, Drive, Ended, Group, Handoffs, Limits, Resolver, Shard, Stop, Stores,
-    Summary, egress_networks,
+    Clock, CommandSender, Drive, Ended, Handoffs, Limits, Resolver, Shard, Stop, Stores,
+    StreamLimits, StreamListener, Summary, egress_networks,
 };
 use tidegate_proxy::{EgressRoute, Secret};
-use tidegate_world::{Pool, Seed};
+use tidegate_world::{Pool, Seed, Transport};
 
 use crate::StartError;
 use crate::admin::{Admin, Controls, Pages, Status};
@@ -33,7 +33,8 @@ use crate::runtime_control::{ControlError, RuntimeControl};
 use crate::signal::Signals;
 use crate::status::Instruments;
 use crate::watch::{LOOK_EVERY, Observation, Watch};
-use crate::{users, wiring};
+use crate::wiring::{self, Group};
+use crate::{descriptors, users};
 
 /// The most messages that wait to be handed off to one shard.
 const HANDOFFS_MAX: usize = 4096;
@@ -42,7 +43,7 @@ const HANDOFFS_MAX: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
     /// The listeners, with the chosen ports where the configuration has 0.
-    pub listeners: Vec<SocketAddr>,
+    pub listeners: Vec<(Transport, SocketAddr)>,
     /// The admin interface, if there is one.
     pub admin: Option<SocketAddr>,
 }
@@ -125,6 +126,7 @@ pub fn run(
     let clock = Clock::start();
     let stop = Stop::new();
     let life = Arc::new(Life::new());
+    descriptors::reserve(config)?;
     let groups = wiring::open(config)?;
     let listeners: Vec<_> = groups.iter().map(Group::local).collect();
     let seed = getrandom::u64().map(Seed).map_err(|error| {
@@ -201,11 +203,14 @@ pub fn run(
     };
     let (done, ended) = bounded(counters.len());
     for (shard, handoffs) in (0..).zip(mesh) {
+        let (datagrams, streams) = wiring::of_shard(&groups, shard);
         let thread = Thread {
             part: assembly.part(shard),
             clock,
             limits,
-            listeners: groups.iter().map(|group| group.listener(shard)).collect(),
+            listeners: datagrams,
+            stream_listeners: streams,
+            stream_limits: wiring::stream_limits(config),
             handoffs,
             stop: stop.clone(),
             commands: commands.clone(),
@@ -222,6 +227,7 @@ pub fn run(
     drop(done);
 
     life.advance(Phase::Admitting);
+    let listeners = groups.iter().map(|group| (group.transport(), group.local())).collect();
     tell(Event::Started(Started { listeners, admin: admin.as_ref().map(Admin::address) }));
     let mut finish = Finish::Drained(Duration::ZERO);
     let mut failure = None;
@@ -355,7 +361,11 @@ fn status(
 ) -> impl Fn() -> Status + Send + Sync + 'static {
     let listener = |group: &Group| {
         // The kernel's value, which may be less than requested.
-        json!({ "address": group.local(), "receive_buffer": group.receive_buffer() })
+        json!({
+            "transport": group.transport().name().to_ascii_lowercase(),
+            "address": group.local(),
+            "receive_buffer": group.receive_buffer(),
+        })
     };
     let listeners: Value = groups.iter().map(listener).collect();
     move || {
@@ -371,6 +381,8 @@ struct Thread {
     clock: Clock,
     limits: Limits,
     listeners: Vec<tidegate_io::Listener>,
+    stream_listeners: Vec<StreamListener>,
+    stream_limits: StreamLimits,
     handoffs: Handoffs,
     stop: Stop,
     commands: CommandSender,
@@ -395,9 +407,12 @@ impl Thread {
         let Self { part, clock, limits, listeners, handoffs, stop, commands, stores, .. } = self;
         let (resolver, journal) = (self.resolver, self.journal);
         let (pool, counters) = (Pool::new(), Arc::clone(&part.counters().io));
-        let mut core = part.core(pool.clone());
+        let mut core = part.connected(pool.clone());
         let shard = Shard { clock, limits, listeners, handoffs, counters, stop, pool };
-        let mut drive = Drive::new(shard)?.with_commands(&commands).with_stores(&stores);
+        let mut drive = Drive::new(shard)?
+            .with_streams(self.stream_listeners, self.stream_limits)?
+            .with_commands(&commands)
+            .with_stores(&stores);
         if let Some(resolver) = &resolver {
             drive = drive.with_resolver(resolver);
         }

@@ -91,7 +91,26 @@ fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
     of_shard["emulated_drops"] = shard.emulated_overflow.get().into();
     of_shard["filtered"] = (shard.io.filtered.get() + shard.emulated_filtered.get()).into();
     of_shard["messages"] = messages(counters);
+    of_shard["connections"] = connections(shard);
     of_shard
+}
+
+/// Returns the connections, and the outcomes of all since the start.
+fn connections(shard: &ShardCounters) -> Value {
+    let (driver, table) = (&shard.io, &shard.connections);
+    json!({
+        "open": driver.stream_connections.get(),
+        "accepted": table.accepted.get(),
+        "opened": table.opened.get(),
+        "failed": table.failed.get(),
+        "excess": table.excess.get(),
+        "idle": table.idle.get(),
+        "stalled": table.stalled.get(),
+        "garbled": driver.stream_garbled.get(),
+        "slow": driver.stream_slow.get(),
+        "unsent": table.unsent.get(),
+        "waiting_bytes": table.waiting_bytes.get(),
+    })
 }
 
 /// Returns the outcomes of messages since the start. Labelled counts appear only if they occurred.

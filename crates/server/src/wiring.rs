@@ -1,30 +1,109 @@
 //! Opens the sockets of a configuration.
 
+use std::net::SocketAddr;
+
 use tidegate_io as io;
 use tidegate_proxy as proxy;
 use tidegate_proxy::Disposal;
+use tidegate_world::Transport;
 
 use crate::StartError;
-use crate::config::{Config, Listen, Sharing};
+use crate::config::{Config, Connections, Listen, Sharing};
+
+/// The sockets of a listener.
+pub(crate) enum Group {
+    /// For datagrams.
+    Datagrams(io::Group),
+    /// For connections.
+    Streams(io::StreamGroup),
+}
+
+impl Group {
+    /// Returns its address, with the port that the kernel picked if none was given.
+    pub(crate) fn local(&self) -> SocketAddr {
+        match self {
+            Self::Datagrams(group) => group.local(),
+            Self::Streams(group) => group.local(),
+        }
+    }
+
+    /// Returns its transport.
+    pub(crate) fn transport(&self) -> Transport {
+        match self {
+            Self::Datagrams(_) => Transport::Udp,
+            Self::Streams(group) => group.transport(),
+        }
+    }
+
+    /// Returns the receive buffer of its sockets; `None` for connections.
+    pub(crate) fn receive_buffer(&self) -> Option<usize> {
+        match self {
+            Self::Datagrams(group) => Some(group.receive_buffer()),
+            Self::Streams(_) => None,
+        }
+    }
+}
+
+/// Returns the sockets of one shard.
+pub(crate) fn of_shard(
+    groups: &[Group],
+    shard: u16,
+) -> (Vec<io::Listener>, Vec<io::StreamListener>) {
+    let (mut datagrams, mut streams) = (Vec::new(), Vec::new());
+    for group in groups {
+        match group {
+            Group::Datagrams(group) => datagrams.push(group.listener(shard)),
+            Group::Streams(group) => streams.push(group.listener(shard)),
+        }
+    }
+    (datagrams, streams)
+}
+
+/// Returns the limits of the connections of one shard.
+pub(crate) fn stream_limits(config: &Config) -> io::StreamLimits {
+    let Connections { accepts_per_turn, message, memory_max, .. } = config.connections;
+    io::StreamLimits {
+        accepts: accepts_per_turn,
+        message,
+        held_max: memory_max / usize::from(config.server.shards),
+        ..io::StreamLimits::default()
+    }
+}
 
 /// Opens the sockets of every listener.
-pub(crate) fn open(config: &Config) -> Result<Vec<io::Group>, StartError> {
+pub(crate) fn open(config: &Config) -> Result<Vec<Group>, StartError> {
     let open = |listen: &Listen| {
-        let group = io::Listen {
-            shards: config.server.shards,
-            receive_buffer: listen.receive_buffer,
-            // A single queue has a single order: that of arrival.
-            split: config.overload.queueing == proxy::Queueing::Class,
-            shared: listen.shared == Sharing::Processes,
-            gate: listen.shared != Sharing::Processes
-                && (matches!(config.overload.disposal, Disposal::Auto | Disposal::Kernel)
-                    || config.overload.sources.may_ban()),
-            ..io::Listen::new(listen.address)
+        let opened = match listen.transport {
+            Transport::Udp => io::open(&datagrams(config, listen)).map(Group::Datagrams),
+            _ => io::StreamGroup::open(&streams(config, listen)).map(Group::Streams),
         };
-        io::open(&group).map_err(|error| {
+        opened.map_err(|error| {
             let remedy = "stop the program that uses this address, or change `[[listen]] address`";
             StartError::new(format!("listener {}", listen.address), error.to_string(), remedy)
         })
     };
     config.listen.iter().map(open).collect()
+}
+
+fn datagrams(config: &Config, listen: &Listen) -> io::Listen {
+    io::Listen {
+        shards: config.server.shards,
+        receive_buffer: listen.receive_buffer,
+        // A single queue has a single order: that of arrival.
+        split: config.overload.queueing == proxy::Queueing::Class,
+        shared: listen.shared == Sharing::Processes,
+        gate: listen.shared != Sharing::Processes
+            && (matches!(config.overload.disposal, Disposal::Auto | Disposal::Kernel)
+                || config.overload.sources.may_ban()),
+        ..io::Listen::new(listen.address)
+    }
+}
+
+fn streams(config: &Config, listen: &Listen) -> io::StreamListen {
+    io::StreamListen {
+        transport: listen.transport,
+        address: listen.address,
+        shards: config.server.shards,
+        shared: listen.shared == Sharing::Processes,
+    }
 }

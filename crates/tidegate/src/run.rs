@@ -132,8 +132,8 @@ fn start(config: &Config, record: Option<&RecordTo>) -> Result<Ending, RunError>
 }
 
 fn tell_started(Started { listeners, admin }: &Started) {
-    for listener in listeners {
-        say(&format!("listening on udp {listener}"));
+    for (transport, listener) in listeners {
+        say(&format!("listening on {} {listener}", transport.name().to_ascii_lowercase()));
     }
     if let Some(admin) = admin {
         say(&format!("admin on http://{admin}"));

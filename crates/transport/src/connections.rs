@@ -47,11 +47,11 @@ pub struct ConnectionTable {
 }
 
 impl ConnectionTable {
-    /// Creates an empty table.
-    pub fn new(limits: ConnectionLimits) -> Self {
+    /// Creates an empty table that counts in `counters`.
+    pub fn new(limits: ConnectionLimits, counters: Arc<ConnectionCounters>) -> Self {
         Self {
             limits,
-            counters: Arc::default(),
+            counters,
             connections: BTreeMap::new(),
             by_target: BTreeMap::new(),
             remotes: Remotes::new(limits.per_remote_max),

@@ -256,7 +256,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..200),
     ) {
         let mut world = World {
-            table: ConnectionTable::new(LIMITS),
+            table: ConnectionTable::new(LIMITS, Arc::default()),
             pool: Pool::new(),
             now: Timestamp::ZERO,
             alive: BTreeMap::new(),

@@ -16,7 +16,11 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) fn new(limits: ConnectionLimits) -> Self {
-        Self { table: ConnectionTable::new(limits), now: Timestamp::ZERO, pool: Pool::new() }
+        Self {
+            table: ConnectionTable::new(limits, Arc::default()),
+            now: Timestamp::ZERO,
+            pool: Pool::new(),
+        }
     }
 
     fn transmit(&self, flow: Flow, text: &str) -> Transmit {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tidegate_sip::{Message, connection_target};
 use tidegate_world::{
@@ -10,7 +11,7 @@ use tidegate_world::{
 };
 
 use crate::connections::ConnectionTable;
-use crate::limits::ConnectionLimits;
+use crate::limits::{ConnectionCounters, ConnectionLimits};
 use crate::unsent::{Unsent, WhyUnsent, cause_of};
 
 /// A ping and its answer (RFC 5626 §4.4.1).
@@ -39,8 +40,18 @@ pub struct Streams<C> {
 impl<C: Core> Streams<C> {
     /// Wraps a core with connections. Pongs are written into buffers of `pool`.
     pub fn new(core: C, limits: ConnectionLimits, pool: Pool) -> Self {
-        let (connections, datagrams) = (ConnectionTable::new(limits), VecDeque::new());
-        Self { core, connections, datagrams, pool }
+        Self::counting(core, limits, pool, Arc::default())
+    }
+
+    /// Wraps a core with connections that count in `counters`.
+    pub fn counting(
+        core: C,
+        limits: ConnectionLimits,
+        pool: Pool,
+        counters: Arc<ConnectionCounters>,
+    ) -> Self {
+        let connections = ConnectionTable::new(limits, counters);
+        Self { core, connections, datagrams: VecDeque::new(), pool }
     }
 
     /// Returns the wrapped core.

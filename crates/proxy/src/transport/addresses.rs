@@ -202,8 +202,8 @@ impl Addresses {
         }
         self.hosts.clear();
         for (address, &backend_ref) in &self.backend_refs {
-            let listener = pools[usize::from(backend_ref.pool)].listener.unwrap_or_default();
-            if self.transport(listener).is_reliable() {
+            let pool = &pools[usize::from(backend_ref.pool)];
+            if self.transport_of_pool(pool).is_reliable() {
                 let first = self.hosts.entry(address.ip()).or_insert(backend_ref);
                 *first = backend_ref.min(*first);
             }
@@ -347,6 +347,11 @@ impl Addresses {
     /// none.
     pub(crate) fn transport(&self, index: usize) -> Transport {
         self.listeners.get(index).unwrap_or(&self.listeners[0]).transport
+    }
+
+    /// Returns the transport of requests to the back ends of a pool.
+    pub(crate) fn transport_of_pool(&self, pool: &PoolSettings) -> Transport {
+        pool.transport.unwrap_or_else(|| self.transport(pool.listener.unwrap_or_default()))
     }
 
     /// Returns the listener at `index`.

@@ -62,6 +62,12 @@ pub(super) fn server(text: &str) -> Result<Endpoint, Wrong> {
     if user.is_some() {
         return Err(Wrong::with_help("names a user, not a server", bare()));
     }
+    if let Some(transport) = parameters.strip_prefix(";transport=") {
+        let key = transport.to_ascii_lowercase();
+        let help =
+            format!("{}, and `transport = \"{}\"` in its `[[pool]]`", bare(), key.escape_debug());
+        return Err(Wrong::with_help("all back ends of a pool have one transport", help));
+    }
     if !parameters.is_empty() {
         return Err(Wrong::with_help("parameters are not in this version", bare()));
     }
@@ -122,6 +128,10 @@ mod tests {
         assert_eq!(help("sip:2001:db8::a"), "write `\"sip:[2001:db8::a]:5060\"`");
         assert_eq!(help("sip:alice@10.0.0.1"), "write `\"sip:10.0.0.1\"`");
         assert_eq!(help("sip:10.0.0.1;lr"), "write `\"sip:10.0.0.1\"`");
+        assert_eq!(
+            help("sip:10.0.0.1;transport=TCP"),
+            "write `\"sip:10.0.0.1\"`, and `transport = \"tcp\"` in its `[[pool]]`",
+        );
         assert_eq!(help("sip:[::ffff:10.0.0.1]:5060"), "write `10.0.0.1`");
         assert_eq!(label("sips:10.0.0.1"), "not in this version");
         assert_eq!(label("sip:0.0.0.0:5060"), "peers cannot send to the wildcard address");

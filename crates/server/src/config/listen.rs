@@ -1,6 +1,10 @@
 //! `[[listen]]`: the addresses at which SIP arrives.
 
+use std::net::SocketAddr;
+
 use tidegate_proxy::{Disposal, Overload};
+use tidegate_world::Transport;
+use toml::Spanned;
 
 use super::address::SIP_PORT;
 use super::diagnostic::{Report, quoted};
@@ -78,6 +82,24 @@ pub(super) fn check_sharing(
     }
 }
 
+/// Reports listeners for connections in a process with several shards.
+///
+/// A back end may open a connection for a BYE, which any shard may get. Only the shard that has the
+/// caller's connection can send on that.
+pub(super) fn check_shards(drafts: &[ListenDraft], shards: u16, report: &mut Report) {
+    let transports = drafts.iter().filter_map(|draft| draft.transport.as_ref());
+    if shards > 1
+        && let Some(stream) = transports.into_iter().find(|by| by.get_ref().is_reliable())
+    {
+        report.error(
+            stream.span(),
+            "a listener for connections in a process with several shards",
+            format!("`[server] shards` is {shards}"),
+            "write `shards = 1`, or accept connections in a process of their own",
+        );
+    }
+}
+
 /// Reports names and addresses used twice.
 pub(super) fn check_distinct(drafts: &[ListenDraft], report: &mut Report) {
     let names: Vec<_> = drafts.iter().filter_map(|draft| draft.name.as_ref()).collect();
@@ -91,13 +113,19 @@ pub(super) fn check_distinct(drafts: &[ListenDraft], report: &mut Report) {
             );
         }
     }
-    let addresses: Vec<_> = drafts.iter().filter_map(|draft| draft.address.as_ref()).collect();
-    for (i, address) in addresses.iter().enumerate() {
-        // Each port 0 becomes another port.
-        let twin = addresses[..i]
-            .iter()
-            .find(|other| other.get_ref() == address.get_ref() && address.get_ref().port() != 0);
-        if let Some(twin) = twin {
+    let addresses: Vec<_> = drafts
+        .iter()
+        .filter_map(|draft| {
+            let transport = draft.transport.as_ref().map_or(Transport::Udp, |by| *by.get_ref());
+            Some((transport.is_reliable(), draft.address.as_ref()?))
+        })
+        .collect();
+    for (i, (is_stream, address)) in addresses.iter().enumerate() {
+        // Each port 0 becomes another port. UDP and TCP have ports of their own.
+        let is_twin = |(other, at): &&(bool, &Spanned<SocketAddr>)| {
+            other == is_stream && at.get_ref() == address.get_ref() && at.get_ref().port() != 0
+        };
+        if let Some((_, twin)) = addresses[..i].iter().find(is_twin) {
             report.clash(
                 "two listeners at one address",
                 (address.span(), "already the address of a listener"),

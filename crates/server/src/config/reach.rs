@@ -10,15 +10,44 @@ use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::endpoint::Endpoint;
 use super::pool;
 use super::tables::listen::ListenDraft;
+use super::usual_transport;
 
 /// Reports back ends that are this process, and those that no listener can reach.
 pub(super) fn check(listeners: &[ListenDraft], pools: &[pool::Draft], report: &mut Report) {
-    // An unreadable listener may be the one that reaches the back end.
-    let known: Vec<_> = listeners.iter().filter_map(|listener| listener.address.as_ref()).collect();
-    let all_known = known.len() == listeners.len() && !known.is_empty();
-
     pools.iter().for_each(|pool| check_listener(pool, listeners, report));
-    for backend in pools.iter().flat_map(|pool| &pool.backends) {
+    for pool in pools {
+        check_backends(pool, listeners, report);
+    }
+}
+
+/// Reports back ends of a pool that are this process, and those that no listener can reach.
+fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
+    // An unreadable listener may be the one that reaches the back end.
+    let all_known = listeners.iter().all(|l| l.address.is_some() && l.transport.is_some());
+    let transports =
+        listeners.iter().filter_map(|listener| Some(*listener.transport.as_ref()?.get_ref()));
+    let usual = usual_transport(transports);
+    let transport = pool.transport.as_ref().map(|by| *by.get_ref());
+    let of_listener = || Some(*named(pool, listeners)?.transport.as_ref()?.get_ref());
+    let transport = transport.or_else(of_listener).unwrap_or(usual);
+    let has_it =
+        |l: &&ListenDraft| l.transport.as_ref().is_some_and(|by| *by.get_ref() == transport);
+    let known: Vec<_> =
+        listeners.iter().filter(has_it).filter_map(|listener| listener.address.as_ref()).collect();
+    if known.is_empty()
+        && all_known
+        && let Some(given) = &pool.transport
+    {
+        let word = transport.name().to_ascii_lowercase();
+        report.error(
+            given.span(),
+            format!("no listener for `{word}`"),
+            "requests to this pool cannot leave",
+            format!("add a `[[listen]]` with `transport = \"{word}\"`"),
+        );
+    }
+    let all_known = all_known && !known.is_empty();
+    for backend in &pool.backends {
         let Some(endpoint) = &backend.endpoint else { continue };
         let advertised = |own: &ListenDraft| advertises(own, endpoint.get_ref());
         if let Some(own) = listeners.iter().find_map(advertised) {
@@ -42,8 +71,7 @@ pub(super) fn check(listeners: &[ListenDraft], pools: &[pool::Draft], report: &m
 fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
     let Some(wanted) = &pool.listener_name else { return };
     let name = |listener: &ListenDraft| listener.name.as_ref().map(|name| name.get_ref().clone());
-    let Some(listener) = listeners.iter().find(|l| name(l).as_ref() == Some(wanted.get_ref()))
-    else {
+    let Some(listener) = named(pool, listeners) else {
         let names: Vec<_> = listeners.iter().filter_map(name).collect();
         let help = match nearest(wanted.get_ref(), names.iter().map(String::as_str)) {
             Some(near) => format!("did you mean `\"{near}\"`?"),
@@ -53,6 +81,16 @@ fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
         let title = format!("an unknown listener {}", quoted(wanted.get_ref()));
         return report.error(wanted.span(), title, "no listener of this name", help);
     };
+    if let (Some(given), Some(has)) = (&pool.transport, &listener.transport)
+        && given.get_ref() != has.get_ref()
+    {
+        return report.clash(
+            "a pool and its listener with different transports",
+            (given.span(), "the pool"),
+            (has.span(), "its listener"),
+            "remove `transport` from the pool, or name another listener",
+        );
+    }
     let Some(from) = &listener.address else { return };
     let addresses = pool.backends.iter().filter_map(|b| b.endpoint.as_ref()?.get_ref().address());
     for to in addresses {
@@ -66,6 +104,12 @@ fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
             return;
         }
     }
+}
+
+/// Returns the listener that a pool names.
+fn named<'l>(pool: &pool::Draft, listeners: &'l [ListenDraft]) -> Option<&'l ListenDraft> {
+    let wanted = pool.listener_name.as_ref()?.get_ref();
+    listeners.iter().find(|l| l.name.as_ref().is_some_and(|name| name.get_ref() == wanted))
 }
 
 fn report_loop(backend: Range<usize>, own: Range<usize>, report: &mut Report) {

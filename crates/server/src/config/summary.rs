@@ -4,6 +4,7 @@ use std::fmt;
 
 use tidegate_balance::{Learning, RateLearning, WindowLearning};
 use tidegate_proxy::{Probe, Rule, RuleTarget, Senders};
+use tidegate_world::Transport;
 
 use super::written::{self, WrittenKey};
 use super::{Config, Listen, Pool, Sharing};
@@ -16,11 +17,16 @@ impl fmt::Display for Config {
         for listen in &self.listen {
             writeln!(f, "  listen   {}", listener(listen))?;
         }
-        for Pool { name, policy, mode, backends, health, learning, backup, .. } in &self.pool {
+        for pool in &self.pool {
+            let Pool { name, policy, mode, backends, health, learning, backup, .. } = pool;
             let mode = mode.name();
             let policy = policy.name();
             let count = counted(backends.len(), "back end");
             write!(f, "  pool     {name}: {policy}, {mode}, {count}")?;
+            match self.transport(pool) {
+                Transport::Udp => {}
+                other => write!(f, " over {}", other.name().to_ascii_lowercase())?,
+            }
             if let Some(backup) = backup {
                 write!(f, ", backup {backup}")?;
             }
@@ -109,7 +115,8 @@ impl Config {
 }
 
 fn listener(listen: &Listen) -> String {
-    let mut line = format!("udp {}", listen.address);
+    let transport = listen.transport.name().to_ascii_lowercase();
+    let mut line = format!("{transport} {}", listen.address);
     if let Some(advertised) = &listen.advertise {
         line += &format!(", advertised as {advertised}");
     }

@@ -1,5 +1,6 @@
 //! Every table and every key of the configuration file.
 
+pub(in crate::config) mod connections;
 pub(in crate::config) mod emulate;
 pub(in crate::config) mod feedback;
 pub(in crate::config) mod health;
@@ -27,6 +28,7 @@ pub(super) static ROOT: Table = Table {
         &server::ADMIN,
         &resolver::RESOLVER,
         &listen::LISTEN,
+        &connections::CONNECTIONS,
         &pool::POOL,
         &route::ROUTE,
         &user::USER,

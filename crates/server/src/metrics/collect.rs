@@ -1,6 +1,7 @@
 //! Collects the metrics of the shards, the sockets and the back ends.
 
 mod backends;
+mod connections;
 mod feedback;
 mod in_force;
 mod messages;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use tidegate_balance as balance;
 use tidegate_io as io;
 use tidegate_proxy as proxy;
+use tidegate_transport::ConnectionCounters;
 use tidegate_world::Counter;
 
 use crate::metrics::{Family, Metrics, Number};
@@ -31,6 +33,8 @@ pub struct ShardCounters {
     pub io: Arc<io::Counters>,
     /// Counters of its core.
     pub proxy: Arc<proxy::Counters>,
+    /// Counters of its connections.
+    pub connections: Arc<ConnectionCounters>,
     /// Datagrams dropped at full emulated receive buffers.
     pub emulated_overflow: Arc<Counter>,
     /// Datagrams dropped before the emulated receive buffers at the request of the core.
@@ -54,6 +58,7 @@ pub(crate) fn add(
             tiers::add(samples, &index, &shard.proxy);
             resolution::add(samples, &index, &shard.proxy);
             sockets::add(samples, &index, &shard.io);
+            connections::add(samples, &index, shard);
             feedback::add_given(samples, &index, &shard.proxy);
             samples.push_each(&EMULATED, &[("shard", &index)], shard);
         }

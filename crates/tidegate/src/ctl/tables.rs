@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Formats the process and its shards.
 pub(super) fn status(status: &Value) -> String {
     let listeners: Vec<_> =
-        items(&status["listeners"]).map(|listener| text(&listener["address"])).collect();
+        items(&status["listeners"]).map(|l| listener(&l["transport"], &l["address"])).collect();
     let mut out = format!(
         "tidegate {}, {}, law {}, on {}\n\n",
         text(&status["version"]),
@@ -24,6 +24,7 @@ pub(super) fn status(status: &Value) -> String {
         "admitted",
         "rejected",
         "socket drops",
+        "connections",
     ];
     let row = |(index, shard): (usize, &Value)| {
         let transactions = whole(&shard["server_transactions"]);
@@ -37,10 +38,15 @@ pub(super) fn status(status: &Value) -> String {
             whole(&calls["admitted"]),
             whole(&calls["refused"]),
             whole(&shard["socket_drops"]),
+            whole(&shard["connections"]["open"]),
         ]
     };
     out += &table(&heads, &[], items(&status["shards"]).enumerate().map(row));
     out
+}
+
+fn listener(transport: &Value, address: &Value) -> String {
+    format!("{} {}", text(transport), text(address))
 }
 
 /// Formats the back ends of every pool.

@@ -14,8 +14,14 @@ use crate::stage::{
 const PROBED: &str = "[pool.health]\nprobe = \"options\"\ninterval_s = 0.2\ntimeout_ms = 150\n\
                       fall = 3\nrise = 2\n";
 
-const LOAD: Load<'_> =
-    Load { scenario: "uac-routes", calls: 300, rate_cps: 100, hold_ms: 1000, socket_each: false };
+const LOAD: Load<'_> = Load {
+    scenario: "uac-routes",
+    calls: 300,
+    rate_cps: 100,
+    hold_ms: 1000,
+    socket_each: false,
+    is_tcp: false,
+};
 
 fn ctl(stage: &Stage, tidegate: &Tidegate, arguments: &[&str]) -> (Option<i32>, String) {
     let admin = tidegate.admin().to_string();

@@ -15,7 +15,7 @@ fn configuration(stage: &Stage, callees: &[Sipp], limit: &str) -> Configuration 
 /// Returns a load whose calls have ports of their own, so that each shard gets some.
 fn calls(calls: u32, hold_ms: u32) -> Load<'static> {
     let rate_cps = 100;
-    Load { scenario: "uac-routes", calls, rate_cps, hold_ms, socket_each: true }
+    Load { scenario: "uac-routes", calls, rate_cps, hold_ms, socket_each: true, is_tcp: false }
 }
 
 fn refused(metrics: &Metrics) -> u64 {

@@ -30,6 +30,7 @@ mod shards;
 mod starting;
 mod stopping;
 mod strangers;
+mod streams;
 mod takeover;
 mod transactions;
 mod users;

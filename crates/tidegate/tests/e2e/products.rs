@@ -14,7 +14,6 @@ const KAMAILIO: &str = r#"
 log_stderror=yes
 debug=1
 children=1
-disable_tcp=yes
 auto_aliases=no
 dns=no
 rev_dns=no
@@ -39,14 +38,27 @@ request_route {
 
 /// Starts a Kamailio with these routes.
 pub fn kamailio(stage: &Stage, address: SocketAddr, routes: &str) -> Process {
+    kamailio_over(stage, &[&format!("udp:{address}")], address, routes)
+}
+
+/// Starts a Kamailio with these routes that also listens for TCP.
+pub fn kamailio_with_tcp(stage: &Stage, address: SocketAddr, routes: &str) -> Process {
+    let sockets = ["udp", "tcp"].map(|transport| format!("{transport}:{address}"));
+    kamailio_over(stage, &sockets.each_ref().map(String::as_str), address, routes)
+}
+
+fn kamailio_over(stage: &Stage, sockets: &[&str], address: SocketAddr, routes: &str) -> Process {
     let file = stage.path("kamailio.cfg");
-    fs::write(&file, format!("{KAMAILIO}{routes}")).unwrap();
+    let tcp = if sockets.len() == 1 { "disable_tcp=yes\n" } else { "tcp_children=1\n" };
+    fs::write(&file, format!("{KAMAILIO}{tcp}{routes}")).unwrap();
     // Debian installs it outside the PATH of most users.
     let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
     let mut command = Command::new("kamailio");
     command
         .env("PATH", path)
-        .args(["-DD", "-E", "-m", "16", "-M", "4", "-l", &format!("udp:{address}"), "-Y"])
+        .args(["-DD", "-E", "-m", "16", "-M", "4"])
+        .args(sockets.iter().flat_map(|socket| ["-l", socket]))
+        .arg("-Y")
         .arg(stage.path(""))
         .arg("-f")
         .arg(file);

@@ -23,6 +23,7 @@ fn calls_of_several_callers_cross_between_shards() {
             calls: CALLS,
             rate_cps: 100,
             hold_ms: 200,
+            is_tcp: false,
         },
     );
     let callers = loads.each_ref().map(|load| Sipp::caller(&stage, tidegate.address(), load));

@@ -7,7 +7,7 @@ use tidegate_proxy::LISTENERS_MAX;
 use tidegate_world::Transport;
 
 use crate::config::address::{self, HostPort};
-use crate::config::keys::table;
+use crate::config::keys::{Only, table};
 use crate::config::shape::{Choice, List, Text, Whole};
 use crate::config::word;
 
@@ -27,6 +27,18 @@ const NETWORKS: List<Text<IpNet>> = List {
     count_max: 1024,
 };
 
+/// The transports of this version, and those of later ones.
+pub(in crate::config) const TRANSPORTS: &[(&str, Transport)] =
+    &[("udp", Transport::Udp), ("tcp", Transport::Tcp)];
+pub(in crate::config) const LATER_TRANSPORTS: &[&str] = &["tls", "ws", "wss"];
+
+static FOR_DATAGRAMS: Only<ListenDraft> = Only {
+    by: "transport",
+    when: |listen| listen.transport.as_ref().is_none_or(|by| *by.get_ref() == Transport::Udp),
+    why: "a listener for connections does not use it",
+    instead: "write `transport = \"udp\"`",
+};
+
 table! {
     /// An address at which Tidegate receives SIP and from which it sends SIP.
     pub static LISTEN: "[[listen]]" 1..=LISTENERS_MAX, Restart, [] => Listen, ListenDraft;
@@ -36,9 +48,10 @@ table! {
         "1 to 64 letters, digits and `_-.:`, such as `\"inside\"`",
         word::name,
     ), Means("none");
-    /// The transport protocol.
+    /// The transport protocol. RFC 3261 §18 wants every address to have a listener for `udp` and
+    /// one for `tcp`. `tcp` needs `[server] shards = 1`.
     transport: Transport =
-        Choice { words: &[("udp", Transport::Udp)], reserved: &["tcp", "tls", "ws", "wss"] },
+        Choice { words: TRANSPORTS, reserved: LATER_TRANSPORTS },
         Required;
     /// The address to listen on. `0.0.0.0` or `[::]` is every address of the machine and needs
     /// `advertise`. Port 0 takes a free port.
@@ -71,6 +84,7 @@ table! {
     /// `P-Asserted-Identity` if `Privacy: id` protects it.
     trust_identity: Vec<IpNet> = NETWORKS, Default("[]");
     /// Bytes of the kernel's receive buffer for each socket of this listener. The kernel may grant
-    /// less (`net.core.rmem_max`); `/status` shows the granted size.
-    receive_buffer: usize = Whole(4096..=1 << 30), Default("4_194_304");
+    /// less (`net.core.rmem_max`); `/status` shows the granted size. The buffers of connections are
+    /// the kernel's business.
+    receive_buffer: usize = Whole(4096..=1 << 30), Default("4_194_304"), only(&FOR_DATAGRAMS);
 }

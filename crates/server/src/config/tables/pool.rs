@@ -6,6 +6,7 @@ use ipnet::IpNet;
 use tidegate_balance::registry::POLICIES;
 use tidegate_balance::{Entry, Learning, Values};
 use tidegate_proxy::{Health, Mode, Obedience, TRIES_MAX};
+use tidegate_world::Transport;
 
 use crate::config::address;
 use crate::config::endpoint::{self, Endpoint};
@@ -14,6 +15,7 @@ use crate::config::knob::Table;
 use crate::config::shape::{Choice, List, NamedOr, Positive, Real, Text, Whole, millis};
 use crate::config::tables::health::HEALTH;
 use crate::config::tables::limit::POOL_LIMIT;
+use crate::config::tables::listen::{LATER_TRANSPORTS, TRANSPORTS};
 use crate::config::word;
 
 /// Reason why a key about transactions has no effect, and what would give it one.
@@ -84,6 +86,9 @@ table! {
         ],
         reserved: &[],
     }, Default("\"proven\"");
+    /// The transport to the back ends of the pool. There must be a `[[listen]]` for it: the address
+    /// that back ends see, and at which their own requests arrive.
+    transport: Transport | None = Choice { words: TRANSPORTS, reserved: LATER_TRANSPORTS }, Means("that of its `listener`; else `udp` if a `[[listen]]` has it, else that of the first one");
     /// The listener from which requests and probes go to the back ends of the pool, and which they
     /// see in Record-Route. Without this key a request leaves from the listener with the address
     /// from which the kernel would send; if no listener has that address, from the one at which the

@@ -40,6 +40,7 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
             ("ordinary", &counters.limited_ordinary),
             ("responses", &counters.limited_responses),
             ("invites", &counters.limited_invites),
+            ("connections", &counters.limited_streams),
             ("crossings", &counters.limited_handoffs),
             ("service", &counters.limited_service),
         ],

@@ -26,11 +26,20 @@ pub struct Load<'a> {
     pub hold_ms: u32,
     /// Whether each call has a socket, and therefore a port, of its own.
     pub socket_each: bool,
+    /// Whether the calls travel over TCP.
+    pub is_tcp: bool,
 }
 
 impl Default for Load<'_> {
     fn default() -> Self {
-        Self { scenario: "uac", calls: 100, rate_cps: 100, hold_ms: 0, socket_each: false }
+        Self {
+            scenario: "uac",
+            calls: 100,
+            rate_cps: 100,
+            hold_ms: 0,
+            socket_each: false,
+            is_tcp: false,
+        }
     }
 }
 
@@ -45,6 +54,11 @@ impl Sipp {
     /// Starts a callee that follows `scenario`.
     pub fn callee(stage: &Stage, scenario: &str) -> Self {
         Self::callee_at(stage, scenario, stage.free_address())
+    }
+
+    /// Starts a callee over TCP.
+    pub fn tcp_callee(stage: &Stage, scenario: &str) -> Self {
+        Self::start(stage, scenario, stage.free_address(), &["-t".to_owned(), "t1".to_owned()])
     }
 
     /// Starts a callee at a given address.
@@ -65,8 +79,13 @@ impl Sipp {
         load: &Load,
         more: &[&str],
     ) -> Self {
-        let Load { scenario, calls, rate_cps, hold_ms, socket_each } = *load;
-        let transport = if socket_each { "un" } else { "u1" };
+        let Load { scenario, calls, rate_cps, hold_ms, socket_each, is_tcp } = *load;
+        let transport = match (is_tcp, socket_each) {
+            (false, false) => "u1",
+            (false, true) => "un",
+            (true, false) => "t1",
+            (true, true) => "tn",
+        };
         let mut options = vec![target.to_string(), "-t".to_owned(), transport.to_owned()];
         // -l: without an explicit limit SIPp holds back new calls when old ones are slow.
         for (option, value) in [("-m", calls), ("-l", calls), ("-r", rate_cps), ("-d", hold_ms)] {
@@ -94,8 +113,13 @@ impl Sipp {
             .arg(stage.path(&format!("{name}.errors")))
             .args(options);
         let mut process = stage.start(&name, &mut command);
-        process
-            .wait_for(&format!("SIPp listens on {address}"), |_| is_bound(address).then_some(()));
+        // A caller over TCP listens nowhere.
+        let is_tcp = |option: &String| matches!(option.as_str(), "t1" | "tn");
+        let listens = if options.iter().any(is_tcp) { "tcp" } else { "udp" };
+        if listens == "udp" || options.len() == 2 {
+            let what = format!("SIPp listens on {address}");
+            process.wait_for(&what, |_| is_bound(listens, address).then_some(()));
+        }
         Self { process, address, statistics }
     }
 
@@ -177,16 +201,17 @@ impl fmt::Display for Calls {
     }
 }
 
-/// Returns whether any UDP socket of this machine is bound to `address`.
-fn is_bound(address: SocketAddr) -> bool {
+/// Returns whether any UDP socket of this machine is bound to `address`, or any TCP socket listens
+/// there.
+fn is_bound(transport: &str, address: SocketAddr) -> bool {
     // The kernel prints each word of an address as a number in the byte order of this machine.
     let words = |octets: &[u8]| -> String {
         let word = |w: &[u8]| format!("{:08X}", u32::from_ne_bytes([w[0], w[1], w[2], w[3]]));
         octets.chunks(4).map(word).collect()
     };
     let (table, ip) = match address {
-        SocketAddr::V4(v4) => ("/proc/net/udp", words(&v4.ip().octets())),
-        SocketAddr::V6(v6) => ("/proc/net/udp6", words(&v6.ip().octets())),
+        SocketAddr::V4(v4) => (format!("/proc/net/{transport}"), words(&v4.ip().octets())),
+        SocketAddr::V6(v6) => (format!("/proc/net/{transport}6"), words(&v6.ip().octets())),
     };
     let wanted = format!("{ip}:{:04X}", address.port());
     let sockets = fs::read_to_string(table).unwrap_or_default();

@@ -20,6 +20,10 @@ const TIDEGATE: &str = env!("CARGO_BIN_EXE_tidegate");
 pub struct Configuration {
     /// Listening addresses. Port 0 means a free port.
     pub listen: Vec<SocketAddr>,
+    /// Addresses at which connections are accepted.
+    pub listen_tcp: Vec<SocketAddr>,
+    /// Whether the back ends are reached over TCP.
+    pub is_tcp_inside: bool,
     /// Back ends of the pool `app`.
     pub backends: Vec<SocketAddr>,
     /// Balancing policy of the pool.
@@ -37,10 +41,18 @@ pub struct Configuration {
 }
 
 impl Configuration {
+    /// Creates a configuration that also has a listener for TCP, on a free port.
+    pub fn with_tcp(stage: &Stage, backends: &[SocketAddr]) -> Self {
+        let listen_tcp = vec![SocketAddr::new(stage.ip(), 0)];
+        Self { listen_tcp, ..Self::new(stage, backends) }
+    }
+
     /// Creates a configuration with one listener on a free port, and one pool with round robin.
     pub fn new(stage: &Stage, backends: &[SocketAddr]) -> Self {
         Self {
             listen: vec![SocketAddr::new(stage.ip(), 0)],
+            listen_tcp: Vec::new(),
+            is_tcp_inside: false,
             backends: backends.to_vec(),
             policy: "rr",
             shards: 1,
@@ -67,7 +79,13 @@ impl Configuration {
         for address in &self.listen {
             text += &format!("[[listen]]\ntransport = \"udp\"\naddress = \"{address}\"\n");
         }
+        for address in &self.listen_tcp {
+            text += &format!("[[listen]]\ntransport = \"tcp\"\naddress = \"{address}\"\n");
+        }
         text += &format!("[[pool]]\nname = \"app\"\npolicy = \"{policy}\"\n");
+        if self.is_tcp_inside {
+            text += "transport = \"tcp\"\n";
+        }
         for address in &self.backends {
             text += &format!("[[pool.backend]]\nuri = \"sip:{address}\"\n");
         }
@@ -107,14 +125,21 @@ impl Tidegate {
             addresses.map(|text| text.parse().expect("an address")).collect()
         };
         let listeners = told("tidegate: listening on udp ");
+        let listen_tcp = told("tidegate: listening on tcp ");
         let admin = told("tidegate: admin on http://");
-        let configuration = Configuration { listen: listeners.clone(), ..configuration.clone() };
+        let configuration =
+            Configuration { listen: listeners.clone(), listen_tcp, ..configuration.clone() };
         Self { process, configuration, listeners, admin: admin[0] }
     }
 
     /// Returns the address of its first listener.
     pub fn address(&self) -> SocketAddr {
         self.listeners[0]
+    }
+
+    /// Returns the address of its first listener for connections.
+    pub fn tcp_address(&self) -> SocketAddr {
+        self.configuration.listen_tcp[0]
     }
 
     /// Returns the addresses of all its listeners.

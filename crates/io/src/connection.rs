@@ -1,0 +1,237 @@
+//! One connection: its socket, the bytes read that are no message yet, and the bytes to send.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Write};
+use std::net::TcpStream;
+
+use rustix::buffer::spare_capacity;
+use tidegate_sip::{BYTES_MAX, Framer, Next};
+use tidegate_world::{Buffer, CloseCause, Flow, Pool, STREAM_WINDOW, Timestamp};
+
+/// Bytes that one call reads.
+pub(crate) const READ: usize = 16 * 1024;
+
+/// Buffers that one call sends.
+const SENT_TOGETHER: usize = 64;
+
+/// A ping and its answer (RFC 5626 §4.4.1).
+const PING: &[u8] = b"\r\n\r\n";
+const PONG: &[u8] = b"\r\n";
+
+/// The state of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It is being opened.
+    Opening,
+    /// Messages travel.
+    Open,
+    /// Everything handed out is sent, and then it ends.
+    Closing,
+}
+
+/// A connection of the driver.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) flow: Flow,
+    pub(crate) state: State,
+    stream: TcpStream,
+    framer: Framer,
+    /// Bytes read and not yet framed.
+    held: Vec<u8>,
+    /// The socket may have bytes to read.
+    pub(crate) is_readable: bool,
+    /// It is in the queue of connections to read.
+    pub(crate) is_queued: bool,
+    /// It is in the list of connections to send on.
+    pub(crate) is_dirty: bool,
+    /// The kernel tells when the socket takes more bytes.
+    pub(crate) waits_for_room: bool,
+    /// The time since which an incomplete message is held, or since which it is being closed.
+    pub(crate) since: Timestamp,
+    /// A timer of it is set.
+    pub(crate) is_timed: bool,
+    out: VecDeque<Buffer>,
+    /// Bytes of the first buffer that are sent.
+    sent: usize,
+    /// Bytes handed out since it opened, or since the core was last told that all are sent.
+    handed_out: usize,
+}
+
+/// The result of a step of reading.
+pub(crate) enum Step {
+    /// A message, a ping or a pong.
+    Message(Buffer),
+    /// Some bytes were read, and more may follow.
+    More,
+    /// Nothing for now.
+    Nothing,
+    /// The connection has ended.
+    End(CloseCause),
+}
+
+/// The result of sending.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// Everything is sent; `tells` if the core has to be told.
+    All { tells: bool },
+    /// The socket takes no more for now.
+    Blocked,
+    /// The connection has ended.
+    End(CloseCause),
+}
+
+impl Connection {
+    pub(crate) fn new(stream: TcpStream, flow: Flow, state: State) -> Self {
+        Self {
+            flow,
+            state,
+            stream,
+            framer: Framer::default(),
+            held: Vec::new(),
+            is_readable: false,
+            is_queued: false,
+            is_dirty: false,
+            waits_for_room: false,
+            since: Timestamp::NEVER,
+            is_timed: false,
+            out: VecDeque::new(),
+            sent: 0,
+            handed_out: 0,
+        }
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Returns the bytes of incomplete messages.
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Returns whether everything handed out is sent.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.out.is_empty()
+    }
+
+    /// Takes a message to send.
+    pub(crate) fn push(&mut self, bytes: Buffer) {
+        if &bytes[..] == PING {
+            self.framer.expect_pong();
+        }
+        self.handed_out += bytes.len();
+        self.out.push_back(bytes);
+    }
+
+    /// Reads the next message, with at most one call for bytes. `spare` is an empty buffer, which
+    /// is used if no bytes are held.
+    pub(crate) fn read(&mut self, pool: &Pool, spare: &mut Vec<u8>) -> Step {
+        if let Some(step) = self.frame(pool) {
+            return step;
+        }
+        if !self.is_readable {
+            return self.rest(spare, Step::Nothing);
+        }
+        let kept = self.held.len();
+        if kept == 0 && self.held.capacity() < READ {
+            std::mem::swap(&mut self.held, spare);
+        }
+        let wanted = READ.min(BYTES_MAX - kept);
+        self.held.reserve(wanted);
+        match rustix::io::read(&self.stream, spare_capacity(&mut self.held)) {
+            Ok(0) if self.framer.is_between_messages() => Step::End(CloseCause::Ended),
+            Ok(0) => Step::End(CloseCause::CutOff),
+            Ok(count) => {
+                // Fewer bytes than there was room for: the socket is empty.
+                self.is_readable = count >= wanted;
+                self.frame(pool).unwrap_or(Step::More)
+            }
+            Err(rustix::io::Errno::AGAIN) => {
+                self.is_readable = false;
+                self.rest(spare, Step::Nothing)
+            }
+            Err(rustix::io::Errno::INTR) => Step::More,
+            Err(error) => Step::End(cause_of(&error.into())),
+        }
+    }
+
+    /// Cuts the next message out of the bytes read.
+    fn frame(&mut self, pool: &Pool) -> Option<Step> {
+        let message = match self.framer.next(&self.held) {
+            Next::Message(range) => pool.copy(&self.held[range]),
+            Next::Ping => pool.copy(PING),
+            Next::Pong => pool.copy(PONG),
+            Next::Broken(_) => return Some(Step::End(CloseCause::Garbled)),
+            Next::Incomplete { .. } => {
+                let done = self.framer.release();
+                self.held.drain(..done);
+                return None;
+            }
+        };
+        Some(Step::Message(message))
+    }
+
+    /// Gives up the room for reading: an idle connection keeps none, and one that waits for the rest
+    /// of a message keeps what it has.
+    fn rest(&mut self, spare: &mut Vec<u8>, step: Step) -> Step {
+        if self.held.is_empty() && self.held.capacity() > 0 {
+            *spare = std::mem::take(&mut self.held);
+        } else if self.held.capacity() > 2 * self.held.len() {
+            let own = self.held.as_slice().to_vec();
+            *spare = std::mem::replace(&mut self.held, own);
+            spare.clear();
+        }
+        step
+    }
+
+    /// Sends what the socket takes.
+    pub(crate) fn send(&mut self) -> Sent {
+        while !self.out.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SENT_TOGETHER];
+            let mut count = 0;
+            for (slice, bytes) in slices.iter_mut().zip(&self.out) {
+                let from = if count == 0 { self.sent } else { 0 };
+                *slice = IoSlice::new(&bytes[from..]);
+                count += 1;
+            }
+            match (&self.stream).write_vectored(&slices[..count]) {
+                Ok(taken) => self.advance(taken),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Sent::Blocked,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Sent::End(cause_of(&error)),
+            }
+        }
+        let tells = self.state == State::Open && self.handed_out >= STREAM_WINDOW / 2;
+        if tells {
+            self.handed_out = 0;
+        }
+        Sent::All { tells }
+    }
+
+    /// Removes bytes that are sent.
+    fn advance(&mut self, mut taken: usize) {
+        while let Some(first) = self.out.front() {
+            let left = first.len() - self.sent;
+            if taken < left {
+                self.sent += taken;
+                return;
+            }
+            taken -= left;
+            self.sent = 0;
+            self.out.pop_front();
+        }
+    }
+}
+
+/// Returns the cause that an error of the system stands for.
+pub(crate) fn cause_of(error: &io::Error) -> CloseCause {
+    match error.raw_os_error() {
+        Some(libc::ECONNREFUSED) => CloseCause::Refused,
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN) => {
+            CloseCause::Unreachable
+        }
+        Some(libc::ETIMEDOUT) => CloseCause::TimedOut,
+        Some(libc::ECONNRESET | libc::EPIPE | libc::ECONNABORTED) => CloseCause::Reset,
+        _ => CloseCause::Other,
+    }
+}

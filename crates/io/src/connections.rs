@@ -1,0 +1,501 @@
+//! The connections of a shard: accepted, opened, read, written and closed without blocking.
+//!
+//! One `epoll` descriptor watches all of them, so that the shard's own poll has one more descriptor
+//! however many connections there are. A shard without listeners for connections has none of this.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use tidegate_world::{
+    CloseCause, Connect, ConnectionId, Flow, Pool, Received, Timers, Timestamp, Transmit,
+};
+
+use crate::connection::{Connection, READ, Sent, State, Step, cause_of};
+use crate::machine::StreamEvent;
+use crate::stream_group::{StreamListener, set_options};
+use crate::{Counters, StreamLimits, sockopt};
+
+/// Events that one call takes from the kernel.
+const EVENTS: usize = 256;
+
+/// The least mark that means a listener rather than a connection.
+const LISTENERS_FROM: u64 = 1 << 32;
+
+/// The time for which no connection is accepted after the system had no room for one.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The connections of a shard.
+pub(crate) struct Connections {
+    epoll: OwnedFd,
+    listeners: Vec<StreamListener>,
+    connections: HashMap<ConnectionId, Connection>,
+    next_id: ConnectionId,
+    /// Connections that may have something to read.
+    readable: VecDeque<ConnectionId>,
+    /// Connections with something to send.
+    dirty: Vec<ConnectionId>,
+    /// Events that the core has not been told yet.
+    events: VecDeque<StreamEvent>,
+    /// Events of the kernel.
+    polled: Vec<epoll::Event>,
+    timers: Timers<ConnectionId>,
+    /// The time until which no connection is accepted.
+    accepts_from: Timestamp,
+    has_left: bool,
+    /// Bytes of incomplete messages, of all connections.
+    held: usize,
+    spare: Vec<u8>,
+    limits: StreamLimits,
+    counters: Arc<Counters>,
+    pool: Pool,
+}
+
+impl Connections {
+    /// Creates the connections of a shard with these listeners.
+    ///
+    /// # Errors
+    /// Those of `epoll_create(2)` and `epoll_ctl(2)`.
+    pub(crate) fn new(
+        listeners: Vec<StreamListener>,
+        limits: StreamLimits,
+        counters: Arc<Counters>,
+        pool: Pool,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (mark, listener) in (LISTENERS_FROM..).zip(&listeners) {
+            let data = epoll::EventData::new_u64(mark);
+            epoll::add(&epoll, &listener.socket, data, epoll::EventFlags::IN)?;
+        }
+        Ok(Self {
+            epoll,
+            listeners,
+            connections: HashMap::new(),
+            next_id: ConnectionId::FIRST_ACCEPTED,
+            readable: VecDeque::new(),
+            dirty: Vec::new(),
+            events: VecDeque::new(),
+            polled: Vec::with_capacity(EVENTS),
+            timers: Timers::new(),
+            accepts_from: Timestamp::ZERO,
+            has_left: false,
+            held: 0,
+            spare: Vec::with_capacity(READ),
+            limits,
+            counters,
+            pool,
+        })
+    }
+
+    /// Returns the descriptor that is readable if any connection needs a turn.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Returns the time of the next turn that is needed without an event of the kernel.
+    pub(crate) fn due(&self) -> Timestamp {
+        if !self.events.is_empty() || !self.readable.is_empty() {
+            return Timestamp::ZERO;
+        }
+        let pause = if self.is_pausing() { self.accepts_from } else { Timestamp::NEVER };
+        self.timers.next().unwrap_or(Timestamp::NEVER).min(pause)
+    }
+
+    /// Takes the events of the kernel, and closes connections whose time is over.
+    ///
+    /// # Errors
+    /// Those of `epoll_wait(2)` and `epoll_ctl(2)` that no peer can cause.
+    pub(crate) fn poll(&mut self, now: Timestamp) -> io::Result<()> {
+        if self.is_pausing() && self.accepts_from <= now {
+            self.accepts_from = Timestamp::ZERO;
+            self.watch_listeners(epoll::EventFlags::IN)?;
+        }
+        self.polled.clear();
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.polled), Some(&none)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let polled = std::mem::take(&mut self.polled);
+        for event in &polled {
+            let (mark, flags) = (event.data.u64(), event.flags);
+            match u32::try_from(mark).ok().and_then(ConnectionId::new) {
+                Some(id) => self.on_polled(id, flags),
+                None => self.accept(now, (mark - LISTENERS_FROM) as usize)?,
+            }
+        }
+        self.polled = polled;
+        self.end_late(now);
+        Ok(())
+    }
+
+    /// Returns the next event for the core. `budget` is the number of further messages and reads
+    /// that this turn has time for.
+    pub(crate) fn next_event(&mut self, now: Timestamp, budget: &mut usize) -> Option<StreamEvent> {
+        while *budget > 0 {
+            *budget -= 1;
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let id = *self.readable.front()?;
+            let Some(connection) = self.connections.get_mut(&id) else {
+                self.readable.pop_front();
+                continue;
+            };
+            let held_before = connection.held();
+            let step = match connection.state {
+                State::Open => connection.read(&self.pool, &mut self.spare),
+                State::Opening | State::Closing => Step::Nothing,
+            };
+            self.held = self.held + connection.held() - held_before;
+            match step {
+                Step::Message(bytes) => {
+                    self.counters.stream_received.add(1);
+                    self.counters.stream_received_bytes.add(bytes.len() as u64);
+                    let received = Received::new(now, connection.flow, bytes);
+                    return Some(StreamEvent::Received(received));
+                }
+                // The others come first.
+                Step::More => self.readable.rotate_left(1),
+                Step::Nothing => {
+                    connection.is_queued = false;
+                    self.readable.pop_front();
+                    self.wait_for_rest(now, id);
+                }
+                Step::End(cause) => {
+                    if cause == CloseCause::Garbled {
+                        self.counters.stream_garbled.add(1);
+                    }
+                    self.end(id, cause);
+                }
+            }
+        }
+        None
+    }
+
+    /// Opens a connection for the core.
+    pub(crate) fn connect(&mut self, connect: Connect) {
+        let Connect { id, transport, local, remote } = connect;
+        let flow = Flow::connected(transport, local, remote, id);
+        let opened = open(local, remote).and_then(|stream| {
+            let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
+            self.watch(&stream, id, flags)?;
+            Ok(stream)
+        });
+        match opened {
+            Ok(stream) => {
+                let mut connection = Connection::new(stream, flow, State::Opening);
+                connection.waits_for_room = true;
+                self.insert(id, connection);
+            }
+            Err(error) => self.events.push_back(StreamEvent::Closed(id, cause_of(&error))),
+        }
+    }
+
+    /// Takes a message to send on its connection with the next flush.
+    pub(crate) fn post(&mut self, transmit: Transmit) {
+        let id = transmit.flow.connection;
+        let found = id.and_then(|id| self.connections.get_mut(&id).map(|found| (id, found)));
+        let Some((id, connection)) = found.filter(|(_, found)| found.state == State::Open) else {
+            self.counters.stream_unconnected.add(1);
+            return;
+        };
+        self.counters.stream_sent.add(1);
+        self.counters.stream_sent_bytes.add(transmit.bytes.len() as u64);
+        connection.push(transmit.bytes);
+        if !connection.is_dirty {
+            connection.is_dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Closes a connection when everything handed out on it is sent.
+    pub(crate) fn close(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.state == State::Opening || connection.is_sent() {
+            return self.end(id, CloseCause::Asked);
+        }
+        connection.state = State::Closing;
+        connection.since = Timestamp::NEVER;
+        if !connection.is_dirty {
+            connection.is_dirty = true;
+            self.dirty.push(id);
+        }
+    }
+
+    /// Sends what the sockets take.
+    pub(crate) fn flush(&mut self, now: Timestamp) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for id in dirty.drain(..) {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.is_dirty = false;
+                // A socket that is full says when it has room.
+                if !connection.waits_for_room {
+                    self.send(id);
+                }
+                self.wait_for_close(now, id);
+            }
+        }
+        self.dirty = dirty;
+    }
+
+    /// Leaves the addresses that other processes share: they get the connections that come from now
+    /// on.
+    pub(crate) fn leave(&mut self, now: Timestamp) -> io::Result<()> {
+        if std::mem::replace(&mut self.has_left, true) {
+            return Ok(());
+        }
+        for index in 0..self.listeners.len() {
+            self.accept(now, index)?;
+            self.listeners[index].leave()?;
+        }
+        Ok(())
+    }
+
+    fn is_pausing(&self) -> bool {
+        self.accepts_from > Timestamp::ZERO
+    }
+
+    fn insert(&mut self, id: ConnectionId, connection: Connection) {
+        self.connections.insert(id, connection);
+        self.counters.stream_connections.set(self.connections.len() as u64);
+    }
+
+    fn watch(
+        &self,
+        stream: &TcpStream,
+        id: ConnectionId,
+        flags: epoll::EventFlags,
+    ) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(id.get().into());
+        Ok(epoll::add(&self.epoll, stream, data, flags)?)
+    }
+
+    fn watch_listeners(&self, flags: epoll::EventFlags) -> io::Result<()> {
+        for (mark, listener) in (LISTENERS_FROM..).zip(&self.listeners) {
+            let data = epoll::EventData::new_u64(mark);
+            epoll::modify(&self.epoll, &listener.socket, data, flags)?;
+        }
+        Ok(())
+    }
+
+    /// Accepts connections that wait at a listener, within the limit of a turn.
+    fn accept(&mut self, now: Timestamp, index: usize) -> io::Result<()> {
+        for _ in 0..self.limits.accepts {
+            let accepted = self.listeners[index].socket.accept();
+            let (stream, remote) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::EINTR) => return Ok(()),
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                        self.counters.stream_accepts_paused.add(1);
+                        self.accepts_from = now + ACCEPT_PAUSE;
+                        return self.watch_listeners(epoll::EventFlags::empty());
+                    }
+                    // It was shut down, after leaving the address.
+                    Some(libc::EINVAL) if self.has_left => {
+                        return Ok(epoll::delete(&self.epoll, &self.listeners[index].socket)?);
+                    }
+                    // The connection has failed meanwhile (accept(2), "Error handling").
+                    _ => continue,
+                },
+            };
+            if let Err(error) = self.take_over(index, stream, remote) {
+                // The peer has gone, or the system has no room for it.
+                debug_assert!(error.raw_os_error() != Some(libc::EEXIST), "ids are unique");
+                self.counters.stream_accepts_failed.add(1);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_over(&mut self, index: usize, stream: TcpStream, remote: SocketAddr) -> io::Result<()> {
+        stream.set_nonblocking(true)?;
+        let StreamListener { transport, local, .. } = self.listeners[index];
+        let local = if local.ip().is_unspecified() { stream.local_addr()? } else { local };
+        while self.connections.contains_key(&self.next_id) {
+            self.next_id = self.next_id.next();
+        }
+        let id = self.next_id;
+        self.watch(&stream, id, epoll::EventFlags::IN)?;
+        self.next_id = id.next();
+        let flow = Flow::connected(transport, local, remote, id);
+        self.insert(id, Connection::new(stream, flow, State::Open));
+        self.events.push_back(StreamEvent::Connected(flow));
+        Ok(())
+    }
+
+    /// Handles an event of the kernel on a connection.
+    fn on_polled(&mut self, id: ConnectionId, flags: epoll::EventFlags) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let failed = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
+        if connection.state == State::Opening {
+            return self.on_opened(id);
+        }
+        if flags.contains(epoll::EventFlags::OUT) {
+            connection.waits_for_room = false;
+            self.send(id);
+        }
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.state == State::Closing {
+            if failed {
+                self.end(id, CloseCause::Reset);
+            }
+            return;
+        }
+        if failed || flags.contains(epoll::EventFlags::IN) {
+            connection.is_readable = true;
+            if !std::mem::replace(&mut connection.is_queued, true) {
+                self.readable.push_back(id);
+            }
+        }
+    }
+
+    /// Learns whether a connection could be opened.
+    fn on_opened(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let stream = connection.stream();
+        let opened = match stream.take_error() {
+            Ok(None) => stream.local_addr(),
+            Ok(Some(error)) | Err(error) => Err(error),
+        };
+        match opened {
+            Ok(local) => {
+                connection.flow.local = local;
+                connection.state = State::Open;
+                let flow = connection.flow;
+                self.events.push_back(StreamEvent::Connected(flow));
+                self.wait_for_room(id, false);
+            }
+            Err(error) => self.end(id, cause_of(&error)),
+        }
+    }
+
+    fn send(&mut self, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        match connection.send() {
+            Sent::All { .. } if connection.state == State::Closing => {
+                self.end(id, CloseCause::Asked);
+            }
+            Sent::All { tells } => {
+                if tells {
+                    self.events.push_back(StreamEvent::Writable(id));
+                }
+                self.wait_for_room(id, false);
+            }
+            Sent::Blocked => self.wait_for_room(id, true),
+            Sent::End(cause) => self.end(id, cause),
+        }
+    }
+
+    /// Sets whether the kernel tells when the socket of a connection takes more.
+    fn wait_for_room(&mut self, id: ConnectionId, waits: bool) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.waits_for_room = waits;
+        let flags = match (connection.state, waits) {
+            (State::Closing, _) => epoll::EventFlags::OUT,
+            (_, true) => epoll::EventFlags::IN | epoll::EventFlags::OUT,
+            (_, false) => epoll::EventFlags::IN,
+        };
+        let data = epoll::EventData::new_u64(id.get().into());
+        if epoll::modify(&self.epoll, connection.stream(), data, flags).is_err() {
+            self.end(id, CloseCause::Other);
+        }
+    }
+
+    /// Sets the time limit of a connection that holds an incomplete message, and closes one whose
+    /// bytes exceed the memory for them.
+    fn wait_for_rest(&mut self, now: Timestamp, id: ConnectionId) {
+        let (held, limits) = (self.held, self.limits);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.held() == 0 {
+            connection.since = Timestamp::NEVER;
+            return;
+        }
+        if held > limits.held_max {
+            self.counters.stream_held_full.add(1);
+            return self.end(id, CloseCause::Garbled);
+        }
+        if connection.since == Timestamp::NEVER {
+            connection.since = now;
+        }
+        if !std::mem::replace(&mut connection.is_timed, true) {
+            self.timers.push(connection.since + limits.message, id);
+        }
+    }
+
+    /// Sets the time limit of a connection that is being closed.
+    fn wait_for_close(&mut self, now: Timestamp, id: ConnectionId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.state == State::Closing && connection.since == Timestamp::NEVER {
+            connection.since = now;
+            connection.is_timed = true;
+            let due = now + self.limits.linger;
+            self.timers.push(due, id);
+            self.wait_for_room(id, true);
+        }
+    }
+
+    /// Closes connections whose time is over.
+    fn end_late(&mut self, now: Timestamp) {
+        while let Some((_, id)) = self.timers.pop(now) {
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            connection.is_timed = false;
+            if connection.since == Timestamp::NEVER {
+                continue;
+            }
+            let (limit, counter, cause) = match connection.state {
+                State::Closing => {
+                    (self.limits.linger, &self.counters.stream_cut_off, CloseCause::Asked)
+                }
+                State::Open | State::Opening => {
+                    (self.limits.message, &self.counters.stream_slow, CloseCause::TimedOut)
+                }
+            };
+            if connection.since + limit > now {
+                connection.is_timed = true;
+                self.timers.push(connection.since + limit, id);
+                continue;
+            }
+            counter.add(1);
+            self.end(id, cause);
+        }
+    }
+
+    /// Ends a connection; what it holds is lost.
+    fn end(&mut self, id: ConnectionId, cause: CloseCause) {
+        let Some(connection) = self.connections.remove(&id) else { return };
+        self.held -= connection.held();
+        self.counters.stream_connections.set(self.connections.len() as u64);
+        self.events.push_back(StreamEvent::Closed(id, cause));
+    }
+}
+
+/// Begins to open a connection.
+fn open(local: SocketAddr, remote: SocketAddr) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(remote), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    set_options(&socket)?;
+    if !local.ip().is_unspecified() {
+        // The kernel chooses the port when the peer is known: one port serves many peers. Without
+        // this option there are fewer ports.
+        let _ = sockopt::set(socket.as_fd(), libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
+        socket.bind(&SockAddr::from(SocketAddr::new(local.ip(), 0)))?;
+    }
+    match socket.connect(&SockAddr::from(remote)) {
+        Ok(()) => {}
+        Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+#[path = "connections_tests.rs"]
+mod tests;

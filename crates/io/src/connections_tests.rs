@@ -1,0 +1,227 @@
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use tidegate_world::{STREAM_WINDOW, Transport};
+
+use super::*;
+use crate::StreamGroup;
+use crate::stream_group::StreamListen;
+
+const MESSAGE: &[u8] = b"OPTIONS sip:a@b SIP/2.0\r\nContent-Length: 2\r\n\r\nhi";
+
+struct Scene {
+    connections: Connections,
+    counters: Arc<Counters>,
+    local: SocketAddr,
+    pool: Pool,
+    now: Timestamp,
+}
+
+impl Scene {
+    fn new(limits: StreamLimits) -> Self {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let listen = StreamListen { transport: Transport::Tcp, address, shards: 1, shared: false };
+        let group = StreamGroup::open(&listen).unwrap();
+        let (counters, pool) = (Arc::new(Counters::default()), Pool::new());
+        let (listeners, local) = (vec![group.listener(0)], group.local());
+        let connections =
+            Connections::new(listeners, limits, Arc::clone(&counters), pool.clone()).unwrap();
+        Self { connections, counters, local, pool, now: Timestamp::from_nanos(1) }
+    }
+
+    /// Returns the next event, if there is one within a second of real time.
+    fn next(&mut self) -> Option<StreamEvent> {
+        for _ in 0..1000 {
+            self.connections.poll(self.now).unwrap();
+            if let Some(event) = self.connections.next_event(self.now, &mut 64) {
+                return Some(event);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+
+    fn accept(&mut self) -> (TcpStream, Flow) {
+        let client = TcpStream::connect(self.local).unwrap();
+        let Some(StreamEvent::Connected(flow)) = self.next() else { panic!("not accepted") };
+        assert_eq!((flow.local, flow.remote), (self.local, client.local_addr().unwrap()));
+        (client, flow)
+    }
+
+    fn message(&mut self) -> Vec<u8> {
+        match self.next() {
+            Some(StreamEvent::Received(received)) => received.bytes.to_vec(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn closed(&mut self) -> CloseCause {
+        match self.next() {
+            Some(StreamEvent::Closed(_, cause)) => cause,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn post(&mut self, flow: Flow, bytes: &[u8]) {
+        self.connections.post(Transmit::new(flow, self.pool.copy(bytes)));
+        self.connections.flush(self.now);
+    }
+}
+
+/// RFC 3261 §18.3: a message ends where its Content-Length says, wherever the segments end.
+#[test]
+fn messages_are_cut_out_of_the_stream() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let (mut client, _) = scene.accept();
+    client.write_all(&[MESSAGE, b"\r\n\r\n", &MESSAGE[..20]].concat()).unwrap();
+    assert_eq!(scene.message(), MESSAGE);
+    assert_eq!(scene.message(), b"\r\n\r\n");
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    client.write_all(&MESSAGE[20..]).unwrap();
+    assert_eq!(scene.message(), MESSAGE);
+    client.write_all(b"\x16\x03\x01").unwrap();
+    assert_eq!(scene.closed(), CloseCause::Garbled);
+    assert_eq!(scene.counters.stream_garbled.get(), 1);
+    assert_eq!(scene.connections.held, 0);
+}
+
+#[test]
+fn the_end_between_messages_differs_from_that_within_one() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let (client, _) = scene.accept();
+    drop(client);
+    assert_eq!(scene.closed(), CloseCause::Ended);
+    let (mut client, _) = scene.accept();
+    client.write_all(&MESSAGE[..20]).unwrap();
+    drop(client);
+    assert_eq!(scene.closed(), CloseCause::CutOff);
+}
+
+#[test]
+fn a_connection_that_pauses_within_a_message_is_closed() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let (mut client, _) = scene.accept();
+    client.write_all(&[MESSAGE, &MESSAGE[..20]].concat()).unwrap();
+    assert_eq!(scene.message(), MESSAGE);
+    while scene.connections.timers.next().is_none() {
+        scene.connections.poll(scene.now).unwrap();
+        assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    }
+    let due = scene.connections.due();
+    assert_eq!(due, scene.now + StreamLimits::default().message);
+    // A byte more does not help.
+    client.write_all(&MESSAGE[20..21]).unwrap();
+    scene.now = due;
+    assert_eq!(scene.closed(), CloseCause::TimedOut);
+    assert_eq!(scene.counters.stream_slow.get(), 1);
+}
+
+#[test]
+fn incomplete_messages_have_a_limited_memory() {
+    let mut scene = Scene::new(StreamLimits { held_max: 30, ..StreamLimits::default() });
+    let clients = [(); 2].map(|()| {
+        let (mut client, _) = scene.accept();
+        client.write_all(&MESSAGE[..20]).unwrap();
+        client
+    });
+    assert_eq!(scene.closed(), CloseCause::Garbled);
+    assert_eq!(scene.counters.stream_held_full.get(), 1);
+    assert_eq!((scene.connections.held, clients.len()), (20, 2));
+}
+
+/// [`Core`](tidegate_world::Core), "Connections", point 3.
+#[test]
+fn the_core_is_told_when_the_peer_has_read_a_window() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let (mut client, flow) = scene.accept();
+    scene.post(flow, b"short");
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    let block = vec![b'x'; STREAM_WINDOW / 2];
+    // Until the sockets of both ends are full.
+    let mut posted = 5;
+    while !scene.connections.connections[&flow.connection.unwrap()].waits_for_room {
+        scene.post(flow, &block);
+        posted += block.len();
+        while scene.connections.next_event(scene.now, &mut 64).is_some() {}
+    }
+    let mut read = 0;
+    let mut buffer = vec![0; 1 << 20];
+    while read < posted {
+        read += client.read(&mut buffer).unwrap();
+        scene.connections.poll(scene.now).unwrap();
+    }
+    assert!(matches!(scene.next(), Some(StreamEvent::Writable(id)) if Some(id) == flow.connection));
+}
+
+#[test]
+fn a_closing_connection_first_sends_everything() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let (mut client, flow) = scene.accept();
+    let id = flow.connection.unwrap();
+    scene.connections.post(Transmit::new(flow, scene.pool.copy(b"last")));
+    scene.connections.close(id);
+    scene.connections.flush(scene.now);
+    assert_eq!(scene.closed(), CloseCause::Asked);
+    let mut text = String::new();
+    client.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "last");
+    scene.post(flow, b"too late");
+    assert_eq!(scene.counters.stream_unconnected.get(), 1);
+}
+
+#[test]
+fn a_peer_that_does_not_read_cannot_keep_a_closing_connection() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let (_client, flow) = scene.accept();
+    let id = flow.connection.unwrap();
+    let block = vec![b'x'; STREAM_WINDOW / 2];
+    while !scene.connections.connections[&id].waits_for_room {
+        scene.post(flow, &block);
+        while scene.connections.next_event(scene.now, &mut 64).is_some() {}
+    }
+    scene.connections.close(id);
+    scene.connections.flush(scene.now);
+    assert!(scene.connections.next_event(scene.now, &mut 64).is_none());
+    scene.now = scene.connections.due();
+    assert_eq!(scene.now, Timestamp::from_nanos(1) + StreamLimits::default().linger);
+    assert_eq!(scene.closed(), CloseCause::Asked);
+    assert_eq!(scene.counters.stream_cut_off.get(), 1);
+}
+
+#[test]
+fn connections_are_opened_from_the_address_of_the_listener_or_fail_with_a_cause() {
+    let mut scene = Scene::new(StreamLimits::default());
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let local = "127.9.9.9:5060".parse().unwrap();
+    let mut id = ConnectionId::FIRST_OPENED;
+    let connect = |id, remote| Connect { id, transport: Transport::Tcp, local, remote };
+    scene.connections.connect(connect(id, server.local_addr().unwrap()));
+    let Some(StreamEvent::Connected(flow)) = scene.next() else { panic!("not opened") };
+    assert_eq!((flow.connection, flow.local.ip()), (Some(id), local.ip()));
+    let (mut peer, from) = server.accept().unwrap();
+    assert_eq!(from, flow.local);
+    scene.post(flow, MESSAGE);
+    let mut bytes = [0; MESSAGE.len()];
+    peer.read_exact(&mut bytes).unwrap();
+    assert_eq!(bytes, MESSAGE);
+    peer.write_all(MESSAGE).unwrap();
+    assert_eq!(scene.message(), MESSAGE);
+
+    let gone = server.local_addr().unwrap();
+    drop((server, peer));
+    assert_eq!(scene.closed(), CloseCause::Ended);
+    id = id.next();
+    scene.connections.connect(connect(id, gone));
+    assert_eq!(scene.closed(), CloseCause::Refused);
+}
+
+#[test]
+fn a_storm_of_connections_is_accepted_in_parts() {
+    let mut scene = Scene::new(StreamLimits { accepts: 3, ..StreamLimits::default() });
+    let clients = [(); 7].map(|()| TcpStream::connect(scene.local).unwrap());
+    for accepted in [3, 6, 7] {
+        scene.connections.poll(scene.now).unwrap();
+        assert_eq!(scene.counters.stream_connections.get(), accepted);
+    }
+    drop(clients);
+}

@@ -1,0 +1,193 @@
+//! Listening sockets for connections.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::net::{Shutdown, shutdown};
+use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
+use tidegate_world::Transport;
+
+use crate::group::OpenError;
+use crate::sockopt;
+
+/// Connections that the kernel keeps for one shard until it accepts them. The kernel lowers it to
+/// `net.core.somaxconn`.
+const BACKLOG: i32 = 1024;
+
+/// Bytes that the kernel holds unsent for one connection before it takes no more. A peer that does
+/// not read is noticed early, and the core, which can choose, keeps the rest.
+const UNSENT_MAX: i32 = 32 * 1024;
+
+/// The time after which a peer that acknowledges nothing is given up.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+
+/// The idle time after which the kernel asks whether the peer is still there, and the time between
+/// two such questions. Four without an answer end the connection.
+const KEEPALIVE: Duration = Duration::from_secs(120);
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
+
+/// The parameters of a listening address for connections.
+#[derive(Clone, Debug)]
+pub struct StreamListen {
+    /// The transport over the accepted connections.
+    pub transport: Transport,
+    /// The address; port 0 lets the kernel pick a free one.
+    pub address: SocketAddr,
+    /// Number of shards that share the address. The kernel distributes connections among them by a
+    /// hash of both addresses.
+    pub shards: u16,
+    /// True if other processes of the same user may also listen at the address, if they set this
+    /// too.
+    pub shared: bool,
+}
+
+/// The sockets of one listening address, one for each shard.
+#[derive(Debug)]
+pub struct StreamGroup {
+    transport: Transport,
+    local: SocketAddr,
+    sockets: Vec<Arc<TcpListener>>,
+    shared: bool,
+}
+
+impl StreamGroup {
+    /// Opens the sockets of a listening address.
+    ///
+    /// # Errors
+    /// The call that failed, with the address. An address in use is an error, unless both are
+    /// [shared](StreamListen::shared).
+    pub fn open(listen: &StreamListen) -> Result<Self, OpenError> {
+        let alone = listen.shards == 1 && !listen.shared;
+        // A socket that admits no other finds out whether another process has the address.
+        let mut first = if listen.shared { None } else { Some(new_socket(listen, false)?) };
+        let local = first.as_ref().map_or(listen.address, |(_, local)| *local);
+        let listen = StreamListen { address: local, ..listen.clone() };
+        if !alone {
+            first = None;
+        }
+        let mut sockets: Vec<_> = first.into_iter().collect();
+        while sockets.len() < usize::from(listen.shards) {
+            sockets.push(new_socket(&listen, true)?);
+        }
+        let local = sockets.first().map_or(local, |(_, local)| *local);
+        let sockets = sockets.into_iter().map(|(socket, _)| Arc::new(socket)).collect();
+        Ok(Self { transport: listen.transport, local, sockets, shared: listen.shared })
+    }
+
+    /// Returns the address, with the port that the kernel picked if none was given.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Returns the transport over its connections.
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Returns the socket of one shard.
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn listener(&self, shard: u16) -> StreamListener {
+        let Self { transport, local, shared, .. } = *self;
+        let socket = Arc::clone(&self.sockets[usize::from(shard)]);
+        StreamListener { transport, local, socket, shared }
+    }
+}
+
+/// One shard's socket of one listening address.
+#[derive(Clone, Debug)]
+pub struct StreamListener {
+    pub(crate) transport: Transport,
+    pub(crate) local: SocketAddr,
+    pub(crate) socket: Arc<TcpListener>,
+    shared: bool,
+}
+
+impl StreamListener {
+    /// Leaves the address to the other processes that share it, if it is shared: new connections go
+    /// to them.
+    ///
+    /// # Errors
+    /// Those of `shutdown(2)`.
+    pub(crate) fn leave(&self) -> io::Result<()> {
+        if self.shared {
+            shutdown(self.socket.as_fd(), Shutdown::Read)?;
+        }
+        Ok(())
+    }
+}
+
+/// Creates a listening socket. Returns it with its address.
+fn new_socket(
+    listen: &StreamListen,
+    admits_others: bool,
+) -> Result<(TcpListener, SocketAddr), OpenError> {
+    let address = listen.address;
+    let failed = |call: &'static str| move |error| OpenError { address, call, error };
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))
+        .map_err(failed("socket"))?;
+    socket.set_nonblocking(true).map_err(failed("O_NONBLOCK"))?;
+    if address.is_ipv6() {
+        // An address of either family means only itself; the default of RFC 3493 §5.3 differs.
+        socket.set_only_v6(true).map_err(failed("IPV6_V6ONLY"))?;
+    }
+    // Connections of an earlier process may still be in TIME-WAIT.
+    socket.set_reuse_address(true).map_err(failed("SO_REUSEADDR"))?;
+    if admits_others {
+        socket.set_reuse_port(true).map_err(failed("SO_REUSEPORT"))?;
+    }
+    set_options(&socket).map_err(failed("setsockopt"))?;
+    socket.bind(&SockAddr::from(address)).map_err(failed("bind"))?;
+    socket.listen(BACKLOG).map_err(failed("listen"))?;
+    let local = socket
+        .local_addr()
+        .and_then(|local| local.as_socket().ok_or_else(|| io::ErrorKind::Unsupported.into()))
+        .map_err(failed("getsockname"))?;
+    Ok((socket.into(), local))
+}
+
+/// Sets the options of every connection. Accepted ones have those of the listening socket.
+pub(crate) fn set_options(socket: &Socket) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    let keepalive =
+        TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_EVERY).with_retries(4);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    sockopt::set(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, UNSENT_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listen(address: &str, shards: u16, shared: bool) -> StreamListen {
+        let address = address.parse().unwrap();
+        StreamListen { transport: Transport::Tcp, address, shards, shared }
+    }
+
+    #[test]
+    fn an_address_in_use_is_an_error_unless_it_is_shared() {
+        for shards in [1, 2] {
+            let first = StreamGroup::open(&listen("127.0.0.1:0", shards, false)).unwrap();
+            let again = listen(&first.local().to_string(), shards, false);
+            let refused = StreamGroup::open(&again).unwrap_err();
+            assert_eq!(refused.error.kind(), io::ErrorKind::AddrInUse, "{shards} shards");
+        }
+        let first = StreamGroup::open(&listen("127.0.0.1:0", 1, true)).unwrap();
+        let second = StreamGroup::open(&listen(&first.local().to_string(), 2, true)).unwrap();
+        assert_eq!(first.local(), second.local());
+    }
+
+    #[test]
+    fn every_shard_has_a_socket_at_the_one_address() {
+        let group = StreamGroup::open(&listen("[::1]:0", 3, false)).unwrap();
+        for shard in 0..3 {
+            let listener = group.listener(shard);
+            assert_eq!(listener.socket.local_addr().unwrap(), group.local());
+        }
+    }
+}

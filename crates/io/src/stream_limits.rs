@@ -1,0 +1,30 @@
+//! The limits of a shard's connections.
+
+use std::time::Duration;
+
+/// The limits on what connections may cost the driver. Their number and their idle times are the
+/// core's business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamLimits {
+    /// Connections accepted at each address in one turn; default 32. The others wait in the
+    /// kernel's queue, so a storm of connections leaves the rest of each turn to other work.
+    pub accepts: usize,
+    /// The time for a message to arrive completely once it has begun; default 30 s.
+    pub message: Duration,
+    /// The time for a closing connection to send what was handed out on it; default 5 s.
+    pub linger: Duration,
+    /// Bytes of incomplete messages that all connections of the shard may hold; default 64 MiB. A
+    /// connection that needs more is closed.
+    pub held_max: usize,
+}
+
+impl Default for StreamLimits {
+    fn default() -> Self {
+        Self {
+            accepts: 32,
+            message: Duration::from_secs(30),
+            linger: Duration::from_secs(5),
+            held_max: 64 << 20,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Metrics of connections, counted by the driver and by the table of connections.
+
+use tidegate_io::Counters;
+use tidegate_transport::ConnectionCounters;
+
+use super::ShardCounters;
+use crate::metrics::{Family, Number, Samples, Unit};
+
+/// Adds the metrics of one shard.
+pub(super) fn add(samples: &mut Samples, shard: &str, counters: &ShardCounters) {
+    let Counters { stream_garbled, stream_slow, stream_held_full, stream_cut_off, .. } =
+        &*counters.io;
+    let ConnectionCounters { accepted, opened, failed, idle, evicted, stalled, excess, .. } =
+        &*counters.connections;
+    for (by, counter) in [("peer", accepted), ("tidegate", opened)] {
+        samples.push(&BEGUN, &[("shard", shard), ("by", by)], counter.get());
+    }
+    for (cause, counter) in [
+        ("garbled", stream_garbled),
+        ("slow", stream_slow),
+        ("memory", stream_held_full),
+        ("cut_off", stream_cut_off),
+        ("idle", idle),
+        ("evicted", evicted),
+        ("stalled", stalled),
+    ] {
+        samples.push(&CLOSED, &[("shard", shard), ("cause", cause)], counter.get());
+    }
+    for (cause, counter) in
+        [("limit", excess), ("unreachable", failed), ("lost", &counters.io.stream_accepts_failed)]
+    {
+        samples.push(&FAILED, &[("shard", shard), ("cause", cause)], counter.get());
+    }
+    samples.push_each(&DRIVER, &[("shard", shard)], &*counters.io);
+    samples.push_each(&TABLE, &[("shard", shard)], &*counters.connections);
+}
+
+static BEGUN: Family =
+    Family::counter("connections_begun", "Connections that became usable, by who opened them");
+static CLOSED: Family = Family::counter(
+    "connections_closed",
+    "Connections that Tidegate closed, by cause: garbled: not SIP, or too long; slow: a message was \
+     not complete in time; memory: no memory for incomplete messages; cut_off: closed with \
+     something left to send; idle, evicted, stalled: limits of `[connections]`",
+);
+static FAILED: Family = Family::counter(
+    "connections_failed",
+    "Connections that did not become usable, by cause: limit: too many; unreachable: could not be \
+     opened; lost: failed while it was accepted",
+);
+
+static DRIVER: [Number<Counters>; 7] = [
+    (Family::gauge("connections", "Connections that exist"), |c| c.stream_connections.get().into()),
+    (Family::counter("stream_received", "Messages received on connections"), |c| {
+        c.stream_received.get().into()
+    }),
+    (
+        Family::counter("stream_received_size", "Length of messages received on connections")
+            .in_unit(Unit::Bytes),
+        |c| c.stream_received_bytes.get().into(),
+    ),
+    (Family::counter("stream_sent", "Messages sent on connections"), |c| {
+        c.stream_sent.get().into()
+    }),
+    (
+        Family::counter("stream_sent_size", "Length of messages sent on connections")
+            .in_unit(Unit::Bytes),
+        |c| c.stream_sent_bytes.get().into(),
+    ),
+    (
+        Family::counter(
+            "stream_unconnected",
+            "Messages that were not sent because their connection had just ended",
+        ),
+        |c| c.stream_unconnected.get().into(),
+    ),
+    (
+        Family::counter(
+            "accept_pauses",
+            "Pauses in accepting connections because the system had no room for more",
+        ),
+        |c| c.stream_accepts_paused.get().into(),
+    ),
+];
+
+static TABLE: [Number<ConnectionCounters>; 5] = [
+    (
+        Family::gauge("stream_waiting", "Length of messages that wait for connections")
+            .in_unit(Unit::Bytes),
+        |c| c.waiting_bytes.get().into(),
+    ),
+    (
+        Family::counter("stream_overflow", "Messages for which the queue of a connection was full"),
+        |c| c.overflow.get().into(),
+    ),
+    (
+        Family::counter("stream_returned", "Messages whose connection ended while they waited"),
+        |c| c.returned.get().into(),
+    ),
+    (Family::counter("stream_unsent", "Messages that no connection could take"), |c| {
+        c.unsent.get().into()
+    }),
+    (
+        Family::counter(
+            "pongs_saved",
+            "Keep-alives not answered because other data was on its way to the peer",
+        ),
+        |c| c.pongs_saved.get().into(),
+    ),
+];
