@@ -2,10 +2,11 @@
 //!
 //! - A rate is itself.
 //! - A share is of the original load, which the peers are told to reduce by it.
-//! - A window W holds calls in progress. Served calls make room: with the measured rate μ of calls
+//! - A window W holds calls in progress. Served calls make room: with the rate μ of calls that can be
 //!   served, and w in progress, μ + (W/2 − w)/τ fills the window to one half within τ. There the
-//!   processor never falls idle, and the gate rejects nothing; the peers' next values correct any
-//!   error of μ.
+//!   processor never falls idle, and the gate rejects nothing. While calls wait, μ is the measured rate of
+//!   calls served. While hardly any wait, the server could serve more than it gets: μ then grows until
+//!   calls wait again, because peers may send less than they are granted.
 
 use std::time::Duration;
 
@@ -13,6 +14,9 @@ use crate::{Allowance, Bucket, Gate};
 
 /// Time τ in which the window is brought to one half.
 const FILL: Duration = Duration::from_millis(500);
+
+/// Growth of μ from one look to the next while hardly any calls wait.
+const GROWTH: f64 = 1.03;
 
 /// Delay that a window keeps where the law sets none: 002's budget D_B.
 const DELAY: Duration = Duration::from_millis(200);
@@ -27,12 +31,14 @@ const REJECTION_MAX: f64 = 0.9;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     cps: f64,
+    /// μ.
+    served_cps: f64,
     rejection: f64,
 }
 
 impl Default for Capacity {
     fn default() -> Self {
-        Self { cps: f64::INFINITY, rejection: REJECTION }
+        Self { cps: f64::INFINITY, served_cps: 0.0, rejection: REJECTION }
     }
 }
 
@@ -46,8 +52,9 @@ impl Capacity {
             Allowance::Fraction(fraction) => fraction.max(0.0) * original_cps,
             Allowance::Rate(rate) => rate,
             Allowance::Window(window) => {
-                let left = window / 2.0 - gate.waiting_sessions();
-                gate.signals().sessions.rate_cps() + left / FILL.as_secs_f64()
+                let waiting = gate.waiting_sessions();
+                let served_cps = self.served_cps(gate, waiting / window.max(1.0), original_cps);
+                served_cps + (window / 2.0 - waiting) / FILL.as_secs_f64()
             }
             Allowance::Closed => 0.0,
         };
@@ -58,6 +65,16 @@ impl Capacity {
             Some(gate.refusal_cost()?.as_secs_f64() / call_s)
         };
         self.rejection = of_a_call().unwrap_or(REJECTION).min(REJECTION_MAX);
+    }
+
+    /// Returns μ as of now, while the window is filled to the part `fill`.
+    fn served_cps(&mut self, gate: &Gate, fill: f64, original_cps: f64) -> f64 {
+        let served_cps = gate.signals().sessions.rate_cps();
+        self.served_cps = match fill >= 0.5 {
+            true => served_cps,
+            false => (self.served_cps * GROWTH).min(original_cps).max(served_cps),
+        };
+        self.served_cps
     }
 
     /// Returns the calls a second that can be taken.

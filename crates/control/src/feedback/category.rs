@@ -29,6 +29,11 @@ impl Category {
         matches!(self, Self::Session | Self::Single)
     }
 
+    /// Returns whether it begins a session: a receiver shares sessions among its peers.
+    pub const fn begins_session(self) -> bool {
+        matches!(self, Self::Session | Self::Priority)
+    }
+
     /// Returns whether it asks for new work, and so counts in a window.
     pub const fn is_new(self) -> bool {
         matches!(self, Self::Session | Self::Single | Self::Priority)

@@ -101,12 +101,13 @@ pub(super) struct Upstream {
     /// When it last claimed more than it would send.
     lied: Option<Timestamp>,
     weight: u32,
-    /// The last request, and the last for new work.
+    /// The last request, and the last that began a session.
     heard: Timestamp,
     asked: Option<Timestamp>,
-    /// New requests, each counted for those that were held back for it under `loss`.
+    /// Requests that begin a session, each counted for those that were held back for it under `loss`. One that
+    /// stands alone, such as a health check, costs little and takes no call's place.
     original: ArrivalRate,
-    /// All requests; new ones, those that come with each of them (ACK), and those of begun sessions.
+    /// All requests; those that begin a session, those that come with each of them (ACK), and all others.
     all: ArrivalRate,
     new: ArrivalRate,
     required: ArrivalRate,
@@ -137,7 +138,9 @@ pub(super) struct Upstream {
     /// Ticks with too many requests, each [`VIOLATION`]; those without subtract one.
     violations: u32,
     is_policed: bool,
-    /// The part of a window that was rounded off.
+    /// The percentage to hold back, as of the last tick.
+    percent: u32,
+    /// The part of a percentage or of a window that was rounded off, which the next value gets.
     carried: f64,
     told: u32,
     rejected: u64,
@@ -171,6 +174,7 @@ impl Default for Upstream {
             is_too_much: false,
             violations: 0,
             is_policed: false,
+            percent: 0,
             carried: 0.0,
             told: 0,
             rejected: 0,
@@ -205,7 +209,7 @@ impl Upstream {
     pub(super) fn on_request(&mut self, now: Timestamp, category: Category) {
         self.heard = now;
         self.all.on_arrival(now);
-        if category.is_new() {
+        if category.begins_session() {
             self.asked = Some(now);
             self.new.on_arrival(now);
             let holds_back = match self.standing() {
@@ -328,10 +332,16 @@ impl Upstream {
         let (offered, obeys) = (self.original_cps, self.standing() == Standing::Obeys);
         if level.is_infinite() || !self.is_active || offered <= 0.0 {
             (self.told_share, self.passed, self.restrained_cps) = (1.0, 1.0, 0.0);
+            self.percent = 0;
             return 0.0;
         }
         self.restrained_cps = if obeys { offered } else { offered.max(self.restrained_cps) };
         self.told_share = (level / self.restrained_cps).min(1.0);
+        if self.algorithm() == Some(Algorithm::Loss) {
+            let exact = self.loss_percent() + self.carried;
+            self.carried = exact.fract();
+            self.percent = exact as u32;
+        }
         if obeys {
             self.passed = 1.0;
             return 0.0;
@@ -345,22 +355,25 @@ impl Upstream {
         (1.0 - self.passed) * offered * rejection
     }
 
+    /// Returns the percentage of its requests that it has to hold back.
+    // RFC 7339 §5.3: "the server control algorithm MUST produce a value for the "oc" parameter that it expects
+    // the receiving SIP clients to apply to all downstream SIP requests (dialogue forming as well as in-dialogue)
+    // to this SIP server." The law means new work alone. RFC 7339 §7.1: "This value MUST be in the range of [0,
+    // 100], inclusive." At ten times the capacity one percent is a tenth of what is sent, so what is rounded off
+    // one value is added to the next.
+    fn loss_percent(&self) -> f64 {
+        // The sender counts an ACK only for a call that it has sent.
+        let with_sent = 1.0 + (self.with_new - 1.0) * self.told_share;
+        let all = self.restrained_cps * with_sent + self.ongoing_rps;
+        let new = if all > 0.0 { self.restrained_cps / all } else { 1.0 };
+        (100.0 * (1.0 - self.told_share) * new).clamp(0.0, 100.0)
+    }
+
     /// Returns the value that it is to be told.
     pub(super) fn value(&mut self, capacity: &Capacity, gate: &Gate) -> u32 {
         let granted_cps = self.granted_cps.min(capacity.cps());
         match self.agreed {
-            // RFC 7339 §5.3: "the server control algorithm MUST produce a value for the "oc" parameter
-            // that it expects the receiving SIP clients to apply to all downstream SIP requests
-            // (dialogue forming as well as in-dialogue) to this SIP server." The law means new work
-            // alone. RFC 7339 §7.1: "This value MUST be in the range of [0, 100], inclusive."
-            Some((Algorithm::Loss, _)) => {
-                // The sender counts an ACK only for a call that it has sent.
-                let with_sent = 1.0 + (self.with_new - 1.0) * self.told_share;
-                let all = self.restrained_cps * with_sent + self.ongoing_rps;
-                let new = if all > 0.0 { self.restrained_cps / all } else { 1.0 };
-                // A hair above a whole percent is that percent.
-                (100.0 * (1.0 - self.told_share) * new - 1e-9).ceil().clamp(0.0, 100.0) as u32
-            }
+            Some((Algorithm::Loss, _)) => self.percent,
             // A rate of zero would hold back everything, the ends of calls too.
             Some((Algorithm::Rate, _)) => {
                 ((granted_cps * self.with_new + self.ongoing_rps) as u32).max(1)

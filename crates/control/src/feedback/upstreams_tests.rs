@@ -73,6 +73,8 @@ struct Peer {
     offer: Offer,
     restriction: Restriction,
     obeys: bool,
+    /// Milliseconds between two requests that stand alone, which it sends in any case.
+    probes_every: Option<u64>,
     /// The part of a call that is due.
     due: f64,
     /// Calls that were sent and not rejected.
@@ -89,6 +91,7 @@ fn plant(settings: UpstreamSettings, kind: f64, value: f64, peers: &[(f64, Offer
         offer,
         restriction: Restriction::new(&RestrictionSettings::default(), Seed(1), index as u32),
         obeys: true,
+        probes_every: None,
         due: 0.0,
         passed: 0,
         told: None,
@@ -105,7 +108,7 @@ fn plant(settings: UpstreamSettings, kind: f64, value: f64, peers: &[(f64, Offer
 impl Plant {
     /// Runs for a time, in steps of a millisecond. A call is an INVITE, an ACK, and 2 s later a BYE.
     fn run(&mut self, seconds: u64) {
-        for _ in 0..seconds * 1000 {
+        for ms in 0..seconds * 1000 {
             self.now = self.now + Duration::from_millis(1);
             self.upstreams.handle_timeout(self.now, &self.gate);
             while let Some(&(_, index)) = self.ends.front().filter(|(at, _)| *at <= self.now) {
@@ -113,6 +116,9 @@ impl Plant {
                 self.send(index, Category::Ongoing);
             }
             for index in 0..self.peers.len() {
+                if self.peers[index].probes_every.is_some_and(|every| ms % every == 0) {
+                    self.receive(index, Category::Single);
+                }
                 self.peers[index].due += self.peers[index].cps / 1000.0;
                 while self.peers[index].due >= 1.0 {
                     self.peers[index].due -= 1.0;
@@ -128,12 +134,15 @@ impl Plant {
 
     /// Sends a request if the peer may. Returns whether it was sent and not rejected.
     fn send(&mut self, index: usize, category: Category) -> bool {
+        let peer = &mut self.peers[index];
+        let may = peer.restriction.on_request(self.now, category) == SendVerdict::Send;
+        (may || !peer.obeys) && self.receive(index, category)
+    }
+
+    /// Receives a request of a peer. Returns whether it is not rejected.
+    fn receive(&mut self, index: usize, category: Category) -> bool {
         let Self { now, gate, upstreams, peers, .. } = self;
         let peer = &mut peers[index];
-        let may = peer.restriction.on_request(*now, category) == SendVerdict::Send;
-        if peer.obeys && !may {
-            return false;
-        }
         let arrival = upstreams.on_request(*now, index as u128, category, &peer.offer);
         let feedback = upstreams.feedback(*now, index as u128, gate);
         assert_eq!(feedback.is_some(), peer.offer.algorithms.is_some());
@@ -239,9 +248,12 @@ fn rfc7339_4_4_sequence_numbers_are_times_and_increase() {
 // success rate."
 #[test]
 fn provider_centric_fairness_gives_each_peer_the_same_and_a_small_one_all_it_wants() {
-    for (kind, value) in [(1.0, 72.0), (0.0, 72.0 / 400.0)] {
+    let by_loss = UpstreamSettings::default();
+    for (settings, kind, value) in
+        [(by_rate(), 1.0, 72.0), (by_rate(), 0.0, 72.0 / 400.0), (by_loss, 1.0, 72.0)]
+    {
         let peers = [(40.0, OBEDIENT), (120.0, OBEDIENT), (240.0, OBEDIENT)];
-        let mut plant = plant(by_rate(), kind, value, &peers);
+        let mut plant = plant(settings, kind, value, &peers);
         plant.run(5);
         let rates = plant.rates(10);
         assert!(rates.iter().all(|rate| (rate - 24.0).abs() < 2.0), "{kind}: {rates:?}");
@@ -305,7 +317,7 @@ fn rfc7339_5_10_2_taking_no_part_never_pays() {
         let peers = [(cps, OBEDIENT), (cps, APART)];
         let mut plant = plant(by_rate(), 1.0, 40.0, &peers);
         plant.run(5);
-        let rates = plant.rates(10);
+        let rates = plant.rates(30);
         // A peer with feedback is told whole requests, three of which are a call.
         assert!(rates[1] <= rates[0] + 1.0 / 3.0, "{cps}: {rates:?}");
     }
@@ -314,6 +326,16 @@ fn rfc7339_5_10_2_taking_no_part_never_pays() {
     plant.run(5);
     let rates = plant.rates(20);
     assert!((9.0..9.8).contains(&rates[1]), "{rates:?}");
+}
+
+// RFC 7339 §5.10.2: "This is to ensure that SIP clients that do not support this specification don't receive an
+// unfair advantage over those that do."
+#[test]
+fn health_checks_take_no_place_of_calls() {
+    let mut plant = plant(UpstreamSettings::default(), 1.0, 40.0, &[(100.0, OBEDIENT); 2]);
+    plant.peers[0].probes_every = Some(100);
+    plant.run(5);
+    assert_near(&plant.rates(20), &[20.0, 20.0]);
 }
 
 #[test]
