@@ -16,8 +16,8 @@ use crate::curves::assert_committed;
 
 const LOADS: [f64; 8] = [0.5, 0.9, 1.0, 1.2, 1.7, 2.8, 5.6, 8.4];
 
-/// The laws of 002 with the algorithm that carries their values, and the default law with each.
-const CARRIED: [(&str, Params, Algorithm); 8] = [
+/// The laws of 002 with the algorithms that carry their values, and the default law with each.
+const CARRIED: [(&str, Params, Algorithm); 11] = [
     ("tide", &[], Algorithm::Rate),
     ("tide", &[], Algorithm::Loss),
     ("tide", &[], Algorithm::Window),
@@ -26,6 +26,9 @@ const CARRIED: [(&str, Params, Algorithm); 8] = [
     ("win-disc", &[], Algorithm::Window),
     ("win-cont", &[], Algorithm::Window),
     ("win-auto", &[], Algorithm::Window),
+    ("win-disc", &[], Algorithm::Loss),
+    ("win-cont", &[], Algorithm::Loss),
+    ("win-auto", &[], Algorithm::Loss),
 ];
 
 const LENGTH_S: f64 = 120.0;
