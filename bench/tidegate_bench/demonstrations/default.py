@@ -22,9 +22,9 @@ from tidegate_bench.record import Record, Spread
 from tidegate_bench.sockets import LOCALHOST, free_port
 
 MULTIPLES = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0)
-# The aims are .95 at 2, .85 at 4 and .75 at 10 times the peak. They are missed: medians of three rounds were .74,
-# .65 and .65, on a machine whose processor is up to a quarter slower in some seconds than in others.
-KEPT_MIN = {2.0: 0.6, 4.0: 0.55, 6.0: 0.55, 8.0: 0.5, 10.0: 0.5}
+# The aims are .95 at 2, .85 at 4 and .75 at 10 times the peak. The bounds are a little lower, because this machine's
+# processor is up to a quarter slower in some seconds than in others.
+KEPT_MIN = {2.0: 0.85, 4.0: 0.75, 6.0: 0.7, 8.0: 0.65, 10.0: 0.65}
 WARM_UP_S = 1.0
 MEASURED_S = 2.5
 DIFFERENCE_MAX = 0.01

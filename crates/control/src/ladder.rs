@@ -15,57 +15,64 @@
 //!    cost a third less, and some bytes more.
 //! 3. [`Thin`](Rung::Thin): a share `p` of the datagrams is dropped before they are read, and
 //!    work that is still read and not admitted is answered. When rejecting `λ` arrivals a second at
-//!    `r` each takes more than the budget `B`, there is nothing left to serve others with: the bound
+//!    `r` each takes more than the budget `B`, there is too little left to serve others with: the bound
 //!    `(1 − m·r/s) / (1 − r/s)` ([`bound`](crate::bound)) falls to nothing. So as much passes
-//!    as is admitted, `a`, and as much again as can be rejected within the budget:
+//!    as can be served, and as much again as can be rejected within two fifths of the budget, `b`. With
+//!    the capacity `c`, the work that is served in a second without rejections:
 //!
 //! ```text
-//! p = 1 − (B/r + a) / λ
+//! p = 1 − ((1 − b)·c + b/r) / λ
 //! ```
+//!
+//! The budget is small because it is lost at any overload: a caller that is rejected takes time from
+//! those that are served.
+//!
+//! # Measurements
+//!
+//! `c` is the work taken in periods without idle time, over the time in them that rejecting did not
+//! take. While the processor has idle time it grows. Idle time itself is a poor measure: a process with a
+//! quota works fast and then stands still, so it has idle time also when its quota is used up.
+//!
+//! `λ` is what arrives. In the first half second of dropping nothing that was dropped is retransmitted
+//! (RFC 3261 §17.1.1.2), so all datagrams count. Later only those that were read count, divided by `1 − p`:
+//! where all packets of a caller are treated alike (they are the same bytes) these are first packets. They
+//! tell nothing of the new `p` until what arrived before has been read, which takes two periods, or until there
+//! is idle time.
+//! `λ` follows slowly, unless 2.5 times as much arrives as before or there is idle time.
 //!
 //! # When it trips
 //!
-//! The second rung: as soon as rejecting took more than a half of the budget in one period. The third:
-//! as soon as it took more than the budget, or a hundredth of the arrivals
-//! found no room in the buffers. In the second case the measured cost is too low, or rejecting is
-//! not what takes the processor: then at most nine tenths of the messages that were read pass. That
-//! limit grows, slowly at first and twice as fast with each second without overflow: one that was
-//! taken from a moment in which the process stood still is forgotten within some seconds. So is a
-//! cost that was measured then: as long as datagrams are dropped and hardly any work is left to
-//! reject, it falls by a fifth with each period.
+//! The second rung: as soon as rejecting took more than half of the budget. The third: as soon as it
+//! took 50 ms more than the budget, with what it left unused since taken off, or a hundredth of the
+//! arrivals found no room in the buffers. If buffers still overflow two periods after a change, the measured cost is
+//! too low, or rejecting is not what takes the processor: then at most nine tenths of the messages that
+//! were read pass. That limit grows, slowly at first and twice as fast with each second without overflow:
+//! one that was taken from a moment in which the process stood still is forgotten within some seconds.
+//!
+//! # Why the share changes rarely
+//!
+//! Each fall of `p` lets callers in that were dropped before and retransmit, up to half a minute of them,
+//! too late for their deadline. So `p` rises only while rejecting takes more than the budget and a seventh
+//! less should pass. It falls only if a fifth more should pass and there is idle time, or after 5 s. The first `p` is too low rather than too high.
 //!
 //! # How it recovers
 //!
-//! `λ` and `a` are means. They follow a step up at once, and all else at once if the processor has idle time and in
-//! two seconds otherwise. Arrivals are read in bursts, because the processor is given in pieces; and each
-//! fall of `p` lets callers in that were dropped before and retransmit.
 //! `λ` includes the dropped datagrams, so no trial is needed: `p` falls with the load, to nothing
-//! if nine tenths of the budget suffice for all of it. Two seconds after that the ladder is on its second
-//! rung. Between nine tenths and the whole of the budget it stays on the third. From the second it steps
-//! down after two seconds in which rejecting took less than a quarter of the budget: without padding that
-//! is less than a half.
-//!
-//! # Packets, not callers
-//!
-//! A caller without an answer retransmits, up to seven packets in all (RFC 3261 §17.1.1.2), which
-//! dropping causes. Where all packets of a caller are treated alike (they are the same bytes), the
-//! messages read show how many were not dropped: `λ` is taken for at most `1 / (1 − p)` of them,
-//! and so is the rate of callers. Where each is drawn by itself, `1 − p^7` of the callers get
-//! through, after `(1 − p^7) / (1 − p)` packets each, and `λ` is up to seven times their rate. Even
-//! that is no trap: with `c` callers a second, each rejected once it gets through, `(1 − p)·λ =
-//! c·(1 − p^7)` should equal `B/r + a`, which no `p` above 0 satisfies once `c` is less than that;
-//! so `p` falls until it is 0. That takes as long as callers retransmit dropped requests, which is
-//! half a minute.
+//! if all of it can be served or rejected. Two seconds after that the ladder is on its second
+//! rung. From the second it steps down after two seconds in which rejecting took less than a quarter of the
+//! budget: without padding that is less than a half.
 //!
 //! # Cold start
 //!
-//! On the first rung. Before a rejection has been measured only overflow leads to the second.
+//! On the first rung. Before a rejection has been measured only overflow leads to the third.
 //!
 //! # Known bias
 //!
 //! Dropping is blind: it also hits in-dialog requests that begin like new work, and calls that
 //! would have been admitted. The cost of reception is attributed by number, as if all messages cost
-//! the same.
+//! the same. After a flood the callers that it brought retransmit for half a minute, and nothing tells them
+//! from new ones. If packets are drawn one by one, and not all of a caller alike, `λ` includes
+//! retransmissions and is up to seven times as high.
 //!
 //! # Source
 //!
@@ -79,8 +86,13 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// The target of dropping, as a part of the budget.
-const AIM: f64 = 0.9;
+/// The part of the budget that is to be used while messages are dropped. The rest keeps the ladder from
+/// changing the share for a rejection more or less.
+const AIM: f64 = 0.4;
+
+/// Time that rejecting may take beyond the budget before messages are dropped, s. A law that swings
+/// around its target rejects more than on average for some tenths of a second.
+const EXCESS_MAX_S: f64 = 0.05;
 
 /// The parts of the budget above which answers are padded, and below which they need not be.
 const PAD: [f64; 2] = [0.5, 0.25];
@@ -97,34 +109,53 @@ const BACK: f64 = 0.9;
 /// Initial growth of that limit: this part of itself each second.
 const GROWTH: f64 = 0.1;
 
-/// Range of factors within which the amount that passes is not changed, because a change has a
-/// cost: each share that passes again begins with callers who retransmit.
-const STEPS: [f64; 2] = [0.9, 1.5];
+/// Factors of the amount that passes between which it is not changed, because a change has a cost: each
+/// share that passes again begins with the callers who retransmit.
+const STEPS: [f64; 2] = [0.85, 1.2];
 
-/// Time after which more passes even without another sign of room.
+/// Factor of what passes after the first change. To drop more later is cheap, to drop less is not.
+const FIRST: f64 = 1.15;
+
+/// Time after which more passes also without idle time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Weight of the newest period in the cost of a rejection.
-const COST_WEIGHT: f64 = 0.1;
+/// RFC 3261 §17.1.1.1: T1, after which the first dropped requests are retransmitted.
+const T1: Duration = Duration::from_millis(500);
 
-/// Weight of the newest period in rates if it is far above the mean, or if there was idle time.
+/// Periods after a change in which messages are read that arrived before it.
+const UNSETTLED: u32 = 2;
+
+/// Time of service after which a measurement of the capacity counts for 1/e, s.
+const FORGET_S: f64 = 0.5;
+
+/// A period counts as no longer than this in the capacity, s: a standstill measures nothing.
+const STEP_MAX_S: f64 = 0.2;
+
+/// Growth of the capacity, as a part of itself, in a second that is idle for as long as it is occupied.
+const DISCOVERY: f64 = 0.5;
+
+/// The most of a period that counts as idle there.
+const IDLE_MAX: f64 = 0.9;
+
+/// Weight of the newest period in the rates of arrivals, while retransmissions do not disturb them
+/// or there is idle time.
 const RATE_WEIGHT: f64 = 0.5;
 
-/// Multiple of the mean that counts as far above it.
-const FAR: f64 = 1.5;
-
-/// Weight in all other cases. When the share falls, it admits callers that were dropped before, as
-/// they retransmit for up to half a minute.
+/// That weight otherwise.
 const RATE_WEIGHT_BUSY: f64 = 0.05;
 
-/// Part of a period without work that counts as room.
+/// Multiple of the mean of all arrivals that is a new load. The first retransmissions of dropped
+/// requests double them.
+const FAR: f64 = 2.5;
+
+/// Part of a period without work that shows that there is room.
 const IDLE: f64 = 0.1;
 
 /// Weight of the newest period in the part of the processor that rejecting takes.
 const LOAD_WEIGHT: f64 = 0.3;
 
-/// Factor on the cost of a rejection after a period with too few rejections to measure it.
-const DOUBT: f64 = 0.8;
+/// Weight of the newest period in the cost of a rejection.
+const COST_WEIGHT: f64 = 0.1;
 
 /// Rejections that a period needs for their cost to count.
 const REFUSALS: u64 = 10;
@@ -135,7 +166,7 @@ const SHARE_MAX: f64 = 0.999;
 /// The parameters of a ladder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LadderSettings {
-    /// The share of the processor that rejecting may take, between 0 and 1; default 0.4.
+    /// The share of the processor that rejecting may take, between 0 and 1; default 0.08.
     pub budget: f64,
     /// Interval of its decisions; default 100 ms.
     pub period: Duration,
@@ -147,7 +178,7 @@ pub struct LadderSettings {
 
 impl Default for LadderSettings {
     fn default() -> Self {
-        Self { budget: 0.4, period: Duration::from_millis(100), pads: false, thins: true }
+        Self { budget: 0.08, period: Duration::from_millis(100), pads: false, thins: true }
     }
 }
 
@@ -183,6 +214,8 @@ pub struct Tally {
     pub asked: u64,
     /// Messages of that kind that were rejected, again or for the first time.
     pub refused: u64,
+    /// Messages of that kind that were served.
+    pub taken: u64,
     /// Messages caused by rejections: acknowledgements.
     pub brought: u64,
     /// Messages dropped on purpose before they were read, including those dropped for other
@@ -204,6 +237,10 @@ pub struct Ladder {
     share: f64,
     /// Seconds that a rejection takes; `None` before it was measured.
     cost: Option<f64>,
+    /// Pieces of work that were served, of which older ones count for less.
+    taken: f64,
+    /// Occupied seconds without those of rejections, weighted alike.
+    serving_s: f64,
     /// Limit on the messages a second that pass, after an overflow.
     ceiling: f64,
     /// Seconds since the overflow.
@@ -212,14 +249,20 @@ pub struct Ladder {
     needed: Timestamp,
     /// Time at which the share was last changed.
     changed: Timestamp,
+    /// Time at which messages began to be dropped.
+    began: Timestamp,
     /// The last reading; `None` before the first.
     last: Option<(Timestamp, Tally)>,
     /// The part of the processor that rejecting takes; `None` before the first period.
     load: Option<f64>,
-    /// Arrivals a second.
+    /// Time that rejecting has taken beyond the budget, less what it has left unused since.
+    excess_s: f64,
+    /// Arrivals a second, without the retransmissions of dropped messages.
+    offered: f64,
+    /// All arrivals a second.
     arrived: f64,
-    /// The number of admitted ones among them.
-    admitted: f64,
+    /// Messages a second that were dropped for other reasons when the ladder last dropped none.
+    others: f64,
 }
 
 impl Ladder {
@@ -235,14 +278,19 @@ impl Ladder {
             rung: Rung::Reject,
             share: 0.0,
             cost: None,
+            taken: 0.0,
+            serving_s: 0.0,
             ceiling: f64::INFINITY,
             calm: 0.0,
             needed: Timestamp::ZERO,
             changed: Timestamp::ZERO,
+            began: Timestamp::ZERO,
             last: None,
             load: None,
+            excess_s: 0.0,
+            offered: 0.0,
             arrived: 0.0,
-            admitted: 0.0,
+            others: 0.0,
         }
     }
 
@@ -300,76 +348,120 @@ impl Ladder {
         let mean = self.load.get_or_insert(period.load);
         *mean += LOAD_WEIGHT * (period.load - *mean);
         self.cost = match (self.cost, period.cost) {
-            (None, measured) => measured,
             (Some(mean), Some(cost)) => Some(mean + COST_WEIGHT * (cost - mean)),
-            // Drop less until there are enough rejections to measure.
-            (Some(mean), None) if self.share > 0.0 => Some(DOUBT * mean),
-            (mean, None) => mean,
+            (mean, cost) => mean.or(cost),
         };
-        let thinned = period.thinned(self.share);
-        let arrived = period.asked + thinned + period.overflow;
-        for (mean, newest) in [(&mut self.arrived, arrived), (&mut self.admitted, period.admitted)]
-        {
-            let follows = newest > FAR * *mean || period.idle > IDLE;
-            let weight = if follows { RATE_WEIGHT } else { RATE_WEIGHT_BUSY };
-            *mean += weight * (newest - *mean);
-        }
-        let overflows = period.overflow > OVERFLOW * arrived;
+        self.measure_capacity(period);
+        self.measure_arrivals(now, period);
+        let overflows = period.overflow > OVERFLOW * period.arrived(self.others);
         if overflows {
             self.calm = 0.0;
-            self.ceiling = (BACK * period.asked).max(1.0);
+            if self.is_settled(now) {
+                self.ceiling = (BACK * period.asked).max(1.0);
+            }
         } else {
             self.calm += period.seconds;
             self.ceiling *= (GROWTH * self.calm.exp2() * period.seconds).exp();
         }
-        self.step_up(now, overflows || self.load() > self.settings.budget);
+        let budget = self.settings.budget;
+        let seconds = period.seconds.min(STEP_MAX_S);
+        self.excess_s = (self.excess_s + (period.load - budget) * seconds).max(0.0);
+        self.step_up(now, overflows || self.excess_s > EXCESS_MAX_S);
         match self.rung {
             Rung::Reject => {}
             Rung::Pad => {
-                let [_, needless] = PAD.map(|part| part * self.settings.budget);
-                if self.load() >= needless {
+                if self.load() >= PAD[1] * budget {
                     self.needed = now;
                 } else if now.since(self.needed) >= HOLD {
                     self.rung = Rung::Reject;
                 }
             }
-            Rung::Thin => self.pass(now, period.idle > IDLE),
+            Rung::Thin => {
+                let exceeds = overflows || self.load() > budget;
+                self.thin(now, exceeds, period.idle > IDLE);
+            }
         }
     }
 
-    fn step_up(&mut self, now: Timestamp, exceeds: bool) {
+    /// Returns whether all that is read now arrived after the last change of the share.
+    fn is_settled(&self, now: Timestamp) -> bool {
+        now.since(self.changed) > UNSETTLED * self.settings.period
+    }
+
+    /// Returns whether nothing that was dropped is retransmitted yet.
+    fn is_early(&self, now: Timestamp) -> bool {
+        now.since(self.began) <= T1
+    }
+
+    fn measure_capacity(&mut self, period: &Period) {
+        let seconds = period.seconds.min(STEP_MAX_S);
+        if period.idle <= IDLE || self.serving_s == 0.0 {
+            let serving_s = (1.0 - period.idle - period.load).max(0.0) * seconds;
+            let kept = (-serving_s / FORGET_S).exp();
+            self.taken = self.taken * kept + period.taken * seconds;
+            self.serving_s = self.serving_s * kept + serving_s;
+        } else if self.share > 0.0 {
+            let idle = period.idle.min(IDLE_MAX);
+            self.taken *= (DISCOVERY * idle / (1.0 - idle) * seconds).exp();
+        }
+    }
+
+    fn measure_arrivals(&mut self, now: Timestamp, period: &Period) {
+        if self.share == 0.0 {
+            self.others = period.filtered;
+        }
+        let arrived = period.arrived(self.others);
+        let is_new_load = arrived > FAR * self.arrived;
+        self.arrived += RATE_WEIGHT * (arrived - self.arrived);
+        let newest = if self.share == 0.0 {
+            period.asked + period.overflow
+        } else if self.is_early(now) {
+            arrived
+        } else if self.is_settled(now) || period.idle > IDLE {
+            ((period.asked + period.overflow) / (1.0 - self.share)).min(arrived)
+        } else {
+            return;
+        };
+        let is_clear = self.share == 0.0 || self.is_early(now) || period.idle > IDLE;
+        let weight = match (is_new_load, is_clear) {
+            (true, _) => 1.0,
+            (false, true) => RATE_WEIGHT,
+            (false, false) => RATE_WEIGHT_BUSY,
+        };
+        self.offered += weight * (newest - self.offered);
+    }
+
+    fn step_up(&mut self, now: Timestamp, is_too_much: bool) {
         let LadderSettings { budget, pads, thins, .. } = self.settings;
-        if exceeds && thins {
-            self.rung = Rung::Thin;
+        if is_too_much && thins {
+            if self.rung != Rung::Thin {
+                (self.rung, self.began, self.needed) = (Rung::Thin, now, now);
+            }
         } else if pads && self.rung == Rung::Reject && self.load() > PAD[0] * budget {
             (self.rung, self.needed) = (Rung::Pad, now);
         }
     }
 
-    /// Lets as much pass as is admitted and can be rejected within the budget.
-    fn pass(&mut self, now: Timestamp, has_room: bool) {
-        let refusable = self.cost.map_or(f64::INFINITY, |cost| AIM * self.settings.budget / cost);
-        let let_through = (refusable + self.admitted).min(self.ceiling) / self.arrived;
-        if let_through < 1.0 {
-            self.needed = now;
-            self.thin(now, 1.0 - let_through, has_room);
-        } else {
-            self.share = 0.0;
-            if now.since(self.needed) >= HOLD {
-                self.ceiling = f64::INFINITY;
-                (self.rung, self.needed) =
-                    (if self.settings.pads { Rung::Pad } else { Rung::Reject }, now);
-            }
-        }
-    }
-
-    fn thin(&mut self, now: Timestamp, share: f64, has_room: bool) {
-        let share = share.min(SHARE_MAX);
+    /// Lets as much pass as can be served, and as can be rejected within a part of the budget.
+    fn thin(&mut self, now: Timestamp, exceeds: bool, has_room: bool) {
+        let spent = AIM * self.settings.budget;
+        let capacity = if self.serving_s > 0.0 { self.taken / self.serving_s } else { 0.0 };
+        let refusable = self.cost.map_or(f64::INFINITY, |cost| spent / cost);
+        let can_pass = ((1.0 - spent) * capacity + refusable).min(self.ceiling);
+        let first = if self.is_early(now) { FIRST } else { 1.0 };
+        let wanted = first * can_pass / self.offered;
         let [less, more] = STEPS.map(|factor| factor * (1.0 - self.share));
-        let passes = 1.0 - share;
-        let is_patient = now.since(self.changed) < PATIENCE;
-        if passes < less || passes > more || !is_patient || has_room || self.share == 0.0 {
-            (self.share, self.changed) = (share, now);
+        let is_patient = now.since(self.changed) <= PATIENCE;
+        let grows = if is_patient { wanted > more && has_room } else { wanted > 1.0 - self.share };
+        if wanted < less && exceeds || grows && self.share > 0.0 {
+            (self.share, self.changed) = ((1.0 - wanted).clamp(0.0, SHARE_MAX), now);
+        }
+        if self.share > 0.0 {
+            self.needed = now;
+        } else if now.since(self.needed) >= HOLD {
+            (self.ceiling, self.excess_s) = (f64::INFINITY, 0.0);
+            (self.rung, self.needed) =
+                (if self.settings.pads { Rung::Pad } else { Rung::Reject }, now);
         }
     }
 }
@@ -379,7 +471,7 @@ impl Ladder {
 struct Period {
     seconds: f64,
     asked: f64,
-    admitted: f64,
+    taken: f64,
     filtered: f64,
     overflow: f64,
     load: f64,
@@ -403,7 +495,7 @@ impl Period {
         Self {
             seconds,
             asked: rate(asked),
-            admitted: rate(asked.saturating_sub(refused)),
+            taken: rate(since(|t| t.taken)),
             filtered: rate(since(|t| t.filtered)),
             overflow: rate(since(|t| t.overflow)),
             load: refusing / seconds,
@@ -412,10 +504,10 @@ impl Period {
         }
     }
 
-    /// Returns the messages dropped at this share. The filtered ones may include others, so the
-    /// result is limited to the number that this share explains.
-    fn thinned(&self, share: f64) -> f64 {
-        self.filtered.min((self.asked + self.overflow) * share / (1.0 - share))
+    /// Returns all messages of the kind that may be dropped, those that were dropped included, when
+    /// so many `others` are dropped.
+    fn arrived(&self, others: f64) -> f64 {
+        self.asked + (self.filtered - others).max(0.0) + self.overflow
     }
 }
 

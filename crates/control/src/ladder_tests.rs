@@ -159,6 +159,7 @@ impl Plant {
         while time > 0.0 && (self.left > 0.0 || self.waiting > 0) {
             if self.left <= 0.0 {
                 self.waiting -= 1;
+                self.tally.taken += 1;
                 self.left = SERVICE;
             }
             let spent = self.left.min(time);
@@ -183,29 +184,29 @@ impl Plant {
 
 #[test]
 fn it_trips_just_above_the_budget_by_what_refusals_and_their_acknowledgements_take() {
-    // In one second of which service takes 0.2, half of the messages had to do with refusals.
-    let after_a_second = |beside_ms: u64| {
-        let mut ladder = Ladder::new(LadderSettings::default());
-        ladder.on_reading(Timestamp::ZERO, Tally::default());
-        let tally = Tally {
-            messages: 4_000,
-            asked: 1_500,
-            refused: 1_000,
-            brought: 1_000,
-            occupied: Duration::from_millis(200 + beside_ms),
-            served: Duration::from_millis(200),
-            ..Tally::default()
-        };
-        ladder.on_reading(Timestamp::ZERO + Duration::from_secs(1), tally);
-        (ladder.rung(), ladder.load(), ladder.refusal_cost())
+    // Service takes 0.2 of the processor, and half of the messages had to do with refusals.
+    let after = |seconds: u32, beside_ms: u64| {
+        let mut ladder = Ladder::new(LadderSettings { budget: 0.4, ..LadderSettings::default() });
+        let mut tally = Tally::default();
+        for period in 0..=10 * seconds {
+            ladder.on_reading(Timestamp::ZERO + period * Duration::from_millis(100), tally);
+            tally.messages += 400;
+            tally.asked += 150;
+            tally.refused += 100;
+            tally.brought += 100;
+            tally.occupied += Duration::from_micros(100 * (200 + beside_ms));
+            tally.served += Duration::from_millis(20);
+        }
+        let cost = ladder.refusal_cost().unwrap().as_secs_f64() * 1e6;
+        (ladder.rung(), (100.0 * ladder.load()).round(), cost.round())
     };
-    let cost = |us| Some(Duration::from_micros(us));
-    assert_eq!(after_a_second(780), (Rung::Reject, 0.39, cost(390)));
-    assert_eq!(after_a_second(820), (Rung::Thin, 0.41, cost(410)));
+    assert_eq!(after(20, 780), (Rung::Reject, 39.0, 390.0));
+    assert_eq!(after(4, 820), (Rung::Reject, 41.0, 410.0), "within 50 ms of the budget");
+    assert_eq!(after(6, 820), (Rung::Thin, 41.0, 410.0));
 }
 
 #[test]
-fn at_twenty_times_the_capacity_the_rest_of_the_goodput_stays() {
+fn at_twenty_times_the_capacity_nearly_all_of_the_goodput_stays() {
     let mut without = Plant::new(None);
     without.run(20.0, 3);
     assert!(without.run(20.0, 5) < 0.02);
@@ -213,42 +214,35 @@ fn at_twenty_times_the_capacity_the_rest_of_the_goodput_stays() {
         let mut plant = Plant { repeats, by_chance, ..Plant::with_ladder() };
         plant.run(20.0, 3);
         let goodput = plant.run(20.0, 10);
-        // Rejecting takes nine tenths of 0.4, and a little of the rest varies.
-        assert!((0.5..0.75).contains(&goodput), "{goodput}, repeats: {repeats}");
+        assert!(goodput > 0.85, "{goodput}, repeats: {repeats}, by chance: {by_chance}");
         assert_eq!(plant.ladder().rung(), Rung::Thin);
-        let cost = plant.ladder().refusal_cost().unwrap().as_secs_f64();
-        // A fifth of the messages read is admitted, which costs nothing here, but part of the cost
-        // is attributed to it.
-        assert!((0.75..1.0).contains(&(cost / REFUSAL)), "{cost}");
     }
 }
 
 #[test]
 fn work_is_rejected_within_the_budget() {
     let mut plant = Plant::with_ladder();
-    // Rejecting takes 0.37 of the processor.
-    let goodput = plant.run(4.3, 20);
+    // Rejecting takes 0.11 of the processor. What is admitted costs nothing to read here, and bears
+    // its part: 0.06 is measured.
+    let goodput = plant.run(2.0, 20);
     assert_eq!((plant.ladder().rung(), plant.tally.filtered, plant.changes), (Rung::Reject, 0, 0));
-    assert!(goodput > 0.6 && plant.ladder().load() > 0.3, "{goodput}");
+    assert!(goodput > 0.85 && plant.ladder().load() > 0.05, "{goodput}");
 }
 
 #[test]
 fn answers_are_padded_before_anything_is_dropped_and_as_long_as_it_helps() {
     let padding = LadderSettings { pads: true, ..LadderSettings::default() };
     let mut plant = Plant::new(Some(Ladder::new(padding)));
-    plant.run(2.0, 5);
+    plant.run(1.5, 5);
     assert_eq!((plant.ladder().rung(), plant.ladder().pads()), (Rung::Reject, false));
-    plant.run(4.3, 20);
+    plant.run(2.0, 20);
     assert_eq!((plant.ladder().rung(), plant.tally.filtered), (Rung::Pad, 0));
-    // Unpadded, rejecting would take 0.2 of the processor, the half of the budget.
-    plant.run(3.0, 20);
+    // Unpadded, rejecting would seem to take 0.036 of the processor, less than half of the budget.
+    plant.run(1.7, 20);
     assert_eq!((plant.ladder().rung(), plant.tally.filtered), (Rung::Pad, 0));
-    let cost = plant.ladder().refusal_cost().unwrap().as_secs_f64();
-    // Part of the cost is attributed to admitted messages.
-    assert!((0.6..0.8).contains(&(cost / PADDED)), "{cost}");
     plant.run(20.0, 5);
     assert_eq!((plant.ladder().rung(), plant.ladder().pads()), (Rung::Thin, true));
-    plant.run(1.2, 60);
+    plant.run(1.1, 90);
     assert_eq!((plant.ladder().rung(), plant.ladder().pads()), (Rung::Reject, false));
 }
 
@@ -271,12 +265,13 @@ fn retransmissions_caused_by_kernel_drops_do_not_prolong_them() {
         let mut plant = Plant { by_chance, ..Plant::with_ladder() };
         plant.run(20.0, 10);
         assert_eq!(plant.ladder().rung(), Rung::Thin);
-        // A quarter of the processor is enough to reject every caller, but not seven times. The
+        // A fiftieth of the processor is enough to reject every caller, but not seven times. The
         // flood itself comes back for half a minute.
-        plant.run(3.5, 75);
-        assert_eq!((plant.ladder().rung(), plant.ladder().share()), (Rung::Reject, 0.0));
+        plant.run(1.2, 75);
+        let (rung, share) = (plant.ladder().rung(), plant.ladder().share());
+        assert_eq!((rung, share), (Rung::Reject, 0.0), "by chance: {by_chance}");
         let filtered = plant.tally.filtered;
-        plant.run(3.5, 10);
+        plant.run(1.2, 10);
         assert_eq!(plant.tally.filtered, filtered);
     }
 }
@@ -297,7 +292,7 @@ fn after_a_flood_everything_is_served_again() {
 fn while_nothing_comes_it_wants_to_be_read_until_it_is_down() {
     let mut plant = Plant { repeats: false, ..Plant::with_ladder() };
     plant.run(20.0, 5);
-    assert!(plant.ladder().share() > 0.5);
+    assert!(plant.ladder().share() > 0.9);
     let ladder = plant.ladder.as_mut().unwrap();
     let mut readings = 0;
     while let Some(due) = ladder.poll_timeout() {
@@ -324,7 +319,7 @@ fn intentional_drops_do_not_count_as_arrivals() {
     let mut plant = Plant { banned: 1_000_000.0, ..Plant::with_ladder() };
     plant.run(20.0, 5);
     let goodput = plant.run(20.0, 10);
-    assert!((0.5..0.75).contains(&goodput), "{goodput}");
+    assert!(goodput > 0.9, "{goodput}");
 }
 
 #[test]
@@ -358,6 +353,7 @@ fn no_share_drops_everything_and_no_reading_makes_it_a_nonsense() {
         tally.messages += grow(&mut chance);
         tally.asked += grow(&mut chance);
         tally.refused += grow(&mut chance);
+        tally.taken += grow(&mut chance);
         tally.filtered += grow(&mut chance);
         tally.overflow += grow(&mut chance);
         tally.occupied += Duration::from_micros(chance.below(300_000));

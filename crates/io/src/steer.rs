@@ -10,7 +10,7 @@
 //!
 //! Datagrams to shed go to the shard's *sink*: the sinks follow all other sockets of the group, in
 //! the order of the shards. The program hashes the beginning of each INVITE as [`Shedding::hash`]
-//! does, and compares its source with the banned ones. Everything else passes from any source,
+//! does, unless it calls an emergency service, and compares its source with the banned ones. Everything else passes from any source,
 //! because it may end a call.
 
 use std::net::IpAddr;
@@ -121,6 +121,7 @@ const FROM_X: u32 = libc::BPF_MISC | libc::BPF_TXA;
 const IF_EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
 const IF_AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
 const GO_ON: u32 = libc::BPF_JMP | libc::BPF_JA;
+const OR: u32 = libc::BPF_ALU | libc::BPF_OR | libc::BPF_K;
 const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
 const ADD: u32 = libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_A;
@@ -260,6 +261,7 @@ impl Program {
         }
         self.step(STORE, SHARD);
         let over = self.jump_unless_invite();
+        let emergency = self.jump_if_emergency();
         if !spared.is_empty() {
             self.store_source(family);
         }
@@ -283,8 +285,25 @@ impl Program {
         for jump in spared {
             self.land(jump);
         }
+        self.land(emergency);
         self.land(over);
         self.step(RECALL, SHARD);
+    }
+
+    /// Adds a [jump](Self::jump) that is taken if an INVITE calls an emergency service.
+    fn jump_if_emergency(&mut self) -> usize {
+        let words = Shedding::EMERGENCY;
+        let end = Shedding::EMERGENCY_AT + 4 * words.len();
+        let mut left = 3 * words.len() as u8;
+        self.step(LENGTH, 0);
+        self.branch(IF_AT_LEAST, end as u32, 0, left + 1);
+        for (at, word) in (Shedding::EMERGENCY_AT as u32..).step_by(4).zip(words) {
+            left -= 3;
+            self.step(WORD_AT, at);
+            self.step(OR, Shedding::CASE);
+            self.branch(IF_EQUAL, word, 0, left + 1);
+        }
+        self.jump()
     }
 
     /// Adds a [jump](Self::jump) that is taken if the source is in a network; `None` if no source of

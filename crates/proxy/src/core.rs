@@ -285,6 +285,9 @@ impl Proxy {
             Decision::Serve(received, admitted) => {
                 self.work.served = number;
                 let class = class.unwrap_or(Class::Other);
+                if let Some(kernel_shed) = &mut self.kernel_shed {
+                    kernel_shed.on_served(class);
+                }
                 let sojourn = now.since(received.arrived);
                 self.counters.sojourns(class.is_new_work()).observe(sojourn);
                 let (flow, is_unverified) = (received.flow, admitted.is_unverified);

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shedding {
     /// Share, 0 to 1, of the datagrams that begin with `INVI`, including in-dialog requests that
-    /// begin so.
+    /// begin so, but without calls to an [emergency service](Self::EMERGENCY).
     pub share: f64,
     /// Key of the hash, so that peers cannot predict which are dropped.
     pub key: u32,
@@ -65,6 +65,21 @@ impl Shedding {
     /// The beginning of the datagrams to which the share applies.
     pub const PREFIX: [u8; 4] = *b"INVI";
 
+    /// The words at [`EMERGENCY_AT`](Self::EMERGENCY_AT) of a call to an emergency service, to which
+    /// the share does not apply, in lower case: ` urn:service:sos` (RFC 5031 §4.2).
+    pub const EMERGENCY: [u32; 4] = [
+        u32::from_be_bytes(*b" urn"),
+        u32::from_be_bytes(*b":ser"),
+        u32::from_be_bytes(*b"vice"),
+        u32::from_be_bytes(*b":sos"),
+    ];
+
+    /// Offset of the words that are compared with [`EMERGENCY`](Self::EMERGENCY): behind `INVITE`.
+    pub const EMERGENCY_AT: usize = 6;
+
+    /// The bit that distinguishes an upper-case letter from a lower-case one, in each byte of a word.
+    pub const CASE: u32 = 0x2020_2020;
+
     /// Lengths of the hashed prefix in bytes; the first that the datagram has is used. The first
     /// line and the topmost Via lie there, whose branch is unique to the request (RFC 3261
     /// §8.1.1.7).
@@ -115,8 +130,19 @@ impl Shedding {
         let threshold = self.threshold();
         threshold > 0
             && !self.spared().iter().any(|network| network.contains(source))
+            && !is_emergency(bytes)
             && u64::from(self.hash(bytes)) < threshold
     }
+}
+
+/// Returns whether an INVITE calls an emergency service.
+fn is_emergency(bytes: &[u8]) -> bool {
+    let words = bytes.get(Shedding::EMERGENCY_AT..).unwrap_or_default().as_chunks::<4>().0;
+    words.len() >= Shedding::EMERGENCY.len()
+        && words
+            .iter()
+            .zip(Shedding::EMERGENCY)
+            .all(|(word, expected)| u32::from_be_bytes(*word) | Shedding::CASE == expected)
 }
 
 #[cfg(test)]
@@ -133,6 +159,22 @@ mod tests {
     fn invites() -> impl Iterator<Item = String> {
         let via = "Via: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bK";
         (0..10_000).map(move |n| format!("INVITE sip:a@b SIP/2.0\r\n{via}{n}\r\n{:300}", ""))
+    }
+
+    // RFC 5031 §4.2 registers `urn:service:sos`; RFC 8141 §3.1 and RFC 5031 §3 compare it without regard
+    // to case.
+    #[test]
+    fn emergency_calls_are_never_dropped_by_the_share() {
+        let invite = |uri: &str| format!("INVITE {uri} SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1\r\n");
+        for uri in ["urn:service:sos", "URN:Service:SOS.fire"] {
+            assert!(!share(1.0).drops(SOURCE, invite(uri).as_bytes()), "{uri}");
+        }
+        for uri in ["urn:service:so", "urn:service:counseling", "sip:sos@urn:service", ""] {
+            assert!(share(1.0).drops(SOURCE, invite(uri).as_bytes()), "{uri}");
+        }
+        assert!(share(1.0).drops(SOURCE, b"INVITE urn:service:so"), "cut off");
+        let banned = Shedding { banned: vec![SOURCE], ..share(1.0) };
+        assert!(banned.drops(SOURCE, invite("urn:service:sos").as_bytes()));
     }
 
     #[test]

@@ -39,6 +39,11 @@ impl KernelShed {
         self.tally.refused += u64::from(class == Some(Class::Invite));
     }
 
+    /// Records that a message of this class is served.
+    pub(crate) fn on_served(&mut self, class: Class) {
+        self.tally.taken += u64::from(class == Class::Invite);
+    }
+
     /// Records the service time of a message.
     pub(crate) fn on_completion(&mut self, cost: Duration) {
         self.tally.served += cost;

@@ -201,7 +201,7 @@ keys! {
     /// rejecting takes more of the processor than `refusing_max`, or receive buffers overflow, the
     /// kernel drops as large a share of the INVITEs as necessary before they are read, with all
     /// their retransmissions. It also drops INVITEs of callers that would have been admitted, and
-    /// those within calls. The kernel spares 64 networks: those that may claim priority, are
+    /// those within calls. The kernel spares calls to `urn:service:sos`, and 64 networks: those that may claim priority, are
     /// `sources` of a back end, are in `never_ban`, or have a weight. `auto`: as `kernel`, and 503s
     /// have few lengths while rejecting takes more than half of `refusing_max`, because the kernel
     /// takes messages of one length in batches. At an address that processes share, and with the
@@ -215,8 +215,10 @@ keys! {
         ],
         reserved: &[],
     }, Default("\"auto\"");
-    /// With `disposal = "auto"` or `"kernel"`: the share of the processor that rejecting may use.
-    key "refusing_max" (refusing_max) = Real(0.05..=0.9), Default("0.4"), only(&KERNEL);
+    /// With `disposal = "auto"` or `"kernel"`: the share of the processor that rejecting may use
+    /// before the kernel drops INVITEs. Served calls lack that share. With a higher value more
+    /// callers get a 503 and fewer are dropped.
+    key "refusing_max" (refusing_max) = Real(0.01..=0.9), Default("0.08"), only(&KERNEL);
     /// In pools with `mode = "adaptive"`: the occupancy of the processor up to which all new calls
     /// are served with transactions. If the law has a target occupancy, at most nine tenths of
     /// that: Tidegate serves calls without transactions before it rejects any.
