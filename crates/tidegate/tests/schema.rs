@@ -35,7 +35,8 @@ const ACCEPTED: &[&str] = &[
     "sharing.toml",
     // A relation between tables: used twice, not defined, not reached.
     "duplicates.toml", "families.toml", "listeners.toml", "loop.toml", "no-route.toml",
-    "two-pools.toml", "unknown-pool.toml", "unreachable-routes.toml", "users-missing.toml",
+    "transport-without-listener.toml", "two-pools.toml", "unknown-pool.toml",
+    "unreachable-routes.toml", "users-missing.toml",
 ];
 
 fn repository() -> PathBuf {
