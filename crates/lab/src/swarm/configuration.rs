@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use tidegate_server::config::Config;
+use tidegate_world::Transport;
 
 use super::world::{Place, World, address, host};
 
@@ -25,19 +26,21 @@ pub(super) fn text_without(world: &World, proxy: usize, absent: &[usize]) -> Str
         let least = LIMITS.iter().find(|(limit, _)| limit == key).map_or(0, |(_, least)| *least);
         let _ = writeln!(text, "{key} = {}", value.max(&least));
     }
+    let [ahead, behind] = world.transports(proxy);
+    let word = |transport: Transport| transport.name().to_ascii_lowercase();
     let _ = write!(
         text,
-        "\n[admin]\naddress = \"off\"\n\n[[listen]]\ntransport = \"udp\"\naddress = \"{}\"\n\n",
+        "\n[admin]\naddress = \"off\"\n\n[[listen]]\ntransport = \"{}\"\naddress = \"{}\"\n\n",
+        word(ahead),
         address(Place::Proxy(proxy))
     );
-    let [ahead, behind] = world.transports(proxy);
     if ahead != behind {
-        // Of another transport, which a configuration cannot express yet: see `config`.
         let mut other = address(Place::Proxy(proxy));
         other.set_port(other.port() + 1);
         let _ = write!(
             text,
-            "[[listen]]\nname = \"behind\"\ntransport = \"udp\"\naddress = \"{other}\"\n\n"
+            "[[listen]]\nname = \"behind\"\ntransport = \"{}\"\naddress = \"{other}\"\n\n",
+            word(behind)
         );
     }
     text.push_str("[[pool]]\nname = \"behind\"\n");
