@@ -29,7 +29,7 @@ static CONTROL: Param = Param {
     max: 60.0,
 };
 
-static READ: Param = Param {
+pub(super) static READ: Param = Param {
     name: "t_m",
     doc: "Measurement interval T_m: time from one reading of the occupancy to the next.",
     unit: "s",

@@ -8,7 +8,7 @@
 //!
 //! Source: 002 §3.7, table 2, after Cyr, Kaufman and Lee, US patent 4,974,256.
 
-use super::occ::{FACTOR_MAX, FLOOR, Occ};
+use super::occ::{FACTOR_MAX, FLOOR, Occ, READ};
 use crate::{Entry, Param, Values};
 
 static CONTROL: Param = Param {
@@ -16,15 +16,6 @@ static CONTROL: Param = Param {
     doc: "Control interval T_c. 002 also uses 0.014.",
     unit: "s",
     default: 0.2,
-    min: 0.001,
-    max: 60.0,
-};
-
-static READ: Param = Param {
-    name: "t_m",
-    doc: "Measurement interval T_m: time from one reading of the occupancy to the next.",
-    unit: "s",
-    default: 0.1,
     min: 0.001,
     max: 60.0,
 };

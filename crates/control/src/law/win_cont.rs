@@ -19,17 +19,8 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use super::window::admit_further;
+use super::window::{BUDGET, admit_further};
 use crate::{Control, Entry, Law, Param, Signals, Values};
-
-static BUDGET: Param = Param {
-    name: "d_b",
-    doc: "Budget D_B of the delay in the queue.",
-    unit: "s",
-    default: 0.2,
-    min: 0.001,
-    max: 60.0,
-};
 
 static BOUND: Param = Param {
     name: "bound",

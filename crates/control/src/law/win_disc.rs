@@ -19,26 +19,8 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-use super::window::admit_further;
-use crate::{Bucket, Control, Entry, Law, Param, Signals, Values};
-
-static INTERVAL: Param = Param {
-    name: "t_c",
-    doc: "Control interval T_c.",
-    unit: "s",
-    default: 0.2,
-    min: 0.001,
-    max: 60.0,
-};
-
-static BUDGET: Param = Param {
-    name: "d_b",
-    doc: "Budget D_B of the delay in the queue.",
-    unit: "s",
-    default: 0.2,
-    min: 0.001,
-    max: 60.0,
-};
+use super::window::{BUDGET, INTERVAL, admit_further};
+use crate::{Bucket, Control, Entry, Law, Signals, Values};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "win-disc",

@@ -1,6 +1,24 @@
-//! A window that counts what is still to come, for the laws of 002.
+//! A window that counts what is still to come, and parameters that several laws of 002 have.
 
-use crate::{Allowance, Bucket, Control, Signals};
+use crate::{Allowance, Bucket, Control, Param, Signals};
+
+pub(super) static INTERVAL: Param = Param {
+    name: "t_c",
+    doc: "Control interval T_c.",
+    unit: "s",
+    default: 0.2,
+    min: 0.001,
+    max: 60.0,
+};
+
+pub(super) static BUDGET: Param = Param {
+    name: "d_b",
+    doc: "Budget D_B of the delay in the queue.",
+    unit: "s",
+    default: 0.2,
+    min: 0.001,
+    max: 60.0,
+};
 
 /// Admits `count` pieces of new work beside those that wait.
 pub(super) fn admit_further(signals: &Signals, control: &mut Control, count: f64) {
