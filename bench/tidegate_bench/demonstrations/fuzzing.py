@@ -22,7 +22,7 @@ MESSAGES = ROOT / "crates/sip/tests"
 # The share of the time that each target has.
 SHARES = {"scan": 1 / 8, "message": 1 / 8, "uri": 1 / 8, "framer": 1 / 8, "endpoint": 1 / 2}
 SEED = 1
-# Setups of the proxy in crates/proxy/tests/torture_endpoint: transactions, none, forking, tiny
+# Setups of the proxy in crates/proxy/tests/behaviour/drive: transactions, none, forking, tiny
 # tables, a law, one queue.
 SETUPS = (0, 1, 2, 4, 8, 16)
 # A source there that nobody trusts, and one that may have things sent elsewhere.

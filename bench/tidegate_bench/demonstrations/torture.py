@@ -1,7 +1,7 @@
 """All torture messages of RFC 4475 and RFC 5118 at a running Tidegate, then 1,000 good calls
 
 Each message is sent over UDP to a Tidegate that is known as services.example.com and as
-2001:db8::10. It must be forwarded, answered or ignored as crates/proxy/tests/torture/verdicts.toml
+2001:db8::10. It must be forwarded, answered or ignored as crates/proxy/tests/behaviour/verdicts.toml
 says of a stranger; what is forwarded must come out whole, and the back end's answer must come
 back through all Vias. Then SIPp makes 1,000 calls through the same process: none fails, the
 counters tell what was sent, and with transactions none is left in the end.
@@ -23,7 +23,7 @@ from tidegate_bench.record import ROOT, Record
 from tidegate_bench.sockets import LOCALHOST, free_port
 from tidegate_bench.watch import Watch
 
-VERDICTS = ROOT / "crates/proxy/tests/torture/verdicts.toml"
+VERDICTS = ROOT / "crates/proxy/tests/behaviour/verdicts.toml"
 MESSAGES = ROOT / "crates/sip/tests"
 CALLS = 1000
 CALL_RATE_CPS = 100

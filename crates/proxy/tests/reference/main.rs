@@ -43,7 +43,8 @@
 //! | a back end that sent a 503 100 ms ago is no longer saturated | 5 |
 //! | an abandoned attempt is retransmitted further | 1 |
 
-#[path = "../script/mod.rs"]
+#[allow(dead_code, reason = "the scripts of `behaviour` use the rest")]
+#[path = "../behaviour/script.rs"]
 mod script;
 
 mod best;

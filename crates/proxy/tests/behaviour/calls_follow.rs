@@ -1,0 +1,298 @@
+//! A call stays at its back end, counts there, and leaves a back end that is down.
+
+use std::time::Duration;
+
+use crate::script::*;
+use tidegate_balance::Policy;
+use tidegate_proxy::Mode;
+use tidegate_world::Core;
+
+/// Makes a request from a caller that ignores Record-Route: addressed to us, without Route.
+fn bare(method: &str, call: &str, cseq: u32) -> String {
+    request(method, "sip:service@192.0.2.1:5060", call, cseq, "Totag\r\n")
+}
+
+fn counts(script: &Script) -> Vec<(u64, u64)> {
+    script.backends.backends().iter().map(|b| (b.calls(), b.work())).collect()
+}
+
+#[test]
+fn a_caller_that_ignores_record_route_is_served_by_the_call_table() {
+    let mut script = Script::new();
+    for call in ["a", "b", "c", "d"] {
+        let sent = script.one(CALLER, &invite(call));
+        let backend = sent.to.to_string();
+        script.one(&backend, &sent.answer("200 OK"));
+        for (method, cseq) in [("ACK", 1), ("INVITE", 2), ("ACK", 2), ("INFO", 3), ("BYE", 4)] {
+            let next = script.one(CALLER, &bare(method, call, cseq));
+            assert_eq!(next.to, sent.to, "{method}");
+            if method != "ACK" {
+                script.one(&backend, &next.answer("200 OK"));
+            }
+        }
+    }
+    assert_eq!(counts(&script), [(0, 0), (0, 0)]);
+    let assigned: Vec<_> = script.backends.backends().iter().map(|b| b.assigned()).collect();
+    assert_eq!(assigned, [2, 2]);
+}
+
+#[test]
+fn a_call_counts_on_its_back_end_while_it_lasts() {
+    let mut script = Script::with(Policy::Cjsq, |_| {});
+    let mut held = Vec::new();
+    for call in ["a", "b", "c"] {
+        let sent = script.one(CALLER, &invite(call));
+        script.one(&sent.to.to_string(), &sent.answer("200 OK"));
+        held.push((call, sent.to));
+    }
+    assert_eq!(counts(&script), [(2, 0), (1, 0)]);
+    // a and c are at one back end; both end, so it has the fewest.
+    for (call, to) in [held[0], held[2]] {
+        let bye = script.one(CALLER, &bare("BYE", call, 2));
+        assert_eq!(bye.to, to);
+        script.one(&to.to_string(), &bye.answer("200 OK"));
+    }
+    assert_eq!(counts(&script), [(0, 0), (1, 0)]);
+    assert_eq!(script.one(CALLER, &invite("d")).to, held[0].1);
+}
+
+// RFC 3261 §9.1: the CANCEL goes to the target of its INVITE.
+#[test]
+fn a_cancelled_call_counts_no_more() {
+    let mut script = Script::with(Policy::Tlwl, |_| {});
+    let sent = script.one(CALLER, &invite("a"));
+    let backend = sent.to.to_string();
+    script.one(&backend, &sent.answer("180 Ringing"));
+    let cancel = script.one(CALLER, &request("CANCEL", "sip:bob@192.0.2.1", "a", 1, ""));
+    assert_eq!(cancel.to, sent.to);
+    script.one(&backend, &cancel.answer("200 OK"));
+    assert_eq!(counts(&script), [(1, 175), (0, 0)]);
+    script.one(&backend, &sent.answer("487 Request Terminated"));
+    assert_eq!(counts(&script), [(0, 0), (0, 0)]);
+    assert_eq!(script.one(CALLER, &bare("ACK", "a", 1)).to, sent.to);
+}
+
+#[test]
+fn a_back_ends_bye_ends_the_call() {
+    let mut script = Script::with(Policy::Cjsq, |_| {});
+    let sent = script.one(CALLER, &invite("a"));
+    let backend = sent.to.to_string();
+    script.one(&backend, &sent.answer("200 OK"));
+    let route = format!("Totag\r\nRoute: {}\r\n", sent.header("Record-Route"));
+    let bye = script.one(&backend, &request("BYE", "sip:alice@198.51.100.7", "a", 1, &route));
+    assert_eq!(counts(&script), [(1, 0), (0, 0)]);
+    script.one(CALLER, &bye.answer("200 OK"));
+    assert_eq!(counts(&script), [(0, 0), (0, 0)]);
+}
+
+// RFC 3261 §12.2.1.1: the callee starts its own CSeq numbers anywhere.
+#[test]
+fn a_back_ends_requests_neither_weigh_on_it_nor_repeat_the_callers() {
+    let mut script = Script::new();
+    let sent = script.one(CALLER, &invite("a"));
+    script.one(BACKEND_A, &sent.answer("200 OK"));
+    for cseq in [1, 100] {
+        let info = request("INFO", "sip:alice@198.51.100.7", "a", cseq, "Totag\r\n");
+        script.one(BACKEND_A, &info);
+        assert_eq!(counts(&script), [(1, 0), (0, 0)]);
+    }
+    assert_eq!(script.counters.retransmissions.get(), 0);
+    // The caller's numbers are unchanged.
+    script.one(CALLER, &bare("INFO", "a", 2));
+    script.one(CALLER, &bare("INFO", "a", 2));
+    assert_eq!(script.counters.retransmissions.get(), 1);
+}
+
+#[test]
+fn repetitions_of_an_unanswered_call_leave_a_back_end_that_is_down() {
+    let mut script = Script::new();
+    let sent = script.one(CALLER, &invite("a"));
+    assert_eq!(sent.to, address(BACKEND_A));
+    script.refused(BACKEND_A);
+    let again = script.one(CALLER, &invite("a"));
+    assert_eq!(again.to, address(BACKEND_B));
+    assert_eq!(counts(&script), [(0, 0), (1, 175)]);
+    // It stays there, as do all messages of that call.
+    script.pass(Duration::from_secs(10));
+    assert_eq!(script.one(CALLER, &invite("a")).to, address(BACKEND_B));
+    script.one(BACKEND_B, &again.answer("200 OK"));
+    assert_eq!(script.one(CALLER, &bare("BYE", "a", 2)).to, address(BACKEND_B));
+}
+
+#[test]
+fn an_answered_call_stays_with_its_back_end_come_what_may() {
+    let mut script = Script::new();
+    let sent = script.one(CALLER, &invite("a"));
+    script.one(BACKEND_A, &sent.answer("180 Ringing"));
+    script.refused(BACKEND_A);
+    assert_eq!(script.one(CALLER, &invite("a")).to, address(BACKEND_A));
+    assert_eq!(script.one(CALLER, &invite("b")).to, address(BACKEND_B));
+    assert_eq!(script.one(CALLER, &invite("c")).to, address(BACKEND_B));
+}
+
+#[test]
+fn with_every_back_end_down_new_calls_are_refused_until_one_is_tried_again() {
+    let mut script = Script::new();
+    script.gone(0);
+    script.gone(1);
+    assert_eq!(script.status(CALLER, &invite("a")), 503);
+    assert_eq!(script.counters.calls.get(), 0);
+    script.pass(Duration::from_secs(5));
+    assert_eq!(script.one(CALLER, &invite("b")).to, address(BACKEND_A));
+}
+
+#[test]
+fn a_full_table_refuses_new_calls_only() {
+    let mut script = Script::with(Policy::Rr, |settings| settings.calls_max = 2);
+    for call in ["a", "b"] {
+        let sent = script.one(CALLER, &invite(call));
+        script.one(&sent.to.to_string(), &sent.answer("200 OK"));
+    }
+    assert_eq!(script.status(CALLER, &invite("c")), 503);
+    let bye = script.one(CALLER, &bare("BYE", "a", 2));
+    script.one(&bye.to.to_string(), &bye.answer("200 OK"));
+    // From another source: the first one has used its half of so small a table.
+    script.one("198.51.100.8:5060", &invite("d"));
+    assert_eq!(script.counters.calls_evicted.get(), 1);
+    assert_eq!(script.counters.calls_refused.get(), 1, "c");
+}
+
+#[test]
+fn a_call_that_nobody_answers_is_forgotten_when_its_timer_fires() {
+    let mut script = Script::new();
+    script.one(CALLER, &invite("a"));
+    let published =
+        |script: &Script| (script.counters.calls.get(), script.counters.transactions_open.get());
+    assert_eq!((counts(&script)[0], published(&script)), ((1, 175), (1, 1)));
+    // 64·T1, RFC 3261 §17.1.1.2.
+    script.pass(Duration::from_secs(32));
+    assert_eq!((counts(&script)[0], published(&script)), ((0, 0), (0, 0)));
+    assert_eq!(script.proxy.poll_timeout(), None);
+}
+
+// A new start with an old Call-ID is not tied to a back end that is down. RFC 3261 §10.2: all
+// REGISTERs of a client share one Call-ID; §22.2: so do an INVITE and its second attempt with
+// credentials.
+#[test]
+fn a_new_beginning_under_an_old_call_id_leaves_a_back_end_that_is_down() {
+    let mut script = Script::new();
+    let register = |cseq| request("REGISTER", "sip:192.0.2.1", "r", cseq, "");
+    let sent = script.one(CALLER, &register(1));
+    script.one(BACKEND_A, &sent.answer("200 OK"));
+    assert_eq!(script.one(CALLER, &register(2)).to, address(BACKEND_A));
+    let refused = script.one(CALLER, &invite("i"));
+    script.one(BACKEND_B, &refused.answer("407 Proxy Authentication Required"));
+    script.refused(BACKEND_A);
+    assert_eq!(script.one(CALLER, &register(3)).to, address(BACKEND_B));
+
+    script.pass(Duration::from_secs(6));
+    script.refused(BACKEND_B);
+    let again = request("INVITE", "sip:bob@192.0.2.1", "i", 2, "");
+    assert_eq!(script.one(CALLER, &again).to, address(BACKEND_A));
+    assert_eq!(script.counters.moved.get(), 2);
+}
+
+#[test]
+fn an_options_with_a_calls_id_is_no_part_of_it_and_still_follows_it() {
+    let mut script = Script::new();
+    let sent = script.one(CALLER, &request("REGISTER", "sip:192.0.2.1", "r", 1, ""));
+    // A REGISTER is refreshed with the same Call-ID (RFC 3261 §10.2): at one back end.
+    for cseq in 2..6 {
+        script.one(&sent.to.to_string(), &sent.answer("200 OK"));
+        assert_eq!(
+            script.one(CALLER, &request("REGISTER", "sip:192.0.2.1", "r", cseq, "")).to,
+            sent.to
+        );
+    }
+    assert_eq!(counts(&script)[1], (0, 0));
+}
+
+/// In another process that slot belonged to another call: the response to it is forwarded and
+/// changes nothing here.
+#[test]
+fn a_response_to_a_call_of_before_a_restart_touches_no_call() {
+    let old = Script::new().one(CALLER, &invite("old"));
+    let mut script = Script::new();
+    let new = script.one(CALLER, &invite("new"));
+    assert_eq!((old.to, new.to), (address(BACKEND_A), address(BACKEND_A)));
+    assert_eq!(counts(&script), [(1, 175), (0, 0)]);
+
+    let back = script.one(BACKEND_A, &old.answer("486 Busy Here"));
+    assert_eq!((back.start(), back.to), ("SIP/2.0 486 Busy Here", address(CALLER)));
+    assert_eq!(counts(&script), [(1, 175), (0, 0)]);
+    script.one(BACKEND_A, &new.answer("486 Busy Here"));
+    assert_eq!(counts(&script), [(0, 0), (0, 0)]);
+}
+
+/// Makes a proxy with transactions that abandons back ends only at Timer B.
+fn patient() -> Script {
+    Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.pools[0].failover_after = Duration::from_secs(60);
+    })
+}
+
+// Swarm seed 443: the call entry expired at the very time at which the transaction failed over, and
+// the call was counted nowhere.
+#[test]
+fn a_call_that_goes_elsewhere_at_timer_b_counts_there() {
+    let mut script = patient();
+    script.send(CALLER, &invite("a"));
+    script.pass(Duration::from_secs(32));
+    let second = script.sent().pop().unwrap();
+    assert_eq!(second.to, address(BACKEND_B));
+    assert_eq!(counts(&script), [(0, 0), (1, 175)]);
+    script.send(BACKEND_B, &second.answer("200 OK"));
+    assert_eq!(counts(&script), [(0, 0), (1, 0)]);
+}
+
+// Swarm seed 82: the retransmission is rejected because no back end is left; so the call is over.
+#[test]
+fn a_call_that_is_refused_at_its_repetition_counts_no_more() {
+    let mut script = Script::new();
+    assert_eq!(script.one(CALLER, &invite("a")).to, address(BACKEND_A));
+    assert_eq!(counts(&script), [(1, 175), (0, 0)]);
+    script.gone(0);
+    script.gone(1);
+    assert_eq!(script.status(CALLER, &invite("a")), 503);
+    assert_eq!(counts(&script), [(0, 0), (0, 0)]);
+}
+
+// Swarm seed 69. RFC 3261 §13.2.2.4: two back ends of a fork have answered, and the caller ends the
+// dialog that it does not keep.
+#[test]
+fn a_bye_to_another_dialog_of_a_fork_leaves_the_call_counted() {
+    let mut script = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
+    let sent = script.send(CALLER, &invite("a"));
+    let [_trying, first, second] = &sent[..] else { panic!("{sent:#?}") };
+    for branch in [first, second] {
+        script.send(&branch.to.to_string(), &branch.answer("200 OK"));
+    }
+    assert_eq!(script.held(), [1, 0]);
+    let route = format!("Totag\r\nRoute: {}\r\n", second.header("Record-Route"));
+    let bye = script.one(CALLER, &request("BYE", "sip:bob@10.0.0.2:5070", "a", 2, &route));
+    assert_eq!(bye.to, second.to);
+    script.send(BACKEND_B, &bye.answer("200 OK"));
+    assert_eq!(script.held(), [1, 0]);
+}
+
+#[test]
+fn a_session_expires_by_its_timer_with_transactions_and_without() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut script = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        let sent = script.send(CALLER, &invite("a")).pop().unwrap();
+        let refreshed = |sent: &Sent| {
+            sent.answer("200 OK").replace("CSeq", "Session-Expires: 100;refresher=uac\r\nCSeq")
+        };
+        script.send(BACKEND_A, &refreshed(&sent));
+        script.send(CALLER, &bare("ACK", "a", 1));
+        script.pass(Duration::from_secs(90));
+        let update = script.send(CALLER, &bare("UPDATE", "a", 2)).pop().unwrap();
+        script.send(BACKEND_A, &refreshed(&update));
+        // RFC 4028 §8.2, §8.3; 64·T1 more for a refresh without a response.
+        script.pass(Duration::from_secs(100 + 31));
+        assert_eq!((counts(&script)[0], script.counters.calls_abandoned.get()), ((1, 0), 0));
+        script.pass(Duration::from_secs(1));
+        assert_eq!((counts(&script)[0], script.counters.calls_abandoned.get()), ((0, 0), 1));
+    }
+}

@@ -1,0 +1,126 @@
+//! Rates that are learned from rejected or unanswered requests.
+
+use std::time::Duration;
+
+use crate::limited::*;
+use crate::script::{BACKEND_A, BACKEND_B, CALLER, Script, address, invite, request};
+use tidegate_balance::{AdminState, Learning, Limits, RateLearning};
+use tidegate_proxy::Mode;
+
+fn learning() -> Limits {
+    let learning = Learning { rate: Some(RateLearning::default()), window: None };
+    Limits { learning, ..Limits::default() }
+}
+
+/// Makes an INVITE from one trunk to one of many numbers.
+fn invite_to(number: u64, call: &str) -> String {
+    request("INVITE", &format!("sip:{number}@192.0.2.1"), call, 1, "")
+}
+
+/// Sends 200 calls per second for this time; each back end rejects its calls above 50 per second.
+/// Returns the numbers in the last second: rejected here, rejected by the back ends, accepted.
+fn overloaded(s: &mut Script, seconds: u64) -> [u64; 3] {
+    let mut room = [0.0_f64; 2];
+    let mut counts = [0; 3];
+    for step in 0..seconds * 200 {
+        if step % 200 == 0 {
+            counts = [0; 3];
+        }
+        s.pass(ms(5));
+        room.iter_mut().for_each(|room| *room = (*room + 0.25).min(5.0));
+        let sent = s.send(CALLER, &invite_to(step, &format!("{}-{step}", s.now.as_nanos())));
+        let Some(there) = forwarded(sent) else {
+            counts[0] += 1;
+            continue;
+        };
+        let mut next = Some(there);
+        while let Some(there) = next {
+            let at = usize::from(there.to == address(BACKEND_B));
+            let status = if room[at] >= 1.0 { "486 Busy Here" } else { "503 Busy" };
+            room[at] -= f64::from(u8::from(room[at] >= 1.0));
+            counts[if status.starts_with('4') { 2 } else { 1 }] += 1;
+            let sent = s.send(&there.to.to_string(), &there.answer(status));
+            next = sent.into_iter().find(|sent| sent.start().starts_with("INVITE"));
+        }
+    }
+    counts
+}
+
+#[test]
+fn a_rate_is_learned_from_what_is_refused() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut s = limited(mode, [learning(), learning()]);
+        let [here, there, taken] = overloaded(&mut s, 12);
+        assert!(there <= 10 && taken >= 85 && here >= 90, "{mode:?}: {here} {there} {taken}");
+        for backend in s.backends.backends() {
+            let learned = backend.learned_cps().unwrap();
+            assert!((40.0..60.0).contains(&learned), "{learned}");
+            assert!(backend.refusals() > 0);
+        }
+    }
+}
+
+// RFC 3261 §21.5.4; RFC 5390 §5.3.
+#[test]
+fn a_retry_after_that_is_not_honoured_teaches_all_the_same() {
+    let mut s = limited_with(Mode::Transaction, [learning(), learning()], |settings| {
+        settings.pools[0].health.retry_after_max = Duration::ZERO;
+    });
+    for step in 0..400 {
+        s.pass(ms(5));
+        if let Some(there) = forwarded(s.send(CALLER, &invite_to(step, &step.to_string()))) {
+            let refusal = there.answer("503 Busy").replace("CSeq", "Retry-After: 30\r\nCSeq");
+            s.send(&there.to.to_string(), &refusal);
+        }
+    }
+    assert!(s.backends.backends().iter().all(|backend| backend.is_up(s.now)));
+    assert!(s.backends.backends().iter().all(|backend| backend.learned_cps().is_some()));
+}
+
+/// Makes a proxy with transactions in front of `a` alone, which learns its rate.
+fn before_one() -> Script {
+    let s = limited(Mode::Transaction, [learning(), learning()]);
+    s.backends.backends()[1].set_admin_state(s.now, AdminState::Draining);
+    s
+}
+
+/// The last `silent` of twenty calls to as many numbers are never received.
+#[test]
+fn the_silence_of_many_calls_teaches_and_of_one_it_does_not() {
+    let learned = |silent: u64| {
+        let mut s = before_one();
+        for name in 0..20 {
+            let there = forwarded(s.send(CALLER, &invite_to(name, &name.to_string()))).unwrap();
+            if name < 20 - silent {
+                s.send(BACKEND_A, &there.answer("486 Busy Here"));
+            }
+            // Longer than the second after which silence counts.
+            s.pass(ms(100));
+        }
+        // For `failover_after_ms`, and to the end of Timer B; then the back end is up again.
+        s.pass(ms(60_000));
+        s.sent();
+        assert!(forwarded(s.send(CALLER, &invite("next"))).is_some());
+        s.backends.backends()[0].learned_cps()
+    };
+    assert_eq!(learned(1), None);
+    assert!(learned(19).is_some());
+}
+
+#[test]
+fn only_what_begins_something_teaches() {
+    let mut s = before_one();
+    let there = call(&mut s, "1").unwrap();
+    assert_eq!(there.to, address(BACKEND_A));
+    assert!(
+        forwarded(s.send(CALLER, &request("INFO", "sip:bob@10.0.0.1", "1", 2, "Totag\r\n")))
+            .is_some()
+    );
+    s.pass(ms(60_000));
+    for name in 2..15 {
+        s.pass(ms(100));
+        call(&mut s, &name.to_string());
+    }
+    assert_eq!(s.backends.backends()[0].failures(), 1, "it was silent");
+    assert_eq!(s.backends.backends()[0].learned_cps(), None);
+}

@@ -1,0 +1,396 @@
+//! The gate in front of the proxy: which messages are rejected and how, and which never are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fixed::*;
+use crate::script::*;
+use tidegate_balance::Policy;
+use tidegate_control::{Reason, registry};
+use tidegate_proxy::{Class, Disposal, DropReason};
+use tidegate_world::{Core, Load};
+
+fn own(method: &str, call: &str, cseq: u32, more: &str) -> String {
+    request(method, "sip:bob@192.0.2.1", call, cseq, more)
+}
+
+/// Sets up a call. Returns the INVITE as it was forwarded.
+fn establish(script: &mut Script, call: &str) -> Sent {
+    let sent = script.one(CALLER, &invite(call));
+    script.one(&sent.to.to_string(), &sent.answer("200 OK"));
+    script.one(CALLER, &own("ACK", call, 1, "Totag\r\n"));
+    sent
+}
+
+// RFC 3261 §21.5.4: a Retry-After would make the client stop all requests for that time.
+#[test]
+fn rejected_work_gets_a_503_without_retry_after() {
+    for scheme in SCHEMES {
+        let mut script = closed_after(scheme, 0);
+        let reply = script.one(CALLER, &invite("a"));
+        assert_eq!(reply.start(), "SIP/2.0 503 Service Unavailable", "{scheme:?}");
+        assert_eq!(reply.to, address(CALLER));
+        assert!(reply.all("Retry-After").is_empty());
+        assert_eq!((reply.header("Call-ID"), reply.header("CSeq")), ("a", "1 INVITE"));
+        assert_eq!(script.counters.refused(Reason::Law).get(), 1);
+        assert_eq!(script.counters.replied(503).get(), 1);
+        assert_eq!(script.counters.received(Class::Invite).get(), 1);
+        assert_eq!(script.counters.calls.get(), 0, "no state is kept");
+    }
+}
+
+#[test]
+fn a_refusal_is_as_long_as_it_is_to_be() {
+    for scheme in SCHEMES {
+        let lengths = |pad| {
+            let mut script = adjusted(scheme, &[("share", 0.0)], |s| s.overload.pad = pad);
+            // A message that has no outline is answered from a full parse.
+            let long = invite("folded").replace("From: ", "From:\r\n ");
+            [invite("a"), long].map(|text| script.one(CALLER, &text).text.len())
+        };
+        assert_eq!(lengths(Some(1000)), [1000; 2], "{scheme:?}");
+        assert!(lengths(None).iter().all(|&length| length < 1000), "{scheme:?}");
+    }
+}
+
+#[test]
+fn refusals_get_one_length_and_the_kernel_drops_some_only_while_refusing_takes_too_much() {
+    for (law, acts) in
+        [(law(&[("share", 0.0)]), true), (registry::find("none").unwrap().defaults(), false)]
+    {
+        let mut script = Script::with(Policy::Rr, |settings| {
+            settings.overload.gate.law = law;
+            settings.overload.disposal = Disposal::Auto;
+        });
+        let mut after_a_second = |busy: Duration| {
+            for period in 0..10 {
+                for call in 0..20 {
+                    script.send(CALLER, &invite(&format!("{busy:?}{period}-{call}")));
+                }
+                script.pass(Duration::from_millis(100));
+                script.proxy.on_load(script.now, load(busy * (period + 1)));
+            }
+            let answer = script.one(CALLER, &invite("a"));
+            (answer.text.len().is_multiple_of(256), script.proxy.poll_shedding().share)
+        };
+        assert_eq!(after_a_second(Duration::ZERO), (false, 0.0));
+        let (has_one_length, share) = after_a_second(Duration::from_millis(90));
+        assert_eq!((has_one_length, share > 0.2), (acts, acts), "{share}");
+    }
+}
+
+// RFC 3261 §8.2.7: "the same tag for the same request consistently".
+#[test]
+fn a_repetition_of_a_refused_call_gets_the_same_answer() {
+    for scheme in SCHEMES {
+        // One of two calls is rejected: a new decision would admit the retransmission.
+        let mut script = under(scheme, &[("share", 0.5)]);
+        let first = script.one(CALLER, &invite("a"));
+        assert!(first.start().contains(" 503 "), "{scheme:?}");
+        script.pass(Duration::from_millis(500));
+        assert_eq!(script.one(CALLER, &invite("a")), first);
+        let tag = first.header("To").split_once(";tag=").unwrap().1;
+        let ack = own("ACK", "a", 1, "Totag\r\n").replace("tag=callee", &format!("tag={tag}"));
+        assert!(script.send(CALLER, &ack).is_empty());
+        let counters = Arc::clone(&script.counters);
+        assert_eq!(counters.dropped(DropReason::OwnAck).get(), 1);
+        assert_eq!(counters.received(Class::Ack).get(), 1);
+        let refused = [Reason::Law, Reason::Again].map(|reason| counters.refused(reason).get());
+        assert_eq!(refused, [1, 1], "{scheme:?}");
+        // Another call gets its own decision.
+        assert_eq!(script.one(CALLER, &invite("b")).to, address(BACKEND_A), "{scheme:?}");
+    }
+}
+
+#[test]
+fn a_repetition_of_a_waiting_call_is_absorbed() {
+    for scheme in SCHEMES {
+        // An unread message in the single queue is not known yet; with pacing it is.
+        let mut script = under(scheme, &[("rate", 1.0)]);
+        for _ in 0..3 {
+            assert!(script.send(CALLER, &invite("a")).is_empty(), "{scheme:?}");
+        }
+        assert_eq!(script.counters.dropped(DropReason::Absorbed).get(), 2, "{scheme:?}");
+        script.pass(Duration::from_secs(2));
+        assert_eq!(script.serve().len(), 1, "{scheme:?}");
+        assert_eq!(script.counters.refused(Reason::Again).get(), 0);
+    }
+}
+
+#[test]
+fn a_repetition_of_a_served_call_follows_it_whatever_the_law() {
+    for scheme in SCHEMES {
+        let mut script = closed_after(scheme, 1);
+        let first = script.one(CALLER, &invite("a"));
+        assert_eq!(script.one(CALLER, &invite("a")), first, "{scheme:?}");
+        assert_eq!(script.counters.received(Class::InDialog).get(), 1);
+    }
+}
+
+// A reply of ours leaves no call entry that would identify the retransmission.
+#[test]
+fn a_repetition_of_what_was_answered_is_answered_again() {
+    for scheme in SCHEMES {
+        let mut script = closed_after(scheme, 1);
+        let elsewhere = request("INVITE", "sip:x@203.0.113.9", "a", 1, "");
+        assert_eq!(script.status(CALLER, &elsewhere), 403, "{scheme:?}");
+        assert_eq!(script.status(CALLER, &elsewhere), 403, "{scheme:?}");
+        assert_eq!(script.status(CALLER, &invite("b")), 503, "{scheme:?}");
+    }
+}
+
+#[test]
+fn in_dialog_messages_are_never_rejected() {
+    for scheme in SCHEMES {
+        let mut script = closed_after(scheme, 4);
+        let sent = establish(&mut script, "a");
+        let ringing = script.one(CALLER, &invite("b"));
+        assert_eq!(script.status(CALLER, &invite("c")), 503, "{scheme:?}");
+        // Every class that is not new, within a call and before it.
+        let backend = ringing.to.to_string();
+        script.one(&backend, &ringing.answer("180 Ringing"));
+        assert_eq!(script.one(CALLER, &own("CANCEL", "b", 1, "")).to, ringing.to);
+        script.one(&backend, &ringing.answer("487 Request Terminated"));
+        for (method, cseq) in [("INVITE", 2), ("INFO", 3), ("UPDATE", 4), ("BYE", 5)] {
+            let within = own(method, "a", cseq, "Totag\r\n");
+            assert_eq!(script.one(CALLER, &within).to, sent.to, "{method} {scheme:?}");
+        }
+        let refused = Reason::ALL.map(|reason| script.counters.refused(reason).get());
+        assert_eq!(refused.iter().sum::<u64>(), 1, "{scheme:?}");
+    }
+}
+
+// None of these is a reason to admit: any source can write them.
+#[test]
+fn no_header_makes_new_work_pass() {
+    for scheme in SCHEMES {
+        let mut script = closed_after(scheme, 0);
+        let urn = "urn:service:sos";
+        for (call, text) in [
+            ("forged", own("INVITE", "forged", 2, "Totag\r\n")),
+            ("sos", request("INVITE", urn, "sos", 1, "")),
+            ("priority", own("INVITE", "priority", 1, "Resource-Priority: esnet.0\r\n")),
+            ("info", own("INFO", "info", 2, "Totag\r\n")),
+            ("options", own("OPTIONS", "options", 1, "")),
+            ("message", own("MESSAGE", "message", 1, "Priority: emergency\r\n")),
+            ("register", own("REGISTER", "register", 1, "")),
+        ] {
+            assert_eq!(script.status(CALLER, &text), 503, "{call} {scheme:?}");
+        }
+    }
+}
+
+#[test]
+fn calls_and_single_requests_have_throttles_of_their_own() {
+    for scheme in SCHEMES {
+        let mut script = under(scheme, &[("share", 0.5)]);
+        let mut passed = Vec::new();
+        for i in 0..4 {
+            for method in ["INVITE", "REGISTER"] {
+                let sent = script.one(CALLER, &own(method, &format!("{method}{i}"), 1, ""));
+                passed.push(sent.to.ip() != address(CALLER).ip());
+            }
+        }
+        // With one throttle for both, every INVITE and no REGISTER would be rejected.
+        let every_other = [false, false, true, true, false, false, true, true];
+        assert_eq!(passed, every_other, "{scheme:?}");
+    }
+}
+
+#[test]
+fn disposed_of_by_silence_nothing_is_sent() {
+    for scheme in SCHEMES {
+        let mut script = adjusted(scheme, &[("share", 0.0)], |settings| {
+            settings.overload.disposal = Disposal::Drop;
+        });
+        for text in [invite("a"), invite("a"), own("REGISTER", "r", 1, "")] {
+            assert!(script.send(CALLER, &text).is_empty(), "{scheme:?}");
+        }
+        let refused = [Reason::Law, Reason::Again].map(|why| script.counters.refused(why).get());
+        assert_eq!(refused, [2, 1], "{scheme:?}");
+        assert_eq!(script.counters.replied(503).get(), 0);
+    }
+}
+
+#[test]
+fn without_memory_each_repetition_is_judged_anew() {
+    for scheme in SCHEMES {
+        let mut script = adjusted(scheme, &[("share", 0.5)], |settings| {
+            settings.overload.gate.sticky = false;
+        });
+        assert_eq!(script.status(CALLER, &invite("a")), 503, "{scheme:?}");
+        assert_eq!(script.one(CALLER, &invite("a")).to, address(BACKEND_A), "{scheme:?}");
+    }
+}
+
+/// Returns the load of a shard that was busy for this time.
+fn load(busy: Duration) -> Load {
+    Load { busy, cpu: busy / 2, socket_fill: 0.25, ..Load::default() }
+}
+
+#[test]
+fn signals_and_decisions_of_the_gate_are_published() {
+    let mut script = closed_after(SCHEMES[0], 4);
+    // Three calls wait 40 ms; the first is served in 3 ms, the others at once.
+    for call in ["a", "b", "c"] {
+        script.offer(CALLER, invite(call).as_bytes());
+    }
+    script.offer(CALLER, own("BYE", "x", 1, "Totag\r\n").as_bytes());
+    script.now = script.now + Duration::from_millis(40);
+    assert!(script.proxy.serve(script.now), "the BYE");
+    assert!(script.proxy.serve(script.now));
+    script.now = script.now + Duration::from_millis(3);
+    script.serve();
+    assert_eq!(script.status(CALLER, &invite("d")), 503);
+    assert_eq!(script.status(CALLER, &invite("d")), 503);
+    script.now = script.now + Duration::from_secs(1);
+    script.one(CALLER, &invite("a"));
+    let counters = Arc::clone(&script.counters);
+    let overload = &counters.overload;
+    assert_eq!(overload.published.get(), 0, "nothing yet");
+    script.proxy.on_load(script.now, load(Duration::from_millis(80)));
+    assert_eq!(overload.published.get(), script.now.as_nanos());
+    assert_eq!(overload.occupied.get(), 80_000_000);
+    assert_eq!(overload.socket_fill.get(), 250_000);
+    assert_eq!(overload.release.get(), 0);
+    assert_eq!(overload.refusing.each_ref().map(|c| c.get()), [1_000_000, 1_000_000, 0]);
+    let [sessions, singles, _] = &overload.flows;
+    let counts = [&sessions.arrived, &sessions.offered, &sessions.admitted, &sessions.refused];
+    assert_eq!(counts.map(|c| c.get()), [5, 4, 3, 1]);
+    assert_eq!((sessions.repeated.get(), singles.arrived.get()), (1, 0));
+    assert_eq!((overload.remembered.get(), overload.forgotten.get()), (4, 0));
+    // A window ends with the first message after it.
+    let new = &overload.sojourn_of_new;
+    assert_eq!(new.count.get(), 3);
+    let near = |counter: u64, ms: f64| (counter as f64 / 1e6 / ms - 1.0).abs() < 0.02;
+    assert!(near(new.min.get(), 40.0) && near(new.p99.get(), 43.0), "{new:?}");
+    assert!(near(new.mean.get(), 42.0), "{new:?}");
+    assert_eq!(overload.sojourn_of_ongoing.count.get(), 1);
+    // The first took 3 ms and the next no time: 0.98·3.
+    let cost = overload.costs[Class::Invite as usize].get();
+    assert!(near(cost, 3.0 * 0.98), "{cost}");
+    assert_eq!(overload.costs[Class::Bye as usize].get(), 0);
+}
+
+#[test]
+fn queue_settings_are_published() {
+    let mut plain = under(SCHEMES[0], &[]);
+    plain.offer(CALLER, invite("a").as_bytes());
+    plain.proxy.on_load(plain.now, load(Duration::ZERO));
+    let law = [("lifo", 1.0), ("wait_max", 20.0), ("floor", 0.25)];
+    let mut queue = under(SCHEMES[0], &law);
+    queue.offer(CALLER, invite("a").as_bytes());
+    queue.proxy.on_load(queue.now, load(Duration::ZERO));
+    for (script, expected) in [(plain, [0, 0, 0, 0]), (queue, [1, 20_000_000, 250_000, 250_000])] {
+        let overload = &script.counters.overload;
+        let refusing = &overload.refusing[0];
+        let all = [&overload.newest_first, &overload.wait_max, &overload.rank_floor, refusing];
+        assert_eq!(all.map(|gauge| gauge.get()), expected);
+    }
+}
+
+#[test]
+fn the_rate_of_a_paced_release_and_what_was_forgotten_are_published() {
+    let mut script = adjusted(SCHEMES[0], &[("rate", 12.5), ("share", 0.75)], |settings| {
+        settings.overload.gate.memory_max = 1;
+    });
+    script.offer(CALLER, invite("a").as_bytes());
+    script.offer(CALLER, invite("b").as_bytes());
+    script.proxy.on_load(script.now, load(Duration::ZERO));
+    let overload = &script.counters.overload;
+    assert_eq!(overload.release.get(), 12_500);
+    assert_eq!(overload.refusing.each_ref().map(|c| c.get()), [250_000, 250_000, 0]);
+    assert_eq!((overload.remembered.get(), overload.forgotten.get()), (1, 1));
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+/// Offers a message and serves all ready messages; each step takes the given time.
+fn charged(script: &mut Script, text: &str, look: Duration, serve: Duration) -> Vec<Sent> {
+    script.offer(CALLER, text.as_bytes());
+    script.now = script.now + look;
+    let mut sent = script.sent();
+    while script.proxy.serve(script.now) {
+        script.now = script.now + serve;
+        sent.extend(script.sent());
+    }
+    sent
+}
+
+// 002 §3.1, and the bound on goodput, all from measurements at run time.
+#[test]
+fn costs_of_calls_and_rejections_are_measured_and_published() {
+    for (queueing, decide) in [SCHEMES[0], SCHEMES[2]] {
+        let law = [("after", 600.0), ("share", 0.0)];
+        let mut script = adjusted((queueing, decide), &law, |settings| {
+            settings.overload.gate.sessions.weight = 0.5;
+        });
+        for i in 0..200 {
+            let call = format!("c{i}");
+            let sent = charged(&mut script, &invite(&call), MS / 10, MS * 4);
+            let there = sent.iter().find(|sent| sent.start().starts_with("INVITE")).unwrap();
+            // A BYE outside a dialog would belong to no call.
+            script.offer(&there.to.to_string(), there.answer("200 OK").as_bytes());
+            script.now = script.now + MS / 10;
+            script.serve();
+            charged(&mut script, &own("BYE", &call, 2, "Totag\r\n"), MS / 10, MS * 2);
+            script.now = script.now + MS * 37 / 10;
+        }
+        script.proxy.on_load(script.now, load(Duration::ZERO));
+        let gauges = Arc::clone(&script.counters);
+        let gauges = &gauges.overload;
+        let near = |counter: &tidegate_world::Counter, expected: f64| {
+            let value = counter.get() as f64;
+            assert!((value / expected - 1.0).abs() < 0.1, "{queueing:?}: {value}, not {expected}");
+        };
+        // One call per ten milliseconds, of three messages that take four, zero and two to serve.
+        near(&gauges.session_rate, 100e3);
+        near(&gauges.session_length, 3e3);
+        near(&gauges.call_cost, 6e6);
+        assert_eq!((gauges.refusal_cost.get(), gauges.bound.get()), (0, 0), "none was refused");
+        for i in 0..300 {
+            let refused = charged(&mut script, &invite(&format!("r{i}")), MS / 5, MS);
+            assert!(refused[0].start().contains(" 503 "));
+            script.now = script.now + MS * 24 / 5;
+        }
+        script.proxy.on_load(script.now, load(Duration::ZERO));
+        // A fifth of a millisecond for the rejection and a tenth to classify the ACK; 200 per
+        // second are offered, 167 can be served.
+        near(&gauges.refusal_cost, 0.3e6);
+        near(&gauges.bound, tidegate_control::bound::goodput(1.2, 0.05) * 1e6);
+        assert!(gauges.bound.get() < 995_000);
+    }
+}
+
+// A driver gives all messages of a batch the same time.
+#[test]
+fn messages_classified_together_share_the_cost() {
+    let mut script = closed_after(SCHEMES[0], 0);
+    for i in 0..40 {
+        for j in 0..10 {
+            script.offer(CALLER, invite(&format!("c{i}.{j}")).as_bytes());
+        }
+        script.now = script.now + MS * 2;
+        assert_eq!(script.serve().len(), 10);
+    }
+    script.proxy.on_load(script.now, load(Duration::ZERO));
+    let cost_ns = script.counters.overload.refusal_cost.get();
+    assert!(cost_ns.abs_diff(200_000) < 1000, "{cost_ns}");
+}
+
+#[test]
+fn waiting_work_is_published_in_calls() {
+    let mut script = under(SCHEMES[0], &[("rate", 1.0)]);
+    for i in 0..3 {
+        script.offer(CALLER, invite(&format!("c{i}")).as_bytes());
+    }
+    for i in 0..12 {
+        let bye = own("BYE", &format!("b{i}"), 1, "Totag\r\n");
+        script.offer(CALLER, bye.as_bytes());
+    }
+    // The last of them was offered after the backlog was read.
+    script.proxy.on_load(script.now, load(Duration::ZERO));
+    let waiting = script.counters.overload.sessions_waiting.get() as f64 / 1e3;
+    // Three calls, and eleven messages of calls with seven.
+    assert!((waiting - (3.0 + 11.0 / 6.0)).abs() < 0.01, "{waiting}");
+}

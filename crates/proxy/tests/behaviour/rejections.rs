@@ -1,0 +1,123 @@
+//! Every final response that Tidegate itself generates is recorded, with its cause, caller and
+//! callee.
+
+use std::time::Duration;
+
+use crate::script::{CALLER, Script, invite, request};
+use tidegate_balance::Policy;
+use tidegate_control::Reason;
+use tidegate_proxy::{Refusal, ReplyReason};
+
+fn only(s: &Script) -> Refusal {
+    let kept = s.counters.refusals.list();
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    kept.into_iter().next().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn each_status_is_kept_and_counted_with_its_reason() {
+    let bob = "sip:bob@192.0.2.1";
+    // As long as a datagram may be on arrival, and longer when forwarded.
+    let room = 65_507 - request("INVITE", bob, "c", 1, "X: \r\n").len();
+    let cases = [
+        (
+            request("INVITE", bob, "c", 1, "Route: <sip:203.0.113.9;lr>\r\n"),
+            403,
+            ReplyReason::Relaying,
+        ),
+        (request("INVITE", "sips:b@192.0.2.1", "c", 1, ""), 416, ReplyReason::Scheme),
+        (request("INVITE", "sip:b@192.0.2.1?x=y", "c", 1, ""), 400, ReplyReason::Malformed),
+        (request("INVITE", bob, "c", 1, "Proxy-Require: x\r\n"), 420, ReplyReason::Extension),
+        (request("INVITE", bob, "c", 1, "Max-Breadth: 0\r\n"), 440, ReplyReason::Breadth),
+        (invite("c").replace("Max-Forwards: 70", "Max-Forwards: 0"), 483, ReplyReason::Hops),
+        (request("BYE", bob, "c", 2, "Totag\r\n"), 481, ReplyReason::NoCall),
+        (
+            request("INVITE", bob, "c", 1, "X: y\r\n").replace("SIP/2.0\r\nVia", "SIP/3.0\r\nVia"),
+            505,
+            ReplyReason::Malformed,
+        ),
+        (
+            request("INVITE", bob, "c", 1, &format!("X: {}\r\n", "y".repeat(room))),
+            513,
+            ReplyReason::TooLong,
+        ),
+    ];
+    for (message, status, reason) in cases {
+        let mut s = Script::new();
+        let sent = s.send(CALLER, &message);
+        assert!(
+            sent[0].start().contains(&format!(" {status} ")),
+            "{reason:?}: {}",
+            sent[0].start()
+        );
+        let kept = only(&s);
+        assert_eq!((kept.status, kept.reason), (Some(status), reason));
+        assert!(!kept.cause.is_empty() && kept.load.is_none());
+        assert_eq!((text(&kept.call_id), kept.source), ("c", crate::script::address(CALLER)));
+        assert_eq!(text(&kept.method), message.split(' ').next().unwrap());
+        assert_eq!(text(&kept.uri), message.split(' ').nth(1).unwrap());
+        assert!(text(&kept.from).contains("tag=") && text(&kept.to).starts_with('<'));
+        assert_eq!(s.counters.replied_for(status, reason).get(), 1);
+        assert_eq!(s.counters.replied(status).get(), 1);
+    }
+}
+
+#[test]
+fn successful_answers_leave_no_trace() {
+    let mut s = Script::new();
+    assert_eq!(s.status(CALLER, &request("OPTIONS", "sip:192.0.2.1", "c", 1, "")), 200);
+    assert!(s.counters.refusals.list().is_empty());
+    assert_eq!(s.counters.replied_for(200, ReplyReason::None).get(), 1);
+}
+
+#[test]
+fn a_call_without_a_back_end_says_which_pool_and_why() {
+    let mut s = Script::new();
+    s.gone(0);
+    s.gone(1);
+    assert_eq!(s.status(CALLER, &invite("c")), 503);
+    let kept = only(&s);
+    assert_eq!(kept.cause, "every back end is down");
+    assert!(kept.pool.is_some());
+    assert_eq!(kept.reason, Reason::PoolDown.into());
+    assert_eq!(s.counters.replied_for(503, Reason::PoolDown.into()).get(), 1);
+}
+
+#[test]
+fn a_full_call_table_is_told_apart_from_overload() {
+    let mut s = Script::with(Policy::Rr, |settings| settings.calls_max = 1);
+    s.send(CALLER, &invite("one"));
+    assert_eq!(s.status(CALLER, &invite("two")), 503);
+    let kept = only(&s);
+    assert_eq!((kept.reason, kept.cause), (ReplyReason::CallTable, "call table is full"));
+    assert_eq!(text(&kept.call_id), "two");
+}
+
+// RFC 3261 §16.7 item 6: "If the only response that was received is a 503, the proxy SHOULD
+// generate a 500 response and forward that upstream."
+#[test]
+fn a_call_that_no_back_end_answers_leaves_a_trace_too() {
+    let mut s = Script::stateful();
+    s.send(CALLER, &invite("c"));
+    s.pass(Duration::from_secs(80));
+    let kept = only(&s);
+    assert_eq!((kept.status, kept.reason), (Some(408), ReplyReason::Timeout));
+    assert_eq!((text(&kept.call_id), kept.pool.is_some()), ("c", true));
+
+    let mut s = Script::stateful();
+    let mut sent = s.send(CALLER, &invite("c"));
+    for _ in 0..2 {
+        let Some(forwarded_request) = sent.iter().rfind(|sent| sent.start().starts_with("INVITE"))
+        else {
+            break;
+        };
+        let (to, answer) = (forwarded_request.to.to_string(), forwarded_request.answer("503 Busy"));
+        sent = s.send(&to, &answer);
+    }
+    let kept = only(&s);
+    assert_eq!((kept.status, kept.reason), (Some(500), ReplyReason::Failed));
+}

@@ -1,0 +1,237 @@
+//! Reloads of pools during calls.
+
+use std::time::Duration;
+
+use crate::script::{
+    BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, invite, request,
+};
+use tidegate_balance::{
+    AdminState, BackendRegistry, BackendSpec, EndpointAddress, Limits, Policy, Pool, PoolSpec,
+};
+use tidegate_proxy::{Choice, Health, Mode, PoolSettings, Probe, Rule, RuleTarget, Senders};
+
+/// A proxy, and its registry of back ends.
+struct Reloaded {
+    s: Script,
+    registry: BackendRegistry,
+    reloads: u64,
+    mode: Mode,
+}
+
+fn pool_spec(name: &str, backends: &[&str]) -> PoolSpec {
+    let spec = |at: &&str| {
+        let endpoint_address = EndpointAddress::Address(address(at));
+        let limits = Limits::default();
+        BackendSpec { name: (*at).to_owned(), endpoint_address, weight: 1, priority: 0, limits }
+    };
+    let backends = backends.iter().map(spec).collect();
+    let (name, services) = (name.to_owned(), Vec::new());
+    PoolSpec { name, slow_start: Duration::ZERO, backends, services }
+}
+
+fn rule(pool: usize) -> Vec<Rule> {
+    let to = RuleTarget::Pool(pool);
+    vec![Rule { from: Senders::Any, methods: Vec::new(), domains: Vec::new(), to }]
+}
+
+impl Reloaded {
+    fn new(mode: Mode, backends: &[&str]) -> Self {
+        let registry = BackendRegistry::new(&[pool_spec("app", backends)]);
+        let pools = registry.pools();
+        let s = Script::with(Policy::Rr, |settings| {
+            settings.pools = vec![settings_of(&pools[0], mode)];
+        });
+        Self { s, registry, reloads: 0, mode }
+    }
+
+    fn enlist(&mut self, pool_specs: &[PoolSpec]) -> Vec<Pool> {
+        self.reloads += 1;
+        self.registry.enlist(self.s.now, self.reloads, pool_specs)
+    }
+
+    fn reload(&mut self, pool_specs: &[PoolSpec], to: usize) {
+        let pools = self.enlist(pool_specs);
+        let pools = pools.iter().map(|pool| settings_of(pool, self.mode)).collect();
+        assert!(self.s.proxy.reload(self.s.now, pools, rule(to)));
+    }
+
+    /// Sends the INVITE of a call; returns it as forwarded.
+    fn invite(&mut self, call: &str) -> Sent {
+        let sent = self.s.send(CALLER, &invite(call));
+        sent.into_iter().find(|sent| sent.start().starts_with("INVITE")).unwrap()
+    }
+
+    /// Sets up a call; returns its back end.
+    fn set_up(&mut self, call: &str) -> String {
+        let invite = self.invite(call);
+        let at = invite.to.to_string();
+        self.s.send(&at, &invite.answer("200 OK"));
+        let ack = self.s.one(CALLER, &in_dialog("ACK", call, 1));
+        assert_eq!(ack.to, invite.to);
+        at
+    }
+
+    fn hang_up(&mut self, call: &str) -> String {
+        let bye = self.s.one(CALLER, &in_dialog("BYE", call, 2));
+        let at = bye.to.to_string();
+        self.s.send(&at, &bye.answer("200 OK"));
+        at
+    }
+
+    fn calls(&self) -> Vec<(String, u64)> {
+        let pools = self.registry.pools();
+        let all = pools.iter().flat_map(|pool| pool.backends());
+        all.map(|b| (b.name().to_owned(), b.calls())).collect()
+    }
+}
+
+fn settings_of(pool: &Pool, mode: Mode) -> PoolSettings {
+    PoolSettings { mode, ..PoolSettings::new(pool.clone(), Policy::Rr) }
+}
+
+fn in_dialog(method: &str, call: &str, cseq: u32) -> String {
+    request(method, "sip:bob@192.0.2.1", call, cseq, "Totag\r\n")
+}
+
+#[test]
+fn calls_end_where_they_are_and_new_ones_go_to_who_is_there() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut r = Reloaded::new(mode, &[BACKEND_A, BACKEND_B]);
+        assert_eq!(r.set_up("1"), BACKEND_A);
+        assert_eq!(r.set_up("2"), BACKEND_B);
+        let ringing = r.invite("3");
+        assert_eq!(ringing.to, address(BACKEND_A));
+        r.reload(&[pool_spec("app", &[BACKEND_C, BACKEND_B])], 0);
+        assert_eq!(
+            r.calls(),
+            [(BACKEND_C.into(), 0), (BACKEND_B.into(), 1), (BACKEND_A.into(), 2)]
+        );
+        // Calls that were started there are finished there.
+        r.s.send(BACKEND_A, &ringing.answer("200 OK"));
+        assert_eq!(r.s.one(CALLER, &in_dialog("ACK", "3", 1)).to, address(BACKEND_A));
+        for call in ["4", "5", "6", "7"] {
+            assert_ne!(r.set_up(call), BACKEND_A, "{mode:?}");
+        }
+        assert_eq!(
+            r.calls(),
+            [(BACKEND_C.into(), 2), (BACKEND_B.into(), 3), (BACKEND_A.into(), 2)]
+        );
+        for (call, at) in [("1", BACKEND_A), ("2", BACKEND_B), ("3", BACKEND_A)] {
+            assert_eq!(r.hang_up(call), at, "{mode:?}");
+        }
+        for call in ["4", "5", "6", "7"] {
+            r.hang_up(call);
+        }
+        assert!(r.calls().iter().all(|(_, calls)| *calls == 0), "{mode:?}: {:?}", r.calls());
+    }
+}
+
+#[test]
+fn the_calls_of_one_that_gets_another_name_are_given_back() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut r = Reloaded::new(mode, &[BACKEND_A]);
+        let invite = r.invite("1");
+        r.s.send(BACKEND_A, &invite.answer("200 OK"));
+        let route = format!("Totag\r\nRoute: {}\r\n", invite.header("Record-Route"));
+        let mut renamed = pool_spec("app", &[BACKEND_A]);
+        renamed.backends[0].name = "renamed".to_owned();
+        r.reload(&[renamed], 0);
+        let bye = r.s.one(CALLER, &request("BYE", "sip:bob@192.0.2.1", "1", 2, &route));
+        assert_eq!(bye.to, address(BACKEND_A));
+        r.s.send(BACKEND_A, &bye.answer("200 OK"));
+        assert!(r.calls().iter().all(|(_, calls)| *calls == 0), "{mode:?}: {:?}", r.calls());
+    }
+}
+
+#[test]
+fn a_seat_is_given_on_when_its_calls_are_forgotten_and_not_before() {
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
+    assert_eq!(r.set_up("1"), BACKEND_A);
+    r.reload(&[pool_spec("app", &[BACKEND_B])], 0);
+    r.reload(&[pool_spec("app", &[BACKEND_B, BACKEND_C])], 0);
+    assert_eq!(r.hang_up("1"), BACKEND_A, "another would have its seat");
+    r.s.pass(Duration::from_secs(40));
+    r.s.sent();
+    // No back end has taken the index of another.
+    r.reload(&[pool_spec("app", &[BACKEND_B, BACKEND_C, "10.0.0.4:5070"])], 0);
+    let mut seen: Vec<_> = ["2", "3", "4"].iter().map(|call| r.set_up(call)).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, [BACKEND_B, BACKEND_C, "10.0.0.4:5070"]);
+}
+
+#[test]
+fn a_removed_back_end_is_trusted_while_it_has_calls() {
+    let relayed = |r: &mut Reloaded, call: &str| {
+        // A request from a back end is not a stranger's call, which would be counted.
+        let before: u64 = r.calls().iter().map(|(_, calls)| calls).sum();
+        r.s.send(BACKEND_A, &invite(call));
+        r.calls().iter().map(|(_, calls)| calls).sum::<u64>() == before
+    };
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
+    assert_eq!(r.set_up("1"), BACKEND_A);
+    r.reload(&[pool_spec("app", &[BACKEND_B])], 0);
+    assert!(relayed(&mut r, "2"));
+    r.hang_up("1");
+    r.reload(&[pool_spec("app", &[BACKEND_B])], 0);
+    assert!(!relayed(&mut r, "3"), "its seat may be empty still, but it holds nothing");
+}
+
+#[test]
+fn health_and_duty_stay_with_who_stays() {
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
+    r.registry.find(BACKEND_A).unwrap().set_admin_state(r.s.now, AdminState::Draining);
+    r.s.refused(BACKEND_B);
+    r.reload(&[pool_spec("app", &[BACKEND_C, BACKEND_B, BACKEND_A])], 0);
+    for call in ["1", "2", "3"] {
+        assert_eq!(r.set_up(call), BACKEND_C);
+    }
+}
+
+#[test]
+fn pools_come_and_go_and_rules_follow_them() {
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A]);
+    assert_eq!(r.set_up("1"), BACKEND_A);
+    r.reload(&[pool_spec("new", &[BACKEND_B]), pool_spec("app", &[BACKEND_A])], 0);
+    assert_eq!(r.set_up("2"), BACKEND_B);
+    r.reload(&[pool_spec("new", &[BACKEND_B])], 0);
+    assert_eq!(r.set_up("3"), BACKEND_B);
+    assert_eq!((r.hang_up("1"), r.hang_up("2")), (BACKEND_A.to_owned(), BACKEND_B.to_owned()));
+}
+
+#[test]
+fn a_fork_rings_at_who_is_there_then() {
+    let mut r = Reloaded::new(Mode::Transaction, &[BACKEND_A, BACKEND_B]);
+    let fork = |pools: &[Pool], qs: &[u16]| {
+        let choice = Choice::All(qs.to_vec());
+        vec![PoolSettings { choice, ..PoolSettings::new(pools[0].clone(), Policy::Rr) }]
+    };
+    let pools = r.enlist(&[pool_spec("app", &[BACKEND_A, BACKEND_B])]);
+    assert!(r.s.proxy.reload(r.s.now, fork(&pools, &[1000, 500]), rule(0)));
+    let first = r.invite("1");
+    assert_eq!(first.to, address(BACKEND_A));
+    // The second group has been removed when its turn comes.
+    let pools = r.enlist(&[pool_spec("app", &[BACKEND_A, BACKEND_C])]);
+    assert!(r.s.proxy.reload(r.s.now, fork(&pools, &[500, 1000]), rule(0)));
+    let sent = r.s.send(BACKEND_A, &first.answer("404 Not Found"));
+    assert!(sent.iter().all(|sent| !sent.start().starts_with("INVITE")), "{sent:#?}");
+    assert_eq!(r.invite("2").to, address(BACKEND_C));
+}
+
+#[test]
+fn a_back_end_no_longer_probed_comes_back_by_itself() {
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A]);
+    let pools = r.enlist(&[pool_spec("app", &[BACKEND_A])]);
+    let health = Health { probe: Some(Probe::default()), ..Health::default() };
+    let probed = PoolSettings { health, ..settings_of(&pools[0], r.mode) };
+    assert!(r.s.proxy.reload(r.s.now, vec![probed], rule(0)));
+    r.s.refused(BACKEND_A);
+    r.s.pass(Duration::from_secs(60));
+    assert!(r.s.sent().is_empty() && !r.s.questions.is_empty());
+    assert_eq!(r.s.status(CALLER, &invite("1")), 503);
+    r.s.questions.clear();
+    r.reload(&[pool_spec("app", &[BACKEND_A])], 0);
+    assert_eq!(r.s.status(CALLER, &invite("2")), 503);
+    r.s.pass(Duration::from_secs(6));
+    assert!(r.s.sent().is_empty() && r.s.questions.is_empty());
+    assert_eq!(r.set_up("3"), BACKEND_A);
+}

@@ -1,0 +1,84 @@
+//! RFC 3261 §18: which responses are ours, and their targets.
+
+use crate::script::{BACKEND_A, CALLER, PROXY, Script, address, invite};
+use tidegate_balance::Policy;
+use tidegate_proxy::{DropReason, Listener};
+
+fn foreign(s: &Script) -> u64 {
+    s.counters.dropped(DropReason::ForeignResponse).get()
+}
+
+/// §18.1.2: "If the value of the "sent-by" parameter in that header field value does not correspond
+/// to a value that the client transport is configured to insert into requests, the response MUST be
+/// silently discarded."
+///
+/// RFC 3261 §16.11: "When a response arrives at a stateless proxy, the proxy MUST inspect the
+/// sent-by value in the first (topmost) Via header field value." "If that address matches the
+/// proxy, (it equals a value this proxy has inserted into previous requests) the proxy MUST remove
+/// that header field value from the response and forward the result to the location indicated in
+/// the next Via header field value." "If the address does not match the proxy, the message MUST be
+/// silently discarded."
+#[test]
+fn a_response_with_the_sent_by_of_another_is_discarded() {
+    for mut s in [Script::new(), Script::stateful()] {
+        let sent = s.send(CALLER, &invite("c1")).pop().unwrap();
+        let ringing = sent.answer("180 Ringing");
+        for (i, other) in
+            ["192.0.2.2:5060", "192.0.2.1:5061", "192.0.2.1.example:5060", "[2001:db8::1]:5060"]
+                .into_iter()
+                .enumerate()
+        {
+            let strange = ringing.replacen(PROXY, other, 1);
+            assert!(s.send(BACKEND_A, &strange).is_empty(), "{other}");
+            assert_eq!(foreign(&s), i as u64 + 1);
+        }
+        assert_eq!(s.one(BACKEND_A, &ringing).to, address(CALLER));
+    }
+}
+
+/// It is ours in any spelling.
+#[test]
+fn our_sent_by_may_be_written_in_another_way() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.listeners[0].advertised = "Edge.example:5060".to_owned();
+        settings.amplification_max = 0;
+    });
+    let sent = s.one(CALLER, &invite("c1"));
+    let ringing = sent.answer("180 Ringing");
+    for written in ["edge.EXAMPLE:5060", "edge.example", "edge.example : 5060"] {
+        let text = ringing.replacen("Edge.example:5060", written, 1);
+        assert_eq!(s.one(BACKEND_A, &text).to, address(CALLER), "{written}");
+    }
+    let bound = ringing.replacen("Edge.example:5060", PROXY, 1);
+    assert!(s.send(BACKEND_A, &bound).is_empty(), "that is not what we insert");
+}
+
+/// Each listener has its own; a response may arrive at any of them.
+#[test]
+fn the_sent_by_of_any_listener_is_ours() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.listeners.push(Listener::new(address("192.0.2.2:5080")));
+    });
+    let sent = s.one(CALLER, &invite("c1"));
+    let text = sent.answer("180 Ringing").replacen(PROXY, "192.0.2.2:5080", 1);
+    assert_eq!(s.one(BACKEND_A, &text).to, address(CALLER));
+}
+
+/// §18.2.2: "if the Via header field value contains a "maddr" parameter, the response MUST be
+/// forwarded to the address listed there". It is for clients that have sent to a multicast group
+/// (§18.1.1), where Tidegate does not listen; in a unicast request it would let strangers direct
+/// our responses at others. So it is not obeyed for any source.
+#[test]
+fn an_maddr_in_a_via_sends_no_response_elsewhere() {
+    for mut s in [Script::new(), Script::stateful()] {
+        for maddr in ["203.0.113.9", "224.0.1.75", "10.0.0.2"] {
+            let via = format!("198.51.100.7:5060;maddr={maddr};ttl=16;branch=z9hG4bK-{maddr}");
+            let text = invite(maddr).replacen("198.51.100.7:5060", &via, 1);
+            let mut all = s.send(CALLER, &text);
+            let sent = all.pop().unwrap();
+            all.extend(s.send(&sent.to.to_string(), &sent.answer("180 Ringing")));
+            assert!(!all.is_empty());
+            assert!(all.iter().all(|sent| sent.to == address(CALLER)), "{all:?}");
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! RFC 3261 §18: messages on streams use the connection to which they belong.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Sent, address, request, secret};
+use tidegate_balance as balance;
+use tidegate_balance::Policy;
+use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, Settings};
+use tidegate_transport::{ConnectionLimits, Streams};
+use tidegate_world::{
+    CloseCause, Connect, ConnectionId, Core, Flow, Pool, Received, Timestamp, Transport,
+};
+
+/// A phone behind address translation.
+const PHONE: &str = "203.0.113.9:40123";
+const CONTACT: &str = "<sip:alice@192.168.1.2:5060;transport=tcp>";
+
+/// A proxy with connections.
+struct Scene {
+    streams: Streams<Proxy>,
+    now: Timestamp,
+    pool: Pool,
+}
+
+/// A packet, and the number of its connection; 0 for a datagram.
+type Carried = (u32, Sent);
+
+impl Scene {
+    /// Makes a proxy that listens on UDP and TCP and reaches back ends over `inside`.
+    fn new(inside: Transport, mode: Mode) -> Self {
+        let outside = Listener::new(address(PROXY));
+        let streams = Listener { transport: Transport::Tcp, ..outside.clone() };
+        let named = [("a", address(BACKEND_A), 1), ("b", address(BACKEND_B), 1)];
+        let backends = balance::Pool::new("app", &named);
+        let listener = Some(usize::from(inside.is_reliable()));
+        let pools =
+            vec![PoolSettings { mode, listener, ..PoolSettings::new(backends, Policy::Rr) }];
+        let settings = Settings::new(vec![outside, streams], pools, secret(1));
+        let pool = Pool::new();
+        let proxy = Proxy::new(settings, Arc::<Counters>::default(), pool.clone());
+        let streams = Streams::new(proxy, ConnectionLimits::default(), pool.clone());
+        Self { streams, now: Timestamp::from_nanos(1_000_000_000), pool }
+    }
+
+    fn tcp() -> Self {
+        Self::new(Transport::Tcp, Mode::Transaction)
+    }
+
+    fn sent(&mut self) -> Vec<Carried> {
+        let transmits = std::iter::from_fn(|| self.streams.poll_transmit());
+        let carried = transmits.map(|t| {
+            let text = String::from_utf8(t.bytes.to_vec()).unwrap();
+            let number = t.flow.connection.map_or(0, ConnectionId::get);
+            (number, Sent { from: t.flow.local, to: t.flow.remote, text, batching: t.batching })
+        });
+        carried.collect()
+    }
+
+    fn offer(&mut self, flow: Flow, text: &str) -> Vec<Carried> {
+        let received = Received::new(self.now, flow, self.pool.copy(text.as_bytes()));
+        self.streams.offer(self.now, received);
+        while self.streams.serve(self.now) {}
+        self.sent()
+    }
+
+    /// Opens a connection from a peer.
+    fn accept(&mut self, number: u32, remote: &str) -> Flow {
+        let id = ConnectionId::new(number).unwrap();
+        let flow = Flow::connected(Transport::Tcp, address(PROXY), address(remote), id);
+        self.streams.on_connected(self.now, flow);
+        flow
+    }
+
+    /// Opens the connection that the proxy wants; returns the messages that waited for it.
+    fn open(&mut self) -> (Flow, Vec<Carried>) {
+        let Connect { id, transport, local, remote } = self.streams.poll_connect().expect("one");
+        let local = SocketAddr::new(local.ip(), 50_000);
+        let flow = Flow::connected(transport, local, remote, id);
+        self.streams.on_connected(self.now, flow);
+        (flow, self.sent())
+    }
+
+    fn close(&mut self, flow: Flow, cause: CloseCause) {
+        self.streams.on_closed(self.now, flow.connection.unwrap(), cause);
+    }
+
+    fn pass(&mut self, by: Duration) -> Vec<Carried> {
+        let (end, mut sent) = (self.now + by, Vec::new());
+        while let Some(at) = self.streams.poll_timeout().filter(|&at| at <= end) {
+            self.now = self.now.max(at);
+            self.streams.handle_timeout(self.now);
+            sent.extend(self.sent());
+        }
+        self.now = end;
+        sent
+    }
+}
+
+fn invite(transport: &str, via: &str) -> String {
+    let contact = format!("Contact: {CONTACT}\r\n");
+    let invite = request("INVITE", "sip:bob@192.0.2.1", "c", 1, &contact);
+    invite.replace("SIP/2.0/UDP 198.51.100.7:5060", &format!("SIP/2.0/{transport} {via}"))
+}
+
+fn only(sent: Vec<Carried>, start: &str) -> Carried {
+    let found = sent.iter().find(|(_, sent)| sent.start().starts_with(start)).cloned();
+    found.unwrap_or_else(|| panic!("no {start} in {sent:#?}"))
+}
+
+/// Lets a phone call on connection 2 until the first back end has the INVITE.
+fn called(scene: &mut Scene) -> (Flow, Flow, Sent) {
+    let phone = scene.accept(2, PHONE);
+    let sent = scene.offer(phone, &invite("TCP", "192.168.1.2:5060;rport"));
+    assert_eq!(sent.len(), 1, "{sent:?}");
+    assert_eq!((sent[0].0, sent[0].1.start()), (2, "SIP/2.0 100 Trying"));
+    let (backend, sent) = scene.open();
+    let (number, forwarded) = only(sent, "INVITE");
+    assert_eq!((number, forwarded.to), (1, address(BACKEND_A)));
+    (phone, backend, forwarded)
+}
+
+fn bye(route: &str, transport: &str) -> String {
+    format!(
+        "BYE sip:alice@192.168.1.2:5060;transport=tcp SIP/2.0\r\n\
+         Via: SIP/2.0/{transport} 10.0.0.1:5070;branch=z9hG4bK-bye\r\n\
+         Route: {route}\r\nFrom: <sip:bob@example.com>;tag=callee\r\n\
+         To: <sip:alice@example.com>;tag=caller\r\nCall-ID: c\r\nCSeq: 1 BYE\r\n\
+         Max-Forwards: 70\r\nContent-Length: 0\r\n\r\n"
+    )
+}
+
+/// RFC 3261 §18.2.2: "the response MUST be sent using the existing connection to the source of the
+/// original request that created the transaction".
+///
+/// RFC 3261 §18.1.1: "Therefore, the client transport MUST be prepared to receive the response on
+/// the same connection used to send the request."
+#[test]
+fn a_call_over_streams_goes_and_returns_on_its_connections() {
+    let mut scene = Scene::tcp();
+    let (phone, backend, forwarded) = called(&mut scene);
+    assert!(forwarded.header("Via").starts_with("SIP/2.0/TCP 192.0.2.1:5060;rport;branch="));
+    let route = forwarded.header("Record-Route");
+    assert!(route.ends_with("@192.0.2.1:5060;transport=tcp;lr>"), "{route}");
+    // RFC 3261 §17.1.1.2: "For any transport, [...] If an unreliable transport is being used, the
+    // client transaction MUST start timer A".
+    assert!(scene.pass(Duration::from_secs(3)).is_empty(), "nothing is repeated");
+    let sent = scene.offer(backend, &forwarded.answer("200 OK"));
+    assert_eq!((sent.len(), sent[0].0, sent[0].1.start()), (1, 2, "SIP/2.0 200 OK"));
+
+    let bye = bye(route, "TCP");
+    let (number, sent) = only(scene.offer(backend, &bye), "BYE");
+    assert_eq!((number, sent.to), (2, address(PHONE)), "to the phone, on its connection");
+    let answer = scene.offer(phone, &sent.answer("200 OK"));
+    assert_eq!((answer[0].0, answer[0].1.start()), (1, "SIP/2.0 200 OK"));
+}
+
+/// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
+/// response to the request."
+#[test]
+fn a_request_to_a_flow_that_is_gone_gets_430() {
+    let mut scene = Scene::tcp();
+    let (phone, backend, forwarded) = called(&mut scene);
+    scene.offer(backend, &forwarded.answer("200 OK"));
+    scene.close(phone, CloseCause::Ended);
+    let mut sent = scene.offer(backend, &bye(forwarded.header("Record-Route"), "TCP"));
+    sent.extend(scene.pass(Duration::ZERO));
+    let (number, answer) = only(sent, "SIP/2.0 430");
+    assert_eq!((number, answer.start()), (1, "SIP/2.0 430 Flow Failed"));
+}
+
+/// RFC 3261 §18.2.2: "If that connection is no longer open, the server SHOULD open a connection to
+/// the IP address in the "received" parameter, if present, using the port in the "sent-by" value".
+#[test]
+fn a_response_whose_connection_is_gone_takes_another_one() {
+    let mut scene = Scene::tcp();
+    let (phone, backend, forwarded) = called(&mut scene);
+    scene.close(phone, CloseCause::Reset);
+    scene.offer(backend, &forwarded.answer("200 OK"));
+    let (flow, sent) = scene.open();
+    assert_eq!(flow.remote, address("203.0.113.9:5060"));
+    only(sent, "SIP/2.0 200");
+}
+
+/// A back end that has refused its connection is not tried again and loses the call.
+#[test]
+fn a_refused_connection_leads_at_once_to_another_back_end_which_keeps_the_call() {
+    let mut scene = Scene::tcp();
+    let phone = scene.accept(2, PHONE);
+    scene.offer(phone, &invite("TCP", "192.168.1.2:5060"));
+    let first = scene.streams.poll_connect().expect("one");
+    scene.streams.on_closed(scene.now, first.id, CloseCause::Refused);
+    scene.pass(Duration::ZERO);
+    let (backend, sent) = scene.open();
+    assert_eq!((first.remote, backend.remote), (address(BACKEND_A), address(BACKEND_B)));
+    let (_, forwarded) = only(sent, "INVITE");
+    scene.offer(backend, &forwarded.answer("100 Trying"));
+    let sent = scene.pass(Duration::from_secs(3));
+    assert!(sent.iter().all(|(_, sent)| sent.start().starts_with("OPTIONS")), "{sent:#?}");
+    let ringing = scene.offer(backend, &forwarded.answer("180 Ringing"));
+    assert_eq!((ringing.len(), ringing[0].1.start()), (1, "SIP/2.0 180 Ringing"), "no CANCEL");
+}
+
+/// RFC 3261 §18.1.1: "it is RECOMMENDED that this connection be used". A phone seldom listens at
+/// the port in its Contact.
+#[test]
+fn a_phone_whose_contact_is_its_own_address_is_reached_on_its_connection() {
+    let mut scene = Scene::tcp();
+    let phone = scene.accept(2, CALLER);
+    let contact = "sip:alice@198.51.100.7:5099;transport=tcp";
+    let invite = invite("TCP", "198.51.100.7:5060").replace(CONTACT, &format!("<{contact}>"));
+    scene.offer(phone, &invite);
+    let (backend, sent) = scene.open();
+    let (_, forwarded) = only(sent, "INVITE");
+    scene.offer(backend, &forwarded.answer("200 OK"));
+    let bye = bye(forwarded.header("Record-Route"), "TCP")
+        .replace("sip:alice@192.168.1.2:5060;transport=tcp", contact);
+    assert_eq!(only(scene.offer(backend, &bye), "BYE").0, 2);
+}
+
+#[test]
+fn requests_on_a_broken_connection_fail_over_soon() {
+    let mut scene = Scene::tcp();
+    let (_, backend, _) = called(&mut scene);
+    scene.close(backend, CloseCause::Reset);
+    // Twice T1: the INVITE was sent before the connection broke.
+    scene.pass(Duration::from_secs(1));
+    let opened: Vec<_> = std::iter::from_fn(|| scene.streams.poll_connect()).collect();
+    assert!(opened.iter().any(|c| c.remote == address(BACKEND_B)), "{opened:?}");
+}
+
+#[test]
+fn a_proxy_between_transports_names_itself_twice() {
+    let mut scene = Scene::tcp();
+    let phone = Flow::udp(address(PROXY), address(CALLER));
+    scene.offer(phone, &invite("UDP", "198.51.100.7:5060"));
+    let (backend, sent) = scene.open();
+    let (_, forwarded) = only(sent, "INVITE");
+    let routes = forwarded.all("Record-Route");
+    assert_eq!(routes.len(), 2, "{routes:?}");
+    assert!(routes[0].ends_with("@192.0.2.1:5060;transport=tcp;lr>"), "the nearer one is on top");
+    assert!(routes[1].ends_with("@192.0.2.1:5060;lr>"));
+    let sent = scene.offer(backend, &forwarded.answer("200 OK"));
+    assert_eq!((sent[0].0, sent[0].1.to), (0, address(CALLER)));
+    let bye =
+        bye(&routes.join(", "), "TCP").replace("192.168.1.2:5060;transport=tcp", "pc.example");
+    let (number, sent) = only(scene.offer(backend, &bye), "BYE");
+    assert_eq!((number, sent.to, sent.from), (0, address(CALLER), address(PROXY)));
+}
+
+/// RFC 3261 §16.11: a stateless proxy puts the connection into its Via.
+#[test]
+fn without_transactions_a_response_finds_its_connection() {
+    let mut scene = Scene::new(Transport::Tcp, Mode::Stateless);
+    let phone = scene.accept(2, PHONE);
+    assert!(scene.offer(phone, &invite("TCP", "192.168.1.2:5060")).is_empty());
+    let (backend, sent) = scene.open();
+    let (_, forwarded) = only(sent, "INVITE");
+    let sent = scene.offer(backend, &forwarded.answer("200 OK"));
+    assert_eq!((sent.len(), sent[0].0, sent[0].1.start()), (1, 2, "SIP/2.0 200 OK"));
+}
+
+/// The sender of a request on a stream does not retransmit it.
+///
+/// RFC 3261 §16.1: "Requests forwarded between different types of transports where the proxy's TU
+/// must take an active role in ensuring reliable delivery on one of the transports MUST be
+/// forwarded transaction statefully."
+#[test]
+fn requests_from_a_stream_are_retransmitted_as_datagrams() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut scene = Scene::new(Transport::Udp, mode);
+        let phone = scene.accept(2, PHONE);
+        let (number, sent) = only(scene.offer(phone, &invite("TCP", "192.168.1.2:5060")), "INVITE");
+        assert_eq!((number, sent.to), (0, address(BACKEND_A)));
+        only(scene.pass(Duration::from_millis(501)), "INVITE");
+    }
+}
+
+/// RFC 3261 §16.6 item 10: "If the request will be sent to the next hop using a stream-based
+/// transport and the copy contains no Content-Length header field, the proxy MUST insert one with
+/// the correct value for the body of the request (see Section 20.14)." §18.3: "The Content-Length
+/// header field MUST be used with stream oriented transports." A datagram ends by itself.
+#[test]
+fn a_datagram_without_content_length_gets_one_on_a_stream() {
+    let without = |text: String| text.replace("Content-Length: 0\r\n\r\n", "\r\nfour");
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut scene = Scene::new(Transport::Tcp, mode);
+        let phone = Flow::udp(address(PROXY), address(CALLER));
+        scene.offer(phone, &without(invite("UDP", "198.51.100.7:5060")));
+        let (_, sent) = scene.open();
+        let (_, forwarded) = only(sent, "INVITE");
+        assert_eq!(forwarded.all("Content-Length"), ["4"]);
+        assert!(forwarded.text.ends_with("\r\n\r\nfour"));
+
+        let mut scene = Scene::new(Transport::Udp, mode);
+        let phone = scene.accept(2, PHONE);
+        let (_, forwarded) = only(scene.offer(phone, &invite("TCP", "192.168.1.2:5060")), "INVITE");
+        let backend = Flow::udp(address(PROXY), address(BACKEND_A));
+        let (number, ok) =
+            only(scene.offer(backend, &without(forwarded.answer("200 OK"))), "SIP/2.0 200");
+        assert_eq!((number, ok.all("Content-Length")), (2, vec!["4"]));
+        assert!(ok.text.ends_with("\r\n\r\nfour"));
+    }
+}
+
+/// A back end that opens a connection uses another port for it.
+#[test]
+fn a_back_end_is_known_on_a_connection_that_it_opened() {
+    let mut scene = Scene::tcp();
+    let (_, backend, forwarded) = called(&mut scene);
+    scene.offer(backend, &forwarded.answer("200 OK"));
+    let own = scene.accept(4, "10.0.0.1:41000");
+    let (number, sent) =
+        only(scene.offer(own, &bye(forwarded.header("Record-Route"), "TCP")), "BYE");
+    assert_eq!((number, sent.to), (2, address(PHONE)));
+}
+
+/// RFC 3261 §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a
+/// request (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503".
+/// §16.7 item 6 turns it into a 500.
+#[test]
+fn a_caller_hears_at_once_that_no_back_end_takes_a_connection() {
+    let mut scene = Scene::tcp();
+    let phone = scene.accept(2, PHONE);
+    scene.offer(phone, &invite("TCP", "192.168.1.2:5060"));
+    let mut sent = Vec::new();
+    while let Some(connect) = scene.streams.poll_connect() {
+        scene.streams.on_closed(scene.now, connect.id, CloseCause::Refused);
+        sent.extend(scene.pass(Duration::ZERO));
+    }
+    only(sent, "SIP/2.0 500");
+}

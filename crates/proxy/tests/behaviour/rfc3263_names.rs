@@ -1,0 +1,191 @@
+//! Names in the Request-URI and in a Route, RFC 3263: a request waits until they are resolved.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::script::{BACKEND_A, CALLER, Script, Sent, request};
+use tidegate_world::{Core, Query, QueryAnswer, QueryId, Question, RecordType, SrvRecord};
+
+/// Makes a request from a back end to a name.
+fn call(method: &str, to: &str) -> String {
+    request(method, to, "c", 1, "").replace("198.51.100.7:5060", "10.0.0.1:5070")
+}
+
+fn asked(s: &mut Script) -> Option<(QueryId, String, RecordType)> {
+    let Query { id, question } = s.proxy.poll_query()?;
+    let Question::Resolve { name, record } = question else { panic!("{question:?}") };
+    Some((id, name.to_string(), record))
+}
+
+/// Answers all queries until there are none, with these SRV records and the addresses of these
+/// names.
+fn answer(s: &mut Script, servers: &[(u16, &str, u16)], hosts: &[(&str, [u8; 4])]) -> Vec<Sent> {
+    let ttl = Duration::from_secs(60);
+    let mut sent = Vec::new();
+    while let Some((id, name, record)) = asked(s) {
+        let of_host = hosts.iter().filter(|(host, _)| name.trim_end_matches('.') == *host);
+        let addresses: Arc<[_]> = of_host.map(|(_, ip)| (*ip).into()).collect();
+        let answer = match record {
+            RecordType::Srv if name.starts_with("_sip._udp.") && !servers.is_empty() => {
+                let record = |&(priority, target, port): &(u16, &str, u16)| SrvRecord {
+                    priority,
+                    weight: 1,
+                    port,
+                    target: format!("{target}.").into(),
+                };
+                QueryAnswer::Srv(servers.iter().map(record).collect(), ttl)
+            }
+            RecordType::A if !addresses.is_empty() => QueryAnswer::Addresses(addresses, ttl),
+            _ => QueryAnswer::NotFound(None),
+        };
+        s.proxy.on_answer(s.now, id, answer);
+        sent.extend(s.serve());
+    }
+    sent
+}
+
+fn to(sent: &[Sent]) -> Vec<String> {
+    sent.iter().map(|sent| sent.to.to_string()).collect()
+}
+
+/// Returns the requests among these packets.
+fn forwarded(sent: Vec<Sent>) -> Vec<Sent> {
+    sent.into_iter().filter(|sent| !sent.start().starts_with("SIP/2.0 ")).collect()
+}
+
+fn outcome(counter: &tidegate_world::Counter) -> u64 {
+    counter.get()
+}
+
+/// RFC 3261 §16.5: "If the domain of the Request-URI indicates a domain this element is not
+/// responsible for, the Request-URI MUST be placed into the target set as the only target, and the
+/// element MUST proceed to the task of Request Forwarding (Section 16.6)."
+///
+/// RFC 3263 §4.2: "The client SHOULD try the first record."
+#[test]
+fn a_request_waits_for_a_name_and_goes_to_the_first_server_of_its_service() {
+    let mut s = Script::stateful();
+    let sent = s.send(BACKEND_A, &call("INVITE", "sip:carol@example.org"));
+    assert!(sent.is_empty(), "there is no state of it, so no 100: {sent:?}");
+    let sent = s.send(BACKEND_A, &call("INVITE", "sip:carol@example.org"));
+    assert!(sent.is_empty(), "its copy is absorbed: {sent:?}");
+    let servers = [(20, "two.example.org", 5072), (10, "one.example.org", 5071)];
+    let hosts = [("one.example.org", [203, 0, 113, 1]), ("two.example.org", [203, 0, 113, 2])];
+    let sent = forwarded(answer(&mut s, &servers, &hosts));
+    assert_eq!(to(&sent), ["203.0.113.1:5071"]);
+    assert_eq!(sent[0].start(), "INVITE sip:carol@example.org SIP/2.0", "the URI stays");
+    assert_eq!(outcome(&s.counters.parked_all), 3, "for NAPTR, SRV, and the address");
+    // The name is known now: no request waits.
+    let sent = s.send(BACKEND_A, &call("OPTIONS", "sip:carol@example.org"));
+    assert_eq!(to(&sent), ["203.0.113.1:5071"]);
+}
+
+/// RFC 3263 §4.3: "If a failure occurs, the client SHOULD create a new request, which is identical
+/// to the previous, but has a different value of the Via branch ID than the previous [...]. That
+/// request is sent to the next element in the list as specified by RFC 2782."
+///
+/// RFC 3263 §4: "The procedures here MUST be done exactly once per transaction, where transaction
+/// is as defined in [1]."
+///
+/// RFC 3263 §4.2: "If an attempt should fail, based on the definition of failure in Section 4.3,
+/// the next SHOULD be tried, and if that should fail, the next SHOULD be tried, and so on."
+///
+/// RFC 3261 §16.6: "As described in [4], the proxy MUST attempt to deliver the message to the first
+/// tuple in that set, and proceed through the set in order until the delivery attempt succeeds."
+#[test]
+fn a_target_that_fails_is_followed_by_the_next() {
+    let mut s = Script::stateful();
+    s.send(BACKEND_A, &call("INVITE", "sip:carol@example.org"));
+    let servers = [(20, "two.example.org", 5072), (10, "one.example.org", 5071)];
+    let hosts = [("one.example.org", [203, 0, 113, 1]), ("two.example.org", [203, 0, 113, 2])];
+    let first = forwarded(answer(&mut s, &servers, &hosts));
+    // The second server's address is queried meanwhile; another request finds both.
+    s.pass(Duration::from_millis(1));
+    let again = call("INVITE", "sip:carol@example.org").replace("Call-ID: c", "Call-ID: d");
+    let again = again.replace("z9hG4bK-c", "z9hG4bK-d");
+    let sent = s.send(BACKEND_A, &again);
+    let sent: Vec<_> = sent.iter().filter(|sent| sent.start().starts_with("INVITE")).collect();
+    assert_eq!((first.len(), sent.len()), (1, 1));
+    let refused = sent[0].answer("503 Service Unavailable");
+    let sent = s.send("203.0.113.1:5071", &refused);
+    let next: Vec<_> = sent.iter().filter(|sent| sent.start().starts_with("INVITE")).collect();
+    assert_eq!(next[0].to.to_string(), "203.0.113.2:5072");
+}
+
+#[test]
+fn a_name_that_leads_nowhere_is_not_found_and_a_silent_dns_is_a_timeout() {
+    for script in [Script::new, Script::stateful] {
+        let mut s = script();
+        s.send(BACKEND_A, &call("INVITE", "sip:carol@nowhere.example"));
+        let sent = answer(&mut s, &[], &[]);
+        assert!(sent[0].start().starts_with("SIP/2.0 404"), "{sent:?}");
+        let mut s = script();
+        s.send(BACKEND_A, &call("INVITE", "sip:carol@silent.example"));
+        let mut sent = Vec::new();
+        for _ in 0..12 {
+            s.pass(Duration::from_secs(1));
+            while asked(&mut s).is_some() {}
+            sent.extend(s.serve());
+        }
+        let finals = sent.iter().filter(|sent| sent.start().starts_with("SIP/2.0 504"));
+        assert_eq!(finals.count(), 1, "{sent:?}");
+    }
+}
+
+#[test]
+fn a_cancel_ends_the_request_that_waits() {
+    let mut s = Script::stateful();
+    s.send(BACKEND_A, &call("INVITE", "sip:carol@example.org"));
+    let sent = s.send(BACKEND_A, &call("CANCEL", "sip:carol@example.org"));
+    let sent: Vec<_> = sent.iter().map(|sent| &sent.start()[8..11]).collect();
+    assert_eq!(sent, ["200", "487"]);
+    let hosts = [("example.org", [203, 0, 113, 1])];
+    assert!(answer(&mut s, &[], &hosts).is_empty(), "nothing goes on");
+    let late = s.send(BACKEND_A, &call("INVITE", "sip:carol@example.org"));
+    assert_eq!(late.len(), 1, "a late copy begins nothing");
+    assert!(late[0].start().starts_with("SIP/2.0 487"));
+}
+
+/// RFC 3261 §16.6 item 7, with a Route that names a host.
+///
+/// RFC 3261 §16.6: "Otherwise, the proxy MUST apply the procedures to the first value in the Route
+/// header field, if present, else the Request-URI."
+#[test]
+fn a_route_may_name_a_host() {
+    let mut s = Script::new();
+    let invite = call("INVITE", "sip:carol@203.0.113.77");
+    let invite = invite.replace("From:", "Route: <sip:proxy.example.org;lr>\r\nFrom:");
+    s.send(BACKEND_A, &invite);
+    let sent = answer(&mut s, &[], &[("proxy.example.org", [203, 0, 113, 9])]);
+    assert_eq!(to(&sent), ["203.0.113.9:5060"]);
+}
+
+#[test]
+fn a_stranger_has_nothing_resolved() {
+    let mut s = Script::new();
+    let sent = s.send(
+        CALLER,
+        &request("INVITE", "sip:bob@192.0.2.1", "c", 1, "Route: <sip:x.example;lr>\r\n"),
+    );
+    assert!(sent[0].start().starts_with("SIP/2.0 403"), "{sent:?}");
+    s.send(CALLER, &request("INVITE", "sip:bob@x.example", "d", 1, ""));
+    assert!(asked(&mut s).is_none());
+}
+
+/// The number of requests that wait from one source, or for one name, is limited to the number of
+/// free places.
+#[test]
+fn no_more_requests_wait_than_there_may_be() {
+    let mut s = Script::new();
+    let mut statuses = Vec::new();
+    for i in 0..1100 {
+        let text =
+            call("INVITE", "sip:carol@example.org").replace("z9hG4bK-c", &format!("z9hG4bK-{i}"));
+        let sent = s.send(BACKEND_A, &text.replace("Call-ID: c", &format!("Call-ID: {i}")));
+        statuses.extend(sent.iter().map(|sent| sent.start()[8..11].to_owned()));
+    }
+    assert_eq!(outcome(&s.counters.parked), 512);
+    assert_eq!(statuses, vec!["503"; 1100 - 512]);
+    let sent = answer(&mut s, &[], &[("example.org", [203, 0, 113, 1])]);
+    assert_eq!(sent.len(), 512, "all go on");
+}

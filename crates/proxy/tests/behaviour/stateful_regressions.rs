@@ -1,0 +1,251 @@
+//! Regressions of the stateful proxy, each named after the fault.
+
+use std::time::Duration;
+
+use crate::script::{
+    BACKEND_A, BACKEND_B, BACKEND_C, CALLER, Script, Sent, address, invite, request, starts,
+};
+use tidegate_balance::{Policy, Pool};
+use tidegate_proxy::{Mode, PoolSettings, Rule, RuleTarget, Senders};
+use tidegate_world::Core;
+
+const T1_64: Duration = Duration::from_secs(32);
+
+fn last(sent: Vec<Sent>) -> Sent {
+    sent.into_iter().last().expect("something is sent")
+}
+
+/// RFC 3261 §9.1: "A CANCEL request SHOULD NOT be sent to cancel a request other than INVITE."
+#[test]
+fn a_request_other_than_invite_is_not_cancelled() {
+    let message = request("MESSAGE", "sip:bob@192.0.2.1", "c1", 1, "");
+    let mut s = Script::stateful();
+    let first = s.one(CALLER, &message);
+    s.pass(Duration::from_secs(4));
+    assert_eq!(starts(&s.sent()).last().unwrap().0, BACKEND_B);
+    let late = s.send(BACKEND_A, &first.answer("100 Trying"));
+    assert_eq!(starts(&late), [], "it was given up, and is left alone");
+
+    let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
+    let [a, b] = s.send(CALLER, &message).try_into().unwrap();
+    assert_eq!(starts(&s.send(BACKEND_B, &b.answer("100 Trying"))), []);
+    assert_eq!(starts(&s.send(BACKEND_A, &a.answer("603 Decline"))), []);
+    s.pass(T1_64 * 4);
+    assert!(s.sent().iter().all(|sent| !sent.start().starts_with("CANCEL")));
+    assert_eq!(s.live(), (0, 0));
+}
+
+/// Bare line feeds become CRLF in a reply. With enough of them, a long request could be forwarded
+/// but not answered: its context was never removed.
+#[test]
+fn a_request_that_is_too_long_to_be_answered_is_forgotten() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.listeners[0].trust = vec!["198.51.100.0/24".parse().unwrap()];
+    });
+    let lines = format!("{}Max-Breadth: 9\nFrom:", "Via: SIP/2.0/UDP h\n".repeat(86));
+    let text = request("INVITE", "sip:bob@203.0.113.1", "c1", 1, "").replace("\r\n", "\n");
+    let text = text.replacen("From:", &lines, 1);
+    let name = "x".repeat(65_438 - text.len());
+    let text = text.replacen("To: <", &format!("To: {name} <"), 1);
+    s.offer(CALLER, text.as_bytes());
+    assert_eq!(s.serve().last().unwrap().to, address("203.0.113.1:5060"));
+    assert_eq!(s.live(), (1, 1));
+    s.pass(T1_64 * 3);
+    assert_eq!(s.live(), (0, 0));
+    assert!(s.proxy.is_drained());
+}
+
+/// RFC 3261 §21.5.7. The request got a 100 and no further response.
+#[test]
+fn a_sender_of_too_long_messages_is_told_so() {
+    let mut s = Script::stateful();
+    let head = invite("c1").replace("Content-Length: 0\r\n\r\n", "");
+    let room = 65_507 - head.len() - 32;
+    let text = format!("{head}Content-Length: {room:>5}\r\n\r\n{}", "x".repeat(room));
+    assert_eq!(last(s.send(CALLER, &text)).start(), "SIP/2.0 513 Message Too Large");
+    assert_eq!(s.live(), (0, 0));
+}
+
+/// A request with the Call-ID of a call moved the call to another back end.
+#[test]
+fn an_established_call_stays_where_it_is() {
+    let bye = request("BYE", "sip:bob@192.0.2.1", "c1", 9, "Totag\r\n");
+    let mut s = Script::stateful();
+    let out = last(s.send(CALLER, &invite("c1")));
+    s.one(BACKEND_A, &out.answer("200 OK"));
+    let other = request("INVITE", "sip:bob@192.0.2.1", "c1", 2, "");
+    let other = last(s.send(CALLER, &other));
+    assert_eq!((other.to, s.held()), (address(BACKEND_B), vec![1, 1]), "it is another call");
+    let next = last(s.send(BACKEND_B, &other.answer("503 Service Unavailable")));
+    assert_eq!((next.to, s.held()), (address(BACKEND_A), vec![2, 0]));
+    assert_eq!(s.one(CALLER, &bye).to, address(BACKEND_A));
+
+    let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 500)]);
+    let first = last(s.send(CALLER, &invite("c1")));
+    let second = last(s.send(BACKEND_A, &first.answer("486 Busy Here")));
+    s.one(BACKEND_B, &second.answer("200 OK"));
+    assert_eq!(s.held(), [0, 1]);
+    s.send(CALLER, &request("INVITE", "sip:bob@192.0.2.1", "c1", 2, ""));
+    assert_eq!(s.held(), [1, 1]);
+    assert_eq!(s.one(CALLER, &bye).to, address(BACKEND_B));
+}
+
+#[test]
+fn the_branches_of_a_fork_are_no_retransmissions() {
+    let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
+    s.send(CALLER, &invite("c1"));
+    assert_eq!(s.counters.retransmissions.get(), 0);
+    s.send(CALLER, &invite("c1"));
+    assert_eq!(s.counters.retransmissions.get(), 1);
+}
+
+/// After a challenge the Call-ID is known already. The CANCEL was served before its INVITE, and the
+/// callee continued to ring.
+#[test]
+fn a_cancel_does_not_overtake_its_invite() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        let first = last(s.send(CALLER, &invite("c1")));
+        s.send(BACKEND_A, &first.answer("407 Proxy Authentication Required"));
+        let again = request("INVITE", "sip:bob@192.0.2.1", "c1", 2, "");
+        s.offer(CALLER, again.as_bytes());
+        s.offer(CALLER, request("CANCEL", "sip:bob@192.0.2.1", "c1", 2, "").as_bytes());
+        let sent = s.serve();
+        let starts = starts(&sent);
+        let invited = starts.iter().position(|(_, start)| start.starts_with("INVITE"));
+        let cancelled = starts
+            .iter()
+            .position(|(_, start)| start.starts_with("CANCEL") || *start == "SIP/2.0 200 OK");
+        assert!(invited.is_some() && invited < cancelled, "{starts:?}");
+    }
+}
+
+/// RFC 5393 §5.3.3. A request that is not forwarded takes no lease and no turn of the policy.
+#[test]
+fn a_request_without_breadth_chooses_no_back_end() {
+    let mut s = Script::stateful();
+    let none = invite("c1").replacen("From:", "Max-Breadth: 0\r\nFrom:", 1);
+    assert_eq!(s.status(CALLER, &none), 440);
+    assert_eq!(s.counters.calls.get(), 0);
+    assert_eq!(last(s.send(CALLER, &invite("c2"))).to, address(BACKEND_A));
+}
+
+#[test]
+fn a_full_table_of_transactions_is_no_matter_of_a_pool_without() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        let pool = Pool::new("other", &[("c", address(BACKEND_C), 1)]);
+        settings.pools[0].mode = Mode::Transaction;
+        settings.pools.push(PoolSettings::new(pool, Policy::Rr).stateless());
+        settings.transactions_max = 1;
+        let rule = |method: &str, pool| Rule {
+            from: Senders::Any,
+            methods: vec![method.into()],
+            domains: Vec::new(),
+            to: RuleTarget::Pool(pool),
+        };
+        settings.rules = vec![rule("INVITE", 0), rule("MESSAGE", 1)];
+    });
+    s.send(CALLER, &invite("c1"));
+    assert_eq!(s.status(CALLER, &invite("c2")), 503);
+    assert_eq!(s.counters.calls.get(), 1, "no back end was chosen");
+    let message = request("MESSAGE", "sip:bob@192.0.2.1", "c3", 1, "");
+    assert_eq!(s.one(CALLER, &message).to, address(BACKEND_C));
+}
+
+/// The parts of a rejected INVITE that its ACK repeats are kept as long as the rejection may be
+/// repeated.
+#[test]
+fn a_long_request_uri_takes_its_room_after_the_answer_too() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.transaction_bytes_max = 65_000;
+    });
+    let uri = format!("sip:{}@192.0.2.1", "x".repeat(30_000));
+    for (call, backend) in [("c1", BACKEND_A), ("c2", BACKEND_B)] {
+        let out = last(s.send(CALLER, &request("INVITE", &uri, call, 1, "")));
+        s.send(backend, &out.answer("486 Busy Here"));
+    }
+    assert_eq!(s.status(CALLER, &invite("c3")), 503);
+    s.pass(T1_64);
+    assert_eq!(last(s.send(CALLER, &invite("c4"))).to, address(BACKEND_A));
+}
+
+/// A slot's generation has 16 bits. A response for the slot's transaction 65,536 generations ago
+/// was matched to the present one.
+#[test]
+fn an_old_branch_does_not_answer_a_new_request() {
+    let mut s = Script::stateful();
+    let mut old = None;
+    for i in 0..65_536 {
+        let call = format!("c{i}");
+        let sent = s.one(CALLER, &request("OPTIONS", "sip:bob@192.0.2.1", &call, 1, ""));
+        let from = sent.to.to_string();
+        s.one(&from, &sent.answer("200 OK"));
+        s.pass(Duration::from_secs(33));
+        old.get_or_insert(sent);
+    }
+    assert_eq!(s.live(), (0, 0));
+    let old = old.unwrap();
+    s.one(CALLER, &request("OPTIONS", "sip:bob@192.0.2.1", "new", 1, ""));
+    assert_eq!(starts(&s.send(BACKEND_A, &old.answer("404 Not Found"))), []);
+}
+
+/// RFC 5393 §4.2.4: parsers object "to the contents of another element's Via header field values
+/// when inspecting the Via stack for loops".
+#[test]
+fn a_via_that_cannot_be_read_hides_no_loop() {
+    let mut s = Script::stateful();
+    let out = last(s.send(CALLER, &invite("c1")));
+    let looped = |between: &str| {
+        let by = format!("Via: SIP/2.0/UDP {BACKEND_B};branch=z9hG4bK-b\r\n{between}Via: ");
+        out.text.replacen("Via: ", &by, 1)
+    };
+    assert_eq!(s.status(CALLER, &looped("Via: SIP/2.0/X odd;branch=\"?,;\"\r\n")), 482);
+    // A Via that no server could read is not forwarded.
+    assert_eq!(s.status(CALLER, &looped("Via: ?\r\n")), 400);
+}
+
+/// With a full table a call can still continue and end: its requests are forwarded without state.
+#[test]
+fn a_full_table_refuses_nothing_within_a_call() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.transactions_max = 1;
+    });
+    let out = s.send(CALLER, &invite("c1")).remove(1);
+    s.send(BACKEND_A, &out.answer("200 OK"));
+    let bye = s.one(CALLER, &request("BYE", "sip:bob@192.0.2.1", "c1", 2, "Totag\r\n"));
+    assert_eq!(bye.to.to_string(), BACKEND_A);
+    assert_eq!(s.one(BACKEND_A, &bye.answer("200 OK")).to.to_string(), CALLER);
+    assert_eq!(s.held(), [0, 0]);
+}
+
+/// RFC 4320 §4.2: a 408 is not forwarded, and must not prevent a better response from being sent.
+#[test]
+fn a_408_of_one_branch_does_not_silence_another() {
+    let mut s = Script::forking(&[(BACKEND_A, 1000), (BACKEND_B, 1000)]);
+    let sent = s.send(CALLER, &request("MESSAGE", "sip:bob@192.0.2.1", "m1", 1, ""));
+    assert_eq!(s.send(BACKEND_A, &sent[0].answer("408 Request Timeout")), []);
+    let up = s.one(BACKEND_B, &sent[1].answer("501 Not Implemented"));
+    assert_eq!(up.start(), "SIP/2.0 501 Not Implemented");
+}
+
+/// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method would
+/// always result in the same response if the requests are identical." A call without room got a
+/// 503; if the 503 was lost, or a copy was under way, the retransmission was set up.
+#[test]
+fn retransmissions_of_work_rejected_without_room_are_rejected() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        s.gone(0);
+        s.gone(1);
+        let refused = s.one(CALLER, &invite("c1"));
+        assert!(refused.start().contains(" 503 "), "{mode:?}");
+        // Both are assumed to be up again.
+        s.pass(Duration::from_secs(6));
+        let again = s.one(CALLER, &invite("c1"));
+        assert_eq!((again.start(), again.header("To")), (refused.start(), refused.header("To")));
+        assert_eq!(starts(&s.send(CALLER, &invite("c2"))).last().unwrap().0, BACKEND_A);
+    }
+}

@@ -1,0 +1,234 @@
+//! Evidence that a stranger can cause, a silence or an ICMP error, takes no back end down: a probe
+//! ahead of schedule decides. Proof that a datagram of ours was refused takes it down at once.
+
+use std::time::Duration;
+
+use crate::script::*;
+use tidegate_balance::{Backend, Policy, State};
+use tidegate_proxy::{Health, Mode, Probe};
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Makes a proxy with transactions and failover after one second.
+fn impatient() -> Script {
+    Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.pools[0].failover_after = ms(1000);
+    })
+}
+
+fn state(s: &Script, backend: usize) -> State {
+    s.backends.backends()[backend].state(s.now).0
+}
+
+fn falls(s: &Script) -> u64 {
+    s.backends.backends().iter().map(|b: &std::sync::Arc<Backend>| b.transitions().0).sum()
+}
+
+/// Passes time and lets each back end answer probes ahead of schedule with this status; returns
+/// their number.
+fn alive(s: &mut Script, by: Duration, status: &str) -> usize {
+    let end = s.now + by;
+    let mut asked = 0;
+    while s.now < end {
+        s.pass(ms(5));
+        s.sent();
+        for question in std::mem::take(&mut s.questions) {
+            asked += 1;
+            assert!(s.send(&question.to.to_string(), &question.answer(status)).is_empty());
+        }
+    }
+    asked
+}
+
+// A server may drop a request silently, as Kamailio does with a To that it cannot parse.
+#[test]
+fn requests_that_nobody_answers_take_no_back_end_down_that_answers_probes() {
+    for status in ["200 OK", "404 Not Found", "503 Service Unavailable"] {
+        let mut s = impatient();
+        for call in 0..20 {
+            s.send(CALLER, &invite(&format!("death-{call}")));
+            assert!(alive(&mut s, ms(1500), status) > 0);
+            assert_eq!((state(&s, 0), state(&s, 1)), (State::Up, State::Up), "{status}");
+        }
+        assert_eq!(falls(&s), 0);
+    }
+}
+
+#[test]
+fn a_dead_back_end_is_down_a_second_after_the_first_silence() {
+    let mut s = impatient();
+    s.send(CALLER, &invite("first"));
+    s.pass(ms(1000));
+    assert_eq!(state(&s, 0), State::Suspect);
+    let second = s.sent().pop().unwrap();
+    assert_eq!(second.to, address(BACKEND_B), "the call does not wait for the probe");
+    s.send(BACKEND_B, &second.answer("200 OK"));
+    s.pass(ms(999));
+    s.sent();
+    // RFC 3261 §17.1.2.2: Timer E.
+    assert_eq!(s.questions.len(), 2, "{:#?}", s.questions);
+    assert!(s.questions.iter().all(|q| q.to == address(BACKEND_A) && *q == s.questions[0]));
+    assert_eq!(state(&s, 0), State::Suspect);
+    s.pass(ms(1));
+    assert_eq!((state(&s, 0), state(&s, 1)), (State::Down, State::Up));
+    assert_eq!(s.backends.backends()[0].probes(), (1, 1));
+    // Without regular probes it is tried again after a pause.
+    s.pass(ms(5000));
+    assert_eq!(state(&s, 0), State::Suspect);
+    assert!(s.backends.backends()[0].is_up(s.now));
+}
+
+#[test]
+fn an_answer_in_the_meantime_clears_it() {
+    let mut s = impatient();
+    s.send(CALLER, &invite("silent"));
+    s.pass(ms(1000));
+    let held = s.sent().pop().unwrap();
+    s.send(BACKEND_B, &held.answer("200 OK"));
+    assert_eq!(state(&s, 0), State::Suspect);
+    s.pass(ms(1));
+    let mut to_a = None;
+    for call in 0..2 {
+        let sent = s.send(CALLER, &invite(&format!("other-{call}")));
+        to_a = to_a.or(sent.into_iter().find(|sent| sent.to == address(BACKEND_A)));
+    }
+    s.send(BACKEND_A, &to_a.unwrap().answer("180 Ringing"));
+    assert_eq!(state(&s, 0), State::Up);
+    s.pass(ms(999));
+    assert_eq!(s.backends.backends()[0].transitions().0, 0, "the probe was not answered");
+}
+
+#[test]
+fn in_a_pool_that_is_probed_the_probes_bring_it_back() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.pools[0].failover_after = ms(1000);
+        let probe = Probe { interval: ms(60_000), jitter: 0.0, ..Probe::default() };
+        settings.pools[0].health = Health { probe: Some(probe), ..Health::default() };
+    });
+    s.send(CALLER, &invite("silent"));
+    let silent = s.send(CALLER, &invite("silent")).pop();
+    assert!(silent.is_none_or(|sent| !is_probe(&sent)));
+    s.pass(ms(1999));
+    assert_eq!(state(&s, 0), State::Suspect);
+    s.pass(ms(1));
+    assert_eq!(state(&s, 0), State::Down);
+    s.pass(ms(20_000));
+    assert_eq!(state(&s, 0), State::Down, "no pause brings it back");
+}
+
+/// Returns forged quotes: addresses and ports are well known, the quoted content is not.
+fn forged() -> Vec<String> {
+    let made_up = "Via: SIP/2.0/UDP 192.0.2.1:5060;rport;branch=z9hG4bK";
+    vec![
+        String::new(),
+        "no SIP".to_owned(),
+        invite("x"),
+        invite("x").replacen("Via: ", &format!("{made_up}{}\r\nVia: ", "A".repeat(32)), 1),
+        invite("x").replacen("Via: ", &format!("{made_up}{}\r\nVia: ", "A".repeat(28)), 1),
+    ]
+}
+
+// Issue 18, A4.
+#[test]
+fn a_forged_icmp_takes_no_back_end_down() {
+    for mode in [Mode::Stateless, Mode::Transaction] {
+        let mut s = Script::with(Policy::Rr, |settings| settings.pools[0].mode = mode);
+        // A datagram of ours that has been answered: its quote is no longer proof.
+        let sent = s.send(CALLER, &invite("own"));
+        let own = sent.into_iter().find(|sent| sent.to == address(BACKEND_A)).unwrap();
+        s.send(BACKEND_A, &own.answer("100 Trying"));
+        let mut asked = 0;
+        for quote in forged().into_iter().chain([own.text]) {
+            for _ in 0..100 {
+                s.refused_quoting(BACKEND_A, quote.as_bytes());
+                assert_ne!(state(&s, 0), State::Down, "{quote}");
+            }
+            asked += alive(&mut s, ms(1000), "200 OK");
+            assert_eq!(state(&s, 0), State::Up, "{quote}");
+        }
+        assert_eq!(falls(&s), 0);
+        // At once, and again for reports that arrive after the response.
+        assert!((6..=12).contains(&asked), "{asked} probes for 600 reports");
+    }
+}
+
+#[test]
+fn a_flood_of_forged_icmp_brings_about_four_probes_a_second() {
+    let mut s = Script::new();
+    let mut asked = 0;
+    for _ in 0..10_000 {
+        s.refused_quoting(BACKEND_A, b"");
+        s.refused_quoting("203.0.113.7:5060", b"");
+        asked += alive(&mut s, ms(1), "200 OK");
+    }
+    // 10,000 steps of 5 ms.
+    assert!((190..=201).contains(&asked), "{asked}");
+    assert_eq!(falls(&s), 0);
+    assert_eq!(s.counters.questions.get(), asked as u64);
+}
+
+#[test]
+fn a_request_that_is_quoted_whole_or_in_part_proves_it_at_once() {
+    for length in [140, 300, usize::MAX] {
+        let mut s = impatient();
+        let sent = s.send(CALLER, &invite("a"));
+        let out = sent.iter().find(|sent| sent.to == address(BACKEND_A)).unwrap();
+        // The quote proves nothing about another back end.
+        s.refused_quoting(BACKEND_B, out.text.as_bytes());
+        assert_eq!(state(&s, 1), State::Up);
+        s.refused_quoting(BACKEND_A, &out.text.as_bytes()[..length.min(out.text.len())]);
+        assert_eq!(state(&s, 0), State::Down, "{length}");
+        s.pass(ms(500));
+        let second = s.sent();
+        assert!(second.iter().any(|sent| sent.to == address(BACKEND_B)), "{second:#?}");
+    }
+}
+
+// An element behind the back end can read our Via too, if the back end has forwarded without a 100.
+#[test]
+fn an_answered_probe_outweighs_what_was_proven() {
+    let mut s = impatient();
+    let sent = s.send(CALLER, &invite("a"));
+    let out = sent.iter().find(|sent| sent.to == address(BACKEND_A)).unwrap();
+    s.refused_quoting(BACKEND_A, out.text.as_bytes());
+    assert_eq!(state(&s, 0), State::Down);
+    assert_eq!(alive(&mut s, ms(10), "200 OK"), 1);
+    assert_eq!(state(&s, 0), State::Up);
+}
+
+#[test]
+fn a_probe_that_is_quoted_proves_it_in_stateless_mode_too() {
+    let mut s = Script::new();
+    s.one(CALLER, &invite("a"));
+    s.refused_quoting(BACKEND_A, b"");
+    s.sent();
+    let probe = s.questions.pop().unwrap();
+    assert_eq!((state(&s, 0), probe.to), (State::Up, address(BACKEND_A)));
+    s.refused_quoting(BACKEND_B, probe.text.as_bytes());
+    assert_eq!(state(&s, 1), State::Up, "it was not sent there");
+    s.refused_quoting(BACKEND_A, probe.text.as_bytes());
+    assert_eq!(state(&s, 0), State::Down);
+}
+
+// §16.9, for a request to a target that is no back end: only the quoted request has failed.
+#[test]
+fn an_icmp_of_a_phone_concerns_the_request_that_it_quotes() {
+    let mut s = Script::stateful();
+    let out = |s: &mut Script, call: &str| {
+        let sent = s.send(BACKEND_A, &request("INVITE", &format!("sip:b@{CALLER}"), call, 1, ""));
+        sent.into_iter().find(|sent| sent.to == address(CALLER)).unwrap_or_else(|| panic!("{call}"))
+    };
+    let first = out(&mut s, "out-1");
+    out(&mut s, "out-2");
+    s.refused_quoting(CALLER, b"");
+    s.refused_quoting(CALLER, first.text.as_bytes());
+    s.pass(ms(500));
+    let sent = s.sent();
+    let failed: Vec<_> = sent.iter().filter(|sent| sent.start().contains(" 500 ")).collect();
+    assert_eq!(failed.len(), 1, "{sent:#?}");
+    assert_eq!(failed[0].header("Call-ID"), "out-1");
+}

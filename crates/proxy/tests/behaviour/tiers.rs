@@ -1,0 +1,256 @@
+//! Pools whose mode leaves the choice which calls keep transactions: a call stays in its tier.
+
+use std::time::Duration;
+
+use crate::script::*;
+use tidegate_balance::Policy;
+use tidegate_control::Tier;
+use tidegate_proxy::{Class, Mode, Settings};
+use tidegate_world::{Core, Load, Work};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A proxy whose processor is as busy as the test says.
+struct Loaded {
+    script: Script,
+    busy: Duration,
+}
+
+impl Loaded {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(adjust: impl FnOnce(&mut Settings)) -> Self {
+        let script = Script::with(Policy::Rr, |settings| {
+            settings.pools[0].mode = Mode::Adaptive;
+            adjust(settings);
+        });
+        let mut loaded = Self { script, busy: Duration::ZERO };
+        loaded.read();
+        loaded
+    }
+
+    fn read(&mut self) {
+        let (busy, cpu) = (self.busy, self.busy);
+        let load = Load { busy, cpu, socket_fill: 0.0, filtered: 0, overflow: 0 };
+        self.script.proxy.on_load(self.script.now, load);
+    }
+
+    /// Passes time with a full processor. Each second takes a quarter of the share.
+    fn full(&mut self, seconds: u32) {
+        for _ in 0..seconds {
+            self.script.pass(SECOND);
+            self.busy += SECOND;
+            self.read();
+        }
+    }
+
+    /// Passes enough idle time for all new calls to have transactions again.
+    fn rest(&mut self) {
+        for _ in 0..8 {
+            self.script.pass(SECOND);
+            self.read();
+        }
+        assert_eq!(self.script.counters.overload.stateless.get(), 0);
+    }
+
+    /// Returns the numbers of new calls routed with transactions and without.
+    fn served(&self) -> [u64; 2] {
+        Tier::ALL.map(|tier| self.script.counters.served(tier).get())
+    }
+}
+
+/// Makes a proxy that serves without transactions from its first message.
+fn overloaded() -> Loaded {
+    let mut loaded = Loaded::new();
+    loaded.full(4);
+    assert_eq!(loaded.script.counters.overload.stateless.get(), 1_000_000);
+    loaded
+}
+
+fn own(method: &str, call: &str, cseq: u32, more: &str) -> String {
+    request(method, "sip:bob@192.0.2.1", call, cseq, more)
+}
+
+/// Sends a new INVITE that gets a 100 at once; returns it as forwarded.
+#[track_caller]
+fn with_trying(s: &mut Script, call: &str) -> Sent {
+    let sent = s.send(CALLER, &invite(call));
+    let [trying, forwarded_request] = <[Sent; 2]>::try_from(sent).unwrap();
+    assert_eq!((trying.start(), trying.to), ("SIP/2.0 100 Trying", address(CALLER)));
+    forwarded_request
+}
+
+#[test]
+fn a_call_that_began_with_transactions_keeps_them_when_no_other_gets_any() {
+    let mut loaded = Loaded::new();
+    let out = with_trying(&mut loaded.script, "a");
+    let backend = out.to.to_string();
+    loaded.script.one(&backend, &out.answer("180 Ringing"));
+    loaded.full(4);
+    let s = &mut loaded.script;
+    s.sent();
+    // It gets no 100 from us, and no state of it is kept.
+    assert_eq!(s.one(CALLER, &invite("b")).start(), "INVITE sip:bob@192.0.2.1 SIP/2.0");
+    assert_eq!(s.live(), (1, 1), "that of a");
+    // RFC 3261 §17.2.1: a retransmission gets the last provisional response, and is not forwarded.
+    let again = s.send(CALLER, &invite("a"));
+    assert_eq!(starts(&again), [(CALLER, "SIP/2.0 180 Ringing")]);
+    let ok = s.one(&backend, &out.answer("200 OK"));
+    assert_eq!(ok.to, address(CALLER));
+    assert_eq!(s.one(CALLER, &own("ACK", "a", 1, "Totag\r\n")).to, out.to);
+    // We retransmit lost messages within the call.
+    s.pass(SECOND * 40);
+    s.sent();
+    let info = s.one(CALLER, &own("INFO", "a", 2, "Totag\r\n"));
+    assert_eq!(s.live(), (1, 1));
+    s.pass(Duration::from_millis(500));
+    assert_eq!(s.sent(), std::slice::from_ref(&info));
+    s.one(&backend, &info.answer("200 OK"));
+    assert_eq!(loaded.served(), [1, 1]);
+}
+
+#[test]
+fn a_call_that_began_without_goes_on_so_when_all_others_have_them_again() {
+    let mut loaded = overloaded();
+    let out = loaded.script.one(CALLER, &invite("a"));
+    let backend = out.to.to_string();
+    loaded.script.one(&backend, &out.answer("180 Ringing"));
+    loaded.rest();
+    let s = &mut loaded.script;
+    assert_eq!(s.sent(), [], "nothing is repeated for it");
+    // RFC 3261 §16.11: the same branch, and the same destination.
+    assert_eq!(s.one(CALLER, &invite("a")), out);
+    for _ in 0..2 {
+        // RFC 3261 §16.11: "They do, however, forward all retransmissions they receive".
+        assert_eq!(s.one(&backend, &out.answer("200 OK")).start(), "SIP/2.0 200 OK");
+    }
+    for (method, cseq) in [("ACK", 1), ("INFO", 2), ("INFO", 2), ("BYE", 3)] {
+        let next = s.one(CALLER, &own(method, "a", cseq, "Totag\r\n"));
+        assert_eq!((next.to, s.live()), (out.to, (0, 0)), "{method}");
+        if method != "ACK" {
+            assert_eq!(s.one(&backend, &next.answer("200 OK")).to, address(CALLER));
+        }
+    }
+    with_trying(s, "b");
+    assert_eq!(loaded.served(), [1, 1]);
+}
+
+/// RFC 3261 §16.11: "Stateless proxies MUST NOT perform special processing for CANCEL requests."
+#[test]
+fn a_cancel_follows_its_invite_in_either_tier() {
+    let mut loaded = overloaded();
+    let out = loaded.script.one(CALLER, &invite("a"));
+    loaded.rest();
+    let s = &mut loaded.script;
+    let cancel = s.one(CALLER, &own("CANCEL", "a", 1, ""));
+    assert_eq!((cancel.to, cancel.branch()), (out.to, out.branch()));
+    let backend = out.to.to_string();
+    assert_eq!(s.one(&backend, &cancel.answer("200 OK")).to, address(CALLER));
+    assert_eq!(s.one(&backend, &out.answer("487 Request Terminated")).to, address(CALLER));
+    let ack = s.one(CALLER, &own("ACK", "a", 1, "Totag\r\n"));
+    assert_eq!((ack.to, ack.branch()), (out.to, out.branch()));
+
+    let out = with_trying(s, "b");
+    let backend = out.to.to_string();
+    s.one(&backend, &out.answer("180 Ringing"));
+    loaded.full(4);
+    let s = &mut loaded.script;
+    // RFC 3261 §16.10: it is answered here, and we send our own CANCEL.
+    let sent = s.send(CALLER, &own("CANCEL", "b", 1, ""));
+    let own_cancel = ("CANCEL sip:bob@192.0.2.1 SIP/2.0", out.to);
+    assert!(sent.iter().any(|sent| (sent.start(), sent.to) == own_cancel), "{sent:#?}");
+    assert!(starts(&sent).contains(&(CALLER, "SIP/2.0 200 OK")));
+}
+
+#[test]
+fn of_new_calls_the_share_keeps_transactions() {
+    let mut loaded = Loaded::new();
+    loaded.full(2);
+    assert_eq!(loaded.script.counters.overload.stateless.get(), 500_000);
+    let packets: Vec<_> =
+        (0..10).map(|n| loaded.script.send(CALLER, &invite(&format!("c{n}"))).len()).collect();
+    assert_eq!(packets.iter().sum::<usize>(), 15, "{packets:?}");
+    assert_eq!(loaded.served(), [5, 5]);
+    // A retransmission is no new call.
+    for n in 0..10 {
+        loaded.script.send(CALLER, &invite(&format!("c{n}")));
+    }
+    assert_eq!(loaded.served(), [5, 5]);
+}
+
+#[test]
+fn a_single_request_is_repeated_in_the_way_it_went() {
+    let mut loaded = overloaded();
+    let message = own("MESSAGE", "m", 1, "");
+    let first = loaded.script.one(CALLER, &message);
+    loaded.rest();
+    let s = &mut loaded.script;
+    assert_eq!(s.one(CALLER, &message), first);
+    let answer = s.one(&first.to.to_string(), &first.answer("200 OK"));
+    assert_eq!((answer.to, s.live()), (address(CALLER), (0, 0)));
+}
+
+#[test]
+fn a_call_of_a_back_end_is_new_work_too() {
+    let outward = |call: &str| {
+        request("INVITE", "sip:carol@203.0.113.9", call, 1, "")
+            .replace("198.51.100.7:5060", BACKEND_A)
+    };
+    let mut loaded = overloaded();
+    let out = loaded.script.one(BACKEND_A, &outward("a"));
+    assert_eq!(out.to, address("203.0.113.9:5060"));
+    loaded.rest();
+    let s = &mut loaded.script;
+    assert_eq!(s.one(BACKEND_A, &outward("a")), out);
+    assert_eq!(s.send(BACKEND_A, &outward("b")).len(), 2, "with a 100");
+    assert_eq!(loaded.served(), [1, 1]);
+}
+
+#[test]
+fn a_full_table_of_transactions_refuses_nobody() {
+    let one = |mode| {
+        move |settings: &mut Settings| {
+            (settings.transactions_max, settings.pools[0].mode) = (1, mode);
+        }
+    };
+    let mut loaded = Loaded::with(one(Mode::Adaptive));
+    with_trying(&mut loaded.script, "a");
+    assert_eq!(loaded.script.one(CALLER, &invite("b")).to, address(BACKEND_B));
+    assert_eq!(loaded.served(), [1, 1]);
+
+    let mut always = Loaded::with(one(Mode::Transaction));
+    with_trying(&mut always.script, "a");
+    assert_eq!(always.script.status(CALLER, &invite("b")), 503);
+}
+
+/// A model of the proxy's cost must know the tier of each piece of work.
+#[test]
+fn the_work_says_whether_anything_was_kept() {
+    fn work(s: &mut Script, from: &str, text: &str) -> Work {
+        s.offer(from, text.as_bytes());
+        assert!(s.proxy.serve(s.now));
+        let work = s.proxy.last_work();
+        s.serve();
+        work
+    }
+    let served =
+        |class: Class, stateless| Work { served: Some(class as u8), stateless, ..Work::default() };
+    let mut loaded = Loaded::new();
+    for stateless in [false, true] {
+        let s = &mut loaded.script;
+        s.offer(CALLER, invite("a").as_bytes());
+        let out = s.serve().pop().unwrap();
+        let ringing = out.answer("180 Ringing");
+        let backend = out.to.to_string();
+        assert_eq!(work(s, &backend, &ringing), served(Class::Provisional, stateless));
+        assert_eq!(work(s, CALLER, &invite("a")), served(Class::InDialog, stateless));
+        let end = out.answer("486 Busy Here");
+        assert_eq!(work(s, &backend, &end), served(Class::Final, stateless));
+        // Its call is forgotten after half a minute.
+        loaded.script.pass(SECOND * 60);
+        loaded.script.sent();
+        loaded.full(5);
+    }
+}

@@ -1,0 +1,29 @@
+//! Tests the proxy core under arbitrary sequences of datagrams, time, failures and drains: see
+//! `drive`. The fuzzer runs the same code for longer.
+
+use crate::drive;
+use proptest::prelude::*;
+
+/// The torture messages from every source, under each setup that changes their handling.
+#[test]
+fn the_torture_messages_keep_what_must_hold() {
+    for entry in crate::verdicts::entries() {
+        for setup in [0, 1, 2, 4, 8, 16] {
+            for source in 0..drive::SOURCES as u8 {
+                let [high, low] = (entry.bytes.len() as u16).to_be_bytes();
+                // 0: an unchanged datagram.
+                let operation = [setup, 0, source, high, low];
+                drive::run(&[&operation[..], &entry.bytes].concat());
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+
+    #[test]
+    fn any_inputs_keep_what_must_hold(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        drive::run(&bytes);
+    }
+}

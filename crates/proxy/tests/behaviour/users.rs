@@ -1,0 +1,420 @@
+//! Users in a store: RFC 3261 §16.5 and §16.6 item 2. A request waits for the look-up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::script::{BACKEND_A, BACKEND_B, CALLER, PROXY, Script, Sent, address, invite, request};
+use tidegate_balance::Policy;
+use tidegate_proxy::{Listener, Mode, Rule, RuleTarget, Senders};
+use tidegate_world::{Core, LookupKind, QueryAnswer, QueryId, Question};
+
+const PHONE: &str = "203.0.113.7:5062";
+const OTHER_PHONE: &str = "203.0.113.8:5060";
+const ALICE: &str = "sip:alice@example.com";
+
+/// Makes a proxy that routes requests for `example.com` to users and all others to the pool.
+fn script() -> Script {
+    script_at(PROXY)
+}
+
+/// Makes such a proxy with a listener at this address.
+fn script_at(listener: &str) -> Script {
+    Script::with(Policy::Rr, |settings| {
+        settings.listeners = vec![Listener::new(address(listener))];
+        settings.pools[0].mode = Mode::Transaction;
+        settings.rules.insert(0, users("example.com"));
+    })
+}
+
+fn users(domain: &str) -> Rule {
+    Rule {
+        from: Senders::Any,
+        methods: Vec::new(),
+        domains: vec![domain.to_owned()],
+        to: RuleTarget::Users,
+    }
+}
+
+/// Returns the next look-up query and its key.
+fn asked(s: &mut Script) -> Option<(QueryId, String)> {
+    let query = s.proxy.poll_query()?;
+    let Question::Lookup { kind: LookupKind::User, key } = query.question else {
+        panic!("{:?}", query.question)
+    };
+    Some((query.id, String::from_utf8(key.to_vec()).unwrap()))
+}
+
+fn found(contacts: &[&str]) -> QueryAnswer {
+    let lines: String = contacts.iter().map(|contact| format!("<{contact}>\n")).collect();
+    QueryAnswer::Found(lines.as_bytes().into())
+}
+
+/// Answers the only query, which must have the key `key`.
+fn answer(s: &mut Script, key: &str, answer: QueryAnswer) -> Vec<Sent> {
+    let (id, about) = asked(s).expect("a question");
+    assert_eq!(about, key);
+    assert_eq!(asked(s), None);
+    s.proxy.on_answer(s.now, id, answer);
+    s.serve()
+}
+
+fn call(id: &str) -> String {
+    request("INVITE", ALICE, id, 1, "")
+}
+
+/// Returns the packets other than 100.
+fn beyond_trying(sent: Vec<Sent>) -> Vec<Sent> {
+    sent.into_iter().filter(|sent| !sent.start().starts_with("SIP/2.0 100")).collect()
+}
+
+/// Returns the only request among these packets.
+fn forwarded(sent: Vec<Sent>) -> Sent {
+    let mut sent = beyond_trying(sent);
+    assert_eq!(sent.len(), 1, "{sent:#?}");
+    sent.remove(0)
+}
+
+fn statuses(sent: &[Sent]) -> Vec<&str> {
+    let replies = sent.iter().filter_map(|sent| sent.start().strip_prefix("SIP/2.0 "));
+    replies.map(|start| &start[..3]).collect()
+}
+
+/// RFC 3261 §16.6: "The Request-URI in the copy's start line MUST be replaced with the URI for this
+/// target."
+#[test]
+fn a_strangers_request_waits_for_the_look_up_and_goes_to_the_contact() {
+    let mut s = script();
+    assert!(s.send(CALLER, &call("c")).is_empty(), "there is no state of it, so no 100");
+    assert!(s.send(CALLER, &call("c")).is_empty(), "its copy is absorbed");
+    assert_eq!((s.counters.parked.get(), s.counters.parked_all.get()), (1, 1));
+    let sent = answer(&mut s, ALICE, found(&["sip:alice@203.0.113.7:5062;ob"]));
+    assert_eq!(statuses(&sent), ["100"]);
+    let sent = forwarded(sent);
+    assert_eq!(sent.start(), "INVITE sip:alice@203.0.113.7:5062;ob SIP/2.0");
+    assert_eq!(sent.to.to_string(), PHONE);
+    assert!(sent.header("To").contains("<sip:bob@example.com>"), "the headers stay");
+    assert_eq!(s.counters.lookups.found.get(), 1);
+    assert!(statuses(&s.send(CALLER, &call("c"))).contains(&"100"), "a copy meets a transaction");
+}
+
+#[test]
+fn one_question_serves_all_requests_to_a_user_for_a_second() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let written = request("INVITE", "sip:%61lice@EXAMPLE.com:5060;user=phone", "d", 1, "");
+    assert!(s.send(CALLER, &written).is_empty());
+    let sent = beyond_trying(answer(&mut s, ALICE, found(&["sip:a@203.0.113.7:5062"])));
+    assert_eq!(sent.len(), 2, "{sent:?}");
+    forwarded(s.send(CALLER, &call("e")));
+    s.pass(Duration::from_secs(1));
+    s.send(CALLER, &call("f"));
+    assert!(asked(&mut s).is_some(), "a store is asked again soon");
+}
+
+/// RFC 3261 §16.5: "If the Request-URI indicates a resource at this proxy that does not exist, the
+/// proxy MUST return a 404 (Not Found) response."
+#[test]
+fn rfc3261_16_5_an_unknown_user_is_not_found() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let sent = answer(&mut s, ALICE, QueryAnswer::NotFound(None));
+    assert_eq!(statuses(&sent), ["404"]);
+    assert!(sent[0].header("Warning").contains("no such user"));
+    // A Request-URI without a user names no user.
+    assert_eq!(s.status(CALLER, &request("MESSAGE", "sip:example.com", "d", 1, "")), 404);
+    assert_eq!(asked(&mut s), None);
+}
+
+/// RFC 3261 §16.5: "If the target set remains empty after applying all of the above, the proxy MUST
+/// return an error response, which SHOULD be the 480 (Temporarily Unavailable) response."
+#[test]
+fn rfc3261_16_5_a_user_without_a_contact_that_can_be_reached_is_unavailable() {
+    for contacts in [
+        &[][..],
+        &["sips:a@203.0.113.7", "sip:a@203.0.113.7;transport=tcp", "tel:+1"],
+        // This is our own address.
+        &["sip:a@192.0.2.1"],
+    ] {
+        // A listener at the wildcard address has the local address of the packet.
+        for listener in [PROXY, "0.0.0.0:5060"] {
+            let mut s = script_at(listener);
+            s.send(CALLER, &call("c"));
+            let sent = answer(&mut s, ALICE, found(contacts));
+            assert_eq!(statuses(&sent), ["480"], "{contacts:?} {listener}");
+        }
+    }
+}
+
+#[test]
+fn a_look_up_that_fails_or_gets_no_answer_makes_the_user_unavailable() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let sent = answer(&mut s, ALICE, QueryAnswer::NoAnswer);
+    assert_eq!(statuses(&sent), ["480"]);
+    assert!(sent[0].header("Warning").contains("the look-up of the user failed"));
+
+    s.pass(Duration::from_secs(1));
+    s.send(CALLER, &call("d"));
+    let (id, _) = asked(&mut s).unwrap();
+    s.pass(Duration::from_millis(3999));
+    assert!(s.serve().is_empty());
+    s.pass(Duration::from_millis(1));
+    assert_eq!(statuses(&s.serve()), ["480"]);
+    s.proxy.on_answer(s.now, id, found(&["sip:a@203.0.113.7"]));
+    assert!(s.serve().is_empty(), "a late answer brings nothing back");
+    assert_eq!(s.counters.lookups.given_up.get(), 1);
+    assert_eq!((s.counters.lookups.late.get(), s.counters.parked.get()), (1, 0));
+}
+
+/// The request to the next contact has its own Request-URI, and so have ACK and CANCEL.
+#[test]
+fn contacts_are_tried_in_their_order() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let contacts = ["sip:desk@203.0.113.7:5062", "sip:mobile@203.0.113.8"];
+    let first = forwarded(answer(&mut s, ALICE, found(&contacts)));
+    let sent = s.send(PHONE, &first.answer("503 Service Unavailable"));
+    let starts: Vec<_> = sent.iter().map(|sent| (sent.to.to_string(), sent.start())).collect();
+    let ack = (PHONE.to_owned(), "ACK sip:desk@203.0.113.7:5062 SIP/2.0");
+    let next = (OTHER_PHONE.to_owned(), "INVITE sip:mobile@203.0.113.8 SIP/2.0");
+    assert_eq!(starts.len(), 2);
+    assert!(starts.contains(&ack) && starts.contains(&next), "{starts:?}");
+
+    let second = sent.iter().find(|sent| sent.start().starts_with("INVITE")).unwrap();
+    let again = s.pass_and_take(Duration::from_millis(500));
+    assert_eq!(again.start(), second.start(), "it is repeated as it was sent");
+    s.send(OTHER_PHONE, &second.answer("180 Ringing"));
+    let sent = s.send(CALLER, &request("CANCEL", ALICE, "c", 1, ""));
+    let cancel = sent.iter().find(|sent| sent.start().starts_with("CANCEL")).unwrap();
+    assert_eq!(cancel.start(), "CANCEL sip:mobile@203.0.113.8 SIP/2.0");
+    assert_eq!(cancel.to.to_string(), OTHER_PHONE);
+}
+
+/// RFC 3261 §16.5: "If a target URI is already present in the set (based on the definition of
+/// equality for the URI type), it MUST NOT be added again."
+#[test]
+fn a_contact_that_is_listed_twice_is_tried_once() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let desk = "sip:desk@203.0.113.7:5062";
+    let contacts = [desk, "sip:%64esk@203.0.113.7:5062;x", "sip:mobile@203.0.113.8"];
+    let first = forwarded(answer(&mut s, ALICE, found(&contacts)));
+    assert_eq!(first.start(), format!("INVITE {desk} SIP/2.0"));
+    let sent = s.send(PHONE, &first.answer("503 Service Unavailable"));
+    let next = sent.iter().find(|sent| sent.start().starts_with("INVITE")).unwrap();
+    assert_eq!(next.start(), "INVITE sip:mobile@203.0.113.8 SIP/2.0");
+}
+
+#[test]
+fn a_contact_that_is_silent_is_followed_by_the_next_at_the_same_address() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let contacts = ["sip:desk@203.0.113.7:5062", "sip:mobile@203.0.113.7:5062"];
+    forwarded(answer(&mut s, ALICE, found(&contacts)));
+    s.pass(Duration::from_secs(4));
+    let sent = s.sent();
+    let last = sent.last().unwrap();
+    assert_eq!(last.start(), "INVITE sip:mobile@203.0.113.7:5062 SIP/2.0");
+    assert_ne!(last.branch(), sent[0].branch());
+}
+
+#[test]
+fn a_cancel_ends_the_request_that_waits_for_a_look_up() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let sent = s.send(CALLER, &request("CANCEL", ALICE, "c", 1, ""));
+    assert_eq!(statuses(&sent), ["200", "487"]);
+    assert!(answer(&mut s, ALICE, found(&["sip:a@203.0.113.7"])).is_empty(), "nothing goes on");
+}
+
+/// Both parties reach each other by our Record-Route, without a look-up.
+#[test]
+fn requests_within_the_dialog_of_a_user_follow_the_route_token() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let sent = forwarded(answer(&mut s, ALICE, found(&["sip:a@203.0.113.7:5062"])));
+    let ok = s.send(PHONE, &sent.answer("200 OK"));
+    assert_eq!(ok[0].to.to_string(), CALLER);
+    let route = format!("Route: {}\r\nTotag\r\n", ok[0].header("Record-Route"));
+    for method in ["ACK", "INVITE", "BYE"] {
+        let text = request(method, "sip:a@10.9.9.9:5062", "c", 2, &route);
+        let sent = forwarded(s.send(CALLER, &text));
+        assert_eq!((sent.to.to_string().as_str(), sent.all("Route").len()), (PHONE, 0));
+    }
+    // The phone may send from another port, and the caller may be behind NAT.
+    for from in [PHONE, "203.0.113.7:40000"] {
+        let text = request("BYE", "sip:alice@192.168.1.2", "c", 7, &route);
+        let text = text.replace(
+            "198.51.100.7:5060;branch=z9hG4bK",
+            &format!("{from};branch=z9hG4bK-{}", from.len()),
+        );
+        assert_eq!(forwarded(s.send(from, &text)).to.to_string(), CALLER);
+    }
+    assert_eq!(asked(&mut s), None);
+    // Without the token, or with that of another call, the dialog is unknown.
+    for (id, more) in [("c", "Totag\r\n"), ("d", &route)] {
+        assert_eq!(s.status(CALLER, &request("BYE", "sip:a@203.0.113.7:5062", id, 3, more)), 481);
+    }
+    assert_eq!(asked(&mut s), None);
+}
+
+#[test]
+fn a_back_end_calls_a_user_and_keeps_its_dialog() {
+    let mut s = Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        settings.rules.insert(0, Rule { from: Senders::Pool, ..users("example.com") });
+    });
+    let text = call("c").replace(CALLER, BACKEND_A);
+    assert!(s.send(BACKEND_A, &text).is_empty());
+    let sent = forwarded(answer(&mut s, ALICE, found(&["sip:a@203.0.113.7:5062"])));
+    s.send(PHONE, &sent.answer("200 OK"));
+    let route = format!("Route: {}\r\nTotag\r\n", sent.header("Record-Route"));
+    let bye = request("BYE", "sip:back@10.0.0.1:5070", "c", 1, &route).replace(CALLER, PHONE);
+    let sent = forwarded(s.send(PHONE, &bye));
+    assert_eq!(sent.to.to_string(), BACKEND_A, "not the other back end: {BACKEND_B}");
+    // An address of record in an in-dialog request is not looked up.
+    let bye = request("BYE", ALICE, "e", 3, "Totag\r\n").replace(CALLER, BACKEND_A);
+    assert_eq!(s.status(BACKEND_A, &bye), 481);
+    assert_eq!(asked(&mut s), None);
+}
+
+#[test]
+fn a_contact_that_is_a_name_is_resolved_after_the_look_up() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    let contacts = ["sip:a@phone.example:5062", "sip:b@203.0.113.8"];
+    assert!(answer(&mut s, ALICE, found(&contacts)).is_empty(), "the first contact decides");
+    let query = s.proxy.poll_query().unwrap();
+    let Question::Resolve { name, .. } = &query.question else { panic!() };
+    assert_eq!(&**name, "phone.example.");
+    let ttl = Duration::from_secs(60);
+    let addresses = QueryAnswer::Addresses(Arc::new([[203, 0, 113, 7].into()]), ttl);
+    s.proxy.on_answer(s.now, query.id, addresses);
+    let sent = forwarded(s.serve());
+    assert_eq!(sent.start(), "INVITE sip:a@phone.example:5062 SIP/2.0");
+    assert_eq!(sent.to.to_string(), PHONE);
+    let sent = s.send(PHONE, &sent.answer("503 Service Unavailable"));
+    assert!(sent.iter().any(|sent| sent.to.to_string() == OTHER_PHONE));
+
+    // A name that does not exist leaves the other one.
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    answer(&mut s, ALICE, found(&contacts));
+    let query = s.proxy.poll_query().unwrap();
+    s.proxy.on_answer(s.now, query.id, QueryAnswer::NotFound(None));
+    assert_eq!(forwarded(s.serve()).to.to_string(), OTHER_PHONE);
+}
+
+const TRUSTED: &str = "10.1.1.1:5060";
+
+/// Makes a proxy like `script()` with a trusted source that may call names at `carrier.example`.
+fn with_trusted_source() -> Script {
+    Script::with(Policy::Rr, |settings| {
+        settings.pools[0].mode = Mode::Transaction;
+        let outward =
+            Rule { from: Senders::Trusted, to: RuleTarget::RequestUri, ..users("carrier.example") };
+        settings.rules.splice(0..0, [users("example.com"), outward]);
+        let listener = settings.listeners[0].clone();
+        let trust = vec!["10.1.1.1/32".parse().unwrap()];
+        settings.listeners[0] = Listener { trust, ..listener };
+    })
+}
+
+/// Returns the address of the stranger with a number.
+fn stranger(number: u32) -> String {
+    format!("198.51.{}.{}:5060", number / 200, number % 200 + 1)
+}
+
+/// Sends an INVITE to `uri` from an address, and returns the statuses of the replies.
+fn call_from(s: &mut Script, from: &str, uri: &str, call: &str) -> Vec<String> {
+    let sent = s.send(from, &request("INVITE", uri, call, 1, "").replace(CALLER, from));
+    statuses(&sent).into_iter().map(str::to_owned).collect()
+}
+
+#[test]
+fn look_ups_that_hang_leave_pools_and_trusted_sources_alone() {
+    let mut s = with_trusted_source();
+    let mut seen = Vec::new();
+    for i in 0..1500 {
+        let uri = format!("sip:user-{i}@example.com");
+        seen.extend(call_from(&mut s, &stranger(i), &uri, &format!("c{i}")));
+        // The queries are sent and never answered.
+        while asked(&mut s).is_some() {}
+        if i % 50 == 0 {
+            let sent = s.send(CALLER, &invite(&format!("p{i}")));
+            let to_pool = sent.iter().filter(|sent| sent.start().starts_with("INVITE"));
+            assert_eq!(to_pool.count(), 1, "{i}: {sent:?}");
+        }
+    }
+    assert_eq!(s.counters.parked.get(), 512);
+    assert_eq!(seen, vec!["503"; 1500 - 512]);
+    // The other half is for sources that may send to any address.
+    assert!(call_from(&mut s, TRUSTED, "sip:carol@carrier.example", "t").is_empty());
+    assert_eq!(s.counters.parked.get(), 513);
+    assert!(matches!(s.proxy.poll_query().unwrap().question, Question::Resolve { .. }));
+    s.pass(Duration::from_secs(4));
+    assert_eq!(statuses(&s.serve()), vec!["480"; 512]);
+    assert_eq!(s.counters.parked.get(), 1);
+}
+
+#[test]
+fn look_ups_of_strangers_that_hang_keep_no_trusted_source_from_a_user() {
+    let mut s = with_trusted_source();
+    for i in 0..1500 {
+        let uri = format!("sip:user-{i}@example.com");
+        call_from(&mut s, &stranger(i), &uri, &format!("c{i}"));
+        while asked(&mut s).is_some() {}
+    }
+    let counters = s.counters.lookups.clone();
+    let (outstanding, refused) = (counters.outstanding.get(), counters.refused.get());
+    assert_eq!((outstanding, refused), (512, 1500 - 512), "no question without a request");
+    // Also for a user whose look-up a stranger's request waits for.
+    for uri in [ALICE, "sip:user-500@example.com"] {
+        assert!(call_from(&mut s, TRUSTED, uri, uri).is_empty());
+        assert_eq!(asked(&mut s).expect("it is asked at once").1, uri);
+    }
+}
+
+#[test]
+fn one_source_keeps_no_other_from_being_parked() {
+    for (greedy, other, most) in [(CALLER, "203.0.113.9:5060", 256), (TRUSTED, CALLER, 512)] {
+        let mut s = with_trusted_source();
+        for i in 0..1500 {
+            let uri = format!("sip:user-{i}@example.com");
+            call_from(&mut s, greedy, &uri, &format!("c{i}"));
+        }
+        assert_eq!(s.counters.parked.get(), most, "as many as it leaves");
+        assert!(call_from(&mut s, other, ALICE, "o").is_empty());
+        assert_eq!(s.counters.parked.get(), most + 1);
+    }
+    // A /64 network is one source.
+    let mut s = with_trusted_source();
+    for i in 0..600 {
+        let from = format!("[2001:db8::{i:x}]:5060");
+        call_from(&mut s, &from, &format!("sip:user-{i}@example.com"), &format!("c{i}"));
+    }
+    assert_eq!(s.counters.parked.get(), 256);
+}
+
+#[test]
+fn one_user_whose_look_up_hangs_keeps_no_other_from_being_found() {
+    let mut s = with_trusted_source();
+    for i in 0..600 {
+        call_from(&mut s, &stranger(i), ALICE, &format!("c{i}"));
+    }
+    assert_eq!(s.counters.parked.get(), 256);
+    assert!(call_from(&mut s, &stranger(601), "sip:bob@example.com", "o").is_empty());
+    assert_eq!(call_from(&mut s, &stranger(602), ALICE, "p"), ["503"]);
+    assert_eq!(s.counters.parked.get(), 257);
+}
+
+#[test]
+fn a_reload_makes_users_be_looked_up_anew() {
+    let mut s = script();
+    s.send(CALLER, &call("c"));
+    answer(&mut s, ALICE, QueryAnswer::NotFound(None));
+    let settings = tidegate_proxy::PoolSettings::new(s.backends.clone(), Policy::Rr);
+    assert!(s.proxy.reload(s.now, vec![settings], vec![users("example.com")]));
+    s.send(CALLER, &call("d"));
+    forwarded(answer(&mut s, ALICE, found(&["sip:a@203.0.113.7"])));
+}
