@@ -79,7 +79,7 @@ release: build
 	@$(CARGO) build --release --package tidegate-io --examples
 
 # These measure CPU times.
-show-quota show-refusal show-predict show-kernel show-papers show-disposal show-tiers show-costs \
+show-refusal show-predict show-kernel show-papers show-disposal show-tiers show-costs \
 	show-fairness show-counters show-farm show-dispatch show-default: release
 show-speed show-million: simulations
 show-growth: growth

@@ -1,49 +1,125 @@
 """A configuration of a listener and a back end, nothing else, is protected from overload
 
-Tidegate runs with a configuration of two lines under a fifth of a core, 1 ms of every 5; nothing is emulated.
-A second Tidegate has a third line, `overload = { law = "none" }`. The peak is the highest rate, climbing by 1.25,
-at which the second one sets up 99 % of the calls within 500 ms. Both are then offered 0.5 to 10 times that.
+Each element gets a fifth of a core, 1 ms of every 5; nothing is emulated. `default` is a Tidegate with a configuration
+of two lines; `none` has a third line, `overload = { law = "none" }`. Kamailio has transactions (`t_relay()`), the fast
+allocator and its default socket buffer, which serves it better than a large one: `kamailio` without control,
+`feedback` and `taildrop` with two algorithms of its module ratelimit. FEEDBACK aims at 90 % of the quota and is told
+how much of it is used; TAILDROP admits 90 % of Kamailio's peak.
+
+The peak of a program is the highest rate, climbing by 1.25, at which it sets up 99 % of the calls within 500 ms without
+control. Then 0.5 to 10 times its peak is offered. Goodput counts calls that are set up within 500 ms.
 
 At half the peak and at the peak the default may set up 1 % of the calls less than `none`, or what the rounds of
 `none` differ by if that is more. Beyond the peak it has to keep the share of it that KEPT_MIN says.
+
+With `--generator sipp` the caller is SIPp, which offers as much as it can: the column `offered` has what it reached.
 """
 
 import argparse
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tidegate_bench import curve, peak, table, tidegate
-from tidegate_bench.demonstration import Demonstration, Results
-from tidegate_bench.load import Load, Outcome, offer
-from tidegate_bench.process import Stage
+from tidegate_bench import curve, kamailio, load, peak, sipp_load, table, tidegate
+from tidegate_bench.curve import CurveDemonstration
+from tidegate_bench.demonstration import Results
+from tidegate_bench.kamailio import DEFAULT_BUFFER_BYTES, LoadTeller
+from tidegate_bench.load import Load, Outcome
+from tidegate_bench.process import Process, Stage
 from tidegate_bench.quota import SHARE, Quota
-from tidegate_bench.record import Record, Spread
+from tidegate_bench.record import Spread
 from tidegate_bench.sockets import LOCALHOST, free_port
+from tidegate_bench.table import Column
 
 MULTIPLES = (0.5, 1.0, 2.0, 4.0, 6.0, 8.0, 10.0)
 # The aims are .95 at 2, .85 at 4 and .75 at 10 times the peak. The bounds are a little lower, because this machine's
 # processor is up to a quarter slower in some seconds than in others.
 KEPT_MIN = {2.0: 0.85, 4.0: 0.75, 6.0: 0.7, 8.0: 0.65, 10.0: 0.65}
-WARM_UP_S = 1.0
-MEASURED_S = 2.5
 DIFFERENCE_MAX = 0.01
+# Of the quota, or of the peak: where Kamailio's control is set.
+TARGET = 0.9
 
 CONFIGURATION = """\
 listen = [{{ transport = "udp", address = "{address}" }}]
 pool = [{{ name = "app", policy = "rr", backend = [{{ uri = "sip:{backend}" }}] }}]
 """
-VARIANTS = {"none": 'overload = { law = "none" }\n', "default": ""}
+# The keys beside those lines.
+TIDEGATE = {"none": 'overload = { law = "none" }\n', "default": ""}
+# The pipe of its module ratelimit and the seconds between its ticks. FEEDBACK must not look at the load itself (see
+# LoadTeller): its next tick is in an hour.
+KAMAILIO = {
+    "kamailio": None,
+    "feedback": (f"0:FEEDBACK:{100 * TARGET:.0f}", 3600),
+    "taildrop": ("0:TAILDROP:{limit:.0f}", 1),
+}
+VARIANTS = (*TIDEGATE, *KAMAILIO)
+OFFERS: dict[str, load.Offer] = {"tidegate": load.offer, "sipp": sipp_load.offer}
+
+
+def unprotected(variant: str) -> str:
+    """The variant that determines the peak of this one's program."""
+    return "none" if variant in TIDEGATE else "kamailio"
+
+
+@contextlib.contextmanager
+def started(
+    stage: Stage, quota: Quota, variant: str, backend_port: int, peak_cps: float, profile: str
+) -> Iterator[tuple[Process, str]]:
+    """A program under the quota, and where it listens."""
+    if variant in TIDEGATE:
+        port = free_port()
+        file = stage.directory / "tidegate.toml"
+        lines = CONFIGURATION.format(address=f"{LOCALHOST}:{port}", backend=f"{LOCALHOST}:{backend_port}")
+        file.write_text(lines + TIDEGATE[variant])
+        os.environ["STATE_DIRECTORY"] = str(stage.directory)
+        command = [tidegate.built("tidegate", profile), "run", "--config", str(file)]
+        yield stage.serve("tidegate", command, port, quota=quota), f"{LOCALHOST}:{port}"
+        return
+    control = KAMAILIO[variant]
+    if control is None:
+        bare = kamailio.run(stage, backend_port, transactions=True, buffer_bytes=DEFAULT_BUFFER_BYTES, quota=quota)
+        yield bare.process, bare.address
+        return
+    pipe, interval = control
+    commands = stage.directory / "commands"
+    limited = kamailio.run(
+        stage,
+        backend_port,
+        configuration="kamailio-ratelimit.cfg",
+        transactions=True,
+        buffer_bytes=DEFAULT_BUFFER_BYTES,
+        defines={
+            "PIPE": f'"{pipe.format(limit=TARGET * peak_cps)}"',
+            "INTERVAL": f"{interval}",
+            "RPC": f'"{commands}"',
+        },
+        quota=quota,
+    )
+    with LoadTeller(limited.process, commands, SHARE):
+        yield limited.process, limited.address
+
+
+def measure(variant: str, offered: Load, profile: str, peak_cps: float = 0, offer: load.Offer = load.offer) -> Outcome:
+    """One load on a fresh program under the quota, before a fresh callee."""
+    with Quota() as quota, Stage() as stage:
+        callee = tidegate.callee(stage, "uas", profile)
+        with started(stage, quota, variant, callee.port, peak_cps, profile) as (element, address):
+            outcome = offer(stage, element, address, callee, offered, profile)
+        stage.kill()
+        return outcome
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One load on a fresh Tidegate."""
+    """One load on one variant, in one round."""
 
     round: int
     variant: str
     multiple: float
     peak_cps: float
+    """Of its program, without control."""
     outcome: Outcome
 
     @property
@@ -53,72 +129,86 @@ class Trial:
 
     def row(self) -> dict[str, Any]:
         """For a table of raw data."""
-        outcome = asdict(self.outcome)
-        usage = outcome.pop("usage")
-        own = {key: getattr(self, key) for key in ("round", "variant", "multiple", "peak_cps", "goodput")}
-        return {**own, **outcome, **usage}
+        own = {name: value for name, value in asdict(self).items() if name != "outcome"}
+        return {**own, "goodput": round(self.goodput, 4), **self.outcome.row()}
 
 
-def measure(variant: str, load: Load, profile: str) -> Outcome:
-    """One load on a fresh Tidegate under the quota, before a fresh callee."""
-    with Quota() as quota, Stage() as stage:
-        callee = tidegate.callee(stage, "uas", profile)
-        os.environ["STATE_DIRECTORY"] = str(stage.directory)
-        port = free_port()
-        file = stage.directory / "tidegate.toml"
-        lines = CONFIGURATION.format(address=f"{LOCALHOST}:{port}", backend=f"{LOCALHOST}:{callee.port}")
-        file.write_text(lines + VARIANTS[variant])
-        command = [tidegate.built("tidegate", profile), "run", "--config", str(file)]
-        process = stage.serve("tidegate", command, port, quota=quota)
-        outcome = offer(stage, process, f"{LOCALHOST}:{port}", callee, load, profile)
-        stage.kill()
-        return outcome
+COLUMNS = [
+    Column("offered", lambda one: one.outcome.offered_cps / one.peak_cps, 2),
+    Column("goodput/s", lambda one: one.outcome.goodput_cps),
+    Column("goodput/peak", lambda one: one.goodput, 3, "spread"),
+    *curve.OUTCOME,
+]
 
 
-COLUMNS = [curve.GOODPUT, *curve.OUTCOME]
-
-
-def judge(record: Record, trials: list[Trial]) -> None:
-    """Expects the default to be protected, and to cost nothing up to the peak."""
-
-    def of(variant: str, multiple: float) -> list[Trial]:
-        return [one for one in trials if (one.variant, one.multiple) == (variant, multiple)]
-
-    for multiple in (0.5, 1.0):
-        none, default = ([one.outcome.in_time for one in of(variant, multiple)] for variant in VARIANTS)
-        allowed = max(DIFFERENCE_MAX, max(none) - min(none))
-        less = Spread.of(none).median - Spread.of(default).median
-        record.expect(
-            less <= allowed, f"at {multiple} of the peak the default sets up {less:+.4f} of the calls less than none"
-        )
-    for multiple, least in KEPT_MIN.items():
-        kept = Spread.of([one.goodput for one in of("default", multiple)]).median
-        record.expect(kept >= least, f"at {multiple} times the peak the default keeps {kept:.2f} of it")
-    collapsed, kept = (Spread.of([one.goodput for one in of(variant, 2.0)]).median for variant in VARIANTS)
-    record.expect(collapsed < kept / 2, f"at twice the peak none keeps {collapsed:.2f}, the default {kept:.2f}")
-
-
-class Show(Demonstration):
-    PROFILE = "release"
+class Show(CurveDemonstration):
+    WARM_UP_S = 3.5
+    MEASURED_S = 2.5
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--warm-up", type=float, default=WARM_UP_S, help="s (%(default)s)")
-        parser.add_argument("--seconds", type=float, default=MEASURED_S, help="s (%(default)s)")
+        super().arguments(parser)
+        parser.add_argument("--variants", default=",".join(VARIANTS), help="any of %(default)s")
+        parser.add_argument("--multiples", default=",".join(map(str, MULTIPLES)), help="of the peak (%(default)s)")
+        parser.add_argument("--generator", choices=OFFERS, default="tidegate", help="the caller (%(default)s)")
+
+    @classmethod
+    def prepare(cls, options: argparse.Namespace) -> None:
+        options.variants = options.variants.split(",")
+        options.multiples = [float(multiple) for multiple in options.multiples.split(",")]
+        if unknown := set(options.variants) - set(VARIANTS):
+            raise SystemExit(f"no variant {', '.join(unknown)}: there are {', '.join(VARIANTS)}")
 
     def run(self) -> Results:
         trials: list[Trial] = []
-        peak_cps: float | None = None
+        peaks: dict[str, float] = {}
         print(CONFIGURATION.format(address="127.0.0.1:5060", backend="127.0.0.1:5070"))
         for round_ in self.rounds:
-            peak_cps, _ = peak.peak(lambda load: measure("none", load, self.profile), SHARE, peak_cps, round_)
-            print(f"round {round_}: the peak is {peak_cps:.0f} calls/s", flush=True)
-            for multiple in MULTIPLES:
-                for variant in VARIANTS:
-                    load = Load(multiple * peak_cps, self.options.warm_up, self.options.seconds, round_)
-                    outcome = measure(variant, load, self.profile)
+            self.climb(peaks, round_)
+            for multiple in self.options.multiples:
+                for variant in self.options.variants:
+                    peak_cps = peaks[unprotected(variant)]
+                    offered = self.load(multiple * peak_cps, round_)
+                    outcome = measure(variant, offered, self.profile, peak_cps, OFFERS[self.options.generator])
                     trials.append(Trial(round_, variant, multiple, peak_cps, outcome))
+            print(f"round {round_} of {len(self.rounds)} done", flush=True)
         table.show(trials, COLUMNS, line=lambda one: f"{one.multiple:4.1f}", block=lambda one: one.variant)
         rows = self.rows("results", [one.row() for one in trials])
-        judge(self, trials)
+        self.judge(trials)
         return {"trials": rows}
+
+    def climb(self, peaks: dict[str, float], round_: int) -> None:
+        """Finds the peak of each program, from that of the round before."""
+        for program in dict.fromkeys(map(unprotected, self.options.variants)):
+
+            def offer(offered: Load, program: str = program) -> Outcome:
+                return measure(program, offered, self.profile)
+
+            peaks[program], full = peak.peak(offer, SHARE, peaks.get(program), round_)
+            cost = f"{full.element_us_per_call:.0f} µs a call"
+            print(f"round {round_}: the peak of {program} is {peaks[program]:.0f} calls/s, {cost}", flush=True)
+
+    def judge(self, trials: list[Trial]) -> None:
+        """Expects the default to be protected, and to cost nothing up to the peak."""
+
+        def of(variant: str, multiple: float) -> list[Trial]:
+            return [one for one in trials if (one.variant, one.multiple) == (variant, multiple)]
+
+        for multiple in (0.5, 1.0):
+            none, default = ([one.outcome.in_time for one in of(variant, multiple)] for variant in TIDEGATE)
+            if none and default:
+                allowed = max(DIFFERENCE_MAX, max(none) - min(none))
+                less = Spread.of(none).median - Spread.of(default).median
+                told = f"at {multiple} of the peak the default sets up {less:+.4f} of the calls less than none"
+                self.expect(less <= allowed, told)
+        for multiple, least in KEPT_MIN.items():
+            if default := [one.goodput for one in of("default", multiple)]:
+                kept = Spread.of(default).median
+                self.expect(kept >= least, f"at {multiple} times the peak the default keeps {kept:.2f} of it")
+        without, control = ([one.goodput for one in of(variant, 2.0)] for variant in TIDEGATE)
+        if without and control:
+            lost, kept = Spread.of(without).median, Spread.of(control).median
+            self.expect(lost < kept / 2, f"at twice the peak none keeps {lost:.2f}, the default {kept:.2f}")
+        slow = sum(one.outcome.too_slow for one in trials)
+        if self.options.generator == "tidegate":
+            self.expect(slow == 0, f"the generator was too slow in {slow} of {len(trials)} runs")

@@ -1,7 +1,7 @@
 """A fifth of a core, up to 10 times its peak: what pi keeps by each disposal, beside its bound
 
 Nothing is emulated: the kernel gives Tidegate 1 ms of every 5. Its peak and s are those without
-control, as in show-quota. What is not admitted is answered by a 503 (`reject`), by 503s of one
+control, as in show-default. What is not admitted is answered by a 503 (`reject`), by 503s of one
 length (`padded`), not at all (`drop`: the caller repeats itself), or by a 503 as long as that
 takes no more than its share of the processor, beyond which the kernel sheds unread (`kernel`).
 r is the CPU for a call that is refused, with all its repetitions, under a law that refuses all;
@@ -28,7 +28,7 @@ from tidegate_bench.table import Column
 from tidegate_bench.tidegate import Metrics
 
 MULTIPLES = (1.0, 2.0, 3.0, 5.0, 10.0)
-# Where r is measured if it does not depend on the load, as in show-quota.
+# Where r is measured if it does not depend on the load.
 REFUSING_AT = 3.0
 # A trunk's: at one address, with names of different lengths.
 CALLERS = ("--callers", "1000", "--uneven")
