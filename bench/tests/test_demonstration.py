@@ -3,10 +3,12 @@ import contextlib
 import io
 import json
 import re
+import tomllib
 
 from tests.scratch import Scratch
 from tidegate_bench import command
 from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.demonstrations.laws import only
 from tidegate_bench.record import ROOT
 
 
@@ -95,3 +97,10 @@ class CommandTest(Scratch):
     def test_tool_without_options_prints_its_documentation(self) -> None:
         self.assertEqual(command.main("structure", ["--help"]), 0)
         self.assertIn("scripts/structure --check", self.printed)
+
+    def test_a_scenario_keeps_the_chosen_laws_and_what_is_expected_of_them(self) -> None:
+        scenario = (ROOT / "scenarios/laws.toml").read_text()
+        kept = tomllib.loads(only(scenario, ["pi", "none"]))
+        self.assertEqual([variant["overload"]["law"] for variant in kept["variant"]], ["none", "pi"])
+        self.assertEqual([expected["variant"] for expected in kept["expect"]], ["pi (arrival, class)"])
+        self.assertEqual(kept["sweep"], tomllib.loads(scenario)["sweep"])

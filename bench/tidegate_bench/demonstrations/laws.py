@@ -1,17 +1,20 @@
 """Every law at 0.5 to 10 times the capacity, on real sockets: goodput beside the bound
 
-scenarios/laws.toml: an emulated server of 200 calls/s, three runs of each point, six at a time. For
-each law: goodput and the bound, repeated INVITEs a call, p50 and p99 of the set-up delay, share
+scenarios/laws.toml: an emulated server of 200 calls/s, three runs of each point, six at a time. `--laws`
+selects some. For each law: goodput and the bound, repeated INVITEs a call, p50 and p99 of the set-up delay, share
 refused; the processor of the generator and what was lost at sockets beside it. Of calls that were
 admitted no BYE and no ACK may be lost at any load.
 """
 
+import argparse
+import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tidegate_bench import program, table
 from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.record import ROOT
 from tidegate_bench.table import Column
 
 JOBS = 6
@@ -49,12 +52,26 @@ def lost(outcome: dict[str, Any]) -> Counter[str]:
     )
 
 
+def only(scenario: str, laws: Collection[str]) -> str:
+    """The text of a scenario with the variants and expectations of these laws."""
+    head, *tables = re.split(r"^(?=\[\[)", scenario, flags=re.MULTILINE)
+    return head + "".join(table for table in tables if any(re.search(rf'"{law}[ "]', table) for law in laws))
+
+
 class Show(Demonstration):
-    ROUNDS = None
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--laws", help="separated by commas (default: all)")
+        parser.add_argument("--world", choices=("real", "sim"), default="real", help="(default %(default)s)")
 
     def run(self) -> Results:
-        out = self.directory / "real"
-        results = program.scenario("scenarios/laws.toml", out, "--world", "real", "--jobs", JOBS)
+        out = self.directory / self.options.world
+        scenario = self.directory / "laws.toml"
+        text = (ROOT / "scenarios/laws.toml").read_text()
+        if self.options.laws:
+            text = only(text, self.options.laws.split(","))
+        scenario.write_text(text.replace("repetitions = 3", f"repetitions = {self.options.rounds}"))
+        results = program.scenario(scenario, out, "--world", self.options.world, "--jobs", JOBS)
         rows, runs = results["rows"], results["points"]
         print(f"of {rows[0]['runs']} runs each:")
         table.show(rows, COLUMNS, line=lambda row: f"{row['load']:4g}", block=lambda row: row["variant"])
