@@ -69,6 +69,15 @@ class PeakTest(unittest.TestCase):
                 found = self.climb(capacity, start)
                 self.assertTrue(0.94 * capacity <= found <= 1.011 * capacity, (capacity, start, found))
 
+    def test_rate_carried_once_by_luck_is_not_the_peak(self) -> None:
+        def offer(load: Load) -> Outcome:
+            # The first seeds are those of the climb.
+            capacity = 1500.0 if load.seed < 20 else 1000.0
+            return outcome(load.rate_cps, min(load.rate_cps, capacity))
+
+        found = peak.climb(offer, 500.0, seed=1)[0]
+        self.assertTrue(900.0 <= found <= 1011.0, found)
+
     def test_element_that_carries_nothing_is_an_error(self) -> None:
         with self.assertRaises(RuntimeError):
             self.climb(0.0, 100.0)

@@ -180,7 +180,10 @@ class Show(CurveDemonstration):
             print(f"round {round_} of {len(self.rounds)} done", flush=True)
         table.show(trials, COLUMNS, line=lambda one: f"{one.multiple:4.1f}", block=lambda one: one.variant)
         rows = self.rows("results", [one.row() for one in trials])
-        self.judge(trials)
+        if self.options.share < 1:
+            self.judge(trials)
+        else:
+            print("        nothing is expected: caller and callee may have less than the processor time that they need")
         return {"trials": rows}
 
     def climb(self, peaks: dict[str, float], round_: int) -> None:
@@ -188,7 +191,8 @@ class Show(CurveDemonstration):
         for program in dict.fromkeys(map(unprotected, self.options.variants)):
 
             def offer(offered: Load, program: str = program) -> Outcome:
-                return measure(program, offered, self.profile, self.options.share)
+                caller = OFFERS[self.options.generator]
+                return measure(program, offered, self.profile, self.options.share, offer=caller)
 
             peaks[program], full = peak.peak(offer, self.options.share, peaks.get(program), round_)
             cost = f"{full.element_us_per_call:.0f} µs a call"
@@ -216,6 +220,5 @@ class Show(CurveDemonstration):
             lost, kept = Spread.of(without).median, Spread.of(control).median
             self.expect(lost < kept / 2, f"at twice the peak none keeps {lost:.2f}, the default {kept:.2f}")
         slow = sum(one.outcome.too_slow for one in trials)
-        # Beside a whole core the machine has only one more for callers and callees.
-        if self.options.generator == "tidegate" and self.options.share < 1:
+        if self.options.generator == "tidegate":
             self.expect(slow == 0, f"the generator was too slow in {slow} of {len(trials)} runs")
