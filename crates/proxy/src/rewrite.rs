@@ -126,8 +126,10 @@ pub(crate) fn write_request(
     }
     let mut bytes = snapshot.buffers.take();
     splice.write_to(&mut bytes).map_err(|_| TOO_LONG)?;
-    // RFC 7339 §5.6: "This means that a SIP proxy SHOULD strip the overload control parameters inserted
-    // by the client before proxying the request further downstream."
+    // RFC 7339 §5.6: "Therefore, forwarding the contents of the overload control parameters is generally
+    // NOT RECOMMENDED and should only be performed if permitted by the configuration of SIP servers." "This
+    // means that a SIP proxy SHOULD strip the overload control parameters inserted by the client before
+    // proxying the request further downstream."
     if message.fields_of(HeaderName::Via).any(|via| may_have_overload_control(via.value)) {
         bytes = strip_overload_control(snapshot, &bytes, 1).map_err(|_| TOO_LONG)?;
     }

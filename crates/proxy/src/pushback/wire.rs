@@ -13,6 +13,18 @@ pub(crate) const FEEDBACK_MAX: usize = 128;
 ///
 /// RFC 7339 §4.2: "A SIP client MUST support the loss-based overload control scheme and MUST insert at
 /// least the token "loss" as one of the "oc-algo" parameter values."
+///
+/// RFC 7339 §4.3: "This parameter MAY be inserted by the SIP server in a response; it MUST NOT be inserted
+/// by the SIP client in a request."
+///
+/// RFC 7339 §4.4: "This parameter MUST be inserted by the SIP server in a response; it MUST NOT be inserted
+/// by the SIP client in a request."
+///
+/// RFC 7339 §5.2: "The "oc-validity" and "oc-seq" Via header parameters are only defined in SIP responses
+/// and MUST NOT be used in SIP requests."
+///
+/// RFC 7415 §3.3: "Support of rate-based control MUST be indicated by clients including the token "rate" in
+/// the "oc-algo" list."
 pub(crate) fn offer_of(algorithms: Algorithms) -> Box<str> {
     let names: Vec<&str> = algorithms.iter().map(Algorithm::token).collect();
     format!(";oc;oc-algo=\"{}\"", names.join(",")).into()
@@ -53,7 +65,16 @@ pub(crate) fn feedback(via: &OverloadControl<'_>) -> Option<Feedback> {
     Some(Feedback { algorithm, value, validity, sequence: Sequence { seconds, fraction } })
 }
 
-/// Returns the parameters of a feedback for the Via of a response.
+/// Returns the parameters of a feedback for the Via of a response, always all four.
+///
+/// RFC 7339 §4.3: "A non-zero value for the "oc-validity" parameter MUST only be present in conjunction with
+/// an "oc" parameter."
+///
+/// RFC 7339 §5.1: "It MUST put the chosen algorithm as the sole parameter value in the "oc-algo" parameter of
+/// the response it sends to the client."
+///
+/// RFC 7415 §3.3: "Selection of rate-based control MUST be indicated by servers by setting "oc-algo" to the
+/// token "rate"."
 pub(crate) fn text_of(feedback: &Feedback) -> ArrayVec<u8, FEEDBACK_MAX> {
     let Feedback { algorithm, value, validity, sequence } = *feedback;
     let sequence = OcSequence { seconds: sequence.seconds, fraction: sequence.fraction };

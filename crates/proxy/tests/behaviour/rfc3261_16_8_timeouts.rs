@@ -17,6 +17,9 @@ fn only_one() -> Script {
 /// RFC 3261 §16.7: "If there are no final responses in the context, the proxy MUST send a 408
 /// (Request Timeout) response to the server transaction."
 ///
+/// RFC 7339 §5.9: "When a timeout error is received from the transaction layer, it MUST be treated as if a 408
+/// (Request Timeout) status code has been received."
+///
 /// RFC 3261 §17.1.1.2: "This process MUST continue so that the request is retransmitted with
 /// intervals that double after each transmission."
 #[test]
@@ -85,6 +88,9 @@ fn a_100_does_not_reset_timer_c() {
 /// §16.9: "If the transport layer notifies a proxy of an error when it tries to forward a request
 /// (see Section 18.4), the proxy MUST behave as if the forwarded request received a 503 (Service
 /// Unavailable) response."
+///
+/// RFC 7339 §5.9: "If a fatal transport error is reported by the transport layer ..., the condition MUST be
+/// treated as a 503 (Service Unavailable) status code."
 #[test]
 fn where_nobody_listens_another_is_tried_and_then_nobody() {
     let mut s = Script::stateful();

@@ -66,6 +66,14 @@ fn sent(calls: &[Option<Sent>]) -> usize {
 /// RFC 7339 §4.4: "This parameter MUST be inserted by the SIP server in a response; it MUST NOT be inserted
 /// by the SIP client in a request."
 ///
+/// RFC 7339 §5.1: "If a client determines that this is the first contact with a server, the client MUST insert
+/// the "oc" parameter without any value and MUST insert the "oc-algo" parameter with a list of algorithms it
+/// supports." "This list MUST include "loss" and MAY include other algorithm names approved by IANA and
+/// described in corresponding documents."
+///
+/// RFC 7339 §5.2: "The "oc-validity" and "oc-seq" Via header parameters are only defined in SIP responses
+/// and MUST NOT be used in SIP requests."
+///
 /// RFC 7415 §3.3: "Support of rate-based control MUST be indicated by clients including the token "rate" in
 /// the "oc-algo" list."
 #[test]
@@ -104,8 +112,10 @@ fn a_cancel_and_an_ack_of_ours_have_the_via_of_their_invite() {
     assert_eq!(ack.all("Via"), [invite.all("Via")[0]]);
 }
 
-/// RFC 7339 §5.6: "This means that a SIP proxy SHOULD strip the overload control parameters inserted by the
-/// client before proxying the request further downstream."
+/// RFC 7339 §5.6: "Therefore, forwarding the contents of the overload control parameters is generally NOT
+/// RECOMMENDED and should only be performed if permitted by the configuration of SIP servers." "This means that
+/// a SIP proxy SHOULD strip the overload control parameters inserted by the client before proxying the request
+/// further downstream."
 #[test]
 fn the_offer_of_a_client_is_stripped_from_every_via() {
     for mode in [Mode::Stateless, Mode::Transaction] {

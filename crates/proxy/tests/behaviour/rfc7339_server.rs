@@ -84,6 +84,9 @@ fn load(
 /// condition, it MUST set the value of the "oc" parameter to be 0 and MAY insert an "oc-validity=0"
 /// parameter in the response to further qualify the value in the "oc" parameter."
 ///
+/// RFC 7339 §4.3: "A non-zero value for the "oc-validity" parameter MUST only be present in conjunction with
+/// an "oc" parameter."
+///
 /// RFC 7339 §4.4: "This parameter MUST be inserted by the SIP server in a response; it MUST NOT be inserted
 /// by the SIP client in a request."
 ///
