@@ -60,7 +60,7 @@ impl TransactionLease {
         work: u32,
         watch: Watch,
     ) -> Self {
-        let waiting = Some(backend.response_times().begin(now, kind, watch));
+        let waiting = Some(backend.response_times().record_request(now, kind, watch));
         backend.take(weighs(work));
         // The response to another request may come from the callee.
         let is_unheard = backend.is_limited() && matches!(kind, Work::CallStart | Work::Register);

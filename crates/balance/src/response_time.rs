@@ -148,7 +148,7 @@ impl ResponseTimes {
     }
 
     /// Records that a request is sent.
-    pub(crate) fn begin(&self, now: Timestamp, work: Work, watch: Watch) -> Waiting {
+    pub(crate) fn record_request(&self, now: Timestamp, work: Work, watch: Watch) -> Waiting {
         let (mut starts, mut ends) = (0, 0);
         if watch.learns {
             let mine = self.unanswered(work).fetch_add(1, Relaxed) + 1;

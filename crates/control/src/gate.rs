@@ -110,7 +110,7 @@ impl Gate {
         self.shadow = self.settings.shadow.map(|values| {
             let throttles = throttles(&self.settings, Purpose::ShadowThrottle, seed, element);
             let ranks = seed.stream(Purpose::ShadowRank, element);
-            Box::new(Shadow::begin(now, values, throttles, ranks, &self.signals))
+            Box::new(Shadow::start(now, values, throttles, ranks, &self.signals))
         });
     }
 

@@ -48,7 +48,7 @@ pub struct Shadow {
 
 impl Shadow {
     /// Starts a law at `now`, with throttles of its own.
-    pub(crate) fn begin(
+    pub(crate) fn start(
         now: Timestamp,
         values: Values,
         throttles: Vec<Throttle>,

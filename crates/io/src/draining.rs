@@ -48,7 +48,7 @@ impl Draining {
     /// Starts draining at `now`, for at most `drain`. If the shard `has_left` an address to other
     /// processes, earlier datagrams there are not rejected: the core is told later, once all were
     /// read.
-    pub(crate) fn begin(now: Timestamp, drain: Duration, has_left: bool) -> Self {
+    pub(crate) fn start(now: Timestamp, drain: Duration, has_left: bool) -> Self {
         let until = now + drain;
         let tell = if has_left { (now + LEAVING).min(until) } else { now };
         Self { since: now, until, tell: Some(tell), may_hold: has_left && !drain.is_zero() }
@@ -110,7 +110,7 @@ mod tests {
     fn leaving_an_address_is_reported_late_but_in_time() {
         for (drain, tell) in [(Duration::from_secs(35), LEAVING), (Duration::ZERO, Duration::ZERO)]
         {
-            let mut draining = Draining::begin(NOW, drain, true);
+            let mut draining = Draining::start(NOW, drain, true);
             assert_eq!(draining.due(), NOW + tell);
             if tell > Duration::ZERO {
                 let early = NOW + tell - Duration::from_nanos(1);
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_flood_at_another_address_defers_the_end_for_a_bounded_time() {
-        let mut draining = Draining::begin(NOW, Duration::from_secs(35), true);
+        let mut draining = Draining::start(NOW, Duration::from_secs(35), true);
         let last = NOW + LEAVING + LEAVING_MORE;
         for now in [NOW + LEAVING, last - Duration::from_nanos(1)] {
             draining.on_read(now, false);
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn others_report_draining_at_once() {
         let drain = Duration::from_secs(35);
-        let mut draining = Draining::begin(NOW, drain, false);
+        let mut draining = Draining::start(NOW, drain, false);
         assert_eq!(draining.due(), NOW);
         assert!(draining.tells(NOW) && !draining.tells(NOW));
     }
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn it_ends_when_nothing_is_held_by_force_or_in_time() {
         let drain = Duration::from_secs(35);
-        let draining = Draining::begin(NOW, drain, false);
+        let draining = Draining::start(NOW, drain, false);
         let before = NOW + drain - Duration::from_nanos(1);
         let ended = |now, is_drained, is_forced| {
             draining.ended(now, is_drained, is_forced).map(|s| (s.ended, s.after))

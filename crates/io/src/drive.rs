@@ -421,7 +421,7 @@ impl<M: Machine> Drive<M> {
         let now = self.machine.now();
         let mut draining = match self.draining {
             Some(draining) => draining,
-            None => Draining::begin(now, self.limits.drain, self.machine.leave()),
+            None => Draining::start(now, self.limits.drain, self.machine.leave()),
         };
         if draining.tells(now) {
             core.on_drain(now);

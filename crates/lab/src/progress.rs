@@ -41,7 +41,7 @@ impl Default for Bar {
 }
 
 impl Observer for Bar {
-    fn begin(&self, missing: &[&RunSpec], found: usize) {
+    fn on_start(&self, missing: &[&RunSpec], found: usize) {
         self.total.store(missing.len(), SeqCst);
         self.bar.set_length(missing.iter().map(|run| weight(run)).sum());
         self.count(0);
@@ -104,7 +104,7 @@ impl<W: std::io::Write> Lines<W> {
 }
 
 impl<W: std::io::Write + Send> Observer for Lines<W> {
-    fn begin(&self, missing: &[&RunSpec], found: usize) {
+    fn on_start(&self, missing: &[&RunSpec], found: usize) {
         self.total.store(missing.len(), SeqCst);
         self.write(&head(missing, found));
     }
@@ -152,7 +152,7 @@ mod tests {
         let run = crate::run_spec::runs(&scenario, Kind::Real).remove(0);
         let mut out = Vec::new();
         let lines = Lines::new(&mut out);
-        lines.begin(&[&run, &run], 3);
+        lines.on_start(&[&run, &run], 3);
         let outcome = Outcome { good: 250, measured_s: 3.0, ..Outcome::default() };
         lines.ended(&run, &Ok(outcome));
         lines.ended(&run, &Err("no port".to_owned()));

@@ -16,7 +16,7 @@ const ATTEMPTS_MAX: u32 = 3;
 /// An observer of the progress, called by several threads.
 pub trait Observer: Sync {
     /// Reports the runs to do; `found` others already have results.
-    fn begin(&self, missing: &[&RunSpec], found: usize);
+    fn on_start(&self, missing: &[&RunSpec], found: usize);
 
     /// Reports the end of a run.
     fn ended(&self, run: &RunSpec, result: &Result<Outcome, String>);
@@ -42,7 +42,7 @@ pub fn run(
         runs.iter().map(|run| store.find(run).map(Ok)).collect();
     let missing: Vec<usize> = (0..runs.len()).filter(|&i| results[i].is_none()).collect();
     let begun: Vec<&RunSpec> = missing.iter().map(|&index| &runs[index]).collect();
-    observer.begin(&begun, runs.len() - missing.len());
+    observer.on_start(&begun, runs.len() - missing.len());
 
     let done = each(&missing, jobs, cancelled, |&index| {
         let result = run_one(&runs[index], store, world, cancelled);
@@ -150,7 +150,7 @@ mod tests {
     struct Heard(Mutex<Vec<String>>);
 
     impl Observer for Heard {
-        fn begin(&self, missing: &[&RunSpec], found: usize) {
+        fn on_start(&self, missing: &[&RunSpec], found: usize) {
             self.0.lock().unwrap().push(format!("{found} of {}", found + missing.len()));
         }
         fn ended(&self, run: &RunSpec, result: &Result<Outcome, String>) {

@@ -244,7 +244,7 @@ fn settled(path: &[Step], start: &[f64]) -> Vec<f64> {
 struct Unheard;
 
 impl Observer for Unheard {
-    fn begin(&self, _: &[&RunSpec], _: usize) {}
+    fn on_start(&self, _: &[&RunSpec], _: usize) {}
     fn ended(&self, _: &RunSpec, _: &Result<Outcome, String>) {}
     fn end(&self) {}
 }

@@ -197,7 +197,7 @@ impl<K: Copy> Timers<K> {
         let Some((epoch, mut bucket)) = self.far.pop_first() else { return };
         self.epoch = epoch;
         self.far_first = self.far.first_key_value().map_or(Timestamp::NEVER, |(_, far)| far.first);
-        self.near.begin(bucket.first);
+        self.near.advance_to(bucket.first);
         for (at, key) in bucket.timers.drain(..) {
             self.near.push(at, key);
         }
@@ -257,7 +257,7 @@ impl<K: Copy> RadixHeap<K> {
     }
 
     /// Advances an empty heap to `first`; no timer fires earlier.
-    fn begin(&mut self, first: Timestamp) {
+    fn advance_to(&mut self, first: Timestamp) {
         self.last = first.as_nanos();
     }
 

@@ -75,7 +75,7 @@ impl Learned {
         }
         record.learning = learning;
         if learning.is_none() || !self.is_on() {
-            self.begin(&mut record, Timestamp::ZERO);
+            self.start_interval(&mut record, Timestamp::ZERO);
         }
         self.put(&record, apply);
     }
@@ -85,7 +85,7 @@ impl Learned {
     pub(crate) fn forget(&self, apply: impl FnOnce(f64)) {
         let mut record = self.lock();
         record.aimd = Aimd::COLD;
-        self.begin(&mut record, Timestamp::ZERO);
+        self.start_interval(&mut record, Timestamp::ZERO);
         self.put(&record, apply);
     }
 
@@ -113,7 +113,7 @@ impl Learned {
         let Some(learning) = record.learning else { return };
         if record.began == Timestamp::ZERO {
             // The first since counting began.
-            return self.begin_with(&mut record, now, 1);
+            return self.start_interval_with(&mut record, now, 1);
         }
         if !learning.is_over(now.since(record.began), before + 1) {
             return;
@@ -139,7 +139,7 @@ impl Learned {
         if interval.refused > 0 || !is_deaf {
             record.aimd = record.aimd.step(&learning, &interval, cps_max);
         }
-        self.begin_with(&mut record, now, has_paused.into());
+        self.start_interval_with(&mut record, now, has_paused.into());
         self.put(&record, apply);
     }
 
@@ -157,12 +157,12 @@ impl Learned {
     }
 
     /// Starts an interval at `now`; at zero, it starts with the next request.
-    fn begin(&self, record: &mut Record, now: Timestamp) {
-        self.begin_with(record, now, 0);
+    fn start_interval(&self, record: &mut Record, now: Timestamp) {
+        self.start_interval_with(record, now, 0);
     }
 
     /// Starts an interval in which `given` requests have been sent already.
-    fn begin_with(&self, record: &mut Record, now: Timestamp, given: u64) {
+    fn start_interval_with(&self, record: &mut Record, now: Timestamp, given: u64) {
         record.began = now;
         let ends_at = record.learning.map(|learning| (now + learning.interval).as_nanos());
         let ends_at = if now == Timestamp::ZERO { ends_at.and(Some(0)) } else { ends_at };

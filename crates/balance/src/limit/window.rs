@@ -90,7 +90,7 @@ impl Window {
         if learning.is_none() {
             self.ends_at.store(OFF, Relaxed);
         } else if !was_on {
-            self.begin(&mut record, Timestamp::ZERO);
+            self.start_interval(&mut record, Timestamp::ZERO);
         }
         self.window.set(record.law.window);
     }
@@ -100,7 +100,7 @@ impl Window {
         let mut record = self.lock();
         record.law = DelayWindow::COLD;
         if record.learning.is_some() {
-            self.begin(&mut record, Timestamp::ZERO);
+            self.start_interval(&mut record, Timestamp::ZERO);
         }
         self.window.set(record.law.window);
     }
@@ -184,7 +184,7 @@ impl Window {
         let Ok(mut record) = self.record.try_lock() else { return };
         let Some(learning) = record.learning else { return };
         if record.began == Timestamp::ZERO {
-            return self.begin(&mut record, now);
+            return self.start_interval(&mut record, now);
         }
         let lasted = now.since(record.began);
         let heard = self.heard.load(Relaxed);
@@ -204,12 +204,12 @@ impl Window {
         if record.law.window < before {
             self.counts_from.store(now.as_nanos(), Relaxed);
         }
-        self.begin(&mut record, now);
+        self.start_interval(&mut record, now);
         self.window.set(record.law.window);
     }
 
     /// Starts an interval at `now`; at zero, it starts with the next request or response.
-    fn begin(&self, record: &mut Record, now: Timestamp) {
+    fn start_interval(&self, record: &mut Record, now: Timestamp) {
         record.began = now;
         let interval = record.learning.map_or(Duration::ZERO, |learning| learning.interval);
         let ends_at = if now == Timestamp::ZERO { 0 } else { (now + interval).as_nanos() };

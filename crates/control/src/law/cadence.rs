@@ -70,7 +70,7 @@ pub(crate) trait Measuring: std::fmt::Debug + Send {
 
 impl<M: Measuring> Law for M {
     fn on_begin(&mut self, now: Timestamp, signals: &Signals) {
-        self.cadence().begin(now, signals);
+        self.cadence().start(now, signals);
     }
 
     fn on_arrival(&mut self, now: Timestamp, signals: &Signals, control: &mut Control) {
@@ -142,7 +142,7 @@ impl Cadence {
     }
 
     /// Starts at `now`, on a server that has been running.
-    pub(crate) fn begin(&mut self, now: Timestamp, signals: &Signals) {
+    pub(crate) fn start(&mut self, now: Timestamp, signals: &Signals) {
         (self.seen, self.taken) = (signals.messages, (now, signals.messages));
     }
 

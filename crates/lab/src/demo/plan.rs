@@ -131,7 +131,7 @@ impl Plan {
     }
 
     /// Returns the start of a phase, relative to the start of the first one.
-    pub fn begin(&self, phase: usize) -> Duration {
+    pub fn start_of(&self, phase: usize) -> Duration {
         (self.load + DEADLINE + self.pause) * phase as u32
     }
 }
@@ -151,7 +151,7 @@ mod tests {
             let expected = seconds.max(SECONDS_MIN) as f64 - 1.0;
             assert!((plan.total().as_secs_f64() - expected).abs() < 1e-6, "{seconds}: {plan:?}");
             assert!(plan.load >= Duration::from_secs(1) && plan.warm_up < plan.load);
-            let last = plan.begin(MULTIPLES.len() - 1) + plan.load + DEADLINE;
+            let last = plan.start_of(MULTIPLES.len() - 1) + plan.load + DEADLINE;
             assert_eq!(last, plan.total());
         }
     }

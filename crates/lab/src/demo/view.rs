@@ -166,7 +166,7 @@ fn draw_chart(story: &Story, side: Side, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(chart, above);
     // The widest label of the vertical axis, and the axis itself.
     let left = 4;
-    let middle = |phase| story.plan.begin(phase) + story.plan.load / 2;
+    let middle = |phase| story.plan.start_of(phase) + story.plan.load / 2;
     let width = f64::from(below.width.saturating_sub(left));
     for (phase, multiple) in MULTIPLES.into_iter().enumerate() {
         let label = format!("{multiple} x");
@@ -180,7 +180,7 @@ fn draw_chart(story: &Story, side: Side, frame: &mut Frame<'_>, area: Rect) {
 /// Returns the bound while each load is offered: two points for each.
 fn bounds(story: &Story) -> Vec<[(f64, f64); 2]> {
     let phases = 0..=story.phase();
-    let begin = |phase| story.plan.begin(phase).as_secs_f64();
+    let begin = |phase| story.plan.start_of(phase).as_secs_f64();
     let until = |phase| begin(phase) + story.plan.load.as_secs_f64();
     let height = |phase: usize| super::plan::bound(MULTIPLES[phase]);
     phases.map(|p| [(begin(p), height(p)), (until(p), height(p))]).collect()
@@ -241,7 +241,7 @@ mod tests {
     fn story() -> Story {
         let mut story = Story::new(Plan::new(60));
         story.act = Act::Load(2);
-        story.elapsed = story.plan.begin(2) + Duration::from_secs(5);
+        story.elapsed = story.plan.start_of(2) + Duration::from_secs(5);
         for side in Side::BOTH {
             let seen = &mut story.sides[side as usize];
             let low = if side == Side::Protected { 0.9 } else { 0.1 };

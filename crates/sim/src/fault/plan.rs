@@ -143,7 +143,7 @@ impl Plan {
     /// At the same time the ends come first.
     pub fn steps(&self) -> Vec<(Timestamp, Fault)> {
         let ends = self.episodes.iter().filter_map(Episode::end);
-        let begins = self.episodes.iter().map(|episode| (episode.begins, episode.begin()));
+        let begins = self.episodes.iter().map(|episode| (episode.begins, episode.fault()));
         let mut steps: Vec<_> = ends.chain(begins).collect();
         steps.sort_by_key(|(at, _)| *at);
         steps
@@ -151,7 +151,7 @@ impl Plan {
 }
 
 impl Episode {
-    fn begin(&self) -> Fault {
+    fn fault(&self) -> Fault {
         match self.trouble {
             Trouble::Crash { node, silence } => Fault::Crash { node, silence },
             Trouble::Stall { node } => Fault::Stall { node, lasts: self.lasts },

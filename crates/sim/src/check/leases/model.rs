@@ -262,7 +262,7 @@ impl Model {
             return;
         }
         if !is_known && !is_of_invite {
-            call.begin(seen.now, name, backend, seen.is_of_stateful());
+            call.on_request(seen.now, name, backend, seen.is_of_stateful());
         }
         call.touch(seen.now, seen.method, is_within.then(|| dialog(seen)), idle_max);
     }
@@ -302,7 +302,7 @@ impl Model {
         {
             // The call belongs to the back end that has answered.
             call.move_to(from, name);
-            call.begin(seen.now, name, Some(from), true);
+            call.on_request(seen.now, name, Some(from), true);
             call.confirm(dialog(seen));
         }
         call.is_answered |= handed.is_some_and(|handed| handed.from.is_some());
@@ -404,7 +404,7 @@ impl Call {
         }
     }
 
-    fn begin(&mut self, now: Timestamp, name: Name, at: Option<usize>, is_stateful: bool) {
+    fn on_request(&mut self, now: Timestamp, name: Name, at: Option<usize>, is_stateful: bool) {
         if name.1 == Method::Invite as u32 && !self.is_established() {
             if self.phase == Phase::Idle {
                 self.dialogs.clear();
