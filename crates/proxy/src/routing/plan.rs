@@ -98,7 +98,7 @@ pub(crate) fn plan<'a>(
         is_rated: false,
         proves_receipt: false,
     };
-    let (origin, is_removed) = sender(snapshot, received, &routes);
+    let (origin, is_removed) = sender(snapshot, received, request, &routes);
     plan.known = state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some());
     let Known { call, is_new, .. } = plan.known;
     // A token that is too old proves nothing without a call entry.
@@ -253,7 +253,12 @@ fn lead_to<'a>(
 
 /// Returns the origin of a request; `true` if it is a back end that has been removed, which uses
 /// the token to end its dialogs.
-fn sender(snapshot: &Snapshot, received: &Received, routes: &RouteSet<'_>) -> (Origin, bool) {
+fn sender(
+    snapshot: &Snapshot,
+    received: &Received,
+    request: &Request<'_>,
+    routes: &RouteSet<'_>,
+) -> (Origin, bool) {
     let remote = canonical(received.flow.remote);
     // A connection that a back end opens has its own source port.
     let is_there = |backend: SocketAddr| match received.flow.transport.is_reliable() {
@@ -267,6 +272,11 @@ fn sender(snapshot: &Snapshot, received: &Received, routes: &RouteSet<'_>) -> (O
     };
     match snapshot.addresses.origin(&received.flow) {
         Origin::Stranger if is_removed() => (Origin::Trusted, true),
+        Origin::Stranger => {
+            let via = &request.essentials.via;
+            let named = snapshot.addresses.backend_by_via(&received.flow, via);
+            (named.map_or(Origin::Stranger, Origin::Backend), false)
+        }
         origin => (origin, false),
     }
 }

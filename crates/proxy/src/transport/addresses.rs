@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use hashbrown::HashMap;
 use ipnet::IpNet;
 use tidegate_balance::{AdminState, Named};
-use tidegate_sip::{Host, Scheme, Uri};
+use tidegate_sip::{Host, Scheme, Uri, Via};
 use tidegate_world::{Flow, Transport};
 
 use crate::message::request_uri::PORT;
@@ -122,6 +122,11 @@ impl Own {
         }
     }
 
+    /// Returns whether packets to this address may arrive at this listener.
+    fn is_here(&self, ip: IpAddr) -> bool {
+        self.is_ip(ip) || self.local.ip().is_unspecified() && ip.is_loopback()
+    }
+
     fn is_ip(&self, ip: IpAddr) -> bool {
         self.ip == Some(ip) || self.local.ip() == ip
     }
@@ -232,10 +237,7 @@ impl Addresses {
     pub(crate) fn may_be_backend(&self, address: SocketAddr) -> bool {
         let ip = address.ip();
         let is_group = ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);
-        let is_own = |l: &Own| {
-            let here = l.is_ip(ip) || l.local.ip().is_unspecified() && ip.is_loopback();
-            here && l.is_port(address.port())
-        };
+        let is_own = |l: &Own| l.is_here(ip) && l.is_port(address.port());
         !ip.is_unspecified()
             && !is_group
             && !self.listeners.iter().any(is_own)
@@ -255,6 +257,7 @@ impl Addresses {
         let ip = canonical(flow.remote).ip();
         if flow.transport.is_reliable()
             && let Some(&backend_ref) = self.hosts.get(&ip)
+            && !self.is_shared(ip)
         {
             return Origin::Backend(backend_ref);
         }
@@ -267,6 +270,20 @@ impl Addresses {
         } else {
             Origin::Stranger
         }
+    }
+
+    /// Returns the back end that has opened the connection of `flow` and names itself in the `via` of
+    /// its request. Only this tells it from the other programs of a machine where Tidegate runs too.
+    pub(crate) fn backend_by_via(&self, flow: &Flow, via: &Via<'_>) -> Option<BackendRef> {
+        let ip = canonical(flow.remote).ip();
+        let is_unclear = flow.transport.is_reliable() && self.hosts.contains_key(&ip);
+        let named = via.host.ip().filter(|named| is_unclear && named.to_canonical() == ip)?;
+        self.backend_ref(SocketAddr::new(named, via.port.unwrap_or(PORT)))
+    }
+
+    /// Returns whether other programs may send from this address: it is one of this machine.
+    fn is_shared(&self, ip: IpAddr) -> bool {
+        self.listeners.iter().any(|own| own.is_here(ip))
     }
 
     /// Returns whether the peer of `flow` is trusted with identities (RFC 3325 §1). Back ends and

@@ -30,9 +30,14 @@ type Carried = (u32, Sent);
 impl Scene {
     /// Makes a proxy that listens on UDP and TCP and reaches back ends over `inside`.
     fn new(inside: Transport, mode: Mode) -> Self {
+        Self::between(inside, mode, [BACKEND_A, BACKEND_B])
+    }
+
+    fn between(inside: Transport, mode: Mode, backends: [&str; 2]) -> Self {
         let outside = Listener::new(address(PROXY));
         let streams = Listener { transport: Transport::Tcp, ..outside.clone() };
-        let named = [("a", address(BACKEND_A), 1), ("b", address(BACKEND_B), 1)];
+        let [a, b] = backends.map(address);
+        let named = [("a", a, 1), ("b", b, 1)];
         let backends = balance::Pool::new("app", &named);
         let listener = Some(usize::from(inside.is_reliable()));
         let pools =
@@ -301,6 +306,30 @@ fn a_datagram_without_content_length_gets_one_on_a_stream() {
             only(scene.offer(backend, &without(forwarded.answer("200 OK"))), "SIP/2.0 200");
         assert_eq!((number, ok.all("Content-Length")), (2, vec!["4"]));
         assert!(ok.text.ends_with("\r\n\r\nfour"));
+    }
+}
+
+/// Whoever tries Tidegate on one machine has callers at the address of the back ends.
+#[test]
+fn a_caller_at_the_address_of_tidegate_and_a_back_end_is_a_stranger() {
+    let here = address(PROXY).ip();
+    let mut scene = Scene::between(
+        Transport::Tcp,
+        Mode::Transaction,
+        [&format!("{here}:5070"), &format!("{here}:5080")],
+    );
+    let caller = scene.accept(2, &format!("{here}:40123"));
+    scene.offer(caller, &invite("TCP", &format!("{here}:5090")));
+    let (backend, sent) = scene.open();
+    assert_eq!(backend.remote, SocketAddr::new(here, 5070));
+    let (_, invited) = only(sent, "INVITE");
+    scene.offer(backend, &invited.answer("200 OK"));
+    // Its Via tells the back end from the caller.
+    let own = scene.accept(4, &format!("{here}:41000"));
+    let hangup = bye(invited.header("Record-Route"), "TCP");
+    for (port, to) in [(5070, 2), (5071, 1)] {
+        let hangup = hangup.replace("10.0.0.1:5070", &format!("{here}:{port}"));
+        assert_eq!(only(scene.offer(own, &hangup), "BYE").0, to, "from {port}");
     }
 }
 
