@@ -315,12 +315,12 @@ impl Proxy {
         class: Class,
         admitted: Admitted,
     ) -> SourceEvidence {
-        let Admitted { fingerprint, has_priority, is_overdue, .. } = admitted;
+        let Admitted { fingerprint, has_priority, is_overdue, hashes, .. } = admitted;
         let Self { snapshot, routing, peers, output, transactions, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
         let Self { resolution, lookups, parked, .. } = self;
         let mut stages = Stages { transactions, lost, resolution, lookups, parked };
-        let admission = AdmissionFacts { has_priority, is_overdue };
+        let admission = AdmissionFacts { has_priority, is_overdue, hashes };
         let served = serve_request(&mut step, &mut stages, &received, admission);
         let Step { shown, pool, .. } = step;
         match served {
@@ -536,8 +536,11 @@ impl Core for Proxy {
     }
 
     fn poll_transmit(&mut self) -> Option<Transmit> {
-        let transmit = self.output.poll_transmit()?;
-        Some(self.ingress.answer(self.now, &self.snapshot, transmit))
+        let transmit = self.output.poll_transmit();
+        if !self.ingress.upstream().is_active() {
+            return transmit;
+        }
+        transmit.map(|transmit| self.ingress.answer(self.now, &self.snapshot, transmit))
     }
 
     fn poll_handoff(&mut self) -> Option<Handoff> {
@@ -587,7 +590,7 @@ impl Core for Proxy {
 /// Returns the decision on a parked request that may continue: it was admitted before.
 fn resumed(waiting: Waiting) -> Decided {
     let Waiting { received, class, fingerprint, has_priority, is_overdue, .. } = waiting;
-    let admitted = Admitted { fingerprint, has_priority, is_overdue, is_unverified: false };
+    let admitted = Admitted { fingerprint, has_priority, is_overdue, ..Admitted::default() };
     let decision = Decision::Serve(received, admitted);
     Decided { class: Some(class), read: false, decision }
 }

@@ -15,6 +15,7 @@ pub(crate) mod text64;
 use std::fmt;
 use std::hash::Hasher;
 
+use arrayvec::ArrayVec;
 use siphasher::sip::{SipHasher13, SipHasher24};
 use siphasher::sip128::{
     Hasher128, SipHasher13 as SipHasher13Wide, SipHasher24 as SipHasher24Wide,
@@ -161,17 +162,12 @@ impl TableKey {
 /// long.
 #[inline(always)]
 fn in_one_piece(parts: &[&[u8]], hash: impl FnOnce(&[u8]) -> u64) -> Option<u64> {
-    let mut whole = [0; 256];
-    let mut free = &mut whole[..];
+    let mut whole = ArrayVec::<u8, 256>::new();
     for part in parts {
-        let (length, rest) = free.split_first_chunk_mut()?;
-        *length = (part.len() as u32).to_le_bytes();
-        let (place, rest) = rest.split_at_mut_checked(part.len())?;
-        place.copy_from_slice(part);
-        free = rest;
+        whole.try_extend_from_slice(&(part.len() as u32).to_le_bytes()).ok()?;
+        whole.try_extend_from_slice(part).ok()?;
     }
-    let length = 256 - free.len();
-    Some(hash(&whole[..length]))
+    Some(hash(&whole))
 }
 
 /// The same hash as [`in_one_piece`], of parts of any length.

@@ -68,13 +68,13 @@ impl Output {
     }
 
     /// Sends a packet.
-    pub(crate) fn send(&mut self, transmit: Transmit) {
+    pub(crate) fn send(&mut self, mut transmit: Transmit) {
         let sequence = match transmit.batching.sequence {
             0 => self.sequence,
             sequence => sequence,
         };
-        let batching = Batching { sequence, pad_at: pad_at(&transmit.bytes) };
-        self.transmits.push_back(Transmit { batching, ..transmit });
+        transmit.batching = Batching { sequence, pad_at: pad_at(&transmit.bytes) };
+        self.transmits.push_back(transmit);
     }
 
     /// Sends a request that was written for the listener at `egress`.

@@ -6,7 +6,7 @@ use tidegate_transaction::Key;
 use tidegate_world::Received;
 
 use crate::lookup::{LookupRequester, Lookups, Unknown, reach};
-use crate::message::request::Request;
+use crate::message::request::{Request, RequestHashes};
 use crate::output::Cause;
 use crate::parked::{Parked, RequestSource};
 use crate::rejection::reply_reason::ReplyReason;
@@ -59,6 +59,8 @@ pub(crate) struct AdmissionFacts {
     pub(crate) has_priority: bool,
     /// Whether it has waited for the maximum time.
     pub(crate) is_overdue: bool,
+    /// Its hashes, if they were computed.
+    pub(crate) hashes: Option<RequestHashes>,
 }
 
 /// Forwards or answers a request, or returns what remains to be done.
@@ -118,7 +120,14 @@ fn serve_message(
     };
     step.output.send_for(request.essentials.call_id);
     request.has_priority = admission.has_priority;
-    request.identity = identity(step, stages.transactions, request);
+    let keys = &step.snapshot.keys;
+    let (known, call_id) = (admission.hashes, request.essentials.call_id);
+    request.call_fingerprint =
+        known.map_or_else(|| keys.call.fingerprint(call_id), |known| known.call);
+    let known = known.and_then(|known| known.identity);
+    let compute = |request: &Request<'_>| identity(step, stages.transactions, request);
+    request.identity = known.unwrap_or_else(|| compute(request));
+    debug_assert!(known.is_none_or(|known| known == compute(request)), "a scan finds the same");
     match process(step, stages, received, request, admission) {
         Ok(()) => Served::Here,
         Err(Rejection::Park(ticket)) => {

@@ -80,19 +80,20 @@ fn try_response(
         };
     }
     let next = passage.next.as_ref().ok_or(DropReason::LostResponse)?;
-    let asked_at = |remote: SocketAddr| {
-        Some((request_origin(snapshot, transactions, passage, remote)?, remote))
-    };
+    let origin_at = |remote| request_origin(snapshot, transactions, passage, remote);
     let target = response_target(next);
-    let asked = target.and_then(asked_at);
+    let (mut remote, mut asked) = (target, target.and_then(origin_at));
     // For a request received on a stream, the branch is valid only where that stream is open.
-    let on_stream = || snapshot.addresses.has_streams().then(|| connection_target(next)).flatten();
-    let asked = asked.or_else(|| on_stream().and_then(asked_at));
-    let none = match target {
-        Some(_) => DropReason::ForeignResponse,
-        None => DropReason::LostResponse,
+    if asked.is_none() && snapshot.addresses.has_streams() {
+        remote = connection_target(next);
+        asked = remote.and_then(origin_at);
+    }
+    let (Some(asked), Some(remote)) = (asked, remote) else {
+        return Err(match target {
+            Some(_) => DropReason::ForeignResponse.into(),
+            None => DropReason::LostResponse.into(),
+        });
     };
-    let (asked, remote) = asked.ok_or(none)?;
     check_shard(snapshot, asked.shard(), received)?;
     let backend_ref = snapshot.addresses.backend_ref(received.flow.remote);
     let source = canonical(received.flow.remote);

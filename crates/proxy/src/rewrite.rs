@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{
-    HeaderName, Message, Method, Passage, Splice, Uri, forward as edit, may_have_overload_control,
-    write_overload_control,
+    HeaderName, Message, Method, Passage, Splice, Uri, Via, forward as edit,
+    may_have_overload_control, write_overload_control,
 };
 use tidegate_world::{Buffer, Flow, Received, Transport};
 
@@ -29,8 +29,8 @@ use crate::transport::addresses::Own;
 use privacy::{filter_response, keep_private};
 
 /// Space for the headers that we insert on top: a Via and up to two Record-Routes, with host
-/// names of up to 255 characters each.
-const HEAD_MAX: usize = 1024;
+/// names of up to 255 characters each, and a Max-Breadth.
+const HEAD_MAX: usize = 1024 + 32;
 
 /// RFC 3261 §16.6 item 3: a request without Max-Forwards gets 70.
 pub(crate) const MAX_FORWARDS: u32 = 70;
@@ -95,14 +95,22 @@ pub(crate) fn write_request(
     let max_forwards = max_forwards.map_or(MAX_FORWARDS, |n| n.saturating_sub(1));
     let (mut digits, mut breadth_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
     let mut length_digits = itoa::Buffer::new();
+    let mut breadth = plan.max_breadth.map(|breadth| breadth_digits.format(breadth).as_bytes());
+    // Most requests have no Max-Breadth: one insertion adds it together with the head.
+    if let Some(value) = breadth
+        && request.max_forwards.is_some()
+        && message.field(HeaderName::MaxBreadth).is_none()
+    {
+        write_all(&mut head, &[b"Max-Breadth: ", value, b"\r\n"])?;
+        breadth = None;
+    }
     let around = around_strict_routers(request, plan)?;
 
     let mut splice = Splice::new(message);
     splice.insert(edit::top_of_headers(message), &head);
     edit::record_source(&mut splice, message, &essentials.via, &source);
     edit::set_max_forwards(&mut splice, message, digits.format(max_forwards).as_bytes());
-    if let Some(breadth) = plan.max_breadth {
-        let breadth = breadth_digits.format(breadth).as_bytes();
+    if let Some(breadth) = breadth {
         edit::set_max_breadth(&mut splice, message, breadth);
     }
     // RFC 3261 §16.6 item 10: "If the request will be sent to the next hop using a stream-based
@@ -130,7 +138,7 @@ pub(crate) fn write_request(
     // NOT RECOMMENDED and should only be performed if permitted by the configuration of SIP servers." "This
     // means that a SIP proxy SHOULD strip the overload control parameters inserted by the client before
     // proxying the request further downstream."
-    if message.fields_of(HeaderName::Via).any(|via| may_have_overload_control(via.value)) {
+    if may_have_foreign_overload_control(message, &essentials.via) {
         bytes = strip_overload_control(snapshot, &bytes, 1).map_err(|_| TOO_LONG)?;
     }
     if message.has_identity() {
@@ -297,6 +305,16 @@ pub(crate) fn write_response(
         bytes = filter_response(snapshot, &received.flow, flow, bytes);
     }
     Ok(bytes)
+}
+
+/// Returns whether a Via of a request may have overload control parameters; `top` is the first one.
+fn may_have_foreign_overload_control(message: &Message<'_>, top: &Via<'_>) -> bool {
+    let mut lines = message.fields_of(HeaderName::Via).map(|line| line.value);
+    let is_alone = lines.next().is_none_or(|line| line.len() == top.element.len());
+    top.may_have_overload_control()
+        || !is_alone
+            && message.fields_of(HeaderName::Via).any(|line| may_have_overload_control(line.value))
+        || lines.any(may_have_overload_control)
 }
 
 /// Returns a copy of a message without the overload control parameters of its Vias, except the first

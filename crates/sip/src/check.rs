@@ -44,6 +44,8 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// The errors of [`check`](Self::check).
+    // The result is large: it is made where the caller wants it.
+    #[inline(always)]
     pub fn essentials(&self) -> Result<Essentials<'a>, Malformed> {
         if !self.start_line().is_version_2() {
             return Err(Malformed::Version);
@@ -88,7 +90,7 @@ impl<'a> Message<'a> {
     /// silently and looks dead. A Via with a version other than 2.0 also gets 400: 505 is for "the
     /// SIP protocol version that was used in the request" (§21.5.6), which is the version in the
     /// start line.
-    #[inline]
+    #[inline(always)]
     fn check_vias(&self) -> Result<Via<'a>, Malformed> {
         let broken = Malformed::BadHeader(HeaderName::Via);
         let line = self.line(HeaderName::Via);

@@ -68,22 +68,23 @@ impl Line {
         Ok(Some(line))
     }
 
-    /// Like [`next`](Self::next), for a line as most are: a [usual](HeaderName::at_start) name, one
-    /// space, a value without folds, CRLF. The end of the line is not passed.
+    /// Like [`next`](Self::next), for a line as most are: a [usual](HeaderName::at_start) name,
+    /// spaces, a value without folds, CRLF. The end of the line is not passed.
     #[inline(always)]
     fn usual(bytes: &[u8], at: usize, ends: &mut LineEnds<'_>) -> Option<Self> {
-        let (name, colon) = HeaderName::at_start(&bytes[at..])?;
+        let (name, colon) = HeaderName::at_start(bytes.get(at..)?)?;
         let end = ends.peek()?;
-        let value = at + colon + 2;
+        // A space follows the colon; some senders align their numbers by more.
+        let mut value = at + colon + 2;
+        while *bytes.get(value)? == b' ' {
+            value += 1;
+        }
         // All four at once: the last byte of the value, CRLF, and the first byte behind.
         let around = u32::from_le_bytes(*bytes.get(end.wrapping_sub(3)..)?.first_chunk()?);
         let [last, _, _, behind] = around.to_le_bytes();
-        if around & 0x00ff_ff00 != 0x000a_0d00 {
-            return None;
-        }
-        let [b' ', first, ..] = bytes.get(value - 1..)? else { return None };
-        let is_trimmed = *first > b' ' && last > b' ';
-        (is_trimmed && value < end - 2 && !matches!(behind, b' ' | b'\t')).then(|| Self {
+        let is_trimmed = bytes[value] > b' ' && last > b' ';
+        let ends_here = around & 0x00ff_ff00 == 0x000a_0d00 && !matches!(behind, b' ' | b'\t');
+        (is_trimmed && ends_here && value < end - 2).then(|| Self {
             name,
             name_len: colon as u8,
             start: at as u16,

@@ -200,39 +200,24 @@ impl HeaderName {
     }
 
     /// Returns the name that begins a line and the position of its colon, if the name is one of
-    /// those found in nearly every message, in its usual spelling, and the colon follows.
+    /// those found in nearly every message, in its usual spelling, and a colon and a space follow.
     ///
     /// A shortcut: a name not found here may still be a known one, as on a line of less than 16
     /// bytes at the end of the message.
     #[inline(always)]
     pub(crate) fn at_start(line: &[u8]) -> Option<(Self, usize)> {
         let words = u128::from_le_bytes(*line.first_chunk()?);
-        macro_rules! begins {
-            ($text:literal) => {{
-                const BITS: u32 = 8 * $text.len() as u32;
-                const TEXT: u128 = word($text);
-                words << (128 - BITS) == TEXT << (128 - BITS)
-            }};
+        let mut slot = usual_slot(words as u32);
+        loop {
+            let Usual { text, mask, name, colon, shares } = USUAL[slot];
+            if words & mask == text {
+                return Some((name, usize::from(colon)));
+            }
+            if !shares {
+                return None;
+            }
+            slot = (slot + 1) % USUAL.len();
         }
-        Some(match words as u8 {
-            b'V' if begins!(b"Via:") => (Self::Via, 3),
-            b'F' if begins!(b"From:") => (Self::From, 4),
-            b'T' if begins!(b"To:") => (Self::To, 2),
-            b'C' if begins!(b"Call-ID:") => (Self::CallId, 7),
-            b'C' if begins!(b"CSeq:") => (Self::CSeq, 4),
-            b'C' if begins!(b"Contact:") => (Self::Contact, 7),
-            b'C' if begins!(b"Content-Type:") => (Self::ContentType, 12),
-            b'C' if begins!(b"Content-Length:") => (Self::ContentLength, 14),
-            b'M' if begins!(b"Max-Forwards:") => (Self::MaxForwards, 12),
-            b'R' if begins!(b"Route:") => (Self::Route, 5),
-            b'R' if begins!(b"Record-Route:") => (Self::RecordRoute, 12),
-            b'A' if begins!(b"Allow:") => (Self::Allow, 5),
-            b'S' if begins!(b"Supported:") => (Self::Supported, 9),
-            b'S' if begins!(b"Subject:") => (Self::Subject, 7),
-            b'U' if begins!(b"User-Agent:") => (Self::UserAgent, 10),
-            b'E' if begins!(b"Expires:") => (Self::Expires, 7),
-            _ => return None,
-        })
     }
 
     /// Returns the name that begins a line and the position of its colon, if the name is known, in
@@ -265,14 +250,77 @@ impl HeaderName {
 /// The first of the names that share a bit in a set: rare ones that may occur on several lines.
 const SHARED: u8 = 63;
 
-/// Returns a text of at most 16 bytes as the lowest bytes of a word.
-const fn word(text: &[u8]) -> u128 {
-    let (mut word, mut i) = (0, 0);
-    while i < text.len() {
-        word |= (text[i] as u128) << (8 * i);
+/// One of the names found in nearly every message, as it begins a line.
+#[derive(Clone, Copy)]
+struct Usual {
+    /// The name, a colon and a space, as the lowest bytes of a word.
+    text: u128,
+    /// The bytes of a line to compare with `text`.
+    mask: u128,
+    name: HeaderName,
+    colon: u8,
+    /// Whether the next slot has another name with the same four bytes at its beginning.
+    shares: bool,
+}
+
+/// The usual names by [`usual_slot`]. Names that begin with the same four bytes are neighbours, in
+/// the order in which they are tried.
+static USUAL: [Usual; 32] = {
+    use HeaderName::*;
+    const NAMES: [HeaderName; 16] = [
+        Via,
+        From,
+        To,
+        CallId,
+        CSeq,
+        ContentLength,
+        Contact,
+        ContentType,
+        MaxForwards,
+        Route,
+        RecordRoute,
+        Allow,
+        Supported,
+        Subject,
+        UserAgent,
+        Expires,
+    ];
+    // No line has this text behind that mask.
+    let free = Usual { text: 1, mask: 0, name: Other, colon: 0, shares: false };
+    let mut table = [free; 32];
+    let mut i = 0;
+    while i < NAMES.len() {
+        let (text, length) = beginning(NAMES[i].text().as_bytes());
+        let mut slot = usual_slot(text as u32);
+        while table[slot].mask != 0 {
+            assert!(table[slot].text as u32 == text as u32, "another beginning has this slot");
+            table[slot].shares = true;
+            slot += 1;
+        }
+        let mask = u128::MAX >> (128 - 8 * length);
+        table[slot] = Usual { text, mask, name: NAMES[i], colon: length as u8 - 2, shares: false };
         i += 1;
     }
-    word
+    table
+};
+
+/// Returns the place in [`USUAL`] of the names that begin with these four bytes. The factor gives
+/// each beginning a place of its own.
+#[inline(always)]
+const fn usual_slot(beginning: u32) -> usize {
+    (beginning.wrapping_mul(0xfe17_5331) >> 27) as usize
+}
+
+/// Returns a name of at most 14 bytes with a colon and a space, as the lowest bytes of a word, and
+/// their number.
+const fn beginning(name: &[u8]) -> (u128, u32) {
+    let (mut word, mut i) = (0, 0);
+    while i < name.len() {
+        word |= (name[i] as u128) << (8 * i);
+        i += 1;
+    }
+    word |= (u16::from_le_bytes(*b": ") as u128) << (8 * i);
+    (word, i as u32 + 2)
 }
 
 /// The names that may occur on one line only, one bit each.

@@ -266,7 +266,7 @@ impl<'a> Message<'a> {
 
     /// Reads at most `lines_max` header lines, but not fewer than [`FIELDS_INLINE`], and finds the
     /// body.
-    #[inline]
+    #[inline(always)]
     fn index(&mut self, mut ends: LineEnds<'_>, lines_max: usize) -> Result<(), Malformed> {
         let (bytes, mut at) = (self.bytes, self.headers);
         let (mut seen, mut repeated) = (0, 0);

@@ -4,15 +4,17 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::field::{Line, line_end};
+use crate::field::{Line, first_line, line_end};
 use crate::lexical::{decimal, trim_start};
+use crate::line_ends::LineEnds;
 use crate::message::call_id;
 use crate::overload_control::may_have_overload_control;
 use crate::scan::{begin, has_letter, letters, read};
 use crate::session_timer::session_interval;
+use crate::start::usual_status;
 use crate::tags::{dialog_tags, tag_of};
 use crate::via::TopVia;
-use crate::{CSeq, HeaderName, Malformed, OverloadControl, ScanStart, Via};
+use crate::{BYTES_MAX, CSeq, HeaderName, Malformed, OverloadControl, ScanStart, Via};
 
 /// Beginning of the Status-Line of a response.
 const VERSION: &[u8] = b"SIP/2.0 ";
@@ -66,15 +68,13 @@ impl<'a> Passage<'a> {
     /// version; otherwise the fault of one of the Vias, the CSeq or the Content-Length, or the one
     /// that is missing.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let (start, bytes, mut at, mut ends) = begin(bytes)?;
-        let ScanStart::Response { status } = start else { return Err(Malformed::StartLine) };
-        // RFC 3261 §7.1: "To be compliant with this specification, applications sending SIP
-        // messages MUST include a SIP-Version of "SIP/2.0"." A request of another version is
-        // answered 505. A response cannot be answered, and the meaning of another version's
-        // response to its transaction is unknown: it does not belong to a request of ours.
-        if !bytes.get(..VERSION.len()).is_some_and(|v| v.eq_ignore_ascii_case(VERSION)) {
-            return Err(Malformed::Version);
-        }
+        let (status, bytes, mut at, mut ends) = match usual_status(bytes) {
+            Some(status) if bytes.len() <= BYTES_MAX => {
+                let (_, at, ends) = first_line(bytes)?;
+                (status, bytes, at, ends)
+            }
+            _ => Self::begin(bytes)?,
+        };
         let (mut first, mut second) = (None, None);
         let (mut id, mut cseq, mut length) = (None, None, None);
         let (mut has_private, mut has_session) = (false, false);
@@ -166,6 +166,21 @@ impl<'a> Passage<'a> {
             has_session,
             parties: from.zip(to).filter(|_| is_usual).map(|(from, to)| [from, to]),
         })
+    }
+
+    /// Reads a Status-Line in any form. Returns the status, the message that begins with the line, the
+    /// position of its headers, and the ends of their lines.
+    fn begin(bytes: &'a [u8]) -> Result<(u16, &'a [u8], usize, LineEnds<'a>), Malformed> {
+        let (start, bytes, at, ends) = begin(bytes)?;
+        let ScanStart::Response { status } = start else { return Err(Malformed::StartLine) };
+        // RFC 3261 §7.1: "To be compliant with this specification, applications sending SIP
+        // messages MUST include a SIP-Version of "SIP/2.0"." A request of another version is
+        // answered 505. A response cannot be answered, and the meaning of another version's
+        // response to its transaction is unknown: it does not belong to a request of ours.
+        if !bytes.get(..VERSION.len()).is_some_and(|v| v.eq_ignore_ascii_case(VERSION)) {
+            return Err(Malformed::Version);
+        }
+        Ok((status, bytes, at, ends))
     }
 
     /// Returns the interval in the Session-Expires, if there is one that follows the grammar.

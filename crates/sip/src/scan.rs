@@ -3,7 +3,7 @@
 use crate::field::{Line, first_line};
 use crate::line_ends::LineEnds;
 use crate::message::call_id;
-use crate::start::{Start, skip_blank};
+use crate::start::{Start, skip_blank, usual_status};
 use crate::via::TopVia;
 use crate::{BYTES_MAX, CSeq, HeaderName, Malformed, Method, NameAddr, StartLine};
 
@@ -51,9 +51,15 @@ pub enum ScanStart<'a> {
 ///
 /// # Errors
 /// [`Malformed`] if there is none; [`scan`] returns the same error.
+#[inline]
 pub fn glance(bytes: &[u8]) -> Result<ScanStart<'_>, Malformed> {
-    let (start, ..) = begin(bytes)?;
-    Ok(start)
+    // The line feed at the end of a message also ends its first line, if no other does.
+    match usual_status(bytes) {
+        Some(status) if bytes.ends_with(b"\n") && bytes.len() <= BYTES_MAX => {
+            Ok(ScanStart::Response { status })
+        }
+        _ => begin(bytes).map(|(start, ..)| start),
+    }
 }
 
 /// Reads the start line and the first Via, To, Call-ID and CSeq, and stops there.

@@ -143,6 +143,18 @@ impl<'a> Start<'a> {
     }
 }
 
+/// Returns the Status-Code of a message that begins with a Status-Line of version 2.0 as nearly all
+/// responses do; `None` for any other message.
+#[inline(always)]
+pub(crate) fn usual_status(bytes: &[u8]) -> Option<u16> {
+    let rest = bytes.strip_prefix(b"SIP/2.0 ")?;
+    let &[hundreds @ b'1'..=b'6', tens @ b'0'..=b'9', units @ b'0'..=b'9', b' ', ..] = rest else {
+        return None;
+    };
+    let digit = |b: u8| u16::from(b - b'0');
+    Some(digit(hundreds) * 100 + digit(tens) * 10 + digit(units))
+}
+
 #[inline]
 fn is_version(text: &[u8]) -> bool {
     text == VERSION || is_other_version(text)
@@ -283,6 +295,22 @@ mod tests {
             let expected = Start::any_request_line(line.as_bytes());
             prop_assert_eq!(found.map(|start| start.line), expected.map(|start| start.line));
             prop_assert_eq!(found.map(|start| start.version), expected.map(|start| start.version));
+        }
+    }
+
+    proptest! {
+        /// The short way of most responses leads to the same as the way of all of them.
+        #[test]
+        fn usual_status_lines_are_read_like_all_others(
+            line in "(SIP/2\\.0|sip/2\\.0|SIP/3\\.0) ?[0-9]{1,4}( OK| |x)?",
+        ) {
+            let found = usual_status(line.as_bytes());
+            let expected = Start::parse(line.as_bytes()).ok();
+            if let Some(status) = found {
+                let start = expected.unwrap();
+                let is_same = matches!(start.line, StartLine::Response { status: same, .. } if same == status);
+                prop_assert!(is_same && start.is_version_2());
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use memchr::memrchr2;
 
 use crate::field::{Line, first_line};
+use crate::lexical::find;
 use crate::start::skip_blank;
 use crate::{HeaderName, NameAddr, Params};
 
@@ -41,6 +42,14 @@ pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// Returns the tag in this From or To line; empty if there is none.
 pub(crate) fn tag_of(line: &[u8]) -> Option<&[u8]> {
+    // Nothing but a tag behind a bracket: it contains no quote or bracket, so that this one closes the
+    // URI.
+    if let Some(bracket) = find(b'>', line)
+        && let Some(params) = line[bracket + 1..].strip_suffix(b"\r\n")
+        && let Some(tag) = Params::new(params).only_tag()
+    {
+        return Some(tag.unwrap_or_default());
+    }
     // If no quote follows it, the last bracket closes the URI.
     let params = match memrchr2(b'>', b'"', line) {
         Some(bracket) if line[bracket] == b'>' => &line[bracket + 1..],

@@ -104,6 +104,9 @@ impl<'a> Uri<'a> {
         if !is_visible_but(*b"<>\"", text) {
             return None;
         }
+        if let Some(rest) = text.strip_prefix(b"sip:") {
+            return Self::sip(Scheme::Sip, text, rest);
+        }
         let colon = find(b':', text)?;
         let scheme = scheme(&text[..colon])?;
         let rest = &text[colon + 1..];

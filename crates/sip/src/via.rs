@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::element::split_element;
 use crate::host::address;
-use crate::lexical::{find, is_space, port, split_token, trim, trim_start};
+use crate::lexical::{find, is_space, is_visible_but, port, split_token, trim, trim_start};
 use crate::lines::Lines;
 use crate::{HeaderName, Host, Params};
 
@@ -73,6 +73,9 @@ impl<'a> TopVia<'a> {
     /// Reads the first element of the value of a Via line; returns it and the text behind its comma.
     #[inline]
     pub(crate) fn first(value: &'a [u8]) -> Option<(Self, Option<&'a [u8]>)> {
+        if let Some(via) = Self::usual(value) {
+            return Some((via, None));
+        }
         if let Some((parts, answering)) = Parts::usual(value) {
             let Parts { sent_by, .. } = parts;
             let branch = value_in(answering.branch);
@@ -81,6 +84,22 @@ impl<'a> TopVia<'a> {
         let (element, rest) = split_element(value)?;
         let parts = Parts::of(element)?;
         Some((Self { element, sent_by: parts.sent_by, branch: parts.branch() }, rest))
+    }
+
+    /// Reads the value of a Via line that has one element, over UDP, whose branch stands before all
+    /// parameters but `rport`; returns `None` for other values. It looks only for the bytes that
+    /// would give the value another meaning.
+    #[inline(always)]
+    fn usual(value: &'a [u8]) -> Option<Self> {
+        let rest = value.strip_prefix(b"SIP/2.0/UDP ")?;
+        if !is_visible_but([b'"', b','], rest) {
+            return None;
+        }
+        let (sent_by, params) = rest.split_at(find(b';', rest).filter(|&end| end > 0)?);
+        let params = params.strip_prefix(b";rport").unwrap_or(params);
+        let branch = params.strip_prefix(b";branch=")?;
+        let branch = &branch[..find(b';', branch).unwrap_or(branch.len())];
+        (!branch.is_empty()).then_some(Self { element: value, sent_by, branch: Some(branch) })
     }
 }
 
@@ -165,14 +184,13 @@ impl<'a> Answering<'a> {
         let mut found = Self::default();
         let mut rest = params;
         while !rest.text().is_empty() {
-            let (place, (param, behind)) = if let Some(split) = rest.split_plain(b";branch=") {
-                (&mut found.branch, split)
-            } else if let Some(split) = rest.split_bare(b";rport") {
-                (&mut found.rport, split)
-            } else if let Some(split) = rest.split_plain(b";received=") {
-                (&mut found.received, split)
-            } else {
-                (&mut found.rport, rest.split_plain(b";rport=")?)
+            let (place, (param, behind)) = match rest.text().get(2)? {
+                b'r' => (&mut found.branch, rest.split_plain(b";branch=")?),
+                b'e' => (&mut found.received, rest.split_plain(b";received=")?),
+                _ => {
+                    let bare = rest.split_bare(b";rport");
+                    (&mut found.rport, bare.or_else(|| rest.split_plain(b";rport="))?)
+                }
             };
             place.get_or_insert(param);
             rest = behind;
@@ -228,7 +246,7 @@ impl<'a> Via<'a> {
 
     /// Parses the first element of the value of a Via line. If its
     /// [`element`](Self::element) is shorter than the value, others follow.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn first(value: &'a [u8]) -> Option<Self> {
         Self::usual(value).or_else(|| Self::parse(split_element(value)?.0))
     }

@@ -10,6 +10,7 @@ use tidegate_world::{Received, Timestamp};
 use super::view::View;
 use super::waiting::QueueClass;
 use crate::message::class::Class;
+use crate::message::request::RequestHashes;
 use crate::rejection::DropReason;
 
 /// Result of classifying a message.
@@ -26,6 +27,8 @@ pub(crate) struct Reading {
     pub(crate) begins_call: bool,
     /// Whether it is new work whose topmost Via may offer overload control (RFC 7339).
     pub(crate) may_offer: bool,
+    /// Its hashes, if they had to be computed.
+    pub(crate) hashes: Option<RequestHashes>,
 }
 
 /// Reason why a message was not classified.
@@ -63,8 +66,12 @@ pub(crate) fn read<'a>(
     wanted: Wanted,
     outline: &mut Option<Outline<'a>>,
 ) -> Result<Reading, Unclassified> {
-    let start = glance(&received.bytes)?;
-    let by_start = Class::of_start(&start);
+    // The scan reads the start line too, and that of an INVITE determines nothing.
+    let start = match received.bytes.starts_with(b"INVITE ") {
+        true => None,
+        false => Some(glance(&received.bytes)?),
+    };
+    let by_start = start.as_ref().and_then(Class::of_start);
     let reading = |class, queue_class| Reading {
         class,
         queue_class,
@@ -73,6 +80,7 @@ pub(crate) fn read<'a>(
         cancels: None,
         begins_call: false,
         may_offer: false,
+        hashes: None,
     };
     match by_start {
         Some(class @ (Class::Final | Class::Provisional | Class::Bye)) => {
@@ -87,7 +95,7 @@ pub(crate) fn read<'a>(
         _ => {}
     }
     // One pass also finds what a rejection of an INVITE needs, at an additional cost of one half.
-    let is_invite = matches!(start, ScanStart::Request { method: Method::Invite, .. });
+    let is_invite = matches!(start, None | Some(ScanStart::Request { method: Method::Invite, .. }));
     if wanted.outline && is_invite {
         *outline = Outline::of(&received.bytes);
     }
@@ -98,8 +106,15 @@ pub(crate) fn read<'a>(
     let ScanStart::Request { method, .. } = scan.start else {
         unreachable!("responses have a class by their start line")
     };
-    let class = by_start
-        .unwrap_or_else(|| Class::of_request(method, view.knows(now, method, &scan, received)));
+    let (class, hashes) = match by_start {
+        Some(class) => (class, None),
+        None => {
+            let hashes = view.hashes(method, &scan);
+            let is_known = view.knows(now, method, &scan, &hashes, received);
+            (Class::of_request(method, is_known), Some(hashes))
+        }
+    };
+    let reading = |class, queue_class| Reading { hashes, ..reading(class, queue_class) };
     match class {
         // The CANCEL of an INVITE that still waits must not be served before it. RFC 3261 §9.1: it
         // shares Call-ID, topmost Via and CSeq number with its INVITE.

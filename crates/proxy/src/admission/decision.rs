@@ -5,6 +5,7 @@ use tidegate_sip::Malformed;
 use tidegate_world::{Received, Transmit};
 
 use crate::message::class::Class;
+use crate::message::request::RequestHashes;
 use crate::rejection::DropReason;
 
 /// Decision on a message. It is moved from stage to stage, so packets stand in boxes.
@@ -36,6 +37,8 @@ pub(crate) struct Admitted {
     pub(crate) is_unverified: bool,
     /// Whether it has waited for a name for the maximum time.
     pub(crate) is_overdue: bool,
+    /// Its hashes, if they were computed on arrival.
+    pub(crate) hashes: Option<RequestHashes>,
 }
 
 /// Message with its decision.

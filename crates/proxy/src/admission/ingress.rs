@@ -114,17 +114,13 @@ impl Ingress {
     }
 
     /// Writes the current feedback into a response to a peer that takes part.
-    #[inline]
     pub(crate) fn answer(
         &mut self,
         now: Timestamp,
         snapshot: &Snapshot,
         transmit: Transmit,
     ) -> Transmit {
-        match self.upstream.is_active() {
-            true => self.upstream.answer(now, &self.gate, snapshot, transmit),
-            false => transmit,
-        }
+        self.upstream.answer(now, &self.gate, snapshot, transmit)
     }
 
     /// Returns when the gate or the upstream peers have something to do.
@@ -404,7 +400,7 @@ impl Ingress {
 
     /// Serves a message, unless the decision is made only now and is to reject it.
     fn take(&mut self, now: Timestamp, waiting: Waiting, view: View<'_>) -> Decided {
-        let Waiting { received, class, ticket, queue_class, .. } = waiting;
+        let Waiting { received, class, ticket, queue_class, hashes, .. } = waiting;
         if queue_class == QueueClass::Unverified {
             let admitted = Admitted { is_unverified: true, ..Admitted::default() };
             let decision = Decision::Serve(received, admitted);
@@ -419,7 +415,7 @@ impl Ingress {
             Some(ticket) => match self.gate.on_taken(now, ticket) {
                 None => Decision::Serve(
                     received,
-                    Admitted { fingerprint, has_priority, ..Admitted::default() },
+                    Admitted { fingerprint, has_priority, hashes, ..Admitted::default() },
                 ),
                 Some(reason) => {
                     let refused =
@@ -435,7 +431,7 @@ impl Ingress {
                 self.trace.note(now, &received, class, ReplyReason::Shed, &self.gate);
                 Decision::Shed(self.shed_policy.reply(&refused, None, view.snapshot))
             }
-            None => Decision::Serve(received, Admitted::default()),
+            None => Decision::Serve(received, Admitted { hashes, ..Admitted::default() }),
         };
         Decided { class: Some(class), read: false, decision }
     }

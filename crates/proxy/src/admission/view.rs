@@ -7,6 +7,7 @@ use tidegate_world::{Received, Timestamp};
 use crate::dialog::{Call, Calls, Transaction};
 use crate::message::probe_branch::ProbeBranch;
 use crate::message::reply::is_own_ack;
+use crate::message::request::RequestHashes;
 use crate::message::transaction_branch::TransactionBranch;
 use crate::observe::counters::Counters;
 use crate::parked::Parked;
@@ -27,22 +28,30 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Returns whether a scanned request belongs to a call of ours.
+    /// Returns the hashes of a scanned request.
+    pub(crate) fn hashes(&self, method: Method, scan: &Scan<'_>) -> RequestHashes {
+        let hash = |parts: &[&[u8]]| self.snapshot.keys.identity.hash(parts);
+        let branch = scan.branch.unwrap_or_default();
+        RequestHashes {
+            identity: identity_of_branch(branch, scan.sent_by, method, method_name(scan), hash),
+            call: self.snapshot.keys.call.fingerprint(scan.call_id),
+        }
+    }
+
+    /// Returns whether a scanned request with these hashes belongs to a call of ours.
     pub(crate) fn knows(
         &self,
         now: Timestamp,
         method: Method,
         scan: &Scan<'_>,
+        hashes: &RequestHashes,
         received: &Received,
     ) -> bool {
-        let hash = |parts: &[&[u8]]| self.snapshot.keys.identity.hash(parts);
-        let branch = scan.branch.unwrap_or_default();
-        let identity = identity_of_branch(branch, scan.sent_by, method, method_name(scan), hash);
+        let RequestHashes { identity, call: fingerprint } = *hashes;
         let is_known = |key| self.transactions.find(key).is_some() || self.parked.contains(key);
         if identity.is_some_and(|identity| is_known(Key::new(identity, method))) {
             return true;
         }
-        let fingerprint = self.snapshot.keys.call.fingerprint(scan.call_id);
         match scan.to_tag {
             // Without a To-tag it is known only if it retransmits something: the Call-ID of a call
             // of ours does not make another INVITE part of it.
@@ -130,7 +139,7 @@ impl View<'_> {
     ) -> bool {
         match method {
             Method::Cancel => self.has_served(scan),
-            _ => self.knows(now, method, scan, received),
+            _ => self.knows(now, method, scan, &self.hashes(method, scan), received),
         }
     }
 

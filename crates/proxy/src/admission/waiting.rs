@@ -4,6 +4,7 @@ use tidegate_control::Ticket;
 use tidegate_world::Received;
 
 use crate::message::class::Class;
+use crate::message::request::RequestHashes;
 
 /// Queues, in the order in which they are served.
 ///
@@ -63,4 +64,6 @@ pub(crate) struct Waiting {
     pub(crate) cancels: Option<u64>,
     /// Queue in which it waits.
     pub(crate) queue_class: QueueClass,
+    /// Its hashes, if they were computed on arrival.
+    pub(crate) hashes: Option<RequestHashes>,
 }

@@ -43,9 +43,9 @@ fn copy_hash(keys: &Keys, from_tag: &[u8], cseq: u32, uri: &[u8]) -> u32 {
 impl Calls {
     /// Looks a request up in the call table; `from_backend` if a back end has sent it.
     pub(crate) fn look_up(&self, keys: &Keys, request: &Request<'_>, from_backend: bool) -> Known {
-        let Request { method, identity, uri_text, essentials, .. } = *request;
+        let Request { method, identity, call_fingerprint: fingerprint, uri_text, .. } = *request;
+        let essentials = &request.essentials;
         let (from, to) = (essentials.from_tag.unwrap_or_default(), essentials.to_tag);
-        let fingerprint = keys.call.fingerprint(essentials.call_id);
         let any = self.find(fingerprint);
         let transaction = Transaction { identity, method };
         let is_hop_by_hop = matches!(method, Method::Ack | Method::Cancel);

@@ -8,6 +8,16 @@ use crate::message::token::RouteToken;
 use crate::rejection::{DropReason, Rejection};
 use crate::target::Target;
 
+/// Hashes of a request by which tables find it. Admission computes them when it has to know whether
+/// the request belongs to known work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestHashes {
+    /// The [identity](Request::identity), if the branch alone determines it.
+    pub(crate) identity: Option<u64>,
+    /// The fingerprint of the Call-ID.
+    pub(crate) call: u128,
+}
+
 /// A request and the parts of it that several steps need, so that nothing is parsed twice.
 pub(crate) struct Request<'a> {
     pub(crate) message: &'a Message<'a>,
@@ -19,6 +29,8 @@ pub(crate) struct Request<'a> {
     pub(crate) max_forwards: Option<u32>,
     /// A hash that all copies of the request share.
     pub(crate) identity: u64,
+    /// The fingerprint of its Call-ID.
+    pub(crate) call_fingerprint: u128,
     /// True if the request has priority over others.
     pub(crate) has_priority: bool,
     /// The number of Route values at the end that a strict router added and that now stand in the
@@ -59,6 +71,7 @@ impl<'a> Request<'a> {
             uri_text,
             max_forwards,
             identity: 0,
+            call_fingerprint: 0,
             has_priority: false,
             restored: 0,
             token: None,

@@ -48,6 +48,8 @@ const IS_CONNECTED: u8 = 128;
 const TRANSPORT: u32 = 4;
 const TRANSPORT_BITS: u8 = 7;
 const ENCODED_MAX: usize = text_len(RAW_MAX);
+/// The length of the shortest token, of [`VERSION_WITHOUT_AGE`]: a shard and an IPv4 address.
+const ENCODED_MIN: usize = text_len(HEAD + 1 + 4 + 2 + MAC);
 
 /// The age up to which a token alone is proof: as long as the longest
 /// [session](crate::dialog::calls), and as keys are kept after their use. A call that the table
@@ -142,6 +144,10 @@ impl RouteToken {
 
     /// Returns the token in `text` if one of our keys made it for this Call-ID.
     pub(crate) fn decode(text: &[u8], keys: &Keys, call_id: &[u8]) -> Option<Self> {
+        // The user of nearly every Request-URI is no token.
+        if text.len() < ENCODED_MIN {
+            return None;
+        }
         let mut raw = [0; RAW_MAX];
         let len = decode(text, &mut raw)?;
         let (content, mac) = raw[..len].split_last_chunk_mut::<MAC>()?;

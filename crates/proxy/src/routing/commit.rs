@@ -46,7 +46,7 @@ pub(crate) fn commit(
     request: &Request<'_>,
     plan: Plan,
 ) -> Result<NextHop, Rejection> {
-    let Plan { target_choice, known, own_routes, egress, is_rated, proves_receipt } = plan;
+    let Plan { target_choice, known, own_routes, egress, is_rated, proves_receipt, origin } = plan;
     if proves_receipt {
         step.peers.verify(step.now, &step.snapshot.keys, &received.flow);
     }
@@ -58,16 +58,18 @@ pub(crate) fn commit(
     let mut hop = match target_choice {
         TargetChoice::Reject(rejection) => return Err(rejection),
         TargetChoice::Stay { backend_ref, target, key } => {
-            let stays = toward(step, backend_ref, call.unwrap_or(CallRef::NONE));
-            let choice = key.map(|key| (backend_ref.pool, key));
-            let hop = NextHop { choice, ..stays.at(target) };
+            let mut hop = toward(step, backend_ref, call.unwrap_or(CallRef::NONE));
+            hop.redirect(target);
+            hop.choice = key.map(|key| (backend_ref.pool, key));
             check_restriction(step, input, &hop)?;
             hop
         }
         TargetChoice::BeginAt { backend_ref, target } => {
             let (call, held) = begin_at(step, input, backend_ref)?;
-            let begun = toward(step, backend_ref, call);
-            NextHop { held, ..begun.at(target) }
+            let mut hop = toward(step, backend_ref, call);
+            hop.redirect(target);
+            hop.held = held;
+            hop
         }
         TargetChoice::BeginWithin { backend_ref, key, demand, goes_on } => {
             begin_within(step, input, backend_ref, key, demand, goes_on)?
@@ -103,6 +105,7 @@ pub(crate) fn commit(
         TargetChoice::User { target, from } => send_to_user(step, input, target, from)?,
     };
     (hop.own_routes, hop.egress, hop.evidence) = (own_routes, egress, evidence);
+    hop.origin = origin;
     Ok(hop)
 }
 
@@ -191,8 +194,10 @@ fn begin_at_any(
             choose_tier(step, room, backend_ref.pool, entry);
         }
     }
-    let choice = is_new.then_some((backend_ref.pool, key));
-    Ok(NextHop { choice, held, ..toward(step, backend_ref, entry) })
+    let mut hop = toward(step, backend_ref, entry);
+    hop.choice = is_new.then_some((backend_ref.pool, key));
+    hop.held = held;
+    Ok(hop)
 }
 
 /// Starts a call at the back end that its Route names, without failover to another. Returns the

@@ -65,7 +65,9 @@ pub(crate) fn check_loop(
         if ours.loop_hash == NONE {
             continue;
         }
-        let hash = hash.get_or_insert_with(|| loop_hash(snapshot, received, request));
+        let hash = hash.get_or_insert_with(|| {
+            loop_hash(snapshot, request, snapshot.addresses.origin(&received.flow))
+        });
         if ours.loop_hash == *hash {
             return Err(Rejection::Reply(482, "the request has been here"));
         }
@@ -84,13 +86,15 @@ pub(crate) fn check_loop(
 ///
 /// RFC 5393 §4.2.1: "Hence, the second part MUST depend at least on the received Request-URI and
 /// any Route header field values used when processing the received request."
-pub(crate) fn loop_hash(snapshot: &Snapshot, received: &Received, request: &Request<'_>) -> u32 {
+///
+/// `origin` is that of the request.
+pub(crate) fn loop_hash(snapshot: &Snapshot, request: &Request<'_>, origin: Origin) -> u32 {
     let essentials = &request.essentials;
     // An in-dialog request follows its Routes and never forks.
     if essentials.to_tag.is_some() {
         return NONE;
     }
-    let origin = match snapshot.addresses.origin(&received.flow) {
+    let origin = match origin {
         Origin::Stranger => [0; 5],
         Origin::Trusted => [1; 5],
         Origin::Backend(BackendRef { pool, backend }) => {

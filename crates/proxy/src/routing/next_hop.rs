@@ -14,6 +14,7 @@ use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::step::Step;
 use crate::target::Target;
+use crate::transport::addresses::Origin;
 
 /// The next hop of a request.
 pub(crate) struct NextHop {
@@ -43,10 +44,13 @@ pub(crate) struct NextHop {
     pub(crate) egress: Option<u8>,
     /// Evidence in the request that it belongs to the call.
     pub(crate) evidence: Evidence,
+    /// The origin of the request.
+    pub(crate) origin: Origin,
 }
 
 impl NextHop {
     /// Returns a hop to a target, for no call.
+    #[inline(always)]
     pub(crate) fn to(target: Target, tier: Tier) -> Self {
         Self {
             target,
@@ -63,15 +67,15 @@ impl NextHop {
             held: None,
             egress: None,
             evidence: Evidence::default(),
+            origin: Origin::Stranger,
         }
     }
 
-    /// Returns this hop with another address of the same back end, if one is given.
-    pub(crate) fn at(mut self, address: Option<SocketAddr>) -> Self {
+    /// Sets another address of the same back end, if one is given.
+    pub(crate) fn redirect(&mut self, address: Option<SocketAddr>) {
         if let Some(address) = address {
             self.target.address = address;
         }
-        self
     }
 
     /// Returns whether the request offers overload control: if it goes to a back end that may ask for it.
@@ -121,10 +125,8 @@ pub(crate) fn toward(step: &Step<'_>, backend_ref: BackendRef, call: CallRef) ->
     let address = target.expect("who was chosen was up, and has an address ever since");
     let target = Target::new(snapshot.transport(backend_ref.pool), address);
     let tier = tier(snapshot, &routing.calls, backend_ref.pool, call);
-    NextHop {
-        backend_ref: Some(backend_ref),
-        call,
-        toward_backend: true,
-        ..NextHop::to(target, tier)
-    }
+    // The hop is large: it is changed where it is made.
+    let mut hop = NextHop::to(target, tier);
+    (hop.backend_ref, hop.call, hop.toward_backend) = (Some(backend_ref), call, true);
+    hop
 }

@@ -44,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) is_rated: bool,
     /// True if the request proves that its sender receives what is sent to its address.
     pub(crate) proves_receipt: bool,
+    /// The origin of the request, by its source alone.
+    pub(crate) origin: Origin,
 }
 
 /// The result of planning.
@@ -97,8 +99,9 @@ pub(crate) fn plan<'a>(
         egress: routes.egress.filter(|_| routes.token.is_some()),
         is_rated: false,
         proves_receipt: false,
+        origin: snapshot.addresses.origin(flow),
     };
-    let (origin, is_removed) = sender(snapshot, received, request, &routes);
+    let (origin, is_removed) = sender(snapshot, received, request, plan.origin, &routes);
     plan.known = state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some());
     let Known { call, is_new, .. } = plan.known;
     // A token that is too old proves nothing without a call entry.
@@ -251,12 +254,13 @@ fn lead_to<'a>(
     Ok(Planned::Plan(plan))
 }
 
-/// Returns the origin of a request; `true` if it is a back end that has been removed, which uses
-/// the token to end its dialogs.
+/// Returns the origin of a request, whose source was found to be `found`; `true` if it is a back end
+/// that has been removed, which uses the token to end its dialogs.
 fn sender(
     snapshot: &Snapshot,
     received: &Received,
     request: &Request<'_>,
+    found: Origin,
     routes: &RouteSet<'_>,
 ) -> (Origin, bool) {
     let remote = canonical(received.flow.remote);
@@ -270,7 +274,7 @@ fn sender(
             is_there(token.backend) && snapshot.addresses.was_removed(token.backend)
         })
     };
-    match snapshot.addresses.origin(&received.flow) {
+    match found {
         Origin::Stranger if is_removed() => (Origin::Trusted, true),
         Origin::Stranger => {
             let via = &request.essentials.via;

@@ -276,7 +276,7 @@ fn branch_of_before(
         process,
         identity: request.identity,
         tag: TargetTag::of(&snapshot.keys, request.identity, target, 0),
-        loop_hash: loop_hash(snapshot, received, request),
+        loop_hash: loop_hash(snapshot, request, snapshot.addresses.origin(&received.flow)),
     };
     let back = way_back(&request.essentials.via, &received.flow);
     Some(branch.encode(&snapshot.keys, back))

@@ -118,7 +118,7 @@ fn context_of(
         last: None,
         live: None,
         share,
-        loop_hash: loop_hash(step.snapshot, received, request),
+        loop_hash: loop_hash(step.snapshot, request, hop.origin),
         counted: Counted::default(),
     })
 }

@@ -85,7 +85,7 @@ impl Ingress {
                 return Decided { class: None, read: true, decision };
             }
         };
-        let Reading { class, queue_class, bucket, cancels, .. } = reading;
+        let Reading { class, queue_class, bucket, cancels, hashes, .. } = reading;
         let decided = |decision| Decided { class: Some(class), read: true, decision };
         let outline = outline.as_ref();
         let arrival = Arrival { now, received: &received, reading: &reading, outline, view };
@@ -121,7 +121,7 @@ impl Ingress {
         };
         decided(push(
             self,
-            Waiting { received: Box::new(received), class, ticket, cancels, queue_class },
+            Waiting { received: Box::new(received), class, ticket, cancels, queue_class, hashes },
         ))
     }
 
