@@ -6,10 +6,12 @@
 
 use std::io::{self, Write};
 
+use memchr::memchr3;
+
 use crate::HeaderName;
 use crate::element::Elements;
 use crate::field::{Line, line_end};
-use crate::lexical::{find, is_space, run, trim, trim_end};
+use crate::lexical::{find, is_space, quoted_end, run, trim, trim_end};
 use crate::params::{Param, Params};
 use crate::via::Parts;
 
@@ -161,9 +163,25 @@ pub fn may_have_overload_control(mut value: &[u8]) -> bool {
     false
 }
 
+/// Returns whether an angle bracket stands outside the quotes of a Via. The grammar has none there. A comma
+/// between two of them is no end of the element, and would be one if the first went with a parameter.
+fn has_bracket(via: &[u8]) -> bool {
+    let mut rest = via;
+    while let Some(at) = memchr3(b'"', b'<', b'>', rest) {
+        rest = &rest[at..];
+        if rest[0] != b'"' {
+            return true;
+        }
+        let Some(length) = quoted_end(rest) else { return false };
+        rest = &rest[length..];
+    }
+    false
+}
+
 /// Writes `message`, which begins with its start line, with other overload control parameters: those of
 /// the first `kept` Vias stay, those of all others are removed, and `feedback` is appended to the first
-/// Via. All else is copied unchanged, and a Via that breaks the grammar with all Vias after it.
+/// Via. All else is copied unchanged, and a Via that breaks the grammar with all Vias after it, unless only
+/// the text behind a quoted value breaks it.
 ///
 /// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from all Via
 /// headers of a response received, except for the topmost Via header." §5.6: "This means that a SIP proxy
@@ -193,6 +211,9 @@ pub fn write_overload_control(
         for element in Elements::of(trim(&line[colon + 1..])) {
             let Some(element) = element else { break 'lines };
             let Some(Parts { params, .. }) = Parts::of(element) else { break 'lines };
+            if has_bracket(element) {
+                break 'lines;
+            }
             let mut params = params.iter();
             while let Some(Param { name, .. }) = params.next() {
                 if passed < kept || index_of(name).is_none() {
@@ -348,6 +369,15 @@ mod tests {
             rewritten("Via: SIP/2.0/UDP a;oc-algo=\"1\"b;rport;oc\r\n", 0, ""),
             "Via: SIP/2.0/UDP a;rport\r\n"
         );
+    }
+
+    /// The comma would separate two elements if the bracket before it went with its parameter.
+    #[test]
+    fn a_via_with_brackets_is_copied() {
+        let vias = "Via: SIP/2.0/UDP a;oc-algo=\"loss\"<;oc,>\r\nVia: SIP/2.0/UDP c;oc\r\n";
+        assert_eq!(rewritten(vias, 0, ""), vias);
+        let quoted = rewritten("Via: SIP/2.0/UDP a;x=\"<,>\";oc\r\n", 0, "");
+        assert_eq!(quoted, "Via: SIP/2.0/UDP a;x=\"<,>\"\r\n");
     }
 
     #[test]
