@@ -2,11 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
 use std::net::TcpStream;
 
 use rustix::buffer::spare_capacity;
 use tidegate_sip::{BYTES_MAX, Framer, Next};
 use tidegate_world::{Buffer, CloseCause, Flow, Pool, STREAM_WINDOW, Timestamp};
+
+use crate::tls::{HandshakeFailure, Tls};
 
 /// Bytes that one call reads.
 pub(crate) const READ: usize = 16 * 1024;
@@ -23,6 +26,8 @@ const PONG: &[u8] = b"\r\n";
 pub(crate) enum State {
     /// It is being opened.
     Opening,
+    /// It is open, and its TLS handshake is not complete.
+    Handshaking,
     /// Messages travel.
     Open,
     /// Everything handed out is sent, and then it ends.
@@ -35,6 +40,7 @@ pub(crate) struct Connection {
     pub(crate) flow: Flow,
     pub(crate) state: State,
     stream: TcpStream,
+    tls: Option<Tls>,
     framer: Framer,
     /// Bytes read and not yet framed.
     held: Vec<u8>,
@@ -46,7 +52,8 @@ pub(crate) struct Connection {
     pub(crate) is_dirty: bool,
     /// The kernel tells when the socket takes more bytes.
     pub(crate) waits_for_room: bool,
-    /// The time since which an incomplete message is held, or since which it is being closed.
+    /// The time since which its handshake or an incomplete message is waited for, or since which it
+    /// is being closed.
     pub(crate) since: Timestamp,
     /// A timer of it is set.
     pub(crate) is_timed: bool,
@@ -69,6 +76,28 @@ pub(crate) enum Step {
     End(CloseCause),
 }
 
+/// The result of a step of a handshake.
+pub(crate) enum Shaken {
+    /// It is complete.
+    Done,
+    /// Some bytes were read, and more may follow.
+    More,
+    /// Nothing for now.
+    Nothing,
+    /// It has failed, and the connection with it.
+    Failed(HandshakeFailure),
+}
+
+/// The reason why no bytes were read.
+enum Unfilled {
+    /// There are none for now.
+    Empty,
+    /// The peer breaks the protocol.
+    Tls(rustls::Error),
+    /// The connection has ended.
+    Ended(CloseCause),
+}
+
 /// The result of sending.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
@@ -81,11 +110,12 @@ pub(crate) enum Sent {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: TcpStream, flow: Flow, state: State) -> Self {
+    pub(crate) fn new(stream: TcpStream, tls: Option<Tls>, flow: Flow, state: State) -> Self {
         Self {
             flow,
             state,
             stream,
+            tls,
             framer: Framer::default(),
             held: Vec::new(),
             is_readable: false,
@@ -109,9 +139,37 @@ impl Connection {
         self.held.len()
     }
 
-    /// Returns whether everything handed out is sent.
+    /// Returns whether it has to complete a TLS handshake once it is open.
+    pub(crate) fn has_handshake(&self) -> bool {
+        self.tls.as_ref().is_some_and(Tls::is_handshaking)
+    }
+
+    /// Returns whether nothing is left to send before it can be closed.
     pub(crate) fn is_sent(&self) -> bool {
-        self.out.is_empty()
+        self.out.is_empty() && self.tls.is_none()
+    }
+
+    /// Takes a step of the handshake, with one call for bytes.
+    pub(crate) fn shake_hands(&mut self) -> Shaken {
+        if !self.is_readable {
+            return Shaken::Nothing;
+        }
+        let filled = self.fill();
+        if self.has_handshake() {
+            return match filled {
+                Ok(()) if self.is_readable => Shaken::More,
+                Ok(()) => Shaken::Nothing,
+                Err(Unfilled::Empty) => Shaken::Nothing,
+                Err(Unfilled::Tls(error)) => {
+                    // The alert tells the peer why; a peer that takes no bytes now does not get it.
+                    let _ = self.send();
+                    Shaken::Failed(HandshakeFailure::from(&error))
+                }
+                Err(Unfilled::Ended(_)) => Shaken::Failed(HandshakeFailure::Closed),
+            };
+        }
+        // An error after the handshake shows again when messages are read.
+        Shaken::Done
     }
 
     /// Takes a message to send.
@@ -136,22 +194,60 @@ impl Connection {
         if kept == 0 && self.held.capacity() < READ {
             std::mem::swap(&mut self.held, spare);
         }
-        let wanted = READ.min(BYTES_MAX - kept);
-        self.held.reserve(wanted);
-        match rustix::io::read(&self.stream, spare_capacity(&mut self.held)) {
-            Ok(0) if self.framer.is_between_messages() => Step::End(CloseCause::Ended),
-            Ok(0) => Step::End(CloseCause::CutOff),
+        match self.fill() {
+            Ok(()) => self.frame(pool).unwrap_or(Step::More),
+            Err(Unfilled::Empty) => self.rest(spare, Step::Nothing),
+            // RFC 8446 §4.4.2: a client learns only after its handshake that its certificate is not
+            // accepted.
+            Err(Unfilled::Tls(rustls::Error::AlertReceived(_))) => Step::End(CloseCause::Insecure),
+            Err(Unfilled::Tls(_)) => {
+                let _ = self.send();
+                Step::End(CloseCause::Garbled)
+            }
+            Err(Unfilled::Ended(cause)) => Step::End(cause),
+        }
+    }
+
+    /// Reads bytes of the socket, with one call, and holds what is plaintext in them.
+    fn fill(&mut self) -> Result<(), Unfilled> {
+        let ended = || match self.framer.is_between_messages() {
+            true => Unfilled::Ended(CloseCause::Ended),
+            false => Unfilled::Ended(CloseCause::CutOff),
+        };
+        let (read, wanted) = match &mut self.tls {
+            None => {
+                let wanted = READ.min(BYTES_MAX - self.held.len());
+                self.held.reserve(wanted);
+                (rustix::io::read(&self.stream, spare_capacity(&mut self.held)), wanted)
+            }
+            // RFC 8446 §6.1: "If a transport-level close is received prior to a "close_notify", the
+            // receiver cannot know that all the data that was sent has been received." Each SIP
+            // message says where it ends.
+            Some(tls) if tls.is_ended() => return Err(ended()),
+            Some(tls) => {
+                let mut sealed = [MaybeUninit::uninit(); READ];
+                match rustix::io::read(&self.stream, &mut sealed) {
+                    Ok((sealed, _)) => {
+                        tls.open(sealed, &mut self.held).map_err(Unfilled::Tls)?;
+                        (Ok(sealed.len()), READ)
+                    }
+                    Err(error) => (Err(error), READ),
+                }
+            }
+        };
+        match read {
+            Ok(0) => Err(ended()),
             Ok(count) => {
                 // Fewer bytes than there was room for: the socket is empty.
-                self.is_readable = count >= wanted;
-                self.frame(pool).unwrap_or(Step::More)
+                self.is_readable = count >= wanted || self.tls.as_ref().is_some_and(Tls::is_ended);
+                Ok(())
             }
             Err(rustix::io::Errno::AGAIN) => {
                 self.is_readable = false;
-                self.rest(spare, Step::Nothing)
+                Err(Unfilled::Empty)
             }
-            Err(rustix::io::Errno::INTR) => Step::More,
-            Err(error) => Step::End(cause_of(&error.into())),
+            Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Unfilled::Ended(cause_of(&error.into()))),
         }
     }
 
@@ -186,7 +282,10 @@ impl Connection {
 
     /// Sends what the socket takes.
     pub(crate) fn send(&mut self) -> Sent {
-        while !self.out.is_empty() {
+        if let Some(ended) = self.send_sealed() {
+            return ended;
+        }
+        while !self.out.is_empty() && self.tls.is_none() {
             let mut slices = [IoSlice::new(&[]); SENT_TOGETHER];
             let mut count = 0;
             for (slice, bytes) in slices.iter_mut().zip(&self.out) {
@@ -206,6 +305,34 @@ impl Connection {
             self.handed_out = 0;
         }
         Sent::All { tells }
+    }
+
+    /// Sends over TLS what the socket takes. Returns how that ended if not everything is sent.
+    fn send_sealed(&mut self) -> Option<Sent> {
+        let tls = self.tls.as_mut()?;
+        loop {
+            while tls.has_output() {
+                match tls.write(&self.stream) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        return Some(Sent::Blocked);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Some(Sent::End(cause_of(&error))),
+                }
+            }
+            if tls.is_handshaking() {
+                return Some(Sent::All { tells: false });
+            }
+            if !self.out.is_empty() {
+                tls.seal(&mut self.out);
+            } else if self.state == State::Closing {
+                tls.end();
+            }
+            if !tls.has_output() {
+                return None;
+            }
+        }
     }
 
     /// Removes bytes that are sent.

@@ -17,10 +17,11 @@ use tidegate_world::{
     CloseCause, Connect, ConnectionId, Flow, Pool, Received, Timers, Timestamp, Transmit,
 };
 
-use crate::connection::{Connection, READ, Sent, State, Step, cause_of};
+use crate::connection::{Connection, READ, Sent, Shaken, State, Step, cause_of};
 use crate::machine::StreamEvent;
 use crate::stream_group::{StreamListener, set_options};
-use crate::{Counters, StreamLimits, sockopt};
+use crate::tls::{HandshakeFailure, Tls};
+use crate::{Counters, StreamLimits, TlsPeers, sockopt};
 
 /// Events that one call takes from the kernel.
 const EVENTS: usize = 256;
@@ -39,6 +40,8 @@ pub(crate) struct Connections {
     next_id: ConnectionId,
     /// Connections that may have something to read.
     readable: VecDeque<ConnectionId>,
+    /// Connections whose handshake may have something to read.
+    shaking: VecDeque<ConnectionId>,
     /// Connections with something to send.
     dirty: Vec<ConnectionId>,
     /// Events that the core has not been told yet.
@@ -53,6 +56,7 @@ pub(crate) struct Connections {
     held: usize,
     spare: Vec<u8>,
     limits: StreamLimits,
+    tls_peers: TlsPeers,
     counters: Arc<Counters>,
     pool: Pool,
 }
@@ -65,6 +69,7 @@ impl Connections {
     pub(crate) fn new(
         listeners: Vec<StreamListener>,
         limits: StreamLimits,
+        tls_peers: TlsPeers,
         counters: Arc<Counters>,
         pool: Pool,
     ) -> io::Result<Self> {
@@ -79,6 +84,7 @@ impl Connections {
             connections: HashMap::new(),
             next_id: ConnectionId::FIRST_ACCEPTED,
             readable: VecDeque::new(),
+            shaking: VecDeque::new(),
             dirty: Vec::new(),
             events: VecDeque::new(),
             polled: Vec::with_capacity(EVENTS),
@@ -88,6 +94,7 @@ impl Connections {
             held: 0,
             spare: Vec::with_capacity(READ),
             limits,
+            tls_peers,
             counters,
             pool,
         })
@@ -100,7 +107,7 @@ impl Connections {
 
     /// Returns the time of the next turn that is needed without an event of the kernel.
     pub(crate) fn due(&self) -> Timestamp {
-        if !self.events.is_empty() || !self.readable.is_empty() {
+        if !self.events.is_empty() || !self.readable.is_empty() || !self.shaking.is_empty() {
             return Timestamp::ZERO;
         }
         let pause = if self.is_pausing() { self.accepts_from } else { Timestamp::NEVER };
@@ -131,6 +138,7 @@ impl Connections {
             }
         }
         self.polled = polled;
+        self.shake_hands();
         self.end_late(now);
         Ok(())
     }
@@ -151,7 +159,7 @@ impl Connections {
             let held_before = connection.held();
             let step = match connection.state {
                 State::Open => connection.read(&self.pool, &mut self.spare),
-                State::Opening | State::Closing => Step::Nothing,
+                State::Opening | State::Handshaking | State::Closing => Step::Nothing,
             };
             self.held = self.held + connection.held() - held_before;
             match step {
@@ -172,6 +180,9 @@ impl Connections {
                     if cause == CloseCause::Garbled {
                         self.counters.stream_garbled.add(1);
                     }
+                    if cause == CloseCause::Insecure {
+                        HandshakeFailure::Rejected.counter(&self.counters).add(1);
+                    }
                     self.end(id, cause);
                 }
             }
@@ -183,26 +194,38 @@ impl Connections {
     pub(crate) fn connect(&mut self, connect: Connect) {
         let Connect { id, transport, local, remote } = connect;
         let flow = Flow::connected(transport, local, remote, id);
-        let opened = open(local, remote).and_then(|stream| {
+        let opened = self.tls_toward(&flow).and_then(|tls| {
+            let stream = open(local, remote).map_err(|error| cause_of(&error))?;
             let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT;
-            self.watch(&stream, id, flags)?;
-            Ok(stream)
+            self.watch(&stream, id, flags).map_err(|error| cause_of(&error))?;
+            Ok((stream, tls))
         });
         match opened {
-            Ok(stream) => {
-                let mut connection = Connection::new(stream, flow, State::Opening);
+            Ok((stream, tls)) => {
+                let mut connection = Connection::new(stream, tls, flow, State::Opening);
                 connection.waits_for_room = true;
                 self.insert(id, connection);
             }
-            Err(error) => self.events.push_back(StreamEvent::Closed(id, cause_of(&error))),
+            Err(cause) => self.events.push_back(StreamEvent::Closed(id, cause)),
         }
+    }
+
+    /// Begins TLS with the peer of `flow`, if its transport has it.
+    fn tls_toward(&self, flow: &Flow) -> Result<Option<Tls>, CloseCause> {
+        if !flow.transport.is_secure() {
+            return Ok(None);
+        }
+        let peer = (self.tls_peers)(flow.remote).ok_or(CloseCause::Insecure)?;
+        Tls::connect(peer).map(Some).map_err(|_| CloseCause::Insecure)
     }
 
     /// Takes a message to send on its connection with the next flush.
     pub(crate) fn post(&mut self, transmit: Transmit) {
         let id = transmit.flow.connection;
         let found = id.and_then(|id| self.connections.get_mut(&id).map(|found| (id, found)));
-        let Some((id, connection)) = found.filter(|(_, found)| found.state == State::Open) else {
+        let Some((id, connection)) =
+            found.filter(|(_, found)| matches!(found.state, State::Handshaking | State::Open))
+        else {
             self.counters.stream_unconnected.add(1);
             return;
         };
@@ -218,7 +241,7 @@ impl Connections {
     /// Closes a connection when everything handed out on it is sent.
     pub(crate) fn close(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if connection.state == State::Opening || connection.is_sent() {
+        if matches!(connection.state, State::Opening | State::Handshaking) || connection.is_sent() {
             return self.end(id, CloseCause::Asked);
         }
         connection.state = State::Closing;
@@ -306,7 +329,7 @@ impl Connections {
                     _ => continue,
                 },
             };
-            if let Err(error) = self.take_over(index, stream, remote) {
+            if let Err(error) = self.take_over(now, index, stream, remote) {
                 // The peer has gone, or the system has no room for it.
                 debug_assert!(error.raw_os_error() != Some(libc::EEXIST), "ids are unique");
                 self.counters.stream_accepts_failed.add(1);
@@ -315,9 +338,16 @@ impl Connections {
         Ok(())
     }
 
-    fn take_over(&mut self, index: usize, stream: TcpStream, remote: SocketAddr) -> io::Result<()> {
+    fn take_over(
+        &mut self,
+        now: Timestamp,
+        index: usize,
+        stream: TcpStream,
+        remote: SocketAddr,
+    ) -> io::Result<()> {
         stream.set_nonblocking(true)?;
-        let StreamListener { transport, local, .. } = self.listeners[index];
+        let StreamListener { transport, local, ref tls, .. } = self.listeners[index];
+        let tls = tls.as_ref().map(Tls::accept).transpose().map_err(io::Error::other)?;
         let local = if local.ip().is_unspecified() { stream.local_addr()? } else { local };
         while self.connections.contains_key(&self.next_id) {
             self.next_id = self.next_id.next();
@@ -326,7 +356,14 @@ impl Connections {
         self.watch(&stream, id, epoll::EventFlags::IN)?;
         self.next_id = id.next();
         let flow = Flow::connected(transport, local, remote, id);
-        self.insert(id, Connection::new(stream, flow, State::Open));
+        // The core learns of it before the handshake: its limits apply from the beginning.
+        let state = if tls.is_some() { State::Handshaking } else { State::Open };
+        let mut connection = Connection::new(stream, tls, flow, state);
+        if state == State::Handshaking {
+            (connection.since, connection.is_timed) = (now, true);
+            self.timers.push(now + self.limits.handshake, id);
+        }
+        self.insert(id, connection);
         self.events.push_back(StreamEvent::Connected(flow));
         Ok(())
     }
@@ -352,8 +389,42 @@ impl Connections {
         if failed || flags.contains(epoll::EventFlags::IN) {
             connection.is_readable = true;
             if !std::mem::replace(&mut connection.is_queued, true) {
-                self.readable.push_back(id);
+                match connection.state {
+                    State::Handshaking => self.shaking.push_back(id),
+                    _ => self.readable.push_back(id),
+                }
             }
+        }
+    }
+
+    /// Takes steps of handshakes, within the limit of a turn.
+    fn shake_hands(&mut self) {
+        for _ in 0..self.limits.handshakes.min(self.shaking.len()) {
+            let Some(id) = self.shaking.pop_front() else { return };
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            let held_before = connection.held();
+            let shaken = connection.shake_hands();
+            self.held = self.held + connection.held() - held_before;
+            match shaken {
+                Shaken::Done => {
+                    connection.state = State::Open;
+                    connection.since = Timestamp::NEVER;
+                    self.counters.tls_handshakes.add(1);
+                    if id.is_opened() {
+                        self.events.push_back(StreamEvent::Connected(connection.flow));
+                    }
+                    // A message may have come with the end of the handshake.
+                    self.readable.push_back(id);
+                }
+                Shaken::More => self.shaking.push_back(id),
+                Shaken::Nothing => connection.is_queued = false,
+                Shaken::Failed(failure) => {
+                    failure.counter(&self.counters).add(1);
+                    self.end(id, CloseCause::Insecure);
+                    continue;
+                }
+            }
+            self.send(id);
         }
     }
 
@@ -368,6 +439,10 @@ impl Connections {
         match opened {
             Ok(local) => {
                 connection.flow.local = local;
+                if connection.has_handshake() {
+                    connection.state = State::Handshaking;
+                    return self.send(id);
+                }
                 connection.state = State::Open;
                 let flow = connection.flow;
                 self.events.push_back(StreamEvent::Connected(flow));
@@ -453,6 +528,10 @@ impl Connections {
             let (limit, counter, cause) = match connection.state {
                 State::Closing => {
                     (self.limits.linger, &self.counters.stream_cut_off, CloseCause::Asked)
+                }
+                State::Handshaking => {
+                    let counter = HandshakeFailure::TimedOut.counter(&self.counters);
+                    (self.limits.handshake, counter, CloseCause::TimedOut)
                 }
                 State::Open | State::Opening => {
                     (self.limits.message, &self.counters.stream_slow, CloseCause::TimedOut)

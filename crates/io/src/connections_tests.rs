@@ -4,8 +4,11 @@ use std::net::{TcpListener, TcpStream};
 use tidegate_world::{STREAM_WINDOW, Transport};
 
 use super::*;
-use crate::StreamGroup;
 use crate::stream_group::StreamListen;
+use crate::{StreamGroup, TlsServer};
+
+#[path = "connections_tests/tls.rs"]
+mod tls;
 
 const MESSAGE: &[u8] = b"OPTIONS sip:a@b SIP/2.0\r\nContent-Length: 2\r\n\r\nhi";
 
@@ -19,13 +22,19 @@ struct Scene {
 
 impl Scene {
     fn new(limits: StreamLimits) -> Self {
+        Self::with_tls(limits, None, Arc::new(|_| None))
+    }
+
+    fn with_tls(limits: StreamLimits, tls: Option<TlsServer>, peers: TlsPeers) -> Self {
         let address = "127.0.0.1:0".parse().unwrap();
-        let listen = StreamListen { transport: Transport::Tcp, address, shards: 1, shared: false };
+        let transport = if tls.is_some() { Transport::Tls } else { Transport::Tcp };
+        let listen = StreamListen { transport, address, shards: 1, shared: false, tls };
         let group = StreamGroup::open(&listen).unwrap();
         let (counters, pool) = (Arc::new(Counters::default()), Pool::new());
         let (listeners, local) = (vec![group.listener(0)], group.local());
         let connections =
-            Connections::new(listeners, limits, Arc::clone(&counters), pool.clone()).unwrap();
+            Connections::new(listeners, limits, peers, Arc::clone(&counters), pool.clone())
+                .unwrap();
         Self { connections, counters, local, pool, now: Timestamp::from_nanos(1) }
     }
 
@@ -59,6 +68,15 @@ impl Scene {
         match self.next() {
             Some(StreamEvent::Closed(_, cause)) => cause,
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// Returns the cause of the next event, if it is the end of a connection.
+    fn closed_or_none(&mut self) -> Option<CloseCause> {
+        match self.next() {
+            Some(StreamEvent::Closed(_, cause)) => Some(cause),
+            Some(_) => None,
+            None => panic!("nothing happens"),
         }
     }
 

@@ -96,6 +96,21 @@ counters! {
     stream_accepts_failed,
     /// Pauses in accepting connections because the system had no room for more.
     stream_accepts_paused,
+    /// TLS handshakes completed.
+    tls_handshakes,
+    /// TLS handshakes that failed because the peer does not speak TLS, or no common version or cipher
+    /// suite.
+    tls_failed_protocol,
+    /// TLS handshakes that failed because the certificate of the peer was missing or not accepted.
+    tls_failed_certificate,
+    /// TLS handshakes that failed because the certificate of the peer was expired or not yet valid.
+    tls_failed_expired,
+    /// TLS handshakes that the peer ended with an alert.
+    tls_failed_rejected,
+    /// TLS handshakes that were not completed in time.
+    tls_failed_slow,
+    /// TLS handshakes during which the peer ended the connection.
+    tls_failed_closed,
     /// ICMP reports passed to the core.
     icmp_reports,
     /// Failures not passed to the core because too many came at once.

@@ -18,6 +18,7 @@ use crate::stop::ShutdownBarrier;
 use crate::stores::Stores;
 use crate::{
     Clock, Counters, Handoffs, Limits, Listener, Pauses, Stop, StreamLimits, StreamListener,
+    TlsPeers,
 };
 
 /// Maximum time that drops stay uncounted if no later datagram reveals them.
@@ -86,7 +87,7 @@ impl Drive {
     }
 
     /// Returns the driver with connections: those that arrive at `listeners`, and those that the
-    /// core opens. Without listeners there are none.
+    /// core opens, over TLS to `tls_peers`. Without listeners there are none.
     ///
     /// # Errors
     /// Those of `epoll_create(2)` and `epoll_ctl(2)`.
@@ -94,10 +95,11 @@ impl Drive {
         mut self,
         listeners: Vec<StreamListener>,
         limits: StreamLimits,
+        tls_peers: TlsPeers,
     ) -> io::Result<Self> {
         if !listeners.is_empty() {
             let (counters, pool) = (Arc::clone(&self.counters), self.pool.clone());
-            let connections = Connections::new(listeners, limits, counters, pool)?;
+            let connections = Connections::new(listeners, limits, tls_peers, counters, pool)?;
             self.machine.set_connections(connections);
         }
         Ok(self)

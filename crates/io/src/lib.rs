@@ -61,6 +61,7 @@ mod stop;
 mod stores;
 mod stream_group;
 mod stream_limits;
+mod tls;
 mod unsent;
 mod waker;
 
@@ -86,6 +87,7 @@ pub use stop::Stop;
 pub use stores::Stores;
 pub use stream_group::{StreamGroup, StreamListen, StreamListener};
 pub use stream_limits::StreamLimits;
+pub use tls::{TlsPeer, TlsPeers, TlsServer};
 pub use unsent::{UNSENT_MAX, Unsent, UnsentTo};
 pub use waker::Waker;
 

@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 use tidegate_world::Transport;
 
 use crate::group::OpenError;
-use crate::sockopt;
+use crate::{TlsServer, sockopt};
 
 /// Connections that the kernel keeps for one shard until it accepts them. The kernel lowers it to
 /// `net.core.somaxconn`.
@@ -42,6 +42,8 @@ pub struct StreamListen {
     /// True if other processes of the same user may also listen at the address, if they set this
     /// too.
     pub shared: bool,
+    /// The TLS settings, for the transports over TLS.
+    pub tls: Option<TlsServer>,
 }
 
 /// The sockets of one listening address, one for each shard.
@@ -51,6 +53,7 @@ pub struct StreamGroup {
     local: SocketAddr,
     sockets: Vec<Arc<TcpListener>>,
     shared: bool,
+    tls: Option<TlsServer>,
 }
 
 impl StreamGroup {
@@ -74,7 +77,8 @@ impl StreamGroup {
         }
         let local = sockets.first().map_or(local, |(_, local)| *local);
         let sockets = sockets.into_iter().map(|(socket, _)| Arc::new(socket)).collect();
-        Ok(Self { transport: listen.transport, local, sockets, shared: listen.shared })
+        let StreamListen { transport, shared, tls, .. } = listen;
+        Ok(Self { transport, local, sockets, shared, tls })
     }
 
     /// Returns the address, with the port that the kernel picked if none was given.
@@ -94,7 +98,7 @@ impl StreamGroup {
     pub fn listener(&self, shard: u16) -> StreamListener {
         let Self { transport, local, shared, .. } = *self;
         let socket = Arc::clone(&self.sockets[usize::from(shard)]);
-        StreamListener { transport, local, socket, shared }
+        StreamListener { transport, local, socket, shared, tls: self.tls.clone() }
     }
 }
 
@@ -104,6 +108,7 @@ pub struct StreamListener {
     pub(crate) transport: Transport,
     pub(crate) local: SocketAddr,
     pub(crate) socket: Arc<TcpListener>,
+    pub(crate) tls: Option<TlsServer>,
     shared: bool,
 }
 
@@ -166,7 +171,7 @@ mod tests {
 
     fn listen(address: &str, shards: u16, shared: bool) -> StreamListen {
         let address = address.parse().unwrap();
-        StreamListen { transport: Transport::Tcp, address, shards, shared }
+        StreamListen { transport: Transport::Tcp, address, shards, shared, tls: None }
     }
 
     #[test]

@@ -9,6 +9,11 @@ pub struct StreamLimits {
     /// Connections accepted at each address in one turn; default 32. The others wait in the
     /// kernel's queue, so a storm of connections leaves the rest of each turn to other work.
     pub accepts: usize,
+    /// The time for a TLS handshake with a peer that opened the connection; default 10 s.
+    pub handshake: Duration,
+    /// TLS handshakes served in one turn; default 8. A handshake costs as much time as several calls,
+    /// so the others wait.
+    pub handshakes: usize,
     /// The time for a message to arrive completely once it has begun; default 30 s.
     pub message: Duration,
     /// The time for a closing connection to send what was handed out on it; default 5 s.
@@ -22,6 +27,8 @@ impl Default for StreamLimits {
     fn default() -> Self {
         Self {
             accepts: 32,
+            handshake: Duration::from_secs(10),
+            handshakes: 8,
             message: Duration::from_secs(30),
             linger: Duration::from_secs(5),
             held_max: 64 << 20,

@@ -37,6 +37,10 @@ pub(crate) enum Rejection {
 impl Rejection {
     /// RFC 3261 §21.4.19.
     pub(crate) const UNKNOWN_CALL: Self = Self::Reply(481, "no such call");
+    /// RFC 3261 §21.4.14.
+    pub(crate) const UNKNOWN_SCHEME: Self = Self::Reply(416, "scheme is not served");
+    /// A SIPS URI whose target is reached without TLS only.
+    pub(crate) const INSECURE: Self = Self::Reply(480, "the target cannot be reached over TLS");
     /// Strangers reach pools only.
     pub(crate) const RELAYING: Self = Self::Reply(403, "relaying is not allowed");
     /// The name of a back end has not been resolved yet.

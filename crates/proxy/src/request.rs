@@ -6,7 +6,7 @@ use tidegate_transaction::Key;
 use tidegate_world::Received;
 
 use crate::lookup::{LookupRequester, Lookups, Unknown, reach};
-use crate::message::request::{Request, RequestHashes};
+use crate::message::request::{Request, RequestHashes, check_hop};
 use crate::output::Cause;
 use crate::parked::{Parked, RequestSource};
 use crate::rejection::reply_reason::ReplyReason;
@@ -108,7 +108,8 @@ fn serve_message(
     message: &Message<'_>,
     admission: AdmissionFacts,
 ) -> Served {
-    let mut read = Request::read(message);
+    let mut read = Request::read(message)
+        .and_then(|request| check_hop(&request.uri, &received.flow).map(|()| request));
     // The request is large: it is used where it was parsed.
     let request = match &mut read {
         Ok(request) => request,

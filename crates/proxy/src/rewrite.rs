@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{
-    HeaderName, Message, Method, Passage, Splice, Uri, Via, forward as edit,
+    HeaderName, Message, Method, Passage, Scheme, Splice, Uri, Via, forward as edit,
     may_have_overload_control, write_overload_control,
 };
 use tidegate_world::{Buffer, Flow, Received, Transport};
@@ -86,6 +86,11 @@ pub(crate) fn write_request(
     branch: &[u8],
 ) -> Result<Buffer, Rejection> {
     let Request { message, max_forwards, essentials, .. } = request;
+    // RFC 3261 §16.6 item 6: "Furthermore, if the Request-URI contains a SIPS URI, TLS MUST be used to
+    // communicate with that proxy."
+    if request.uri.scheme == Scheme::Sips && !plan.target.transport.is_secure() {
+        return Err(Rejection::INSECURE);
+    }
     let mut head = ArrayVec::new();
     write_head(&mut head, snapshot, from, request, plan, branch)?;
     let source = edit::Source::new(from.remote);
@@ -184,6 +189,7 @@ fn write_head(
             peer: Some(peer_of(from, request, plan)),
             is_user: plan.backend_ref.is_none(),
         };
+        let is_sips = request.uri.scheme == Scheme::Sips;
         let token = token.encode(&snapshot.keys, request.essentials.call_id);
         // Both sides see us by the listener on their own: the nearer one is on top. But an
         // address of this instance alone goes with it, and the dialog shall not.
@@ -192,8 +198,14 @@ fn write_head(
             if egress == ingress || shared { &[ingress] } else { &[egress, ingress] };
         for listener in listeners {
             let Some(own) = snapshot.addresses.listener((*listener).into()) else { continue };
-            let parts: [&[u8]; 3] = [b"Record-Route: <sip:", &token, own.record_route.as_bytes()];
-            write_all(head, &parts)?;
+            // RFC 3261 §16.6 item 4: "If the Request-URI contains a SIPS URI, or the topmost Route
+            // header field value (after the post processing of bullet 6) contains a SIPS URI, the
+            // URI placed into the Record-Route header field MUST be a SIPS URI."
+            let (scheme, end): (&[u8], _) = match is_sips && own.transport.is_secure() {
+                true => (b"Record-Route: <sips:", &own.record_route_sips),
+                false => (b"Record-Route: <sip:", &own.record_route),
+            };
+            write_all(head, &[scheme, &token, end.as_bytes()])?;
         }
     }
     Ok(())

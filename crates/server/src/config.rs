@@ -33,6 +33,7 @@ mod shape;
 mod sources;
 mod summary;
 mod tables;
+mod tls;
 mod user;
 mod word;
 mod written;
@@ -56,6 +57,7 @@ pub use tables::emulate::Emulate;
 pub use tables::listen::{Listen, Sharing};
 pub use tables::pool::{Backend, Pool, Selection};
 pub use tables::server::{Admin, Server};
+pub use tls::{Certificate, PoolClient, TlsFiles};
 pub use user::User;
 pub use written::{
     decide_word, emulate_toml, learning_toml, overload_toml, queue_word, selection_toml,
@@ -129,12 +131,15 @@ impl Config {
         backends.filter_map(|backend| backend.endpoint.address())
     }
 
-    /// Reads the configuration file at `path`.
+    /// Reads the configuration file at `path`, and the files that it names. Returns its content too.
     ///
     /// # Errors
     /// When it cannot be read, or contains errors: all of them.
-    pub fn load(path: &Path) -> Result<Self, Diagnostics> {
-        Self::parse(path, &Self::source(path)?)
+    pub fn load(path: &Path) -> Result<(Self, TlsFiles, Vec<u8>), Diagnostics> {
+        let source = Self::source(path)?;
+        let config = Self::parse(path, &source)?;
+        let tls = TlsFiles::read(&config, &source)?;
+        Ok((config, tls, source))
     }
 
     /// Returns the content of the file at `path`, for [`parse`](Self::parse).
@@ -173,15 +178,17 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
     let resolver = root.read_one(&RESOLVER, ResolverDraft::read, report).finish();
     let listeners = root.read_all(&LISTEN, ListenDraft::read, report);
     let connections = root.read_one(&CONNECTIONS, ConnectionsDraft::read, report).finish();
-    let pools = root.read_all(&POOL, pool::Draft::read, report);
+    let mut pools = root.read_all(&POOL, pool::Draft::read, report);
     let routes = root.read_all(&ROUTE, RouteDraft::read, report);
     let users = root.read_all(&USER, UserDraft::read, report);
     let overload = root.read_one(&OVERLOAD, overload::read, report);
     let emulate = root.read_all(&EMULATE, EmulateDraft::read, report).pop();
 
+    pools.iter_mut().for_each(|pool| pool.complete(&listeners));
     listeners.iter().for_each(|listener| listener.check_wildcard(report));
     listen::check_distinct(&listeners, report);
     listen::check_shards(&listeners, server.as_ref().map_or(1, |server| server.shards), report);
+    tls::check_listeners(&listeners, report);
     listen::check_sharing(&listeners, overload.as_ref(), report);
     pool::check_distinct(&pools, report);
     pool::check_forks(&pools, report);

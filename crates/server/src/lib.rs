@@ -26,6 +26,7 @@ mod run;
 pub mod runtime_control;
 pub mod signal;
 mod status;
+mod tls;
 mod users;
 mod wall;
 mod watch;

@@ -11,7 +11,7 @@ use crossbeam_channel::{Sender, bounded, select_biased, tick};
 use serde_json::{Value, json};
 use tidegate_io::{
     Clock, CommandSender, Drive, Ended, Handoffs, Limits, Resolver, Shard, Stop, Stores,
-    StreamLimits, StreamListener, Summary, egress_networks,
+    StreamLimits, StreamListener, Summary, TlsPeers, egress_networks,
 };
 use tidegate_proxy::{EgressRoute, Secret};
 use tidegate_world::{Pool, Seed, Transport};
@@ -21,7 +21,7 @@ use crate::admin::{Admin, Controls, Pages, Status};
 use crate::assembly::{Assembly, Environment, Part};
 use crate::audit::{AuditEntry, AuditLog, AuditedRequest, Outcome, Requester};
 use crate::bans;
-use crate::config::Config;
+use crate::config::{Config, TlsFiles};
 use crate::key::{self, Keeper};
 use crate::memory;
 use crate::metrics::{Metrics, collect};
@@ -32,6 +32,7 @@ use crate::removed::RemovedBackends;
 use crate::runtime_control::{ControlError, RuntimeControl};
 use crate::signal::Signals;
 use crate::status::Instruments;
+use crate::tls::Tls;
 use crate::watch::{LOOK_EVERY, Observation, Watch};
 use crate::wiring::{self, Group};
 use crate::{descriptors, users};
@@ -108,7 +109,7 @@ pub struct Ending {
 }
 
 /// Runs the process of `config`, with the keys in `state_dir`, until a signal stops it, and records
-/// it if `record` is set.
+/// it if `record` is set. `tls` are the files that it names.
 ///
 /// Events are reported meanwhile.
 ///
@@ -116,6 +117,7 @@ pub struct Ending {
 /// When something outside the configuration keeps it from starting, or a shard fails.
 pub fn run(
     config: &Config,
+    tls: TlsFiles,
     state_dir: &Path,
     record: Option<&RecordTo>,
     signals: &Signals,
@@ -127,7 +129,8 @@ pub fn run(
     let stop = Stop::new();
     let life = Arc::new(Life::new());
     descriptors::reserve(config)?;
-    let groups = wiring::open(config)?;
+    let tls = Tls::new(tls);
+    let groups = wiring::open(config, &tls)?;
     let listeners: Vec<_> = groups.iter().map(Group::local).collect();
     let seed = getrandom::u64().map(Seed).map_err(|error| {
         StartError::new("random numbers", error.to_string(), "run where getrandom(2) works")
@@ -145,6 +148,7 @@ pub fn run(
     let counters = assembly.counters();
     let (registry, next_hops) = (assembly.registry().clone(), assembly.next_hops().clone());
     collect::add(&mut metrics, counters.to_vec(), registry, next_hops, clock);
+    tls.add(&mut metrics);
     bans::add(&mut metrics, assembly.bans().clone(), clock);
     let (recorder, mut journal) = record
         .map(|to| begin_recording(to, config, keys, &listeners, environment, seed))
@@ -159,6 +163,7 @@ pub fn run(
     users::serve(&stores, config);
     let runtime_control =
         assembly.runtime_control(commands.clone()).noting(removed).serving(stores.clone());
+    let runtime_control = runtime_control.securing(tls.clone());
     let runtime_control =
         Arc::new(if record.is_some() { runtime_control.recorded() } else { runtime_control });
     let (rotation, heard) = (config.server.rotation, commands.clone());
@@ -211,6 +216,7 @@ pub fn run(
             listeners: datagrams,
             stream_listeners: streams,
             stream_limits: wiring::stream_limits(config),
+            tls_peers: tls.peers(assembly.registry().clone()),
             handoffs,
             stop: stop.clone(),
             commands: commands.clone(),
@@ -383,6 +389,7 @@ struct Thread {
     listeners: Vec<tidegate_io::Listener>,
     stream_listeners: Vec<StreamListener>,
     stream_limits: StreamLimits,
+    tls_peers: TlsPeers,
     handoffs: Handoffs,
     stop: Stop,
     commands: CommandSender,
@@ -410,7 +417,7 @@ impl Thread {
         let mut core = part.connected(pool.clone());
         let shard = Shard { clock, limits, listeners, handoffs, counters, stop, pool };
         let mut drive = Drive::new(shard)?
-            .with_streams(self.stream_listeners, self.stream_limits)?
+            .with_streams(self.stream_listeners, self.stream_limits, self.tls_peers)?
             .with_commands(&commands)
             .with_stores(&stores);
         if let Some(resolver) = &resolver {

@@ -12,11 +12,12 @@ use tidegate_proxy::{Class, Counters, Overload};
 use tidegate_world::{COMMAND_MAX, Counter, Timestamp};
 
 use crate::config::command::{self, Refused};
-use crate::config::{self, Config, Diagnostics, Found, needs_restart, overload_toml};
+use crate::config::{self, Config, Diagnostics, Found, TlsFiles, needs_restart, overload_toml};
 use crate::laws::name_at;
 use crate::metrics::collect::{ShardCounters, sojourns};
 use crate::prepared::{Prepared, Reading};
 use crate::removed::RemovedBackends;
+use crate::tls::Tls;
 use crate::{key, laws, recording, status, users};
 
 /// The control of all shards, which also reports what is in force.
@@ -32,6 +33,8 @@ pub struct RuntimeControl {
     prepared: Prepared,
     /// Stores for look-ups.
     stores: Stores,
+    /// The certificates and keys that listeners and pools use.
+    tls: Option<Tls>,
     /// The longest configuration in bytes.
     order_max: usize,
 }
@@ -122,6 +125,7 @@ impl RuntimeControl {
             removed: None,
             prepared,
             stores,
+            tls: None,
             order_max,
         }
     }
@@ -130,6 +134,12 @@ impl RuntimeControl {
     #[must_use]
     pub(crate) fn serving(self, stores: Stores) -> Self {
         Self { stores, ..self }
+    }
+
+    /// Makes reloads read certificates and keys again.
+    #[must_use]
+    pub(crate) fn securing(self, tls: Tls) -> Self {
+        Self { tls: Some(tls), ..self }
     }
 
     /// Records the back ends that a reload removes from the configuration.
@@ -193,6 +203,8 @@ impl RuntimeControl {
         let path = self.wanted().config.path.clone();
         let source = Config::source(&path).map_err(wrong)?;
         let config = Config::parse(&path, &source).map_err(wrong)?;
+        let files = self.tls.as_ref().map(|_| TlsFiles::read(&config, &source));
+        let files = files.transpose().map_err(wrong)?;
         let config = Arc::new(config);
         let found = Arc::clone(&self.wanted().found);
         let mut reading = Reading::new(&source, Arc::clone(&config), Arc::clone(&found));
@@ -227,6 +239,10 @@ impl RuntimeControl {
             Arc::make_mut(&mut wanted.config).overload = config.overload.clone();
         }
         self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));
+        // Before the command, on which shards may connect to new back ends.
+        if let (Some(tls), Some(files)) = (&self.tls, files) {
+            tls.replace(files);
+        }
         // Before the command, on which shards forget their answers.
         users::serve(&self.stores, &config);
         if let Err(not_given) = self.give(&mut wanted, &source) {

@@ -108,6 +108,15 @@ fn connections(shard: &ShardCounters) -> Value {
         "stalled": table.stalled.get(),
         "garbled": driver.stream_garbled.get(),
         "slow": driver.stream_slow.get(),
+        "tls_handshakes": driver.tls_handshakes.get(),
+        "tls_failed": {
+            "protocol": driver.tls_failed_protocol.get(),
+            "certificate": driver.tls_failed_certificate.get(),
+            "expired": driver.tls_failed_expired.get(),
+            "rejected": driver.tls_failed_rejected.get(),
+            "slow": driver.tls_failed_slow.get(),
+            "closed": driver.tls_failed_closed.get(),
+        },
         "unsent": table.unsent.get(),
         "waiting_bytes": table.waiting_bytes.get(),
     })

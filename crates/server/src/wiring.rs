@@ -9,6 +9,7 @@ use tidegate_world::Transport;
 
 use crate::StartError;
 use crate::config::{Config, Connections, Listen, Sharing};
+use crate::tls::Tls;
 
 /// The sockets of a listener.
 pub(crate) enum Group {
@@ -61,9 +62,13 @@ pub(crate) fn of_shard(
 
 /// Returns the limits of the connections of one shard.
 pub(crate) fn stream_limits(config: &Config) -> io::StreamLimits {
-    let Connections { accepts_per_turn, message, memory_max, .. } = config.connections;
+    let Connections {
+        accepts_per_turn, handshakes_per_turn, handshake, message, memory_max, ..
+    } = config.connections;
     io::StreamLimits {
         accepts: accepts_per_turn,
+        handshakes: handshakes_per_turn,
+        handshake,
         message,
         held_max: memory_max / usize::from(config.server.shards),
         ..io::StreamLimits::default()
@@ -71,18 +76,21 @@ pub(crate) fn stream_limits(config: &Config) -> io::StreamLimits {
 }
 
 /// Opens the sockets of every listener.
-pub(crate) fn open(config: &Config) -> Result<Vec<Group>, StartError> {
-    let open = |listen: &Listen| {
+pub(crate) fn open(config: &Config, tls: &Tls) -> Result<Vec<Group>, StartError> {
+    let open = |(index, listen): (usize, &Listen)| {
         let opened = match listen.transport {
             Transport::Udp => io::open(&datagrams(config, listen)).map(Group::Datagrams),
-            _ => io::StreamGroup::open(&streams(config, listen)).map(Group::Streams),
+            _ => {
+                let listen = streams(config, listen, tls.server(index));
+                io::StreamGroup::open(&listen).map(Group::Streams)
+            }
         };
         opened.map_err(|error| {
             let remedy = "stop the program that uses this address, or change `[[listen]] address`";
             StartError::new(format!("listener {}", listen.address), error.to_string(), remedy)
         })
     };
-    config.listen.iter().map(open).collect()
+    config.listen.iter().enumerate().map(open).collect()
 }
 
 fn datagrams(config: &Config, listen: &Listen) -> io::Listen {
@@ -99,11 +107,12 @@ fn datagrams(config: &Config, listen: &Listen) -> io::Listen {
     }
 }
 
-fn streams(config: &Config, listen: &Listen) -> io::StreamListen {
+fn streams(config: &Config, listen: &Listen, tls: Option<io::TlsServer>) -> io::StreamListen {
     io::StreamListen {
         transport: listen.transport,
         address: listen.address,
         shards: config.server.shards,
         shared: listen.shared == Sharing::Processes,
+        tls,
     }
 }

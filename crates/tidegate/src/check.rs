@@ -3,7 +3,8 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::process::ExitCode;
 
-use tidegate_server::config::Config;
+use tidegate_server::config::{Config, TlsFiles};
+use tidegate_server::key;
 
 use crate::configuration_file::ConfigurationFile;
 use tidegate::WRONG_USE;
@@ -19,7 +20,10 @@ pub struct Args {
 pub fn run(args: &Args) -> ExitCode {
     let file = args.file.path();
     match Config::load(file) {
-        Ok(config) => {
+        Ok((config, tls, _)) => {
+            for warning in warn_of_certificates(&tls) {
+                let _ = writeln!(anstream::stderr(), "warning: {warning}");
+            }
             // If the reader closed the pipe (`| head -1`), it has seen what it wanted.
             let _ = writeln!(anstream::stdout(), "{}: ok\n{config}", file.display());
             ExitCode::SUCCESS
@@ -30,4 +34,10 @@ pub fn run(args: &Args) -> ExitCode {
             ExitCode::from(WRONG_USE)
         }
     }
+}
+
+/// Returns a line for each certificate that peers do not accept now.
+pub fn warn_of_certificates(tls: &TlsFiles) -> Vec<String> {
+    let now = key::unix_time();
+    tls.certificates.iter().filter_map(|certificate| certificate.warning(now)).collect()
 }

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-use tidegate_server::config::Config;
+use tidegate_server::config::{Config, TlsFiles};
 use tidegate_server::key;
 use tidegate_server::recording::{RecordTo, Recorded, SIZE_MIN};
 use tidegate_server::signal::Signals;
 use tidegate_server::{Ending, Event, Finish, RunError, StartError, Started, run as serve};
 
+use crate::check::warn_of_certificates;
 use crate::configuration_file::ConfigurationFile;
 use tidegate::WRONG_USE;
 
@@ -44,8 +45,7 @@ pub struct Args {
 /// Runs the process, and prints its addresses and the reason for its end.
 pub fn run(args: &Args) -> ExitCode {
     let file = args.file.path();
-    let read = Config::source(file).and_then(|source| Ok((Config::parse(file, &source)?, source)));
-    let (config, source) = match read {
+    let (config, tls, source) = match Config::load(file) {
         Ok(read) => read,
         Err(diagnostics) => {
             let colour = stderr().is_terminal();
@@ -65,7 +65,8 @@ pub fn run(args: &Args) -> ExitCode {
         // A file in another encoding is not a configuration.
         configuration: String::from_utf8_lossy(&source).into_owned(),
     });
-    let ended = start(&config, record.as_ref());
+    warn_of_certificates(&tls).iter().for_each(|warning| say(warning));
+    let ended = start(&config, tls, record.as_ref());
     if let (Ok(Ending { recorded: Some(recorded), .. }), Some(to)) = (&ended, &record) {
         tell_recorded(recorded, to);
     }
@@ -114,7 +115,7 @@ fn tell_recorded(Recorded { inputs, lost, error }: &Recorded, to: &RecordTo) {
     }
 }
 
-fn start(config: &Config, record: Option<&RecordTo>) -> Result<Ending, RunError> {
+fn start(config: &Config, tls: TlsFiles, record: Option<&RecordTo>) -> Result<Ending, RunError> {
     let state_dir = key::state_dir(config.server.state_dir.as_deref())?;
     let signals = Signals::catch().map_err(|error| {
         RunError::Start(StartError {
@@ -123,7 +124,7 @@ fn start(config: &Config, record: Option<&RecordTo>) -> Result<Ending, RunError>
             remedy: "raise the limits of this process".to_owned(),
         })
     })?;
-    serve(config, &state_dir, record, &signals, |event| match event {
+    serve(config, tls, &state_dir, record, &signals, |event| match event {
         Event::Started(started) => tell_started(&started),
         Event::Acted(act) => say(&act.to_string()),
         Event::Ignored(name) => say(&format!("ignored {name}: Tidegate does not use this signal")),

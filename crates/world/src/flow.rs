@@ -166,6 +166,8 @@ pub enum CloseCause {
     Unreachable,
     /// The peer did not answer in time.
     TimedOut,
+    /// The TLS handshake failed, or there is no way to tell who the peer is.
+    Insecure,
     /// The peer's data cannot be cut into messages (RFC 3261 §18.3).
     Garbled,
     /// Any other error of the system.
@@ -174,7 +176,7 @@ pub enum CloseCause {
 
 impl CloseCause {
     /// All causes.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Asked,
         Self::Ended,
         Self::CutOff,
@@ -182,6 +184,7 @@ impl CloseCause {
         Self::Refused,
         Self::Unreachable,
         Self::TimedOut,
+        Self::Insecure,
         Self::Garbled,
         Self::Other,
     ];

@@ -2,6 +2,7 @@
 
 use tidegate_control::feedback::Category;
 use tidegate_sip::{Essentials, Message, Method, Scheme, StartLine, Uri};
+use tidegate_world::Flow;
 
 use crate::message::contacts::Contacts;
 use crate::message::token::RouteToken;
@@ -129,13 +130,23 @@ pub(crate) fn category_of_new(method: Method, has_priority: bool) -> Category {
     }
 }
 
+/// Checks that a request with a SIPS Request-URI came over TLS.
+///
+/// A SIPS URI wants TLS on every hop (RFC 3261 §26.2.2). Over another transport we do not serve the
+/// scheme.
+pub(crate) fn check_hop(uri: &Uri<'_>, flow: &Flow) -> Result<(), Rejection> {
+    match uri.scheme == Scheme::Sips && !flow.transport.is_secure() {
+        true => Err(Rejection::UNKNOWN_SCHEME),
+        false => Ok(()),
+    }
+}
+
 /// Checks that a Request-URI is one that this proxy serves.
 pub(crate) fn check_uri(uri: &Uri<'_>) -> Result<(), Rejection> {
     // RFC 3261 §16.3 item 2: "If the Request-URI has a URI whose scheme is not understood by the
-    // proxy, the proxy SHOULD reject the request with a 416 (Unsupported URI Scheme) response." `sips` asks for TLS on every hop (§26.2.2),
-    // which UDP cannot provide.
-    if !matches!(uri.scheme, Scheme::Sip | Scheme::Tel | Scheme::Urn) {
-        return Err(Rejection::Reply(416, "scheme is not served"));
+    // proxy, the proxy SHOULD reject the request with a 416 (Unsupported URI Scheme) response."
+    if !matches!(uri.scheme, Scheme::Sip | Scheme::Sips | Scheme::Tel | Scheme::Urn) {
+        return Err(Rejection::UNKNOWN_SCHEME);
     }
     // RFC 3261 §19.1.1, table 1: no headers in a Request-URI. An element behind us could read
     // them as header fields, such as a Route.

@@ -3,7 +3,7 @@
 
 use tidegate_world::Flow;
 
-use crate::message::request::{Request, check_uri};
+use crate::message::request::{Request, check_hop, check_uri};
 use crate::message::request_uri::cleaned;
 use crate::message::token::RouteToken;
 use crate::rejection::Rejection;
@@ -32,6 +32,7 @@ pub(crate) fn restore(
         request.uri_text = last.uri;
         request.uri = last.parse_uri()?;
         check_uri(&request.uri)?;
+        check_hop(&request.uri, flow)?;
         (request.token, request.restored) = (token, 1);
     }
     if !request.uri.params.text().is_empty() {

@@ -9,9 +9,8 @@ use tidegate_balance::{AdminState, Named};
 use tidegate_sip::{Host, Scheme, Uri, Via};
 use tidegate_world::{Flow, Transport};
 
-use crate::message::request_uri::PORT;
 use crate::network::canonical;
-use crate::resolution::of_param;
+use crate::resolution::{default_port, of_param};
 use crate::settings::{BackendRef, EgressRoute, Listener, PoolSettings, Settings};
 use crate::target::Target;
 
@@ -63,6 +62,8 @@ pub(crate) struct Own {
     pub(crate) via: Box<str>,
     /// The end of our Record-Route, after the token: `@host:port;lr>` and CRLF.
     pub(crate) record_route: Box<str>,
+    /// The same in a SIPS URI, for a listener with TLS.
+    pub(crate) record_route_sips: Box<str>,
     pub(crate) advertised: Box<str>,
     host: Box<str>,
     port: u16,
@@ -73,14 +74,15 @@ pub(crate) struct Own {
 impl Own {
     fn new(listener: &Listener) -> Self {
         let advertised = listener.advertised.as_str();
+        let transport = listener.transport;
+        let usual = default_port(transport);
         let (host, port) = match advertised.parse::<SocketAddr>() {
             Ok(address) => (address.ip().to_string(), address.port()),
             Err(_) => match advertised.rsplit_once(':') {
-                Some((host, port)) => (host.to_owned(), port.parse().unwrap_or(PORT)),
-                None => (advertised.to_owned(), PORT),
+                Some((host, port)) => (host.to_owned(), port.parse().unwrap_or(usual)),
+                None => (advertised.to_owned(), usual),
             },
         };
-        let transport = listener.transport;
         // RFC 3261 §19.1.1: "The transport parameter determines the transport mechanism to be
         // used"; UDP needs none.
         let parameter = match transport {
@@ -106,6 +108,11 @@ impl Own {
             // the server location procedures of [4] are applied to it, so that subsequent requests
             // reach the same SIP element."
             record_route: format!("@{advertised}{parameter};lr>\r\n").into(),
+            // RFC 5630 §3.1.4 deprecates `transport=tls`; a SIPS URI needs none.
+            record_route_sips: match transport {
+                Transport::Tls => format!("@{advertised};lr>\r\n").into(),
+                _ => format!("@{advertised};transport=ws;lr>\r\n").into(),
+            },
             ip: host.parse().ok(),
             advertised: advertised.into(),
             host: host.into(),
@@ -278,7 +285,10 @@ impl Addresses {
         let ip = canonical(flow.remote).ip();
         let is_unclear = flow.transport.is_reliable() && self.hosts.contains_key(&ip);
         let named = via.host.ip().filter(|named| is_unclear && named.to_canonical() == ip)?;
-        self.backend_ref(SocketAddr::new(named, via.port.unwrap_or(PORT)))
+        self.backend_ref(SocketAddr::new(
+            named,
+            via.port.unwrap_or_else(|| default_port(flow.transport)),
+        ))
     }
 
     /// Returns whether other programs may send from this address: it is one of this machine.
@@ -314,7 +324,9 @@ impl Addresses {
             Some(ip) => host.ip() == Some(ip),
             None => is_host(&host, &l.host),
         };
-        self.listeners.iter().any(|l| is_host(l) && port.unwrap_or(PORT) == l.port)
+        self.listeners
+            .iter()
+            .any(|l| is_host(l) && port.unwrap_or(default_port(l.transport)) == l.port)
     }
 
     /// Returns whether the `maddr` of the Request-URI of a message on `flow` names us, with the
@@ -338,7 +350,7 @@ impl Addresses {
             Some(ip) => ip == local.ip() || self.listeners.iter().any(|l| l.is_ip(ip)),
             None => self.listeners.iter().any(|l| is_host(&host, &l.host)),
         };
-        let port = uri.port.unwrap_or(PORT);
+        let port = port_of(uri);
         is_here && (at.is_port(port) || port == local.port())
     }
 
@@ -425,7 +437,7 @@ impl Addresses {
 
     /// Returns the index of the listener that `uri`, a Route of our own, names.
     pub(crate) fn named(&self, uri: &Uri<'_>) -> Option<u8> {
-        let (port, transport) = (uri.port.unwrap_or(PORT), transport_of(uri)?);
+        let (port, transport) = (port_of(uri), transport_of(uri)?);
         let names = |own: &Own| own.transport == transport && own.is_host(uri) && own.is_port(port);
         let index = self.listeners.iter().position(names)?;
         u8::try_from(index).ok()
@@ -434,7 +446,7 @@ impl Addresses {
     /// Returns whether `uri`, a Route of a message on `flow`, names us: it is our own Record-Route,
     /// or the outbound proxy that the client has configured.
     pub(crate) fn is_own_route(&self, uri: &Uri<'_>, flow: &Flow) -> bool {
-        let port = uri.port.unwrap_or(PORT);
+        let port = port_of(uri);
         self.is_own(uri, flow, |l| l.is_port(port))
     }
 
@@ -477,7 +489,7 @@ impl Addresses {
             Some(maddr) => Host::parse(maddr)?.ip()?,
             None => uri.host?.ip()?,
         };
-        Some(Target::new(transport, SocketAddr::new(ip, uri.port.unwrap_or(PORT))))
+        Some(Target::new(transport, SocketAddr::new(ip, port_of(uri))))
     }
 
     /// Returns whether `target` is one of our own sockets, or the local address of the packet.
@@ -498,6 +510,12 @@ fn transport_of(uri: &Uri<'_>) -> Option<Transport> {
         None if is_secure => Some(Transport::Tls),
         None => Some(Transport::Udp),
     }
+}
+
+/// Returns the port of a URI, or the default one of its transport.
+fn port_of(uri: &Uri<'_>) -> u16 {
+    let usual = || transport_of(uri).map_or(uri.port_or_default(), default_port);
+    uri.port.unwrap_or_else(usual)
 }
 
 /// Returns whether `host` is the one configured as `name`.

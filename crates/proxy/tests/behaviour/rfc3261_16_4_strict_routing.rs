@@ -100,7 +100,7 @@ fn parameters_of_a_route_are_not_in_the_request_uri() {
 }
 
 /// RFC 3261 §16.6 item 6: "Furthermore, if the Request-URI contains a SIPS URI, TLS MUST be used to
-/// communicate with that proxy." A `sips` Route (§26.2.2) asks for the same. Tidegate has no TLS,
+/// communicate with that proxy." A `sips` Route (§26.2.2) asks for the same. This proxy has no listener for TLS,
 /// so it must not send the request by any other transport.
 #[test]
 fn a_sips_route_gets_no_datagram() {

@@ -37,14 +37,15 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Reads a location: `sip:ADDRESS:PORT`, `sip:ADDRESS`, `sip:NAME:PORT` or `sip:DOMAIN`.
+/// Reads a location: `sip:ADDRESS:PORT`, `sip:ADDRESS`, `sip:NAME:PORT` or `sip:DOMAIN`. An address
+/// without a port has port 0, until the transport of its pool is known.
 pub(super) fn server(text: &str) -> Result<Endpoint, Wrong> {
     let Some((scheme, rest)) = text.split_once(':') else {
         return Err("not a SIP URI".into());
     };
     if scheme.eq_ignore_ascii_case("sips") {
-        let help = "write `sip:`; `sips:` needs TLS, which comes with a later version";
-        return Err(Wrong::with_help("not in this version", help));
+        let help = "write `sip:`, and `transport = \"tls\"` in its `[[pool]]`";
+        return Err(Wrong::with_help("TLS is a property of the pool", help));
     }
     if !scheme.eq_ignore_ascii_case("sip") {
         // `localhost:5070` has no scheme, and `http://10.0.0.1` a wrong one.
@@ -85,7 +86,11 @@ fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
         && !host.contains(':')
         && unbracketed(text).parse::<std::net::IpAddr>().is_err();
     if !is_name {
-        return sip_address(text).map(Endpoint::Address);
+        let mut address = sip_address(text)?;
+        if unbracketed(text).parse::<std::net::IpAddr>().is_ok() {
+            address.set_port(0);
+        }
+        return Ok(Endpoint::Address(address));
     }
     // A name that ends with a dot is absolute: no search list is tried (RFC 3261 §25.1).
     if !is_host_name(host.strip_suffix('.').unwrap_or(host)) {
@@ -120,8 +125,8 @@ mod tests {
     fn servers_by_their_addresses() {
         let at = |text: &str| Ok(Endpoint::Address(text.parse().unwrap()));
         assert_eq!(server("sip:127.0.0.1:5070"), at("127.0.0.1:5070"));
-        assert_eq!(server("SIP:127.0.0.1"), at("127.0.0.1:5060"));
-        assert_eq!(server("sip:[::1]"), at("[::1]:5060"));
+        assert_eq!(server("SIP:127.0.0.1"), at("127.0.0.1:0"));
+        assert_eq!(server("sip:[::1]"), at("[::1]:0"));
         assert_eq!(server("sip:[2001:db8::a]:5070"), at("[2001:db8::a]:5070"));
         assert_eq!(help("127.0.0.1:5070"), "write `\"sip:127.0.0.1:5070\"`");
         assert_eq!(help("sip:::1"), "write `\"sip:[::1]:5060\"`");
@@ -133,7 +138,7 @@ mod tests {
             "write `\"sip:10.0.0.1\"`, and `transport = \"tcp\"` in its `[[pool]]`",
         );
         assert_eq!(help("sip:[::ffff:10.0.0.1]:5060"), "write `10.0.0.1`");
-        assert_eq!(label("sips:10.0.0.1"), "not in this version");
+        assert_eq!(label("sips:10.0.0.1"), "TLS is a property of the pool");
         assert_eq!(label("sip:0.0.0.0:5060"), "peers cannot send to the wildcard address");
         assert_eq!(label("sip:10.0.0.1:0"), "peers cannot send to port 0");
         assert_eq!(label("sip:224.0.1.75"), "not the address of one machine");

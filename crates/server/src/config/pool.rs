@@ -5,6 +5,7 @@ use std::ops::{Deref, Range};
 
 use tidegate_balance::{Entry, Learning};
 use tidegate_proxy::{FORK_MAX, Mode};
+use tidegate_world::Transport;
 use toml::Spanned;
 
 use super::address::SIP_PORT;
@@ -16,9 +17,20 @@ use super::params;
 use super::section::Section;
 use super::tables::health::HEALTH;
 use super::tables::limit::POOL_LIMIT;
+use super::tables::listen::ListenDraft;
 use super::tables::pool::{
     BACKEND, Backend, BackendDraft, POOL_PARAMS, Pool, PoolDraft, Selection,
 };
+use super::tables::tls::{POOL_TLS, PoolTlsDraft};
+use super::usual_transport;
+
+/// The port of SIP over TLS, RFC 3261 §19.1.2.
+const TLS_PORT: u16 = 5061;
+
+/// Returns the port of a server whose URI has none.
+fn default_port(transport: Transport) -> u16 {
+    if transport.is_secure() { TLS_PORT } else { SIP_PORT }
+}
 
 impl Pool {
     /// Returns the domains whose servers the DNS lists.
@@ -39,6 +51,7 @@ impl Pool {
 pub(super) struct Draft {
     own: PoolDraft,
     pub learning: Option<Spanned<Learning>>,
+    pub tls: PoolTlsDraft,
     pub backends: Vec<BackendDraft>,
 }
 
@@ -63,7 +76,40 @@ impl Draft {
         let read_health =
             |given: &Section<'_, '_>, report: &mut Report| health::read(given, of, report);
         own.health = section.read_one(&HEALTH, read_health, report);
-        Self { own, learning, backends: section.read_all(&BACKEND, read_backend, report) }
+        let tls = section.read_one(&POOL_TLS, PoolTlsDraft::read, report);
+        tls.check(report);
+        Self { own, learning, tls, backends: section.read_all(&BACKEND, read_backend, report) }
+    }
+
+    /// Sets the port of back ends whose URI has none: it depends on the transport.
+    pub(super) fn complete(&mut self, listeners: &[ListenDraft]) {
+        let port = default_port(self.reached_by(listeners));
+        for backend in &mut self.backends {
+            if let Some(endpoint) = &mut backend.endpoint
+                && let Endpoint::Address(address) = endpoint.get_mut()
+                && address.port() == 0
+            {
+                address.set_port(port);
+                backend.name = backend.label().map(Spanned::into_inner);
+            }
+        }
+    }
+
+    /// Returns the transport to the back ends, with these listeners.
+    pub(super) fn reached_by(&self, listeners: &[ListenDraft]) -> Transport {
+        let of = |listener: &ListenDraft| Some(*listener.transport.as_ref()?.get_ref());
+        let named = || {
+            let wanted = self.listener_name.as_ref()?.get_ref();
+            listeners.iter().find(|l| l.name.as_ref().is_some_and(|name| name.get_ref() == wanted))
+        };
+        let given = self.transport.as_ref().map(|by| *by.get_ref());
+        let given = given.or_else(|| of(named()?));
+        given.unwrap_or_else(|| usual_transport(listeners.iter().filter_map(of)))
+    }
+
+    /// Returns the place of its transport, or of its header if that follows from the listeners.
+    pub(super) fn transport_span(&self) -> Range<usize> {
+        self.transport.as_ref().map_or(self.span.clone(), Spanned::span)
     }
 
     /// Returns whether a request goes to all its back ends.
@@ -78,6 +124,7 @@ impl Draft {
         };
         self.own.listener = Some(self.listener_name.as_ref().and_then(named));
         self.own.learning = Some(self.learning?.into_inner());
+        self.own.tls = Some(self.tls.finish()?);
         self.own.backends =
             Some(self.backends.into_iter().map(BackendDraft::finish).collect::<Option<_>>()?);
         self.own.finish()

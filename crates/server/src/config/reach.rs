@@ -10,7 +10,6 @@ use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::endpoint::Endpoint;
 use super::pool;
 use super::tables::listen::ListenDraft;
-use super::usual_transport;
 
 /// Reports back ends that are this process, and those that no listener can reach.
 pub(super) fn check(listeners: &[ListenDraft], pools: &[pool::Draft], report: &mut Report) {
@@ -24,12 +23,14 @@ pub(super) fn check(listeners: &[ListenDraft], pools: &[pool::Draft], report: &m
 fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
     // An unreadable listener may be the one that reaches the back end.
     let all_known = listeners.iter().all(|l| l.address.is_some() && l.transport.is_some());
-    let transports =
-        listeners.iter().filter_map(|listener| Some(*listener.transport.as_ref()?.get_ref()));
-    let usual = usual_transport(transports);
-    let transport = pool.transport.as_ref().map(|by| *by.get_ref());
-    let of_listener = || Some(*named(pool, listeners)?.transport.as_ref()?.get_ref());
-    let transport = transport.or_else(of_listener).unwrap_or(usual);
+    let transport = pool.reached_by(listeners);
+    if let Some(tls) = pool.tls.given()
+        && !transport.is_secure()
+        && all_known
+    {
+        let help = "remove it, or write `transport = \"tls\"` in its `[[pool]]`";
+        report.error(tls, "`[pool.tls]` has no effect", "its pool is not reached over TLS", help);
+    }
     let has_it =
         |l: &&ListenDraft| l.transport.as_ref().is_some_and(|by| *by.get_ref() == transport);
     let known: Vec<_> =

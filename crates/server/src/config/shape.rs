@@ -335,6 +335,42 @@ impl<S: Shape> Shape for List<S> {
     }
 }
 
+/// A list of at least one value; a single one needs no brackets.
+pub struct OneOrMore<S>(pub List<S>);
+
+impl<S: Shape> Shape for OneOrMore<S> {
+    type Value = Vec<S::Value>;
+
+    fn describe(&self) -> String {
+        format!("{}, or a list of them", self.0.of.describe())
+    }
+
+    fn read(
+        &self,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        report: &mut Report,
+    ) -> Option<Self::Value> {
+        match value.get_ref() {
+            DeValue::Array(items) if items.is_empty() => {
+                let help = format!("write {}", self.describe());
+                report.error(value.span(), format!("`{key}` is empty"), "", help);
+                None
+            }
+            DeValue::Array(_) => self.0.read(key, value, report),
+            _ => Some(vec![self.0.of.read(key, value, report)?]),
+        }
+    }
+
+    fn write(&self, value: &Self::Value) -> String {
+        self.0.write(value)
+    }
+
+    fn schema(&self) -> Value {
+        json!({ "anyOf": [self.0.of.schema(), self.0.schema()] })
+    }
+}
+
 /// A value with its place in the file.
 pub struct Placed<S>(pub S);
 

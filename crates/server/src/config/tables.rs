@@ -12,6 +12,7 @@ pub(in crate::config) mod resolver;
 pub(in crate::config) mod route;
 pub(in crate::config) mod server;
 pub(in crate::config) mod sources;
+pub(in crate::config) mod tls;
 pub(in crate::config) mod user;
 
 use super::knob::Table;

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use rustls::pki_types::ServerName;
 use tidegate_proxy::Senders;
 use tidegate_sip::{Scheme, Uri};
 
@@ -188,6 +189,12 @@ pub(super) fn directory(text: &str) -> Result<PathBuf, Wrong> {
     } else {
         Err("not an absolute path".into())
     }
+}
+
+/// Reads the name in a certificate.
+pub(super) fn peer_name(text: &str) -> Result<ServerName<'static>, Wrong> {
+    let name = ServerName::try_from(text.to_owned());
+    name.map_err(|_| "neither a host name nor an IP address".into())
 }
 
 #[cfg(test)]

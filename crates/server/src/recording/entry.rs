@@ -200,6 +200,7 @@ fn close_cause(cause: CloseCause) -> u8 {
         CloseCause::TimedOut => 6,
         CloseCause::Garbled => 7,
         CloseCause::Other => 8,
+        CloseCause::Insecure => 9,
     }
 }
 

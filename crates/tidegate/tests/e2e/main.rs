@@ -32,5 +32,6 @@ mod stopping;
 mod strangers;
 mod streams;
 mod takeover;
+mod tls;
 mod transactions;
 mod users;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -45,6 +46,27 @@ pub fn kamailio(stage: &Stage, address: SocketAddr, routes: &str) -> Process {
 pub fn kamailio_with_tcp(stage: &Stage, address: SocketAddr, routes: &str) -> Process {
     let sockets = ["udp", "tcp"].map(|transport| format!("{transport}:{address}"));
     kamailio_over(stage, &sockets.each_ref().map(String::as_str), address, routes)
+}
+
+/// Starts a Kamailio with these routes that also listens for TLS, with this certificate and key. Its
+/// UDP socket has another address.
+pub fn kamailio_with_tls(
+    stage: &Stage,
+    address: SocketAddr,
+    certificate: &Path,
+    key: &Path,
+    routes: &str,
+) -> Process {
+    let routes = format!(
+        "enable_tls=yes\nloadmodule \"tls.so\"\n\
+         modparam(\"tls\", \"tls_method\", \"TLSv1.2+\")\n\
+         modparam(\"tls\", \"certificate\", \"{}\")\n\
+         modparam(\"tls\", \"private_key\", \"{}\")\n{routes}",
+        certificate.display(),
+        key.display()
+    );
+    let plain = stage.free_address();
+    kamailio_over(stage, &[&format!("udp:{plain}"), &format!("tls:{address}")], plain, &routes)
 }
 
 fn kamailio_over(stage: &Stage, sockets: &[&str], address: SocketAddr, routes: &str) -> Process {

@@ -8,7 +8,7 @@ use crate::config::keys::table;
 use crate::config::shape::{As, Whole, seconds};
 
 table! {
-    /// Connections with callers and back ends over TCP. A connection that a peer misuses is closed,
+    /// Connections with callers and back ends over TCP and TLS. A connection that a peer misuses is closed,
     /// and no other connection with it: its bytes are not SIP, a message is longer than 65,535
     /// bytes, or a time below is over.
     pub static CONNECTIONS: "[connections]" 0..=1, Restart, [] => Connections, ConnectionsDraft;
@@ -24,7 +24,12 @@ table! {
     /// Connections that Tidegate accepts at each address before it goes on with other work. The
     /// others wait in the kernel.
     accepts_per_turn: usize = Whole(1..=1024), Default("32");
-    /// Seconds for opening a connection. Messages for it wait meanwhile.
+    /// TLS handshakes that Tidegate serves before it goes on with other work: each costs as much time
+    /// as several calls. The others wait.
+    handshakes_per_turn: usize = Whole(1..=1024), Default("8");
+    /// Seconds for the TLS handshake on an accepted connection.
+    handshake("handshake_seconds"): Duration = seconds(1..=3600), Default("10");
+    /// Seconds for opening a connection, with its TLS handshake. Messages for it wait meanwhile.
     connect("connect_seconds"): Duration = seconds(1..=60), Default("4");
     /// Seconds within which the first message must arrive on an accepted connection.
     first("first_seconds"): Duration = seconds(1..=3600), Default("30");

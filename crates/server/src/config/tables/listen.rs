@@ -1,6 +1,7 @@
 //! `[[listen]]`.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use ipnet::IpNet;
 use tidegate_proxy::LISTENERS_MAX;
@@ -8,7 +9,9 @@ use tidegate_world::Transport;
 
 use crate::config::address::{self, HostPort};
 use crate::config::keys::{Only, table};
-use crate::config::shape::{Choice, List, Text, Whole};
+use crate::config::knob::Reload;
+use crate::config::shape::{Choice, List, OneOrMore, Text, Whole};
+use crate::config::tables::tls::PEM_FILE;
 use crate::config::word;
 
 /// Instances that listen at an address.
@@ -22,6 +25,15 @@ pub enum Sharing {
     Processes,
 }
 
+/// The clients that need a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientCertificate {
+    /// All of them.
+    Required,
+    /// Those that have none are served too.
+    Optional,
+}
+
 const NETWORKS: List<Text<IpNet>> = List {
     of: Text::new("an address or network, such as `\"192.0.2.0/24\"`", address::network),
     count_max: 1024,
@@ -29,8 +41,8 @@ const NETWORKS: List<Text<IpNet>> = List {
 
 /// The transports of this version, and those of later ones.
 pub(in crate::config) const TRANSPORTS: &[(&str, Transport)] =
-    &[("udp", Transport::Udp), ("tcp", Transport::Tcp)];
-pub(in crate::config) const LATER_TRANSPORTS: &[&str] = &["tls", "ws", "wss"];
+    &[("udp", Transport::Udp), ("tcp", Transport::Tcp), ("tls", Transport::Tls)];
+pub(in crate::config) const LATER_TRANSPORTS: &[&str] = &["ws", "wss"];
 
 static FOR_DATAGRAMS: Only<ListenDraft> = Only {
     by: "transport",
@@ -38,6 +50,16 @@ static FOR_DATAGRAMS: Only<ListenDraft> = Only {
     why: "a listener for connections does not use it",
     instead: "write `transport = \"udp\"`",
 };
+
+static FOR_TLS: Only<ListenDraft> = Only {
+    by: "transport",
+    when: |listen| listen.transport.as_ref().is_some_and(|by| by.get_ref().is_secure()),
+    why: "a listener without TLS does not use it",
+    instead: "write `transport = \"tls\"`",
+};
+
+/// Certificates of a listener, or their keys.
+const PEM_FILES: OneOrMore<Text<PathBuf>> = OneOrMore(List { of: PEM_FILE, count_max: 64 });
 
 table! {
     /// An address at which Tidegate receives SIP and from which it sends SIP.
@@ -49,7 +71,7 @@ table! {
         word::name,
     ), Means("none");
     /// The transport protocol. RFC 3261 §18 wants every address to have a listener for `udp` and
-    /// one for `tcp`. `tcp` needs `[server] shards = 1`.
+    /// one for `tcp`. `tls` is usually at port 5061. `tcp` and `tls` need `[server] shards = 1`.
     transport: Transport =
         Choice { words: TRANSPORTS, reserved: LATER_TRANSPORTS },
         Required;
@@ -75,6 +97,27 @@ table! {
         words: &[("no", Sharing::No), ("hosts", Sharing::Hosts), ("processes", Sharing::Processes)],
         reserved: &[],
     }, Default("\"no\"");
+    /// PEM files with the certificates of this listener, each followed by those of its authorities
+    /// up to the root. With several, a client gets the first one for the host name that it asks for
+    /// (SNI), else the first one. A reload reads the files again; existing connections stay.
+    certificates("certificate"): Vec<PathBuf> | None = PEM_FILES, Means("none; required with `tls`"),
+        only(&FOR_TLS), reload(Reload::Live);
+    /// PEM files with the private keys of the certificates, in the same order.
+    private_keys("private_key"): Vec<PathBuf> | None = PEM_FILES, Means("none; required with `tls`"),
+        only(&FOR_TLS), reload(Reload::Live);
+    /// A PEM file with the certificates of the authorities that sign those of clients. Clients then
+    /// have to identify themselves (mutual TLS).
+    client_ca: PathBuf | None = PEM_FILE, Means("clients are not asked for certificates"),
+        only(&FOR_TLS), reload(Reload::Live);
+    /// Whether every client needs a certificate that `client_ca` has signed. `optional`: a client
+    /// without any is served too; one with a wrong certificate is not.
+    client_certificate: ClientCertificate = Choice {
+        words: &[
+            ("required", ClientCertificate::Required),
+            ("optional", ClientCertificate::Optional),
+        ],
+        reserved: &[],
+    }, Default("\"required\""), only(&FOR_TLS), reload(Reload::Live);
     /// Peers whose requests may go to the target that the request itself names (routes with `from =
     /// "trusted"`). Back ends need not be listed.
     trust: Vec<IpNet> = NETWORKS, Default("[]");

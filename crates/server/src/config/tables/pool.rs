@@ -16,6 +16,7 @@ use crate::config::shape::{Choice, List, NamedOr, Positive, Real, Text, Whole, m
 use crate::config::tables::health::HEALTH;
 use crate::config::tables::limit::POOL_LIMIT;
 use crate::config::tables::listen::{LATER_TRANSPORTS, TRANSPORTS};
+use crate::config::tables::tls::{POOL_TLS, PoolTls};
 use crate::config::word;
 
 /// Reason why a key about transactions has no effect, and what would give it one.
@@ -31,7 +32,7 @@ static WITH_TRANSACTIONS: Only<PoolDraft> = Only {
 
 table! {
     /// A group of servers among which Tidegate distributes calls.
-    pub static POOL: "[[pool]]" 1..=256, NewCalls, [POOL_PARAMS, BACKEND, HEALTH, POOL_LIMIT]
+    pub static POOL: "[[pool]]" 1..=256, NewCalls, [POOL_PARAMS, BACKEND, HEALTH, POOL_LIMIT, POOL_TLS]
         => Pool, PoolDraft;
 
     /// The name of the pool in routes, metrics and commands.
@@ -100,6 +101,8 @@ table! {
     policy: Selection;
     /// The settings of health checks.
     health: Health;
+    /// The settings of TLS.
+    tls: PoolTls;
     /// The limits of each back end that are learned.
     learning: Learning;
     /// The index of the listener from which requests and probes go to the back ends.

@@ -31,6 +31,18 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &ShardCounters) 
     {
         samples.push(&FAILED, &[("shard", shard), ("cause", cause)], counter.get());
     }
+    let io = &*counters.io;
+    for (outcome, counter) in [
+        ("completed", &io.tls_handshakes),
+        ("protocol", &io.tls_failed_protocol),
+        ("certificate", &io.tls_failed_certificate),
+        ("expired", &io.tls_failed_expired),
+        ("rejected", &io.tls_failed_rejected),
+        ("slow", &io.tls_failed_slow),
+        ("closed", &io.tls_failed_closed),
+    ] {
+        samples.push(&HANDSHAKES, &[("shard", shard), ("outcome", outcome)], counter.get());
+    }
     samples.push_each(&DRIVER, &[("shard", shard)], &*counters.io);
     samples.push_each(&TABLE, &[("shard", shard)], &*counters.connections);
 }
@@ -47,6 +59,14 @@ static FAILED: Family = Family::counter(
     "connections_failed",
     "Connections that did not become usable, by cause: limit: too many; unreachable: could not be \
      opened; lost: failed while it was accepted",
+);
+
+static HANDSHAKES: Family = Family::counter(
+    "tls_handshakes",
+    "TLS handshakes, by outcome: completed; protocol: the peer does not speak TLS, or no common \
+     version or cipher suite; certificate: that of the peer is missing or not accepted; expired: that \
+     of the peer is not valid now; rejected: the peer ended it with an alert; slow: not completed in \
+     time; closed: the peer ended the connection",
 );
 
 static DRIVER: [Number<Counters>; 7] = [

@@ -24,6 +24,8 @@ pub struct Configuration {
     pub listen_tcp: Vec<SocketAddr>,
     /// Whether the back ends are reached over TCP.
     pub is_tcp_inside: bool,
+    /// Whether the back ends are reached over TLS.
+    pub is_tls_inside: bool,
     /// Back ends of the pool `app`.
     pub backends: Vec<SocketAddr>,
     /// Balancing policy of the pool.
@@ -53,6 +55,7 @@ impl Configuration {
             listen: vec![SocketAddr::new(stage.ip(), 0)],
             listen_tcp: Vec::new(),
             is_tcp_inside: false,
+            is_tls_inside: false,
             backends: backends.to_vec(),
             policy: "rr",
             shards: 1,
@@ -86,6 +89,9 @@ impl Configuration {
         if self.is_tcp_inside {
             text += "transport = \"tcp\"\n";
         }
+        if self.is_tls_inside {
+            text += "transport = \"tls\"\n";
+        }
         for address in &self.backends {
             text += &format!("[[pool.backend]]\nuri = \"sip:{address}\"\n");
         }
@@ -100,6 +106,7 @@ pub struct Tidegate {
     process: Process,
     configuration: Configuration,
     listeners: Vec<SocketAddr>,
+    listen_tls: Vec<SocketAddr>,
     admin: SocketAddr,
 }
 
@@ -126,10 +133,11 @@ impl Tidegate {
         };
         let listeners = told("tidegate: listening on udp ");
         let listen_tcp = told("tidegate: listening on tcp ");
+        let listen_tls = told("tidegate: listening on tls ");
         let admin = told("tidegate: admin on http://");
         let configuration =
             Configuration { listen: listeners.clone(), listen_tcp, ..configuration.clone() };
-        Self { process, configuration, listeners, admin: admin[0] }
+        Self { process, configuration, listeners, listen_tls, admin: admin[0] }
     }
 
     /// Returns the address of its first listener.
@@ -140,6 +148,11 @@ impl Tidegate {
     /// Returns the address of its first listener for connections.
     pub fn tcp_address(&self) -> SocketAddr {
         self.configuration.listen_tcp[0]
+    }
+
+    /// Returns the address of its first listener for TLS.
+    pub fn tls_address(&self) -> SocketAddr {
+        self.listen_tls[0]
     }
 
     /// Returns the addresses of all its listeners.

@@ -1,0 +1,194 @@
+//! TLS on a connection (RFC 5246, RFC 8446): bytes of the socket in and plaintext out, and the other
+//! way. It does no I/O of its own.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::pki_types::ServerName;
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, Error, ServerConfig, ServerConnection,
+};
+use tidegate_world::{Buffer, Counter};
+
+use crate::Counters;
+
+/// Bytes of messages that are encrypted together.
+const SEALED_TOGETHER: usize = 16 * 1024;
+
+/// The TLS settings of a listener: its certificates, and what it asks of clients.
+#[derive(Clone)]
+pub struct TlsServer(Arc<RwLock<Arc<ServerConfig>>>);
+
+impl TlsServer {
+    /// Creates the settings.
+    pub fn new(config: Arc<ServerConfig>) -> Self {
+        Self(Arc::new(RwLock::new(config)))
+    }
+
+    /// Replaces the settings of every clone. Connections that exist keep the ones they began with.
+    pub fn replace(&self, config: Arc<ServerConfig>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
+    }
+
+    fn current(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl fmt::Debug for TlsServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsServer").finish_non_exhaustive()
+    }
+}
+
+/// The TLS settings toward a peer.
+#[derive(Clone, Debug)]
+pub struct TlsPeer {
+    /// The settings.
+    pub config: Arc<ClientConfig>,
+    /// The name that the certificate of the peer must have.
+    pub name: ServerName<'static>,
+}
+
+/// Finds the TLS settings toward the peer at an address. Tidegate opens no TLS connection to a peer
+/// for which there are none, because it could not tell who answers.
+pub type TlsPeers = Arc<dyn Fn(SocketAddr) -> Option<TlsPeer> + Send + Sync>;
+
+/// The TLS state of a connection.
+pub(crate) struct Tls {
+    session: rustls::Connection,
+    /// The peer sends nothing more.
+    is_ended: bool,
+}
+
+impl Tls {
+    /// Begins to wait for the handshake of a client.
+    pub(crate) fn accept(server: &TlsServer) -> Result<Self, Error> {
+        Ok(Self::of(ServerConnection::new(server.current())?.into()))
+    }
+
+    /// Begins the handshake with a server.
+    pub(crate) fn connect(peer: TlsPeer) -> Result<Self, Error> {
+        Ok(Self::of(ClientConnection::new(peer.config, peer.name)?.into()))
+    }
+
+    fn of(mut session: rustls::Connection) -> Self {
+        // What is handed to it is bounded here (`seal`), and a message must fit as a whole.
+        session.set_buffer_limit(None);
+        Self { session, is_ended: false }
+    }
+
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.session.is_handshaking()
+    }
+
+    /// Returns whether the peer has said that it sends nothing more.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
+    /// Returns whether encrypted bytes are left to send.
+    pub(crate) fn has_output(&self) -> bool {
+        self.session.wants_write()
+    }
+
+    /// Takes bytes of the socket, and appends the plaintext in them to `held`.
+    ///
+    /// # Errors
+    /// When the peer breaks the protocol, or is not who it has to be. An alert for it may be left to
+    /// send.
+    pub(crate) fn open(&mut self, mut bytes: &[u8], held: &mut Vec<u8>) -> Result<(), Error> {
+        while !bytes.is_empty() && !self.is_ended {
+            let taken = self.session.read_tls(&mut bytes);
+            let state = self.session.process_new_packets()?;
+            let (start, count) = (held.len(), state.plaintext_bytes_to_read());
+            held.resize(start + count, 0);
+            let read = self.session.reader().read_exact(&mut held[start..]);
+            debug_assert!(read.is_ok(), "all of the plaintext is there");
+            self.is_ended = state.peer_has_closed();
+            // Its buffer for messages of a handshake is full.
+            taken.map_err(|_| Error::General("a handshake message is too long".to_owned()))?;
+        }
+        Ok(())
+    }
+
+    /// Encrypts some of the messages in `out`.
+    pub(crate) fn seal(&mut self, out: &mut VecDeque<Buffer>) {
+        let mut sealed = 0;
+        while sealed < SEALED_TOGETHER
+            && let Some(bytes) = out.pop_front()
+        {
+            sealed += bytes.len();
+            let written = self.session.writer().write_all(&bytes);
+            debug_assert!(written.is_ok(), "there is no limit on it");
+        }
+    }
+
+    /// Sends encrypted bytes. Returns the number of bytes that the socket took.
+    pub(crate) fn write(&mut self, mut stream: &TcpStream) -> io::Result<usize> {
+        self.session.write_tls(&mut stream)
+    }
+
+    /// Tells the peer that nothing more follows (RFC 8446 §6.1). Returns whether it had not been told
+    /// before.
+    pub(crate) fn end(&mut self) {
+        // RFC 8446 §6.1: "Each party MUST send a "close_notify" alert before closing its write side
+        // of the connection, unless it has already sent some error alert."
+        self.session.send_close_notify();
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").field("is_ended", &self.is_ended).finish_non_exhaustive()
+    }
+}
+
+/// The reason why a handshake failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HandshakeFailure {
+    /// The peer does not speak TLS, or no version or cipher suite that both know.
+    Protocol,
+    /// The certificate of the peer is missing, or not signed by a known authority, or names another
+    /// host.
+    Certificate,
+    /// The certificate of the peer has expired, or is not valid yet.
+    Expired,
+    /// The peer ended it with an alert: it does not accept our certificate, for example.
+    Rejected,
+    /// It took too long.
+    TimedOut,
+    /// The peer ended the connection.
+    Closed,
+}
+
+impl HandshakeFailure {
+    /// Returns the counter of this reason.
+    pub(crate) fn counter(self, counters: &Counters) -> &Counter {
+        match self {
+            Self::Protocol => &counters.tls_failed_protocol,
+            Self::Certificate => &counters.tls_failed_certificate,
+            Self::Expired => &counters.tls_failed_expired,
+            Self::Rejected => &counters.tls_failed_rejected,
+            Self::TimedOut => &counters.tls_failed_slow,
+            Self::Closed => &counters.tls_failed_closed,
+        }
+    }
+}
+
+impl From<&Error> for HandshakeFailure {
+    fn from(error: &Error) -> Self {
+        use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+        match error {
+            Error::InvalidCertificate(
+                Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. },
+            ) => Self::Expired,
+            Error::InvalidCertificate(_) | Error::NoCertificatesPresented => Self::Certificate,
+            Error::AlertReceived(_) => Self::Rejected,
+            _ => Self::Protocol,
+        }
+    }
+}

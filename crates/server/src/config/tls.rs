@@ -1,0 +1,391 @@
+//! The certificates and keys that a configuration names, read from their files.
+//!
+//! They are read at the start, at a reload and by `tidegate check`. A configuration alone, such as
+//! that of a recording, does not need the files.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{
+    ClientConfig, DEFAULT_VERSIONS, DigitallySignedStruct, Error, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+use toml::Spanned;
+
+use super::diagnostic::{Diagnostics, Report};
+use super::document::Document;
+use super::pool;
+use super::section::Section;
+use super::tables::ROOT;
+use super::tables::listen::{ClientCertificate, LISTEN, ListenDraft};
+use super::tables::pool::POOL;
+use super::{Config, Pool};
+
+/// The authorities that a Debian system trusts.
+const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// The TLS settings of a configuration, with the content of its files.
+#[derive(Debug)]
+pub struct TlsFiles {
+    /// By listener; `None` without TLS.
+    pub listeners: Vec<Option<Arc<ServerConfig>>>,
+    /// By the name of the pool, for those that are reached over TLS.
+    pub pools: BTreeMap<String, PoolClient>,
+    /// The certificates by which Tidegate identifies itself.
+    pub certificates: Vec<Certificate>,
+}
+
+/// The TLS settings toward the back ends of a pool.
+#[derive(Clone, Debug)]
+pub struct PoolClient {
+    /// The settings.
+    pub config: Arc<ClientConfig>,
+    /// The name that every certificate must have, if one is configured, or if all back ends are
+    /// servers of one domain.
+    ///
+    /// RFC 5922 §4: the identity of a server is the domain whose servers the DNS lists, and not their
+    /// host names.
+    pub name: Option<ServerName<'static>>,
+}
+
+/// A certificate of Tidegate.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    /// The file that has it.
+    pub path: PathBuf,
+    /// The time from which it is valid, since the Unix epoch.
+    pub valid_from: Duration,
+    /// The time up to which it is valid, since the Unix epoch.
+    pub valid_to: Duration,
+}
+
+impl Certificate {
+    /// Returns the reason why peers do not accept the certificate at this time.
+    pub fn warning(&self, now: Duration) -> Option<String> {
+        let path = self.path.display();
+        if now > self.valid_to {
+            let days = (now - self.valid_to).as_secs() / 86_400;
+            Some(format!(
+                "the certificate {path} has expired {days} days ago: renew it, and reload"
+            ))
+        } else if now < self.valid_from {
+            Some(format!("the certificate {path} is not valid yet: check the clock"))
+        } else {
+            None
+        }
+    }
+}
+
+impl TlsFiles {
+    /// Reads the files that `config`, which was read from `source`, names.
+    ///
+    /// # Errors
+    /// Every file that cannot be used.
+    pub fn read(config: &Config, source: &[u8]) -> Result<Self, Diagnostics> {
+        let document = Document::parse(&config.path, source)?;
+        // For the places of the keys: there were no errors.
+        let root = Section::root(&ROOT, document.table(), &mut Report::default());
+        let listeners = root.read_all(&LISTEN, ListenDraft::read, &mut Report::default());
+        let pools = root.read_all(&POOL, pool::Draft::read, &mut Report::default());
+        let mut reader = Reader {
+            provider: Arc::new(ring::default_provider()),
+            certificates: Vec::new(),
+            report: Report::default(),
+        };
+        let listeners = listeners.iter().map(|listener| reader.listener(listener)).collect();
+        let mut clients = BTreeMap::new();
+        for (pool, draft) in config.pool.iter().zip(&pools) {
+            if config.transport(pool).is_secure()
+                && let Some(client) = reader.pool(pool, draft)
+            {
+                clients.insert(pool.name.clone(), client);
+            }
+        }
+        if !reader.report.is_empty() {
+            return Err(document.refuse(reader.report));
+        }
+        Ok(Self { listeners, pools: clients, certificates: reader.certificates })
+    }
+}
+
+/// Reads the files of a configuration.
+struct Reader {
+    provider: Arc<CryptoProvider>,
+    certificates: Vec<Certificate>,
+    report: Report,
+}
+
+impl Reader {
+    fn listener(&mut self, draft: &ListenDraft) -> Option<Arc<ServerConfig>> {
+        let (certificates, keys) = (draft.certificates.as_ref()?, draft.private_keys.as_ref()?);
+        let mut identities = Vec::new();
+        for (certificate, key) in certificates.get_ref().iter().zip(keys.get_ref()) {
+            identities.extend(self.identity(
+                &Spanned::new(certificates.span(), certificate.clone()),
+                &Spanned::new(keys.span(), key.clone()),
+            ));
+        }
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(DEFAULT_VERSIONS)
+            .expect("the provider has suites for both versions");
+        let builder = match &draft.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(ca) => {
+                let roots = Arc::new(self.authorities(ca.span(), ca.get_ref())?);
+                let provider = Arc::clone(&self.provider);
+                let mut verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+                let asked = draft.client_certificate.as_ref().map(|asked| *asked.get_ref());
+                if asked == Some(ClientCertificate::Optional) {
+                    verifier = verifier.allow_unauthenticated();
+                }
+                builder.with_client_cert_verifier(verifier.build().ok()?)
+            }
+        };
+        Some(Arc::new(builder.with_cert_resolver(Arc::new(ByName(identities)))))
+    }
+
+    fn pool(&mut self, pool: &Pool, draft: &pool::Draft) -> Option<PoolClient> {
+        let tls = &draft.tls;
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_protocol_versions(DEFAULT_VERSIONS)
+            .expect("the provider has suites for both versions");
+        let verifier: Arc<dyn ServerCertVerifier> = if pool.tls.verify {
+            let (span, ca) = match &tls.ca {
+                Some(ca) => (ca.span(), ca.get_ref().as_path()),
+                None => (draft.transport_span(), Path::new(SYSTEM_AUTHORITIES)),
+            };
+            let roots = Arc::new(self.authorities(span, ca)?);
+            let provider = Arc::clone(&self.provider);
+            WebPkiServerVerifier::builder_with_provider(roots, provider).build().ok()?
+        } else {
+            Arc::new(AcceptAny(Arc::clone(&self.provider)))
+        };
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+        let config = match (&tls.certificate, &tls.private_key) {
+            (Some(certificate), Some(key)) => {
+                let identity = self.identity(certificate, key)?;
+                builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity)))
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        let domain = || match pool.servers().next() {
+            None => ServerName::try_from(pool.domains().next()?.to_owned()).ok(),
+            Some(_) => None,
+        };
+        let name = pool.tls.server_name.clone().or_else(domain);
+        Some(PoolClient { config: Arc::new(config), name })
+    }
+
+    /// Reads a certificate, with those of its authorities, and its key.
+    fn identity(
+        &mut self,
+        certificate: &Spanned<PathBuf>,
+        key: &Spanned<PathBuf>,
+    ) -> Option<Arc<CertifiedKey>> {
+        let chain = self.certificates_in(certificate.span(), certificate.get_ref());
+        let path = key.get_ref();
+        let private = match PrivateKeyDer::from_pem_file(path) {
+            Ok(private) => Some(private),
+            Err(error) => {
+                self.report_unusable(key.span(), path, "private key", &error);
+                None
+            }
+        };
+        let (chain, private) = (chain?, private?);
+        let title = || format!("the private key {} cannot be used", path.display());
+        let signing = match self.provider.key_provider.load_private_key(private) {
+            Ok(signing) => signing,
+            Err(error) => {
+                let help = "write a key of the kind RSA (2,048 bits at least), P-256, P-384 or \
+                            Ed25519";
+                self.report.error(key.span(), title(), error.to_string(), help);
+                return None;
+            }
+        };
+        let identity = CertifiedKey::new(chain, signing);
+        if identity.keys_match().is_err() {
+            self.report.clash(
+                title(),
+                (key.span(), "not the key of the certificate"),
+                (certificate.span(), "the certificate"),
+                "name the key with which the certificate was requested",
+            );
+            return None;
+        }
+        let (_, parsed) =
+            x509_parser::parse_x509_certificate(identity.end_entity_cert().ok()?).ok()?;
+        let since_epoch = |at: i64| Duration::from_secs(u64::try_from(at).unwrap_or_default());
+        self.certificates.push(Certificate {
+            path: certificate.get_ref().clone(),
+            valid_from: since_epoch(parsed.validity().not_before.timestamp()),
+            valid_to: since_epoch(parsed.validity().not_after.timestamp()),
+        });
+        Some(Arc::new(identity))
+    }
+
+    fn authorities(&mut self, span: Range<usize>, path: &Path) -> Option<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        let (added, _) = roots.add_parsable_certificates(self.certificates_in(span.clone(), path)?);
+        if added == 0 {
+            let title = format!("no certificate of an authority in {}", path.display());
+            let help = "name a PEM file with the certificates of the authorities";
+            self.report.error(span, title, "", help);
+            return None;
+        }
+        Some(roots)
+    }
+
+    fn certificates_in(
+        &mut self,
+        span: Range<usize>,
+        path: &Path,
+    ) -> Option<Vec<CertificateDer<'static>>> {
+        let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<_, _>>);
+        match read {
+            Ok(read) if Vec::is_empty(&read) => {
+                let error = rustls::pki_types::pem::Error::NoItemsFound;
+                self.report_unusable(span, path, "certificate", &error);
+                None
+            }
+            Ok(read) => Some(read),
+            Err(error) => {
+                self.report_unusable(span, path, "certificate", &error);
+                None
+            }
+        }
+    }
+
+    fn report_unusable(
+        &mut self,
+        span: Range<usize>,
+        path: &Path,
+        what: &str,
+        error: &rustls::pki_types::pem::Error,
+    ) {
+        use rustls::pki_types::pem::Error;
+        let (label, help) = match error {
+            Error::Io(error) => (
+                error.to_string(),
+                "name a file that exists and that this user may read".to_owned(),
+            ),
+            Error::NoItemsFound => {
+                (format!("no {what} in it"), format!("name a PEM file with a {what}"))
+            }
+            other => (other.to_string(), format!("name a PEM file with a {what}")),
+        };
+        self.report.error(span, format!("{} cannot be used", path.display()), label, help);
+    }
+}
+
+/// Selects the certificate for the host name that a client asks for (RFC 6066 §3).
+#[derive(Debug)]
+struct ByName(Vec<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = hello.server_name().and_then(|name| ServerName::try_from(name).ok());
+        let suits = |name: &ServerName<'_>, key: &CertifiedKey| {
+            let parsed = key.end_entity_cert().and_then(ParsedCertificate::try_from);
+            parsed.is_ok_and(|parsed| verify_server_name(&parsed, name).is_ok())
+        };
+        let named = name.and_then(|name| self.0.iter().find(|key| suits(&name, key)));
+        named.or_else(|| self.0.first()).cloned()
+    }
+}
+
+/// Accepts every certificate, for `verify = false`. Its holder still has to prove that it has the
+/// key.
+#[derive(Debug)]
+struct AcceptAny(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AcceptAny {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Reports listeners over TLS without certificates, and certificates without keys.
+pub(super) fn check_listeners(drafts: &[ListenDraft], report: &mut Report) {
+    for draft in drafts {
+        let Some(transport) = draft.transport.as_ref().filter(|by| by.get_ref().is_secure()) else {
+            continue;
+        };
+        let is_wrong = |key| draft.wrong.contains(&key);
+        match (&draft.certificates, &draft.private_keys) {
+            _ if is_wrong("certificate") || is_wrong("private_key") => {}
+            (Some(certificates), Some(keys)) => {
+                let count = certificates.get_ref().len();
+                if count != keys.get_ref().len() {
+                    report.clash(
+                        "not one private key for each certificate",
+                        (keys.span(), &format!("{} files", keys.get_ref().len())),
+                        (certificates.span(), &format!("{count} files")),
+                        "name the key of each certificate, in the same order",
+                    );
+                }
+            }
+            (certificates, keys) => {
+                let missing = if certificates.is_none() { "certificate" } else { "private_key" };
+                let span = certificates.as_ref().or(keys.as_ref()).map(Spanned::span);
+                report.error(
+                    span.unwrap_or_else(|| transport.span()),
+                    format!("a listener with TLS lacks `{missing}`"),
+                    "",
+                    format!("add `{missing} = \"/etc/tidegate/…\"`, a PEM file"),
+                );
+            }
+        }
+        if let (None, Some(asked)) = (&draft.client_ca, &draft.client_certificate)
+            && asked.span() != draft.span
+            && !is_wrong("client_ca")
+        {
+            report.error(
+                asked.span(),
+                "`client_certificate` has no effect",
+                "clients are not asked for certificates",
+                "remove it, or add `client_ca`",
+            );
+        }
+    }
+}

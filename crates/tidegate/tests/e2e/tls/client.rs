@@ -1,0 +1,159 @@
+//! A user agent over TLS.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, DEFAULT_VERSIONS, RootCertStore, StreamOwned};
+
+use super::certificates::{Authority, Identity};
+use super::records_tls;
+use crate::stage::{Message, Peer};
+
+/// A client with one connection.
+pub struct Client {
+    stream: StreamOwned<ClientConnection, TcpStream>,
+    /// Makes its messages.
+    peer: Peer,
+    held: String,
+    to: SocketAddr,
+}
+
+impl Client {
+    /// Connects to a server whose certificate this authority has signed for its address.
+    pub fn connect(authority: &Authority, to: SocketAddr) -> io::Result<Self> {
+        Self::connect_as(authority, to, &to.ip().to_string(), None)
+    }
+
+    /// Connects to a server with this name, with a certificate of its own.
+    pub fn connect_as(
+        authority: &Authority,
+        to: SocketAddr,
+        name: &str,
+        identity: Option<&Identity>,
+    ) -> io::Result<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(&authority.path).expect("a certificate")).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(DEFAULT_VERSIONS)
+            .unwrap()
+            .with_root_certificates(roots);
+        let config = match identity {
+            None => builder.with_no_client_auth(),
+            Some(Identity { certificate, key }) => {
+                let chain =
+                    vec![CertificateDer::from_pem_file(certificate).expect("a certificate")];
+                let key = PrivateKeyDer::from_pem_file(key).expect("a key");
+                builder.with_client_auth_cert(chain, key).unwrap()
+            }
+        };
+        let name = ServerName::try_from(name.to_owned()).expect("a name");
+        let mut session = ClientConnection::new(Arc::new(config), name).expect("a session");
+        let mut socket = TcpStream::connect(to)?;
+        socket.set_read_timeout(Some(Duration::from_secs(30)))?;
+        while session.is_handshaking() {
+            session.complete_io(&mut socket)?;
+        }
+        let peer = Peer::new(to.ip());
+        Ok(Self { stream: StreamOwned::new(session, socket), peer, held: String::new(), to })
+    }
+
+    /// Returns a request over TLS.
+    pub fn request(&self, method: &str, uri: &str, number: u32, cseq: u32) -> Message {
+        let request = self.peer.request(method, uri, number, cseq);
+        Message(request.0.replace("SIP/2.0/UDP ", "SIP/2.0/TLS "))
+    }
+
+    pub fn send(&mut self, message: &Message) {
+        self.send_bytes(message.0.as_bytes());
+    }
+
+    /// Sends bytes; the server may have closed the connection.
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        let _ = self.stream.write_all(bytes).and_then(|()| self.stream.flush());
+    }
+
+    /// Returns the next message.
+    #[track_caller]
+    pub fn receive(&mut self) -> Message {
+        self.next().expect("a message before the end of the connection")
+    }
+
+    fn next(&mut self) -> io::Result<Message> {
+        loop {
+            if let Some(end) = self.held.find("\r\n\r\n") {
+                let head = &self.held[..end + 4];
+                let length = Message(head.to_owned()).field("Content-Length").parse().unwrap_or(0);
+                if self.held.len() >= end + 4 + length {
+                    let rest = self.held.split_off(end + 4 + length);
+                    return Ok(Message(std::mem::replace(&mut self.held, rest)));
+                }
+            }
+            let mut bytes = [0; 8192];
+            match self.stream.read(&mut bytes)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => self.held += std::str::from_utf8(&bytes[..count]).expect("text"),
+            }
+        }
+    }
+
+    /// Returns whether the server answers.
+    pub fn is_served(&mut self) -> bool {
+        let options = self.request("OPTIONS", &format!("sip:{}", self.to), 99, 1);
+        self.send(&options);
+        self.next().is_ok_and(|answer| answer.status() == 200)
+    }
+
+    /// Sets up a call. Returns its 200.
+    #[track_caller]
+    pub fn begin(&mut self, number: u32) -> Message {
+        let invite = self.request("INVITE", &format!("sip:bob@{}", self.to), number, 1);
+        self.send(&invite);
+        loop {
+            let answer = self.receive();
+            if answer.status() >= 200 {
+                assert_eq!(answer.status(), 200, "{}", answer.0);
+                assert!(records_tls(&answer), "{}", answer.0);
+                let ack = self.in_dialog("ACK", &answer, 1);
+                self.send(&ack);
+                return answer;
+            }
+        }
+    }
+
+    /// Ends a call.
+    #[track_caller]
+    pub fn end(&mut self, ok: &Message) {
+        let bye = self.in_dialog("BYE", ok, 2);
+        self.send(&bye);
+        assert_eq!(self.receive().status(), 200);
+    }
+
+    /// Makes a call from its beginning to its end.
+    #[track_caller]
+    pub fn call(&mut self, number: u32) {
+        let ok = self.begin(number);
+        self.end(&ok);
+    }
+
+    /// Returns a request within a dialog. RFC 3261 §12.1.2: the route set is "in reverse order" that
+    /// of Record-Route.
+    fn in_dialog(&self, method: &str, ok: &Message, cseq: u32) -> Message {
+        let target = ok.field("Contact").trim_matches(['<', '>']).to_owned();
+        let mut request = self
+            .request(method, &target, 0, cseq)
+            .with("From", ok.field("From"))
+            .with("To", ok.field("To"))
+            .with("Call-ID", ok.field("Call-ID"));
+        let routes: Vec<_> = ok.fields("Record-Route").map(ToOwned::to_owned).collect();
+        for route in routes.iter().rev() {
+            request = request.and("Route", route);
+        }
+        let mark = format!("branch=z9hG4bK-{}-", ok.field("Call-ID").replace(['@', ':'], "-"));
+        Message(request.0.replacen("branch=z9hG4bK-0-", &mark, 1))
+    }
+}
