@@ -309,7 +309,7 @@ fn a_datagram_without_content_length_gets_one_on_a_stream() {
     }
 }
 
-/// Whoever tries Tidegate on one machine has callers at the address of the back ends.
+/// A user who tries Tidegate on one machine has callers at the address of the back ends.
 #[test]
 fn a_caller_at_the_address_of_tidegate_and_a_back_end_is_a_stranger() {
     let here = address(PROXY).ip();
