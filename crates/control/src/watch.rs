@@ -37,9 +37,9 @@ struct Watched {
 }
 
 impl Watch {
-    /// Creates a detector of sources that send more than `above` a second in `seconds` in a row, at
-    /// least 1. It distinguishes up to `sources_max` sources; the key of its table is drawn from
-    /// `stream`.
+    /// Creates a detector of sources that send more than `above` messages in each of `seconds`
+    /// consecutive seconds (at least 1). It distinguishes up to `sources_max` sources; the key of
+    /// its table is drawn from `stream`.
     pub fn new(above: u32, seconds: u32, sources_max: usize, stream: &mut Stream) -> Self {
         let sources = SourceTable::new(sources_max, stream);
         Self { above, seconds: seconds.max(1), sources, swept: 0 }

@@ -93,9 +93,9 @@ pub struct OutOfBounds {
     pub name: &'static str,
     /// Its value.
     pub value: u64,
-    /// Least value.
+    /// Minimum allowed value.
     pub least: u64,
-    /// Greatest value.
+    /// Maximum allowed value.
     pub most: u64,
 }
 

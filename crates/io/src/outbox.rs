@@ -79,7 +79,8 @@ enum Forming {
 }
 
 impl Forming {
-    /// Returns the state after a refused batch whose datagrams reached `to` one by one.
+    /// Returns the state after the kernel refused a batch to `to` but sent its datagrams one by
+    /// one.
     fn after_refusal(self, to: IpAddr) -> Self {
         match self {
             Self::Allowed => Self::RefusedTo(to),

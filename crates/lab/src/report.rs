@@ -73,7 +73,7 @@ pub struct Experiment {
 /// Results of one world from one folder.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The difference from the other sources of its experiment.
+    /// A label that distinguishes it from the other sources of its experiment.
     pub label: String,
     /// The world of the results.
     pub world: Kind,

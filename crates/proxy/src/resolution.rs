@@ -39,7 +39,7 @@ use cache::{Age, Cache, View};
 use locate::{Found, Walk};
 use questions::{Closed, Due, Open, Questions};
 
-/// Minimum number of answers to remember: more than one request needs.
+/// Minimum number of answers in the cache. No single request needs that many.
 pub const ANSWERS_MIN: usize = 256;
 
 /// Limits and abilities of a [`Resolution`].

@@ -1,4 +1,4 @@
-//! Every law and every policy with its parameters, for programs.
+//! Every law and every policy with its parameters, as JSON for programs.
 
 use serde_json::{Value, json};
 use tidegate_control::Values;

@@ -268,7 +268,9 @@ impl Watch {
                 let of = pool.backends().len();
                 let what = match up {
                     0 => format!("pool {name}: no back end takes new calls"),
-                    _ => format!("pool {name}: takes new calls again, {up} of {of} back ends do"),
+                    _ => {
+                        format!("pool {name}: takes new calls again, {up} of {of} back ends are up")
+                    }
                 };
                 tell(what + &more(changes));
             }

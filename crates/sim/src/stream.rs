@@ -76,15 +76,15 @@ impl Message {
 pub(crate) struct Pipe {
     /// Messages whose last byte the receiver has not got.
     messages: VecDeque<Message>,
-    /// Offset handed out by the sender's core.
+    /// Offset up to which the sender's core has handed out bytes.
     handed: u64,
     /// Offset up to which the system has taken the bytes.
     taken: u64,
-    /// Offset sent.
+    /// Offset up to which bytes have been sent.
     departed: u64,
-    /// Offset arrived.
+    /// Offset up to which bytes have arrived.
     arrived: u64,
-    /// Offset read by the receiver's driver.
+    /// Offset up to which the receiver's driver has read.
     read: u64,
     /// Offset that the sender knows to be read; and its next value, with the time.
     acked: u64,

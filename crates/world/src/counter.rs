@@ -16,8 +16,8 @@ impl Counter {
         self.0.load(Relaxed)
     }
 
-    /// Adds `n`. Only the writer may call it: a load and a store cost less than a locked addition,
-    /// and lose counts with two writers.
+    /// Adds `n`. Only the writer may call it: a load and a store cost less than an atomic addition,
+    /// but with two writers they would lose counts.
     #[inline]
     pub fn add(&self, n: u64) {
         self.set(self.get().wrapping_add(n));

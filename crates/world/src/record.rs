@@ -83,7 +83,7 @@ pub trait Log {
     fn sent(&mut self, _now: Timestamp, _transmit: &Transmit) {}
 }
 
-/// The first inputs of a core, in memory.
+/// An in-memory record of the first inputs of a core.
 #[derive(Debug)]
 pub struct Memory {
     entries: Vec<Entry>,

@@ -1,4 +1,4 @@
-//! The requests of a call, each as one text with gaps.
+//! The requests of a call, each as a template with placeholders.
 
 use std::hash::Hasher;
 

@@ -133,7 +133,8 @@ impl Liveness {
         }
     }
 
-    /// Returns the state after probing ends: a back end that waited for probes is down for `pause`.
+    /// Returns the state after probes are switched off. A back end that could come up only by a
+    /// successful probe now stays down for `pause`.
     pub fn on_unprobed(self, now: Timestamp, pause: Duration) -> Self {
         match self {
             Self::Down { until: LATEST.., .. } => {

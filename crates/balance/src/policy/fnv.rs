@@ -19,8 +19,8 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "by the FNV-1a hash of the Call-ID, modulo the number of back ends",
     source: "003 §VI.a",
     doc: "The hash has no key, so a caller that chooses its Call-IDs chooses its back end. The \
-          calls of a back end that is down go to the next one. For comparison; `hash` does the \
-          same better.",
+          calls of a back end that is down go to the next one. Use it only for comparisons, and \
+          `hash` otherwise.",
     params: &[],
     check: |_| Ok(()),
     build: Build {

@@ -20,8 +20,8 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "hash",
     summary: "by the Call-ID: every balancer makes the same choice",
     source: "003 §VI.a, with weighted rendezvous hashing",
-    doc: "When a back end leaves, only its own calls move. The hash is keyed with the secret in \
-          `state_dir`, so no caller can aim calls at one back end.",
+    doc: "When a back end is removed, only its own calls move. The hash is keyed with the secret \
+          in `state_dir`, so no caller can aim calls at one back end.",
     params: &[],
     check: |_| Ok(()),
     build: Build {

@@ -35,7 +35,7 @@ pub(super) fn check(values: &Values) -> Result<(), &'static str> {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "p2c",
-    summary: "of two drawn at random, the one with fewer open transactions for its weight",
+    summary: "the one of two randomly drawn back ends with fewer open transactions for its weight",
     source: "Mitzenmacher 2001",
     doc: "Each is drawn with a probability in proportion to its weight. The cost does not depend \
           on the number of back ends, and several balancers in front of one pool do not all choose \

@@ -24,8 +24,8 @@ use crate::{Key, Policy};
 
 static DECAY: Param = Param {
     name: "decay_s",
-    doc: "Time constant of the average: after this time 37 % of the distance to shorter response \
-          times is left.",
+    doc: "Time constant with which the average falls: after this time, 37 % of its difference from \
+          the shorter response times is left.",
     unit: "s",
     default: 10.0,
     min: 0.01,
@@ -43,11 +43,11 @@ static INITIAL: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "peak-ewma",
-    summary: "of two drawn at random, the one that is likely to respond sooner",
+    summary: "the one of two randomly drawn back ends that is likely to respond sooner",
     source: "Finagle, Linkerd",
-    doc: "By average response time · (open transactions + 1). The average rises to a longer \
-          response time at once and falls slowly, so a back end that stalls is avoided after one \
-          slow response.",
+    doc: "The score is average response time · (open transactions + 1), and the lower score wins. \
+          A longer response time raises the average at once; shorter ones lower it slowly. So one \
+          slow response is enough to avoid a back end that stalls.",
     params: &[&DECAY, &INITIAL, &CHOICES],
     check: p2c::check,
     build: Build {

@@ -30,8 +30,8 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "rendezvous",
     summary: "by the Call-ID, but no back end gets much more than its share of the calls",
     source: "Mirrokni, Thorup, Zadimoghaddam 2018",
-    doc: "Like `hash`, among the back ends that have fewer than (1 + `epsilon`) times their share \
-          of all calls.",
+    doc: "Selects like `hash`, but only among the back ends that have fewer than (1 + `epsilon`) \
+          times their share of all calls.",
     params: &[&EPSILON],
     check: |_| Ok(()),
     build: Build {

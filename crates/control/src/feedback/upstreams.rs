@@ -129,7 +129,8 @@ impl Upstreams {
         }
     }
 
-    /// Returns what to tell the peer `key` in a response; `None` if it takes no part.
+    /// Returns the feedback to write into a response to the peer `key`; `None` if the peer does not
+    /// take part in overload control.
     // RFC 7339 §5.2: "Implementations that are capable of updating the "oc" and "oc-validity" parameter
     // values during retransmissions MUST insert the "oc-seq" parameter. The value of this parameter MUST
     // be a set of numbers drawn from an increasing sequence."

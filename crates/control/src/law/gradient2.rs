@@ -114,7 +114,7 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// Calls of equal weight at the start of the average.
+/// Number of first calls to which the average gives equal weight (warm-up).
 const WARM_UP: u32 = 10;
 /// The least that g may be.
 const GRADIENT_MIN: f64 = 0.5;

@@ -83,8 +83,8 @@ static K_IC: Param = gain("k_ic", "Integral gain of the processor loop.", "1/s",
 
 static ADAPTIVE: Param = Param {
     name: "adaptive",
-    doc: "1: the gains of the processor loop are divided by the load as a multiple of the \
-          capacity, and work that had to wait for the processor counts as occupancy. 0: as in the \
+    doc: "1: the gains of the processor loop are divided by the relative load (offered load over \
+          capacity), and work that waits for the processor counts as occupancy. 0: as in the \
           paper.",
     unit: "0 or 1",
     default: 1.0,

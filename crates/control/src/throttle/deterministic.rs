@@ -21,7 +21,7 @@ impl Deterministic {
         self.sum = fixed(part).min(ONE - 1);
     }
 
-    /// Returns whether the next piece passes, at the share `fraction`.
+    /// Returns whether the next piece of work passes, if `fraction` of all work is to pass.
     pub(crate) fn passes(&mut self, fraction: f64) -> bool {
         self.sum += fixed(fraction);
         let passes = self.sum >= ONE;

@@ -79,13 +79,13 @@ impl Tally {
     }
 }
 
-/// The extent of metering.
+/// The inputs whose time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Metering {
     /// The time of each input.
     Each,
-    /// Nothing: the clock is read only sometimes, for the slices, because reading it disturbs the
-    /// measurement.
+    /// No single input. The clock is read only every `SELDOM` inputs, for the slices, because
+    /// reading it disturbs the measurement.
     Hardly,
 }
 

@@ -10,7 +10,7 @@ use tidegate_server::signal::Signals;
 use super::story::Story;
 use super::view;
 
-/// Interval of lines without a terminal.
+/// Interval between lines of output when there is no terminal.
 const LINE: Duration = Duration::from_secs(1);
 
 /// A terminal that shows pictures, or an output of lines. Either reacts to signals.

@@ -17,7 +17,7 @@ pub struct Heading {
 /// The measurements of one variant, such as one law.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {
-    /// One name has one colour in all panels.
+    /// Name of the variant. A name has the same colour in all panels.
     pub name: String,
     /// By increasing load; `x` is the multiple of the capacity.
     pub points: Vec<Point>,

@@ -38,7 +38,7 @@ pub struct Parameters {
     pub calls: u32,
 }
 
-/// The reader of the processor and the sockets.
+/// The times at which the processor and the sockets are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reading {

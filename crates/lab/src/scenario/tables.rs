@@ -183,8 +183,9 @@ Generated from the program: change the items in `crates/lab/src/scenario/tables`
 
 A scenario is one experiment: a workload, the compared configurations, and the varied conditions.
 `tidegate lab run FILE` runs it, in simulated time or on real sockets
-([the laboratory](laboratory.md)). `scenarios/` has the scenarios of this project. `[emulate]`,
-and `overload` of a variant, are the tables of that name in [the configuration](configuration.md).
+([the laboratory](laboratory.md)). The scenarios of this project are in
+`scenarios/`. `[emulate]`, and `overload` of a variant, have the same keys as the tables `[emulate]`
+and `[overload]` of [the configuration](configuration.md).
 
 A file begins with `title = \"…\"`, what the scenario shows in one line.
 ";

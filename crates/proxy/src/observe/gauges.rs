@@ -82,7 +82,7 @@ pub struct Gauges {
     pub sources_overflowed: Counter,
 }
 
-/// A published [`Flow`].
+/// The counters that publish a [`Flow`].
 #[derive(Debug, Default)]
 pub struct FlowCounters {
     /// [`Flow::arrived`].

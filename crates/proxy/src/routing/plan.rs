@@ -323,8 +323,8 @@ fn forks_anew(
         })
 }
 
-/// Returns the flow of the other party of the dialog in which a back end sends a request; `None` if
-/// the token does not show that the dialog is that back end's own.
+/// Returns the flow to the other party of a dialog when a back end sends a request in it; `None` if
+/// the token does not show that the dialog belongs to that back end.
 fn peer_of_sender(input: &PlanInput<'_, '_>) -> Option<PeerFlow> {
     let &PlanInput { snapshot, received, request, ref routes, origin, is_removed, .. } = input;
     request.essentials.to_tag?;

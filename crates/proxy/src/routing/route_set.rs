@@ -78,7 +78,7 @@ impl<'a> RouteSet<'a> {
         Ok(found)
     }
 
-    /// Returns whether no Route follows the values that name us.
+    /// Returns whether no Route remains after those that name us.
     pub(crate) fn is_end(&self) -> bool {
         matches!(self.next, Next::None)
     }

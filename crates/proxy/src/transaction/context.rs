@@ -85,7 +85,7 @@ pub(crate) struct Live {
     pub(crate) provisional: Option<Box<[u8]>>,
     /// The changes in the request that are the same for each target.
     pub(crate) edits: Edits,
-    /// The Max-Breadth for all branches at a time.
+    /// The Max-Breadth that all concurrent branches share.
     pub(crate) breadth: u32,
     /// The state of each branch.
     pub(crate) pending: SmallVec<[Pending; 1]>,

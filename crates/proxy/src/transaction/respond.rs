@@ -200,7 +200,7 @@ pub(crate) fn conclude(step: &mut Step<'_>, context: &mut Context, live: &mut Li
     }
 }
 
-/// Replies to the request ourselves.
+/// Sends a reply with `status` to the request.
 fn respond(step: &mut Step<'_>, context: &mut Context, live: &Live, status: u16) {
     let message = Message::parse(&live.request).ok();
     let write =

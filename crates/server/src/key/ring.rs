@@ -260,7 +260,7 @@ fn made(line: &[u8]) -> Result<Made, String> {
     let version = number(version).and_then(|version| u32::try_from(version).ok());
     let version = version.filter(|&version| version > 0 && version < u32::MAX);
     Ok(Made {
-        version: version.ok_or("its version is no number from 1")?,
+        version: version.ok_or("its version is not a number from 1 to 4294967294")?,
         at: Duration::from_secs(number(at).ok_or("not a second since 1970")?),
         key: from_hex(key).ok_or_else(|| not_a_key(key))?,
     })

@@ -103,7 +103,7 @@ impl Head {
         let corrupt = |what| Unreadable::Corrupt(FRAME as u64, what);
         let len = word(20) as usize;
         if len > TEXT_MAX {
-            return Err(Unreadable::Corrupt(20, "the length of the head"));
+            return Err(Unreadable::Corrupt(20, "the length of the head is invalid"));
         }
         // No more than there is: a wrong length costs no memory.
         if (FRAME + len) as u64 > file.metadata()?.len() {
@@ -113,13 +113,13 @@ impl Head {
         read_exact_at(file, &mut text, FRAME as u64)?
             .ok_or_else(|| corrupt("the head is cut short"))?;
         if frame[24..] != checksum(&text).to_le_bytes() {
-            return Err(corrupt("the checksum of the head"));
+            return Err(corrupt("the checksum of the head is wrong"));
         }
         let value: Value =
             serde_json::from_slice(&text).map_err(|_| corrupt("the head is not JSON"))?;
-        let head = Self::parse(&value).ok_or_else(|| corrupt("the head lacks something"))?;
+        let head = Self::parse(&value).ok_or_else(|| corrupt("the head lacks a field"))?;
         let layout = value["slot"].as_u64().and_then(|slot| Layout::of(FRAME + len, slot));
-        Ok((head, layout.ok_or_else(|| corrupt("the size of a slot"))?))
+        Ok((head, layout.ok_or_else(|| corrupt("the size of a slot is invalid"))?))
     }
 
     fn parse(value: &Value) -> Option<Self> {

@@ -76,7 +76,7 @@ impl Recording {
     /// Returns its blocks in order.
     pub fn blocks(&self) -> impl Iterator<Item = Result<Checked, Unreadable>> + '_ {
         self.blocks.iter().map(|&(at, header)| {
-            let changed = Unreadable::Corrupt(at, "a block that was whole when it was opened");
+            let changed = Unreadable::Corrupt(at, "a block has changed since the file was opened");
             checked(&self.file, at, header)?.ok_or(changed)
         })
     }
@@ -112,7 +112,7 @@ fn scan(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Unre
             Some(newest) => *index == newest,
         };
         if !last || slot.goes_on {
-            return Err(Unreadable::Corrupt(at, "the checksum of a block"));
+            return Err(Unreadable::Corrupt(at, "the checksum of a block is wrong"));
         }
         cut = Some(at);
     }

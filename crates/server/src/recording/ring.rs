@@ -37,7 +37,8 @@ impl Ring {
         Ok(Self { file, layout, slot: 0, at: 0, frame: Vec::new() })
     }
 
-    /// Writes a block. The bytes after it in the file are not a block.
+    /// Writes a block and an end mark, so that a reader does not take older bytes after it for a
+    /// block.
     pub fn write(&mut self, header: &Header, payload: &[u8]) -> io::Result<()> {
         let len = (HEADER + payload.len()) as u64;
         if self.at + len > self.layout.slot {

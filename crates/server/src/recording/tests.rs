@@ -229,9 +229,12 @@ fn a_changed_byte_is_found_and_its_offset_reported() {
         Recording::open(&file).unwrap_err().to_string()
     };
     for at in [second as usize, second as usize + 20, second as usize + HEADER + 1000] {
-        assert_eq!(corrupt(at), format!("corrupt at byte {second}: the checksum of a block"));
+        assert_eq!(
+            corrupt(at),
+            format!("corrupt at byte {second}: the checksum of a block is wrong")
+        );
     }
-    assert_eq!(corrupt(40), "corrupt at byte 32: the checksum of the head");
+    assert_eq!(corrupt(40), "corrupt at byte 32: the checksum of the head is wrong");
     assert!(corrupt(0).starts_with("not a recording"));
     let other = VERSION + 256;
     let foreign =
@@ -242,7 +245,7 @@ fn a_changed_byte_is_found_and_its_offset_reported() {
     hole[second as usize..][..HEADER].fill(0);
     fs::write(&file, &hole).unwrap();
     let error = Recording::open(&file).unwrap_err().to_string();
-    assert_eq!(error, format!("corrupt at byte {second}: the checksum of a block"));
+    assert_eq!(error, format!("corrupt at byte {second}: the checksum of a block is wrong"));
 }
 
 #[test]

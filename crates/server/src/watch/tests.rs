@@ -72,7 +72,9 @@ fn an_outage_and_its_end_are_logged_once_with_the_cause() {
     assert_eq!(watched.look(750), [""; 0], "a line every few seconds");
     let told = watched.look(3500);
     assert!(told[0].starts_with("back end a of pool app is up"), "{told:?}");
-    assert!(told[1..].contains(&"pool app: takes new calls again, 1 of 2 back ends do".to_owned()));
+    assert!(
+        told[1..].contains(&"pool app: takes new calls again, 1 of 2 back ends are up".to_owned())
+    );
     assert_eq!(watched.look(3750), [""; 0]);
 }
 

@@ -173,7 +173,7 @@ impl fmt::Display for Report<'_> {
             flow.refused.get(),
             flow.repeated.get()
         )?;
-        writeln!(f, "{:<12}{packets} packets, at {blocks} checkpoints", "sent")?;
+        writeln!(f, "{:<12}{packets} packets, checked at {blocks} checkpoints", "sent")?;
         self.verdict(f)
     }
 }

@@ -113,7 +113,7 @@ pub(in crate::scenario) static FAULT: Table = Table {
     header: "[[fault]]",
     name: "fault",
     count: 0..=256,
-    doc: "A fault for a limited time. On real sockets, servers can crash and stall.",
+    doc: "A fault for a limited time. On real sockets, only `crash` and `stall` are possible.",
     knobs: || {
         vec![
             &KIND,

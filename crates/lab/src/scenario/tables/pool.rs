@@ -11,8 +11,9 @@ pub(in crate::scenario) static POOL: Table = Table {
     doc: "In a `[[variant]]` or `[[node]]`: how a server selects among its next hops, and their \
           limits, as in `pool = { policy = \"tlwl\", cps_max = [150, 75] }`. `params` and `limit`, \
           as in `limit = { learn = \"refusals\" }`, are the tables `[pool.params]` and \
-          `[pool.limit]` of [the configuration](configuration.md). The values of a list apply to \
-          the next hops in turn; a shorter list starts again, so one value applies to all.",
+          `[pool.limit]` of [the configuration](configuration.md). The first value of a list \
+          applies to the first next hop, and so on. A list that is too short is repeated, so a \
+          single value applies to all next hops.",
     knobs: || vec![&POLICY, &CALLS_MAX, &CPS_MAX],
     tables: &[&of_pool::POOL_PARAMS, &of_pool::POOL_LIMIT],
     has_free_keys: false,

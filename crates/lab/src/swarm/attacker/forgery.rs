@@ -27,7 +27,7 @@ pub(super) struct Request<'a> {
     pub call: String,
     pub to_tag: Option<String>,
     pub cseq: u32,
-    /// Bytes of the body.
+    /// Length of the body, in bytes.
     pub body: usize,
 }
 

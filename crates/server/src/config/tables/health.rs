@@ -47,8 +47,8 @@ keys! {
     key "fall" (probe.fall) = Whole(1..=COUNT_MAX), Default("3"), only(&PROBED);
     /// Successful probes in a row after which a back end is up again.
     key "rise" (probe.rise) = Whole(1..=COUNT_MAX), Default("2"), only(&PROBED);
-    /// The final responses to a probe that show that a back end can take calls. A server that does
-    /// not know OPTIONS (405, 501) or the user (404) is alive nevertheless.
+    /// The final responses to a probe that count as success. A server that does not know OPTIONS
+    /// (405, 501) or the user (404) is alive, so these count by default.
     key "accept" {
         |table| match &table.probe.accept {
             Accept::Any => None,
@@ -62,19 +62,20 @@ keys! {
         "a SIP URI without parameters, such as `\"sip:probe@example.com\"`",
         word::sip_uri,
     ), Means("`sip:tidegate@` and the address of the listener"), only(&PROBED);
-    /// Number of new requests in a row without a response within `failover_after_ms`, during which
-    /// the back end responds to nothing else either. Then Tidegate sends it an extra probe by
-    /// OPTIONS, also in pools without probes. If that gets no response within a second, the back
-    /// end is down. With transactions only.
+    /// Number of consecutive new requests without a response within `failover_after_ms` after which
+    /// Tidegate sends the back end an extra OPTIONS probe, also in pools without probes. Any other
+    /// response of the back end resets the count. If the probe gets no response within a second,
+    /// the back end is down. With transactions only.
     key "error_limit" (health.error_limit) = Whole(1..=COUNT_MAX), Default("1");
-    /// The largest share of the pool's back ends in service that requests alone may exclude: by
-    /// 503s with Retry-After, by silence, or by ICMP errors. Beyond it, the back ends whose last
-    /// failure is longest ago get calls nevertheless (`spared`), at least one, unless `backup`
-    /// names a pool that is up. Failed probes may exclude all back ends.
+    /// The largest share of the pool's back ends in service that failed requests may exclude: by
+    /// 503s with Retry-After, by silence, or by ICMP errors. If more have failed, those with the
+    /// oldest failures, and at least one, still get calls (`spared`), unless `backup` names a pool
+    /// that is up. This limit does not apply to failed probes, which may exclude all back ends.
     key "eject_max" (health.eject_max) = Real(0.0..=1.0), Default("0.5");
     /// The longest time, in seconds, for which a back end gets no new calls because of the
-    /// Retry-After in its 503s (RFC 3261 §21.5.4). Tidegate honours it only if the back end rejects
-    /// most requests, to several numbers. 0: no pause. With transactions only.
+    /// Retry-After in its 503s (RFC 3261 §21.5.4). Tidegate honours Retry-After only if the back
+    /// end rejects most requests, and requests to several numbers. 0: no pause. With transactions
+    /// only.
     key "retry_after_max_s" (health.retry_after_max) = seconds(0..=86_400),
         Means("60, or 0 if `[pool.limit]` learns");
     /// Seconds in which the weight of a back end grows from a tenth to its full value after the

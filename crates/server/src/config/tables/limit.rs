@@ -86,16 +86,17 @@ keys! {
     pub static POOL_LIMIT: "[pool.limit]" 0..=1, NewCalls, [] => Limit;
 
     /// `refusals`: Tidegate learns the rate from requests that the back end rejects with 503 or
-    /// leaves without a response. The rate falls to the rate that the back end accepted. It grows
-    /// while it is used up, or more is demanded, and nothing is rejected. Before the first
-    /// rejection there is no limit. A 503 then causes no pause, unless `retry_after_max_s` is set.
+    /// leaves without a response. After a rejection the limit falls to the rate that the back end
+    /// accepted. It grows while the rate is used up and the back end rejects nothing. Before the
+    /// first rejection there is no limit. With this setting a 503 causes no pause, unless
+    /// `retry_after_max_s` is set.
     ///
-    /// `delay`: Tidegate learns how many INVITEs and REGISTERs the back end may have that it has not
-    /// responded to, with a 100 or otherwise. If for a tenth of a second even the quickest response takes
-    /// much longer than usual, requests wait in the back end; then so many are allowed that they
-    /// wait for `delay_ms`. The same happens if many requests get no response within half a second.
-    /// This needs no response that says that the back end is overloaded, but a back end that
-    /// responds itself: a proxy with transactions does, by its 100.
+    /// `delay`: Tidegate learns how many INVITEs and REGISTERs may be without any response, even a
+    /// 100, at the same time. If for a tenth of a second even the quickest response takes much
+    /// longer than usual, requests are waiting in the back end. Tidegate then allows only as many
+    /// requests as wait there for `delay_ms`. It does the same if many requests get no response
+    /// within half a second. The back end need not report overload, but it must respond by itself,
+    /// as a proxy with transactions does with 100.
     key "learn" {
         |limit| Some(*limit.learn.get_ref()),
         |limit, learn| limit.learn = learn
@@ -111,10 +112,10 @@ keys! {
     /// Milliseconds from one adjustment of the rate to the next; up to two seconds if fewer than
     /// ten requests arrive in that time.
     key "interval_ms" (rate.interval) = millis(20..=10_000), Default("200"), only(&LEARNS_RATE);
-    /// The fraction by which the rate grows in a second while nine tenths of it are used, or more
-    /// is demanded. It doubles after each four such seconds without a rejection, up to 1.
+    /// The fraction by which the rate grows in a second while at least nine tenths of it are used.
+    /// The fraction doubles after every four such seconds without a rejection, up to 1.
     key "increase" (rate.increase) = Real(0.001..=1.0), Default("0.05"), only(&LEARNS_RATE);
-    /// The fraction of the accepted rate that remains the limit after a rejection.
+    /// The limit after a rejection, as a fraction of the accepted rate.
     key "decrease" (rate.decrease) = Real(0.5..=0.99), Default("0.95"), only(&LEARNS_RATE);
     /// The lowest learned rate, in requests a second.
     key "rate_min_cps" (rate.rate_min_cps) = Real(0.1..=100_000.0), Default("1"), only(&LEARNS_RATE);

@@ -50,9 +50,9 @@ table! {
     /// if the first one rejects it with 503, is silent or is down. `stateless`: Tidegate forwards
     /// without transactions (§16.11), for less work per message, and remembers the back end of each
     /// call. `adaptive`: like `transaction` while the occupancy of the processor is at most
-    /// `stateful_max` (`[overload]`). Beyond that, Tidegate serves as many new calls as necessary
-    /// like `stateless`, from their first message to their last, before it rejects any. It does the
-    /// same with calls for which the transaction table has no room.
+    /// `stateful_max` (`[overload]`). Beyond that, Tidegate serves new calls as in `stateless`, as
+    /// many as necessary, before it rejects any. Such a call is served without transactions to its
+    /// end. The same applies to calls for which the transaction table has no room.
     mode: Mode = Choice {
         words: &[
             ("transaction", Mode::Transaction),
@@ -62,7 +62,8 @@ table! {
         reserved: &[],
     }, Default("\"transaction\"");
     /// Milliseconds after which a new request without any response goes to another back end; with
-    /// transactions only. 4,000 are three retransmissions over UDP (RFC 3261 §17.1.1.2).
+    /// transactions only. In 4,000 ms Tidegate retransmits an INVITE three times over UDP (RFC 3261
+    /// §17.1.1.2).
     failover_after("failover_after_ms"): Duration =
         millis(100..=32_000), Default("4_000"), only(&WITH_TRANSACTIONS);
     /// The largest number of back ends that Tidegate tries for a new request, one after the other;
@@ -72,13 +73,14 @@ table! {
     /// unavailable or at its limits (`calls_max`, `cps_max`, `[pool.limit]`). With transactions it
     /// also gets calls that all back ends of this pool have rejected.
     backup: String | None = Text::new("the name of a pool", word::pool_name), Means("none");
-    /// When Tidegate obeys a back end that asks for fewer requests (RFC 7339, RFC 7415): it then sends
-    /// no more than the back end asks for, requests within calls first, and rejects the rest with 503,
-    /// or sends it to another back end that is known to have room. `proven`: once the answer to a
-    /// health check (`[pool.health] probe`) has shown that the back end itself gives feedback; only
-    /// then do requests offer it. `always`: requests always offer it, and what comes back from the
-    /// back end is obeyed. Behind a back end that does not know RFC 7339, anybody could then stop the
-    /// calls to it. `never`: not at all.
+    /// The condition for obeying a back end that asks for fewer requests (RFC 7339, RFC 7415).
+    /// Tidegate then sends no more than the back end asks for, in-dialog requests first. It rejects
+    /// the rest with 503, or sends it to another back end that is known to have room. `proven`:
+    /// Tidegate offers and obeys feedback once the response to a health check (`[pool.health]
+    /// probe`) has shown that the back end itself gives it. `always`: every request offers
+    /// feedback, and Tidegate obeys all feedback in the responses. If the back end does not
+    /// implement RFC 7339, anybody behind it can then stop the calls to it. `never`: Tidegate
+    /// ignores feedback.
     obedience("obey_feedback"): Obedience = Choice {
         words: &[
             ("proven", Obedience::Proven),
@@ -87,13 +89,14 @@ table! {
         ],
         reserved: &[],
     }, Default("\"proven\"");
-    /// The transport to the back ends of the pool. There must be a `[[listen]]` for it: the address
-    /// that back ends see, and at which their own requests arrive.
+    /// The transport to the back ends of the pool. There must be a `[[listen]]` with this
+    /// transport. Back ends see its address and send their own requests there.
     transport: Transport | None = Choice { words: TRANSPORTS, reserved: LATER_TRANSPORTS }, Means("that of its `listener`; else `udp` if a `[[listen]]` has it, else that of the first one");
     /// The listener from which requests and probes go to the back ends of the pool, and which they
-    /// see in Record-Route. Without this key a request leaves from the listener with the address
-    /// from which the kernel would send; if no listener has that address, from the one at which the
-    /// request arrived. Needed with policy routing, or if routes change.
+    /// see in Record-Route. Without this key, Tidegate sends a request from the listener whose
+    /// address the kernel would choose as source. If no listener has that address, it uses the
+    /// listener at which the request arrived. Set this key if the machine has policy routing or its
+    /// routes change.
     listener_name("listener"): String | None = Text::new("the name of a `[[listen]]`", word::name),
         Means("by the routing table of this machine at the start");
     +
@@ -148,16 +151,17 @@ table! {
 
     /// The address of the server, or a host name with a port. An address without a port has port
     /// 5060. A name without a port is a domain, as in RFC 3263: each server that its SRV records
-    /// list becomes a back end, with the keys of this table. SRV weights multiply `weight`. Servers
-    /// of the best SRV priority have the `priority` of this table; each further SRV priority gets
-    /// the next number. A domain without SRV records is one server at port 5060. A server may be in
-    /// several pools, such as one for calls and one for registrations: it is one back end, with one
-    /// health and one count of calls, and the first of these pools sets its keys. A host name is
-    /// resolved (`[resolver]`) to an address of the family of the first `[[listen]]`, at the start
-    /// and again when the answer's time to live is over, after 5 seconds to an hour. If there are
-    /// several addresses, Tidegate uses one: the present one while it is among them, else the
-    /// first. A call stays at the address where it began. A back end gets no calls until its name
-    /// has an address; then it keeps that address until the name resolves to another one.
+    /// list becomes a back end, with the keys of this table. SRV weights multiply `weight`. The
+    /// servers with the lowest SRV priority get the `priority` of this table, those with the next
+    /// SRV priority get `priority` + 1, and so on. A domain without SRV records is one server at
+    /// port 5060. A server may be in several pools, such as one for calls and one for
+    /// registrations. It is one back end there, with one health state and one count of calls. Its
+    /// keys come from the first of these pools. A host name is resolved (`[resolver]`) to an
+    /// address of the family of the first `[[listen]]`, at the start and again when the TTL of the
+    /// answer expires (at least 5 seconds, at most an hour). If there are several addresses,
+    /// Tidegate keeps the one it uses while it is among them; otherwise it uses the first. A call
+    /// stays at the address where it began. A back end gets no calls until its name has an address;
+    /// then it keeps that address until the name resolves to another one.
     endpoint("uri"): Endpoint = Text {
         what: "a SIP URI of an IP address or a host name, such as `\"sip:192.0.2.10:5060\"`",
         parse: endpoint::server,
@@ -179,16 +183,16 @@ table! {
     /// or at its limits.
     priority: u32 = Whole(0..=255), Default("0");
     /// Calls that the back end may have at the same time, counted from their INVITE. Calls with
-    /// priority (`[overload.priority]`) may exceed this by a twentieth, and by one at least. Calls
+    /// priority (`[overload.priority]`) may exceed this by 5 %, and by at least one call. Calls
     /// that were set up before a restart do not count.
     calls_max: u64 | None = Whole(1..=10_000_000), Means("any number");
     /// New calls and requests outside a dialog that the back end gets in a second, from all shards
-    /// together. A burst may have a tenth of this number, and two requests at least; calls with
-    /// priority may use the amount of one second more.
+    /// together. A burst may have a tenth of this number of requests, and at least two. The burst
+    /// of calls with priority may be larger by the amount of one second.
     cps_max: f64 | None = Real(0.1..=1_000_000.0), Means("any number");
     /// Networks from which the back end sends requests, besides its own address and port: other
-    /// ports of its host, or the addresses of a cluster. Each sender there may send requests to
-    /// outside addresses, as the back end itself may.
+    /// ports of its host, or the addresses of a cluster. Every host in these networks may send
+    /// requests to outside addresses, like the back end itself.
     sources: Vec<IpNet> = List {
         of: Text::new("an address or network, such as `\"192.0.2.10\"`", address::network),
         count_max: 64,

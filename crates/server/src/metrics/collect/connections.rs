@@ -110,7 +110,10 @@ static TABLE: [Number<ConnectionCounters>; 5] = [
         |c| c.waiting_bytes.get().into(),
     ),
     (
-        Family::counter("stream_overflow", "Messages for which the queue of a connection was full"),
+        Family::counter(
+            "stream_overflow",
+            "Messages not sent because the queue of their connection was full",
+        ),
         |c| c.overflow.get().into(),
     ),
     (

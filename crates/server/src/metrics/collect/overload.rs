@@ -47,8 +47,8 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters, now_n
     samples.push_each(&ALONE, &[("shard", shard)], gauges);
 }
 
-/// Returns the sojourn in the last second by kind of work: count, least, mean and p99, in ns. When
-/// nothing has been published for longer, nothing has waited.
+/// Returns the sojourn in the last second by kind of work: count, minimum, mean and p99, in ns.
+/// Returns zeros if the gauges are older than two seconds: nothing has waited since then.
 pub(crate) fn sojourns(gauges: &Gauges, now_ns: u64) -> [(&'static str, [u64; 4]); 2] {
     const OLD_NS: u64 = 2_000_000_000;
     let fresh = now_ns.saturating_sub(gauges.published.get()) < OLD_NS;
@@ -84,7 +84,7 @@ static CLASS_FRACTION: Family =
         .in_unit(Unit::Ratio);
 static SHED: Family = Family::counter(
     "messages_shed",
-    "Messages of existing calls and transactions that were not admitted, by class",
+    "Messages shed that belong to existing calls and transactions, by class",
 );
 static SOJOURN: Family = Family::gauge(
     "sojourn",

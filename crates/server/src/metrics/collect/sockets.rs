@@ -92,7 +92,7 @@ static ALONE: [Number<Counters>; 17] = [
     (
         Family::counter(
             "udp_leave_errors",
-            "Shared addresses that the process could not leave when it stopped",
+            "Shared addresses from which the process could not withdraw when it stopped",
         ),
         |c| c.leave_errors.get().into(),
     ),

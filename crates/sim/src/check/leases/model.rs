@@ -83,8 +83,9 @@ struct Call {
     confirmed: BTreeSet<Dialog>,
     leaving: BTreeSet<Dialog>,
     ended: BTreeSet<Dialog>,
-    /// All transactions that were ever open, and those with a final response.
+    /// All transactions that were ever open.
     begun: BTreeSet<Name>,
+    /// Transactions with a final response.
     over: BTreeSet<Name>,
 }
 

@@ -54,7 +54,7 @@ pub struct Args {
     jobs: Option<NonZeroUsize>,
 }
 
-/// The law whose place is always printed.
+/// The law whose rank is always printed.
 const OURS: &str = "tide";
 
 /// Runs the tournament, prints each bout, and writes its files.
