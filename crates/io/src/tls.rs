@@ -98,8 +98,8 @@ impl Tls {
     /// Takes bytes of the socket, and appends the plaintext in them to `held`.
     ///
     /// # Errors
-    /// When the peer breaks the protocol, or is not who it has to be. An alert for it may be left to
-    /// send.
+    /// Errors of the peer: it breaks the protocol, or its certificate does not prove the required
+    /// identity. An alert for it may be left to send.
     pub(crate) fn open(&mut self, mut bytes: &[u8], held: &mut Vec<u8>) -> Result<(), Error> {
         while !bytes.is_empty() && !self.is_ended {
             let taken = self.session.read_tls(&mut bytes);
