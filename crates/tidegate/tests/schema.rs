@@ -32,7 +32,7 @@ const ACCEPTED: &[&str] = &[
     "names.toml", "routes.toml", "wildcard.toml",
     // A contradiction with another key.
     "backups.toml", "fork-many.toml", "law.toml", "limits-that-do-not-fit.toml", "pad.toml",
-    "sharing.toml",
+    "sharing.toml", "tls.toml",
     // A relation between tables: used twice, not defined, not reached.
     "duplicates.toml", "families.toml", "listeners.toml", "loop.toml", "no-route.toml",
     "transport-without-listener.toml", "two-pools.toml", "unknown-pool.toml",
