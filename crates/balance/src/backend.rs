@@ -66,6 +66,8 @@ struct Load {
     questioned_at: AtomicU64,
     /// Deliveries that the network refused.
     unreachable: AtomicU64,
+    /// Status of the response to the last failed probe; zero without a response.
+    probe_status: AtomicU16,
 }
 
 const _: () = assert!(std::mem::offset_of!(Load, health) == 32, "half of them are its");
@@ -339,6 +341,7 @@ impl Backend {
     pub fn on_question_unanswered(&self, now: Timestamp, pause: Duration, is_probed: bool) {
         self.load.probes.fetch_add(1, Relaxed);
         self.load.probe_failures.fetch_add(1, Relaxed);
+        self.load.probe_status.store(0, Relaxed);
         self.load.health.change(now, |liveness| liveness.on_failed(now, pause));
         self.load.health.set_failing_probes(is_probed);
     }
@@ -358,23 +361,31 @@ impl Backend {
         self.record_answered(now);
     }
 
-    /// Records a probe that was unanswered or failed; `fall` in a row take it down until it answers
-    /// probes.
-    pub fn on_probe_failed(&self, now: Timestamp, fall: u32) {
+    /// Records a probe that failed: it was answered with a `status` that is not accepted, or not at
+    /// all. `fall` in a row take it down until it answers probes.
+    pub fn on_probe_failed(&self, now: Timestamp, fall: u32, status: Option<u16>) {
         self.load.probes.fetch_add(1, Relaxed);
         self.load.probe_failures.fetch_add(1, Relaxed);
+        self.load.probe_status.store(status.unwrap_or(0), Relaxed);
         self.load.health.change(now, |liveness| liveness.on_unanswered(now, fall, UNTIL_PROBED));
         self.load.health.set_failing_probes(true);
     }
 
-    /// Records that its probes end. If it was down, it returns by itself after `pause`.
+    /// Records that its probes end. If they took it down, it may get new calls at once; if requests
+    /// did, it may `pause` after that.
     pub fn on_unprobed(&self, now: Timestamp, pause: Duration) {
-        self.load.health.change(now, |liveness| liveness.on_unprobed(now, pause));
+        self.load.health.on_unprobed(now, pause);
     }
 
     /// Returns the number of finished probes, and how many of them failed.
     pub fn probes(&self) -> (u64, u64) {
         (self.load.probes.load(Relaxed), self.load.probe_failures.load(Relaxed))
+    }
+
+    /// Returns the status with which it answered the last probe that failed; `None` if it did not
+    /// answer.
+    pub fn failed_probe_status(&self) -> Option<u16> {
+        Some(self.load.probe_status.load(Relaxed)).filter(|status| *status > 0)
     }
 
     fn record_answered(&self, now: Timestamp) {

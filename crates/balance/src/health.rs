@@ -237,6 +237,17 @@ impl Health {
         }
     }
 
+    /// Records that its probes end. What they have shown no longer counts. If requests have shown it
+    /// down, it is down until `pause` after that, as if there had been no probes.
+    pub fn on_unprobed(&self, now: Timestamp, pause: Duration) {
+        let until = match self.fails_probes.load(Relaxed) {
+            true => now,
+            false => Timestamp::from_nanos(self.fell_at.load(Relaxed)) + pause,
+        };
+        self.change(now, |liveness| liveness.on_unprobed(until));
+        self.set_failing_probes(false);
+    }
+
     /// Records that it asked for no new requests for `wait`.
     pub fn pause(&self, now: Timestamp, wait: Duration) {
         self.busy_until.fetch_max((now + wait).as_nanos(), Relaxed);

@@ -68,10 +68,10 @@ fn probes_may_exclude_all_and_are_believed_before_requests() {
     let pool = pool(2);
     exclude(&pool, 0, &[0, 1], UNTIL_PROBED);
     assert_eq!(states(&pool, at(2)), [Spared, Down]);
-    pool.backends()[0].on_probe_failed(at(3), 3);
+    pool.backends()[0].on_probe_failed(at(3), 3, None);
     pool.spare(at(3), SHARE, true);
     assert_eq!(states(&pool, at(3)), [Down, Spared], "of the other one only requests speak");
-    pool.backends()[1].on_probe_failed(at(4), 3);
+    pool.backends()[1].on_probe_failed(at(4), 3, Some(503));
     assert!(!pool.spare(at(4), SHARE, true));
     assert_eq!(states(&pool, at(4)), [Down, Down]);
     pool.backends()[1].on_probe_answered(at(5), 2);

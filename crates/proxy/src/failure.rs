@@ -78,7 +78,7 @@ pub(crate) fn on_failed(
                 // response to a probe undoes it.
                 probes.suspect(now, snapshot, backend_ref, now);
             }
-            snapshot.backend(backend_ref).on_failed(now, pause_of(snapshot, backend_ref.pool));
+            snapshot.backend(backend_ref).on_failed(now, pause_of(snapshot, backend_ref));
             cap_exclusions(now, snapshot, backend_ref);
             peers.record_unreachable(now, failure.flow.transport, target);
         }
@@ -133,7 +133,7 @@ fn on_stream_failed(
     }
     match (failure.cause, backend_ref) {
         (Cause::Refused, Some(backend_ref)) => {
-            snapshot.backend(backend_ref).on_failed(now, pause_of(snapshot, backend_ref.pool));
+            snapshot.backend(backend_ref).on_failed(now, pause_of(snapshot, backend_ref));
             cap_exclusions(now, snapshot, backend_ref);
             peers.record_unreachable(now, failure.flow.transport, target);
         }

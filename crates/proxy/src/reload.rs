@@ -11,7 +11,7 @@ use tidegate_world::Timestamp;
 
 use crate::backends::health::spare;
 use crate::backends::names::Names;
-use crate::backends::probes::Probes;
+use crate::backends::probes::{Probes, probed};
 use crate::backends::slots::{ANY, SlottedPools, assign_pool_slots, have_slots};
 use crate::settings::{BackendRef, PoolSettings, Rule, RuleTarget};
 use crate::snapshot::Snapshot;
@@ -60,19 +60,13 @@ pub(crate) fn reload(
     names.enlist(now, &pools);
     routing.tiering.enlist(&pools);
     snapshot.set_pools(pools, rules);
-    // Other pools may exclude other shares.
-    spare(now, snapshot);
     let is_probed: HashSet<_> = probed(snapshot).map(Arc::as_ptr).collect();
     let unprobed = was_probed.iter().filter(|b| !is_probed.contains(&Arc::as_ptr(b)));
     unprobed.for_each(|backend| backend.on_unprobed(now, snapshot.failure_pause));
+    // Other pools may exclude other shares.
+    spare(now, snapshot);
     probes.enlist_backends(now, snapshot);
     true
-}
-
-fn probed(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Backend>> {
-    let is_probed =
-        |(backend_ref, _): &(BackendRef, _)| snapshot.pool(backend_ref.pool).health.probe.is_some();
-    snapshot.backend_refs().filter(is_probed).map(|(_, backend)| backend)
 }
 
 /// Returns the slots that are referenced.

@@ -181,6 +181,7 @@ fn pool(pool: &balance::Pool, now: Timestamp) -> Value {
             "refusals": b.refusals(),
             "probes": probes,
             "probe_failures": probe_failures,
+            "failed_probe_status": b.failed_probe_status(),
             "falls": falls,
             "returns": returns,
         });

@@ -432,7 +432,10 @@ fn cause(
             if counts.unreachable > before.unreachable {
                 "nobody listens there (ICMP port unreachable)"
             } else if counts.probes_failed > before.probes_failed {
-                "a probe got no acceptable answer"
+                return match backend.failed_probe_status() {
+                    Some(status) => format!(": it answered {status} to a probe"),
+                    None => ": a probe got no answer".to_owned(),
+                };
             } else if counts.rejections > before.rejections {
                 "it answered 503"
             } else {

@@ -133,14 +133,15 @@ impl Liveness {
         }
     }
 
-    /// Returns the state after probes are switched off. A back end that could come up only by a
-    /// successful probe now stays down for `pause`.
-    pub fn on_unprobed(self, now: Timestamp, pause: Duration) -> Self {
+    /// Returns the state after probes are switched off: failed ones no longer count, and a back end
+    /// that could come up only by a successful probe is down `until` then.
+    pub fn on_unprobed(self, until: Timestamp) -> Self {
         match self {
+            Self::Up { since, .. } => Self::Up { since, errors: 0 },
             Self::Down { until: LATEST.., .. } => {
-                Self::Down { until: (now + pause).as_nanos().min(LATEST - 1), good: 0 }
+                Self::Down { until: until.as_nanos().min(LATEST - 1), good: 0 }
             }
-            _ => self,
+            Self::Down { .. } => self,
         }
     }
 }

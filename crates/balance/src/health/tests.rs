@@ -43,10 +43,10 @@ fn the_state_machine_goes_by_its_table() {
         (probed.on_probe_answered(now, 2), Up { since: ns(20), errors: 0 }, probed),
         (pausing.on_probe_answered(at(70), 1), Up { since: ns(50), errors: 0 }, pausing),
         // Without probes it comes back by itself.
-        (probed.on_unprobed(now, PAUSE), down_for_pause, probed),
-        (probed.on_unprobed(now, UNTIL_PROBED), Down { until: NEVER - 1, good: 0 }, probed),
-        (pausing.on_unprobed(now, PAUSE), pausing, pausing),
-        (old.on_unprobed(now, PAUSE), old, old),
+        (probed.on_unprobed(now + PAUSE), down_for_pause, probed),
+        (probed.on_unprobed(Timestamp::NEVER), Down { until: NEVER - 1, good: 0 }, probed),
+        (pausing.on_unprobed(now + PAUSE), pausing, pausing),
+        (old.on_unprobed(now + PAUSE), Up { since: 7, errors: 0 }, old),
     ];
     for (i, (after, expected, before)) in table.iter().enumerate() {
         assert_eq!(after, expected, "row {i}, from {before:?}");
@@ -229,7 +229,7 @@ proptest! {
             liveness.on_failed(now, PAUSE),
             liveness.on_unanswered(now, COUNT_MAX, UNTIL_PROBED),
             liveness.on_probe_answered(now, COUNT_MAX),
-            liveness.on_unprobed(now, PAUSE),
+            liveness.on_unprobed(now),
         ] {
             Liveness::unpack(next.pack()).is_up(now);
         }

@@ -4,6 +4,7 @@
 //! before a caller does, and detects its return. The state itself is [`tidegate_balance::State`].
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_balance::{Parties, UNTIL_PROBED};
@@ -14,9 +15,14 @@ use crate::message::request::Request;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 
-/// Returns how long a failed back end of this pool gets no new calls, unless it answers.
-pub(crate) fn pause_of(snapshot: &Snapshot, pool: u16) -> Duration {
-    let is_probed = snapshot.pool(pool).health.probe.is_some();
+/// Returns how long a back end that failed gets no new calls, unless it answers.
+pub(crate) fn pause_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Duration {
+    let backend = snapshot.backend(backend_ref);
+    // Only the probes of the first pool that has it can bring it back.
+    let first =
+        snapshot.backend_refs().find(|(_, first)| std::ptr::eq(Arc::as_ptr(first), backend));
+    let is_probed =
+        first.is_some_and(|(first, _)| snapshot.pool(first.pool).health.probe.is_some());
     if is_probed { UNTIL_PROBED } else { snapshot.failure_pause }
 }
 

@@ -199,10 +199,9 @@ impl Probes {
 impl Probes {
     /// Selects again which back ends of the snapshot are probed.
     pub(crate) fn enlist_backends(&mut self, now: Timestamp, snapshot: &Snapshot) {
-        let (mut who, mut seen) = (Vec::new(), HashSet::new());
-        for (backend_ref, backend) in snapshot.backend_refs() {
-            // A server in several pools is probed once, as the first pool configures it.
-            if backend.admin_state() == AdminState::Removed || !seen.insert(Arc::as_ptr(backend)) {
+        let mut who = Vec::new();
+        for (backend_ref, backend) in each_once(snapshot) {
+            if backend.admin_state() == AdminState::Removed {
                 continue;
             }
             let probe = snapshot.pool(backend_ref.pool).health.probe.as_ref();
@@ -412,6 +411,20 @@ impl Probes {
     }
 }
 
+/// Returns each back end of the snapshot once. A server in several pools is probed as the first pool
+/// configures it.
+fn each_once(snapshot: &Snapshot) -> impl Iterator<Item = (BackendRef, &Arc<Backend>)> {
+    let mut seen = HashSet::new();
+    snapshot.backend_refs().filter(move |(_, backend)| seen.insert(Arc::as_ptr(backend)))
+}
+
+/// Returns the back ends that are probed, by any shard.
+pub(crate) fn probed(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Backend>> {
+    let is_probed =
+        |(backend_ref, _): &(BackendRef, _)| snapshot.pool(backend_ref.pool).health.probe.is_some();
+    each_once(snapshot).filter(is_probed).map(|(_, backend)| backend)
+}
+
 /// Returns the timers of the probes of a back end.
 fn timing_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Timing {
     snapshot.timing(snapshot.transport(backend_ref.pool))
@@ -436,14 +449,14 @@ fn end_probe(
         // Any response shows that it is alive.
         (Some(_), Some(_), _) => backend.on_probe_answered(now, 1),
         (None, Some(since), _) if !backend.has_answered(since) => {
-            let pause = pause_of(snapshot, backend_ref.pool);
+            let pause = pause_of(snapshot, backend_ref);
             backend.on_question_unanswered(now, pause, probe.is_some());
             cap_exclusions(now, snapshot, backend_ref);
         }
         (Some(status), None, Some(probe)) if probe.accept.holds(status) => {
             backend.on_probe_answered(now, probe.rise);
         }
-        (_, None, Some(probe)) => backend.on_probe_failed(now, probe.fall),
+        (_, None, Some(probe)) => backend.on_probe_failed(now, probe.fall, answer),
         (None, Some(_), _) | (_, None, None) => {}
     }
     if backend.is_clear(now) != was_clear || backend.is_spared() {

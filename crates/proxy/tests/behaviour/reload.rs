@@ -7,6 +7,7 @@ use crate::script::{
 };
 use tidegate_balance::{
     AdminState, BackendRegistry, BackendSpec, EndpointAddress, Limits, Policy, Pool, PoolSpec,
+    UNTIL_PROBED,
 };
 use tidegate_proxy::{Choice, Health, Mode, PoolSettings, Probe, Rule, RuleTarget, Senders};
 
@@ -218,20 +219,57 @@ fn a_fork_rings_at_who_is_there_then() {
 }
 
 #[test]
-fn a_back_end_no_longer_probed_comes_back_by_itself() {
+fn a_back_end_no_longer_probed_gets_calls_at_once() {
     let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A]);
-    let pools = r.enlist(&[pool_spec("app", &[BACKEND_A])]);
-    let health = Health { probe: Some(Probe::default()), ..Health::default() };
-    let probed = PoolSettings { health, ..settings_of(&pools[0], r.mode) };
-    assert!(r.s.proxy.reload(r.s.now, vec![probed], rule(0)));
+    probe_first_pool(&mut r, &[pool_spec("app", &[BACKEND_A])]);
     r.s.refused(BACKEND_A);
     r.s.pass(Duration::from_secs(60));
     assert!(r.s.sent().is_empty() && !r.s.questions.is_empty());
     assert_eq!(r.s.status(CALLER, &invite("1")), 503);
     r.s.questions.clear();
     r.reload(&[pool_spec("app", &[BACKEND_A])], 0);
-    assert_eq!(r.s.status(CALLER, &invite("2")), 503);
-    r.s.pass(Duration::from_secs(6));
-    assert!(r.s.sent().is_empty() && r.s.questions.is_empty());
-    assert_eq!(r.set_up("3"), BACKEND_A);
+    assert_eq!(r.set_up("2"), BACKEND_A);
+    r.s.pass(Duration::from_secs(60));
+    assert!(r.s.questions.is_empty(), "it is not probed");
+}
+
+#[test]
+fn a_back_end_shown_down_by_requests_waits_as_if_it_had_never_been_probed() {
+    let both = [pool_spec("app", &[BACKEND_A, BACKEND_B])];
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A, BACKEND_B]);
+    probe_first_pool(&mut r, &both);
+    let backend = r.registry.find(BACKEND_A).unwrap();
+    backend.on_failed(r.s.now, UNTIL_PROBED);
+    r.s.pass(Duration::from_secs(2));
+    r.reload(&both, 0);
+    assert!(!backend.is_up(r.s.now));
+    assert_eq!(backend.returns_at(), Some(r.s.now + Duration::from_secs(3)));
+}
+
+/// The first pool decides whether a back end of two pools is probed.
+#[test]
+fn a_back_end_that_only_a_later_pool_would_probe_does_not_wait_for_a_probe() {
+    let mut r = Reloaded::new(Mode::Stateless, &[BACKEND_A]);
+    let both = [pool_spec("app", &[BACKEND_A]), pool_spec("other", &[BACKEND_A])];
+    let probed = |r: &mut Reloaded, index: usize| {
+        let pools = r.enlist(&both);
+        let mut pools: Vec<_> = pools.iter().map(|pool| settings_of(pool, r.mode)).collect();
+        pools[index].health.probe = Some(Probe::default());
+        assert!(r.s.proxy.reload(r.s.now, pools, rule(0)));
+    };
+    probed(&mut r, 0);
+    let backend = r.registry.find(BACKEND_A).unwrap();
+    backend.on_probe_failed(r.s.now, 1, None);
+    assert!(!backend.is_up(r.s.now));
+    probed(&mut r, 1);
+    assert!(backend.is_up(r.s.now), "it would be down for ever");
+    assert_eq!(r.set_up("1"), BACKEND_A);
+}
+
+/// Reloads these pools with probes in the first of them.
+fn probe_first_pool(r: &mut Reloaded, pool_specs: &[PoolSpec]) {
+    let pools = r.enlist(pool_specs);
+    let mut pools: Vec<_> = pools.iter().map(|pool| settings_of(pool, r.mode)).collect();
+    pools[0].health = Health { probe: Some(Probe::default()), ..Health::default() };
+    assert!(r.s.proxy.reload(r.s.now, pools, rule(0)));
 }

@@ -262,8 +262,7 @@ impl Script {
     /// Marks the back end at this index as down for five seconds after failed probes.
     pub fn gone(&self, backend: usize) {
         let backend = &self.backends.backends()[backend];
-        backend.on_probe_failed(self.now, 1);
-        backend.on_unprobed(self.now, Duration::from_secs(5));
+        backend.on_question_unanswered(self.now, Duration::from_secs(5), true);
     }
 
     /// Reports that nothing listens at `backend`: neither the last packet to it nor the probe that

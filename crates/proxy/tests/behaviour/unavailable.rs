@@ -84,7 +84,7 @@ fn states_that_only_an_answer_or_an_operator_ends_have_no_time() {
         let probe = Probe { interval: ms(60_000), jitter: 0.0, ..Probe::default() };
         settings.pools[0].health = Health { probe: Some(probe), ..Health::default() };
     });
-    s.backends.backends().iter().for_each(|backend| backend.on_probe_failed(s.now, 1));
+    s.backends.backends().iter().for_each(|backend| backend.on_probe_failed(s.now, 1, None));
     assert_eq!(told(&mut s, "1"), warned("every back end is down", &[]));
     s.backends.backends()[0].set_admin_state(s.now, AdminState::Draining);
     assert_eq!(told(&mut s, "2"), warned("no back end may be given new requests", &[]));
@@ -140,8 +140,7 @@ fn while_others_can_be_served_nobody_is_told_to_stay_away() {
     assert_eq!(told(&mut s, "1"), warned("every back end is down", &[]));
     let elsewhere = request("INVITE", "sip:bob@other.example", "2", 1, "");
     assert!(s.send(CALLER, &elsewhere).iter().any(|sent| sent.to == address(BACKEND_C)));
-    other.backends()[0].on_probe_failed(s.now, 1);
-    other.backends()[0].on_unprobed(s.now, ms(5000));
+    other.backends()[0].on_question_unanswered(s.now, ms(5000), true);
     assert_eq!(told(&mut s, "3"), warned("every back end is down", &["5"]));
 }
 

@@ -111,8 +111,7 @@ fn a_silent_back_end_is_not_logged_as_unreachable() {
         backend.on_question_unanswered(at(100), Duration::from_secs(5), false);
     }
     let told = watched.look(250);
-    let down =
-        |name| format!("back end {name} of pool app is down: a probe got no acceptable answer");
+    let down = |name| format!("back end {name} of pool app is down: a probe got no answer");
     assert_eq!(told[..2], ["a", "b"].map(down));
     b.on_refused(at(3000), None, tidegate_balance::Sources::default(), None);
     let told = watched.look(5500);
@@ -121,6 +120,23 @@ fn a_silent_back_end_is_not_logged_as_unreachable() {
         [
             "back end a of pool app is suspect: it did not respond to requests",
             "back end b of pool app is suspect: it answered 503",
+        ]
+    );
+}
+
+/// A server that answers is not to be searched for in the network.
+#[test]
+fn a_probe_that_was_answered_is_logged_with_the_status() {
+    let mut watched = Watched::new();
+    watched.look(0);
+    let [a, b] = ["a", "b"].map(|name| watched.registry.find(name).unwrap());
+    a.on_probe_failed(at(100), 1, Some(503));
+    b.on_probe_failed(at(100), 1, None);
+    assert_eq!(
+        watched.look(250)[..2],
+        [
+            "back end a of pool app is down: it answered 503 to a probe",
+            "back end b of pool app is down: a probe got no answer",
         ]
     );
 }
