@@ -67,11 +67,18 @@ impl Shape for ByClass {
     }
 
     fn write(&self, value: &Self::Value) -> String {
-        let cost = |class: Class| {
-            let us = value[class as usize].as_nanos() as f64 / 1e3;
-            format!("{} = {us}", class.name())
-        };
-        format!("{{ {} }}", Class::ALL.map(cost).join(", "))
+        let us = |cost: Duration| cost.as_nanos() as f64 / 1e3;
+        let costs = Class::ALL.map(|class| (class.name(), value[class as usize]));
+        let with = |cost: Duration| costs.iter().filter(|(_, other)| *other == cost).count();
+        // The most frequent cost stands for all classes that are not named.
+        let default = costs.map(|(_, cost)| cost).into_iter().max_by_key(|cost| with(*cost));
+        let default = default.unwrap_or_default();
+        let named = costs.iter().filter(|(_, cost)| *cost != default);
+        let named: String = named.map(|(name, cost)| format!(", {name} = {}", us(*cost))).collect();
+        match named.is_empty() {
+            true => us(default).to_string(),
+            false => format!("{{ {DEFAULT} = {}{named} }}", us(default)),
+        }
     }
 
     fn schema(&self) -> Value {
@@ -99,4 +106,25 @@ fn report_unknown(key: &str, name: &str, span: std::ops::Range<usize>, report: &
 
 fn micros(us: f64) -> Duration {
     Duration::from_nanos((us * 1e3).round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(text: &str) -> String {
+        let value = DeValue::parse(text).unwrap();
+        let read = ByClass.read("serve_us", &value, &mut Report::default()).unwrap();
+        ByClass.write(&read)
+    }
+
+    #[test]
+    fn equal_costs_are_written_once() {
+        assert_eq!(written("700"), "700");
+        assert_eq!(
+            written("{ default = 700, invite = 0.125 }"),
+            "{ default = 700, invite = 0.125 }"
+        );
+        assert_eq!(written("{ bye = 3, invite = 5 }"), "{ default = 0, bye = 3, invite = 5 }");
+    }
 }

@@ -175,14 +175,22 @@ pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> O
     if written.len() > LENGTH_MAX {
         return None;
     }
-    // A third of the letters may differ, and always two: a wrong hint does no harm.
+    // A third of the letters may differ, and always two: a wrong hint does no harm. A longer or
+    // shorter form of a name may differ more: `cps_maximum`, `addr`.
     let reach = (written.chars().count() / 3).max(2);
     names
         .into_iter()
         .map(|name| (strsim::damerau_levenshtein(written, name), name))
-        .filter(|(distance, _)| *distance <= reach)
+        .filter(|(distance, name)| *distance <= reach || is_form_of(written, name))
         .min()
         .map(|(_, name)| name)
+}
+
+/// Returns whether one of two names begins with the other, which is long enough to mean the same.
+fn is_form_of(written: &str, name: &str) -> bool {
+    const COMMON_MIN: usize = 3;
+    (written.starts_with(name) || name.starts_with(written))
+        && written.len().min(name.len()) >= COMMON_MIN
 }
 
 /// Joins `names` as `a`, `b` or `c`, each in backticks.
@@ -223,5 +231,9 @@ mod tests {
         assert_eq!(nearest("adress", names), Some("address"));
         assert_eq!(nearest("advertize", names), Some("advertise"));
         assert_eq!(nearest("colour", names), None);
+        let names = ["calls_max", "cps_max", "weight"];
+        assert_eq!(nearest("cps_maximum", names), Some("cps_max"));
+        assert_eq!(nearest("calls", names), Some("calls_max"));
+        assert_eq!(nearest("c", names), None);
     }
 }
