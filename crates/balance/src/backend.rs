@@ -116,6 +116,20 @@ impl Backend {
         self.endpoint.address()
     }
 
+    /// Returns whether `text` is its address or its host name, with or without the port.
+    pub fn is_at(&self, text: &str) -> bool {
+        let address = self.address();
+        let is_host = |named: &Named| named.host().eq_ignore_ascii_case(text);
+        let is_ip = |ip: IpAddr| address.is_some_and(|at| at.ip() == ip.to_canonical());
+        let is_address = |asked: SocketAddr| {
+            is_ip(asked.ip()) && address.is_some_and(|at| at.port() == asked.port())
+        };
+        self.endpoint.to_string().eq_ignore_ascii_case(text)
+            || self.named().is_some_and(is_host)
+            || text.parse().is_ok_and(is_address)
+            || text.trim_start_matches('[').trim_end_matches(']').parse().is_ok_and(is_ip)
+    }
+
     /// Returns the generation of its current address.
     pub fn generation(&self) -> AddressGeneration {
         self.endpoint.generation()

@@ -106,6 +106,19 @@ impl BackendRegistry {
         self.lock().find(name)
     }
 
+    /// Returns the configured back ends that an operator means by `text`: the one with that name, or
+    /// else all [at](Backend::is_at) that address or host name.
+    pub fn find_all(&self, text: &str) -> Vec<Arc<Backend>> {
+        let state = self.lock();
+        if let Some(backend) = state.find(text) {
+            return vec![backend];
+        }
+        let mut seen = HashSet::new();
+        let backends = state.pools.iter().flat_map(|pool| pool.backends());
+        let found = backends.filter(|b| b.is_at(text) && seen.insert(Arc::as_ptr(b)));
+        found.cloned().collect()
+    }
+
     /// Sets the administrative state of a back end, for the command with that number. Does nothing
     /// if the back end is no longer configured.
     pub fn assign(&self, now: Timestamp, order: u64, name: &str, admin_state: AdminState) {

@@ -56,8 +56,10 @@ struct Wanted {
 pub enum ControlError {
     /// It is invalid.
     Refused(Refused),
-    /// There is no back end with that name; these are the existing ones.
+    /// There is no back end with that name or address; these are the existing ones.
     Unknown(Vec<String>),
+    /// Several back ends are at that address; these are their names.
+    Ambiguous(Vec<String>),
     /// The configuration is longer than a command may be.
     TooLong {
         /// Bytes of the configuration.
@@ -81,7 +83,16 @@ impl fmt::Display for ControlError {
                             restart";
                 write!(f, "{} {what}", keys.join(", "))
             }
-            Self::Unknown(names) => write!(f, "no back end of that name: {}", names.join(", ")),
+            Self::Unknown(backends) => {
+                write!(f, "no back end of that name or address: {}", some_of(backends))
+            }
+            Self::Ambiguous(names) => {
+                write!(
+                    f,
+                    "several back ends are at that address: give the name, {}",
+                    some_of(names)
+                )
+            }
             Self::TooLong { bytes, limit } => {
                 let [bytes, limit] = [*bytes, *limit].map(grouped);
                 write!(
@@ -172,22 +183,34 @@ impl RuntimeControl {
         Ok((wanted.given, overload))
     }
 
-    /// Sets the administrative state of a back end by an operator's word: `enable`, `drain` or
-    /// `disable`. Returns the number of the command.
+    /// Sets the administrative state of a back end, given by name or address, by an operator's word:
+    /// `enable`, `drain` or `disable`. Returns the number of the command.
     ///
     /// # Errors
-    /// When there is no such back end or word, or the command cannot be sent.
+    /// When there is no such back end or word, several back ends are at the address, or the command
+    /// cannot be sent.
     pub fn assign(&self, backend: &str, admin_state: &str) -> Result<u64, ControlError> {
         let mut wanted = self.wanted();
-        let command = command::admin_state_text(backend, admin_state);
+        let found = self.registry.find_all(backend.strip_prefix("sip:").unwrap_or(backend));
+        let names: Vec<_> = found.iter().map(|backend| backend.name().to_owned()).collect();
+        let name = if let [name] = &names[..] { name.as_str() } else { backend };
+        let command = command::admin_state_text(name, admin_state);
         command::given(command.as_bytes()).map_err(|wrong| ControlError::Refused(wrong.into()))?;
-        if self.registry.find(backend).is_none() {
-            let config = wanted.found.expand(&wanted.config);
-            let backends = config.pool.iter().flat_map(config::Pool::servers);
-            return Err(ControlError::Unknown(backends.map(|b| b.name.clone()).collect()));
+        match names.len() {
+            0 => {
+                let config = wanted.found.expand(&wanted.config);
+                let backends = config.pool.iter().flat_map(config::Pool::servers);
+                let mut backends: Vec<_> = backends.map(identified).collect();
+                // A server in several pools is one back end.
+                backends.dedup();
+                Err(ControlError::Unknown(backends))
+            }
+            1 => {
+                self.give(&mut wanted, command.as_bytes())?;
+                Ok(wanted.given)
+            }
+            _ => Err(ControlError::Ambiguous(names)),
         }
-        self.give(&mut wanted, command.as_bytes())?;
-        Ok(wanted.given)
     }
 
     /// Reads the configuration again, from its file. Pools, routes and users are replaced; so are
@@ -335,6 +358,21 @@ impl RuntimeControl {
             "orders": given,
             "shards": shards.collect::<Value>(),
         })
+    }
+}
+
+/// Returns the name of a back end, and its address if that is not the name.
+fn identified(backend: &config::Backend) -> String {
+    let address = backend.endpoint.to_string();
+    if address == backend.name { address } else { format!("{} at {address}", backend.name) }
+}
+
+/// Lists the first few of `backends`, and the number of the others.
+fn some_of(backends: &[String]) -> String {
+    const SHOWN_MAX: usize = 20;
+    match backends.len().saturating_sub(SHOWN_MAX) {
+        0 => backends.join(", "),
+        more => format!("{} and {more} more", backends[..SHOWN_MAX].join(", ")),
     }
 }
 

@@ -203,11 +203,42 @@ fn every_operator_request_is_logged_with_its_result() {
             "another law: failed: error: `law` cannot be `pie`",
             "drain 127.0.0.1:9: done",
             "enable 127.0.0.1:9: done",
-            "disable nobody: failed: no back end of that name: 127.0.0.1:9",
+            "disable nobody: failed: no back end of that name or address: 127.0.0.1:9",
             "reload: failed: error: cannot be read: No such file or directory (os error 2)",
             "unban 192.0.2.1: failed: 192.0.2.1 is not banned",
         ]
     );
+}
+
+#[test]
+fn a_back_end_with_a_name_is_drained_by_its_address_too() {
+    let backend = "uri = \"sip:127.0.0.1:9\"";
+    let two = format!(
+        "name = \"one\"\n{backend}\n[[pool.backend]]\nname = \"two\"\nuri = \"sip:127.0.0.1:10\""
+    );
+    let running = Running::start_with(&CONFIGURATION.replace(backend, &two), true);
+    running.applied("overload.law = \"pi\"");
+    let put = |path: &str| running.ask("PUT", path, "Host: localhost\r\n", "");
+    let states = || {
+        let pools = running.get("/backends");
+        let backends = pools[0]["backends"].as_array().unwrap();
+        backends.iter().map(|b| b["state"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(put("/backends/127.0.0.1:9/drain").0, 200);
+    assert_eq!(states(), ["draining", "up"]);
+    assert_eq!(put("/backends/sip:127.0.0.1:9/enable").0, 200);
+    assert_eq!(put("/backends/two/disable").0, 200);
+    assert_eq!(states(), ["up", "maintenance"]);
+    let (status, said) = put("/backends/127.0.0.1/drain");
+    assert_eq!(status, 400);
+    assert!(
+        said.contains("several back ends are at that address: give the name, one, two"),
+        "{said}"
+    );
+    let (status, said) = put("/backends/127.0.0.1:11/drain");
+    assert_eq!(status, 400);
+    assert!(said.contains("one at 127.0.0.1:9, two at 127.0.0.1:10"), "{said}");
+    assert_eq!(states(), ["up", "maintenance"]);
 }
 
 #[test]

@@ -37,17 +37,17 @@ enum Command {
     Backends,
     /// Take a back end out of service for new calls; its present calls go on
     Drain {
-        /// Name of the back end, as `ctl backends` shows it
+        /// Name or address of the back end, as `ctl backends` shows it
         name: String,
     },
     /// Take a back end out of service for maintenance: no new calls and no health checks
     Disable {
-        /// Name of the back end, as `ctl backends` shows it
+        /// Name or address of the back end, as `ctl backends` shows it
         name: String,
     },
     /// Put a drained or disabled back end into service again
     Enable {
-        /// Name of the back end, as `ctl backends` shows it
+        /// Name or address of the back end, as `ctl backends` shows it
         name: String,
     },
     /// Reload the configuration: pools, routes, users and the law

@@ -73,9 +73,9 @@ pub(super) async fn is_heard(controls: &Controls, number: u64) -> bool {
 
 fn refused(why: ControlError) -> Response {
     let status = match why {
-        ControlError::Refused(Refused::Wrong(_)) | ControlError::Unknown(_) => {
-            StatusCode::BAD_REQUEST
-        }
+        ControlError::Refused(Refused::Wrong(_))
+        | ControlError::Unknown(_)
+        | ControlError::Ambiguous(_) => StatusCode::BAD_REQUEST,
         ControlError::Refused(Refused::Restart(_)) | ControlError::TooLong { .. } => {
             StatusCode::CONFLICT
         }

@@ -39,12 +39,15 @@ impl Client {
         self.read(self.agent.put(self.url(path)).send(value.to_string()))
     }
 
-    /// Sets the administrative state of a back end and returns the back ends.
+    /// Sets the administrative state of a back end, given by name or address, and returns the back
+    /// ends.
     pub fn assign(&self, backend: &str, duty: &str) -> Result<Value, Trouble> {
-        // Every character that a name may contain is allowed in a path.
+        // Every character that a name or an address may contain is allowed in a path.
         let fits = |c: char| c.is_ascii_alphanumeric() || "_-.:[]".contains(c);
         if backend.is_empty() || !backend.chars().all(fits) {
-            return Err(Trouble::usage(format!("{backend:?} cannot be the name of a back end")));
+            return Err(Trouble::usage(format!(
+                "{backend:?} is neither the name nor the address of a back end"
+            )));
         }
         let backend = backend.replace('[', "%5B").replace(']', "%5D");
         self.read(self.agent.put(self.url(&format!("/backends/{backend}/{duty}"))).send_empty())
