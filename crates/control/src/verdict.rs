@@ -34,6 +34,11 @@ impl Ticket {
         self.fingerprint
     }
 
+    /// Returns whether it is of a retransmission of served work, which was counted before.
+    pub fn is_again(&self) -> bool {
+        self.again
+    }
+
     /// Returns the bucket in which the work is counted and waits: work that claims priority may
     /// have been admitted without priority.
     pub fn bucket(&self) -> Bucket {

@@ -264,6 +264,10 @@ impl Proxy {
                 if let Some(kernel_shed) = &mut self.kernel_shed {
                     kernel_shed.on_refused(class);
                 }
+                // The gate has not seen it.
+                if reason == Reason::PeerShare {
+                    self.count_refused_before(class);
+                }
                 self.send_refusal(reason, reply);
             }
             Decision::Shed(reply) => {
@@ -276,6 +280,7 @@ impl Proxy {
             }
             Decision::NotUnderstood(received) => {
                 self.work.refused = number;
+                self.count_refused_before(class);
                 self.output.reject_unread(&self.snapshot, &received, 417);
             }
             Decision::Malformed(received, malformed) => {
@@ -315,7 +320,7 @@ impl Proxy {
         class: Class,
         admitted: Admitted,
     ) -> SourceEvidence {
-        let Admitted { fingerprint, has_priority, is_overdue, hashes, .. } = admitted;
+        let Admitted { fingerprint, is_again, has_priority, is_overdue, hashes, .. } = admitted;
         let Self { snapshot, routing, peers, output, transactions, lost, .. } = self;
         let mut step = Step::new(now, snapshot, routing, peers, output);
         let Self { resolution, lookups, parked, .. } = self;
@@ -323,8 +328,14 @@ impl Proxy {
         let admission = AdmissionFacts { has_priority, is_overdue, hashes };
         let served = serve_request(&mut step, &mut stages, &received, admission);
         let Step { shown, pool, .. } = step;
+        if let Some(bucket) = class.bucket()
+            && !is_again
+            && !matches!(served, Served::Here | Served::Elsewhere(_) | Served::Parked(..))
+        {
+            self.counters.refused_after(bucket).add(1);
+        }
         match served {
-            Served::Here => {}
+            Served::Here | Served::Rejected => {}
             Served::Refused => {
                 if let Some(fingerprint) = fingerprint {
                     self.ingress.on_refused(now, fingerprint);
@@ -389,6 +400,13 @@ impl Proxy {
         }
     }
 
+    /// Counts a message that was rejected before the gate decided on it, if it asks for new work.
+    fn count_refused_before(&self, class: Option<Class>) {
+        if let Some(bucket) = class.and_then(Class::bucket) {
+            self.counters.refused_before(bucket).add(1);
+        }
+    }
+
     fn send_refusal(&mut self, reason: Reason, reply: Option<Box<Transmit>>) {
         self.counters.refused(reason).add(1);
         if let Some(reply) = reply {
@@ -400,6 +418,7 @@ impl Proxy {
     fn publish(&self) {
         let calls = &self.routing.calls;
         self.counters.calls.set(calls.len() as u64);
+        self.counters.calls_over.set(calls.over() as u64);
         self.counters.transactions_open.set(calls.open() as u64);
         self.counters.calls_evicted.set(calls.evicted());
         self.counters.calls_abandoned.set(calls.abandoned());

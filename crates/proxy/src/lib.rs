@@ -67,7 +67,7 @@ pub use message::reply::PAD_MAX;
 pub use network::{network_of, networks_of, source_of};
 pub use observe::call_entry::{BackendOfCall, CallAnswer, CallEntry, CallState};
 pub use observe::counters::{Counters, REPLIES};
-pub use observe::gauges::{FlowCounters, Gauges, SojournGauges};
+pub use observe::gauges::{FlowCounters, Gauges, LimitGauges, SojournGauges};
 pub use observe::in_force::{ComparedCounters, InForce};
 pub use observe::rejections::{LoadThen, Refusal, RejectionLog};
 pub use observe::upstream::{UpstreamView, UpstreamViews};

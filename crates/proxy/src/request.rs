@@ -29,10 +29,12 @@ use crate::transaction::open::open;
 
 /// Result of serving a request.
 pub(crate) enum Served {
-    /// The request was forwarded, absorbed, dropped or finally answered.
+    /// The request was forwarded, absorbed, dropped or answered.
     Here,
     /// The request was answered with 503, for a temporary reason.
     Refused,
+    /// The request was rejected with another final response.
+    Rejected,
     /// Nothing was done: no possible back end takes it, for this reason.
     Unserved(Reason),
     /// The request was answered with 503: all possible back ends are unavailable for new requests.
@@ -87,7 +89,7 @@ pub(crate) fn serve_request(
             };
             show_malformed(step, method);
             step.output.reject_malformed(snapshot, received, *malformed);
-            Served::Here
+            Served::Rejected
         }
     }
 }
@@ -394,9 +396,7 @@ fn reject(
             let headers = [("Warning", warning.as_bytes())];
             let reason = ReplyReason::of(status, why);
             reply(step, received, message, status, (reason, why), &headers);
-            if status == 503 {
-                return Served::Refused;
-            }
+            return if status == 503 { Served::Refused } else { Served::Rejected };
         }
         Rejection::PoolDown(hints) => {
             let reason = (Reason::PoolDown.into(), text_of(hints.warning));
@@ -411,6 +411,7 @@ fn reject(
             let asked = lines.map(|f| f.value).collect::<Vec<_>>().join(&b", "[..]);
             let reason = (ReplyReason::Extension, ReplyReason::Extension.doc());
             reply(step, received, message, 420, reason, &[("Unsupported", &asked)]);
+            return Served::Rejected;
         }
         Rejection::Capabilities => {
             let reason = (ReplyReason::None, ReplyReason::None.doc());

@@ -33,7 +33,7 @@ mod watch;
 mod wiring;
 
 pub use error::StartError;
-pub use metrics::collect::ShardCounters;
+pub use metrics::collect::{RecentWork, ShardCounters};
 pub use run::{Ending, Event, Finish, RunError, Started, run};
 pub use status::Instruments;
 pub use watch::Observation;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tidegate_proxy::{REPLIES, Refusal, ReplyReason};
 use tidegate_world::Timestamp;
 
-use crate::metrics::collect::ShardCounters;
+use crate::metrics::collect::{ShardCounters, limit};
 use crate::wall::{rfc3339, wall_time};
 
 /// The rejections recorded by the shards of a process.
@@ -18,8 +18,9 @@ impl Rejections {
     /// Returns all of them at `now`, the newest first, and the number of rejections for each
     /// reason.
     pub fn read(&self, now: Timestamp) -> Value {
+        let reasons = ReplyReason::ALL[1..].iter().map(|&reason| self.reason(reason));
         json!({
-            "reasons": ReplyReason::ALL[1..].iter().map(|&r| self.reason(r)).collect::<Value>(),
+            "reasons": reasons.chain([self.in_kernel()]).collect::<Value>(),
             "missed": self.missed(),
             "refusals": self.list(now, |_| true),
         })
@@ -43,6 +44,19 @@ impl Rejections {
         all.retain(|(_, refusal)| is_shown(refusal));
         all.sort_by_key(|(_, refusal)| std::cmp::Reverse(refusal.at));
         all.iter().map(|(shard, refusal)| one(*shard, refusal, now)).collect()
+    }
+
+    /// Returns the drops before a message is read, in the form of a reason.
+    fn in_kernel(&self) -> Value {
+        let dropped =
+            |shard: &ShardCounters| shard.io.filtered.get() + shard.emulated_filtered.get();
+        json!({
+            "name": "kernel",
+            "doc": "The kernel dropped the INVITE unread, with no response: rejecting more would take \
+                    too much of the processor (`refusing_max`), or its source is banned. \
+                    Retransmissions count too, and no sample is kept.",
+            "refused": self.0.iter().map(dropped).sum::<u64>(),
+        })
     }
 
     fn missed(&self) -> u64 {
@@ -83,6 +97,7 @@ fn one(shard: usize, refusal: &Refusal, now: Timestamp) -> Value {
         "reason": refusal.reason.name(),
         "cause": refusal.cause,
         "allowance": load.map(|load| load.allowance),
+        "limit": load.map(|load| limit(load.limit)),
         "occupancy": load.map(|load| load.occupancy),
         "sojourn_p99_ms": load.map(|load| load.sojourn_p99_ns as f64 / 1e6),
         "waiting": load.map(|load| load.waiting),

@@ -14,7 +14,7 @@ use tidegate_world::{COMMAND_MAX, Counter, Timestamp};
 use crate::config::command::{self, Refused};
 use crate::config::{self, Config, Diagnostics, Found, TlsFiles, needs_restart, overload_toml};
 use crate::laws::name_at;
-use crate::metrics::collect::{ShardCounters, sojourns};
+use crate::metrics::collect::{ShardCounters, limit, sojourns};
 use crate::prepared::{Prepared, Reading};
 use crate::removed::RemovedBackends;
 use crate::tls::Tls;
@@ -350,7 +350,7 @@ impl RuntimeControl {
             let wanted = self.wanted();
             (wanted.overload.clone(), wanted.given)
         };
-        let shards = self.shards.iter().map(|counters| shard(&counters.proxy, now));
+        let shards = self.shards.iter().map(|counters| shard(counters, now));
         json!({
             "law": laws::with_values(&overload.gate.law),
             "shadow": overload.gate.shadow.as_ref().map(laws::with_values),
@@ -389,7 +389,8 @@ fn grouped(number: usize) -> String {
     out
 }
 
-fn shard(counters: &Counters, now: Timestamp) -> Value {
+fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
+    let counters = &*shard.proxy;
     let (gauges, in_force) = (&counters.overload, &counters.in_force);
     let ms = |ns: u64| ns as f64 / 1e6;
     let sojourn = |(kind, [count, min, mean, p99]): (&str, [u64; 4])| {
@@ -409,6 +410,10 @@ fn shard(counters: &Counters, now: Timestamp) -> Value {
         "waiting": in_force.waiting.get(),
         "sojourn_ms": sojourns(gauges, now.as_nanos()).map(sojourn).into_iter()
             .collect::<Map<_, _>>(),
+        "last_second": shard.recent.to_json(),
+        "limit": by_bucket(|bucket| limit(gauges.limits[bucket].get())),
+        "waiting_max": gauges.waiting_limit.get().checked_sub(1),
+        "kernel_drop_share": millionths(&gauges.thinned),
         "allowance": by_bucket(|bucket| (1.0 - millionths(&gauges.refusing[bucket])).into()),
         "allowance_by_class": Class::ALL.map(share_of_class).into_iter().collect::<Map<_, _>>(),
         "release_cps": gauges.release.get() as f64 / 1e3,

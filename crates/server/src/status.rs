@@ -13,7 +13,7 @@ use tidegate_proxy::{
 use tidegate_world::{Counter, SrvRecord, Timestamp};
 
 use crate::laws::name_at;
-use crate::metrics::collect::{ShardCounters, restriction, sojourns};
+use crate::metrics::collect::{NewWork, ShardCounters, restriction, sojourns};
 
 /// The members of the JSON object at `/status`; `version` and `phase` are added.
 pub type Status = Map<String, Value>;
@@ -85,6 +85,9 @@ fn shard(shard: &ShardCounters, now: Timestamp) -> Value {
     let mut of_shard = overload(&counters.overload, now.as_nanos());
     of_shard["queued"] = counters.queued.get().into();
     of_shard["calls"] = counters.calls.get().into();
+    of_shard["calls_over"] = counters.calls_over.get().into();
+    of_shard["new_calls"] = NewWork::calls(shard).to_json();
+    of_shard["new_others"] = NewWork::others(shard).to_json();
     of_shard["server_transactions"] = counters.server_transactions.get().into();
     of_shard["client_transactions"] = counters.client_transactions.get().into();
     of_shard["socket_drops"] = shard.io.overflow.get().into();

@@ -137,7 +137,7 @@ struct Counted {
 }
 
 /// The watched counters. The first is that of the law.
-static COUNTED: [Counted; 13] = [
+static COUNTED: [Counted; 14] = [
     Counted {
         begins: "rejects new requests",
         of: "requests rejected",
@@ -145,6 +145,11 @@ static COUNTED: [Counted; 13] = [
             let reasons = [Reason::Law, Reason::Rank, Reason::Stale, Reason::SourceShare];
             reasons.iter().map(|&reason| shard.proxy.refused(reason).get()).sum()
         },
+    },
+    Counted {
+        begins: "the kernel drops INVITEs, because of overload or a ban",
+        of: "INVITEs dropped",
+        count: |shard| shard.io.filtered.get() + shard.emulated_filtered.get(),
     },
     Counted {
         begins: "the queue of new requests is full",
@@ -192,7 +197,7 @@ static COUNTED: [Counted; 13] = [
     Counted {
         begins: "a receive buffer is full, and the kernel drops datagrams",
         of: "datagrams dropped",
-        count: |shard| shard.io.overflow.get(),
+        count: |shard| shard.io.overflow.get() + shard.emulated_overflow.get(),
     },
     Counted {
         begins: "a send buffer is full",
@@ -235,6 +240,7 @@ impl Watch {
     pub fn look(&mut self, now: Timestamp, mut tell: impl FnMut(Observation)) {
         let at = wall_now();
         let tell = &mut |what| tell(Observation { at, what });
+        self.shards.iter().for_each(|shard| shard.recent.record(now, shard));
         self.look_at_pools(now, tell);
         self.look_at_services(now, tell);
         self.look_at_counts(now, tell);

@@ -31,6 +31,8 @@ pub(crate) enum Decision {
 pub(crate) struct Admitted {
     /// Fingerprint that its retransmissions share, if it is new work.
     pub(crate) fingerprint: Option<u64>,
+    /// Whether it is a retransmission of work that was counted before.
+    pub(crate) is_again: bool,
     /// Whether it has priority.
     pub(crate) has_priority: bool,
     /// Whether it claims to belong to a call that was not found on arrival.

@@ -411,11 +411,12 @@ impl Ingress {
         self.gate.on_service(now, ticket.is_some(), sojourn, self.new_sessions());
         let fingerprint = ticket.as_ref().and_then(Ticket::fingerprint);
         let has_priority = ticket.as_ref().map(Ticket::bucket) == Some(Bucket::Priority);
+        let is_again = ticket.as_ref().is_some_and(Ticket::is_again);
         let decision = match ticket {
             Some(ticket) => match self.gate.on_taken(now, ticket) {
                 None => Decision::Serve(
                     received,
-                    Admitted { fingerprint, has_priority, hashes, ..Admitted::default() },
+                    Admitted { fingerprint, is_again, has_priority, hashes, ..Admitted::default() },
                 ),
                 Some(reason) => {
                     let refused =

@@ -126,6 +126,11 @@ impl Calls {
         self.entries.len()
     }
 
+    /// Returns the number of entries that are over and kept for retransmissions.
+    pub(crate) fn over(&self) -> usize {
+        self.expired.len()
+    }
+
     /// Returns the number of transactions that wait for their final response.
     pub(crate) fn open(&self) -> usize {
         self.open

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_control::{Reason, Tier};
+use tidegate_control::{Bucket, Reason, Tier};
 use tidegate_world::{Counter, Histogram};
 
 use crate::lookup::LookupCounters;
@@ -30,6 +30,8 @@ pub struct Counters {
     replied: [Counter; REPLIES.len()],
     replied_for: [ByReason; REPLIES.len()],
     refused: [Counter; Reason::ALL.len()],
+    refused_before: [Counter; Bucket::ALL.len()],
+    refused_after: [Counter; Bucket::ALL.len()],
     shed: [Counter; Class::ALL.len()],
     sojourns: [Histogram; 2],
     /// The signals and decisions of overload control.
@@ -80,6 +82,8 @@ pub struct Counters {
     pub moved: Counter,
     /// Current entries in the call table.
     pub calls: Counter,
+    /// The number of them that are over and kept for retransmissions.
+    pub calls_over: Counter,
     /// Current transactions of calls that have no final response yet.
     pub transactions_open: Counter,
     /// Finished calls evicted early to make room.
@@ -136,6 +140,18 @@ impl Counters {
     /// Returns the counter of new work rejected for a reason.
     pub fn refused(&self, why: Reason) -> &Counter {
         &self.refused[why as usize]
+    }
+
+    /// Returns the counter of new work in a bucket that was rejected before the gate decided on it,
+    /// so the gate has not counted it.
+    pub fn refused_before(&self, bucket: Bucket) -> &Counter {
+        &self.refused_before[bucket as usize]
+    }
+
+    /// Returns the counter of new work in a bucket that the gate admitted and that was rejected when
+    /// its turn came. Work with priority counts in the bucket of its class.
+    pub fn refused_after(&self, bucket: Bucket) -> &Counter {
+        &self.refused_after[bucket as usize]
     }
 
     /// Returns the counter of shed messages of a class that belong to work in progress, in

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_control::{
-    Bucket, Flow, Gate, Ladder, QueueOrder, Release, SojournWindow, Tier, Tiers,
+    Allowance, Bucket, Flow, Gate, Ladder, QueueOrder, Release, SojournWindow, Tier, Tiers,
 };
 use tidegate_world::{Counter, Timestamp};
 
@@ -25,6 +25,10 @@ pub struct Gauges {
     pub refusing: [Counter; Bucket::ALL.len()],
     /// Share of the messages of a class that is rejected, in millionths.
     pub refusing_of_class: [Counter; Class::ALL.len()],
+    /// The law's limit on new work, by bucket.
+    pub limits: [LimitGauges; Bucket::ALL.len()],
+    /// One more than the number of new calls that the law lets wait; zero if it sets no such limit.
+    pub waiting_limit: Counter,
     /// Rate at which the queue of new calls is released, in thousandths of calls/s; zero if it is
     /// not paced.
     pub release: Counter,
@@ -82,6 +86,14 @@ pub struct Gauges {
     pub sources_overflowed: Counter,
 }
 
+/// The gauges that publish an [`Allowance`].
+#[derive(Debug, Default)]
+pub struct LimitGauges {
+    kind: Counter,
+    /// In millionths.
+    value: Counter,
+}
+
 /// The counters that publish a [`Flow`].
 #[derive(Debug, Default)]
 pub struct FlowCounters {
@@ -97,6 +109,8 @@ pub struct FlowCounters {
     pub repeated: Counter,
     /// [`Flow::early`].
     pub early: Counter,
+    /// [`Flow::stale`].
+    pub stale: Counter,
 }
 
 /// A published [`SojournWindow`]; times in ns.
@@ -125,7 +139,9 @@ impl Gauges {
         self.newest_first.set(u64::from(control.queue.order == QueueOrder::Lifo));
         self.wait_max.set(nanos(control.queue.wait_max.unwrap_or_default()));
         self.rank_floor.set(millionths(control.rank_floor));
+        self.waiting_limit.set((control.queue.waiting_max as u64).wrapping_add(1));
         for bucket in Bucket::ALL {
+            self.limits[bucket as usize].publish(control.admit(bucket));
             self.refusing[bucket as usize].set(millionths(1.0 - gate.share(bucket)));
             let Some(fair) = gate.fairness(bucket) else { continue };
             self.sources[bucket as usize].set(fair.sources() as u64);
@@ -174,9 +190,35 @@ impl Gauges {
     }
 }
 
+impl LimitGauges {
+    fn publish(&self, allowance: Allowance) {
+        let (kind, value) = match allowance {
+            Allowance::Open => (0, 0.0),
+            Allowance::Fraction(fraction) => (1, fraction),
+            Allowance::Rate(rate) => (2, rate),
+            Allowance::Window(window) => (3, window),
+            Allowance::Closed => (4, 0.0),
+        };
+        self.kind.set(kind);
+        self.value.set(millionths(value));
+    }
+
+    /// Returns the last published limit; [`Allowance::Open`] before the first.
+    pub fn get(&self) -> Allowance {
+        let value = self.value.get() as f64 / 1e6;
+        match self.kind.get() {
+            0 => Allowance::Open,
+            1 => Allowance::Fraction(value),
+            2 => Allowance::Rate(value),
+            3 => Allowance::Window(value),
+            _ => Allowance::Closed,
+        }
+    }
+}
+
 impl FlowCounters {
     fn publish(&self, flow: &Flow) {
-        let Flow { arrived, offered, admitted, refused, repeated, early, .. } = *flow;
+        let Flow { arrived, offered, admitted, refused, repeated, early, stale, .. } = *flow;
         for (counter, count) in [
             (&self.arrived, arrived),
             (&self.offered, offered),
@@ -184,6 +226,7 @@ impl FlowCounters {
             (&self.refused, refused),
             (&self.repeated, repeated),
             (&self.early, early),
+            (&self.stale, stale),
         ] {
             counter.set(count);
         }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
 use arrayvec::ArrayVec;
+use tidegate_control::Allowance;
 use tidegate_world::{Counter, Timestamp};
 
 use crate::message::class::Class;
@@ -61,6 +62,8 @@ impl Refusal {
 pub struct LoadThen {
     /// The share of the new work of its kind that was admitted, 0 to 1.
     pub allowance: f64,
+    /// The limit that the law set on it.
+    pub limit: Allowance,
     /// Occupancy of the processor in the last tenth of a second, 0 to 1.
     pub occupancy: f64,
     /// The 99th percentile of the sojourn of new work in the last completed second, in ns.

@@ -153,6 +153,7 @@ impl Trace {
             let p99 = gate.signals().sojourn.of_new().p99;
             let load = LoadThen {
                 allowance: gate.share(bucket),
+                limit: gate.control().admit(bucket),
                 occupancy,
                 sojourn_p99_ns: u64::try_from(p99.as_nanos()).unwrap_or(u64::MAX),
                 waiting: gate.signals().queue.waiting,

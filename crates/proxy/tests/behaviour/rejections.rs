@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::script::{CALLER, Script, invite, request};
 use tidegate_balance::Policy;
-use tidegate_control::Reason;
+use tidegate_control::{Bucket, Reason};
 use tidegate_proxy::{Refusal, ReplyReason};
 
 fn only(s: &Script) -> Refusal {
@@ -63,7 +63,47 @@ fn each_status_is_kept_and_counted_with_its_reason() {
         assert!(text(&kept.from).contains("tag=") && text(&kept.to).starts_with('<'));
         assert_eq!(s.counters.replied_for(status, reason).get(), 1);
         assert_eq!(s.counters.replied(status).get(), 1);
+        // Of the requests that the gate admitted, none is left as admitted.
+        let flow = &s.counters.overload.flows[Bucket::Session as usize];
+        assert_eq!(
+            s.counters.refused_after(Bucket::Session).get(),
+            flow.admitted.get(),
+            "{reason:?}"
+        );
     }
+}
+
+/// An operator adds up what was admitted and what was rejected.
+#[test]
+fn a_call_rejected_after_it_was_admitted_is_counted_once() {
+    let no_hops = invite("c").replace("Max-Forwards: 70", "Max-Forwards: 0");
+    for (status, message) in [(483, no_hops), (503, invite("c"))] {
+        let mut s = Script::new();
+        s.gone(0);
+        s.gone(1);
+        for _ in 0..3 {
+            assert_eq!(s.status(CALLER, &message), status);
+        }
+        let flow = &s.counters.overload.flows[Bucket::Session as usize];
+        let counts = [&flow.offered, &flow.admitted, s.counters.refused_after(Bucket::Session)];
+        assert_eq!(counts.map(tidegate_world::Counter::get), [1; 3], "{status}");
+        assert_eq!((flow.repeated.get(), flow.refused.get()), (2, 0), "{status}");
+    }
+}
+
+#[test]
+fn a_call_that_is_over_is_counted_apart_from_those_in_progress() {
+    let mut s = Script::new();
+    let sent = s.one(CALLER, &invite("c"));
+    let to = sent.to.to_string();
+    s.send(&to, &sent.answer("200 OK"));
+    let own = |method, cseq| request(method, "sip:bob@192.0.2.1", "c", cseq, "Totag\r\n");
+    s.send(CALLER, &own("ACK", 1));
+    let counts = |s: &Script| (s.counters.calls.get(), s.counters.calls_over.get());
+    assert_eq!(counts(&s), (1, 0));
+    let bye = s.one(CALLER, &own("BYE", 2));
+    s.send(&to, &bye.answer("200 OK"));
+    assert_eq!(counts(&s), (1, 1));
 }
 
 #[test]

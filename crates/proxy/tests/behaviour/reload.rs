@@ -262,7 +262,7 @@ fn a_back_end_that_only_a_later_pool_would_probe_does_not_wait_for_a_probe() {
     backend.on_probe_failed(r.s.now, 1, None);
     assert!(!backend.is_up(r.s.now));
     probed(&mut r, 1);
-    assert!(backend.is_up(r.s.now), "it would be down for ever");
+    assert!(backend.is_up(r.s.now), "no probe would bring it back");
     assert_eq!(r.set_up("1"), BACKEND_A);
 }
 

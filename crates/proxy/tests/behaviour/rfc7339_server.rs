@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::fixed::*;
 use crate::script::*;
 use tidegate_balance::Policy;
-use tidegate_control::Reason;
 use tidegate_control::feedback::{Algorithm, Algorithms};
+use tidegate_control::{Bucket, Reason};
 use tidegate_proxy::{Mode, Settings};
 use tidegate_world::Core;
 
@@ -253,7 +253,10 @@ fn a_peer_that_takes_no_part_is_rejected_without_retry_after() {
     }
     let before = script.counters.refused(Reason::PeerShare).get();
     let reply = load(&mut script, "t", 2, STRANGER, str::to_owned).unwrap();
-    assert!(script.counters.refused(Reason::PeerShare).get() > before);
+    let rejected = script.counters.refused(Reason::PeerShare).get();
+    assert!(rejected > before);
+    // The gate has not seen them, and yet they were offered.
+    assert_eq!(script.counters.refused_before(Bucket::Session).get(), rejected);
     assert!(reply.all("Retry-After").is_empty(), "{}", reply.text);
     assert!(!reply.text.contains(";oc"));
 }

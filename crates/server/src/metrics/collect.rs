@@ -6,6 +6,7 @@ mod feedback;
 mod in_force;
 mod messages;
 mod names;
+mod new_work;
 mod overload;
 mod process;
 mod resolution;
@@ -24,6 +25,8 @@ use crate::metrics::{Family, Metrics, Number};
 use crate::recording::Tally;
 
 pub(crate) use feedback::restriction;
+pub use new_work::RecentWork;
+pub(crate) use new_work::{NewWork, limit};
 pub(crate) use overload::sojourns;
 
 /// The counters of one shard.
@@ -39,6 +42,8 @@ pub struct ShardCounters {
     pub emulated_overflow: Arc<Counter>,
     /// Datagrams dropped before the emulated receive buffers at the request of the core.
     pub emulated_filtered: Arc<Counter>,
+    /// The new work of the last second.
+    pub recent: Arc<RecentWork>,
 }
 
 /// Adds all metrics of these shards and pools.

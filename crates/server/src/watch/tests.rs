@@ -203,6 +203,17 @@ fn full_tables_are_logged_at_start_and_end() {
 }
 
 #[test]
+fn drops_in_the_kernel_are_logged_at_start_and_end() {
+    let mut watched = Watched::new();
+    watched.look(0);
+    watched.shards[0].io.filtered.add(700);
+    watched.shards[1].emulated_filtered.add(33);
+    let drops = "the kernel drops INVITEs, because of overload or a ban";
+    assert_eq!(watched.look(250), [format!("{drops}: begins")]);
+    assert_eq!(watched.look(5500), [format!("{drops}: over, 733 INVITEs dropped in 0.1 s")]);
+}
+
+#[test]
 fn the_law_is_logged_by_name() {
     let mut watched = Watched::new();
     watched.look(0);

@@ -1,48 +1,90 @@
 //! Tables of the responses of the admin interface, for people.
 
+mod overload;
+mod rejections;
+
+use std::io::{IsTerminal, stdout};
+
 use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, LineStyle, Table};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table};
+use ratatui::crossterm::terminal;
 use serde_json::Value;
 
-/// Formats the process and its shards.
+pub(super) use overload::{in_force, overload};
+pub(super) use rejections::{call, rejections};
+
+/// Width of texts that are wrapped, without a terminal.
+const WIDTH: u16 = 100;
+
+/// Formats the process, its pools and its shards.
 pub(super) fn status(status: &Value) -> String {
     let listeners: Vec<_> =
         items(&status["listeners"]).map(|l| listener(&l["transport"], &l["address"])).collect();
     let mut out = format!(
-        "tidegate {}, {}, law {}, on {}\n\n",
+        "tidegate {}, {}, law {}, on {}\n",
         text(&status["version"]),
         text(&status["phase"]),
         text(&status["law"]),
         listeners.join(", ")
     );
+    out += &items(&status["pools"]).map(pool).collect::<String>();
     let heads = [
         "shard",
-        "calls",
+        "calls in progress",
+        "calls ended",
         "queued",
         "transactions",
+        "connections",
+        "socket drops",
+    ];
+    let row = |(index, shard): (usize, &Value)| {
+        let in_progress = match (shard["calls"].as_u64(), shard["calls_over"].as_u64()) {
+            (Some(calls), Some(over)) => Some(calls.saturating_sub(over)),
+            _ => None,
+        };
+        let drops = ["socket_drops", "emulated_drops"].map(|name| shard[name].as_u64());
+        vec![
+            index.to_string(),
+            whole(&in_progress.into()),
+            whole(&shard["calls_over"]),
+            whole(&shard["queued"]),
+            whole(&shard["server_transactions"]),
+            whole(&shard["connections"]["open"]),
+            drops.iter().flatten().sum::<u64>().to_string(),
+        ]
+    };
+    out += "\n";
+    out += &table(&heads, &[], items(&status["shards"]).enumerate().map(row));
+    let heads = [
+        "shard",
+        "new calls",
+        "arrived",
+        "repeated",
+        "kernel drops",
         "offered",
         "admitted",
         "rejected",
-        "socket drops",
-        "connections",
     ];
     let row = |(index, shard): (usize, &Value)| {
-        let transactions = whole(&shard["server_transactions"]);
-        let calls = &shard["session"];
-        vec![
-            index.to_string(),
-            whole(&shard["calls"]),
-            whole(&shard["queued"]),
-            transactions,
-            whole(&calls["offered"]),
-            whole(&calls["admitted"]),
-            whole(&calls["refused"]),
-            whole(&shard["socket_drops"]),
-            whole(&shard["connections"]["open"]),
-        ]
+        let names = ["arrived", "repeated", "dropped_in_kernel", "offered", "admitted", "rejected"];
+        let counts = names.map(|name| whole(&shard["new_calls"][name]));
+        [index.to_string(), "since the start".to_owned()].into_iter().chain(counts).collect()
     };
-    out += &table(&heads, &[], items(&status["shards"]).enumerate().map(row));
+    out += "\n";
+    out += &table(&heads, &[1], items(&status["shards"]).enumerate().map(row));
     out
+}
+
+/// Formats how many back ends of a pool take new calls.
+fn pool(pool: &Value) -> String {
+    let name = text(&pool["name"]);
+    let configured = || items(&pool["backends"]).filter(|backend| backend["state"] != "removed");
+    let (up, all) = (configured().filter(|b| b["up"] == true).count(), configured().count());
+    match (up, all) {
+        (0, 0) => format!("pool {name}: no back end is known, so new calls get a 503\n"),
+        (0, all) => format!("pool {name}: no back end takes new calls (0 of {all} up)\n"),
+        (up, all) => format!("pool {name}: {up} of {all} back ends up\n"),
+    }
 }
 
 fn listener(transport: &Value, address: &Value) -> String {
@@ -107,92 +149,6 @@ fn whereabouts(backend: &Value) -> String {
     }
 }
 
-/// Formats the laws in force, and the measurements and decisions of the shards.
-pub(super) fn overload(overload: &Value) -> String {
-    let heads = [
-        "shard",
-        "occupancy",
-        "waiting",
-        "p99 wait",
-        "socket",
-        "calls admitted",
-        "others admitted",
-        "paced at",
-        "stateful",
-        "call cost",
-        "reject cost",
-        "bound",
-    ];
-    let row = |(index, shard): (usize, &Value)| {
-        let paced = match shard["release_cps"].as_f64() {
-            Some(rate) if rate > 0.0 => format!("{rate:.1}/s"),
-            _ => "-".to_owned(),
-        };
-        vec![
-            index.to_string(),
-            percent(&shard["occupancy"]),
-            whole(&shard["waiting"]),
-            millis(&shard["sojourn_ms"]["new"]["p99"]),
-            percent(&shard["socket_fill"]),
-            percent(&shard["allowance"]["session"]),
-            percent(&shard["allowance"]["single"]),
-            paced,
-            percent(&shard["tiers"]["share_stateful"]),
-            millis(&shard["call_cost_ms"]),
-            millis(&shard["refusal_cost_ms"]),
-            percent(&shard["bound"]),
-        ]
-    };
-    let mut out = in_force(overload);
-    out += "\n";
-    out += &table(&heads, &[], items(&overload["shards"]).enumerate().map(row));
-    if !overload["shadow"].is_null() {
-        out += "\n";
-        out += &compared(overload);
-    }
-    out
-}
-
-/// Formats the laws in force, with their parameters.
-pub(super) fn in_force(overload: &Value) -> String {
-    let mut out = law("law", &overload["law"]);
-    if !overload["shadow"].is_null() {
-        out += "\n";
-        out += &law("shadow", &overload["shadow"]);
-    }
-    out
-}
-
-fn law(role: &str, law: &Value) -> String {
-    let mut out = format!("{role} {}: {}\n", text(&law["name"]), text(&law["summary"]));
-    let row = |param: &Value| {
-        let [value, min, max] = ["value", "min", "max"].map(|name| number(&param[name]));
-        let bounds = format!("{min} to {max}");
-        vec![text(&param["name"]), value, text(&param["unit"]), bounds, text(&param["doc"])]
-    };
-    let mut rows = items(&law["params"]).map(row).peekable();
-    if rows.peek().is_some() {
-        out += &table(&["", "value", "unit", "bounds", ""], &[0, 2, 3, 4], rows);
-    }
-    out
-}
-
-/// Formats the decisions on new calls that the shadow law would have made.
-fn compared(overload: &Value) -> String {
-    let heads =
-        ["shard", "shadow admits", "both admit", "only the law", "only the shadow", "neither"];
-    let row = |(index, shard): (usize, &Value)| {
-        let shadow = &shard["shadow"];
-        let compared = &shadow["compared"]["session"];
-        let counts =
-            ["both_admit", "only_the_law_admits", "only_the_shadow_admits", "neither_admits"];
-        let counts = counts.map(|name| whole(&compared[name]));
-        let allowance = percent(&shadow["allowance"]["session"]);
-        [index.to_string(), allowance].into_iter().chain(counts).collect()
-    };
-    table(&heads, &[], items(&overload["shards"]).enumerate().map(row))
-}
-
 /// Formats the banned sources.
 pub(super) fn bans(bans: &Value) -> String {
     let row = |ban: &Value| {
@@ -226,126 +182,27 @@ pub(super) fn keys(keys: &Value) -> String {
     out
 }
 
-/// Formats the latest rejections and explains their reasons.
-pub(super) fn rejections(kept: &Value) -> String {
-    let mut rows = items(&kept["refusals"]).peekable();
-    if rows.peek().is_none() {
-        return "nothing was rejected\n".to_owned();
-    }
-    let mut out = rejected(rows) + "\n";
-    let reasons = items(&kept["reasons"]).filter(|reason| reason["refused"] != 0);
-    let row = |reason: &Value| {
-        vec![text(&reason["name"]), whole(&reason["refused"]), text(&reason["doc"])]
-    };
-    out += &table(&["reason", "rejected", ""], &[0, 2], reasons.map(row));
-    out
-}
-
-/// Formats a call: its entries in the call tables, and the reason if it was rejected.
-pub(super) fn call(call: &Value) -> String {
-    let mut out: String = items(&call["calls"]).map(entry).collect();
-    let is_held = !out.is_empty();
-    if call["complete"] == false {
-        out += "a shard did not answer in time: it may have the call in its table\n";
-    } else if !is_held {
-        out += "no call table has this call: it ended more than 32 seconds ago, began before a \
-                restart, was removed from a full table, or was sent to no back end\n";
-    }
-    let mut rows = items(&call["rejections"]).peekable();
-    match (rows.peek().is_none(), is_held) {
-        (false, _) => {}
-        (true, true) => out += "no rejection of this call is kept\n",
-        (true, false) => {
-            out += "no rejection of this call is kept: Tidegate did not reject it, or did so too \
-                    long ago, or rejected more calls in that second than it keeps\n";
-        }
-    }
-    for one in rows {
-        let status = one["status"].as_u64().map_or_else(|| "dropped".to_owned(), |s| s.to_string());
-        out += &format!(
-            "{} {} {} from {}: {status}, {} ({})\n",
-            text(&one["time"]),
-            text(&one["method"]),
-            text(&one["uri"]),
-            text(&one["source"]),
-            text(&one["cause"]),
-            text(&one["reason"]),
-        );
-        for name in ["from", "to", "pool"] {
-            out += &format!("    {name}: {}\n", text(&one[name]));
-        }
-        if !one["allowance"].is_null() {
-            out += &format!(
-                "    load: {} admitted, occupancy {}, p99 wait {}, {} waiting\n",
-                percent(&one["allowance"]),
-                percent(&one["occupancy"]),
-                millis(&one["sojourn_p99_ms"]),
-                whole(&one["waiting"]),
-            );
-        }
-    }
-    out
-}
-
-/// Formats an entry of a call table.
-fn entry(entry: &Value) -> String {
-    let state = match entry["state"].as_str() {
-        Some("single") => "no call, but a single request,",
-        Some("trying") => "not answered",
-        Some("unacknowledged") => "answered without ACK",
-        Some("established") => "established",
-        Some("ending") => "ending: a BYE has no final response",
-        Some("ended") => "ended, kept for retransmissions",
-        _ => "-",
-    };
-    let counted = if entry["counted"] == true { "" } else { ", not in the calls of the back end" };
-    let [pool, backend, address, source, tier] =
-        ["pool", "backend", "address", "source", "tier"].map(|name| text(&entry[name]));
-    format!(
-        "{state}; began {} ago\n    back end: {backend} of pool {pool} at {address}{counted}\n    \
-         source: {source}\n    shard: {}, {tier}; removed in {} unless a message comes\n",
-        since(&entry["age_s"]),
-        whole(&entry["shard"]),
-        since(&entry["left_s"]),
-    )
-}
-
-fn rejected<'a>(rows: impl Iterator<Item = &'a Value>) -> String {
-    let names =
-        ["time", "source", "method", "status", "reason", "pool", "from", "to", "uri", "call_id"];
-    let heads = [
-        "time",
-        "source",
-        "method",
-        "status",
-        "reason",
-        "pool",
-        "From",
-        "To",
-        "Request-URI",
-        "Call-ID",
-        "admitted",
-        "occupancy",
-        "p99 wait",
-        "waiting",
-        "cause",
-    ];
-    let row = |one: &Value| {
-        let mut cells: Vec<_> = names.iter().map(|name| text(&one[*name])).collect();
-        cells[3] = one["status"].as_u64().map_or_else(|| "dropped".to_owned(), |s| s.to_string());
-        cells.extend([percent(&one["allowance"]), percent(&one["occupancy"])]);
-        cells.extend([millis(&one["sojourn_p99_ms"]), whole(&one["waiting"])]);
-        cells.push(text(&one["cause"]));
-        cells
-    };
-    table(&heads, &[0, 1, 2, 4, 5, 6, 7, 8, 9, 14], rows.map(row))
-}
-
-/// Formats a table whose columns are aligned right, except for those in `left`.
+/// Formats a table whose columns are aligned right, except for those in `left`. On a terminal, cells
+/// are wrapped to its width.
 fn table(heads: &[&str], left: &[usize], rows: impl Iterator<Item = Vec<String>>) -> String {
+    table_within(terminal_width(), heads, left, rows)
+}
+
+/// Formats a table, with cells wrapped to `width` columns if there is one.
+fn table_within(
+    width: Option<u16>,
+    heads: &[&str],
+    left: &[usize],
+    rows: impl Iterator<Item = Vec<String>>,
+) -> String {
     let mut table = Table::new();
     table.load_style(NOTHING.header_separator(LineStyle::none().fill('─').junction('─')));
-    table.set_header(heads);
+    if let Some(width) = width {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
+    if heads.iter().any(|head| !head.is_empty()) {
+        table.set_header(heads);
+    }
     table.add_rows(rows);
     for (index, column) in table.column_iter_mut().enumerate() {
         if !left.contains(&index) {
@@ -354,6 +211,12 @@ fn table(heads: &[&str], left: &[usize], rows: impl Iterator<Item = Vec<String>>
         column.set_padding((0, 2));
     }
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Returns the width of the terminal on standard output, if it is one.
+fn terminal_width() -> Option<u16> {
+    let size = stdout().is_terminal().then(terminal::size)?;
+    size.ok().map(|(width, _)| width).filter(|width| *width > 0)
 }
 
 fn items(value: &Value) -> impl Iterator<Item = &Value> {
@@ -413,9 +276,32 @@ mod tests {
         assert!(shown.contains("\\u{1b}[31mred\\r\\n") && !shown.contains('\u{1b}'), "{shown}");
         let of_call = call(&json!({ "rejections": refused["refusals"] }));
         assert!(of_call.contains(": 503, ") && !of_call.contains('\u{1b}'), "{of_call}");
-        assert!(shown.contains("50.0 %") && shown.contains("Why.") && !shown.contains("Not."));
+        assert!(shown.contains("90.0 %") && shown.contains("Why.") && !shown.contains("Not."));
         assert_eq!(rejections(&json!({ "refusals": [] })), "nothing was rejected\n");
         assert!(call(&Value::Null).contains("no rejection of this call is kept"));
+    }
+
+    #[test]
+    fn a_status_says_how_many_back_ends_are_up_and_what_became_of_new_calls() {
+        let backend = |state: &str| json!({ "name": "a", "state": state, "up": state != "down" });
+        let pool = |name: &str, states: &[&str]| {
+            let backends: Vec<_> = states.iter().map(|state| backend(state)).collect();
+            json!({ "name": name, "backends": backends })
+        };
+        let new_calls = json!({ "arrived": 571, "repeated": 7, "dropped_in_kernel": 450,
+            "offered": 114, "admitted": 56, "rejected": 53 });
+        let shard = json!({ "calls": 40, "calls_over": 31, "queued": 2, "socket_drops": 3,
+            "emulated_drops": 5, "new_calls": new_calls, "session": { "refused": 1 } });
+        let shown = status(&json!({ "version": "1", "phase": "admitting", "law": "tide",
+            "pools": [pool("app", &["up", "slow-start", "down", "removed"]), pool("b", &["down"])],
+            "shards": [shard] }));
+        assert!(shown.contains("\npool app: 2 of 3 back ends up\n"), "{shown}");
+        assert!(shown.contains("\npool b: no back end takes new calls (0 of 1 up)\n"), "{shown}");
+        let rows: Vec<Vec<_>> =
+            shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(rows.contains(&vec!["0", "9", "31", "2", "-", "-", "8"]), "{shown}");
+        let counts = ["0", "since", "the", "start", "571", "7", "450", "114", "56", "53"].to_vec();
+        assert!(rows.contains(&counts), "{shown}");
     }
 
     #[test]

@@ -18,10 +18,12 @@ pub(super) struct Sample {
     pub listeners: Vec<String>,
     /// New calls since the start.
     pub calls: Calls,
-    /// Datagrams that the kernel dropped since the start.
+    /// Datagrams that were dropped at full sockets since the start.
     pub socket_drops: u64,
-    /// Calls in the call tables.
-    pub held: u64,
+    /// Calls in progress.
+    pub in_progress: u64,
+    /// Calls that are over and kept for retransmissions.
+    pub ended: u64,
     pub transactions: u64,
     /// Mean occupancy of the shards, 0 to 1.
     pub occupancy: f64,
@@ -32,9 +34,16 @@ pub(super) struct Sample {
     pub reasons: Vec<(String, u64)>,
 }
 
-/// Counts of new calls at the admission.
+/// Counts of new calls: what arrived, and with what result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Calls {
+    /// All INVITEs that could begin a call.
+    pub arrived: u64,
+    /// Of those, retransmissions.
+    pub repeated: u64,
+    /// Of those, INVITEs that the kernel dropped unread.
+    pub in_kernel: u64,
+    /// The others: calls, each counted once.
     pub offered: u64,
     pub admitted: u64,
     pub rejected: u64,
@@ -46,6 +55,8 @@ pub(super) struct Backend {
     pub pool: String,
     pub name: String,
     pub state: String,
+    /// Whether it takes new calls.
+    pub is_up: bool,
     pub calls: u64,
     /// Calls assigned to it since the start.
     pub assigned: u64,
@@ -61,7 +72,8 @@ impl Sample {
     /// Reads the pages `/status`, `/overload` and `/rejections`.
     pub fn new(status: &Value, overload: &Value, rejections: &Value) -> Self {
         let shards = || items(&status["shards"]);
-        let sum = |value: fn(&Value) -> &Value| shards().map(|s| count(value(s))).sum();
+        let sum = |name: &str| shards().map(|shard| count(&shard[name])).sum::<u64>();
+        let calls = |name: &str| shards().map(|shard| count(&shard["new_calls"][name])).sum();
         let measured = || items(&overload["shards"]);
         let occupancies = measured().map(|shard| number(&shard["occupancy"]));
         let waits = measured().map(|shard| number(&shard["sojourn_ms"]["new"]["p99"]));
@@ -72,13 +84,17 @@ impl Sample {
             law: text(&status["law"]),
             listeners: items(&status["listeners"]).map(|l| text(&l["address"])).collect(),
             calls: Calls {
-                offered: sum(|shard| &shard["session"]["offered"]),
-                admitted: sum(|shard| &shard["session"]["admitted"]),
-                rejected: sum(|shard| &shard["session"]["refused"]),
+                arrived: calls("arrived"),
+                repeated: calls("repeated"),
+                in_kernel: calls("dropped_in_kernel"),
+                offered: calls("offered"),
+                admitted: calls("admitted"),
+                rejected: calls("rejected"),
             },
-            socket_drops: sum(|shard| &shard["socket_drops"]),
-            held: sum(|shard| &shard["calls"]),
-            transactions: sum(|shard| &shard["server_transactions"]),
+            socket_drops: sum("socket_drops") + sum("emulated_drops"),
+            in_progress: sum("calls").saturating_sub(sum("calls_over")),
+            ended: sum("calls_over"),
+            transactions: sum("server_transactions"),
             occupancy: occupancies.sum::<f64>() / measured().count().max(1) as f64,
             wait_p99_ms: waits.fold(0.0, f64::max),
             backends: items(&status["pools"]).flat_map(backends).collect(),
@@ -94,6 +110,7 @@ fn backends(pool: &Value) -> impl Iterator<Item = Backend> {
         pool: text(&pool["name"]),
         name: text(&backend["name"]),
         state: text(&backend["state"]),
+        is_up: backend["up"] == true,
         calls: count(&backend["calls"]),
         assigned: count(&backend["assigned"]),
         limit_cps: backend["cps_in_force"].as_f64(),
@@ -108,6 +125,9 @@ fn backends(pool: &Value) -> impl Iterator<Item = Backend> {
 pub(super) struct Rates {
     /// End of the interval: the clock of the process, in seconds.
     pub now_s: f64,
+    pub arrived: f64,
+    pub repeated: f64,
+    pub in_kernel: f64,
     pub offered: f64,
     pub admitted: f64,
     pub rejected: f64,
@@ -140,6 +160,9 @@ impl Rates {
         };
         Self {
             now_s: after.now_s,
+            arrived: rate(b.arrived, a.arrived),
+            repeated: rate(b.repeated, a.repeated),
+            in_kernel: rate(b.in_kernel, a.in_kernel),
             offered: rate(b.offered, a.offered),
             admitted: rate(b.admitted, a.admitted),
             rejected: rate(b.rejected, a.rejected),
@@ -235,9 +258,11 @@ mod tests {
         let status = json!({
             "now_s": now_s, "law": "pi", "phase": "admitting", "version": "1",
             "shards": [
-                { "session": { "offered": offered, "admitted": admitted, "refused": rejected },
-                  "socket_drops": 0, "calls": 7, "server_transactions": 9 },
-                { "session": { "offered": 0, "admitted": 0, "refused": 0 }, "calls": 1 },
+                { "new_calls": { "arrived": 7 * offered, "repeated": offered, "offered": offered,
+                      "dropped_in_kernel": 5 * offered, "admitted": admitted, "rejected": rejected },
+                  "socket_drops": 2, "emulated_drops": 3, "calls": 7, "calls_over": 4,
+                  "server_transactions": 9 },
+                { "new_calls": { "arrived": 0, "offered": 0 }, "calls": 1, "calls_over": 0 },
             ],
             "pools": [{ "name": "app", "backends": [{ "name": "one", "assigned": admitted }] }],
         });
@@ -252,7 +277,8 @@ mod tests {
     #[test]
     fn shards_are_added_up() {
         let sample = sample(1.0, [10, 8, 2]);
-        assert_eq!((sample.held, sample.transactions), (8, 9));
+        assert_eq!((sample.in_progress, sample.ended, sample.transactions), (4, 4, 9));
+        assert_eq!(sample.socket_drops, 5);
         assert!((sample.occupancy - 0.3).abs() < 1e-9);
         assert_eq!(sample.wait_p99_ms, 8.0);
     }
@@ -265,6 +291,7 @@ mod tests {
         history.record(Ok(sample(3.0, [30, 18, 12])));
         let rates = history.rates();
         assert_eq!((rates.offered, rates.admitted, rates.rejected), (10.0, 5.0, 5.0));
+        assert_eq!((rates.arrived, rates.repeated, rates.in_kernel), (70.0, 10.0, 50.0));
         assert_eq!(rates.backends, [5.0]);
         assert_eq!(rates.reasons, [("law".to_owned(), 5.0)]);
     }

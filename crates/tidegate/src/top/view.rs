@@ -33,10 +33,10 @@ pub(super) fn draw(history: &History, address: &str, frame: &mut Frame<'_>) {
     let rates = history.rates();
     // Each back end has a line, unless the chart would then have fewer than six.
     let backends = u16::try_from(sample.backends.len()).unwrap_or(u16::MAX).saturating_add(1);
-    let backends = backends.min(area.height.saturating_sub(6 + 8));
+    let backends = backends.min(area.height.saturating_sub(7 + 8));
     let [head, figures, chart, table, foot] = Layout::vertical([
         Constraint::Length(2),
-        Constraint::Length(3),
+        Constraint::Length(4),
         Constraint::Min(0),
         Constraint::Length(backends),
         Constraint::Length(1),
@@ -76,25 +76,31 @@ fn figure_lines(sample: &Sample, rates: &Rates) -> Vec<Line<'static>> {
     let rate = |value: f64| format!("{value:.0}/s");
     vec![
         row([
+            figure("arrived  ", rate(rates.arrived), Style::new()),
+            figure("kernel drops", rate(rates.in_kernel), notice(rates.in_kernel > 0.0)),
+            figure("repeated", rate(rates.repeated), Style::new()),
+            figure("drops", rate(rates.socket_drops), alarm(rates.socket_drops > 0.0)),
+        ]),
+        row([
             figure("offered  ", rate(rates.offered), Style::new()),
             figure("admitted    ", rate(rates.admitted), Style::new().fg(GOOD)),
             figure("rejected", rate(rates.rejected), notice(rates.rejected > 0.0)),
-            figure("drops", rate(rates.socket_drops), alarm(rates.socket_drops > 0.0)),
+            figure("ended", sample.ended.to_string(), Style::new()),
         ]),
         row([
             figure("occupancy", format!("{:.0} %", sample.occupancy * 100.0), Style::new()),
             figure("transactions", sample.transactions.to_string(), Style::new()),
-            figure("calls   ", sample.held.to_string(), Style::new()),
+            figure("calls   ", sample.in_progress.to_string(), Style::new()),
             figure("wait ", format!("{:.0} ms", sample.wait_p99_ms), Style::new()),
         ]),
     ]
 }
 
 fn draw_chart(history: &History, frame: &mut Frame<'_>, area: Rect) {
-    let offered = history.points(|rates| rates.offered);
+    let arrived = history.points(|rates| rates.arrived);
     let admitted = history.points(|rates| rates.admitted);
     // An idle server has an axis of ten calls/s, and a new one of a minute.
-    let most = offered.iter().chain(&admitted).map(|point| point.1).fold(10.0, f64::max);
+    let most = arrived.iter().chain(&admitted).map(|point| point.1).fold(10.0, f64::max);
     let step = 10_f64.powf(most.log10().floor()) / 2.0;
     let top = (most / step).ceil() * step;
     let line = |data, style: Style| {
@@ -105,14 +111,14 @@ fn draw_chart(history: &History, frame: &mut Frame<'_>, area: Rect) {
             .data(data)
     };
     let (grey, green) = (Style::new().fg(Color::Gray), Style::new().fg(GOOD));
-    let sets = vec![line(&offered, grey), line(&admitted, green)];
+    let sets = vec![line(&arrived, grey), line(&admitted, green)];
     let span = history.span_s().max(60.0);
     let label = |text: String| Span::styled(text, QUIET);
     let chart = Chart::new(sets)
         .block(Block::bordered().border_type(BorderType::Rounded).border_style(QUIET).title(
             Line::from(vec![
                 Span::styled(" new calls/s: ", QUIET),
-                Span::styled("━ offered ", grey),
+                Span::styled("━ arrived ", grey),
                 Span::styled("━ admitted ", green),
             ]),
         ))
@@ -193,19 +199,24 @@ pub(super) fn line(history: &History) -> String {
         return error.to_owned();
     }
     let rates = history.rates();
-    let up = sample.backends.iter().filter(|backend| backend.state == "up").count();
+    let up = sample.backends.iter().filter(|backend| backend.is_up).count();
     format!(
-        "{} law {} offered {:.0}/s admitted {:.0}/s rejected {:.0}/s drops {:.0}/s occupancy {:.0} % \
-         wait p99 {:.0} ms calls {} back ends {up} of {} up",
+        "{} law {} arrived {:.0}/s kernel drops {:.0}/s repeated {:.0}/s offered {:.0}/s \
+         admitted {:.0}/s rejected {:.0}/s socket drops {:.0}/s occupancy {:.0} % wait p99 {:.0} ms \
+         calls {} ended {} back ends {up} of {} up",
         sample.phase,
         sample.law,
+        rates.arrived,
+        rates.in_kernel,
+        rates.repeated,
         rates.offered,
         rates.admitted,
         rates.rejected,
         rates.socket_drops,
         sample.occupancy * 100.0,
         sample.wait_p99_ms,
-        sample.held,
+        sample.in_progress,
+        sample.ended,
         sample.backends.len(),
     )
 }
@@ -233,12 +244,19 @@ mod tests {
     fn history() -> History {
         let mut history = History::default();
         for second in 0..30_u64 {
-            let calls =
-                Calls { offered: second * 500, admitted: second * 180, rejected: second * 320 };
+            let calls = Calls {
+                arrived: second * 2100,
+                repeated: second * 100,
+                in_kernel: second * 1500,
+                offered: second * 500,
+                admitted: second * 180,
+                rejected: second * 320,
+            };
             let backend = |name: &str, state: &str| Backend {
                 pool: "app".to_owned(),
                 name: name.to_owned(),
                 state: state.to_owned(),
+                is_up: state != "down",
                 assigned: second * 90,
                 ..Backend::default()
             };
@@ -248,7 +266,7 @@ mod tests {
                 law: "pi".to_owned(),
                 calls,
                 occupancy: 0.95,
-                backends: vec![backend("one", "up"), backend("two", "down")],
+                backends: vec![backend("one", "suspect"), backend("two", "down")],
                 reasons: vec![("law".to_owned(), second * 320)],
                 ..Sample::default()
             }));
@@ -269,6 +287,9 @@ mod tests {
             "admitting",
             "law pi",
             "up 1 h 2 min",
+            "2100/s",
+            "1500/s",
+            "100/s",
             "500/s",
             "180/s",
             "320/s",
@@ -285,7 +306,7 @@ mod tests {
     #[test]
     fn all_figures_fit_into_the_least_width() {
         let text = drawn(&history(), WIDTH_MIN, HEIGHT_MIN);
-        for part in ["drops     0/s", "wait     0 ms", "━ admitted", "failed"] {
+        for part in ["drops     0/s", "wait     0 ms", "ended       0", "━ admitted", "failed"] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
     }
@@ -293,7 +314,7 @@ mod tests {
     #[test]
     fn a_small_terminal_gets_a_line() {
         let text = drawn(&history(), 60, 10);
-        assert!(text.contains("offered 500/s") && text.contains("back ends 1"), "{text}");
+        assert!(text.contains("offered 500/s") && text.contains("ends 1 of 2 up"), "{text}");
     }
 
     #[test]

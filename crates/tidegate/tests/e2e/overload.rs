@@ -4,8 +4,10 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
+use serde_json::Value;
+
 use crate::stage::{
-    Configuration, Load, Message, Peer, Process, Sipp, Stage, Tidegate, eventually,
+    Configuration, Load, Message, Peer, Process, Sipp, Stage, Tidegate, eventually, run_to_end,
 };
 
 /// Configuration of a server that takes days to release a new call from its queue, in which one
@@ -288,4 +290,53 @@ fn children(parent: u32) -> Vec<u32> {
     let tasks = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
     let children = tasks.unwrap_or_default();
     children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Rejecting takes so much of the emulated processor that INVITEs are dropped unread. An operator sees
+/// that, and the parts add up to what arrived.
+#[test]
+fn drops_before_reading_are_shown_with_what_was_admitted_and_rejected() {
+    const CALLS: u32 = 400;
+    let stage = Stage::new();
+    let callee = Sipp::callee(&stage, "uas");
+    let mut configuration = Configuration::new(&stage, &[callee.address()]);
+    configuration.more = "[emulate]\nserve_us = 3_000\nrefuse_us = 2_000\n".to_owned();
+    let mut tidegate = Tidegate::start(&stage, &configuration);
+    let load = Load { scenario: "uac-overload", calls: CALLS, rate_cps: 250, ..Load::default() };
+    // A caller whose INVITEs are all dropped gives up.
+    let made = Sipp::caller(&stage, tidegate.address(), &load).wait();
+    assert_eq!((made.created, made.unexpected), (CALLS, 0), "{made}");
+
+    let admin = tidegate.admin().to_string();
+    let ctl =
+        |arguments: &[&str]| run_to_end(&stage, &[&["ctl", "--admin", &admin], arguments].concat());
+    let json = |arguments: &[&str]| -> Value {
+        let (status, said) = ctl(&[&["--json"], arguments].concat());
+        assert_eq!(status, Some(0), "{said}");
+        serde_json::from_str(&said).unwrap()
+    };
+    let calls = json(&["status"])["shards"][0]["new_calls"].take();
+    let count = |name: &str| calls[name].as_u64().unwrap();
+    let dropped = count("dropped_in_kernel");
+    assert!(dropped > 0, "{calls}");
+    assert_eq!(tidegate.metrics().sum("emulated_filtered_total", &[]), dropped);
+    assert_eq!(count("arrived"), count("offered") + count("repeated") + dropped, "{calls}");
+    let answered = u64::from(made.successful);
+    assert_eq!((count("offered"), count("undecided")), (answered, 0), "{calls}");
+    assert_eq!(count("admitted") + count("rejected"), answered, "{calls}");
+    let reasons = json(&["rejections"])["reasons"].take();
+    let kernel = reasons.as_array().unwrap().iter().find(|reason| reason["name"] == "kernel");
+    assert_eq!(kernel.unwrap()["refused"], dropped, "{reasons}");
+
+    for command in ["status", "overload", "rejections"] {
+        let (status, said) = ctl(&[command]);
+        assert_eq!(status, Some(0), "{said}");
+        assert!(said.contains("kernel"), "{command}: {said}");
+    }
+    let (_, said) = run_to_end(&stage, &["top", "--admin", &admin, "--plain", "--count", "1"]);
+    assert!(said.contains(" kernel drops ") && said.contains(" rejected "), "{said}");
+    tidegate.process().wait_for("the log tells of it", |process| {
+        process.log().contains("the kernel drops INVITEs").then_some(())
+    });
+    callee.finish();
 }

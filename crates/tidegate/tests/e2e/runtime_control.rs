@@ -67,6 +67,7 @@ fn queries_are_answered_in_tables_and_json() {
     let (status, said) = steered.ctl(&["status"]);
     assert_eq!(status, Some(0));
     assert!(said.contains("admitting, law pi") && said.contains("socket drops"), "{said}");
+    assert!(said.contains("pool app: 1 of 1 back ends up"), "{said}");
     let (_, said) = steered.ctl(&["backends"]);
     assert!(
         said.contains(&steered.callee.address().to_string()) && said.contains(" up "),
@@ -74,6 +75,7 @@ fn queries_are_answered_in_tables_and_json() {
     );
     let (_, said) = steered.ctl(&["overload"]);
     assert!(said.starts_with("law pi: ") && said.contains("c_t "), "{said}");
+    assert!(said.contains("kernel drops") && !said.contains("calls admitted"), "{said}");
     assert_eq!(steered.ctl(&["rejections"]).1, "nothing was rejected\n");
     assert_eq!(steered.ctl(&["refusals"]).1, "nothing was rejected\n", "its name before");
     assert_eq!(steered.json(&["backends"])[0]["name"], "app");

@@ -69,7 +69,7 @@ static TRANSACTION_BYTES_MAX: Family = Family::gauge(
 )
 .in_unit(Unit::Bytes);
 
-static ALONE: [Number<Counters>; 21] = [
+static ALONE: [Number<Counters>; 22] = [
     (Family::counter("retransmissions", "Retransmissions of requests received"), |c| {
         c.retransmissions.get().into()
     }),
@@ -102,6 +102,13 @@ static ALONE: [Number<Counters>; 21] = [
         c.calls_refused.get().into()
     }),
     (Family::gauge("calls", "Entries in the call table"), |c| c.calls.get().into()),
+    (
+        Family::gauge(
+            "calls_ended",
+            "Entries in the call table that are over and kept for retransmissions",
+        ),
+        |c| c.calls_over.get().into(),
+    ),
     (Family::gauge("transactions_open", "Transactions without a final response yet"), |c| {
         c.transactions_open.get().into()
     }),

@@ -18,6 +18,13 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters, now_n
         samples.push(&ADMITTED, &labels, flow.admitted.get());
         samples.push(&REPEATED, &labels, flow.repeated.get());
         samples.push(&EARLY, &labels, flow.early.get());
+        for (when, counter) in [
+            ("before", counters.refused_before(bucket).get()),
+            ("after", flow.stale.get() + counters.refused_after(bucket).get()),
+        ] {
+            let labels = [("shard", shard), ("bucket", bucket.name()), ("when", when)];
+            samples.push(&REFUSED_BESIDE, &labels, counter);
+        }
         samples.push(&FRACTION, &labels, 1.0 - millionths(&gauges.refusing[bucket as usize]));
         samples.push(&SOURCES, &labels, gauges.sources[bucket as usize].get());
         let level = thousandths(&gauges.source_level[bucket as usize]);
@@ -72,13 +79,21 @@ static EARLY: Family = Family::counter(
     "work_refused_early",
     "New work rejected by overload control although the processor had idle time in the last 0.1 s, by bucket",
 );
+static REFUSED_BESIDE: Family = Family::counter(
+    "work_refused_beside",
+    "New work that was rejected `before` overload control decided on it, or `after` it was admitted, \
+     by bucket",
+);
 static REPEATED: Family = Family::counter(
     "work_repeated",
     "Retransmissions of new work that is decided or waits in the queue, by bucket",
 );
-static FRACTION: Family =
-    Family::gauge("allowance", "Share of new work that is admitted, by bucket")
-        .in_unit(Unit::Ratio);
+static FRACTION: Family = Family::gauge(
+    "allowance",
+    "Share of new work that the law admits, by bucket; if its limit is a window, 1 while there is \
+         room in the window",
+)
+.in_unit(Unit::Ratio);
 static CLASS_FRACTION: Family =
     Family::gauge("class_allowance", "Share of messages that is admitted, by class")
         .in_unit(Unit::Ratio);

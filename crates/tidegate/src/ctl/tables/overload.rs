@@ -1,0 +1,219 @@
+//! The state of overload control, for people.
+
+use serde_json::Value;
+
+use super::{items, millis, number, percent, rate, table, text, whole};
+
+/// Formats the laws in force, what became of the new work of the last second, and the measurements
+/// of the shards.
+pub(in crate::ctl) fn overload(overload: &Value) -> String {
+    let mut out = in_force(overload);
+    out += "\n";
+    out += &last_second(overload);
+    out += "\n";
+    out += &signals(overload);
+    if !overload["shadow"].is_null() {
+        out += "\n";
+        out += &compared(overload);
+    }
+    out
+}
+
+/// Formats the laws in force, with their parameters.
+pub(in crate::ctl) fn in_force(overload: &Value) -> String {
+    let mut out = law("law", &overload["law"]);
+    if !overload["shadow"].is_null() {
+        out += "\n";
+        out += &law("shadow", &overload["shadow"]);
+    }
+    out
+}
+
+/// Formats the rates of new work in the last second, and the limit that the law sets.
+fn last_second(overload: &Value) -> String {
+    let heads = [
+        "shard",
+        "in the last second",
+        "arrived",
+        "repeated",
+        "kernel drops",
+        "offered",
+        "admitted",
+        "rejected",
+        "limit",
+    ];
+    let row = |index: usize, shard: &Value, kind: &str, name: &str, bucket: &str| {
+        let rates = &shard["last_second"][name];
+        let names = ["arrived", "repeated", "dropped_in_kernel", "offered", "admitted", "rejected"];
+        let rates = names.map(|name| rate(&rates[name]));
+        let cells = [index.to_string(), kind.to_owned()].into_iter().chain(rates);
+        cells.chain([limits(shard, bucket)]).collect::<Vec<_>>()
+    };
+    let rows = items(&overload["shards"]).enumerate().flat_map(|(index, shard)| {
+        [
+            row(index, shard, "calls/s", "calls", "session"),
+            row(index, shard, "other requests/s", "others", "single"),
+        ]
+    });
+    table(&heads, &[1, 8], rows)
+}
+
+/// Formats everything by which the law limits the work in a bucket, each in its own unit.
+fn limits(shard: &Value, bucket: &str) -> String {
+    let mut limits: Vec<_> = limit(&shard["limit"][bucket]).into_iter().collect();
+    if bucket == "session" {
+        let positive = |name: &str| shard[name].as_f64().filter(|number| *number > 0.0);
+        if let Some(waiting_max) = shard["waiting_max"].as_u64() {
+            limits.push(format!("a queue of {waiting_max}"));
+        }
+        if let Some(wait_max_ms) = positive("wait_max_ms") {
+            limits.push(format!("a wait of {wait_max_ms:.0} ms"));
+        }
+        if let Some(rank_floor) = positive("rank_floor") {
+            limits.push(format!("ranks from {rank_floor:.2}"));
+        }
+        if positive("kernel_drop_share").is_some() {
+            limits.push(format!("the kernel drops {}", percent(&shard["kernel_drop_share"])));
+        }
+    }
+    if limits.is_empty() { "none".to_owned() } else { limits.join(", ") }
+}
+
+/// Formats the limit of a law in its own unit; `None` if it sets none.
+pub(super) fn limit(limit: &Value) -> Option<String> {
+    let value = &limit["value"];
+    match limit["kind"].as_str()? {
+        "share" => Some(format!("{} of them", percent(value))),
+        "rate_cps" => Some(format!("{}/s", rate(value))),
+        "window" => Some(format!("{} waiting", rate(value))),
+        "closed" => Some("nothing".to_owned()),
+        _ => None,
+    }
+}
+
+/// Formats the measurements of the shards.
+fn signals(overload: &Value) -> String {
+    let heads = [
+        "shard",
+        "occupancy",
+        "waiting",
+        "p99 wait",
+        "socket",
+        "paced at",
+        "stateful",
+        "call cost",
+        "reject cost",
+        "bound",
+    ];
+    let row = |(index, shard): (usize, &Value)| {
+        let paced = match shard["release_cps"].as_f64() {
+            Some(rate) if rate > 0.0 => format!("{rate:.1}/s"),
+            _ => "-".to_owned(),
+        };
+        vec![
+            index.to_string(),
+            percent(&shard["occupancy"]),
+            whole(&shard["waiting"]),
+            millis(&shard["sojourn_ms"]["new"]["p99"]),
+            percent(&shard["socket_fill"]),
+            paced,
+            percent(&shard["tiers"]["share_stateful"]),
+            millis(&shard["call_cost_ms"]),
+            millis(&shard["refusal_cost_ms"]),
+            percent(&shard["bound"]),
+        ]
+    };
+    table(&heads, &[], items(&overload["shards"]).enumerate().map(row))
+}
+
+fn law(role: &str, law: &Value) -> String {
+    let mut out = format!("{role} {}: {}\n", text(&law["name"]), text(&law["summary"]));
+    let row = |param: &Value| {
+        let [value, min, max] = ["value", "min", "max"].map(|name| number(&param[name]));
+        let bounds = format!("{min} to {max}");
+        vec![text(&param["name"]), value, text(&param["unit"]), bounds, text(&param["doc"])]
+    };
+    let mut rows = items(&law["params"]).map(row).peekable();
+    if rows.peek().is_some() {
+        out += &table(&["", "value", "unit", "bounds", ""], &[0, 2, 3, 4], rows);
+    }
+    out
+}
+
+/// Formats the decisions on new calls that the shadow law would have made.
+fn compared(overload: &Value) -> String {
+    let heads =
+        ["shard", "shadow admits", "both admit", "only the law", "only the shadow", "neither"];
+    let row = |(index, shard): (usize, &Value)| {
+        let shadow = &shard["shadow"];
+        let compared = &shadow["compared"]["session"];
+        let names =
+            ["both_admit", "only_the_law_admits", "only_the_shadow_admits", "neither_admits"];
+        let [both, only_law, only_shadow, neither] =
+            names.map(|name| compared[name].as_u64().unwrap_or(0));
+        // Counted: a law with a window would admit 100 % until the window is full.
+        let all = both + only_law + only_shadow + neither;
+        let share = (all > 0).then(|| (both + only_shadow) as f64 / all as f64);
+        let counts = names.map(|name| whole(&compared[name]));
+        [index.to_string(), percent(&share.into())].into_iter().chain(counts).collect()
+    };
+    table(&heads, &[], items(&overload["shards"]).enumerate().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn shard() -> Value {
+        let calls = json!({ "arrived": 900.0, "repeated": 50.0, "dropped_in_kernel": 550.0,
+            "offered": 300.0, "admitted": 100.0, "rejected": 200.0 });
+        json!({
+            "last_second": { "calls": calls, "others": calls },
+            "limit": { "session": { "kind": "window", "value": 12.0 },
+                "single": { "kind": "share", "value": 0.25 } },
+            "waiting_max": null, "wait_max_ms": 0.0, "rank_floor": 0.0, "kernel_drop_share": 0.75,
+            // What a window that is not full would admit.
+            "allowance": { "session": 1.0, "single": 1.0 },
+        })
+    }
+
+    #[test]
+    fn the_admitted_calls_are_counted_and_a_window_is_shown_as_one() {
+        let law = json!({ "name": "tide", "summary": "S", "params": [] });
+        let shown = overload(&json!({ "law": law, "shadow": null, "shards": [shard()] }));
+        assert!(!shown.contains("100.0 %"), "{shown}");
+        let row = shown.lines().find(|line| line.contains("calls/s")).unwrap();
+        let cells: Vec<_> = row.split("   ").map(str::trim).filter(|c| !c.is_empty()).collect();
+        let rates = ["0", "calls/s", "900.0", "50.0", "550.0", "300.0", "100.0", "200.0"];
+        assert_eq!(cells[..8], rates, "{shown}");
+        assert_eq!(cells[8], "12.0 waiting, the kernel drops 75.0 %", "{shown}");
+        let row = shown.lines().find(|line| line.contains("other requests/s")).unwrap();
+        assert!(row.ends_with("25.0 % of them"), "{shown}");
+    }
+
+    #[test]
+    fn every_kind_of_limit_has_its_unit() {
+        let shown = |kind: &str, value: Value, key: &str, of_shard: Value| {
+            let mut shard = json!({ "limit": { "session": { "kind": kind, "value": value } } });
+            shard[key] = of_shard;
+            limits(&shard, "session")
+        };
+        assert_eq!(shown("none", Value::Null, "waiting_max", Value::Null), "none");
+        assert_eq!(shown("none", Value::Null, "waiting_max", 1500.into()), "a queue of 1500");
+        assert_eq!(shown("none", Value::Null, "wait_max_ms", 10.0.into()), "a wait of 10 ms");
+        assert_eq!(shown("none", Value::Null, "rank_floor", 0.3.into()), "ranks from 0.30");
+        assert_eq!(shown("rate_cps", 80.0.into(), "rank_floor", 0.0.into()), "80.0/s");
+        assert_eq!(shown("closed", Value::Null, "rank_floor", 0.0.into()), "nothing");
+    }
+
+    #[test]
+    fn the_share_of_a_shadow_is_counted() {
+        let counts = json!({ "both_admit": 30, "only_the_law_admits": 10,
+            "only_the_shadow_admits": 20, "neither_admits": 40 });
+        let shadow = json!({ "compared": { "session": counts }, "allowance": { "session": 1.0 } });
+        let shown = compared(&json!({ "shards": [{ "shadow": shadow }] }));
+        assert!(shown.contains("50.0 %") && !shown.contains("100.0 %"), "{shown}");
+    }
+}
