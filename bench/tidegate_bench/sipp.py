@@ -148,9 +148,13 @@ def command(
     tolerant: bool = False,
     options: Sequence[str] = (),
 ) -> list[str]:
-    """The command of a SIPp at an address, whose statistics and errors bear its name in the scratch directory."""
+    """The command of a SIPp at an address, whose statistics and errors bear its name in the scratch directory.
+
+    The scenario is a built-in one, the name of a file of ours, or the path of another.
+    """
     _statistics(stage, name).unlink(missing_ok=True)
-    source = ["-sn", scenario] if scenario in ("uac", "uas") else ["-sf", str(SCENARIOS / f"{scenario}.xml")]
+    file = scenario if scenario.endswith(".xml") else str(SCENARIOS / f"{scenario}.xml")
+    source = ["-sn", scenario] if scenario in ("uac", "uas") else ["-sf", file]
     return [
         *("sipp", *source, "-nostdin", "-i", host, "-p", str(port)),
         *("-buff_size", str(_BUFFER_BYTES), "-max_socket", "1000"),

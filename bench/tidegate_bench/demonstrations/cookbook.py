@@ -6,6 +6,7 @@ is made as well.
 """
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -75,14 +76,16 @@ class Scene:
             time.sleep(0.05)
         return process
 
-    def tidegate(self, file: str, state: Path | None = None) -> Process:
+    def tidegate(self, file: str, state: Path | None = None, address: str = OUTSIDE) -> Process:
         """Runs a file of the page. Only the directory of the keys is another one."""
         text = (FILES / file).read_text()
         state = state or self.stage.directory / "state"
         copy = self.stage.directory / file
-        copy.write_text(text.replace("/var/lib/tidegate", str(state)))
+        for usual in ("/var/lib/tidegate", "/tmp/tidegate-overload"):
+            text = text.replace(usual, str(state))
+        copy.write_text(text)
         process = self.stage.start(file.removesuffix(".toml"), [built("tidegate"), "run", "--config", str(copy)])
-        return self._listening("tidegate", process, OUTSIDE)
+        return self._listening("tidegate", process, address)
 
     def kamailio(self, file: str, address: str, **defines: str) -> Process:
         words = kamailio.command(self.stage, FILES / file, address, 5060, defines, allocator=None)
@@ -336,6 +339,37 @@ def data_centres(scene: Scene) -> None:
         scene.expect(taken == 40, f"{taken} of 40 calls went to {taker}")
 
 
+def overload(scene: Scene) -> None:
+    """The commands of the page: four times the load that the emulated server carries, for ten seconds."""
+    here, calls = "127.0.0.1", 1600
+    words = sipp.command(scene.stage, "callee", "uas", 5070, here)
+    scene._listening("callee", scene.stage.start("callee", words), here, 5070)
+    scene.tidegate("overload.toml", address=here)
+    words = sipp.command(scene.stage, "caller", str(FILES / "overload-caller.xml"), 5080, here)
+    words += ["-r", "160", "-m", str(calls), "-l", str(calls), "-timeout", "90s", f"{here}:5060"]
+    calling = sipp.made_by(scene.stage, "caller", scene.stage.start("caller", words), 5080)
+    time.sleep(6)
+    busy = json.loads(scene.ctl("overload", "--json"))["shards"][0]
+    rates, limit = busy["last_second"]["calls"], busy["limit"]["session"]["kind"]
+    ended = calling.process.wait(100)
+    found = calling.calls()
+    scene.expect(ended and found.created == calls and not found.unexpected, f"the caller ends as expected: {found}")
+    carried = rates["admitted"]
+    scene.expect(25 <= carried <= 50 and limit == "window", f"{carried:.0f} calls/s admitted by a {limit}")
+    scene.expect(rates["arrived"] >= 120, f"of {rates['arrived']:.0f} INVITEs/s that arrive")
+    new = json.loads(scene.ctl("status", "--json"))["shards"][0]["new_calls"]
+    parts = new["dropped_in_kernel"] + new["repeated"] + new["admitted"] + new["rejected"]
+    scene.expect(parts == new["arrived"], f"the parts add up to what arrived: {new}")
+    answered = new["admitted"] + new["rejected"]
+    scene.expect(answered == found.successful, f"the caller has as many responses, {answered}, each call once")
+    # A retransmission that is still in a buffer when the caller ends may be one of its last.
+    sent = calls + found.retransmissions
+    scene.expect(0.98 * sent <= new["arrived"] <= sent, f"the caller has sent {sent} INVITEs")
+    scene.expect(new["dropped_in_kernel"] > 0, "some INVITEs are dropped unread")
+    shown = scene.ctl("rejections")
+    scene.expect("kernel" in shown and max(map(len, shown.splitlines())) <= 100, "ctl rejections fits a terminal")
+
+
 RECIPES: dict[str, Callable[[Scene], None]] = {
     "registrar": registrar,
     "phones": phones,
@@ -343,6 +377,7 @@ RECIPES: dict[str, Callable[[Scene], None]] = {
     "opensips": opensips,
     "trunks": trunks,
     "data-centres": data_centres,
+    "overload": overload,
 }
 
 
