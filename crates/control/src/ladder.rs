@@ -25,7 +25,8 @@
 //! ```
 //!
 //! The budget is small because it is lost at any overload: a caller that is rejected takes time from
-//! those that are served.
+//! those that are served. It is not smaller because a caller that is dropped hears nothing for up to 32 s,
+//! and cannot try another server.
 //!
 //! # Measurements
 //!
@@ -53,7 +54,8 @@
 //!
 //! Each fall of `p` lets callers in that were dropped before and retransmit, up to half a minute of them,
 //! too late for their deadline. So `p` rises only while rejecting takes more than the budget and a seventh
-//! less should pass. It falls only if a fifth more should pass and there is idle time, or after 5 s. The first `p` is too low rather than too high.
+//! less should pass. It falls only if a fifth more should pass, or everything, and only if there is idle time or 5 s
+//! have passed. The first `p` is too low rather than too high.
 //!
 //! # How it recovers
 //!
@@ -452,7 +454,7 @@ impl Ladder {
         let wanted = first * can_pass / self.offered;
         let [less, more] = STEPS.map(|factor| factor * (1.0 - self.share));
         let is_patient = now.since(self.changed) <= PATIENCE;
-        let grows = if is_patient { wanted > more && has_room } else { wanted > 1.0 - self.share };
+        let grows = (wanted > more || wanted >= 1.0) && (has_room || !is_patient);
         if wanted < less && exceeds || grows && self.share > 0.0 {
             (self.share, self.changed) = ((1.0 - wanted).clamp(0.0, SHARE_MAX), now);
         }
