@@ -7,9 +7,11 @@ use std::net::TcpStream;
 
 use rustix::buffer::spare_capacity;
 use tidegate_sip::{BYTES_MAX, Framer, Next};
-use tidegate_world::{Buffer, CloseCause, Flow, Pool, STREAM_WINDOW, Timestamp};
+use tidegate_world::{Buffer, CloseCause, Counter, Flow, Pool, STREAM_WINDOW, Timestamp};
 
+use crate::Counters;
 use crate::tls::{HandshakeFailure, Tls};
+use crate::websocket::{self, FRAME_HEADER_MAX, Upgrade, UpgradeFailure, WebSocket};
 
 /// Bytes that one call reads.
 pub(crate) const READ: usize = 16 * 1024;
@@ -26,7 +28,7 @@ const PONG: &[u8] = b"\r\n";
 pub(crate) enum State {
     /// It is being opened.
     Opening,
-    /// It is open, and its TLS handshake is not complete.
+    /// It is open, and a handshake is not complete: of TLS, or of a WebSocket.
     Handshaking,
     /// Messages travel.
     Open,
@@ -41,6 +43,9 @@ pub(crate) struct Connection {
     pub(crate) state: State,
     stream: TcpStream,
     tls: Option<Tls>,
+    websocket: Option<Box<WebSocket>>,
+    /// The answer to the last ping of a WebSocket, until it is sent.
+    pong: Option<Buffer>,
     framer: Framer,
     /// Bytes read and not yet framed.
     held: Vec<u8>,
@@ -86,6 +91,8 @@ pub(crate) enum Shaken {
     Nothing,
     /// It has failed, and the connection with it.
     Failed(HandshakeFailure),
+    /// The handshake of a WebSocket has failed, and the connection with it.
+    Rejected(UpgradeFailure),
 }
 
 /// The reason why no bytes were read.
@@ -116,6 +123,8 @@ impl Connection {
             state,
             stream,
             tls,
+            websocket: None,
+            pong: None,
             framer: Framer::default(),
             held: Vec::new(),
             is_readable: false,
@@ -130,36 +139,81 @@ impl Connection {
         }
     }
 
+    /// Creates a connection that a peer has opened.
+    pub(crate) fn accepted(
+        stream: TcpStream,
+        tls: Option<Tls>,
+        websocket: Option<WebSocket>,
+        flow: Flow,
+    ) -> Self {
+        let is_open = tls.is_none() && websocket.is_none();
+        let state = if is_open { State::Open } else { State::Handshaking };
+        let websocket = websocket.map(Box::new);
+        Self { websocket, ..Self::new(stream, tls, flow, state) }
+    }
+
     pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
     /// Returns the bytes of incomplete messages.
     pub(crate) fn held(&self) -> usize {
-        self.held.len()
+        match &self.websocket {
+            None => self.held.len(),
+            Some(websocket) => websocket.held(self.held.len()),
+        }
     }
 
     /// Returns whether it has to complete a TLS handshake once it is open.
-    pub(crate) fn has_handshake(&self) -> bool {
+    pub(crate) fn has_tls_handshake(&self) -> bool {
         self.tls.as_ref().is_some_and(Tls::is_handshaking)
+    }
+
+    pub(crate) fn is_websocket(&self) -> bool {
+        self.websocket.is_some()
+    }
+
+    /// Returns whether messages may be handed to it.
+    pub(crate) fn takes_messages(&self) -> bool {
+        match self.state {
+            State::Open => true,
+            // They follow the handshake of TLS; that of a WebSocket is a message of its own.
+            State::Handshaking => self.websocket.is_none(),
+            State::Opening | State::Closing => false,
+        }
+    }
+
+    /// Returns whether a ping is not answered yet.
+    pub(crate) fn has_pong(&self) -> bool {
+        self.pong.is_some()
+    }
+
+    /// Returns the counter of handshakes that are not completed in time.
+    pub(crate) fn late<'c>(&self, counters: &'c Counters) -> &'c Counter {
+        match self.has_tls_handshake() || self.websocket.is_none() {
+            true => HandshakeFailure::TimedOut.counter(counters),
+            false => UpgradeFailure::TimedOut.counter(counters),
+        }
     }
 
     /// Returns whether nothing is left to send before it can be closed.
     pub(crate) fn is_sent(&self) -> bool {
-        self.out.is_empty() && self.tls.is_none()
+        self.out.is_empty() && self.tls.is_none() && self.websocket.is_none()
     }
 
     /// Takes a step of the handshake, with one call for bytes.
-    pub(crate) fn shake_hands(&mut self) -> Shaken {
+    pub(crate) fn shake_hands(&mut self, pool: &Pool) -> Shaken {
         if !self.is_readable {
             return Shaken::Nothing;
         }
         let filled = self.fill();
-        if self.has_handshake() {
+        let goes_on = match &filled {
+            Ok(()) if self.is_readable => Shaken::More,
+            _ => Shaken::Nothing,
+        };
+        if self.has_tls_handshake() {
             return match filled {
-                Ok(()) if self.is_readable => Shaken::More,
-                Ok(()) => Shaken::Nothing,
-                Err(Unfilled::Empty) => Shaken::Nothing,
+                Ok(()) | Err(Unfilled::Empty) => goes_on,
                 Err(Unfilled::Tls(error)) => {
                     // The alert tells the peer why; a peer that takes no bytes now does not get it.
                     let _ = self.send();
@@ -168,13 +222,46 @@ impl Connection {
                 Err(Unfilled::Ended(_)) => Shaken::Failed(HandshakeFailure::Closed),
             };
         }
+        if let Some(websocket) = self.websocket.as_mut().filter(|websocket| !websocket.is_open()) {
+            match websocket.upgrade(&self.held) {
+                Upgrade::Incomplete if matches!(filled, Ok(()) | Err(Unfilled::Empty)) => {
+                    return goes_on;
+                }
+                Upgrade::Incomplete => return Shaken::Rejected(UpgradeFailure::Closed),
+                Upgrade::Accepted(response) => self.out.push_back(pool.copy(&response)),
+                Upgrade::Rejected(failure, response) => {
+                    self.send_last(pool.copy(&response));
+                    return Shaken::Rejected(failure);
+                }
+            }
+        }
         // An error after the handshake shows again when messages are read.
         Shaken::Done
     }
 
+    /// Sends bytes before the connection ends. A peer that takes none now does not get them.
+    fn send_last(&mut self, bytes: Buffer) {
+        self.out.push_back(bytes);
+        self.state = State::Closing;
+        let _ = self.send();
+    }
+
+    /// Prepares to end when everything handed out is sent.
+    pub(crate) fn close(&mut self, pool: &Pool) {
+        if self.state == State::Open && self.websocket.is_some() {
+            self.out.push_back(pool.copy(&websocket::going_away()));
+        }
+        self.state = State::Closing;
+    }
+
     /// Takes a message to send.
-    pub(crate) fn push(&mut self, bytes: Buffer) {
-        if &bytes[..] == PING {
+    ///
+    /// RFC 7118 §4.1: "Messages other than SIP requests and responses MUST NOT be transmitted over this
+    /// connection."
+    pub(crate) fn push(&mut self, bytes: Buffer, pool: &Pool) {
+        if self.websocket.is_some() {
+            self.out.push_back(pool.copy(&websocket::header_of(&bytes)));
+        } else if &bytes[..] == PING {
             self.framer.expect_pong();
         }
         self.handed_out += bytes.len();
@@ -210,13 +297,17 @@ impl Connection {
 
     /// Reads bytes of the socket, with one call, and holds what is plaintext in them.
     fn fill(&mut self) -> Result<(), Unfilled> {
-        let ended = || match self.framer.is_between_messages() {
+        let (is_between, held_max) = match &self.websocket {
+            None => (self.framer.is_between_messages(), BYTES_MAX),
+            Some(_) => (self.held() == 0, BYTES_MAX + FRAME_HEADER_MAX),
+        };
+        let ended = || match is_between {
             true => Unfilled::Ended(CloseCause::Ended),
             false => Unfilled::Ended(CloseCause::CutOff),
         };
         let (read, wanted) = match &mut self.tls {
             None => {
-                let wanted = READ.min(BYTES_MAX - self.held.len());
+                let wanted = READ.min(held_max - self.held.len());
                 self.held.reserve(wanted);
                 (rustix::io::read(&self.stream, spare_capacity(&mut self.held)), wanted)
             }
@@ -253,6 +344,9 @@ impl Connection {
 
     /// Cuts the next message out of the bytes read.
     fn frame(&mut self, pool: &Pool) -> Option<Step> {
+        if self.websocket.is_some() {
+            return self.next_of_websocket(pool);
+        }
         let message = match self.framer.next(&self.held) {
             Next::Message(range) => pool.copy(&self.held[range]),
             Next::Ping => pool.copy(PING),
@@ -265,6 +359,32 @@ impl Connection {
             }
         };
         Some(Step::Message(message))
+    }
+
+    /// Decodes the next frame of a WebSocket.
+    fn next_of_websocket(&mut self, pool: &Pool) -> Option<Step> {
+        let websocket = self.websocket.as_mut()?;
+        Some(match websocket.next(&self.held) {
+            websocket::Next::Message(bytes) => Step::Message(pool.copy(&bytes)),
+            websocket::Next::Nothing => Step::More,
+            // RFC 7118 §6: a WebSocket is kept open by pings, like another stream by empty lines. The
+            // core learns of them as of a pong.
+            websocket::Next::Alive(answer) => {
+                if !answer.is_empty() {
+                    self.pong = Some(pool.copy(&answer));
+                }
+                Step::Message(pool.copy(PONG))
+            }
+            websocket::Next::Incomplete => {
+                let done = websocket.release();
+                self.held.drain(..done);
+                return None;
+            }
+            websocket::Next::End(last, cause) => {
+                self.send_last(pool.copy(&last));
+                Step::End(cause)
+            }
+        })
     }
 
     /// Gives up the room for reading: an idle connection keeps none, and one that waits for the rest
@@ -282,6 +402,9 @@ impl Connection {
 
     /// Sends what the socket takes.
     pub(crate) fn send(&mut self) -> Sent {
+        // RFC 6455 §5.5.3: only the last of several pings has to be answered. So a peer that reads
+        // nothing cannot fill the memory.
+        self.out.extend(self.pong.take());
         if let Some(ended) = self.send_sealed() {
             return ended;
         }

@@ -21,6 +21,7 @@ use crate::connection::{Connection, READ, Sent, Shaken, State, Step, cause_of};
 use crate::machine::StreamEvent;
 use crate::stream_group::{StreamListener, set_options};
 use crate::tls::{HandshakeFailure, Tls};
+use crate::websocket::WebSocket;
 use crate::{Counters, StreamLimits, TlsPeers, sockopt};
 
 /// Events that one call takes from the kernel.
@@ -162,6 +163,9 @@ impl Connections {
                 State::Opening | State::Handshaking | State::Closing => Step::Nothing,
             };
             self.held = self.held + connection.held() - held_before;
+            if connection.has_pong() && !std::mem::replace(&mut connection.is_dirty, true) {
+                self.dirty.push(id);
+            }
             match step {
                 Step::Message(bytes) => {
                     self.counters.stream_received.add(1);
@@ -212,6 +216,10 @@ impl Connections {
 
     /// Begins TLS with the peer of `flow`, if its transport has it.
     fn tls_toward(&self, flow: &Flow) -> Result<Option<Tls>, CloseCause> {
+        // A peer with a WebSocket accepts no connections.
+        if flow.transport.is_websocket() {
+            return Err(CloseCause::Other);
+        }
         if !flow.transport.is_secure() {
             return Ok(None);
         }
@@ -223,15 +231,13 @@ impl Connections {
     pub(crate) fn post(&mut self, transmit: Transmit) {
         let id = transmit.flow.connection;
         let found = id.and_then(|id| self.connections.get_mut(&id).map(|found| (id, found)));
-        let Some((id, connection)) =
-            found.filter(|(_, found)| matches!(found.state, State::Handshaking | State::Open))
-        else {
+        let Some((id, connection)) = found.filter(|(_, found)| found.takes_messages()) else {
             self.counters.stream_unconnected.add(1);
             return;
         };
         self.counters.stream_sent.add(1);
         self.counters.stream_sent_bytes.add(transmit.bytes.len() as u64);
-        connection.push(transmit.bytes);
+        connection.push(transmit.bytes, &self.pool);
         if !connection.is_dirty {
             connection.is_dirty = true;
             self.dirty.push(id);
@@ -244,7 +250,7 @@ impl Connections {
         if matches!(connection.state, State::Opening | State::Handshaking) || connection.is_sent() {
             return self.end(id, CloseCause::Asked);
         }
-        connection.state = State::Closing;
+        connection.close(&self.pool);
         connection.since = Timestamp::NEVER;
         if !connection.is_dirty {
             connection.is_dirty = true;
@@ -346,8 +352,9 @@ impl Connections {
         remote: SocketAddr,
     ) -> io::Result<()> {
         stream.set_nonblocking(true)?;
-        let StreamListener { transport, local, ref tls, .. } = self.listeners[index];
+        let StreamListener { transport, local, ref tls, ref origins, .. } = self.listeners[index];
         let tls = tls.as_ref().map(Tls::accept).transpose().map_err(io::Error::other)?;
+        let websocket = transport.is_websocket().then(|| WebSocket::accept(origins.clone()));
         let local = if local.ip().is_unspecified() { stream.local_addr()? } else { local };
         while self.connections.contains_key(&self.next_id) {
             self.next_id = self.next_id.next();
@@ -357,9 +364,8 @@ impl Connections {
         self.next_id = id.next();
         let flow = Flow::connected(transport, local, remote, id);
         // The core learns of it before the handshake: its limits apply from the beginning.
-        let state = if tls.is_some() { State::Handshaking } else { State::Open };
-        let mut connection = Connection::new(stream, tls, flow, state);
-        if state == State::Handshaking {
+        let mut connection = Connection::accepted(stream, tls, websocket, flow);
+        if connection.state == State::Handshaking {
             (connection.since, connection.is_timed) = (now, true);
             self.timers.push(now + self.limits.handshake, id);
         }
@@ -403,13 +409,19 @@ impl Connections {
             let Some(id) = self.shaking.pop_front() else { return };
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             let held_before = connection.held();
-            let shaken = connection.shake_hands();
+            let had_tls_handshake = connection.has_tls_handshake();
+            let shaken = connection.shake_hands(&self.pool);
             self.held = self.held + connection.held() - held_before;
+            if had_tls_handshake && !connection.has_tls_handshake() {
+                self.counters.tls_handshakes.add(1);
+            }
             match shaken {
                 Shaken::Done => {
                     connection.state = State::Open;
                     connection.since = Timestamp::NEVER;
-                    self.counters.tls_handshakes.add(1);
+                    if connection.is_websocket() {
+                        self.counters.websocket_handshakes.add(1);
+                    }
                     if id.is_opened() {
                         self.events.push_back(StreamEvent::Connected(connection.flow));
                     }
@@ -421,6 +433,11 @@ impl Connections {
                 Shaken::Failed(failure) => {
                     failure.counter(&self.counters).add(1);
                     self.end(id, CloseCause::Insecure);
+                    continue;
+                }
+                Shaken::Rejected(failure) => {
+                    failure.counter(&self.counters).add(1);
+                    self.end(id, CloseCause::Garbled);
                     continue;
                 }
             }
@@ -439,7 +456,7 @@ impl Connections {
         match opened {
             Ok(local) => {
                 connection.flow.local = local;
-                if connection.has_handshake() {
+                if connection.has_tls_handshake() {
                     connection.state = State::Handshaking;
                     return self.send(id);
                 }
@@ -530,8 +547,7 @@ impl Connections {
                     (self.limits.linger, &self.counters.stream_cut_off, CloseCause::Asked)
                 }
                 State::Handshaking => {
-                    let counter = HandshakeFailure::TimedOut.counter(&self.counters);
-                    (self.limits.handshake, counter, CloseCause::TimedOut)
+                    (self.limits.handshake, connection.late(&self.counters), CloseCause::TimedOut)
                 }
                 State::Open | State::Opening => {
                     (self.limits.message, &self.counters.stream_slow, CloseCause::TimedOut)

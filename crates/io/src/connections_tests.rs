@@ -5,10 +5,12 @@ use tidegate_world::{STREAM_WINDOW, Transport};
 
 use super::*;
 use crate::stream_group::StreamListen;
-use crate::{StreamGroup, TlsServer};
+use crate::{Origins, StreamGroup, TlsServer};
 
 #[path = "connections_tests/tls.rs"]
 mod tls;
+#[path = "connections_tests/websocket.rs"]
+mod websocket;
 
 const MESSAGE: &[u8] = b"OPTIONS sip:a@b SIP/2.0\r\nContent-Length: 2\r\n\r\nhi";
 
@@ -26,9 +28,18 @@ impl Scene {
     }
 
     fn with_tls(limits: StreamLimits, tls: Option<TlsServer>, peers: TlsPeers) -> Self {
-        let address = "127.0.0.1:0".parse().unwrap();
         let transport = if tls.is_some() { Transport::Tls } else { Transport::Tcp };
-        let listen = StreamListen { transport, address, shards: 1, shared: false, tls };
+        Self::over(transport, limits, tls, peers)
+    }
+
+    fn over(
+        transport: Transport,
+        limits: StreamLimits,
+        tls: Option<TlsServer>,
+        peers: TlsPeers,
+    ) -> Self {
+        let (address, origins) = ("127.0.0.1:0".parse().unwrap(), Origins::default());
+        let listen = StreamListen { transport, address, shards: 1, shared: false, tls, origins };
         let group = StreamGroup::open(&listen).unwrap();
         let (counters, pool) = (Arc::new(Counters::default()), Pool::new());
         let (listeners, local) = (vec![group.listener(0)], group.local());

@@ -111,6 +111,18 @@ counters! {
     tls_failed_slow,
     /// TLS handshakes during which the peer ended the connection.
     tls_failed_closed,
+    /// WebSocket handshakes completed.
+    websocket_handshakes,
+    /// WebSocket handshakes that failed because the peer did not send the request of one.
+    websocket_failed_protocol,
+    /// WebSocket handshakes that failed because the peer did not offer the subprotocol of SIP.
+    websocket_failed_subprotocol,
+    /// WebSocket handshakes that failed because the origin of the peer's page is not allowed.
+    websocket_failed_origin,
+    /// WebSocket handshakes that were not completed in time.
+    websocket_failed_slow,
+    /// WebSocket handshakes during which the peer ended the connection.
+    websocket_failed_closed,
     /// ICMP reports passed to the core.
     icmp_reports,
     /// Failures not passed to the core because too many came at once.

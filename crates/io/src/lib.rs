@@ -64,6 +64,7 @@ mod stream_limits;
 mod tls;
 mod unsent;
 mod waker;
+mod websocket;
 
 pub use clock::{Clock, Stamps};
 pub use commands::{CommandError, CommandSender};
@@ -90,6 +91,7 @@ pub use stream_limits::StreamLimits;
 pub use tls::{TlsPeer, TlsPeers, TlsServer};
 pub use unsent::{UNSENT_MAX, Unsent, UnsentTo};
 pub use waker::Waker;
+pub use websocket::Origins;
 
 /// Maximum number of datagrams that one system call receives or sends.
 pub const BATCH: usize = 64;

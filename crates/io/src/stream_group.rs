@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 use tidegate_world::Transport;
 
 use crate::group::OpenError;
-use crate::{TlsServer, sockopt};
+use crate::{Origins, TlsServer, sockopt};
 
 /// Connections that the kernel keeps for one shard until it accepts them. The kernel lowers it to
 /// `net.core.somaxconn`.
@@ -44,6 +44,8 @@ pub struct StreamListen {
     pub shared: bool,
     /// The TLS settings, for the transports over TLS.
     pub tls: Option<TlsServer>,
+    /// The origins whose pages may open a WebSocket, for the transports over one.
+    pub origins: Origins,
 }
 
 /// The sockets of one listening address, one for each shard.
@@ -54,6 +56,7 @@ pub struct StreamGroup {
     sockets: Vec<Arc<TcpListener>>,
     shared: bool,
     tls: Option<TlsServer>,
+    origins: Origins,
 }
 
 impl StreamGroup {
@@ -77,8 +80,8 @@ impl StreamGroup {
         }
         let local = sockets.first().map_or(local, |(_, local)| *local);
         let sockets = sockets.into_iter().map(|(socket, _)| Arc::new(socket)).collect();
-        let StreamListen { transport, shared, tls, .. } = listen;
-        Ok(Self { transport, local, sockets, shared, tls })
+        let StreamListen { transport, shared, tls, origins, .. } = listen;
+        Ok(Self { transport, local, sockets, shared, tls, origins })
     }
 
     /// Returns the address, with the port that the kernel picked if none was given.
@@ -98,7 +101,8 @@ impl StreamGroup {
     pub fn listener(&self, shard: u16) -> StreamListener {
         let Self { transport, local, shared, .. } = *self;
         let socket = Arc::clone(&self.sockets[usize::from(shard)]);
-        StreamListener { transport, local, socket, shared, tls: self.tls.clone() }
+        let (tls, origins) = (self.tls.clone(), self.origins.clone());
+        StreamListener { transport, local, socket, shared, tls, origins }
     }
 }
 
@@ -109,6 +113,7 @@ pub struct StreamListener {
     pub(crate) local: SocketAddr,
     pub(crate) socket: Arc<TcpListener>,
     pub(crate) tls: Option<TlsServer>,
+    pub(crate) origins: Origins,
     shared: bool,
 }
 
@@ -171,7 +176,8 @@ mod tests {
 
     fn listen(address: &str, shards: u16, shared: bool) -> StreamListen {
         let address = address.parse().unwrap();
-        StreamListen { transport: Transport::Tcp, address, shards, shared, tls: None }
+        let transport = Transport::Tcp;
+        StreamListen { transport, address, shards, shared, tls: None, origins: None }
     }
 
     #[test]

@@ -9,10 +9,11 @@ pub struct StreamLimits {
     /// Connections accepted at each address in one turn; default 32. The others wait in the
     /// kernel's queue, so a storm of connections leaves the rest of each turn to other work.
     pub accepts: usize,
-    /// The time for a TLS handshake with a peer that opened the connection; default 10 s.
+    /// The time for the handshakes of TLS and of a WebSocket with a peer that opened the connection;
+    /// default 10 s.
     pub handshake: Duration,
-    /// TLS handshakes served in one turn; default 8. A handshake costs as much time as several calls,
-    /// so the others wait.
+    /// Handshakes served in one turn; default 8. One of TLS costs as much time as several calls, so the
+    /// others wait.
     pub handshakes: usize,
     /// The time for a message to arrive completely once it has begun; default 30 s.
     pub message: Duration,

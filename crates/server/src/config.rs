@@ -165,7 +165,8 @@ impl Config {
 }
 
 /// Returns the transport to back ends for which none is given, with these listeners.
-fn usual_transport(mut listeners: impl Iterator<Item = Transport>) -> Transport {
+fn usual_transport(listeners: impl Iterator<Item = Transport>) -> Transport {
+    let mut listeners = listeners.filter(|transport| !transport.is_websocket());
     let first = listeners.next().unwrap_or(Transport::Udp);
     if listeners.any(|other| other == Transport::Udp) { Transport::Udp } else { first }
 }

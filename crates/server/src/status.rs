@@ -120,6 +120,14 @@ fn connections(shard: &ShardCounters) -> Value {
             "slow": driver.tls_failed_slow.get(),
             "closed": driver.tls_failed_closed.get(),
         },
+        "websocket_handshakes": driver.websocket_handshakes.get(),
+        "websocket_failed": {
+            "protocol": driver.websocket_failed_protocol.get(),
+            "subprotocol": driver.websocket_failed_subprotocol.get(),
+            "origin": driver.websocket_failed_origin.get(),
+            "slow": driver.websocket_failed_slow.get(),
+            "closed": driver.websocket_failed_closed.get(),
+        },
         "unsent": table.unsent.get(),
         "waiting_bytes": table.waiting_bytes.get(),
     })

@@ -114,5 +114,6 @@ fn streams(config: &Config, listen: &Listen, tls: Option<io::TlsServer>) -> io::
         shards: config.server.shards,
         shared: listen.shared == Sharing::Processes,
         tls,
+        origins: listen.origins.clone().map(Into::into),
     }
 }

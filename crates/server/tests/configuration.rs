@@ -19,6 +19,7 @@ use tidegate_proxy::{
 };
 use tidegate_server::config::{Config, Selection};
 use tidegate_server::key::Rotation;
+use tidegate_world::Transport;
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
@@ -134,6 +135,16 @@ fn right_configurations_are_read() {
             panic!("{shown}");
         }
     }
+}
+
+/// Back ends are reached by another listener, and origins are those that browsers send.
+#[test]
+fn listeners_for_websockets_are_read() {
+    let config = parse(&files("good")[0].with_file_name("websockets.toml")).unwrap();
+    assert_eq!(config.listen[0].transport, Transport::Wss);
+    let origins = ["https://phone.example.com", "http://[::1]:8080"].map(ToOwned::to_owned);
+    assert_eq!(config.listen[0].origins.as_deref(), Some(&origins[..]));
+    assert!(config.to_string().contains("1 back end over tcp"), "{config}");
 }
 
 #[test]

@@ -36,7 +36,7 @@ const ACCEPTED: &[&str] = &[
     // A relation between tables: used twice, not defined, not reached.
     "duplicates.toml", "families.toml", "listeners.toml", "loop.toml", "no-route.toml",
     "transport-without-listener.toml", "two-pools.toml", "unknown-pool.toml",
-    "unreachable-routes.toml", "users-missing.toml",
+    "unreachable-routes.toml", "users-missing.toml", "websockets-alone.toml",
 ];
 
 fn repository() -> PathBuf {

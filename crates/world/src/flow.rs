@@ -25,8 +25,9 @@ impl Transport {
 
     /// Returns whether the transport itself delivers data, or reports that it could not.
     ///
-    /// RFC 3261 §17: "a reliable transport (such as TCP)" needs no retransmissions. RFC 7118 §5:
-    /// "the WebSocket protocol is a reliable transport".
+    /// RFC 3261 §17: "a reliable transport (such as TCP)" needs no retransmissions. RFC 7118 §5: "Thus, client
+    /// and server transactions using WebSocket for transport MUST follow the procedures and timer values for
+    /// reliable transports as defined in [RFC3261]."
     pub const fn is_reliable(self) -> bool {
         !matches!(self, Self::Udp)
     }
@@ -36,7 +37,13 @@ impl Transport {
         matches!(self, Self::Tls | Self::Wss)
     }
 
-    /// Returns the name in a Via's sent-protocol (RFC 3261 §20.42, RFC 7118 §5.2.2).
+    /// Returns whether each message is one of a WebSocket. Only the peer can open such a connection: a
+    /// browser accepts none.
+    pub const fn is_websocket(self) -> bool {
+        matches!(self, Self::Ws | Self::Wss)
+    }
+
+    /// Returns the name in a Via's sent-protocol (RFC 3261 §20.42, RFC 7118 §5.1).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Udp => "UDP",
@@ -194,7 +201,10 @@ impl CloseCause {
 mod tests {
     use super::*;
 
-    /// RFC 3261 §20.42: transport = "UDP" / "TCP" / "TLS" / ...; RFC 7118 §5.2.2: "WS" / "WSS".
+    /// RFC 3261 §20.42: transport = "UDP" / "TCP" / "TLS" / ...; RFC 7118 §5.1: "WS" / "WSS".
+    ///
+    /// RFC 7118 §5: "Thus, client and server transactions using WebSocket for transport MUST follow the
+    /// procedures and timer values for reliable transports as defined in [RFC3261]."
     #[test]
     fn transports_are_what_their_rfcs_say() {
         let facts = Transport::ALL.map(|t| (t.name(), t.is_reliable(), t.is_secure()));

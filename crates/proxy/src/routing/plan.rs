@@ -350,6 +350,10 @@ fn peer_of_sender(input: &PlanInput<'_, '_>) -> Option<PeerFlow> {
 /// the 'logical flow' identified by the flow token, that is known to deliver data to the specific
 /// target UA instance."
 fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
+    // No one can open a connection to a browser, and its Contact is made up (RFC 7118 §8.1).
+    if snapshot.addresses.transport(peer.listener.into()).is_websocket() {
+        return true;
+    }
     let Some(contact) = snapshot.addresses.target_of(contact) else { return true };
     let (contact, remote) = (contact.address.ip().to_canonical(), peer.remote.ip());
     let leads_nowhere = is_local(contact) && !is_local(remote);

@@ -87,6 +87,10 @@ impl Own {
         // used"; UDP needs none.
         let parameter = match transport {
             Transport::Udp => String::new(),
+            // RFC 7118 §5.2: "This document defines the value "ws" as the transport parameter value for
+            // a SIP URI [RFC3986] to be contacted using the SIP WebSocket subprotocol as transport."
+            // There is none for TLS.
+            Transport::Ws | Transport::Wss => ";transport=ws".to_owned(),
             _ => format!(";transport={}", transport.name().to_ascii_lowercase()),
         };
         Self {
@@ -262,7 +266,7 @@ impl Addresses {
             return Origin::Backend(backend_ref);
         }
         let ip = canonical(flow.remote).ip();
-        if flow.transport.is_reliable()
+        if may_come_from_backend(flow.transport)
             && let Some(&backend_ref) = self.hosts.get(&ip)
             && !self.is_shared(ip)
         {
@@ -283,7 +287,7 @@ impl Addresses {
     /// its request. Only this tells it from the other programs of a machine where Tidegate runs too.
     pub(crate) fn backend_by_via(&self, flow: &Flow, via: &Via<'_>) -> Option<BackendRef> {
         let ip = canonical(flow.remote).ip();
-        let is_unclear = flow.transport.is_reliable() && self.hosts.contains_key(&ip);
+        let is_unclear = may_come_from_backend(flow.transport) && self.hosts.contains_key(&ip);
         let named = via.host.ip().filter(|named| is_unclear && named.to_canonical() == ip)?;
         self.backend_ref(SocketAddr::new(
             named,
@@ -438,7 +442,8 @@ impl Addresses {
     /// Returns the index of the listener that `uri`, a Route of our own, names.
     pub(crate) fn named(&self, uri: &Uri<'_>) -> Option<u8> {
         let (port, transport) = (port_of(uri), transport_of(uri)?);
-        let names = |own: &Own| own.transport == transport && own.is_host(uri) && own.is_port(port);
+        let names =
+            |own: &Own| is_named(own.transport, transport) && own.is_host(uri) && own.is_port(port);
         let index = self.listeners.iter().position(names)?;
         u8::try_from(index).ok()
     }
@@ -447,7 +452,12 @@ impl Addresses {
     /// or the outbound proxy that the client has configured.
     pub(crate) fn is_own_route(&self, uri: &Uri<'_>, flow: &Flow) -> bool {
         let port = port_of(uri);
-        self.is_own(uri, flow, |l| l.is_port(port))
+        // A browser names the port of its URL only if that is not the default one.
+        let is_default = |own: &Own| {
+            let named = || transport_of(uri).is_some_and(|by| is_named(own.transport, by));
+            uri.port.is_none() && own.is_port(default_port(own.transport)) && named()
+        };
+        self.is_own(uri, flow, |own| own.is_port(port) || is_default(own))
     }
 
     /// Returns whether the Request-URI of a message on `flow` is addressed to us. A URI without a
@@ -510,6 +520,17 @@ fn transport_of(uri: &Uri<'_>) -> Option<Transport> {
         None if is_secure => Some(Transport::Tls),
         None => Some(Transport::Udp),
     }
+}
+
+/// Returns whether back ends open connections of this transport.
+fn may_come_from_backend(transport: Transport) -> bool {
+    transport.is_reliable() && !transport.is_websocket()
+}
+
+/// Returns whether a SIP URI with the parameter for `by` may name a listener with `transport`: the
+/// parameter `ws` stands for a WebSocket with and without TLS (RFC 7118 §5.2).
+fn is_named(transport: Transport, by: Transport) -> bool {
+    transport == by || transport == Transport::Wss && by == Transport::Ws
 }
 
 /// Returns the port of a URI, or the default one of its transport.

@@ -42,6 +42,7 @@ mod rfc3325_asserted_identity;
 mod rfc3326_reason;
 mod rfc5393_loops_and_breadth;
 mod rfc5626_flows;
+mod rfc7118_websockets;
 mod rfc7339_client;
 mod rfc7339_server;
 mod script;

@@ -10,6 +10,7 @@ use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::endpoint::Endpoint;
 use super::pool;
 use super::tables::listen::ListenDraft;
+use super::tables::pool::NO_WEBSOCKETS;
 
 /// Reports back ends that are this process, and those that no listener can reach.
 pub(super) fn check(listeners: &[ListenDraft], pools: &[pool::Draft], report: &mut Report) {
@@ -46,6 +47,14 @@ fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
             "requests to this pool cannot leave",
             format!("add a `[[listen]]` with `transport = \"{word}\"`"),
         );
+    }
+    if known.is_empty()
+        && all_known
+        && pool.transport.is_none()
+        && let Some(only) = listeners.iter().find_map(|l| l.transport.as_ref())
+    {
+        let help = "add a `[[listen]]` with `transport = \"udp\"`, `\"tcp\"` or `\"tls\"`";
+        report.error(only.span(), "no listener that reaches back ends", NO_WEBSOCKETS, help);
     }
     let all_known = all_known && !known.is_empty();
     for backend in &pool.backends {
@@ -90,6 +99,14 @@ fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
             (given.span(), "the pool"),
             (has.span(), "its listener"),
             "remove `transport` from the pool, or name another listener",
+        );
+    }
+    if let Some(transport) = listener.transport.as_ref().filter(|by| by.get_ref().is_websocket()) {
+        return report.clash(
+            "a pool with a listener for WebSockets",
+            (wanted.span(), NO_WEBSOCKETS),
+            (transport.span(), "its listener"),
+            "name another listener, or leave `listener` out",
         );
     }
     let Some(from) = &listener.address else { return };

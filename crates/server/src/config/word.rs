@@ -82,6 +82,36 @@ pub(super) fn host(text: &str) -> Result<String, Wrong> {
     }
 }
 
+/// Reads the origin of a web page as browsers write it (RFC 6454 §6.2), in lower case.
+pub(super) fn origin(text: &str) -> Result<String, Wrong> {
+    let text = text.to_ascii_lowercase();
+    let (rest, usual) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
+        (Some(rest), _) => (rest, 443),
+        (_, Some(rest)) => (rest, 80),
+        _ => return Err("begins with neither `https://` nor `http://`".into()),
+    };
+    if let Some(at) = rest.find(['/', '?', '#', '@']) {
+        let help = format!("write `\"{}\"`", &text[..text.len() - rest.len() + at]);
+        return Err(Wrong::with_help("more than scheme, host and port", help));
+    }
+    let (host, port) = match rest.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (rest, None),
+    };
+    if !is_host_name(host) && unbracketed(host).parse::<IpAddr>().is_err() {
+        return Err("not a host name or address".into());
+    }
+    match port.map(str::parse::<u16>) {
+        None => Ok(text),
+        Some(Ok(port)) if port == usual => {
+            let help = format!("write `\"{}\"`", text.trim_end_matches(&format!(":{port}")));
+            Err(Wrong::with_help("browsers leave the default port out", help))
+        }
+        Some(Ok(1..)) => Ok(text),
+        Some(_) => Err("no port from 1 to 65535".into()),
+    }
+}
+
 /// Reads a SIP URI that fits between the angle brackets of a From header.
 pub(super) fn sip_uri(text: &str) -> Result<String, Wrong> {
     let uri = Uri::parse(text.as_bytes()).ok().filter(|uri| uri.scheme == Scheme::Sip);

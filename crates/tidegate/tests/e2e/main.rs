@@ -35,3 +35,4 @@ mod takeover;
 mod tls;
 mod transactions;
 mod users;
+mod ws;

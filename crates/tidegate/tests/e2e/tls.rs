@@ -1,7 +1,7 @@
 //! Tests of calls over TLS, with OpenSSL and Kamailio as peers and a client of rustls.
 
-mod certificates;
-mod client;
+pub mod certificates;
+pub mod client;
 
 use std::fs;
 use std::io::Write;

@@ -21,6 +21,11 @@ impl ConnectionTable {
         if let Some(&id) = self.by_target.get(&target) {
             return Ok(id);
         }
+        // RFC 7118 §5.3: "SIP responses can only be sent over the existing WebSocket connection". The same
+        // is true of requests.
+        if target.transport.is_websocket() {
+            return Err(WhyUnsent::Gone);
+        }
         self.make_room(now);
         if self.opened >= self.limits.opened_max {
             self.counters.excess.add(1);

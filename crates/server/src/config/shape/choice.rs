@@ -14,8 +14,8 @@ use crate::config::knob::Shape;
 pub struct Choice<T: 'static> {
     /// Each word and its value.
     pub words: &'static [(&'static str, T)],
-    /// Words that a later version may accept.
-    pub reserved: &'static [&'static str],
+    /// Words that users may expect here, and the reason why each is not accepted.
+    pub reserved: &'static [(&'static str, &'static str)],
 }
 
 impl<T: Copy + PartialEq> Choice<T> {
@@ -121,7 +121,7 @@ fn one_of(names: impl Iterator<Item = &'static str>) -> String {
 fn chosen<S: Shape>(
     shape: &S,
     names: &[&'static str],
-    reserved: &[&str],
+    reserved: &[(&str, &str)],
     key: &str,
     value: &Spanned<DeValue<'_>>,
     report: &mut Report,
@@ -141,16 +141,12 @@ fn chosen<S: Shape>(
         Some(name) => format!("did you mean `\"{name}\"`?"),
         None => format!("write {}", shape.describe()),
     };
-    if reserved.contains(&&**written) {
-        report.error(
-            value.span(),
-            format!("`{key} = \"{written}\"` comes with a later version"),
-            "not in this version",
-            format!("write {}", shape.describe()),
-        );
-    } else {
-        let title = format!("`{key}` cannot be {}", quoted(written));
-        report.error(value.span(), title, "not one of its choices", help);
+    let title = format!("`{key}` cannot be {}", quoted(written));
+    match reserved.iter().find(|(word, _)| word == written) {
+        Some((_, why)) => {
+            report.error(value.span(), title, *why, format!("write {}", shape.describe()));
+        }
+        None => report.error(value.span(), title, "not one of its choices", help),
     }
     None
 }

@@ -8,7 +8,7 @@ use crate::config::keys::table;
 use crate::config::shape::{As, Whole, seconds};
 
 table! {
-    /// Connections with callers and back ends over TCP and TLS. A connection that a peer misuses is closed,
+    /// Connections with callers and back ends: TCP, TLS and WebSockets. A connection that a peer misuses is closed,
     /// and no other connection with it: its bytes are not SIP, a message is longer than 65,535
     /// bytes, or a time below is over.
     pub static CONNECTIONS: "[connections]" 0..=1, Restart, [] => Connections, ConnectionsDraft;
@@ -24,10 +24,10 @@ table! {
     /// Connections that Tidegate accepts at each address before it goes on with other work. The
     /// others wait in the kernel.
     accepts_per_turn: usize = Whole(1..=1024), Default("32");
-    /// TLS handshakes that Tidegate serves before it goes on with other work: each costs as much time
-    /// as several calls. The others wait.
+    /// TLS and WebSocket handshakes that Tidegate serves before it goes on with other work: one of TLS
+    /// costs as much time as several calls. The others wait.
     handshakes_per_turn: usize = Whole(1..=1024), Default("8");
-    /// Seconds for the TLS handshake on an accepted connection.
+    /// Seconds for the handshakes of TLS and of a WebSocket, together, on an accepted connection.
     handshake("handshake_seconds"): Duration = seconds(1..=3600), Default("10");
     /// Seconds for opening a connection, with its TLS handshake. Messages for it wait meanwhile.
     connect("connect_seconds"): Duration = seconds(1..=60), Default("4");
@@ -36,7 +36,7 @@ table! {
     /// Seconds for a message to arrive completely once it has begun.
     message("message_seconds"): Duration = seconds(1..=3600), Default("30");
     /// Seconds without any message in either direction after which a connection is closed. A
-    /// keep-alive of the peer (RFC 5626 §4.4.1) is a message.
+    /// keep-alive of the peer (RFC 5626 §4.4.1, a ping of a WebSocket) is a message.
     idle("idle_seconds"): Duration = seconds(32..=604_800), Default("3600");
     /// Seconds for which a peer may not read what Tidegate sends it, while more waits.
     stall("stall_seconds"): Duration = seconds(1..=3600), Default("30");

@@ -39,10 +39,14 @@ const NETWORKS: List<Text<IpNet>> = List {
     count_max: 1024,
 };
 
-/// The transports of this version, and those of later ones.
-pub(in crate::config) const TRANSPORTS: &[(&str, Transport)] =
-    &[("udp", Transport::Udp), ("tcp", Transport::Tcp), ("tls", Transport::Tls)];
-pub(in crate::config) const LATER_TRANSPORTS: &[&str] = &["ws", "wss"];
+/// The transports by which peers reach Tidegate.
+const TRANSPORTS: &[(&str, Transport)] = &[
+    ("udp", Transport::Udp),
+    ("tcp", Transport::Tcp),
+    ("tls", Transport::Tls),
+    ("ws", Transport::Ws),
+    ("wss", Transport::Wss),
+];
 
 static FOR_DATAGRAMS: Only<ListenDraft> = Only {
     by: "transport",
@@ -55,7 +59,14 @@ static FOR_TLS: Only<ListenDraft> = Only {
     by: "transport",
     when: |listen| listen.transport.as_ref().is_some_and(|by| by.get_ref().is_secure()),
     why: "a listener without TLS does not use it",
-    instead: "write `transport = \"tls\"`",
+    instead: "write `transport = \"tls\"` or `\"wss\"`",
+};
+
+static FOR_WEBSOCKETS: Only<ListenDraft> = Only {
+    by: "transport",
+    when: |listen| listen.transport.as_ref().is_some_and(|by| by.get_ref().is_websocket()),
+    why: "a listener without WebSockets does not use it",
+    instead: "write `transport = \"wss\"` or `\"ws\"`",
 };
 
 /// Certificates of a listener, or their keys.
@@ -71,10 +82,9 @@ table! {
         word::name,
     ), Means("none");
     /// The transport protocol. RFC 3261 §18 wants every address to have a listener for `udp` and
-    /// one for `tcp`. `tls` is usually at port 5061. `tcp` and `tls` need `[server] shards = 1`.
-    transport: Transport =
-        Choice { words: TRANSPORTS, reserved: LATER_TRANSPORTS },
-        Required;
+    /// one for `tcp`. `tls` is usually at port 5061. `wss` and `ws` are WebSockets with and without
+    /// TLS, for browsers (RFC 7118). All but `udp` need `[server] shards = 1`.
+    transport: Transport = Choice { words: TRANSPORTS, reserved: &[] }, Required;
     /// The address to listen on. `0.0.0.0` or `[::]` is every address of the machine and needs
     /// `advertise`. Port 0 takes a free port.
     address: SocketAddr =
@@ -100,10 +110,10 @@ table! {
     /// PEM files with the certificates of this listener, each followed by those of its authorities
     /// up to the root. With several, a client gets the first one for the host name that it asks for
     /// (SNI), else the first one. A reload reads the files again; existing connections stay.
-    certificates("certificate"): Vec<PathBuf> | None = PEM_FILES, Means("none; required with `tls`"),
+    certificates("certificate"): Vec<PathBuf> | None = PEM_FILES, Means("none; required with `tls` and `wss`"),
         only(&FOR_TLS), reload(Reload::Live);
     /// PEM files with the private keys of the certificates, in the same order.
-    private_keys("private_key"): Vec<PathBuf> | None = PEM_FILES, Means("none; required with `tls`"),
+    private_keys("private_key"): Vec<PathBuf> | None = PEM_FILES, Means("none; required with `tls` and `wss`"),
         only(&FOR_TLS), reload(Reload::Live);
     /// A PEM file with the certificates of the authorities that sign those of clients. Clients then
     /// have to identify themselves (mutual TLS).
@@ -118,6 +128,13 @@ table! {
         ],
         reserved: &[],
     }, Default("\"required\""), only(&FOR_TLS), reload(Reload::Live);
+    /// The web sites whose pages may open a WebSocket, as browsers name them in `Origin`: scheme and
+    /// host, and the port unless it is the default one. This protects the users of browsers from
+    /// pages of others. A client that sends no `Origin` is no browser and is served.
+    origins: Vec<String> | None = OneOrMore(List {
+        of: Text::new("an origin, such as `\"https://phone.example.com\"`", word::origin),
+        count_max: 64,
+    }), Means("pages of all sites"), only(&FOR_WEBSOCKETS);
     /// Peers whose requests may go to the target that the request itself names (routes with `from =
     /// "trusted"`). Back ends need not be listed.
     trust: Vec<IpNet> = NETWORKS, Default("[]");

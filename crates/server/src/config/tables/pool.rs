@@ -15,13 +15,22 @@ use crate::config::knob::Table;
 use crate::config::shape::{Choice, List, NamedOr, Positive, Real, Text, Whole, millis};
 use crate::config::tables::health::HEALTH;
 use crate::config::tables::limit::POOL_LIMIT;
-use crate::config::tables::listen::{LATER_TRANSPORTS, TRANSPORTS};
 use crate::config::tables::tls::{POOL_TLS, PoolTls};
 use crate::config::word;
 
 /// Reason why a key about transactions has no effect, and what would give it one.
 pub(in crate::config) const STATELESS: &str = "a pool without transactions does not use it";
 pub(in crate::config) const KEEP_THEM: &str = "write another `mode` than `\"stateless\"`";
+
+/// The reason why a listener for WebSockets reaches no back end.
+pub(in crate::config) const NO_WEBSOCKETS: &str = "Tidegate opens no WebSockets";
+
+/// The transports over which peers reach Tidegate, and Tidegate no back end.
+const WEBSOCKETS: &[(&str, &str)] = &[("ws", NO_WEBSOCKETS), ("wss", NO_WEBSOCKETS)];
+
+/// The transports by which Tidegate reaches back ends.
+const TRANSPORTS: &[(&str, Transport)] =
+    &[("udp", Transport::Udp), ("tcp", Transport::Tcp), ("tls", Transport::Tls)];
 
 static WITH_TRANSACTIONS: Only<PoolDraft> = Only {
     by: "mode",
@@ -91,7 +100,8 @@ table! {
     }, Default("\"proven\"");
     /// The transport to the back ends of the pool. There must be a `[[listen]]` with this
     /// transport. Back ends see its address and send their own requests there.
-    transport: Transport | None = Choice { words: TRANSPORTS, reserved: LATER_TRANSPORTS }, Means("that of its `listener`; else `udp` if a `[[listen]]` has it, else that of the first one");
+    /// Tidegate reaches no back end over a WebSocket.
+    transport: Transport | None = Choice { words: TRANSPORTS, reserved: WEBSOCKETS }, Means("that of its `listener`; else `udp` if a `[[listen]]` has it, else that of the first one without WebSockets");
     /// The listener from which requests and probes go to the back ends of the pool, and which they
     /// see in Record-Route. Without this key, Tidegate sends a request from the listener whose
     /// address the kernel would choose as source. If no listener has that address, it uses the

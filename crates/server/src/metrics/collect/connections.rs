@@ -43,6 +43,16 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &ShardCounters) 
     ] {
         samples.push(&HANDSHAKES, &[("shard", shard), ("outcome", outcome)], counter.get());
     }
+    for (outcome, counter) in [
+        ("completed", &io.websocket_handshakes),
+        ("protocol", &io.websocket_failed_protocol),
+        ("subprotocol", &io.websocket_failed_subprotocol),
+        ("origin", &io.websocket_failed_origin),
+        ("slow", &io.websocket_failed_slow),
+        ("closed", &io.websocket_failed_closed),
+    ] {
+        samples.push(&UPGRADES, &[("shard", shard), ("outcome", outcome)], counter.get());
+    }
     samples.push_each(&DRIVER, &[("shard", shard)], &*counters.io);
     samples.push_each(&TABLE, &[("shard", shard)], &*counters.connections);
 }
@@ -67,6 +77,13 @@ static HANDSHAKES: Family = Family::counter(
      version or cipher suite; certificate: that of the peer is missing or not accepted; expired: that \
      of the peer is not valid now; rejected: the peer ended it with an alert; slow: not completed in \
      time; closed: the peer ended the connection",
+);
+
+static UPGRADES: Family = Family::counter(
+    "websocket_handshakes",
+    "WebSocket handshakes, by outcome: completed; protocol: not the request of one; subprotocol: the \
+     peer does not offer `sip`; origin: its page is not in `origins`; slow: not completed in time; \
+     closed: the peer ended the connection",
 );
 
 static DRIVER: [Number<Counters>; 7] = [

@@ -106,7 +106,8 @@ pub struct Tidegate {
     process: Process,
     configuration: Configuration,
     listeners: Vec<SocketAddr>,
-    listen_tls: Vec<SocketAddr>,
+    /// The addresses of all listeners, with their transports.
+    listen_all: Vec<(String, SocketAddr)>,
     admin: SocketAddr,
 }
 
@@ -133,11 +134,16 @@ impl Tidegate {
         };
         let listeners = told("tidegate: listening on udp ");
         let listen_tcp = told("tidegate: listening on tcp ");
-        let listen_tls = told("tidegate: listening on tls ");
+        let listen_all = log.lines().filter_map(|line| {
+            let (transport, address) =
+                line.strip_prefix("tidegate: listening on ")?.split_once(' ')?;
+            Some((transport.to_owned(), address.parse().expect("an address")))
+        });
+        let listen_all = listen_all.collect();
         let admin = told("tidegate: admin on http://");
         let configuration =
             Configuration { listen: listeners.clone(), listen_tcp, ..configuration.clone() };
-        Self { process, configuration, listeners, listen_tls, admin: admin[0] }
+        Self { process, configuration, listeners, listen_all, admin: admin[0] }
     }
 
     /// Returns the address of its first listener.
@@ -152,7 +158,13 @@ impl Tidegate {
 
     /// Returns the address of its first listener for TLS.
     pub fn tls_address(&self) -> SocketAddr {
-        self.listen_tls[0]
+        self.address_of("tls")
+    }
+
+    /// Returns the address of its first listener for a transport.
+    pub fn address_of(&self, transport: &str) -> SocketAddr {
+        let found = self.listen_all.iter().find(|(by, _)| by == transport);
+        found.expect("it has such a listener").1
     }
 
     /// Returns the addresses of all its listeners.

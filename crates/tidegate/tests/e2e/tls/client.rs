@@ -35,33 +35,10 @@ impl Client {
         name: &str,
         identity: Option<&Identity>,
     ) -> io::Result<Self> {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_file(&authority.path).expect("a certificate")).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(DEFAULT_VERSIONS)
-            .unwrap()
-            .with_root_certificates(roots);
-        let config = match identity {
-            None => builder.with_no_client_auth(),
-            Some(Identity { certificate, key }) => {
-                let chain =
-                    vec![CertificateDer::from_pem_file(certificate).expect("a certificate")];
-                let key = PrivateKeyDer::from_pem_file(key).expect("a key");
-                builder.with_client_auth_cert(chain, key).unwrap()
-            }
-        };
-        let name = ServerName::try_from(name.to_owned()).expect("a name");
-        let mut session = ClientConnection::new(Arc::new(config), name).expect("a session");
-        let mut socket = TcpStream::connect(to)?;
-        socket.set_read_timeout(Some(Duration::from_secs(30)))?;
-        while session.is_handshaking() {
-            session.complete_io(&mut socket)?;
-        }
+        let stream = secured(authority, to, name, identity)?;
         let peer = Peer::new(to.ip());
-        Ok(Self { stream: StreamOwned::new(session, socket), peer, held: String::new(), to })
+        Ok(Self { stream, peer, held: String::new(), to })
     }
-
     /// Returns a request over TLS.
     pub fn request(&self, method: &str, uri: &str, number: u32, cseq: u32) -> Message {
         let request = self.peer.request(method, uri, number, cseq);
@@ -140,20 +117,55 @@ impl Client {
         self.end(&ok);
     }
 
-    /// Returns a request within a dialog. RFC 3261 §12.1.2: the route set is "in reverse order" that
-    /// of Record-Route.
     fn in_dialog(&self, method: &str, ok: &Message, cseq: u32) -> Message {
-        let target = ok.field("Contact").trim_matches(['<', '>']).to_owned();
-        let mut request = self
-            .request(method, &target, 0, cseq)
-            .with("From", ok.field("From"))
-            .with("To", ok.field("To"))
-            .with("Call-ID", ok.field("Call-ID"));
-        let routes: Vec<_> = ok.fields("Record-Route").map(ToOwned::to_owned).collect();
-        for route in routes.iter().rev() {
-            request = request.and("Route", route);
-        }
-        let mark = format!("branch=z9hG4bK-{}-", ok.field("Call-ID").replace(['@', ':'], "-"));
-        Message(request.0.replacen("branch=z9hG4bK-0-", &mark, 1))
+        let target = ok.field("Contact").trim_matches(['<', '>']);
+        within(self.request(method, target, 0, cseq), ok)
     }
+}
+
+/// Returns `request` as one of the dialog that `ok` has created. RFC 3261 §12.1.2: the route set is "in
+/// reverse order" that of Record-Route.
+pub fn within(request: Message, ok: &Message) -> Message {
+    let mut request = request
+        .with("From", ok.field("From"))
+        .with("To", ok.field("To"))
+        .with("Call-ID", ok.field("Call-ID"));
+    let routes: Vec<_> = ok.fields("Record-Route").map(ToOwned::to_owned).collect();
+    for route in routes.iter().rev() {
+        request = request.and("Route", route);
+    }
+    let mark = format!("branch=z9hG4bK-{}-", ok.field("Call-ID").replace(['@', ':'], "-"));
+    Message(request.0.replacen("branch=z9hG4bK-0-", &mark, 1))
+}
+
+/// Connects to a server with this name, and completes the handshake.
+pub fn secured(
+    authority: &Authority,
+    to: SocketAddr,
+    name: &str,
+    identity: Option<&Identity>,
+) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(&authority.path).expect("a certificate")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(DEFAULT_VERSIONS)
+        .unwrap()
+        .with_root_certificates(roots);
+    let config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(Identity { certificate, key }) => {
+            let chain = vec![CertificateDer::from_pem_file(certificate).expect("a certificate")];
+            let key = PrivateKeyDer::from_pem_file(key).expect("a key");
+            builder.with_client_auth_cert(chain, key).unwrap()
+        }
+    };
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
+    let mut session = ClientConnection::new(Arc::new(config), name).expect("a session");
+    let mut socket = TcpStream::connect(to)?;
+    socket.set_read_timeout(Some(Duration::from_secs(30)))?;
+    while session.is_handshaking() {
+        session.complete_io(&mut socket)?;
+    }
+    Ok(StreamOwned::new(session, socket))
 }

@@ -1,0 +1,198 @@
+//! Tests of connections with WebSockets, with blocking peers of tungstenite.
+
+use std::thread::{self, JoinHandle};
+
+use tungstenite::client::IntoClientRequest;
+use tungstenite::error::Error;
+use tungstenite::http::HeaderValue;
+use tungstenite::{Message, WebSocket};
+
+use super::*;
+
+const PONG: &[u8] = b"\r\n";
+
+fn scene(limits: StreamLimits) -> Scene {
+    Scene::over(Transport::Ws, limits, None, Arc::new(|_| None))
+}
+
+/// Runs a client in a thread of its own.
+fn client<T: Send + 'static>(
+    to: SocketAddr,
+    run: impl FnOnce(&mut WebSocket<TcpStream>) -> T + Send + 'static,
+) -> JoinHandle<T> {
+    thread::spawn(move || {
+        let mut request = format!("ws://{to}/").into_client_request().unwrap();
+        request.headers_mut().insert("Sec-WebSocket-Protocol", HeaderValue::from_static("sip"));
+        let (mut websocket, _) =
+            tungstenite::client(request, TcpStream::connect(to).unwrap()).unwrap();
+        run(&mut websocket)
+    })
+}
+
+fn accepted(scene: &mut Scene) -> Flow {
+    let Some(StreamEvent::Connected(flow)) = scene.next() else { panic!("not accepted") };
+    assert_eq!(flow.transport, Transport::Ws);
+    flow
+}
+
+/// Takes events until the client has ended.
+fn serve<T>(scene: &mut Scene, client: JoinHandle<T>) -> T {
+    while !client.is_finished() {
+        scene.connections.poll(scene.now).unwrap();
+        while scene.connections.next_event(scene.now, &mut 64).is_some() {}
+        scene.connections.flush(scene.now);
+    }
+    client.join().unwrap()
+}
+
+/// RFC 7118 §5: "Because the WebSocket transport preserves message boundaries, the use of the Content-Length
+/// header in SIP messages is not necessary".
+#[test]
+fn messages_travel_both_ways_without_content_length() {
+    const REQUEST: &str = "OPTIONS sip:a@b SIP/2.0\r\n\r\nhi";
+    let mut scene = scene(StreamLimits::default());
+    let peer = client(scene.local, |websocket| {
+        websocket.write(Message::text(REQUEST)).unwrap();
+        websocket.write(Message::binary(REQUEST.as_bytes())).unwrap();
+        websocket.send(Message::Ping("7".into())).unwrap();
+        let mut read = Vec::new();
+        let error = loop {
+            match websocket.read() {
+                Ok(message) => read.push(message),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::ConnectionClosed), "{error}");
+        read
+    });
+    let flow = accepted(&mut scene);
+    assert_eq!(scene.message(), REQUEST.as_bytes());
+    assert_eq!(scene.message(), REQUEST.as_bytes());
+    // The core learns that the peer is there.
+    assert_eq!(scene.message(), PONG);
+    scene.post(flow, MESSAGE);
+    let long = vec![0xff; 60_000];
+    scene.post(flow, &long);
+    scene.connections.close(flow.connection.unwrap());
+    scene.connections.flush(scene.now);
+    let text = std::str::from_utf8(MESSAGE).unwrap();
+    while scene.closed_or_none() != Some(CloseCause::Asked) {}
+    let mut read = peer.join().unwrap().into_iter();
+    assert_eq!(read.next(), Some(Message::text(text)));
+    assert_eq!(read.next(), Some(Message::Pong("7".into())));
+    assert!(read.next() == Some(Message::Binary(long.into())));
+    // RFC 6455 §7.4.1: 1001, "going away".
+    let Some(Message::Close(Some(last))) = read.next() else { panic!("no close") };
+    assert_eq!(u16::from(last.code), 1001);
+    assert_eq!(read.next(), None);
+    assert_eq!(scene.counters.websocket_handshakes.get(), 1);
+    assert_eq!(scene.counters.stream_cut_off.get(), 0);
+    assert_eq!(scene.connections.held, 0);
+}
+
+#[test]
+fn the_peer_may_close() {
+    let mut scene = scene(StreamLimits::default());
+    let peer = client(scene.local, |websocket| {
+        websocket.close(None).unwrap();
+        [(); 2].map(|()| websocket.read())
+    });
+    accepted(&mut scene);
+    assert_eq!(scene.closed(), CloseCause::Ended);
+    let [answer, end] = peer.join().unwrap();
+    assert_eq!(answer.unwrap(), Message::Close(None));
+    assert!(matches!(end, Err(Error::ConnectionClosed)));
+    assert_eq!(scene.counters.stream_garbled.get(), 0);
+}
+
+#[test]
+fn a_message_that_is_too_long_ends_its_connection() {
+    let mut scene = scene(StreamLimits::default());
+    let peer = client(scene.local, |websocket| {
+        // The whole of it is too long for the sockets, too.
+        let _ = websocket.send(Message::binary(vec![0; 100_000]));
+        websocket.read()
+    });
+    accepted(&mut scene);
+    assert_eq!(scene.closed(), CloseCause::Garbled);
+    assert_eq!(scene.counters.stream_garbled.get(), 1);
+    match serve(&mut scene, peer) {
+        Ok(Message::Close(Some(last))) => assert_eq!(u16::from(last.code), 1009),
+        // The system may drop what was sent before the end.
+        Err(Error::Io(_)) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A peer that sends pings and reads nothing gets one answer when it reads.
+#[test]
+fn pings_do_not_fill_the_memory() {
+    let mut scene = scene(StreamLimits::default());
+    let peer = client(scene.local, |websocket| {
+        for _ in 0..1000 {
+            websocket.send(Message::Ping(vec![1; 100].into())).unwrap();
+        }
+        let answer = websocket.read();
+        websocket.get_ref().set_nonblocking(true).unwrap();
+        assert!(websocket.read().is_err(), "one answer is enough");
+        answer
+    });
+    let flow = accepted(&mut scene);
+    let id = flow.connection.unwrap();
+    let mut pings = 0;
+    while pings < 1000 {
+        match scene.next() {
+            Some(StreamEvent::Received(received)) => assert_eq!(&received.bytes[..], PONG),
+            other => panic!("{other:?}"),
+        }
+        pings += 1;
+        assert!(scene.connections.connections[&id].has_pong());
+    }
+    scene.connections.flush(scene.now);
+    assert!(!scene.connections.connections[&id].has_pong());
+    assert_eq!(peer.join().unwrap().unwrap(), Message::Pong(vec![1; 100].into()));
+    assert!(scene.next().is_some_and(|event| matches!(event, StreamEvent::Closed(..))));
+}
+
+/// Both have the limits of TLS handshakes.
+#[test]
+fn a_peer_without_a_handshake_and_a_silent_one_lose_their_connections() {
+    let mut scene = scene(StreamLimits::default());
+    let mut garbage = TcpStream::connect(scene.local).unwrap();
+    garbage.write_all(MESSAGE).unwrap();
+    accepted(&mut scene);
+    assert_eq!(scene.closed(), CloseCause::Garbled);
+    let mut answer = String::new();
+    garbage.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    let mut gone = TcpStream::connect(scene.local).unwrap();
+    gone.write_all(b"GET / HT").unwrap();
+    accepted(&mut scene);
+    drop(gone);
+    assert_eq!(scene.closed(), CloseCause::Garbled);
+    let silent = TcpStream::connect(scene.local).unwrap();
+    accepted(&mut scene);
+    scene.now = scene.connections.due();
+    assert_eq!(scene.now, Timestamp::from_nanos(1) + StreamLimits::default().handshake);
+    assert_eq!(scene.closed(), CloseCause::TimedOut);
+    let counters = &scene.counters;
+    let counted = [
+        &counters.websocket_failed_protocol,
+        &counters.websocket_failed_closed,
+        &counters.websocket_failed_slow,
+        &counters.stream_garbled,
+        &counters.tls_failed_slow,
+    ];
+    assert_eq!(counted.map(|counter| counter.get()), [1, 1, 1, 0, 0]);
+    assert_eq!(scene.connections.held, 0);
+    drop(silent);
+}
+
+/// A browser accepts no connections.
+#[test]
+fn none_is_opened() {
+    let mut scene = scene(StreamLimits::default());
+    let (id, local) = (ConnectionId::FIRST_OPENED, scene.local);
+    scene.connections.connect(Connect { id, transport: Transport::Ws, local, remote: local });
+    assert_eq!(scene.closed(), CloseCause::Other);
+}

@@ -1,0 +1,153 @@
+//! The opening handshake of a WebSocket: a request of HTTP and its answer (RFC 6455 §4.2, RFC 7118 §4.1).
+
+use std::sync::Arc;
+
+use tidegate_world::Counter;
+use tungstenite::error::{Error, ProtocolError};
+use tungstenite::handshake::machine::TryParse;
+use tungstenite::handshake::server::{Request, create_response, write_response};
+use tungstenite::http::HeaderValue;
+
+use crate::Counters;
+
+/// The most bytes of a request. Browsers send less than 1 KiB, beside their cookies.
+const REQUEST_MAX: usize = 8192;
+
+/// The name of the subprotocol of SIP.
+const SIP: &str = "sip";
+
+/// The origins whose pages may connect; `None` if all may.
+pub type Origins = Option<Arc<[String]>>;
+
+/// The state of a handshake.
+#[derive(Debug)]
+pub(crate) enum Upgrade {
+    /// The request has not arrived completely.
+    Incomplete,
+    /// The connection becomes a WebSocket, after this response is sent.
+    Accepted(Vec<u8>),
+    /// The connection ends, after this response is sent.
+    Rejected(UpgradeFailure, Vec<u8>),
+}
+
+/// The reason why a handshake failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UpgradeFailure {
+    /// The peer has not sent the request of a WebSocket handshake.
+    Protocol,
+    /// The peer does not offer the subprotocol `sip`.
+    Subprotocol,
+    /// The page of the peer comes from an origin that is not allowed.
+    Origin,
+    /// It took too long.
+    TimedOut,
+    /// The peer ended the connection.
+    Closed,
+}
+
+impl UpgradeFailure {
+    /// Returns the counter of this reason.
+    pub(crate) fn counter(self, counters: &Counters) -> &Counter {
+        match self {
+            Self::Protocol => &counters.websocket_failed_protocol,
+            Self::Subprotocol => &counters.websocket_failed_subprotocol,
+            Self::Origin => &counters.websocket_failed_origin,
+            Self::TimedOut => &counters.websocket_failed_slow,
+            Self::Closed => &counters.websocket_failed_closed,
+        }
+    }
+}
+
+/// Reads the request at the beginning of `held` and answers it. Returns its length, if it is
+/// complete, too.
+pub(super) fn upgrade(held: &[u8], origins: &Origins) -> (Upgrade, usize) {
+    match Request::try_parse(held) {
+        Ok(Some((taken, request))) => (decide(&request, origins), taken),
+        Ok(None) if held.len() <= REQUEST_MAX => (Upgrade::Incomplete, 0),
+        Ok(None) => {
+            let status = "431 Request Header Fields Too Large";
+            (rejected(status, "", "the request is too long"), 0)
+        }
+        Err(error) => (malformed(&error), 0),
+    }
+}
+
+/// Answers a request.
+fn decide(request: &Request, origins: &Origins) -> Upgrade {
+    let mut response = match create_response(request) {
+        Ok(response) => response,
+        Err(error) => return malformed(&error),
+    };
+    // RFC 9112 §3.2: a server answers 400 to a request without Host.
+    if !request.headers().contains_key("Host") {
+        return rejected("400 Bad Request", "", "the request lacks Host");
+    }
+    if !offers_sip(request) {
+        let (status, text) = ("400 Bad Request", "only the WebSocket subprotocol sip is served");
+        return Upgrade::Rejected(UpgradeFailure::Subprotocol, answer(status, "", text));
+    }
+    if !is_allowed(request, origins) {
+        let (status, text) = ("403 Forbidden", "pages of this origin may not connect");
+        return Upgrade::Rejected(UpgradeFailure::Origin, answer(status, "", text));
+    }
+    // RFC 7118 §4.1: "The 101 reply from the server MUST contain "sip" in its corresponding
+    // Sec-WebSocket-Protocol header."
+    let headers = response.headers_mut();
+    headers.insert("Sec-WebSocket-Protocol", HeaderValue::from_static(SIP));
+    let mut bytes = Vec::new();
+    write_response(&mut bytes, &response).expect("memory takes everything");
+    Upgrade::Accepted(bytes)
+}
+
+/// Returns whether the client offers the subprotocol of SIP.
+///
+/// RFC 7118 §4.1: "The client MUST include the value "sip" in the Sec-WebSocket-Protocol header in its
+/// handshake request."
+fn offers_sip(request: &Request) -> bool {
+    let offered = request.headers().get_all("Sec-WebSocket-Protocol").into_iter();
+    let mut names = offered.filter_map(|value| value.to_str().ok()).flat_map(|v| v.split(','));
+    names.any(|name| name.trim() == SIP)
+}
+
+/// Returns whether the page that has opened the connection may do so. A client that names none is no
+/// browser, and could name any (RFC 6455 §10.2).
+fn is_allowed(request: &Request, origins: &Origins) -> bool {
+    let (Some(origins), Some(origin)) = (origins, request.headers().get("Origin")) else {
+        return true;
+    };
+    origins.iter().any(|allowed| allowed.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
+}
+
+/// Rejects a request that is no handshake.
+fn malformed(error: &Error) -> Upgrade {
+    match error {
+        Error::Protocol(ProtocolError::WrongHttpMethod) => {
+            rejected("405 Method Not Allowed", "Allow: GET\r\n", "this is a WebSocket: use GET")
+        }
+        Error::Protocol(
+            ProtocolError::MissingConnectionUpgradeHeader
+            | ProtocolError::MissingUpgradeWebSocketHeader,
+        ) => rejected("426 Upgrade Required", "Upgrade: websocket\r\n", "this is a WebSocket"),
+        // RFC 6455 §4.4: the answer names the versions that the server knows.
+        Error::Protocol(ProtocolError::MissingSecWebSocketVersionHeader) => rejected(
+            "426 Upgrade Required",
+            "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
+            "only version 13 of WebSocket is served",
+        ),
+        _ => rejected("400 Bad Request", "", "not the request of a WebSocket handshake"),
+    }
+}
+
+fn rejected(status: &str, headers: &str, text: &str) -> Upgrade {
+    Upgrade::Rejected(UpgradeFailure::Protocol, answer(status, headers, text))
+}
+
+/// Returns a response after which the connection ends.
+fn answer(status: &str, headers: &str, text: &str) -> Vec<u8> {
+    let length = text.len() + 1;
+    let response = format!(
+        "HTTP/1.1 {status}\r\n{headers}Connection: close\r\nContent-Type: text/plain\r\n\
+         Content-Length: {length}\r\n\r\n{text}\n"
+    );
+    response.into_bytes()
+}

@@ -1,0 +1,177 @@
+//! RFC 7118: callers in browsers, which are reached on their own connection or not at all.
+
+use std::sync::Arc;
+
+use crate::script::{BACKEND_A, PROXY, Sent, address, request, secret};
+use tidegate_balance as balance;
+use tidegate_balance::Policy;
+use tidegate_proxy::{Counters, Listener, Mode, PoolSettings, Proxy, Settings};
+use tidegate_transport::{ConnectionLimits, Streams};
+use tidegate_world::{CloseCause, ConnectionId, Core, Flow, Pool, Received, Timestamp, Transport};
+
+/// A browser, and the host that it makes up.
+const BROWSER: &str = "203.0.113.9:40123";
+const HOST: &str = "df7jal23ls0d.invalid";
+
+/// A proxy with a listener for its back end, and one for each kind of WebSocket at ports of their own.
+struct Scene {
+    streams: Streams<Proxy>,
+    now: Timestamp,
+    pool: Pool,
+}
+
+impl Scene {
+    fn new(mode: Mode) -> Self {
+        Self::before(Transport::Udp, mode)
+    }
+
+    /// Makes a proxy that reaches its back end over `inside`.
+    fn before(inside: Transport, mode: Mode) -> Self {
+        let inside = Listener { transport: inside, ..Listener::new(address(PROXY)) };
+        let at = |transport, port: u16| {
+            let local = format!("192.0.2.1:{port}");
+            Listener { transport, ..Listener::new(address(&local)) }
+        };
+        let listeners = vec![inside, at(Transport::Ws, 80), at(Transport::Wss, 443)];
+        let backends = balance::Pool::new("app", &[("a", address(BACKEND_A), 1)]);
+        let pools = vec![PoolSettings {
+            mode,
+            listener: Some(0),
+            ..PoolSettings::new(backends, Policy::Rr)
+        }];
+        let pool = Pool::new();
+        let settings = Settings::new(listeners, pools, secret(1));
+        let proxy = Proxy::new(settings, Arc::<Counters>::default(), pool.clone());
+        let streams = Streams::new(proxy, ConnectionLimits::default(), pool.clone());
+        Self { streams, now: Timestamp::from_nanos(1_000_000_000), pool }
+    }
+
+    /// Opens a connection of a browser.
+    fn accept(&mut self, transport: Transport, remote: &str) -> Flow {
+        let port = if transport == Transport::Ws { 80 } else { 443 };
+        let local = address(&format!("192.0.2.1:{port}"));
+        let id = ConnectionId::FIRST_ACCEPTED;
+        let flow = Flow::connected(transport, local, address(remote), id);
+        self.streams.on_connected(self.now, flow);
+        flow
+    }
+
+    /// Returns what is sent because of a message, with the connection of each.
+    fn offer(&mut self, flow: Flow, text: &str) -> Vec<(Option<ConnectionId>, Sent)> {
+        let received = Received::new(self.now, flow, self.pool.copy(text.as_bytes()));
+        self.streams.offer(self.now, received);
+        while self.streams.serve(self.now) {}
+        while let Some(due) = self.streams.poll_timeout().filter(|due| *due <= self.now) {
+            self.streams.handle_timeout(due);
+        }
+        let sent = std::iter::from_fn(|| self.streams.poll_transmit());
+        let sent = sent.map(|t| {
+            let text = String::from_utf8(t.bytes.to_vec()).unwrap();
+            let Flow { local, remote, connection, .. } = t.flow;
+            (connection, Sent { from: local, to: remote, text, batching: t.batching })
+        });
+        sent.collect()
+    }
+}
+
+fn backend() -> Flow {
+    Flow::udp(address(PROXY), address(BACKEND_A))
+}
+
+fn invite(transport: Transport) -> String {
+    let contact = format!("Contact: <sip:alice@{HOST};transport=ws>\r\n");
+    let invite = request("INVITE", "sip:bob@192.0.2.1", "c", 1, &contact);
+    invite.replace("SIP/2.0/UDP 198.51.100.7:5060", &format!("SIP/2.0/{transport} {HOST}"))
+}
+
+fn bye(routes: &[&str]) -> String {
+    let routes = routes.join(", ");
+    format!(
+        "BYE sip:alice@{HOST};transport=ws SIP/2.0\r\n\
+         Via: SIP/2.0/UDP 10.0.0.1:5070;branch=z9hG4bK-bye\r\n\
+         Route: {routes}\r\nFrom: <sip:bob@example.com>;tag=callee\r\n\
+         To: <sip:alice@example.com>;tag=caller\r\nCall-ID: c\r\nCSeq: 1 BYE\r\n\
+         Max-Forwards: 70\r\nContent-Length: 0\r\n\r\n"
+    )
+}
+
+fn only(sent: Vec<(Option<ConnectionId>, Sent)>, start: &str) -> (Option<ConnectionId>, Sent) {
+    let found = sent.iter().find(|(_, sent)| sent.start().starts_with(start)).cloned();
+    found.unwrap_or_else(|| panic!("no {start} in {sent:#?}"))
+}
+
+/// RFC 7118 §8.2: the call of a browser to a user agent over UDP, which hangs up.
+///
+/// RFC 7118 §5.2: "This document defines the value "ws" as the transport parameter value for a SIP URI".
+#[test]
+fn a_call_of_a_browser_returns_on_its_connection() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        for (transport, port) in [(Transport::Ws, 80), (Transport::Wss, 443)] {
+            let mut scene = Scene::new(mode);
+            let browser = scene.accept(transport, BROWSER);
+            let (_, invited) = only(scene.offer(browser, &invite(transport)), "INVITE");
+            assert_eq!(invited.to, address(BACKEND_A));
+            assert!(invited.header("Via").starts_with("SIP/2.0/UDP 192.0.2.1:5060;"));
+            let routes = invited.all("Record-Route");
+            assert_eq!(routes.len(), 2, "{routes:?}");
+            assert!(routes[0].ends_with("@192.0.2.1:5060;lr>"), "{routes:?}");
+            assert!(routes[1].ends_with(&format!("@192.0.2.1:{port};transport=ws;lr>")));
+            let (on, _) = only(scene.offer(backend(), &invited.answer("200 OK")), "SIP/2.0 200");
+            assert_eq!(on, browser.connection);
+
+            let (on, hung_up) = only(scene.offer(backend(), &bye(&routes)), "BYE");
+            assert_eq!((on, hung_up.to), (browser.connection, address(BROWSER)));
+            let via = format!("SIP/2.0/{transport} 192.0.2.1:{port};");
+            assert!(hung_up.header("Via").starts_with(&via), "{}", hung_up.text);
+            let (on, answer) = only(scene.offer(browser, &hung_up.answer("200 OK")), "SIP/2.0 200");
+            assert_eq!((on, answer.to), (None, address(BACKEND_A)));
+        }
+    }
+}
+
+/// RFC 7118 §5.3: "Given the fact that SIP responses can only be sent over the existing WebSocket
+/// connection", none is opened for them, and none for requests.
+#[test]
+fn a_browser_that_has_gone_is_not_called_back() {
+    let mut scene = Scene::new(Mode::Transaction);
+    let browser = scene.accept(Transport::Wss, BROWSER);
+    let (_, invited) = only(scene.offer(browser, &invite(Transport::Wss)), "INVITE");
+    scene.streams.on_closed(scene.now, browser.connection.unwrap(), CloseCause::Ended);
+    assert!(scene.offer(backend(), &invited.answer("200 OK")).is_empty());
+    let sent = scene.offer(backend(), &bye(&invited.all("Record-Route")));
+    only(sent, "SIP/2.0 430 ");
+    assert!(scene.streams.poll_connect().is_none());
+    assert_eq!(scene.streams.poll_timeout().map(|due| due > scene.now), Some(true));
+}
+
+/// A browser names the port of its URL only if that is not the default one.
+#[test]
+fn the_preloaded_route_of_a_browser_names_us() {
+    for (transport, host, is_ours) in [
+        (Transport::Ws, "192.0.2.1", true),
+        (Transport::Wss, "192.0.2.1", true),
+        (Transport::Wss, "192.0.2.1:443", true),
+        (Transport::Wss, "192.0.2.1:8443", false),
+        (Transport::Wss, "192.0.2.2", false),
+    ] {
+        let mut scene = Scene::new(Mode::Transaction);
+        let browser = scene.accept(transport, BROWSER);
+        let route = format!("Route: <sip:{host};transport=ws;lr>\r\nMax-Forwards:");
+        let sent = scene.offer(browser, &invite(transport).replacen("Max-Forwards:", &route, 1));
+        match is_ours {
+            true => assert!(only(sent, "INVITE").1.all("Route").is_empty()),
+            false => drop(only(sent, "SIP/2.0 403 ")),
+        }
+    }
+}
+
+/// Only streams without WebSockets may come from a back end: a browser at its address has no rights.
+#[test]
+fn a_websocket_from_the_address_of_a_back_end_is_a_strangers() {
+    let mut scene = Scene::before(Transport::Tcp, Mode::Transaction);
+    let browser = scene.accept(Transport::Ws, "10.0.0.1:40123");
+    let outward = "bob@203.0.113.77;transport=tcp";
+    let sent = scene.offer(browser, &invite(Transport::Ws).replace("bob@192.0.2.1", outward));
+    only(sent, "SIP/2.0 403 ");
+    assert!(scene.streams.poll_connect().is_none());
+}
