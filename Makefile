@@ -99,6 +99,11 @@ show-report: programs
 	@scripts/setup report
 	@scripts/show-report $(SHOW)
 
+# Nothing else wants JsSIP.
+show-browser: programs
+	@scripts/setup browser
+	@scripts/show-browser $(SHOW)
+
 show-parallel: programs
 	@scripts/setup parallel
 	@scripts/show-parallel $(SHOW)

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,12 @@ COMMANDS, ANSWERS = 3, 4
 class Browser:
     """One page of a browser of its own, with what it complained of and asked the network for."""
 
-    def __init__(self, width: int = 1280, height: int = 900) -> None:
+    def __init__(self, width: int = 1280, height: int = 900, options: Sequence[str] = ()) -> None:
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self._profile = tempfile.mkdtemp(prefix="tidegate-browser-")
         self._next, self._rest = 0, b""
-        self._process, self._write, self._read = _started(self._profile)
+        self._process, self._write, self._read = _started(self._profile, options)
         target = self._call("Target.createTarget", {"url": "about:blank"})["targetId"]
         attached = self._call("Target.attachToTarget", {"targetId": target, "flatten": True})
         self._session = attached["sessionId"]
@@ -58,6 +59,11 @@ class Browser:
         """Opens a file and waits until it is loaded."""
         self.send("Page.navigate", {"url": file.resolve().as_uri()})
         self.wait("document.readyState === 'complete' && location.protocol === 'file:'")
+
+    def visit(self, url: str) -> None:
+        """Opens a page of a server and waits until it is loaded."""
+        self.send("Page.navigate", {"url": url})
+        self.wait(f"document.readyState === 'complete' && location.href === {json.dumps(url)}")
 
     def evaluate(self, script: str) -> Any:
         """What the JavaScript `script` comes to."""
@@ -152,7 +158,7 @@ class Browser:
                 self.requests.append(given["request"]["url"])
 
 
-def _started(profile: str) -> tuple[subprocess.Popen[bytes], int, int]:
+def _started(profile: str, options: Sequence[str]) -> tuple[subprocess.Popen[bytes], int, int]:
     """A browser, where to write commands, and where to read answers."""
     commands, write = os.pipe()
     read, answers = os.pipe()
@@ -175,6 +181,7 @@ def _started(profile: str) -> tuple[subprocess.Popen[bytes], int, int]:
             "--no-first-run",
             "--remote-debugging-pipe",
             f"--user-data-dir={profile}",
+            *options,
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

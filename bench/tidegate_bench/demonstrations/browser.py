@@ -1,0 +1,219 @@
+"""JsSIP in Chromium registers and calls over a secure WebSocket; either side hangs up
+
+A web server of this machine serves a page with JsSIP. It registers at a Kamailio behind Tidegate, with a password, and
+calls a SIPp through both. The browser ends every other call, SIPp the rest: those BYEs are for a host that does not
+exist, `something.invalid`, and arrive on the connection of the browser. The same page from another origin gets no
+connection.
+"""
+
+import base64
+import hashlib
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from argparse import Namespace
+from dataclasses import asdict
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from tidegate_bench import kamailio, sipp, tidegate
+from tidegate_bench.browser import Browser
+from tidegate_bench.demonstration import Demonstration, Results
+from tidegate_bench.process import Stage
+from tidegate_bench.record import ROOT, Record
+from tidegate_bench.sockets import LOCALHOST, free_port
+
+JSSIP = ROOT / "out/peers/jssip/jssip.js"
+CALLS = 10
+
+REGISTRAR = """\
+#!KAMAILIO
+log_stderror=yes
+children=2
+disable_tcp=yes
+auto_aliases=no
+alias="example.test"
+loadmodule "sl.so"
+loadmodule "tm.so"
+loadmodule "rr.so"
+loadmodule "pv.so"
+loadmodule "siputils.so"
+loadmodule "textops.so"
+loadmodule "auth.so"
+loadmodule "usrloc.so"
+loadmodule "registrar.so"
+request_route {
+	if (has_totag()) {
+		if (loose_route() || is_method("ACK")) t_relay();
+		exit;
+	}
+	if (is_method("CANCEL")) {
+		t_relay();
+		exit;
+	}
+	if (!pv_www_authenticate("example.test", "secret", "0")) {
+		www_challenge("example.test", "1");
+		exit;
+	}
+	if (is_method("REGISTER")) {
+		save("location");
+		exit;
+	}
+	record_route();
+	t_relay_to_udp("CALLEE_HOST", "CALLEE_PORT");
+}
+"""
+
+PAGE = """\
+<!doctype html>
+<meta charset="utf-8">
+<link rel="icon" href="data:,">
+<script src="jssip.js"></script>
+<script>
+const state = { registered: false, refused: false, calls: [] };
+function start(url) {
+  const socket = new JsSIP.WebSocketInterface(url);
+  window.phone = new JsSIP.UA({ sockets: [socket], uri: 'sip:alice@example.test', password: 'secret' });
+  phone.on('registered', () => { state.registered = true; });
+  phone.on('disconnected', () => { state.refused = true; });
+  phone.start();
+}
+function call(hangsUp) {
+  const own = { established: false, by: '', cause: '' };
+  state.calls.push(own);
+  const media = new AudioContext().createMediaStreamDestination().stream;
+  const session = phone.call('sip:bob@example.test', { mediaStream: media, pcConfig: { iceServers: [] } });
+  session.on('confirmed', () => {
+    own.established = true;
+    if (hangsUp) session.terminate();
+  });
+  for (const event of ['ended', 'failed']) {
+    session.on(event, ({ originator, cause }) => { own.by = originator; own.cause = cause; });
+  }
+}
+</script>
+"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files, and says nothing."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Site:
+    """A web server with the page."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        (folder / "index.html").write_text(PAGE)
+        shutil.copy(JSSIP, folder / "jssip.js")
+        self.server = ThreadingHTTPServer((LOCALHOST, 0), partial(Quiet, directory=str(folder)))
+        self.port = self.server.server_address[1]
+
+    def __enter__(self) -> "Site":
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def certificate(folder: Path) -> tuple[Path, Path, str]:
+    """A certificate for this machine, its key, and the hash by which Chromium is told to accept it."""
+    file, key = folder / "own.pem", folder / "own.key"
+    words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    words += [
+        "-subj",
+        "/CN=tidegate",
+        "-addext",
+        f"subjectAltName=IP:{LOCALHOST}",
+        "-keyout",
+        str(key),
+        "-out",
+        str(file),
+    ]
+    subprocess.run(words, check=True, capture_output=True)
+    words = ["openssl", "pkey", "-in", str(key), "-pubout", "-outform", "DER"]
+    public = subprocess.run(words, check=True, capture_output=True).stdout
+    return file, key, base64.b64encode(hashlib.sha256(public).digest()).decode()
+
+
+def registrar(stage: Stage, callee: int) -> int:
+    """A Kamailio that knows the password of alice, and relays calls to the callee. Returns its port."""
+    file, port = stage.directory / "registrar.cfg", free_port()
+    file.write_text(REGISTRAR.replace("CALLEE_HOST", LOCALHOST).replace("CALLEE_PORT", str(callee)))
+    stage.serve("registrar", kamailio.command(stage, file, LOCALHOST, port, {}, allocator=None), port)
+    return port
+
+
+def one_run(record: Record, round_: int) -> dict[str, Any]:
+    print(f"round {round_}")
+    begun = time.monotonic()
+    with Stage() as stage, Site(stage.directory / "site") as site:
+        callee = sipp.callee(stage, "callee", "uas-browser")
+        file, key, accepted = certificate(stage.directory)
+        secure = free_port()
+        listen = f"""
+[[listen]]
+transport = "wss"
+address = "{LOCALHOST}:{secure}"
+certificate = "{file}"
+private_key = "{key}"
+origins = ["http://{LOCALHOST}:{site.port}"]
+"""
+        edge = tidegate.start(stage, [registrar(stage, callee.port)], mode="transaction", tables=listen)
+        url = f"wss://{LOCALHOST}:{secure}"
+        with Browser(options=[f"--ignore-certificate-errors-spki-list={accepted}"]) as browser:
+            browser.visit(f"http://localhost:{site.port}/")
+            browser.evaluate(f"start('{url}')")
+            refused = browser.wait("state.refused") and not browser.evaluate("state.registered")
+            browser.visit(f"http://{LOCALHOST}:{site.port}/")
+            browser.complaints.clear()
+            browser.evaluate(f"start('{url}')")
+            registered = browser.wait("state.registered")
+            for number in range(CALLS):
+                hangs_up = str(number % 2 == 0).lower()
+                browser.evaluate(f"call({hangs_up})")
+                browser.wait("state.calls.at(-1).by !== ''")
+            calls = browser.evaluate("state.calls")
+            browser.evaluate("phone.stop()")
+            complaints = list(browser.complaints)
+        metrics = edge.metrics()
+        served = callee.finish()
+        record.keep(*(stage.directory / name for name in ("tidegate.log", "registrar.log", "callee.errors")))
+    record.expect(refused, "a page of another origin gets no connection")
+    record.expect(registered, "the browser is registered, with a password")
+    established = sum(call["established"] for call in calls)
+    by = [call["by"] for call in calls]
+    record.expect(established == CALLS, f"{established} of {CALLS} calls are answered")
+    wanted = ["local", "remote"] * (CALLS // 2)
+    record.expect(by == wanted, f"the browser and the callee hang up in turn: {by}")
+    record.expect(served.clean and served.created == CALLS, f"the callee: {served}")
+    record.expect(not complaints, f"no error or warning in the browser: {complaints}")
+    handshakes = {
+        outcome: metrics.total("websocket_handshakes", outcome=outcome) for outcome in ("completed", "origin")
+    }
+    record.expect(handshakes["completed"] == 1 and handshakes["origin"] >= 1, f"handshakes: {handshakes}")
+    row = {"round": round_, "registered": registered, "established": established, **asdict(served)}
+    return row | {"rejected_origin": handshakes["origin"], "seconds": round(time.monotonic() - begun, 1)}
+
+
+class Show(Demonstration):
+    ROUNDS = 1
+
+    @classmethod
+    def prepare(cls, options: Namespace) -> None:
+        missing = [program for program in ("chromium", "kamailio", "sipp", "openssl") if not shutil.which(program)]
+        missing += [] if JSSIP.exists() else [str(JSSIP)]
+        if missing:
+            sys.exit(f"{', '.join(missing)}: not there; `scripts/setup browser` installs what is missing")
+
+    def run(self) -> Results:
+        return {"runs": self.rows("runs", [one_run(self, round_) for round_ in self.rounds])}
