@@ -1,5 +1,7 @@
 //! One connection: its socket, the bytes read that are no message yet, and the bytes to send.
 
+mod handshake;
+
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -7,11 +9,11 @@ use std::net::TcpStream;
 
 use rustix::buffer::spare_capacity;
 use tidegate_sip::{BYTES_MAX, Framer, Next};
-use tidegate_world::{Buffer, CloseCause, Counter, Flow, Pool, STREAM_WINDOW, Timestamp};
+use tidegate_world::{Buffer, CloseCause, Flow, Pool, STREAM_WINDOW, Timestamp};
 
-use crate::Counters;
-use crate::tls::{HandshakeFailure, Tls};
-use crate::websocket::{self, FRAME_HEADER_MAX, Upgrade, UpgradeFailure, WebSocket};
+use crate::tls::Tls;
+use crate::websocket::{self, FRAME_HEADER_MAX, WebSocket};
+pub(crate) use handshake::Shaken;
 
 /// Bytes that one call reads.
 pub(crate) const READ: usize = 16 * 1024;
@@ -79,20 +81,6 @@ pub(crate) enum Step {
     Nothing,
     /// The connection has ended.
     End(CloseCause),
-}
-
-/// The result of a step of a handshake.
-pub(crate) enum Shaken {
-    /// It is complete.
-    Done,
-    /// Some bytes were read, and more may follow.
-    More,
-    /// Nothing for now.
-    Nothing,
-    /// It has failed, and the connection with it.
-    Failed(HandshakeFailure),
-    /// The handshake of a WebSocket has failed, and the connection with it.
-    Rejected(UpgradeFailure),
 }
 
 /// The reason why no bytes were read.
@@ -164,11 +152,6 @@ impl Connection {
         }
     }
 
-    /// Returns whether it has to complete a TLS handshake once it is open.
-    pub(crate) fn has_tls_handshake(&self) -> bool {
-        self.tls.as_ref().is_some_and(Tls::is_handshaking)
-    }
-
     pub(crate) fn is_websocket(&self) -> bool {
         self.websocket.is_some()
     }
@@ -188,55 +171,9 @@ impl Connection {
         self.pong.is_some()
     }
 
-    /// Returns the counter of handshakes that are not completed in time.
-    pub(crate) fn late<'c>(&self, counters: &'c Counters) -> &'c Counter {
-        match self.has_tls_handshake() || self.websocket.is_none() {
-            true => HandshakeFailure::TimedOut.counter(counters),
-            false => UpgradeFailure::TimedOut.counter(counters),
-        }
-    }
-
     /// Returns whether nothing is left to send before it can be closed.
     pub(crate) fn is_sent(&self) -> bool {
         self.out.is_empty() && self.tls.is_none() && self.websocket.is_none()
-    }
-
-    /// Takes a step of the handshake, with one call for bytes.
-    pub(crate) fn shake_hands(&mut self, pool: &Pool) -> Shaken {
-        if !self.is_readable {
-            return Shaken::Nothing;
-        }
-        let filled = self.fill();
-        let goes_on = match &filled {
-            Ok(()) if self.is_readable => Shaken::More,
-            _ => Shaken::Nothing,
-        };
-        if self.has_tls_handshake() {
-            return match filled {
-                Ok(()) | Err(Unfilled::Empty) => goes_on,
-                Err(Unfilled::Tls(error)) => {
-                    // The alert tells the peer why; a peer that takes no bytes now does not get it.
-                    let _ = self.send();
-                    Shaken::Failed(HandshakeFailure::from(&error))
-                }
-                Err(Unfilled::Ended(_)) => Shaken::Failed(HandshakeFailure::Closed),
-            };
-        }
-        if let Some(websocket) = self.websocket.as_mut().filter(|websocket| !websocket.is_open()) {
-            match websocket.upgrade(&self.held) {
-                Upgrade::Incomplete if matches!(filled, Ok(()) | Err(Unfilled::Empty)) => {
-                    return goes_on;
-                }
-                Upgrade::Incomplete => return Shaken::Rejected(UpgradeFailure::Closed),
-                Upgrade::Accepted(response) => self.out.push_back(pool.copy(&response)),
-                Upgrade::Rejected(failure, response) => {
-                    self.send_last(pool.copy(&response));
-                    return Shaken::Rejected(failure);
-                }
-            }
-        }
-        // An error after the handshake shows again when messages are read.
-        Shaken::Done
     }
 
     /// Sends bytes before the connection ends. A peer that takes none now does not get them.

@@ -13,6 +13,7 @@ use tungstenite::protocol::frame::{Frame, FrameHeader};
 use crate::products::{ANSWERS, kamailio};
 use crate::stage::{Configuration, Metrics, Sipp, Stage, Tidegate, run_to_end};
 use crate::tls::certificates::{Authority, VALID};
+use crate::tls::client::secured;
 use client::Client;
 
 /// A Tidegate with listeners for WebSockets, with and without TLS, before these back ends.
@@ -191,6 +192,20 @@ fn only_the_pages_of_configured_sites_connect() {
     let counted =
         ["completed", "origin", "subprotocol"].map(|outcome| handshakes(&metrics, outcome));
     assert_eq!(counted, [2, 1, 1]);
+}
+
+/// A browser that does not trust the certificate says so when TLS is complete for Tidegate.
+#[test]
+fn a_browser_that_does_not_trust_the_certificate_is_counted() {
+    let stage = Stage::new();
+    let (backends, other) = ([stage.free_address()], Authority::new(&stage, "other"));
+    let scene = Scene::new(&backends, stage, "");
+    let here = scene.tidegate.address_of("wss");
+    assert!(secured(&other, here, &here.ip().to_string(), None).is_err());
+    scene.tidegate.wait_for("it sees the alert", |metrics| {
+        metrics.sum("tls_handshakes_total", &[("outcome", "rejected")]) == 1
+    });
+    assert_eq!(handshakes(&scene.tidegate.metrics(), "closed"), 0);
 }
 
 /// Garbage, half a handshake, silence and broken frames cost their senders their connections; calls beside

@@ -1,0 +1,78 @@
+//! The handshakes of a connection: that of TLS, then that of a WebSocket.
+
+use tidegate_world::{Counter, Pool};
+
+use super::{Connection, Unfilled};
+use crate::Counters;
+use crate::tls::{HandshakeFailure, Tls};
+use crate::websocket::{Upgrade, UpgradeFailure};
+
+/// The result of a step of a handshake.
+pub(crate) enum Shaken {
+    /// It is complete.
+    Done,
+    /// Some bytes were read, and more may follow.
+    More,
+    /// Nothing for now.
+    Nothing,
+    /// It has failed, and the connection with it.
+    Failed(HandshakeFailure),
+    /// The handshake of a WebSocket has failed, and the connection with it.
+    Rejected(UpgradeFailure),
+}
+
+impl Connection {
+    /// Returns whether it has to complete a TLS handshake once it is open.
+    pub(crate) fn has_tls_handshake(&self) -> bool {
+        self.tls.as_ref().is_some_and(Tls::is_handshaking)
+    }
+
+    /// Returns the counter of handshakes that are not completed in time.
+    pub(crate) fn late<'c>(&self, counters: &'c Counters) -> &'c Counter {
+        match self.has_tls_handshake() || self.websocket.is_none() {
+            true => HandshakeFailure::TimedOut.counter(counters),
+            false => UpgradeFailure::TimedOut.counter(counters),
+        }
+    }
+
+    /// Takes a step of the handshake, with one call for bytes.
+    pub(crate) fn shake_hands(&mut self, pool: &Pool) -> Shaken {
+        if !self.is_readable {
+            return Shaken::Nothing;
+        }
+        let filled = self.fill();
+        if self.has_tls_handshake() {
+            return self.unfinished(filled, Shaken::Failed(HandshakeFailure::Closed));
+        }
+        if let Some(websocket) = self.websocket.as_mut().filter(|websocket| !websocket.is_open()) {
+            match websocket.upgrade(&self.held) {
+                Upgrade::Incomplete => {
+                    return self.unfinished(filled, Shaken::Rejected(UpgradeFailure::Closed));
+                }
+                Upgrade::Accepted(response) => self.out.push_back(pool.copy(&response)),
+                Upgrade::Rejected(failure, response) => {
+                    self.send_last(pool.copy(&response));
+                    return Shaken::Rejected(failure);
+                }
+            }
+        }
+        // An error after the handshake shows again when messages are read.
+        Shaken::Done
+    }
+
+    /// Returns the result of a step that did not complete the handshake; `closed` if the peer has ended
+    /// the connection.
+    fn unfinished(&mut self, filled: Result<(), Unfilled>, closed: Shaken) -> Shaken {
+        match filled {
+            Ok(()) if self.is_readable => Shaken::More,
+            Ok(()) | Err(Unfilled::Empty) => Shaken::Nothing,
+            Err(Unfilled::Tls(error)) => {
+                // The alert tells the peer why; a peer that takes no bytes now does not get it. With
+                // TLS 1.3 the alert of a client that rejects our certificate follows the handshake.
+                let _ = self.send();
+                Shaken::Failed(HandshakeFailure::from(&error))
+            }
+            Err(Unfilled::Ended(_)) => closed,
+        }
+    }
+}
