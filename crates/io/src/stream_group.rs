@@ -49,6 +49,8 @@ pub struct StreamListen {
 }
 
 /// The sockets of one listening address, one for each shard.
+///
+/// RFC 3261 §18: "All SIP elements MUST implement UDP and TCP."
 #[derive(Debug)]
 pub struct StreamGroup {
     transport: Transport,
