@@ -62,7 +62,7 @@ pub struct Now {
     pub sojourn_p99_ms: f64,
     /// Occupancy of the processor, 0 to 1.
     pub occupancy: f64,
-    /// Share of new calls that is admitted, 0 to 1.
+    /// Share of the offered calls that the server admitted, 0 to 1.
     pub admitted: f64,
     /// Calls a second that each back end gets.
     pub backends_cps: [f64; BACKENDS],
@@ -115,6 +115,8 @@ pub(super) struct Counted {
     set_up_in_time: u64,
     refused: u64,
     repeated: u64,
+    /// Calls that the server admitted.
+    admitted: u64,
     occupied_s: f64,
     assigned: [u64; BACKENDS],
 }
@@ -130,7 +132,9 @@ impl Counted {
             counted.refused = gauges.refused.get();
             counted.repeated = gauges.repeated.get();
         }
-        counted.occupied_s = status["shards"][0]["occupied_s"].as_f64().unwrap_or(0.0);
+        let shard = &status["shards"][0];
+        counted.admitted = shard["new_calls"]["admitted"].as_u64().unwrap_or(0);
+        counted.occupied_s = shard["occupied_s"].as_f64().unwrap_or(0.0);
         for (index, assigned) in counted.assigned.iter_mut().enumerate() {
             let backend = &status["pools"][0]["backends"][index];
             *assigned = backend["assigned"].as_u64().unwrap_or(0);
@@ -192,15 +196,17 @@ impl Seen {
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / passed;
         let shard = &status["shards"][0];
         let occupied = counted.occupied_s - then.occupied_s;
+        let offered_cps = rate(counted.offered, then.offered);
+        let admitted_cps = rate(counted.admitted, then.admitted);
         self.now = Now {
-            offered_cps: rate(counted.offered, then.offered),
+            offered_cps,
             goodput_cps: rate(counted.set_up_in_time, then.set_up_in_time),
             refused_cps: rate(counted.refused, then.refused),
             repeated_cps: rate(counted.repeated, then.repeated),
             waiting: shard["queued"].as_u64().unwrap_or(0),
             sojourn_p99_ms: shard["sojourn_ms"]["new"]["p99"].as_f64().unwrap_or(0.0),
             occupancy: (occupied / passed).clamp(0.0, 1.0),
-            admitted: shard["session"]["fraction"].as_f64().unwrap_or(1.0),
+            admitted: if offered_cps > 0.0 { (admitted_cps / offered_cps).min(1.0) } else { 1.0 },
             backends_cps: std::array::from_fn(|i| rate(counted.assigned[i], then.assigned[i])),
         };
         self.goodput.push((counted.at.as_secs_f64(), self.now.goodput_cps / CAPACITY_CPS));
@@ -219,7 +225,7 @@ mod tests {
             "shards": [{
                 "occupied_s": occupied_s,
                 "queued": 7,
-                "session": { "fraction": 0.25 },
+                "new_calls": { "admitted": 2 * assigned },
                 "sojourn_ms": { "new": { "p99": 12.5 } },
             }],
         })
@@ -248,7 +254,8 @@ mod tests {
         assert_eq!((now.refused_cps, now.repeated_cps), (600.0, 400.0));
         assert_eq!(now.backends_cps, [40.0, 80.0]);
         assert!((now.occupancy - 0.8).abs() < 1e-9);
-        assert_eq!((now.waiting, now.sojourn_p99_ms, now.admitted), (7, 12.5, 0.25));
+        // 80 a second of 800.
+        assert_eq!((now.waiting, now.sojourn_p99_ms, now.admitted), (7, 12.5, 0.1));
         assert_eq!(seen.goodput.len(), 21);
         assert_eq!(seen.goodput[20], (5.0, 200.0 / CAPACITY_CPS));
     }
