@@ -121,7 +121,7 @@ pub(crate) struct Health {
     excluded_at: AtomicU64,
     /// Whether it failed its last probe. If so, its state does not depend on requests alone.
     fails_probes: AtomicBool,
-    /// Whether it takes calls although it is excluded.
+    /// Whether the back end gets calls although failed requests have made it unavailable.
     is_spared: AtomicBool,
 }
 

@@ -175,8 +175,8 @@ impl Allowance {
         is_taken
     }
 
-    /// Records that a request sent at `sent` was rejected or not answered; `is_proved` says whether
-    /// that is a sign of load.
+    /// Records that a request sent at `sent` was rejected or not answered. If `is_proved`, this is
+    /// a sign of load.
     pub(crate) fn on_not_taken(&self, sent: Timestamp, is_proved: bool) {
         self.learned.on_refused(sent, is_proved);
     }

@@ -17,7 +17,7 @@ pub struct Service {
     transport: Transport,
     servers: Mutex<Option<Arc<[SrvRecord]>>>,
     is_stale: AtomicBool,
-    /// Whether the servers found have become back ends.
+    /// Whether the servers in the DNS answer have become back ends.
     is_in_force: AtomicBool,
     /// Outcomes of its queries; `moved` counts changes of the servers.
     pub lookups: Lookups,

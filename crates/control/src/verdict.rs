@@ -114,37 +114,46 @@ impl Reason {
     pub const fn doc(self) -> &'static str {
         match self {
             Self::Law => {
-                "The law in force admits only a part of the new work, and rejected this request."
+                "The law in force admits only a part of the new work. It rejected this request."
             }
             Self::Again => {
-                "It is a retransmission of a rejected request, and gets the same response."
+                "The request is a retransmission of a rejected request. It gets the same response."
             }
-            Self::Rank => "Its random rank is below the lowest rank that the law admits.",
+            Self::Rank => {
+                "The random rank of the call is below the lowest rank that the law \
+                           admits."
+            }
             Self::Stale => {
-                "It was admitted, but waited in the queue for longer than the law allows."
+                "The request was admitted, but then it waited in the queue for longer than the law \
+                 allows."
             }
             Self::QueueFull => {
-                "The queue of new calls is full, or holds as many as the law allows."
+                "The queue of new calls is full, or has as many calls as the law allows."
             }
             Self::PoolFull => {
-                "Every back end that could take it is at its limits: `calls_max`, `cps_max` or the \
-                 learned rate."
+                "Every back end that could serve the request is at its limits: `calls_max`, \
+                 `cps_max` or the learned limit."
             }
             Self::PoolDown => {
-                "Every back end that could take it is down, drained, in maintenance, or paused by \
-                 its own Retry-After."
+                "Every back end that could serve the request is down, drained, in maintenance, or \
+                 paused by its own Retry-After."
             }
-            Self::Stopping => "The process is stopping and takes no new calls.",
+            Self::Stopping => "The process is stopping and admits no new calls.",
             Self::SourceShare => {
-                "Its source has used its share of the admitted work, or of the room in the queue."
+                "The source of the request has used up its share of the admitted work or of the \
+                 room in the queue."
             }
-            Self::SourceLimit => "Its source has exceeded the limit that is configured for it.",
+            Self::SourceLimit => {
+                "The source of the request has exceeded the limit that is \
+                                  configured for it."
+            }
             Self::Feedback => {
-                "Every back end that could take it has asked for fewer requests (RFC 7339)."
+                "Every back end that could serve the request has asked for fewer requests (RFC \
+                 7339)."
             }
             Self::PeerShare => {
-                "The server that sent it takes no part in feedback (RFC 7339), or does not obey it, \
-                 and has used its share of this server."
+                "The server that sent the request has used up its share of this server, and it \
+                 does not take part in feedback (RFC 7339) or does not obey feedback."
             }
         }
     }

@@ -53,7 +53,9 @@ impl Dispatch {
         };
         let Some((socket, source)) = found else {
             self.counters.send_homeless.add(1);
-            self.counters.unsent.record(flow.remote, "no listener has the address to leave from");
+            self.counters
+                .unsent
+                .record(flow.remote, "no listener has the source address of the datagram");
             self.fail(Failure::new(flow, Cause::Other, b""));
             return;
         };

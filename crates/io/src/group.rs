@@ -206,7 +206,7 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     if listen.shards == 0 || listen.shards > SHARDS_MAX {
         let error = io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("{} shards, but there may be 1 to {SHARDS_MAX}", listen.shards),
+            format!("{} shards, but only 1 to {SHARDS_MAX} are possible", listen.shards),
         );
         return Err(failed("open")(error));
     }

@@ -41,7 +41,7 @@ impl Sockets {
     ) -> io::Result<Self> {
         if listeners.len() > LISTENERS_MAX {
             let count = listeners.len();
-            let why = format!("{count} listeners, but there may be {LISTENERS_MAX}");
+            let why = format!("{count} listeners, but at most {LISTENERS_MAX} are possible");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         // By default a sleep may last 50 µs longer than asked, to save wakes of an idle

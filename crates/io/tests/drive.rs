@@ -468,5 +468,5 @@ fn an_impossible_shard_is_refused() {
     let limits = Limits { ordinary: 0, ..Limits::default() };
     assert_eq!(refused(limits, Vec::new()), "ordinary is 0, but must be between 1 and 4096");
     let listeners = vec![group("127.0.0.1", 1, false).listener(0); 17];
-    assert_eq!(refused(Limits::default(), listeners), "17 listeners, but there may be 16");
+    assert_eq!(refused(Limits::default(), listeners), "17 listeners, but at most 16 are possible");
 }

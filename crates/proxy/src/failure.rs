@@ -92,8 +92,9 @@ pub(crate) fn on_failed(
     probes.fire(now, snapshot, output);
 }
 
-/// Handles a failed send on a stream, or the end of a connection. The report of our own transport
-/// is trusted, regardless of what was sent and by whose request.
+/// Handles a failed send on a stream, or the end of a connection. The proxy trusts this report,
+/// because it comes from its own transport. The kind of message and the sender of the request make
+/// no difference.
 ///
 /// RFC 3261 §18.4: "If the transport user asks for a request to be sent over a reliable transport,
 /// and the result is a connection failure, the transport layer SHOULD inform the transport user of

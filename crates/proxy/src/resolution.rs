@@ -1,12 +1,12 @@
 //! Resolution of names in URIs to targets of requests (RFC 3263).
 //!
-//! [`Resolution`] is a pure state machine. [`locate`](Resolution::locate) returns at once if it
-//! remembers the records; else it queries them ([`poll_query`](Resolution::poll_query)) and returns
-//! a [`Ticket`], with which the caller parks the request. When an answer arrives
+//! [`Resolution`] is a pure state machine. If [`locate`](Resolution::locate) remembers the records,
+//! it returns at once. Otherwise it queries them ([`poll_query`](Resolution::poll_query)) and
+//! returns a [`Ticket`], and the caller parks the request with this ticket. When an answer arrives
 //! ([`on_answer`](Resolution::on_answer)) or is given up
 //! ([`handle_timeout`](Resolution::handle_timeout)), it returns the tickets whose requests should
-//! be located again. All requests that wait for one query have the same ticket. The caller bounds
-//! how many it parks and how long.
+//! be located again. All requests that wait for one query have the same ticket. The caller limits
+//! the number of parked requests and the time for which they wait.
 //!
 //! A DNS that does not answer delays no request to a known name: an answer is queried again before
 //! it expires, an expired one is used while there is no newer one, and after a failure nothing

@@ -245,8 +245,8 @@ fn rotation(draft: &ServerDraft, report: &mut Report) -> Option<Rotation> {
     if !every.is_zero() && every < every_min {
         let title = format!("keys cannot be rotated every {} h", rotate_h.get_ref());
         let label = format!(
-            "at most {KEYS_MAX} keys are kept, each for a day after its last use, and a key \
-             settles for {} s",
+            "Tidegate keeps at most {KEYS_MAX} keys, each for a day after its last use, and \
+             `key_settle_s` is {}",
             settle.as_secs()
         );
         let help = format!("write at least {}, or 0", every_min.as_secs().div_ceil(3600));

@@ -24,10 +24,12 @@ pub(crate) fn reserve(config: &Config) -> Result<(), StartError> {
     }
     let raised = Rlimit { current: Some(needed), ..limit };
     setrlimit(Resource::Nofile, raised).map_err(|_| {
-        let may = limit.maximum.map_or_else(String::new, |most| format!(", and may have {most}"));
+        let may = limit
+            .maximum
+            .map_or_else(String::new, |most| format!(", but the process may open only {most}"));
         StartError::new(
             "connections",
-            format!("they need {needed} file descriptors{may}"),
+            format!("the configured connections need {needed} file descriptors{may}"),
             "raise the limit (`ulimit -n`, `LimitNOFILE` of systemd), or lower `[connections] \
              accepted_max` and `opened_max`",
         )

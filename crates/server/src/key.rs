@@ -65,8 +65,12 @@ pub fn state_dir(configured: Option<&Path>) -> Result<PathBuf, StartError> {
         .map(Path::to_owned)
         .or_else(|| suggested(|name| std::env::var_os(name), is_root))
         .ok_or_else(|| {
-            let remedy = "set one: `[server] state_dir = \"/var/lib/tidegate\"`";
-            StartError::new("state directory", "none is configured and $HOME is not set", remedy)
+            let remedy = "set a directory: `[server] state_dir = \"/var/lib/tidegate\"`";
+            StartError::new(
+                "state directory",
+                "no directory is configured, and $HOME is not set",
+                remedy,
+            )
         })
 }
 
@@ -88,7 +92,11 @@ fn read(path: &Path) -> Result<KeyRing, StartError> {
     // Opening a pipe would block, so the kind is checked first.
     let kind = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
     if !kind.is_file() {
-        return Err(StartError::new(path.display(), "not a file", "move it out of the way"));
+        return Err(StartError::new(
+            path.display(),
+            "not a file",
+            "remove it, or move it to another directory",
+        ));
     }
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     let metadata = file.metadata().map_err(|error| unreadable(path, &error))?;
@@ -97,9 +105,9 @@ fn read(path: &Path) -> Result<KeyRing, StartError> {
     let mut content = Vec::new();
     file.take(BYTES_MAX).read_to_end(&mut content).map_err(|error| unreadable(path, &error))?;
     KeyRing::parse(&content).map_err(|ring::Wrong { line, what }| {
-        let remedy = "restore the file, write keys of 64 hexadecimal digits, as `openssl rand -hex \
-                      32` prints them, or remove it so that new keys are made: existing calls can \
-                      then no longer be routed";
+        let remedy = "restore the file, or write keys of 64 hexadecimal digits (`openssl rand -hex \
+                      32` prints one), or remove the file: Tidegate then makes new keys and can no \
+                      longer route existing calls";
         StartError::new(format!("{}:{line}", path.display()), what, remedy)
     })
 }
@@ -111,8 +119,8 @@ fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError>
     if mode & 0o077 != 0 {
         let what = format!("other users can access it (mode {mode:04o})");
         let remedy = format!(
-            "run `chmod 600 {0}`; if others may have read it, remove it instead: existing calls \
-             can then no longer be routed",
+            "run `chmod 600 {0}`. If other users may have read the file, remove it instead: \
+             Tidegate can then no longer route existing calls",
             path.display()
         );
         return Err(StartError::new(path.display(), what, remedy));
@@ -120,7 +128,7 @@ fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError>
     let own = rustix::process::geteuid().as_raw();
     if ![own, 0].contains(&metadata.uid()) {
         let what = format!("it belongs to another user (uid {})", metadata.uid());
-        let remedy = format!("`chown {own} {}`, or remove it", path.display());
+        let remedy = format!("run `chown {own} {}`, or remove the file", path.display());
         return Err(StartError::new(path.display(), what, remedy));
     }
     Ok(())

@@ -52,9 +52,10 @@ impl Rejections {
             |shard: &ShardCounters| shard.io.filtered.get() + shard.emulated_filtered.get();
         json!({
             "name": "kernel",
-            "doc": "The kernel dropped the INVITE unread, with no response: rejecting more would take \
-                    too much of the processor (`refusing_max`), or its source is banned. \
-                    Retransmissions count too, and no sample is kept.",
+            "doc": "The kernel dropped the INVITE before Tidegate read it, and there was no \
+                    response. The reason is that rejecting more calls would take too much of the \
+                    processor (`refusing_max`), or that the source is banned. Retransmissions \
+                    count too. `/rejections` has no samples of these INVITEs.",
             "refused": self.0.iter().map(dropped).sum::<u64>(),
         })
     }

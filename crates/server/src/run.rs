@@ -341,7 +341,8 @@ fn begin_recording(
         keys: keys.clone(),
     };
     Recorder::start(&to.path, &head, to.size).map_err(|error| {
-        let remedy = "name a new file, or an old recording, where this user may write";
+        let remedy = "write the path of a new file, or of an old recording, in a directory where \
+                      this user may write";
         StartError::new(to.path.display(), error.to_string(), remedy)
     })
 }

@@ -425,9 +425,7 @@ fn cause(
         State::Draining => "drained by an operator",
         State::Maintenance => "disabled by an operator",
         State::Removed => "no longer configured",
-        State::Spared => {
-            "it gets calls nevertheless, because too many back ends of its pool failed"
-        }
+        State::Spared => "it still gets calls, because too many back ends of its pool failed",
         State::Busy => {
             let wait = backend.returns_at().map(|at| at.since(now).as_secs_f64());
             let wait = wait.map_or_else(String::new, |wait| format!(" for {wait:.1} s"));
@@ -458,7 +456,7 @@ fn tell_edge(edge: Option<Edge>, subject: &str, of: &str, tell: &mut impl FnMut(
         None => {}
         Some(Edge::Begins) => tell(format!("{subject}: begins")),
         Some(Edge::GoesOn { count, lasted }) => {
-            tell(format!("{subject}: goes on, {count} {of} in {:.0} s", seconds(lasted)));
+            tell(format!("{subject}: continues, {count} {of} in {:.0} s", seconds(lasted)));
         }
         Some(Edge::Ends { count, lasted }) => {
             tell(format!("{subject}: over, {count} {of} in {:.1} s", seconds(lasted)));

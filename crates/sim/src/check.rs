@@ -73,8 +73,8 @@ pub enum Role {
     Caller,
     /// A user agent that takes calls.
     Answerer {
-        /// It has room for all calls. If not, its 503s are ignored: an answerer with a full table
-        /// cannot remember which calls it has rejected.
+        /// The answerer has room for all calls. If it has not, the checker ignores its 503s,
+        /// because an answerer with a full table cannot remember which calls it has rejected.
         roomy: bool,
     },
     /// A proxy.

@@ -49,9 +49,9 @@ pub struct Carriage {
 /// The counts of a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RelayCounts {
-    /// To the target.
+    /// Counts of packets to the target.
     pub towards: Carriage,
-    /// From the target.
+    /// Counts of packets from the target.
     pub back: Carriage,
     /// Number of clients.
     pub clients: u64,

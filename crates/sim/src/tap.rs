@@ -78,8 +78,8 @@ impl<A: Tap, B: Tap> Tap for (A, B) {
 /// A hash over every packet sent: its time, its addresses, its bytes. Two runs with the same hash
 /// sent the same bytes at the same times.
 ///
-/// It is XXH3 of 128 bits, which keeps up with a simulation. No sender of the packets gains from a
-/// collision.
+/// The hash is XXH3 of 128 bits, which is fast enough for a simulation. It need not be secure,
+/// because no sender of packets gains from a collision.
 #[derive(Clone)]
 pub struct Trace(Hasher);
 

@@ -13,8 +13,8 @@ use tidegate::trouble::Trouble;
 
 /// Show the state of a running Tidegate, and control it
 ///
-/// Exit status: 0 if it was done; 1 if Tidegate does not answer or cannot do it now; 2 if the
-/// command is wrong or needs a restart.
+/// Exit status: 0 if the command succeeded, 1 if Tidegate does not answer or cannot run the command
+/// now, 2 if the command is wrong or needs a restart.
 #[derive(clap::Args)]
 pub struct Args {
     /// Address of the admin interface
@@ -35,12 +35,12 @@ enum Command {
     Status,
     /// Show every back end: state, calls and limits
     Backends,
-    /// Take a back end out of service for new calls; its present calls go on
+    /// Send a back end no new calls. Its present calls continue
     Drain {
         /// Name or address of the back end, as `ctl backends` shows it
         name: String,
     },
-    /// Take a back end out of service for maintenance: no new calls and no health checks
+    /// Send a back end no new calls and no health checks, for maintenance
     Disable {
         /// Name or address of the back end, as `ctl backends` shows it
         name: String,
@@ -64,31 +64,32 @@ enum Command {
         /// The Call-ID of the call
         call_id: String,
     },
-    /// Show feedback between servers: what back ends ask for, and what peers are told
+    /// Show feedback between servers: the limits that back ends ask for, and the limits that peers
+    /// get
     Feedback,
     /// Show the banned sources
     Bans,
     /// End the ban of a source
     Unban {
-        /// Address of the source; for IPv6, any address in its /64 network
+        /// Address of the source. For IPv6, any address in its /64 network
         address: std::net::IpAddr,
     },
     /// Show the keys of the route tokens, without their secrets
     Keys,
-    /// Make a new key for the route tokens; it is used after `key_settle_s`
+    /// Make a new key for the route tokens. Tidegate uses the key after `key_settle_s`
     Rotate,
 }
 
 #[derive(clap::Args)]
 struct LawArgs {
-    /// Name of the law (`tidegate lab list laws` lists them), or with --shadow also `off`
+    /// Name of the law (`tidegate lab list laws` lists the names). With --shadow also `off`
     name: String,
 
-    /// A parameter of the law; others get their defaults
+    /// A parameter of the law. The other parameters get their defaults
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_param)]
     params: Vec<(String, f64)>,
 
-    /// Start the law as a shadow law, which only counts what it would decide
+    /// Start the law as a shadow law. A shadow law only counts its decisions
     #[arg(long)]
     shadow: bool,
 }

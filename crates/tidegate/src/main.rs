@@ -32,10 +32,10 @@ enum Command {
     Config(config::Args),
     Ctl(ctl::Args),
     Top(top::Args),
-    /// Replay a recording, and compare what the proxy sends with what it sent then
+    /// Replay a recording, and compare the packets that the proxy sends with the recorded packets
     ///
-    /// With `--law NAME` it also simulates the recorded calls under that law; see `tidegate-lab
-    /// replay --help`.
+    /// With `--law NAME` the command also simulates the recorded calls under that law. See
+    /// `tidegate-lab replay --help`.
     Replay(replay::Args),
     /// Demonstrate overload: a server without protection and one with it (tidegate-lab demo)
     Demo(ForLab),

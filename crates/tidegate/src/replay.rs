@@ -16,7 +16,7 @@ use crate::json;
 use crate::trouble::Trouble;
 use dump::Dump;
 
-/// Replay a recording, and compare what the proxy sends with what it sent then
+/// Replay a recording, and compare the packets that the proxy sends with the recorded packets
 ///
 /// Exit status: 0 if every packet is the same, or if the recording is incomplete and cannot be
 /// compared; 1 if a packet differs; 2 if the recording cannot be read.

@@ -15,8 +15,8 @@ use crate::check::warn_of_certificates;
 use crate::configuration_file::ConfigurationFile;
 use tidegate::WRONG_USE;
 
-/// Run the proxy. SIGTERM, SIGINT or SIGQUIT drains and stops it, a second one stops it at once;
-/// SIGHUP reloads the configuration
+/// Run the proxy. SIGTERM, SIGINT or SIGQUIT drains and then stops the proxy. A second signal stops
+/// it at once. SIGHUP reloads the configuration
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -27,7 +27,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
-    /// Maximum size of the recording in megabytes; when it is full, the oldest part is overwritten
+    /// Maximum size of the recording in megabytes. When the file is full, Tidegate overwrites the
+    /// oldest part
     #[arg(
         long,
         value_name = "MB",
@@ -142,7 +143,7 @@ fn tell_started(Started { listeners, admin }: &Started) {
     say("ready");
     // Under systemd with Type=notify; without a NOTIFY_SOCKET this does nothing.
     if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
-        say(&format!("cannot tell systemd that it is ready: {error}"));
+        say(&format!("cannot report to systemd that Tidegate is ready: {error}"));
     }
 }
 

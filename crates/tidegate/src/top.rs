@@ -23,8 +23,8 @@ const SIGNAL: Duration = Duration::from_millis(100);
 
 /// Show a running Tidegate live: calls, occupancy, back ends and rejections
 ///
-/// Exit status: 0 after q, Ctrl-C or --count; 1 if Tidegate does not answer at the start; 2 for a
-/// wrong argument.
+/// Exit status: 0 after q, Ctrl-C or --count, 1 if Tidegate does not answer at the start, 2 if an
+/// argument is wrong.
 #[derive(clap::Args)]
 pub struct Args {
     /// Address of the admin interface
@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(long, value_name = "S", default_value = "1", value_parser = parse_interval)]
     interval: Duration,
 
-    /// Print one line per reading, as without a terminal
+    /// Print one line for each reading. Without a terminal this is the default
     #[arg(long)]
     plain: bool,
 

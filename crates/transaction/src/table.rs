@@ -150,8 +150,7 @@ impl<T> Table<T> {
 
     /// Puts back a lent value.
     ///
-    /// # Panics
-    /// If the entry was not lent, or was removed meanwhile.
+    /// # Panics If the entry was not lent, or if it was removed while it was lent.
     pub fn restore(&mut self, handle: Handle, value: T) {
         let entry = self.entries.get_mut(handle.into()).filter(|entry| entry.value.is_none());
         entry.expect("only what was lent is put back").value = Some(value);

@@ -41,11 +41,11 @@ impl Caller {
         }
     }
 
-    /// Offers a call that was rejected with 503 to the next server. Returns `false` if all have
-    /// rejected it.
+    /// Offers a call that was rejected with 503 to the next server. Returns `false` if all servers
+    /// have rejected the call.
     ///
-    /// It is the same call to its caller, who goes on waiting. To the server it is a new one, with
-    /// a Call-ID of its own.
+    /// For the caller this is the same call, and the caller continues to wait. For the server it is
+    /// a new call with a new Call-ID.
     // RFC 3261 §21.5.4: "A client (proxy or UAC) receiving a 503 (Service Unavailable) SHOULD
     // attempt to forward the request to an alternate server."
     fn offer_elsewhere(&mut self, now: Timestamp, id: Id) -> bool {

@@ -8,7 +8,7 @@ use tidegate_world::Timestamp;
 use super::call::{Action, Call, Intent};
 use super::{BURST, Caller};
 
-/// The most calls held back; further ones are not started.
+/// The largest number of calls that wait for another call to end. Further calls do not begin.
 const HELD_BACK_MAX: usize = 1_000_000;
 
 /// A call that waits for another to end.

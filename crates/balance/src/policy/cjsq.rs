@@ -20,9 +20,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "cjsq",
     summary: "the fewest calls for its weight",
     source: "003 §IV.A.1",
-    doc: "A call counts from its INVITE to the end of its BYE. This policy counts calls and does \
-          not see waiting work. A back end that has just come up has no calls, so it gets all new \
-          ones.",
+    doc: "A call counts from its INVITE to the end of its BYE. This policy counts calls, not the \
+          work that waits in a back end. A back end that has just come up has no calls, so it gets \
+          all new calls.",
     params: &[],
     check: |_| Ok(()),
     build: Build { policy: Policy::Cjsq, key: Key::Call, over: |_, _| Box::new(Cjsq::default()) },

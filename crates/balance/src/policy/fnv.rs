@@ -18,9 +18,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "fnv",
     summary: "by the FNV-1a hash of the Call-ID, modulo the number of back ends",
     source: "003 §VI.a",
-    doc: "The hash has no key, so a caller that chooses its Call-IDs chooses its back end. The \
-          calls of a back end that is down go to the next one. Use it only for comparisons, and \
-          `hash` otherwise.",
+    doc: "The hash has no key, so a caller that chooses its Call-IDs chooses its back end. If a \
+          back end is down, its calls go to the next one. Use this policy only for comparisons. \
+          Otherwise use `hash`.",
     params: &[],
     check: |_| Ok(()),
     build: Build {

@@ -21,7 +21,7 @@ use crate::{Key, Policy};
 
 pub(super) static CHOICES: Param = Param {
     name: "choices",
-    doc: "Back ends that are drawn at random and compared.",
+    doc: "The number of back ends that are drawn at random and compared.",
     unit: "back ends",
     default: 2.0,
     min: 1.0,
@@ -37,9 +37,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "p2c",
     summary: "the one of two randomly drawn back ends with fewer open transactions for its weight",
     source: "Mitzenmacher 2001",
-    doc: "Each is drawn with a probability in proportion to its weight. The cost does not depend \
-          on the number of back ends, and several balancers in front of one pool do not all choose \
-          the same back end.",
+    doc: "Each back end is drawn with a probability in proportion to its weight. The cost does not \
+          depend on the number of back ends, and several balancers in front of one pool do not all \
+          choose the same back end.",
     params: &[&CHOICES],
     check,
     build: Build {

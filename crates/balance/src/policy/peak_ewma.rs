@@ -24,8 +24,8 @@ use crate::{Key, Policy};
 
 static DECAY: Param = Param {
     name: "decay_s",
-    doc: "Time constant with which the average falls: after this time, 37 % of its difference from \
-          the shorter response times is left.",
+    doc: "The time constant with which the average falls. After this time, 37 % of the difference \
+          between the average and the shorter response times remains.",
     unit: "s",
     default: 10.0,
     min: 0.01,
@@ -46,8 +46,9 @@ pub(crate) static ENTRY: Entry = Entry {
     summary: "the one of two randomly drawn back ends that is likely to respond sooner",
     source: "Finagle, Linkerd",
     doc: "The score is average response time · (open transactions + 1), and the lower score wins. \
-          A longer response time raises the average at once; shorter ones lower it slowly. So one \
-          slow response is enough to avoid a back end that stalls.",
+          A longer response time raises the average at once. Shorter response times lower the \
+          average slowly. So one slow response is enough for the policy to avoid a back end that \
+          stalls.",
     params: &[&DECAY, &INITIAL, &CHOICES],
     check: p2c::check,
     build: Build {

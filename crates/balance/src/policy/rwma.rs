@@ -27,7 +27,8 @@ use crate::{Key, Policy};
 
 static FORGET: Param = Param {
     name: "forget_s",
-    doc: "A back end whose last response time is older than this is tried again as if it were new.",
+    doc: "If the last response time of a back end is older than this, the policy tries the back \
+          end again like a new one.",
     unit: "s",
     default: 10.0,
     min: 0.1,
@@ -36,11 +37,11 @@ static FORGET: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "rwma",
-    summary: "the smallest mean of the last 20 response times to INVITEs, the newest weighing most",
+    summary: "the smallest weighted mean of the last 20 response times to INVITEs",
     source: "Jiang et al. 2012 (003's reference 1)",
-    doc: "The newest weighs 20, the oldest 1; the mean is divided by the back end's weight. The \
-          response time of an INVITE is the time to the first response other than 100. A 5xx does \
-          not count.",
+    doc: "The newest response time has weight 20, and the oldest has weight 1. The mean is divided \
+          by the back end's weight. The response time of an INVITE is the time to the first \
+          response other than 100. A 5xx does not count.",
     params: &[&FORGET],
     check: |_| Ok(()),
     build: Build {

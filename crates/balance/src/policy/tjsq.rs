@@ -19,8 +19,8 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "tjsq",
     summary: "the fewest open transactions for its weight",
     source: "003 §IV.A.2",
-    doc: "A transaction counts from its request to the final response, so a back end that responds \
-          slowly is noticed at once.",
+    doc: "A transaction counts from its request to the final response. So the policy notices at \
+          once when a back end responds slowly.",
     params: &[],
     check: |_| Ok(()),
     build: Build { policy: Policy::Tjsq, key: Key::Call, over: |_, _| Box::new(Tjsq::default()) },

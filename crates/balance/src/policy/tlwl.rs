@@ -52,8 +52,9 @@ weights! {
 
 static LEARNED: Param = Param {
     name: "learned",
-    doc: "1: the weight of an INVITE is learned for each back end, as 1 to 4 times the weight of a \
-          BYE, from the time that requests wait for each other there. 0: the weight is `invite`.",
+    doc: "1: Tidegate learns the weight of an INVITE for each back end, from the time for which \
+          requests wait for each other in the back end. The weight is 1 to 4 times the weight of a \
+          BYE. 0: the weight is `invite`.",
     unit: "0 or 1",
     default: 0.0,
     min: 0.0,
@@ -64,8 +65,8 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "tlwl",
     summary: "the least work in open transactions for its weight",
     source: "003 §IV.A.3",
-    doc: "Each transaction counts with the weight of its method, from its request to its final \
-          response.",
+    doc: "Each transaction counts from its request to its final response. It counts with the \
+          weight of its method.",
     params: &[
         &INVITE, &BYE, &INFO, &MESSAGE, &NOTIFY, &OPTIONS, &PRACK, &PUBLISH, &REFER, &REGISTER,
         &SUBSCRIBE, &UPDATE, &OTHER, &LEARNED,

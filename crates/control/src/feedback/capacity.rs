@@ -27,7 +27,7 @@ const REJECTION: f64 = 0.1;
 /// The largest that is believed: a rejection that costs more than a call would be none.
 const REJECTION_MAX: f64 = 0.9;
 
-/// The work that the server can take.
+/// The amount of work that the server can serve.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     cps: f64,

@@ -45,8 +45,8 @@ pub(super) static TARGET: Param = Param {
 
 pub(super) static SUSTAINABLE: Param = Param {
     name: "sustainable",
-    doc: "New sessions a second that the server can sustain: α is the admitted rate divided by \
-          this. 0: α is the accepted share of all messages, as in the paper.",
+    doc: "New sessions a second that the server can sustain. α is the admitted rate divided by \
+          this number. 0: α is the accepted share of all messages, as in the paper.",
     unit: "1/s",
     default: 0.0,
     min: 0.0,
@@ -57,9 +57,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "acceptance",
     summary: "multiplies the admitted share by target/acceptance every few messages",
     source: "000 §3.2",
-    doc: "Every `measure` messages it measures α, the accepted share of the messages of the last \
-          `k` measurements; the admitted share becomes clamp(`f_min`, (`alpha_targ`/α)·f, 1). It \
-          rejects some calls even without load.",
+    doc: "Every `measure` messages the law measures α, the accepted share of the messages in the \
+          last `k` measurements. The admitted share f then becomes clamp(`f_min`, \
+          (`alpha_targ`/α)·f, 1). The law rejects some calls even without load.",
     params: &[&K, &MEASURE, &NOTICE, &ACCEPT, &TARGET, &FLOOR, &SUSTAINABLE],
     check: Cadence::check,
     build: |values: &Values| {

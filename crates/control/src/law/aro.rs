@@ -31,9 +31,10 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "aro",
     summary: "the stricter of acceptance and occupancy",
     source: "000 §3.2",
-    doc: "Every `measure` messages the admitted share becomes clamp(`f_min`, min(`alpha_targ`/α, \
-          `rho_targ`/ρ)·f, 1), with α and ρ over the last `k` measurements, ρ smoothed with weight \
-          `w`. As printed in the paper, it rejects some calls even without load.",
+    doc: "Every `measure` messages the admitted share f becomes clamp(`f_min`, min(`alpha_targ`/α, \
+          `rho_targ`/ρ)·f, 1). α is the acceptance and ρ the occupancy over the last `k` \
+          measurements. ρ is smoothed with weight `w`. As printed in the paper, the law rejects \
+          some calls even without load.",
     params: &[
         &occupancy::K,
         &MEASURE,

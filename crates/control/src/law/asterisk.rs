@@ -17,7 +17,7 @@ use crate::{Entry, Param, Values};
 
 static BUFFER: Param = Param {
     name: "buffer",
-    doc: "Messages that may wait; more are rejected.",
+    doc: "The number of messages that may wait. Further messages are rejected.",
     unit: "messages",
     default: 1500.0,
     min: 1.0,
@@ -26,7 +26,7 @@ static BUFFER: Param = Param {
 
 static HIGH: Param = Param {
     name: "high_water",
-    doc: "High watermark: from this number of waiting messages on, new work is rejected.",
+    doc: "High watermark: if this number of messages or more wait, new work is rejected.",
     unit: "messages",
     default: 500.0,
     min: 1.0,
@@ -35,7 +35,7 @@ static HIGH: Param = Param {
 
 static LOW: Param = Param {
     name: "low_water",
-    doc: "Low watermark: when no more messages than this wait, new work is admitted again.",
+    doc: "Low watermark: when this number of messages or fewer wait, new work is admitted again.",
     unit: "messages",
     default: 450.0,
     min: 0.0,
@@ -44,10 +44,12 @@ static LOW: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "asterisk",
-    summary: "rejects new work from a high watermark of the queue until one just below is reached",
+    summary: "rejects new work from a high watermark of the queue until it falls to a watermark \
+              just below",
     source: "Asterisk, taskprocessor.c, pjsip_distributor.c",
     doc: "Rejects all new work from the moment the queue reaches `high_water` until it has fallen \
-          to `low_water`. Asterisk drops requests over UDP then: `disposal = \"drop\"`.",
+          to `low_water`. Asterisk then drops requests over UDP. For the same behaviour, set \
+          `disposal = \"drop\"`.",
     params: &[&BUFFER, &HIGH, &LOW],
     check: |values| {
         let [low, high, buffer] = [&LOW, &HIGH, &BUFFER].map(|param| values.of(param));

@@ -29,8 +29,8 @@ use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
 static TARGET: Param = Param {
     name: "d_t",
-    doc: "Target d_t of the delay in the queue: 40 % of the delay that clients are promised. A \
-          call that has waited twice as long is rejected.",
+    doc: "Target d_t of the delay in the queue. Choose 40 % of the delay that clients may expect. \
+          A call that has waited twice this target is rejected.",
     unit: "s",
     default: 0.04,
     min: 0.000_1,
@@ -48,8 +48,8 @@ static INTERVAL: Param = Param {
 
 static INCREASE: Param = Param {
     name: "increase",
-    doc: "Credits added in a step. Breakwater uses 0.1 % of the number of its clients, and at \
-          least 1.",
+    doc: "Credits that the law adds in a step. Breakwater uses 0.1 % of the number of its clients, \
+          and at least 1.",
     unit: "calls",
     default: 1.0,
     min: 0.1,
@@ -78,9 +78,10 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "breakwater",
     summary: "a window of waiting calls that follows the delay in the queue",
     source: "Cho et al., OSDI 2020; caladan, bw_server.c",
-    doc: "Every `t_c`: if the delay d in the queue reaches `d_t`, the window shrinks by the factor \
-          1 − `beta`·(d − `d_t`)/`d_t`, at most by half; otherwise it grows by `increase`. Calls \
-          beyond the window are rejected, and so are calls that have waited twice `d_t`.",
+    doc: "Every `t_c` the law reads the delay d in the queue. If d reaches `d_t`, the window \
+          shrinks by the factor 1 − `beta`·(d − `d_t`)/`d_t`, at most by half. Otherwise the \
+          window grows by `increase`. Calls beyond the window are rejected. Calls that have waited \
+          twice `d_t` are rejected too.",
     params: &[&TARGET, &INTERVAL, &INCREASE, &DECREASE, &CREDITS_MAX],
     check: |_| Ok(()),
     build: |values: &Values| {

@@ -21,8 +21,8 @@ use crate::{Control, Param, Signals, Values};
 
 pub(crate) static MEASURE: Param = Param {
     name: "measure",
-    doc: "Messages from one measurement to the next. 0: the number follows from the room in the \
-          queue and the arrival rate, so that an overload is noticed in time.",
+    doc: "Messages from one measurement to the next. 0: the law computes the number from the room \
+          in the queue and the arrival rate, so that it notices an overload in time.",
     unit: "messages",
     default: 125.0,
     min: 0.0,
@@ -31,7 +31,7 @@ pub(crate) static MEASURE: Param = Param {
 
 pub(crate) static NOTICE: Param = Param {
     name: "notice_s",
-    doc: "Time t within which an overload must be noticed, with `measure = 0`.",
+    doc: "With `measure = 0`: the time t within which the law must notice an overload.",
     unit: "s",
     default: 1.0,
     min: 0.01,
@@ -40,8 +40,8 @@ pub(crate) static NOTICE: Param = Param {
 
 pub(crate) static ACCEPT: Param = Param {
     name: "accept_measured",
-    doc: "1: the message at which a measurement is taken is always admitted, as in 000 §6.3. 0: it \
-          is treated like any other.",
+    doc: "1: the message at which the law measures is always admitted, as in 000 §6.3. 0: this \
+          message is treated like any other.",
     unit: "0 or 1",
     default: 0.0,
     min: 0.0,

@@ -30,8 +30,8 @@ use crate::{Bucket, Control, Entry, Flow, Law, Param, Signals, Values};
 
 static TIMEOUT: Param = Param {
     name: "timeout",
-    doc: "A call that has waited so long is rejected when its turn comes. Cinnamon uses a third of \
-          the caller's timeout.",
+    doc: "A call that has waited for this time is rejected when its turn comes. Cinnamon uses a \
+          third of the caller's timeout.",
     unit: "s",
     default: 0.165,
     min: 0.001,
@@ -55,7 +55,7 @@ static K_I: Param =
 
 static LIMIT_MAX: Param = Param {
     name: "limit_max",
-    doc: "Most calls in flight.",
+    doc: "The largest number of calls in flight.",
     unit: "calls",
     default: 1000.0,
     min: 1.0,
@@ -66,9 +66,10 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "cinnamon",
     summary: "rejects calls of low rank by a PID controller of the queue's inflow and outflow",
     source: "Uber, PID Controller for Cinnamon and Cinnamon Auto-Tuner, 2023",
-    doc: "A call that has waited `timeout` is rejected when its turn comes. Once that happened, \
-          every `t_c`: e = (calls in − calls out − free places)/(calls out); the share \
-          `k_p`·e + `k_i`·∫e of ranks is rejected. The number of places follows the latency.",
+    doc: "A call that has waited for `timeout` is rejected when its turn comes. After the first \
+          such call, the law computes e = (calls in − calls out − free places)/(calls out) every \
+          `t_c`. It rejects the share `k_p`·e + `k_i`·∫e of ranks. The number of places follows \
+          the latency.",
     params: &[&TIMEOUT, &INTERVAL, &K_P, &K_I, &LIMIT_MAX],
     check: |_| Ok(()),
     build: |values: &Values| {

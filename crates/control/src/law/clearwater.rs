@@ -41,8 +41,8 @@ static TARGET: Param = Param {
 
 static BUCKET: Param = Param {
     name: "bucket",
-    doc: "Depth of the bucket. Without any latency the rate grows by half of it. Clearwater uses \
-          1000.",
+    doc: "Depth of the bucket. Without any latency the rate grows by half of this depth. \
+          Clearwater uses 1000.",
     unit: "calls",
     default: 20.0,
     min: 0.1,
@@ -51,7 +51,8 @@ static BUCKET: Param = Param {
 
 static RATE_START: Param = Param {
     name: "rate_start",
-    doc: "Rate at the start, and lowest rate after a second without calls. Clearwater uses 100.",
+    doc: "The rate at the start. After a second without calls the rate is at least this value. \
+          Clearwater uses 100.",
     unit: "1/s",
     default: 100.0,
     min: 0.1,
@@ -78,8 +79,8 @@ static CALLS: Param = Param {
 
 static INTERVAL: Param = Param {
     name: "interval",
-    doc: "Shortest time from one change of the rate to the next. Clearwater uses 2, and used 0 at \
-          first.",
+    doc: "Shortest time from one change of the rate to the next. Clearwater uses 2. Early versions \
+          of Clearwater used 0.",
     unit: "s",
     default: 0.2,
     min: 0.0,
@@ -90,9 +91,10 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "clearwater",
     summary: "a rate that falls by a sixth while calls wait longer than a target",
     source: "Metaswitch Clearwater, cpp-common load_monitor.cpp",
-    doc: "After every `calls` calls served: if the smoothed wait exceeds `target`, the admitted \
-          rate is divided by 1.2; if it is below, the rate grows by up to half of the `bucket`, \
-          unless less than half of the rate is used. Made for the throttle `token-bucket`.",
+    doc: "The law adjusts the admitted rate after every `calls` calls served. If the smoothed wait \
+          exceeds `target`, the law divides the rate by 1.2. If the smoothed wait is below \
+          `target`, the rate grows by up to half of the `bucket`. It does not grow while calls use \
+          less than half of it. The law is made for the throttle `token-bucket`.",
     params: &[&TARGET, &BUCKET, &RATE_START, &RATE_MIN, &CALLS, &INTERVAL],
     check: |values| {
         let ordered = values.of(&RATE_MIN) <= values.of(&RATE_START);

@@ -29,7 +29,7 @@ use crate::{Control, Entry, Law, Param, QueueOrder, Signals, Values};
 static TARGET: Param = Param {
     name: "target",
     doc: "Limit for the shortest sojourn in an interval. In an overload, calls that have waited \
-          twice as long are rejected.",
+          twice this limit are rejected.",
     unit: "s",
     default: 0.005,
     min: 0.000_1,
@@ -38,7 +38,7 @@ static TARGET: Param = Param {
 
 static INTERVAL: Param = Param {
     name: "interval",
-    doc: "Time in which at least one sojourn must be below the target.",
+    doc: "Time in which at least one sojourn must be below `target`.",
     unit: "s",
     default: 0.1,
     min: 0.001,
@@ -47,7 +47,8 @@ static INTERVAL: Param = Param {
 
 static NEWEST_FIRST: Param = Param {
     name: "newest_first",
-    doc: "1: in an overload the newest call is served first. 0: the oldest, as in folly.",
+    doc: "1: in an overload the newest call is served first. 0: the oldest call is served first, \
+          as in folly.",
     unit: "0 or 1",
     default: 1.0,
     min: 0.0,

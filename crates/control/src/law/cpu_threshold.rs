@@ -20,7 +20,7 @@ use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
 static LIMIT: Param = Param {
     name: "limit",
-    doc: "Occupancy from which on new work is rejected.",
+    doc: "The occupancy at or above which new work is rejected.",
     unit: "fraction",
     default: 0.9,
     min: 0.01,
@@ -29,7 +29,7 @@ static LIMIT: Param = Param {
 
 static INTERVAL: Param = Param {
     name: "t_c",
-    doc: "Time from one reading to the next, over which occupancy is averaged.",
+    doc: "Time from one reading to the next. The occupancy is the average over this time.",
     unit: "s",
     default: 5.0,
     min: 0.01,
@@ -38,10 +38,10 @@ static INTERVAL: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "cpu-threshold",
-    summary: "rejects everything new while the processor is busier than a limit",
+    summary: "rejects all new work while the processor is busier than a limit",
     source: "Oracle, CPU Overload Protection; LiveKit, cpu_load_limit",
-    doc: "Every `t_c`: if the occupancy of the processor since the last reading was `limit` or \
-          more, all new work is rejected until the next one.",
+    doc: "Every `t_c` the law reads the occupancy of the processor since the last reading. If the \
+          occupancy was `limit` or more, all new work is rejected until the next reading.",
     params: &[&LIMIT, &INTERVAL],
     check: |_| Ok(()),
     build: |values: &Values| {

@@ -28,7 +28,7 @@ use crate::{Control, Entry, Law, Param, Signals, Values};
 
 static WAIT_MAX: Param = Param {
     name: "wait_max",
-    doc: "Mean wait above which less is admitted.",
+    doc: "The mean wait above which the law admits fewer calls.",
     unit: "s",
     default: 0.02,
     min: 0.000_1,
@@ -55,8 +55,8 @@ static CALLS: Param = Param {
 
 static ALPHA: Param = Param {
     name: "alpha",
-    doc: "Share of the admitted calls that is rejected in addition after a window in which calls \
-          waited too long.",
+    doc: "The share of the admitted calls that the law rejects in addition after a window in which \
+          calls waited too long.",
     unit: "fraction",
     default: 0.05,
     min: 0.001,
@@ -76,9 +76,10 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "dagor",
     summary: "rejects calls of low rank while the mean wait is too long",
     source: "Zhou et al., SoCC 2018",
-    doc: "After each `window`, or each `calls` calls taken from the queue: if their mean wait was \
-          above `wait_max`, the admitted share of ranks is multiplied by 1 − `alpha`; otherwise it \
-          grows by `beta`. A call and its retransmissions have one rank.",
+    doc: "A window ends after the time `window`, or after `calls` calls taken from the queue. If \
+          the mean wait of these calls was above `wait_max`, the law multiplies the admitted share \
+          of ranks by 1 − `alpha`. Otherwise the share grows by `beta`. A call and its \
+          retransmissions have one rank.",
     params: &[&WAIT_MAX, &WINDOW, &CALLS, &ALPHA, &BETA],
     check: |_| Ok(()),
     build: |values: &Values| {

@@ -19,7 +19,7 @@ use crate::{Control, Entry, Law, Param, Signals, Values};
 
 static DEADLINE: Param = Param {
     name: "deadline",
-    doc: "Longest wait of a call that is served.",
+    doc: "The longest wait of a call that is still served.",
     unit: "s",
     default: 0.4,
     min: 0.001,
@@ -30,7 +30,8 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "deadline",
     summary: "rejects calls that have waited too long when their turn comes",
     source: "HAProxy, timeout queue",
-    doc: "Admits everything; a call that has waited `deadline` is rejected when its turn comes.",
+    doc: "The law admits all new work. A call that has waited for `deadline` is rejected when its \
+          turn comes.",
     params: &[&DEADLINE],
     check: |_| Ok(()),
     build: |values: &Values| {

@@ -38,7 +38,7 @@ static MIN_INTERVAL: Param = Param {
 
 static MIN_CALLS: Param = Param {
     name: "min_calls",
-    doc: "Calls that are served for a measurement of minRTT.",
+    doc: "The number of calls served in one measurement of minRTT.",
     unit: "calls",
     default: 50.0,
     min: 1.0,
@@ -74,7 +74,7 @@ static INTERVAL: Param = Param {
 
 static PERCENTILE: Param = Param {
     name: "percentile",
-    doc: "The percentile of the latencies in an interval that counts.",
+    doc: "The percentile of the latencies in an interval that the law uses as the latency.",
     unit: "percent",
     default: 50.0,
     min: 0.0,
@@ -83,7 +83,7 @@ static PERCENTILE: Param = Param {
 
 static BUFFER: Param = Param {
     name: "buffer",
-    doc: "Part of minRTT by which a latency may exceed it.",
+    doc: "The fraction of minRTT by which the latency may exceed minRTT.",
     unit: "fraction",
     default: 0.25,
     min: 0.0,
@@ -92,12 +92,13 @@ static BUFFER: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "envoy-gradient",
-    summary: "a window of waiting calls by the latency over that of an almost empty server",
+    summary: "a window of waiting calls, from the latency relative to that of an almost empty \
+              server",
     source: "Envoy, adaptive concurrency filter, gradient_controller.cc",
-    doc: "Every `min_interval` it admits `limit_min` calls at a time, until `min_calls` were \
-          served: minRTT. Otherwise every `t_c`: g = (1 + `buffer`)·minRTT/latency, limited to ½ \
-          … 2; the window becomes g·L + √(g·L), within its limits. Calls beyond the window are \
-          rejected.",
+    doc: "Every `min_interval` the law measures the latency minRTT of an almost empty server: it \
+          admits `limit_min` calls at a time until `min_calls` calls were served. At other times, \
+          every `t_c`, it computes g = (1 + `buffer`)·minRTT/latency, limited to ½ … 2. The window \
+          L then becomes g·L + √(g·L), within its limits. Calls beyond the window are rejected.",
     params: &[&MIN_INTERVAL, &MIN_CALLS, &LIMIT_MIN, &LIMIT_MAX, &INTERVAL, &PERCENTILE, &BUFFER],
     check: |values| {
         let ordered = values.of(&LIMIT_MIN) <= values.of(&LIMIT_MAX);

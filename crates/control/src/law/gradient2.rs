@@ -53,7 +53,8 @@ static LIMIT_MAX: Param = Param {
 
 static QUEUE: Param = Param {
     name: "queue",
-    doc: "Calls by which the window grows if responses are not slower than the average.",
+    doc: "The number of calls by which the window grows if responses are not slower than the \
+          average.",
     unit: "calls",
     default: 4.0,
     min: 0.001,
@@ -81,7 +82,7 @@ static LONG: Param = Param {
 static TOLERANCE: Param = Param {
     name: "tolerance",
     doc: "Factor by which a response may be slower than the average before the window shrinks. \
-          Later releases of the library use 1.5, which lets the window drift to its maximum.",
+          Later releases of the library use 1.5. With 1.5 the window drifts to its maximum.",
     unit: "1",
     default: 1.0,
     min: 1.0,
@@ -92,9 +93,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "gradient2",
     summary: "a window of waiting calls that shrinks while responses get slower",
     source: "Netflix concurrency-limits, Gradient2Limit.java",
-    doc: "With every call served: g = `tolerance`·(mean of `long` responses)/(this response), \
-          limited to ½ … 1; the window becomes g·L + `queue`, smoothed, within its limits. Calls \
-          beyond the window are rejected.",
+    doc: "For every call served, the law computes g = `tolerance`·(mean time of `long` \
+          responses)/(time of this response), limited to ½ … 1. The window L becomes g·L + \
+          `queue`, smoothed and within its limits. Calls beyond the window are rejected.",
     params: &[&LIMIT_START, &LIMIT_MIN, &LIMIT_MAX, &QUEUE, &SMOOTHING, &LONG, &TOLERANCE],
     check: |values| {
         let start = values.of(&LIMIT_START);

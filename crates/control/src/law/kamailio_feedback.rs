@@ -63,8 +63,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "kamailio-feedback",
     summary: "integral control of the processor's load, every ten seconds",
     source: "Kamailio, ratelimit module (FEEDBACK)",
-    doc: "Every `timer_interval`: e = `setpoint` − load; `k_p`·e + `k_i`·Σe + `k_d`·Δe percent of \
-          new work is rejected. It acts over minutes.",
+    doc: "Every `timer_interval` the law computes e = `setpoint` − load. It rejects `k_p`·e + \
+          `k_i`·Σe + `k_d`·Δe percent of new work. The law needs minutes to respond to a change of \
+          the load.",
     params: &[&SETPOINT, &INTERVAL, &K_I, &K_P, &K_D],
     check: |_| Ok(()),
     build: |values: &Values| {

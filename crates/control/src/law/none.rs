@@ -13,8 +13,8 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "none",
     summary: "admits everything",
     source: "000 §2 (basic), 001 §4.2, 002 §2.1",
-    doc: "Work that finds no room in the queue is rejected or lost. The baseline for all other \
-          laws.",
+    doc: "If the queue is full, further work is rejected or lost. This law is the baseline for all \
+          other laws.",
     params: &[],
     check: |_| Ok(()),
     build: |_: &Values| Box::new(None),

@@ -49,7 +49,7 @@ pub(super) static FACTOR_MAX: Param = Param {
 
 pub(super) static FLOOR: Param = Param {
     name: "f_min",
-    doc: "Lowest share of new work that is admitted.",
+    doc: "The lowest share of new work that the law admits.",
     unit: "fraction",
     default: 0.02,
     min: 0.0001,
@@ -69,8 +69,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "occ",
     summary: "multiplies the admitted share by target/occupancy every second",
     source: "001 §4.2, after Hilt and Widjaja 2008",
-    doc: "Every `t_c`: the admitted share becomes clamp(`f_min`, φ·f, 1), where φ = \
-          min(`rho_targ`/ρ, `phi_max`) and ρ is the mean of the occupancy, read every `t_m`.",
+    doc: "Every `t_c` the admitted share f becomes clamp(`f_min`, φ·f, 1), where φ = \
+          min(`rho_targ`/ρ, `phi_max`). ρ is the mean of the occupancy, which the law reads every \
+          `t_m`.",
     params: &[&CONTROL, &READ, &FACTOR_MAX, &FLOOR, &TARGET],
     check: |values| {
         if values.of(&READ) <= values.of(&CONTROL) { Ok(()) } else { Err("t_m <= t_c") }

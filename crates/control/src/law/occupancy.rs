@@ -25,7 +25,7 @@ use crate::{Allowance, Control, Entry, Param, Signals, Values};
 
 pub(super) static K: Param = Param {
     name: "k",
-    doc: "Measurements in the window.",
+    doc: "The number of measurements in the window.",
     unit: "measurements",
     default: 25.0,
     min: 2.0,
@@ -43,7 +43,7 @@ pub(super) static TARGET: Param = Param {
 
 pub(super) static FLOOR: Param = Param {
     name: "f_min",
-    doc: "Lowest share of new work that is admitted.",
+    doc: "The lowest share of new work that the law admits.",
     unit: "fraction",
     default: 0.05,
     min: 0.0001,
@@ -52,7 +52,7 @@ pub(super) static FLOOR: Param = Param {
 
 pub(super) static WEIGHT: Param = Param {
     name: "w",
-    doc: "Weight of the newest occupancy in the smoothed one.",
+    doc: "Weight of the newest measurement in the smoothed occupancy.",
     unit: "fraction",
     default: 0.1,
     min: 0.001,
@@ -63,9 +63,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "occupancy",
     summary: "multiplies the admitted share by target/occupancy every few messages",
     source: "000 §3.1",
-    doc: "Every `measure` messages it measures ρ, the occupancy over the last `k` measurements, \
-          smoothed with weight `w`; the admitted share becomes clamp(`f_min`, (`rho_targ`/ρ)·f, \
-          1).",
+    doc: "Every `measure` messages the law measures ρ, the occupancy over the last `k` \
+          measurements, smoothed with weight `w`. The admitted share f then becomes clamp(`f_min`, \
+          (`rho_targ`/ρ)·f, 1).",
     params: &[&K, &MEASURE, &NOTICE, &ACCEPT, &TARGET, &FLOOR, &WEIGHT],
     check: Cadence::check,
     build: |values: &Values| {

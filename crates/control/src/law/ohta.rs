@@ -17,7 +17,7 @@ use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
 static BUFFER: Param = Param {
     name: "buffer",
-    doc: "Messages that may wait; more are rejected.",
+    doc: "The number of messages that may wait. Further messages are rejected.",
     unit: "messages",
     default: 1000.0,
     min: 1.0,
@@ -26,7 +26,7 @@ static BUFFER: Param = Param {
 
 static HIGH: Param = Param {
     name: "hi_wm",
-    doc: "High watermark: from this number of waiting messages on, new work is rejected.",
+    doc: "High watermark: if this number of messages or more wait, new work is rejected.",
     unit: "messages",
     default: 800.0,
     min: 1.0,
@@ -35,7 +35,7 @@ static HIGH: Param = Param {
 
 static LOW: Param = Param {
     name: "lo_wm",
-    doc: "Low watermark: when no more messages than this wait, new work is admitted again.",
+    doc: "Low watermark: when this number of messages or fewer wait, new work is admitted again.",
     unit: "messages",
     default: 400.0,
     min: 0.0,

@@ -60,7 +60,8 @@ static CPU_TARGET: Param = Param {
 
 static QUEUE_TIME: Param = Param {
     name: "t_q",
-    doc: "Target time T̄_q of a call in the queue; 0.05 in the paper. 0: the queue is not paced.",
+    doc: "Target time T̄_q of a call in the queue. The paper uses 0.05. 0: calls leave the queue \
+          without pacing.",
     unit: "s",
     default: 0.0,
     min: 0.0,
@@ -69,7 +70,7 @@ static QUEUE_TIME: Param = Param {
 
 static QUEUE_MAX: Param = Param {
     name: "queue_max",
-    doc: "Calls that may wait; more are rejected.",
+    doc: "The number of calls that may wait. Further calls are rejected.",
     unit: "calls",
     default: 800.0,
     min: 1.0,
@@ -83,9 +84,9 @@ static K_IC: Param = gain("k_ic", "Integral gain of the processor loop.", "1/s",
 
 static ADAPTIVE: Param = Param {
     name: "adaptive",
-    doc: "1: the gains of the processor loop are divided by the relative load (offered load over \
-          capacity), and work that waits for the processor counts as occupancy. 0: as in the \
-          paper.",
+    doc: "1: the law divides the gains of the processor loop by the relative load (offered load \
+          divided by capacity). It also counts work that waits for the processor as occupancy. 0: \
+          the law does neither, as in the paper.",
     unit: "0 or 1",
     default: 1.0,
     min: 0.0,
@@ -100,8 +101,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "pi",
     summary: "two PI controllers: time in the queue, and occupancy of the processor",
     source: "001 §3",
-    doc: "Releases new calls from the queue so that each waits `t_q`, and rejects the share of new \
-          work that keeps the occupancy of the processor at `c_t`.",
+    doc: "The first controller releases new calls from the queue so that each call waits for \
+          `t_q`. The second controller rejects new work so that the occupancy of the processor \
+          stays at `c_t`.",
     params: &[&CPU_TARGET, &QUEUE_TIME, &QUEUE_MAX, &K_PQ, &K_IQ, &K_PC, &K_IC, &ADAPTIVE],
     check: |values| {
         let released = values.of(&QUEUE_TIME) == 0.0 || values.of(&K_PQ) + values.of(&K_IQ) > 0.0;

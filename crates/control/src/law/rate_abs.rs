@@ -23,7 +23,7 @@ use crate::{Allowance, Control, Entry, Law, Param, Signals, Values};
 
 static CORRECTION: Param = Param {
     name: "c",
-    doc: "Time C in which the delay is corrected; 0 for `t_c`.",
+    doc: "Time C in which the law corrects the delay. 0: the law uses `t_c`.",
     unit: "s",
     default: 0.0,
     min: 0.0,
@@ -34,8 +34,8 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "rate-abs",
     summary: "admits the rate of calls served, corrected by the delay of the queue",
     source: "002 §3.6, after Hosein 2002",
-    doc: "Every `t_c`: the rate becomes μ·(1 − (N/μ − `d_b`)/`c`), where μ is the measured rate of calls \
-          served and N the calls that wait.",
+    doc: "Every `t_c` the admitted rate becomes μ·(1 − (N/μ − `d_b`)/`c`). μ is the measured rate \
+          of calls served, and N is the number of calls that wait.",
     params: &[&INTERVAL, &BUDGET, &CORRECTION],
     check: |_| Ok(()),
     build: |values: &Values| {

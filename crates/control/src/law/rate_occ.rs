@@ -33,8 +33,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "rate-occ",
     summary: "multiplies the admitted share by target/occupancy five times a second",
     source: "002 §3.7",
-    doc: "Every `t_c`: the admitted share becomes clamp(`f_min`, φ·f, 1), where φ = min(`rho_b`/ρ, \
-          `phi_max`) and ρ is the mean of the occupancy, read every `t_m`.",
+    doc: "Every `t_c` the admitted share f becomes clamp(`f_min`, φ·f, 1), where φ = \
+          min(`rho_b`/ρ, `phi_max`). ρ is the mean of the occupancy, which the law reads every \
+          `t_m`.",
     params: &[&CONTROL, &READ, &FACTOR_MAX, &FLOOR, &TARGET],
     check: |values| {
         if values.of(&READ) <= values.of(&CONTROL) { Ok(()) } else { Err("t_m <= t_c") }

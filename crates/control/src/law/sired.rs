@@ -25,7 +25,7 @@ use crate::{Allowance, Control, Entry, Param, Signals, Values};
 
 static Q_MIN: Param = Param {
     name: "q_min",
-    doc: "Fill of the queue from which on some work is rejected.",
+    doc: "The fill of the queue above which the law rejects some work.",
     unit: "fraction",
     default: 0.7,
     min: 0.0,
@@ -34,7 +34,7 @@ static Q_MIN: Param = Param {
 
 static Q_MAX: Param = Param {
     name: "q_max",
-    doc: "Fill of the queue from which on only `f_min` is admitted.",
+    doc: "The fill of the queue from which on the law admits only the share `f_min`.",
     unit: "fraction",
     default: 0.9,
     min: 0.001,
@@ -43,7 +43,7 @@ static Q_MAX: Param = Param {
 
 static WEIGHT: Param = Param {
     name: "w",
-    doc: "Weight of the newest fill in the smoothed one.",
+    doc: "Weight of the newest reading in the smoothed fill.",
     unit: "fraction",
     default: 0.05,
     min: 0.001,
@@ -52,12 +52,12 @@ static WEIGHT: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "sired",
-    summary: "admits less the fuller the queue is",
+    summary: "admits a smaller share the fuller the queue is",
     source: "000 §3.3",
-    doc: "Every `measure` messages it reads the fill q of the queue of new calls or of the receive \
-          buffer, whichever is fuller, smoothed with weight `w`; the admitted share becomes \
-          clamp(`f_min`, (`q_max` − q)/(`q_max` − `q_min`), 1). The size of the queue determines \
-          the wait.",
+    doc: "Every `measure` messages the law reads q, the fraction of the queue of new calls or of \
+          the receive buffer that is filled. It uses the fuller of the two, smoothed with weight \
+          `w`. The admitted share becomes clamp(`f_min`, (`q_max` − q)/(`q_max` − `q_min`), 1). \
+          The size of the queue determines how long calls wait.",
     params: &[&MEASURE, &NOTICE, &ACCEPT, &Q_MIN, &Q_MAX, &WEIGHT, &FLOOR],
     check: |values| {
         Cadence::check(values)?;

@@ -42,7 +42,8 @@ static LIMIT_MAX: Param = Param {
 
 static PROBE: Param = Param {
     name: "probe",
-    doc: "Windows of calls, at most, after which the least latency is measured again.",
+    doc: "The largest number of windows of calls after which the law measures the lowest latency \
+          again.",
     unit: "windows",
     default: 30.0,
     min: 1.0,
@@ -51,12 +52,13 @@ static PROBE: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "vegas",
-    summary: "a window of waiting calls that shrinks while too many of them wait for others",
+    summary: "a window of calls that shrinks while too many of them wait for other calls",
     source: "Netflix concurrency-limits, VegasLimit.java",
-    doc: "With every call served: of a window of L calls, L·(1 − (least latency)/(this latency)) \
-          wait. At lg L or less the window grows by 6·lg L, below 3·lg L by lg L; above 6·lg L it \
-          shrinks by lg L. Calls beyond the window are rejected. The least latency is measured \
-          again every 3/4·`probe` windows.",
+    doc: "For every call served, the law estimates how many calls of a window of L calls wait: \
+          L·(1 − (lowest latency)/(latency of this call)). If lg L or fewer wait, the window grows \
+          by 6·lg L. If more than lg L but fewer than 3·lg L wait, it grows by lg L. If more than \
+          6·lg L wait, it shrinks by lg L. Calls beyond the window are rejected. The law measures \
+          the lowest latency again every 3/4·`probe` windows.",
     params: &[&LIMIT_START, &LIMIT_MAX, &PROBE],
     check: |values| {
         let ordered = values.of(&LIMIT_START) <= values.of(&LIMIT_MAX);

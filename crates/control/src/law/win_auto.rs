@@ -23,7 +23,7 @@ use crate::{Allowance, Bucket, Control, Entry, Law, Param, Signals, Values};
 
 static WINDOW: Param = Param {
     name: "w_0",
-    doc: "Window at the start, and the largest.",
+    doc: "The window at the start. This is also the largest window.",
     unit: "calls",
     default: 10.0,
     min: 1.0,
@@ -32,7 +32,8 @@ static WINDOW: Param = Param {
 
 static LEAK: Param = Param {
     name: "leak",
-    doc: "Calls a second by which the window grows back; 0 for never, as in the paper.",
+    doc: "Calls a second by which the window grows back. 0: the window never grows back, as in the \
+          paper.",
     unit: "calls/s",
     default: 1.0,
     min: 0.0,
@@ -41,7 +42,8 @@ static LEAK: Param = Param {
 
 static DELAY: Param = Param {
     name: "delay_max",
-    doc: "Delay in the queue beyond which a call gives back nothing; 0 for any.",
+    doc: "The delay in the queue beyond which a call makes the window smaller by one. 0: the delay \
+          has no effect.",
     unit: "s",
     default: 0.0,
     min: 0.0,
@@ -52,8 +54,9 @@ pub(crate) static ENTRY: Entry = Entry {
     name: "win-auto",
     summary: "admits calls into a window that each repetition makes smaller",
     source: "002 §3.5",
-    doc: "At most `w_0` calls wait. Each repetition of a new call, and each call that has waited longer \
-          than `delay_max`, makes the window smaller by one; it grows back by `leak` calls a second.",
+    doc: "At most `w_0` calls wait. Each repetition of a new call makes the window smaller by one. \
+          Each call that has waited longer than `delay_max` also makes the window smaller by one. \
+          The window grows back by `leak` calls a second.",
     params: &[&WINDOW, &LEAK, &DELAY],
     check: |_| Ok(()),
     build: |values: &Values| {

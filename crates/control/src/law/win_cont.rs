@@ -24,7 +24,7 @@ use crate::{Control, Entry, Law, Param, Signals, Values};
 
 static BOUND: Param = Param {
     name: "bound",
-    doc: "Fixed bound of the calls that wait, instead of μ·`d_b`; 0 for none.",
+    doc: "A fixed limit for the calls that wait, used instead of μ·`d_b`. 0: no fixed limit.",
     unit: "calls",
     default: 0.0,
     min: 0.0,
@@ -33,7 +33,7 @@ static BOUND: Param = Param {
 
 static THRESHOLD: Param = Param {
     name: "w_ovth",
-    doc: "Least number of calls that is admitted at once.",
+    doc: "The smallest number of calls that the law admits at once.",
     unit: "calls",
     default: 1.0,
     min: 0.01,
@@ -42,8 +42,8 @@ static THRESHOLD: Param = Param {
 
 static CHECK: Param = Param {
     name: "check",
-    doc: "Messages after which the calls that wait are looked at: 0 for all, 1 for those that begin a \
-          call.",
+    doc: "The messages after which the law counts the calls that wait. 0: after every message. 1: \
+          after messages that begin a call.",
     unit: "1",
     default: 0.0,
     min: 0.0,
@@ -52,11 +52,11 @@ static CHECK: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "win-cont",
-    summary: "admits as many more calls as the delay budget leaves room for, after each message",
+    summary: "after each message, admits as many further calls as the delay budget allows",
     source: "002 §3.4",
-    doc: "After each message: the number of further calls becomes μ·`d_b` − N if that is at least \
-          `w_ovth`, otherwise none, where μ is the measured rate of calls served and N the calls that \
-          wait.",
+    doc: "After each message the law computes μ·`d_b` − N. μ is the measured rate of calls served, \
+          and N is the number of calls that wait. If the result is at least `w_ovth`, the law \
+          admits this number of further calls. Otherwise it admits none.",
     params: &[&BUDGET, &BOUND, &THRESHOLD, &CHECK],
     check: |_| Ok(()),
     build: |values: &Values| {

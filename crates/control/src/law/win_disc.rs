@@ -24,10 +24,11 @@ use crate::{Bucket, Control, Entry, Law, Signals, Values};
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "win-disc",
-    summary: "admits in each interval the calls that fit into it and into the delay budget",
+    summary: "admits in each interval the calls that can be served in it or may wait within the \
+              delay budget",
     source: "002 §3.3",
-    doc: "Every `t_c`: the number of calls to admit until the next becomes μ·`t_c` + μ·`d_b` − N, where μ \
-          is the measured rate of calls served and N the calls that wait.",
+    doc: "Every `t_c` the number of calls to admit in the next interval becomes μ·`t_c` + μ·`d_b` \
+          − N. μ is the measured rate of calls served, and N is the number of calls that wait.",
     params: &[&INTERVAL, &BUDGET],
     check: |_| Ok(()),
     build: |values: &Values| {

@@ -247,8 +247,9 @@ impl Calls {
         }
     }
 
-    /// Records whether an INVITE of this identity that begins something has priority. For a known
-    /// one that is no longer known: its retransmissions are not decided on again.
+    /// Records whether an INVITE of this identity that begins a call has priority. A retransmission
+    /// changes nothing: the gate does not decide about it again, so its `has_priority` has no
+    /// meaning.
     pub(crate) fn record_priority(&mut self, call: CallRef, identity: u64, has_priority: bool) {
         let invite = Transaction { identity, method: Method::Invite };
         if let Some(entry) = self.get_mut(call).filter(|entry| !entry.is_repeated(invite)) {

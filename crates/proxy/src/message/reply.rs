@@ -12,8 +12,8 @@ use crate::keys::text64::{encode, text_len};
 use crate::message::batching::sequence_of;
 use crate::rejection::Hints;
 
-/// The prefix of every To-tag of ours. It lets us skip the hash for an ACK to a back end's
-/// response.
+/// The prefix of every To-tag that Tidegate makes. An ACK whose To-tag has another prefix belongs
+/// to a back end's response, and needs no hash.
 const PREFIX: &[u8] = b"tg";
 const TAG: usize = PREFIX.len() + text_len(size_of::<u64>());
 

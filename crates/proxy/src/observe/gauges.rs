@@ -70,8 +70,8 @@ pub struct Gauges {
     /// Occupancy up to which every call gets transactions, in millionths; zero if no pool's mode
     /// leaves the choice.
     pub stateful_occupancy: Counter,
-    /// Time to serve all messages of a call in a tier, in ns, where the mode leaves the choice;
-    /// zero while it is not known.
+    /// Time to serve all messages of a call in a tier, in ns, for pools with the mode `adaptive`.
+    /// Zero while the time is not known.
     pub tier_costs: [Counter; Tier::ALL.len()],
     /// Remembered decisions.
     pub remembered: Counter,

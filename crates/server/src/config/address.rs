@@ -93,7 +93,7 @@ pub(super) fn advertised(text: &str) -> Result<HostPort, Wrong> {
         return Err("not a host name or address".into());
     }
     match port.parse() {
-        Ok(0) | Err(_) => Err("no port from 1 to 65535".into()),
+        Ok(0) | Err(_) => Err("the port is not a number from 1 to 65535".into()),
         Ok(port) => Ok(HostPort { host: host.to_ascii_lowercase(), port }),
     }
 }
@@ -136,11 +136,11 @@ fn socket(text: &str) -> Result<SocketAddr, Wrong> {
     }
     let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
     if is_host_name(host) {
-        let help = "write its IP address: only back ends are looked up by their names";
+        let help = "write the IP address of this name: Tidegate does not look up names here";
         return Err(Wrong::with_help("a name, not an address", help));
     }
     if unbracketed(host).parse::<IpAddr>().is_ok() && port.parse::<u16>().is_err() {
-        return Err("no port from 0 to 65535".into());
+        return Err("the port is not a number from 0 to 65535".into());
     }
     Err("not an address and a port".into())
 }
@@ -216,7 +216,7 @@ mod tests {
         assert!(listening("0.0.0.0:0").is_ok());
         assert!(listening("[::]:5060").is_ok());
         assert_eq!(help(listening("::1")), "write `\"[::1]:5060\"`");
-        assert_eq!(label(listening("127.0.0.1:99999")), "no port from 0 to 65535");
+        assert_eq!(label(listening("127.0.0.1:99999")), "the port is not a number from 0 to 65535");
         assert_eq!(label(listening("localhost:5060")), "a name, not an address");
         assert_eq!(label(listening("255.255.255.255:5060")), "not an address of one machine");
         assert_eq!(listening_or_off("off"), Ok(None));
@@ -239,7 +239,10 @@ mod tests {
         assert_eq!(help(advertised("sip.example.com")), "write `\"sip.example.com:5060\"`");
         assert_eq!(help(advertised("192.0.2.1")), "write `\"192.0.2.1:5060\"`");
         assert_eq!(label(advertised("0.0.0.0:5060")), "peers cannot send to the wildcard address");
-        assert_eq!(label(advertised("sip.example.com:0")), "no port from 1 to 65535");
+        assert_eq!(
+            label(advertised("sip.example.com:0")),
+            "the port is not a number from 1 to 65535"
+        );
         assert_eq!(label(advertised("under_score:5060")), "not a host name or address");
     }
 }

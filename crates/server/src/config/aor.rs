@@ -38,7 +38,7 @@ pub(super) fn aor(text: &str) -> Result<Aor, Wrong> {
         return Err(Wrong::with_help("more than a user and a domain", help));
     }
     if key.len() > KEY_MAX {
-        let help = format!("write at most {KEY_MAX} bytes: look-ups accept no longer name");
+        let help = format!("write at most {KEY_MAX} bytes, which is the limit of look-ups");
         return Err(Wrong::with_help(format!("{} bytes", key.len()), help));
     }
     Ok(Aor { key, domain })
@@ -54,7 +54,7 @@ pub(super) fn contact(text: &str) -> Result<String, Wrong> {
         return Err("has headers, which a Request-URI cannot have".into());
     }
     if uri.transport().is_some_and(|transport| !transport.eq_ignore_ascii_case(b"udp")) {
-        let help = "leave `transport` out; others than UDP come with a later version";
+        let help = "remove `transport`: in this version contacts are reached over UDP only";
         return Err(Wrong::with_help("not in this version", help));
     }
     match uri.host.and_then(|host| host.ip()) {
@@ -70,7 +70,7 @@ fn sip_uri(text: &str) -> Result<Uri<'_>, Wrong> {
     match uri.map(|uri| (uri, uri.scheme)) {
         Some((uri, Scheme::Sip)) => Ok(uri),
         Some((_, Scheme::Sips)) => {
-            let help = "write `sip:`; `sips:` needs TLS, which comes with a later version";
+            let help = "write `sip:`: this version does not support `sips:`";
             Err(Wrong::with_help("not in this version", help))
         }
         // `alice@example.com` has no scheme.
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(aor(&text(user_max)).unwrap().key.len(), KEY_MAX);
         let wrong = aor(&text(user_max + 1)).unwrap_err();
         assert_eq!(wrong.label, "513 bytes");
-        assert_eq!(wrong.help.unwrap(), "write at most 512 bytes: look-ups accept no longer name");
+        assert_eq!(wrong.help.unwrap(), "write at most 512 bytes, which is the limit of look-ups");
     }
 
     #[test]

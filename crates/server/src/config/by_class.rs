@@ -42,7 +42,7 @@ impl Shape for ByClass {
             _ => {
                 let title = format!("`{key}` has the wrong type");
                 let help = format!("write {}", self.describe());
-                report.error(value.span(), title, "not a number and not a table of some", help);
+                report.error(value.span(), title, "neither a number nor a table of numbers", help);
                 return None;
             }
         };
@@ -100,8 +100,8 @@ fn report_unknown(key: &str, name: &str, span: std::ops::Range<usize>, report: &
         Some(known) => format!("did you mean `{known}`?"),
         None => format!("write {}", alternatives(names())),
     };
-    let title = format!("`{key}` knows no class {}", quoted(name));
-    report.error(span, title, "not a class of message", help);
+    let title = format!("`{key}` has an unknown class {}", quoted(name));
+    report.error(span, title, "not a class of messages", help);
 }
 
 fn micros(us: f64) -> Duration {

@@ -104,7 +104,7 @@ fn endpoint(text: &str) -> Result<Endpoint, Wrong> {
         None => return Ok(Endpoint::Domain(host)),
         Some(Ok(0)) => return Err("peers cannot send to port 0".into()),
         Some(Ok(port)) => port,
-        Some(Err(_)) => return Err("no port from 1 to 65535".into()),
+        Some(Err(_)) => return Err("the port is not a number from 1 to 65535".into()),
     };
     Ok(Endpoint::Name(HostPort { host, port }))
 }
@@ -177,7 +177,7 @@ mod tests {
             assert_eq!(label(wrong), "not a host name", "{wrong}");
         }
         assert_eq!(label("sip:a.example:0"), "peers cannot send to port 0");
-        assert_eq!(label("sip:a.example:99999"), "no port from 1 to 65535");
-        assert_eq!(label("sip:a.example:"), "no port from 1 to 65535");
+        assert_eq!(label("sip:a.example:99999"), "the port is not a number from 1 to 65535");
+        assert_eq!(label("sip:a.example:"), "the port is not a number from 1 to 65535");
     }
 }

@@ -35,8 +35,8 @@ pub(super) fn read(section: &Section<'_, '_>, of: Of, report: &mut Report) -> Op
     if let (Some(span), Accept::Only(statuses)) = (section.place("accept"), &probe.accept)
         && statuses.is_empty()
     {
-        let help = "leave `accept` out to accept any answer but 503";
-        report.error(span, "an empty `accept`: no answer would count", "", help);
+        let help = "remove `accept`: then every response except 503 counts as success";
+        report.error(span, "an empty `accept`: every probe would fail", "", help);
     }
     match section.place("timeout_ms") {
         None => probe.timeout = probe.timeout.min(probe.interval),

@@ -28,7 +28,7 @@ impl ListenDraft {
             report.error(
                 address.span(),
                 "a wildcard `address` needs `advertise`",
-                "not an address peers can send to",
+                "peers cannot send to this address",
                 format!(
                     "add the address by which peers reach this listener, such as \
                      `advertise = \"sip.example.com:{port}\"`"
@@ -56,7 +56,7 @@ pub(super) fn check_sharing(
         if !drafts.iter().any(|other| is_own(&other)) {
             report.error(
                 shared.span(),
-                "a shared listener, but none for this instance alone",
+                "a shared listener without a listener for this instance alone",
                 "responses of back ends could reach another instance",
                 "add a `[[listen]]` of the same family with an address that no other instance has",
             );
@@ -95,7 +95,7 @@ pub(super) fn check_shards(drafts: &[ListenDraft], shards: u16, report: &mut Rep
             stream.span(),
             "a listener for connections in a process with several shards",
             format!("`[server] shards` is {shards}"),
-            "write `shards = 1`, or accept connections in a process of their own",
+            "write `shards = 1`, or accept connections in a separate process",
         );
     }
 }
@@ -109,7 +109,7 @@ pub(super) fn check_distinct(drafts: &[ListenDraft], report: &mut Report) {
                 format!("two listeners named {}", quoted(name.get_ref())),
                 (name.span(), "used already"),
                 (twin.span(), "here"),
-                "give each listener a name of its own",
+                "give each listener its own name",
             );
         }
     }
@@ -128,7 +128,7 @@ pub(super) fn check_distinct(drafts: &[ListenDraft], report: &mut Report) {
         if let Some((_, twin)) = addresses[..i].iter().find(is_twin) {
             report.clash(
                 "two listeners at one address",
-                (address.span(), "already the address of a listener"),
+                (address.span(), "another listener has this address"),
                 (twin.span(), "here"),
                 "remove one of them or give it another port",
             );

@@ -50,8 +50,8 @@ fn read_shadow(section: &Section<'_, '_>, report: &mut Report) -> Option<Option<
         let given = |params: &Section<'_, '_>, report: &mut Report| {
             let idle = params.each().next().map(|(key, _)| key.span());
             if let Some(span) = idle.clone() {
-                let help = "name the law, or remove them";
-                report.error(span, "parameters without a law", "the shadow is off", help);
+                let help = "add `law = …`, or remove the parameters";
+                report.error(span, "parameters without a law", "the shadow law is `off`", help);
             }
             idle.is_none()
         };

@@ -169,22 +169,22 @@ impl BackendDraft {
                 format!("two back ends at {}", here.get_ref()),
                 (here.span(), "used already"),
                 (there.span(), "here"),
-                "remove one of them: a server is in a pool once",
+                "remove one of them: a pool can have a server only once",
             );
         }
         if self.name != first.name {
             return report.clash(
-                format!("two names of the server at {}", here.get_ref()),
-                (here.span(), "another name here"),
+                format!("two names for the server at {}", here.get_ref()),
+                (here.span(), "a different name"),
                 (there.span(), "the same server"),
-                "give it the same `name` in every pool: it is one server, with one count of calls",
+                "write the same `name` in every pool: the server is one back end, with one count of calls",
             );
         }
         if let Some(own) = self.description() {
             report.clash(
-                format!("two descriptions of the server at {}", here.get_ref()),
+                format!("different keys for the server at {}", here.get_ref()),
                 (own, "has no effect here"),
-                (there.span(), "described here"),
+                (there.span(), "the keys that apply"),
                 "write `weight`, `priority`, `calls_max` and `cps_max` in the first pool that names \
                  the server",
             );
@@ -203,11 +203,11 @@ pub fn selection(
         let given = |params: &Section<'_, '_>, report: &mut Report| {
             let idle = params.each().next().map(|(key, _)| key.span());
             if let Some(span) = idle.clone() {
-                let help = "remove them, or choose a policy that has some";
+                let help = "remove the parameters, or choose a policy that has parameters";
                 report.error(
                     span,
-                    "parameters for a policy that has none",
-                    "`fork` has none",
+                    "parameters for a policy without parameters",
+                    "`fork` has no parameters",
                     help,
                 );
             }
@@ -231,9 +231,9 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
             if let Some(q) = stray.and_then(|backend| backend.q.as_ref()) {
                 report.error(
                     q.span(),
-                    "`q` in a pool whose calls go to one back end".to_owned(),
+                    "`q` in a pool that does not fork".to_owned(),
                     "has no effect",
-                    "remove it, or write `policy = \"fork\"` in its pool".to_owned(),
+                    "remove `q`, or write `policy = \"fork\"` in the pool".to_owned(),
                 );
             }
             continue;
@@ -247,7 +247,7 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
             report.error(
                 policy.span(),
                 "a pool cannot fork without transactions".to_owned(),
-                format!("forks, but `mode` is `{word}`"),
+                format!("`fork` needs transactions, but `mode` is `{word}`"),
                 "remove `mode`, or choose another policy".to_owned(),
             );
         }
@@ -257,7 +257,7 @@ pub(super) fn check_forks(drafts: &[Draft], report: &mut Report) {
                 report.error(
                     endpoint.span(),
                     "a domain in a pool that forks".to_owned(),
-                    "its servers are alternatives, not branches",
+                    "`fork` needs single servers",
                     format!("write a port: `\"sip:{domain}:{SIP_PORT}\"`"),
                 );
             }
@@ -304,7 +304,7 @@ pub(super) fn check_limits(drafts: &[Draft], report: &mut Report) {
             report.error(
                 span,
                 "a limit in a pool that forks".to_owned(),
-                "its calls go to all back ends, not to those with headroom".to_owned(),
+                "`fork` sends calls to all back ends, whatever their headroom".to_owned(),
                 "remove the limit, or choose another policy".to_owned(),
             );
         }
@@ -320,7 +320,7 @@ pub(super) fn check_distinct(drafts: &[Draft], report: &mut Report) {
                 format!("two pools named {}", quoted(name.get_ref())),
                 (name.span(), "used already"),
                 (first, "here"),
-                "give each pool a name of its own",
+                "give each pool its own name",
             );
         }
     }

@@ -29,8 +29,8 @@ fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
         && !transport.is_secure()
         && all_known
     {
-        let help = "remove it, or write `transport = \"tls\"` in its `[[pool]]`";
-        report.error(tls, "`[pool.tls]` has no effect", "its pool is not reached over TLS", help);
+        let help = "remove `[pool.tls]`, or write `transport = \"tls\"` in its `[[pool]]`";
+        report.error(tls, "`[pool.tls]` has no effect", "the pool does not use TLS", help);
     }
     let has_it =
         |l: &&ListenDraft| l.transport.as_ref().is_some_and(|by| *by.get_ref() == transport);
@@ -44,7 +44,7 @@ fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
         report.error(
             given.span(),
             format!("no listener for `{word}`"),
-            "requests to this pool cannot leave",
+            "Tidegate cannot send requests to this pool",
             format!("add a `[[listen]]` with `transport = \"{word}\"`"),
         );
     }
@@ -133,7 +133,7 @@ fn named<'l>(pool: &pool::Draft, listeners: &'l [ListenDraft]) -> Option<&'l Lis
 fn report_loop(backend: Range<usize>, own: Range<usize>, report: &mut Report) {
     report.clash(
         "a back end that is this process: a loop",
-        (backend, "calls would come back"),
+        (backend, "calls would come back to this process"),
         (own, "a listener of this process"),
         "write the address of the server behind Tidegate",
     );

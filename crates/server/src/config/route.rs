@@ -40,7 +40,7 @@ impl RouteDraft {
         match *from.get_ref() {
             Senders::Any => report.clash(
                 "an open relay",
-                (to.span(), "sends wherever the request says"),
+                (to.span(), "sends to any address in the request"),
                 (from.span(), "for any sender"),
                 "write `from = \"trusted\"` or `from = \"pool\"`",
             ),
@@ -53,8 +53,8 @@ impl RouteDraft {
                     report.clash(
                         "a relay for a network that is not trusted",
                         (to.span(), "only trusted peers may send to other addresses"),
-                        (from.span(), "in no listener's `trust`"),
-                        format!("add it to the listener: `trust = [\"{net}\"]`"),
+                        (from.span(), "no listener has it in `trust`"),
+                        format!("add this network to a listener: `trust = [\"{net}\"]`"),
                     );
                 }
             }
@@ -173,7 +173,7 @@ fn shadow<'d>(
 fn check_filled(name: &str, list: Option<&Spanned<Vec<String>>>, all: &str, report: &mut Report) {
     if let Some(list) = list.filter(|list| list.get_ref().is_empty()) {
         let title = format!("an empty `{name}` matches nothing");
-        report.error(list.span(), title, "", format!("leave `{name}` out to match {all}"));
+        report.error(list.span(), title, "", format!("remove `{name}` to match {all}"));
     }
 }
 
@@ -196,13 +196,10 @@ pub(super) fn check(
     for (i, later) in drafts.iter().enumerate() {
         if let Some(earlier) = shadow(&drafts[..i], later, pools) {
             report.clash(
-                "a route that nothing reaches",
-                (later.span.clone(), "comes after"),
-                (
-                    earlier.span.clone(),
-                    "the first route that matches decides: no request is left for this one",
-                ),
-                "move it up, or narrow the route above by `from`, `method` or `domain`",
+                "a route that no request reaches",
+                (later.span.clone(), "this route gets no request"),
+                (earlier.span.clone(), "this route matches the same requests before"),
+                "move the later route up, or add `from`, `method` or `domain` to the earlier route",
             );
         }
     }
@@ -211,8 +208,8 @@ pub(super) fn check(
             "several pools and no `[[route]]`",
             (second.span.clone(), "calls could go here"),
             (first.span.clone(), "or here"),
-            "add a `[[route]]` with `to = \"POOL\"` for each, and one for all other requests at \
-             the end",
+            "add a `[[route]]` with `to = \"POOL\"` for each pool, and at the end one for all other \
+             requests",
         );
     }
 }

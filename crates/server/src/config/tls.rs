@@ -206,8 +206,8 @@ impl Reader {
         let signing = match self.provider.key_provider.load_private_key(private) {
             Ok(signing) => signing,
             Err(error) => {
-                let help = "write a key of the kind RSA (2,048 bits at least), P-256, P-384 or \
-                            Ed25519";
+                let help =
+                    "use an RSA key of at least 2,048 bits, or a P-256, P-384 or Ed25519 key";
                 self.report.error(key.span(), title(), error.to_string(), help);
                 return None;
             }
@@ -218,7 +218,7 @@ impl Reader {
                 title(),
                 (key.span(), "not the key of the certificate"),
                 (certificate.span(), "the certificate"),
-                "name the key with which the certificate was requested",
+                "write the path of the key that belongs to the certificate",
             );
             return None;
         }
@@ -361,7 +361,7 @@ pub(super) fn check_listeners(drafts: &[ListenDraft], report: &mut Report) {
                         "not one private key for each certificate",
                         (keys.span(), &format!("{} files", keys.get_ref().len())),
                         (certificates.span(), &format!("{count} files")),
-                        "name the key of each certificate, in the same order",
+                        "write one key for each certificate, in the same order",
                     );
                 }
             }
@@ -384,7 +384,7 @@ pub(super) fn check_listeners(drafts: &[ListenDraft], report: &mut Report) {
                 asked.span(),
                 "`client_certificate` has no effect",
                 "clients are not asked for certificates",
-                "remove it, or add `client_ca`",
+                "remove `client_certificate`, or add `client_ca`",
             );
         }
     }

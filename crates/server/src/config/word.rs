@@ -62,10 +62,12 @@ pub(super) fn name(text: &str) -> Result<String, Wrong> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
     match text.chars().next() {
         None => Err("empty".into()),
-        Some(c) if !c.is_ascii_alphanumeric() => Err("begins with neither letter nor digit".into()),
+        Some(c) if !c.is_ascii_alphanumeric() => {
+            Err("does not begin with a letter or digit".into())
+        }
         _ if text.len() > 64 => Err(format!("{} characters", text.chars().count()).into()),
         _ => match text.chars().find(|c| !fits(*c)) {
-            Some(c) => Err(format!("holds `{}`", c.escape_debug()).into()),
+            Some(c) => Err(format!("contains `{}`", c.escape_debug()).into()),
             None => Ok(text.to_owned()),
         },
     }
@@ -77,7 +79,7 @@ pub(super) fn host(text: &str) -> Result<String, Wrong> {
     match text.chars().find(|c| !fits(*c)) {
         _ if text.is_empty() => Err("empty".into()),
         _ if text.len() > 253 => Err(format!("{} characters", text.chars().count()).into()),
-        Some(c) => Err(format!("holds `{}`", c.escape_debug()).into()),
+        Some(c) => Err(format!("contains `{}`", c.escape_debug()).into()),
         None => Ok(text.to_ascii_lowercase()),
     }
 }
@@ -117,8 +119,8 @@ pub(super) fn sip_uri(text: &str) -> Result<String, Wrong> {
     let uri = Uri::parse(text.as_bytes()).ok().filter(|uri| uri.scheme == Scheme::Sip);
     match text.chars().find(|c| !c.is_ascii_graphic() || "<>;?\"".contains(*c)) {
         _ if text.len() > 255 => Err(format!("{} characters", text.chars().count()).into()),
-        Some(c) => Err(format!("holds `{}`", c.escape_debug()).into()),
-        None if uri.is_none() => Err("no SIP URI".into()),
+        Some(c) => Err(format!("contains `{}`", c.escape_debug()).into()),
+        None if uri.is_none() => Err("not a SIP URI".into()),
         None => Ok(text.to_owned()),
     }
 }
@@ -128,7 +130,7 @@ pub(super) fn sip_uri(text: &str) -> Result<String, Wrong> {
 pub(super) fn server_name(text: &str) -> Result<String, Wrong> {
     let fits = |c: char| c.is_ascii_graphic() || c == ' ';
     match text.chars().find(|c| !fits(*c)) {
-        Some(c) => Err(format!("holds `{}`", c.escape_debug()).into()),
+        Some(c) => Err(format!("contains `{}`", c.escape_debug()).into()),
         None if text.len() > 64 => Err(format!("{} characters", text.len()).into()),
         None if text.trim() != text => Err("begins or ends with a space".into()),
         None => Ok(text.to_owned()),
@@ -213,7 +215,7 @@ pub(super) fn destination(text: &str) -> Result<Destination, Wrong> {
 pub(super) fn directory(text: &str) -> Result<PathBuf, Wrong> {
     let path = PathBuf::from(text);
     if text.contains('\0') {
-        Err("holds a zero byte".into())
+        Err("contains a zero byte".into())
     } else if path.is_absolute() {
         Ok(path)
     } else {

@@ -217,7 +217,7 @@ impl KeyRing {
             keys.push(made);
         }
         if keys.is_empty() {
-            return Err(wrong(1, "no key of tokens".to_owned()));
+            return Err(wrong(1, "no key for tokens".to_owned()));
         }
         Ok(Self { base, keys })
     }
@@ -254,14 +254,16 @@ fn whole(time: UnixTime) -> UnixTime {
 fn made(line: &[u8]) -> Result<Made, String> {
     let fields: Vec<_> = line.split(|byte| *byte == b' ').collect();
     let &[version, at, key] = &fields[..] else {
-        return Err("not a version, a second and a key".to_owned());
+        return Err("not a version, a time and a key".to_owned());
     };
     let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse::<u64>().ok();
     let version = number(version).and_then(|version| u32::try_from(version).ok());
     let version = version.filter(|&version| version > 0 && version < u32::MAX);
     Ok(Made {
-        version: version.ok_or("its version is not a number from 1 to 4294967294")?,
-        at: Duration::from_secs(number(at).ok_or("not a second since 1970")?),
+        version: version.ok_or("the version is not a number from 1 to 4294967294")?,
+        at: Duration::from_secs(
+            number(at).ok_or("the time is not a number of seconds since 1970")?,
+        ),
         key: from_hex(key).ok_or_else(|| not_a_key(key))?,
     })
 }
@@ -325,7 +327,7 @@ impl fmt::Display for NotRotated {
         match self {
             Self::Settling(version, left) => write!(
                 f,
-                "key {version} is not in use yet: it settles for another {} s",
+                "key {version} is not in use yet: wait for another {} s (`key_settle_s`)",
                 left.as_secs()
             ),
             Self::Kept(version, left) => write!(
@@ -335,7 +337,7 @@ impl fmt::Display for NotRotated {
             ),
             Self::Clock(now) => write!(
                 f,
-                "the clock shows a time before 2026, {} s after the beginning of 1970: set it",
+                "the clock shows a time before 2026 ({} s after the beginning of 1970): set the clock",
                 now.as_secs()
             ),
         }

@@ -37,7 +37,7 @@ fn a_rotation_waits_for_the_one_before() {
     assert_eq!(early, Err(NotRotated::Settling(2, Duration::from_secs(40))));
     assert_eq!(
         early.unwrap_err().to_string(),
-        "key 2 is not in use yet: it settles for another 40 s"
+        "key 2 is not in use yet: wait for another 40 s (`key_settle_s`)"
     );
     assert!(ring.rotated(at(70), SETTLE, [3; 32]).is_ok());
     assert!(!ring.is_due(at(10) + HOUR - Duration::from_secs(1), HOUR));
@@ -173,9 +173,9 @@ fn keys_alone_are_in_use_from_the_first_on() {
 fn errors_name_their_line() {
     let key = "0a".repeat(32);
     for (content, line, what) in [
-        (format!("base {key}\n"), 1, "no key of tokens"),
+        (format!("base {key}\n"), 1, "no key for tokens"),
         (format!("base {key}0\n1 5 {key}"), 1, "65 digits"),
-        (format!("base {key}\n1 {key}"), 2, "not a version, a second and a key"),
+        (format!("base {key}\n1 {key}"), 2, "not a version, a time and a key"),
         (format!("base {key}\nx 5 {key}"), 2, "its version"),
         (format!("base {key}\n0 5 {key}"), 2, "its version"),
         // No version could follow it.

@@ -74,7 +74,8 @@ impl Client {
                 Trouble::usage(format!("--admin {address}: {error}"))
             }
             ureq::Error::Io(error) => {
-                let remedy = "is Tidegate running, with this `[admin] address`? `--admin ADDR` names another";
+                let remedy =
+                    "check that Tidegate runs with this `[admin] address`, or use `--admin ADDR`";
                 Trouble::failure(format!("no connection to {address}: {error}; {remedy}"))
             }
             error => Trouble::failure(format!("no answer from {address}: {error}")),

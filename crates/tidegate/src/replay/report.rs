@@ -110,7 +110,7 @@ impl<'r> Report<'r> {
                 writeln!(
                     f,
                     "DIFFERS at checkpoint {} of {blocks}, after input {} ({:.6} s): {} packets \
-                     were recorded, {} came now; {differing} checkpoints differ",
+                     were recorded, and the replay sent {}; {differing} checkpoints differ",
                     first.block,
                     first.first_input,
                     first.from.as_secs_f64(),

@@ -33,7 +33,7 @@ pub fn asked(text: &[u8], running: &Overload) -> Result<Overload, Refused> {
     let read = root.read_all(&OVERLOAD, read_asked, &mut report).pop();
     if report.is_empty() && read.is_none() {
         let help = "write `[overload]` and `law = …` below it";
-        report.missing("nothing is asked for: there is no `[overload]`", help);
+        report.missing("the request has no `[overload]`", help);
     }
     let (Some(Some(asked)), true) = (read, report.is_empty()) else {
         return Err(document.refuse(report).into());
@@ -58,7 +58,7 @@ fn read_asked(section: &Section<'_, '_>, report: &mut Report) -> Option<Asked> {
     let mut names = section.names();
     if !law && names.any(|name| name == PARAMS.name) {
         let help = "add `law = …` to `[overload]`";
-        report.error(section.span(), "parameters without a law", "of which law?", help);
+        report.error(section.span(), "parameters without a law", "the law is missing", help);
         return None;
     }
     let tables = [LAW, PARAMS.name, SHADOW.name];
@@ -165,9 +165,11 @@ mod tests {
         assert!(wrong("[overload]\nlaw = \"pie\"").contains("did you mean `\"pi\"`?"));
         let param = wrong("[overload]\nlaw = \"pi\"\n[overload.params]\nc_t = 7\n");
         assert!(param.contains("request:4") && param.contains("more than 1"), "{param}");
-        assert!(wrong("[overload.params]\nc_t = 0.8").contains("of which law?"));
-        assert!(wrong("[overload.shadow]\nparams = { c_t = 1 }").contains("the shadow is off"));
-        assert!(wrong("").contains("nothing is asked for"));
+        assert!(wrong("[overload.params]\nc_t = 0.8").contains("the law is missing"));
+        assert!(
+            wrong("[overload.shadow]\nparams = { c_t = 1 }").contains("the shadow law is `off`")
+        );
+        assert!(wrong("").contains("the request has no `[overload]`"));
         assert!(wrong("[server]\nshards = 2").contains("unknown key `server`"));
         assert!(wrong("[overload]\nlaws = 1").contains("did you mean `law`?"));
         assert!(given(b"[overload]\nlaw = \"of a later version\"").is_err());

@@ -25,7 +25,9 @@ fn put_value(toml: &mut String, value: &Value) -> Result<(), String> {
         done
     };
     match value {
-        Value::Null => Err("`null` is no value: leave out what is to stay as it is".to_owned()),
+        Value::Null => {
+            Err("`null` is not a value: leave out the keys that are not to change".to_owned())
+        }
         Value::Bool(_) | Value::Number(_) | Value::String(_) => {
             toml.push_str(&value.to_string());
             Ok(())

@@ -146,7 +146,7 @@ fn chosen<S: Shape>(
         Some((_, why)) => {
             report.error(value.span(), title, *why, format!("write {}", shape.describe()));
         }
-        None => report.error(value.span(), title, "not one of its choices", help),
+        None => report.error(value.span(), title, "not one of the possible values", help),
     }
     None
 }

@@ -8,20 +8,22 @@ use crate::config::keys::keys;
 use crate::config::shape::{Choice, List};
 
 keys! {
-    /// Feedback between servers (RFC 7339, RFC 7415): Tidegate tells the servers that send requests to
-    /// it how much they may send, so that they reject the rest and Tidegate need not. Back ends and
-    /// trusted sources (`trust` of a `[[listen]]`) take part if they offer it; nobody else is told
-    /// anything. The law in force computes what they may send. Peers that take no part get as much of
-    /// the processor as the others, their rejections included. See `obey_feedback` of a pool for the
-    /// other direction.
+    /// Feedback between servers (RFC 7339, RFC 7415). Tidegate tells the servers that send requests
+    /// to it how much they may send. These servers then reject the rest, so that Tidegate need not
+    /// do it. The law in force computes how much each server may send. Back ends, trusted sources
+    /// (`trust` of a `[[listen]]`) and `peers` take part if they offer feedback. Other servers get
+    /// no feedback. A server without feedback gets the same share of the processor as the others,
+    /// and the cost of rejecting its requests counts in that share. For the other direction see
+    /// `obey_feedback` of a pool.
     pub(in crate::config) static FEEDBACK: "[overload.feedback]" 0..=1, Restart, []
         => FeedbackSettings;
 
-    /// The algorithms that Tidegate agrees on, in both directions; as a server it chooses the first of
-    /// them that the other side has. `loss` (RFC 7339): a share of the requests to hold back; every
-    /// participant has it, so it is added to any other. `rate` (RFC 7415): requests a second. None: no
-    /// feedback. Offer several algorithms only to servers that can read a comma in quotes in a Via:
-    /// Kamailio 5.6 rejects every such request.
+    /// The algorithms that Tidegate supports, in both directions. When a server offers several
+    /// algorithms, Tidegate chooses the first one of this list that the server has offered. `loss`
+    /// (RFC 7339): the share of requests that the server holds back. Every participant must support
+    /// `loss`, so Tidegate adds it to the list. `rate` (RFC 7415): the number of requests a second.
+    /// `[]`: no feedback. Use several algorithms only with servers that can read a comma in quotes
+    /// in a Via. Kamailio 5.6 rejects every such request.
     key "algorithms" {
         |feedback| {
             let UpstreamSettings { accepted, preferred, .. } = feedback.upstream;
@@ -45,11 +47,11 @@ keys! {
         },
         count_max: 2,
     }, Default("[\"loss\"]");
-    /// Networks of further servers that may take part.
+    /// Networks of further servers that may take part in feedback.
     key "peers" (peers) = List { of: NET, count_max: NETS_MAX }, Default("[]");
-    /// The way in which peers share the capacity. `provider`: each gets the same. `user`: in proportion
-    /// to the calls that each would send, so that every caller has the same chance. `weighted`: by
-    /// `[[overload.weight]]`.
+    /// The rule by which peers share the capacity. `provider`: each peer gets the same share. `user`: each peer
+    /// gets a share in proportion to the calls that it would send, so that every caller has the
+    /// same chance. `weighted`: each peer gets a share in proportion to its `[[overload.weight]]`.
     key "fairness" (upstream.fairness) = Choice {
         words: &[
             ("provider", UpstreamFairness::Provider),

@@ -26,18 +26,21 @@ static PROBED: Only<HealthTable> = Only {
 };
 
 keys! {
-    /// The checks by which Tidegate finds out which back ends of the preceding pool can take calls.
+    /// The checks by which Tidegate finds out which back ends of the preceding pool can serve
+    /// calls.
     pub static HEALTH: "[pool.health]" 0..=1, NewCalls, [] => HealthTable;
 
-    /// `options`: Tidegate sends each back end an OPTIONS (RFC 3261 §11) at intervals. A back end
-    /// that is down gets new calls again only after it has responded. `off`: it gets new calls
-    /// again after `[server] backend_pause_seconds`, or as soon as it responds to anything.
+    /// `options`: Tidegate sends each back end an OPTIONS (RFC 3261 §11) at intervals. If a back
+    /// end is down, it gets new calls again only after it has responded. `off`: a back end that is
+    /// down gets new calls again after `[server] backend_pause_seconds`, or as soon as it responds
+    /// to any request.
     key "probe" (is_probed) = Choice { words: &[("off", false), ("options", true)], reserved: &[] },
         Default("\"off\"");
     /// Seconds from one probe of a back end to the next.
     key "interval_s" (probe.interval) = real_seconds(0.1..=3600.0), Default("5"), only(&PROBED);
-    /// Milliseconds after which a probe without a final response has failed, at most `interval_s`.
-    /// Until then Tidegate retransmits it like any request over UDP (RFC 3261 §17.1.2.2).
+    /// Milliseconds after which a probe without a final response has failed. The value may not
+    /// exceed `interval_s`. Before that time Tidegate retransmits the probe like any request over
+    /// UDP (RFC 3261 §17.1.2.2).
     key "timeout_ms" (probe.timeout) = millis(50..=32_000),
         Means("2,000, or `interval_s` if that is shorter"), only(&PROBED);
     /// The fraction by which an interval may be shorter or longer, so that probes of several
@@ -47,8 +50,9 @@ keys! {
     key "fall" (probe.fall) = Whole(1..=COUNT_MAX), Default("3"), only(&PROBED);
     /// Successful probes in a row after which a back end is up again.
     key "rise" (probe.rise) = Whole(1..=COUNT_MAX), Default("2"), only(&PROBED);
-    /// The final responses to a probe that count as success. A server that does not know OPTIONS
-    /// (405, 501) or the user (404) is alive, so these count by default.
+    /// The final responses to a probe that count as success. By default these include 405 and 501
+    /// (the server does not know OPTIONS) and 404 (the server does not know the user), because such
+    /// a server is alive.
     key "accept" {
         |table| match &table.probe.accept {
             Accept::Any => None,
@@ -62,24 +66,26 @@ keys! {
         "a SIP URI without parameters, such as `\"sip:probe@example.com\"`",
         word::sip_uri,
     ), Means("`sip:tidegate@` and the address of the listener"), only(&PROBED);
-    /// Number of consecutive new requests without a response within `failover_after_ms` after which
-    /// Tidegate sends the back end an extra OPTIONS probe, also in pools without probes. Any other
-    /// response of the back end resets the count. If the probe gets no response within a second,
-    /// the back end is down. With transactions only.
+    /// The number of consecutive new requests without a response after which Tidegate sends the
+    /// back end an extra OPTIONS probe, even if `probe` is `off`. A request counts if the back end
+    /// sends no response within `failover_after_ms`. Any other response of the back end resets the
+    /// count. If the extra probe gets no response within a second, the back end is down. This key
+    /// applies only with transactions.
     key "error_limit" (health.error_limit) = Whole(1..=COUNT_MAX), Default("1");
-    /// The largest share of the pool's back ends in service that failed requests may exclude: by
-    /// 503s with Retry-After, by silence, or by ICMP errors. If more have failed, those with the
-    /// oldest failures, and at least one, still get calls (`spared`), unless `backup` names a pool
-    /// that is up. This limit does not apply to failed probes, which may exclude all back ends.
+    /// The largest share of the pool's back ends in service that failed requests may make
+    /// unavailable. A request fails by a 503 with Retry-After, by silence, or by an ICMP error. If
+    /// more back ends have failed, the ones with the oldest failures still get calls (`spared`). At
+    /// least one back end always does. No back end is spared while the pool in `backup` is up. This
+    /// limit does not apply to failed probes, which may make all back ends unavailable.
     key "eject_max" (health.eject_max) = Real(0.0..=1.0), Default("0.5");
     /// The longest time, in seconds, for which a back end gets no new calls because of the
-    /// Retry-After in its 503s (RFC 3261 §21.5.4). Tidegate honours Retry-After only if the back
-    /// end rejects most requests, and requests to several numbers. 0: no pause. With transactions
-    /// only.
+    /// Retry-After in its 503s (RFC 3261 §21.5.4). Tidegate obeys Retry-After only if the back end
+    /// rejects most requests, and rejects requests to several numbers. 0: no pause. This key
+    /// applies only with transactions.
     key "retry_after_max_s" (health.retry_after_max) = seconds(0..=86_400),
         Means("60, or 0 if `[pool.limit]` learns");
     /// Seconds in which the weight of a back end grows from a tenth to its full value after the
-    /// back end has come back. At the start of Tidegate, back ends that are up have their full
+    /// back end has come up again. When Tidegate starts, back ends that are up have their full
     /// weight at once.
     key "slow_start_s" (health.slow_start) = real_seconds(0.0..=3600.0), Default("0");
 }

@@ -81,22 +81,23 @@ static LEARNS_WINDOW: Only<Limit> = Only {
 };
 
 keys! {
-    /// Learns what each back end of the preceding pool can take. `calls_max` and
-    /// `cps_max` of a back end apply as well.
+    /// Tidegate learns how many requests each back end of the preceding pool can serve. The limits
+    /// `calls_max` and `cps_max` of a back end apply as well.
     pub static POOL_LIMIT: "[pool.limit]" 0..=1, NewCalls, [] => Limit;
 
-    /// `refusals`: Tidegate learns the rate from requests that the back end rejects with 503 or
-    /// leaves without a response. After a rejection the limit falls to the rate that the back end
-    /// accepted. It grows while the rate is used up and the back end rejects nothing. Before the
-    /// first rejection there is no limit. With this setting a 503 causes no pause, unless
-    /// `retry_after_max_s` is set.
+    /// `refusals`: Tidegate learns the rate of requests from rejections. A rejection is a request
+    /// that the back end answers with 503 or leaves without a response. After a rejection the limit
+    /// falls to the rate that the back end accepted. The limit grows while requests use it up and
+    /// the back end rejects none. Before the first rejection there is no limit. With this setting a
+    /// 503 causes no pause, unless `retry_after_max_s` is set.
     ///
-    /// `delay`: Tidegate learns how many INVITEs and REGISTERs may be without any response, even a
-    /// 100, at the same time. If for a tenth of a second even the quickest response takes much
-    /// longer than usual, requests are waiting in the back end. Tidegate then allows only as many
-    /// requests as wait there for `delay_ms`. It does the same if many requests get no response
-    /// within half a second. The back end need not report overload, but it must respond by itself,
-    /// as a proxy with transactions does with 100.
+    /// `delay`: Tidegate learns how many INVITEs and REGISTERs may wait for their first response at
+    /// the same time. A 100 is a first response too. If even the quickest response takes much
+    /// longer than usual for a tenth of a second, requests are waiting in the back end. Tidegate
+    /// then lowers the limit, so that a request waits there for only about `delay_ms`. Tidegate
+    /// also lowers the limit if many requests get no response within half a second. The back end
+    /// need not report overload. But it must send the first response itself, as a proxy with
+    /// transactions does with 100.
     key "learn" {
         |limit| Some(*limit.learn.get_ref()),
         |limit, learn| limit.learn = learn
@@ -109,17 +110,17 @@ keys! {
         ],
         reserved: &[],
     }, Default("\"off\"");
-    /// Milliseconds from one adjustment of the rate to the next; up to two seconds if fewer than
-    /// ten requests arrive in that time.
+    /// Milliseconds from one adjustment of the rate to the next. If fewer than ten requests arrive
+    /// in that time, the interval grows to at most two seconds.
     key "interval_ms" (rate.interval) = millis(20..=10_000), Default("200"), only(&LEARNS_RATE);
-    /// The fraction by which the rate grows in a second while at least nine tenths of it are used.
-    /// The fraction doubles after every four such seconds without a rejection, up to 1.
+    /// The fraction by which the rate grows in a second in which requests use at least nine tenths
+    /// of it. After every four such seconds without a rejection the fraction doubles, up to 1.
     key "increase" (rate.increase) = Real(0.001..=1.0), Default("0.05"), only(&LEARNS_RATE);
-    /// The limit after a rejection, as a fraction of the accepted rate.
+    /// The limit after a rejection, as a fraction of the rate that the back end accepted.
     key "decrease" (rate.decrease) = Real(0.5..=0.99), Default("0.95"), only(&LEARNS_RATE);
     /// The lowest learned rate, in requests a second.
     key "rate_min_cps" (rate.rate_min_cps) = Real(0.1..=100_000.0), Default("1"), only(&LEARNS_RATE);
-    /// Milliseconds for which requests may wait in an overloaded back end, beyond its usual time to
-    /// the first response.
+    /// Milliseconds for which a request may wait in an overloaded back end, in addition to the
+    /// usual time to the first response.
     key "delay_ms" (window.delay) = millis(5..=1_000), Default("50"), only(&LEARNS_WINDOW);
 }

@@ -81,46 +81,49 @@ table! {
         "1 to 64 letters, digits and `_-.:`, such as `\"inside\"`",
         word::name,
     ), Means("none");
-    /// The transport protocol. RFC 3261 §18 wants every address to have a listener for `udp` and
-    /// one for `tcp`. `tls` is usually at port 5061. `wss` and `ws` are WebSockets with and without
-    /// TLS, for browsers (RFC 7118). All but `udp` need `[server] shards = 1`.
+    /// The transport protocol. By RFC 3261 §18, every address should have one listener for `udp`
+    /// and one for `tcp`. `tls` is usually at port 5061. `wss` and `ws` are WebSockets with and
+    /// without TLS, for browsers (RFC 7118). All transports except `udp` need `[server] shards = 1`.
     transport: Transport = Choice { words: TRANSPORTS, reserved: &[] }, Required;
-    /// The address to listen on. `0.0.0.0` or `[::]` is every address of the machine and needs
-    /// `advertise`. Port 0 takes a free port.
+    /// The address at which Tidegate listens. `0.0.0.0` or `[::]` means every address of the
+    /// machine and needs `advertise`. Port 0 means any free port.
     address: SocketAddr =
         Text::new("an IP address and port, such as `\"192.0.2.1:5060\"`", address::listening),
         Required;
-    /// The address that Tidegate writes into Via and Record-Route, by which peers reach this
-    /// listener. Behind NAT this is the outer address.
+    /// The address by which peers reach this listener. Tidegate writes it into Via and
+    /// Record-Route. Behind NAT this is the outer address.
     advertise: HostPort | None = Text::new(
         "a host and port, such as `\"sip.example.com:5060\"`",
         address::advertised,
     ), Means("`address`; required when that is a wildcard");
-    /// Other instances that listen at this address. `hosts`: instances on other machines, among
-    /// which the network chooses (anycast, ECMP). `processes`: other processes of this user on this
-    /// machine, all of which must have the same value. In both cases Tidegate sends requests to
-    /// back ends from the first listener that is not shared, so that responses reach the instance
-    /// that sent the request; there must be such a listener. A call belongs to every instance that
-    /// has the same keys. With `processes` the kernel neither separates INVITEs from other messages
-    /// nor drops messages for Tidegate.
+    /// The other instances of Tidegate that listen at this address. `hosts`: instances on other
+    /// machines, among which the network chooses (anycast, ECMP). `processes`: other processes of
+    /// this user on this machine. All of these processes must have the same value. In both cases
+    /// there must also be a listener that is not shared. Tidegate sends requests to back ends from
+    /// the first such listener, so that a response reaches the instance that sent the request.
+    /// Every instance with the same keys can serve the requests of a call. With `processes` the
+    /// kernel neither separates INVITEs from other messages nor drops messages for Tidegate.
     shared: Sharing = Choice {
         words: &[("no", Sharing::No), ("hosts", Sharing::Hosts), ("processes", Sharing::Processes)],
         reserved: &[],
     }, Default("\"no\"");
-    /// PEM files with the certificates of this listener, each followed by those of its authorities
-    /// up to the root. With several, a client gets the first one for the host name that it asks for
-    /// (SNI), else the first one. A reload reads the files again; existing connections stay.
+    /// PEM files with the certificates of this listener. In each file the certificates of its
+    /// authorities follow, up to the root. If there are several files, a client gets the first
+    /// certificate for the host name that the client asks for (SNI). If no certificate has this
+    /// name, the client gets the first one. A reload reads the files again. Existing connections
+    /// stay open.
     certificates("certificate"): Vec<PathBuf> | None = PEM_FILES, Means("none; required with `tls` and `wss`"),
         only(&FOR_TLS), reload(Reload::Live);
-    /// PEM files with the private keys of the certificates, in the same order.
+    /// PEM files with the private keys, in the same order as the certificates.
     private_keys("private_key"): Vec<PathBuf> | None = PEM_FILES, Means("none; required with `tls` and `wss`"),
         only(&FOR_TLS), reload(Reload::Live);
-    /// A PEM file with the certificates of the authorities that sign those of clients. Clients then
-    /// have to identify themselves (mutual TLS).
+    /// A PEM file with the certificates of the authorities that sign the certificates of clients.
+    /// With this key, clients have to present a certificate (mutual TLS).
     client_ca: PathBuf | None = PEM_FILE, Means("clients are not asked for certificates"),
         only(&FOR_TLS), reload(Reload::Live);
-    /// Whether every client needs a certificate that `client_ca` has signed. `optional`: a client
-    /// without any is served too; one with a wrong certificate is not.
+    /// `required`: every client must present a certificate that an authority in `client_ca` has
+    /// signed. `optional`: Tidegate also serves clients that present no certificate. It still
+    /// rejects clients with a wrong certificate.
     client_certificate: ClientCertificate = Choice {
         words: &[
             ("required", ClientCertificate::Required),
@@ -136,15 +139,15 @@ table! {
         count_max: 64,
     }), Means("pages of all sites"), only(&FOR_WEBSOCKETS);
     /// Peers whose requests may go to the target that the request itself names (routes with `from =
-    /// "trusted"`). Back ends need not be listed.
+    /// "trusted"`). Back ends have this permission without an entry.
     trust: Vec<IpNet> = NETWORKS, Default("[]");
-    /// Peers that are trusted to assert the identity of the caller (RFC 3325), besides back ends
-    /// and the peers in `trust`. Tidegate removes `P-Asserted-Identity` from messages of any other
-    /// peer. From messages to other peers it removes `P-Preferred-Identity`, and
-    /// `P-Asserted-Identity` if `Privacy: id` protects it.
+    /// Peers that may assert the identity of the caller (RFC 3325), besides back ends and the peers
+    /// in `trust`. Tidegate removes `P-Asserted-Identity` from messages of any other peer. From
+    /// messages to any other peer, Tidegate removes `P-Preferred-Identity`. If `Privacy: id`
+    /// protects the identity, Tidegate also removes `P-Asserted-Identity` from these messages.
     trust_identity: Vec<IpNet> = NETWORKS, Default("[]");
     /// Bytes of the kernel's receive buffer for each socket of this listener. The kernel may grant
-    /// less (`net.core.rmem_max`); `/status` shows the granted size. The buffers of connections are
-    /// the kernel's business.
+    /// fewer bytes (`net.core.rmem_max`). `/status` shows the granted size. The kernel chooses the
+    /// buffers of TCP and TLS connections itself.
     receive_buffer: usize = Whole(4096..=1 << 30), Default("4_194_304"), only(&FOR_DATAGRAMS);
 }

@@ -104,31 +104,33 @@ static REJECTED: Only<Overload> = Only {
 };
 
 keys! {
-    /// Overload control: which new work Tidegate admits when more arrives than the processor can
-    /// serve. It never rejects responses, ACK, BYE, CANCEL and requests within a call, unless
-    /// `classes` says so. Without this table the law `tide` protects the server.
+    /// Overload control decides which new work Tidegate admits when more work arrives than the
+    /// processor can serve. Overload control never rejects responses, ACK, BYE, CANCEL and requests
+    /// within a call, unless `classes` says so. Without this table the law `tide` protects the
+    /// server.
     pub static OVERLOAD: "[overload]" 0..=1, Restart,
         [PARAMS, SHADOW, SESSIONS, SOURCES, SOURCE_WEIGHT, LIMIT, PRIORITY, FEEDBACK] => Overload;
 
-    /// The law that decides how much new work is admitted. `tidegate lab list laws` describes each;
-    /// `none` admits everything.
+    /// The law that decides how much new work Tidegate admits. `tidegate lab list laws` describes
+    /// each law. The law `none` admits everything.
     key "law" {
         |all| Some(all.gate.law.entry()),
         |all, law| all.gate.law = law.into_inner().defaults()
     } = Named(&LAWS), Default("\"tide\""), reload(Reload::Live);
-    /// When Tidegate decides about new work: at its arrival, before it is queued, or when the
-    /// processor takes it from the queue.
+    /// When Tidegate decides about new work. `arrival`: when a message arrives, before it enters a
+    /// queue. `service`: when the processor takes the message from the queue.
     key "decide" (gate.decide) = DECIDE, Default("\"arrival\"");
-    /// `class`: messages that finish work are served before messages that begin it, and messages of
-    /// no known call after all others. `fifo`: all messages, those of no known call too, wait in
-    /// one queue and are served in the order of their arrival; messages that find it full are lost,
-    /// as in most SIP servers. There is only one socket for all messages then. For comparison only.
+    /// The order in which Tidegate serves messages. `class`: messages that finish work come before
+    /// messages that begin work, and messages of no known call come last. `fifo`: all messages wait
+    /// in one queue, and Tidegate serves them in the order of their arrival. If the queue is full,
+    /// arriving messages are lost, as in most SIP servers. Messages of no known call wait in the
+    /// same queue, and there is only one socket for all messages. Use `fifo` only for comparisons.
     key "queue" (queueing) = QUEUE, Default("\"class\"");
-    /// The messages to which the admitted share applies. `simplified`: to new work; new INVITEs go
-    /// through one throttle, REGISTER and other requests outside a dialog through another, and
-    /// nothing else is shed. `single`: to all messages alike, responses too, so that admitted calls
-    /// fail; for comparison only. `multi`: to the whole load, which is shed from the classes in
-    /// `shed`, one after the other.
+    /// The messages to which the admitted share applies. `simplified`: the share applies to new
+    /// work only. New INVITEs go through one throttle. REGISTER and other requests outside a dialog
+    /// go through a second throttle. `single`: the share applies to all messages, responses too, so
+    /// that admitted calls fail. Use `single` only for comparisons. `multi`: the share applies to
+    /// the whole load. Tidegate sheds one class in `shed` after the other.
     key "classes" {
         |all| Some(Classes::from(&all.gate.scheme)),
         |all, classes| all.gate.scheme = classes.into_inner().into()
@@ -140,11 +142,13 @@ keys! {
         ],
         reserved: &[],
     }, Default("\"simplified\"");
-    /// Treats an INVITE within a call like one that begins a call, as in paper 000.
+    /// `true`: Tidegate treats an INVITE within a call like an INVITE that begins a call, as in
+    /// paper 000.
     key "reinvites" (reinvites) = Flag, Default("false");
-    /// With `classes = "simplified"`: whether the admitted share applies to all messages, as in
-    /// paper 000. New work must then shed what all messages would: if one message in six is new, a
-    /// share of 0.9 of all messages is a share of 0.4 of new work.
+    /// With `classes = "simplified"`: whether the admitted share means a share of all messages, as
+    /// in paper 000. Tidegate then sheds from new work what it would otherwise shed from all
+    /// messages. For example, if one message in six is new work, an admitted share of 0.9 of all
+    /// messages means 0.4 of new work.
     key "scaled" {
         |all| match all.gate.scheme {
             Scheme::Simplified { scaled } => Some(scaled),
@@ -156,10 +160,10 @@ keys! {
             }
         }
     } = Flag, Default("false"), only(&SIMPLIFIED);
-    /// With `classes = "multi"`: the classes that are shed, in this order. A class is shed only
-    /// when all classes before it are shed completely. Classes that are not listed are always
-    /// admitted. `["register"]` sheds only REGISTER, `["provisional"]` only 180s. Tidegate drops a
-    /// shed response or ACK, and treats a shed request as `disposal` says.
+    /// With `classes = "multi"`: the classes that Tidegate sheds, in this order. Tidegate sheds a
+    /// class only after it has shed all of the preceding classes completely. It always admits
+    /// classes that are not in the list. `["register"]` sheds only REGISTER. `["provisional"]`
+    /// sheds only 180s. Tidegate drops a response or an ACK. For a request, `disposal` applies.
     key "shed" {
         |all| match &all.gate.scheme {
             Scheme::Multi(shed) => Some(shed.order.iter().map(|class| of_number(*class)).collect()),
@@ -172,8 +176,8 @@ keys! {
         }
     } = List { of: Choice { words: &CLASS_WORDS, reserved: &[] }, count_max: Class::ALL.len() },
         Default("[\"provisional\", \"register\", \"other\", \"invite\"]"), only(&MULTI);
-    /// With `classes = "multi"`: how much of the load a message is: the measured cost of its class,
-    /// or the same for every message.
+    /// With `classes = "multi"`: the share of the load that one message counts for. `cost`: the
+    /// measured cost of its class. `count`: the same for every message.
     key "shed_by" {
         |all| match &all.gate.scheme {
             Scheme::Multi(shed) => Some(shed.weight),
@@ -186,26 +190,29 @@ keys! {
         }
     } = Choice { words: &[("cost", Weight::Cost), ("count", Weight::Count)], reserved: &[] },
         Default("\"cost\""), only(&MULTI);
-    /// The rule by which the throttle selects the admitted requests. By count: `deterministic`, evenly
-    /// spread; `random`, by a random draw for each. By time: `leaky-bucket` (RFC 7415 §3.5.1) and
-    /// `token-bucket`, which admit up to `burst` at once; `gapping`, a minimum time between two. If
-    /// a law sets a share, a throttle by time admits that share of the arrival rate. If a law sets
-    /// a rate, a throttle by count admits the fraction that the rate is of the arrivals.
+    /// The rule by which the throttle selects the requests that it admits. Two rules select by
+    /// count. `deterministic` spreads the admitted requests evenly, and `random` draws a random
+    /// number for each request. Three rules select by time. `leaky-bucket` (RFC 7415 §3.5.1) and
+    /// `token-bucket` admit up to `burst` requests at once, and `gapping` keeps a minimum time
+    /// between two requests. If a law sets a share, a rule by time admits that share of the arrival
+    /// rate. If a law sets a rate, a rule by count admits the rate divided by the arrival rate.
     key "throttle" (gate.throttle) =
         Choice { words: &THROTTLES, reserved: &[] }, Default("\"deterministic\"");
-    /// Calls that a throttle with a bucket admits at once. RFC 7415 §3.5.1 calls a tolerance of
-    /// four intervals reasonable, which is a burst of 5.
+    /// The number of calls that a throttle with a bucket admits at once. RFC 7415 §3.5.1 calls a
+    /// tolerance of four intervals reasonable. This is a burst of 5.
     key "burst" (gate.burst) = Whole(1..=1000), Default("5");
-    /// The treatment of work that is not admitted. `reject`: it gets a 503. `drop`: it gets no
-    /// response, and its sender retransmits it up to six times. `kernel`: it gets a 503. If
-    /// rejecting takes more of the processor than `refusing_max`, or receive buffers overflow, the
-    /// kernel drops as large a share of the INVITEs as necessary before they are read, with all
-    /// their retransmissions. It also drops INVITEs of callers that would have been admitted, and
-    /// those within calls. The kernel spares calls to `urn:service:sos`, and 64 networks: those that may claim priority, are
-    /// `sources` of a back end, are in `never_ban`, or have a weight. `auto`: as `kernel`, and 503s
-    /// have few lengths while rejecting takes more than half of `refusing_max`, because the kernel
-    /// takes messages of one length in batches. At an address that processes share, and with the
-    /// law `none`, `auto` lets the kernel drop nothing.
+    /// The treatment of work that Tidegate does not admit. `reject`: the request gets a 503.
+    /// `drop`: the request gets no response, and its sender retransmits it up to six times.
+    /// `kernel`: the request gets a 503, but the kernel may drop INVITEs before Tidegate reads
+    /// them. The kernel drops INVITEs if rejecting takes more of the processor than `refusing_max`,
+    /// or if receive buffers overflow. It drops as large a share of them as necessary, with all
+    /// their retransmissions. It also drops INVITEs within calls, and INVITEs that Tidegate would
+    /// have admitted. The kernel spares calls to `urn:service:sos`. It also spares 64 networks:
+    /// those that may claim priority, are `sources` of a back end, are in `never_ban`, or have a
+    /// weight. `auto`: like `kernel`, but 503s have only a few lengths while rejecting takes more
+    /// than half of `refusing_max`. The reason is that the kernel takes messages of one length in
+    /// batches. With `auto` the kernel drops nothing at an address that processes share, and
+    /// nothing with the law `none`.
     key "disposal" (disposal) = Choice {
         words: &[
             ("auto", Disposal::Auto),
@@ -215,36 +222,37 @@ keys! {
         ],
         reserved: &[],
     }, Default("\"auto\"");
-    /// With `disposal = "auto"` or `"kernel"`: the share of the processor that rejecting may use
-    /// before the kernel drops INVITEs. Served calls lack that share. With a higher value more
-    /// callers get a 503 and fewer are dropped.
+    /// With `disposal = "auto"` or `"kernel"`: the share of the processor that Tidegate may use for
+    /// rejecting before the kernel drops INVITEs. This share is not available for serving calls.
+    /// With a higher value more callers get a 503, and the kernel drops fewer INVITEs.
     key "refusing_max" (refusing_max) = Real(0.01..=0.9), Default("0.08"), only(&KERNEL);
-    /// In pools with `mode = "adaptive"`: the occupancy of the processor up to which all new calls
-    /// are served with transactions. If the law has a target occupancy, at most nine tenths of
-    /// that: Tidegate serves calls without transactions before it rejects any.
+    /// In pools with `mode = "adaptive"`: the occupancy of the processor up to which Tidegate
+    /// serves all new calls with transactions. If the law has a target occupancy, the value is
+    /// limited to nine tenths of that target. So Tidegate serves calls without transactions before
+    /// it rejects any call.
     key "stateful_max" (stateful_max) = Real(0.05..=1.0), Default("0.85");
-    /// The shortest and the longest Retry-After, in seconds, in the 503 to work that is not
-    /// admitted, such as `[5, 15]`. Each 503 gets a random value between them. A client that
-    /// receives one should send nothing at all to this server for that time (RFC 3261 §21.5.4),
-    /// whichever of its callers was rejected.
+    /// The shortest and the longest Retry-After, in seconds, in the 503 to work that Tidegate does
+    /// not admit, such as `[5, 15]`. Each 503 gets a random value between the two. A client that
+    /// receives Retry-After should send nothing to this server for that time (RFC 3261 §21.5.4),
+    /// not even requests of its other callers.
     key "retry_after" (? retry_after) = Bounds(0..=3600), Means("no Retry-After");
-    /// The length in bytes to which the 503 to work that is not admitted is padded, by spaces
-    /// before the value of its Server header (RFC 3261 §7.3.1). A longer 503 stays as it is. For a
-    /// trunk or proxy that sends many calls: several datagrams of one length to one peer cost
-    /// little more to send than one. Choose a length that nearly all 503s to it fit in. The cost is
-    /// longer datagrams.
+    /// The length in bytes to which Tidegate pads the 503 to work that it does not admit. It adds
+    /// spaces before the value of the Server header (RFC 3261 §7.3.1). A longer 503 stays
+    /// unchanged. Use this key for a trunk or proxy that sends many calls, because several
+    /// datagrams of one length to one peer cost little more than one datagram. Choose a length that
+    /// is enough for nearly all 503s to that peer. The disadvantage is longer datagrams.
     key "pad" (? pad) = Whole(256..=PAD_MAX), Means("no padding"),
         only(&REJECTED);
-    /// The measure of occupancy. `busy`: the time for which a shard is not idle. `cpu`: its CPU
-    /// time, which is too low when the processor is shared with other programs.
+    /// The measure of occupancy. `busy`: the time in which a shard is not idle. `cpu`: the CPU time
+    /// of the shard. This value is too low if other programs use the same processor.
     key "occupancy" (gate.occupancy) =
         Choice { words: &[("busy", Occupancy::Busy), ("cpu", Occupancy::Cpu)], reserved: &[] },
         Default("\"busy\"");
-    /// Gives a retransmission of a request the decision that its first copy got. The servers in
-    /// the papers decide about each copy separately.
+    /// `true`: a retransmission of a request gets the same decision as the first copy. The servers
+    /// in the papers decide about each copy separately.
     key "sticky" (gate.sticky) = Flag, Default("true");
-    /// Decisions remembered for retransmissions, in each of two generations of 32 seconds. A
-    /// decision takes 16 to 32 bytes.
+    /// The number of decisions that Tidegate remembers for retransmissions, in each of two
+    /// generations of 32 seconds. A decision takes 16 to 32 bytes.
     key "memory_max" (gate.memory_max) = Whole(1024..=100_000_000), Default("1_000_000");
 }
 
@@ -265,14 +273,15 @@ pub(in crate::config) static PARAMS: Table = Table {
 };
 
 keys! {
-    /// A shadow law: a second law that sees the same signals and only counts. For each piece of new
-    /// work `shadow_work` in `/metrics` counts the decision of the law in force and the decision
-    /// that the shadow law would have made. The signals are those of a server under the law in
-    /// force. So the shadow shows when it would begin to reject, not where it would settle.
+    /// A shadow law is a second law that sees the same signals and has no effect on calls. For each
+    /// request or call of new work, Tidegate counts two decisions in `shadow_work` in `/metrics`:
+    /// the decision of the law in force, and the decision that the shadow law would have made. The
+    /// signals are those of a server under the law in force. So these counters show when the shadow
+    /// law would begin to reject. They do not show how much it would reject after that.
     pub(in crate::config) static SHADOW: "[overload.shadow]" 0..=1, Live, [SHADOW_PARAMS]
         => Option<Values>;
 
-    /// The shadow law. `off`: none, at no cost.
+    /// The shadow law. `off`: there is no shadow law, and no cost.
     key "law" {
         |shadow| Some(shadow.map(|law| law.entry())),
         |shadow, law| *shadow = law.into_inner().map(Entry::defaults)
@@ -291,22 +300,22 @@ pub(in crate::config) static SHADOW_PARAMS: Table = Table {
 };
 
 keys! {
-    /// The estimation of whole calls from messages (paper 002 §3.1), for `/metrics` and for
-    /// laws that count calls: how many are served in a second, of how many messages each, and how
-    /// many wait.
+    /// The estimation of whole calls from messages (paper 002 §3.1), for `/metrics` and for laws
+    /// that count calls. Tidegate estimates how many calls it serves in a second, how many messages
+    /// each call has, and how many calls wait.
     pub(in crate::config) static SESSIONS: "[overload.sessions]" 0..=1, Restart, [] => Estimation;
 
     /// The event that counts as a call. `start`: the beginning of a call. `full`: the end of a call
-    /// that has begun, which needs both the INVITE and the BYE to pass through this server.
+    /// that has begun. For `full`, both the INVITE and the BYE must pass through this server.
     key "check" (check) = Choice {
         words: &[("start", SessionCheck::Start), ("full", SessionCheck::Full)],
         reserved: &[],
     }, Default("\"start\"");
-    /// The length of a measurement T_m, in milliseconds.
+    /// The length of one measurement, T_m, in milliseconds.
     key "interval_ms" (interval) = millis(10..=10_000), Default("100");
     /// The weight of the newest measurement in the estimate.
     key "weight" (weight) = Real(0.001..=1.0), Default("0.1");
-    /// The expected rate, in calls a second: the estimate before the first measurement.
+    /// The expected rate, in calls a second. Tidegate uses this rate until the first measurement.
     key "rate_cps" (rate_cps) = Real(0.1..=1_000_000.0), Default("100");
     /// The lowest estimate, in calls a second.
     key "rate_min_cps" (rate_min_cps) = Real(0.1..=1_000_000.0), Default("1");

@@ -40,7 +40,7 @@ static WITH_TRANSACTIONS: Only<PoolDraft> = Only {
 };
 
 table! {
-    /// A group of servers among which Tidegate distributes calls.
+    /// A group of servers. Tidegate distributes calls among them.
     pub static POOL: "[[pool]]" 1..=256, NewCalls, [POOL_PARAMS, BACKEND, HEALTH, POOL_LIMIT, POOL_TLS]
         => Pool, PoolDraft;
 
@@ -49,19 +49,21 @@ table! {
         "1 to 64 letters, digits and `_-.:`, such as `\"app\"`",
         word::pool_name,
     ), Required;
-    /// The policy that selects the back end for a new call. Each policy is described below, and all
-    /// of them use the weights. `fork` sends the call to all back ends, first to those with the
-    /// highest `q`, then to the next; the first to answer gets the call (RFC 3261 §16.6).
+    /// The policy that selects the back end for a new call. The policies are described below. All
+    /// of them use the weights of back ends. The word `fork` means that the call goes to all back
+    /// ends: first to the back ends with the highest `q`, then to the back ends with the next lower
+    /// `q`. The first back end to answer gets the call (RFC 3261 §16.6).
     policy_entry("policy"): Option<&'static Entry> =
         NamedOr(&POLICIES, "fork"), Default("\"tlwl\"");
     /// `transaction`: Tidegate is a stateful proxy (RFC 3261 §16). It responds with 100 at once,
-    /// retransmits lost messages, absorbs retransmissions, and sends a request to another back end
-    /// if the first one rejects it with 503, is silent or is down. `stateless`: Tidegate forwards
-    /// without transactions (§16.11), for less work per message, and remembers the back end of each
-    /// call. `adaptive`: like `transaction` while the occupancy of the processor is at most
-    /// `stateful_max` (`[overload]`). Beyond that, Tidegate serves new calls as in `stateless`, as
-    /// many as necessary, before it rejects any. Such a call is served without transactions to its
-    /// end. The same applies to calls for which the transaction table has no room.
+    /// retransmits lost messages and absorbs retransmissions. If a back end rejects a request with
+    /// 503, is silent or is down, Tidegate sends the request to another back end. `stateless`:
+    /// Tidegate forwards without transactions (§16.11), which costs less for each message. It
+    /// remembers the back end of each call. `adaptive`: like `transaction` while the occupancy of
+    /// the processor is at most `stateful_max` (`[overload]`). At a higher occupancy, Tidegate
+    /// serves new calls as in `stateless`, as many of them as necessary, before it rejects any. It
+    /// serves such a call without transactions until the call ends. Calls for which the transaction
+    /// table has no room are also served without transactions.
     mode: Mode = Choice {
         words: &[
             ("transaction", Mode::Transaction),
@@ -70,26 +72,28 @@ table! {
         ],
         reserved: &[],
     }, Default("\"transaction\"");
-    /// Milliseconds after which a new request without any response goes to another back end; with
-    /// transactions only. In 4,000 ms Tidegate retransmits an INVITE three times over UDP (RFC 3261
-    /// §17.1.1.2).
+    /// Milliseconds after which Tidegate sends a new request to another back end if it has had no
+    /// response. In 4,000 ms Tidegate retransmits an INVITE three times over UDP (RFC 3261
+    /// §17.1.1.2). This key applies only with transactions.
     failover_after("failover_after_ms"): Duration =
         millis(100..=32_000), Default("4_000"), only(&WITH_TRANSACTIONS);
-    /// The largest number of back ends that Tidegate tries for a new request, one after the other;
-    /// with transactions only. It skips back ends that have answered 503 within the last second.
+    /// The largest number of back ends that Tidegate tries for a new request, one after the other.
+    /// Tidegate skips back ends that have answered 503 within the last second. This key applies
+    /// only with transactions.
     tries_max: u8 = Whole(1..=TRIES_MAX), Default("3"), only(&WITH_TRANSACTIONS);
-    /// The pool that gets new calls while no back end of this pool can take them, because each is
-    /// unavailable or at its limits (`calls_max`, `cps_max`, `[pool.limit]`). With transactions it
-    /// also gets calls that all back ends of this pool have rejected.
+    /// The pool that gets new calls while no back end of this pool can take a call. A back end can
+    /// take no call if it is unavailable or at its limits (`calls_max`, `cps_max`, `[pool.limit]`).
+    /// With transactions, the backup pool also gets calls that all back ends of this pool have
+    /// rejected.
     backup: String | None = Text::new("the name of a pool", word::pool_name), Means("none");
-    /// The condition for obeying a back end that asks for fewer requests (RFC 7339, RFC 7415).
-    /// Tidegate then sends no more than the back end asks for, in-dialog requests first. It rejects
-    /// the rest with 503, or sends it to another back end that is known to have room. `proven`:
-    /// Tidegate offers and obeys feedback once the response to a health check (`[pool.health]
-    /// probe`) has shown that the back end itself gives it. `always`: every request offers
-    /// feedback, and Tidegate obeys all feedback in the responses. If the back end does not
-    /// implement RFC 7339, anybody behind it can then stop the calls to it. `never`: Tidegate
-    /// ignores feedback.
+    /// Tidegate can obey a back end that asks for fewer requests (RFC 7339, RFC 7415). It then
+    /// sends no more requests than the back end asks for, and sends in-dialog requests first.
+    /// Tidegate rejects the other requests with 503, or sends them to another back end that is
+    /// known to have room. `proven`: Tidegate begins to offer and obey feedback after a response to
+    /// a health check (`[pool.health] probe`) has shown that the back end itself sends feedback.
+    /// `always`: Tidegate offers feedback in every request and obeys all feedback in responses.
+    /// With `always`, if the back end does not implement RFC 7339, anyone behind it can stop the
+    /// calls to it. `never`: Tidegate ignores feedback.
     obedience("obey_feedback"): Obedience = Choice {
         words: &[
             ("proven", Obedience::Proven),
@@ -98,15 +102,15 @@ table! {
         ],
         reserved: &[],
     }, Default("\"proven\"");
-    /// The transport to the back ends of the pool. There must be a `[[listen]]` with this
-    /// transport. Back ends see its address and send their own requests there.
+    /// The transport to the back ends of the pool. The file must have a `[[listen]]` with this
+    /// transport. Back ends see the address of that listener and send their own requests to it.
     /// Tidegate reaches no back end over a WebSocket.
     transport: Transport | None = Choice { words: TRANSPORTS, reserved: WEBSOCKETS }, Means("that of its `listener`; else `udp` if a `[[listen]]` has it, else that of the first one without WebSockets");
-    /// The listener from which requests and probes go to the back ends of the pool, and which they
-    /// see in Record-Route. Without this key, Tidegate sends a request from the listener whose
-    /// address the kernel would choose as source. If no listener has that address, it uses the
-    /// listener at which the request arrived. Set this key if the machine has policy routing or its
-    /// routes change.
+    /// The listener from which Tidegate sends requests and probes to the back ends of the pool. Its
+    /// address is in the Record-Route that the back ends receive. Without this key, Tidegate uses
+    /// the listener whose address the kernel would choose as source. If no listener has that
+    /// address, Tidegate uses the listener at which the request arrived. Set this key if the
+    /// machine has policy routing or if its routes change.
     listener_name("listener"): String | None = Text::new("the name of a `[[listen]]`", word::name),
         Means("by the routing table of this machine at the start");
     +
@@ -159,19 +163,25 @@ table! {
     /// A server of the preceding pool.
     pub static BACKEND: "[[pool.backend]]" 1..=16_384, NewCalls, [] => Backend, BackendDraft;
 
-    /// The address of the server, or a host name with a port. An address without a port has port
-    /// 5060. A name without a port is a domain, as in RFC 3263: each server that its SRV records
-    /// list becomes a back end, with the keys of this table. SRV weights multiply `weight`. The
-    /// servers with the lowest SRV priority get the `priority` of this table, those with the next
-    /// SRV priority get `priority` + 1, and so on. A domain without SRV records is one server at
-    /// port 5060. A server may be in several pools, such as one for calls and one for
-    /// registrations. It is one back end there, with one health state and one count of calls. Its
-    /// keys come from the first of these pools. A host name is resolved (`[resolver]`) to an
-    /// address of the family of the first `[[listen]]`, at the start and again when the TTL of the
-    /// answer expires (at least 5 seconds, at most an hour). If there are several addresses,
-    /// Tidegate keeps the one it uses while it is among them; otherwise it uses the first. A call
-    /// stays at the address where it began. A back end gets no calls until its name has an address;
-    /// then it keeps that address until the name resolves to another one.
+    /// The IP address of the server, or a host name with a port, or a domain. An IP address without
+    /// a port has port 5060.
+    ///
+    /// A host name with a port: Tidegate resolves the name (`[resolver]`) to an address of the
+    /// family of the first `[[listen]]`. It does so at the start, and again when the TTL of the
+    /// answer expires (after at least 5 seconds and at most an hour). If there are several
+    /// addresses, Tidegate uses the first one, and keeps it while the name still has it. A call
+    /// stays at the address where the call began. A back end gets no calls until its name has an
+    /// address. After that, the back end keeps this address until the name resolves to another one.
+    ///
+    /// A name without a port is a domain (RFC 3263). Each server in the SRV records of the domain
+    /// becomes a back end with the keys of this table. The SRV weight of the server multiplies
+    /// `weight`. The servers with the lowest SRV priority get the `priority` of this table, the
+    /// servers with the next SRV priority get `priority` + 1, and so on. A domain without SRV
+    /// records is one server at port 5060.
+    ///
+    /// A server may be in several pools, such as one pool for calls and one for registrations. It
+    /// is then one back end, with one health state and one count of calls. The keys in the first of
+    /// these pools apply.
     endpoint("uri"): Endpoint = Text {
         what: "a SIP URI of an IP address or a host name, such as `\"sip:192.0.2.10:5060\"`",
         parse: endpoint::server,
@@ -182,32 +192,33 @@ table! {
         "1 to 64 letters, digits and `_-.:`, such as `\"app-1\"`",
         word::name,
     ), Means("its address or host name, and port");
-    /// The share of calls that it gets, relative to the weights of the other back ends.
+    /// The share of calls that the back end gets, relative to the weights of the other back ends.
     weight: u32 = Positive {
         most: 1000,
         zero: "to keep new calls away, leave the weight and run `tidegate ctl drain NAME`; write an \
                integer from 1 to 1000",
     }, Default("1");
-    /// Calls go to the back ends with the lowest number. Those with a higher number get calls only
-    /// while no back end with a lower number can take them, because each is down, drained, paused,
-    /// or at its limits.
+    /// Calls go to the back ends with the lowest number. A back end with a higher number gets calls
+    /// only while no back end with a lower number can take a call. A back end can take no call
+    /// while it is down, drained, paused, or at its limits.
     priority: u32 = Whole(0..=255), Default("0");
-    /// Calls that the back end may have at the same time, counted from their INVITE. Calls with
-    /// priority (`[overload.priority]`) may exceed this by 5 %, and by at least one call. Calls
-    /// that were set up before a restart do not count.
+    /// The largest number of calls that the back end may have at the same time. A call counts from
+    /// its INVITE. Calls with priority (`[overload.priority]`) may exceed this limit by 5 %, and by
+    /// at least one call. Calls that were set up before a restart do not count.
     calls_max: u64 | None = Whole(1..=10_000_000), Means("any number");
-    /// New calls and requests outside a dialog that the back end gets in a second, from all shards
-    /// together. A burst may have a tenth of this number of requests, and at least two. The burst
-    /// of calls with priority may be larger by the amount of one second.
+    /// The largest number of new calls and requests outside a dialog that all shards together send
+    /// to the back end in a second. Up to a tenth of this number, and at least two requests, may
+    /// arrive in a burst. Calls with priority may exceed the burst by the calls of one second.
     cps_max: f64 | None = Real(0.1..=1_000_000.0), Means("any number");
-    /// Networks from which the back end sends requests, besides its own address and port: other
-    /// ports of its host, or the addresses of a cluster. Every host in these networks may send
-    /// requests to outside addresses, like the back end itself.
+    /// Networks from which the back end sends requests, besides its own address and port. Examples
+    /// are other ports of its host, or the addresses of a cluster. Every host in these networks may
+    /// send requests to outside addresses, as the back end itself may.
     sources: Vec<IpNet> = List {
         of: Text::new("an address or network, such as `\"192.0.2.10\"`", address::network),
         count_max: 64,
     }, Default("[]");
-    /// With the policy `fork`: the order in which back ends are tried, the highest `q` first.
+    /// With the policy `fork`: the order in which Tidegate tries back ends. The highest `q` comes
+    /// first.
     q: f64 = Real(0.0..=1.0), Default("1");
     +
     /// The name of the back end in metrics and commands. No two back ends may have the same name.

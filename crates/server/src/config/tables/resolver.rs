@@ -7,11 +7,13 @@ use crate::config::keys::table;
 use crate::config::shape::{List, Text};
 
 table! {
-    /// Resolution of host names. The file `/etc/hosts`, read at the start, comes first.
+    /// The resolution of host names. Tidegate first looks in `/etc/hosts`, which it reads at its
+    /// start.
     pub static RESOLVER: "[resolver]" 0..=1, Restart, [] => Resolver, ResolverDraft;
 
-    /// Name servers to ask, over UDP, and over TCP if the answer is too long for UDP. If this key
-    /// is set, the search list of `/etc/resolv.conf` is not used.
+    /// The name servers that Tidegate asks over UDP. If an answer is too long for UDP, Tidegate
+    /// asks again over TCP. If this key is set, Tidegate does not use the search list of
+    /// `/etc/resolv.conf`.
     servers: Vec<SocketAddr> | None = List {
         of: Text::new(
             "an IP address, with a port other than 53 if need be, such as `\"192.0.2.53\"`",

@@ -42,26 +42,29 @@ static BANS_FLOODS: Only<SourcesTable> = Only {
 };
 
 keys! {
-    /// The rules by which sources of new requests are distinguished. A source is an IPv4 address,
-    /// or the /64 network of an IPv6 address. Over UDP an address proves nothing: a sender that
-    /// forges the address of another source uses up that source's share and can get it banned.
+    /// The rules by which Tidegate distinguishes sources of new requests. A source is an IPv4
+    /// address, or the /64 network of an IPv6 address. Over UDP a source address can be forged. A
+    /// sender that forges the address of another source uses up the share of that source, and can
+    /// cause a ban of that source.
     pub(in crate::config) static SOURCES: "[overload.sources]" 0..=1, Restart, []
         => SourcesTable;
 
-    /// Shares the admitted work fairly among sources (max-min): each source gets what it asks for,
-    /// up to a level that is the same for all, so that a source that floods takes nothing from the
-    /// others. The throttle then sets how much is admitted in total, and the shares set from which
-    /// sources. The room in the queue of new INVITEs is shared in the same way.
+    /// `true`: Tidegate shares the admitted work fairly among sources (max-min). Each source gets
+    /// what it sends, up to a level that is the same for all sources. So a source that floods takes
+    /// nothing from the others. The throttle sets how much work Tidegate admits in total. The
+    /// shares set how much of it each source gets. Tidegate shares the room in the queue of new
+    /// INVITEs in the same way.
     key "fair" (gate.fair) = Flag, Default("false");
-    /// Sources that a shard distinguishes at the same time, in each of its tables, at about 100
-    /// bytes each. All other sources count as one. A source that has been silent for a second or
-    /// two is forgotten.
+    /// The number of sources that a shard can distinguish at the same time, in each of its tables.
+    /// An entry takes about 100 bytes. All sources without an entry count as one source. A shard
+    /// forgets a source that has sent nothing for a second or two.
     key "table_max" (gate.sources_max) = Whole(64..=65_536), Default("4096");
-    /// Bans a source that sends more than this number of messages a second that ask for new work,
-    /// cannot be parsed, or claim to belong to calls that do not exist (BYE, ACK, CANCEL and
-    /// responses too). A network is banned as a whole if an IPv6 /56 sends more than twice this
-    /// number, or a /48 more than four times. A ban drops only new work: messages of the source's
-    /// calls pass. Back ends are never banned.
+    /// Bans a source that sends more than this number of harmful messages a second. Harmful
+    /// messages ask for new work, cannot be parsed, or claim to belong to calls that do not exist
+    /// (BYE, ACK, CANCEL and responses too). Tidegate bans a whole IPv6 /56 network that sends more
+    /// than twice this number, and a /48 network that sends more than four times this number. A ban
+    /// drops only new work. Messages that belong to the source's calls pass. Back ends are never
+    /// banned.
     key "ban_above_cps" {
         |table| table.sources.flood.map(|flood| flood.above_cps),
         |table, above_cps| {
@@ -69,7 +72,8 @@ keys! {
             table.sources.flood = Some(Flood { above_cps, after_s: 1, ban: Duration::ZERO });
         }
     } = Whole(HARM_CPS..=10_000_000), Means("no source is banned for its rate");
-    /// With `ban_above_cps`: the number of seconds in a row after which the ban begins.
+    /// With `ban_above_cps`: the number of consecutive seconds above that rate after which the ban
+    /// begins.
     key "ban_after_s" {
         |table| table.sources.flood.map(|flood| flood.after_s),
         |table, value| {
@@ -78,7 +82,7 @@ keys! {
             }
         }
     } = Whole(1..=3600), Default("1"), only(&BANS_FLOODS);
-    /// The duration of such a ban, in seconds.
+    /// With `ban_above_cps`: the duration of the ban, in seconds.
     key "ban_s" {
         |table| table.sources.flood.map(|flood| flood.ban),
         |table, value| {
@@ -87,24 +91,26 @@ keys! {
             }
         }
     } = seconds(1..=86_400), Default("60"), only(&BANS_FLOODS);
-    /// Sources that are never banned, neither by `ban_above_cps` nor by a limit. List the peers on
-    /// which you depend: someone could forge their addresses.
+    /// Sources that Tidegate never bans, neither by `ban_above_cps` nor by a limit. List the peers
+    /// on which you depend, because someone could forge their addresses.
     key "never_ban" (sources.never_ban) = List { of: NET, count_max: NETS_MAX }, Default("[]");
-    /// Sources that can be banned at the same time. In a full list a source that sends more
-    /// replaces the one that sent least. Bans without room are counted (`bans_overflowed`).
+    /// The number of sources that can be banned at the same time. If the list is full, a source
+    /// that sends more replaces the banned source that sent least. Tidegate counts bans for which
+    /// the list had no room (`bans_overflowed`).
     key "bans_max" (sources.bans_max) = Whole(1..=65_536), Default("1024");
 }
 
 keys! {
-    /// A source that counts as several, such as a trunk of a thousand users. The first entry that
-    /// matches a source applies; a source without an entry has weight 1.
+    /// A source that counts as several sources, such as a trunk with a thousand users. The first
+    /// entry that matches a source applies. A source without an entry has weight 1.
     pub(in crate::config) static SOURCE_WEIGHT: "[[overload.weight]]" 0..=NETS_MAX, Restart, []
         => SourceWeight;
 
-    /// The network: each source in it has this weight.
+    /// The network. Each source in this network has the weight.
     key "from" (from) = NET, Required;
-    /// The number of sources as which it counts. With `fair` it gets this many times the share of
-    /// another source. It may also send this many times `ban_above_cps` before it is banned.
+    /// The number of sources for which the source counts. With `fair` the source gets this many
+    /// times the share of another source. The source may also send this many times `ban_above_cps`
+    /// before it is banned.
     key "weight" (weight) = Whole(1..=100_000), Required;
 }
 
@@ -119,25 +125,25 @@ static BANS: Only<SourceLimit> = Only {
 };
 
 keys! {
-    /// A limit on the new work from some sources, whatever the load. The first entry that matches a
-    /// source applies. Retransmissions do not count.
+    /// A limit on the new work from some sources. It applies at any load. The first entry that
+    /// matches a source applies. Retransmissions do not count.
     pub(in crate::config) static LIMIT: "[[overload.limit]]" 0..=NETS_MAX, Restart, []
         => SourceLimit;
 
     /// The network to which the limit applies.
     key "from" (from) = NET, Required;
-    /// New calls and requests outside a dialog, in a second. Each shard applies the limit by
-    /// itself; a source sends to one shard as long as it keeps its port.
+    /// The number of new calls and requests outside a dialog in a second. Each shard applies the
+    /// limit separately. All requests from one port of a source go to the same shard.
     key "rate_cps" (rate_cps) = Real(0.001..=1_000_000.0), Required;
-    /// Requests that may arrive at once.
+    /// The number of requests that may arrive at once.
     key "burst" (burst) = Whole(1..=1_000_000), Default("10");
-    /// The unit of the limit: each `source` has it for itself, or all sources of the network share
-    /// one `limit`.
+    /// The scope of the limit. `source`: each source in the network has its own limit. `limit`: all
+    /// sources in the network share one limit.
     key "per" (per) = Choice { words: &[("source", Per::Source), ("limit", Per::Limit)], reserved: &[] },
         Default("\"source\"");
-    /// The treatment of requests beyond the limit. `refuse`: what `disposal` says. `drop`: they are
-    /// dropped, which costs less. `ban`: they are dropped, and a source with 100 of them in a
-    /// second is banned and loses all new work.
+    /// The treatment of requests beyond the limit. `refuse`: `disposal` applies. `drop`: Tidegate
+    /// drops the requests, which costs less. `ban`: Tidegate drops the requests, and bans a source
+    /// that sends 100 such requests in a second. A banned source can begin no new work.
     key "then" {
         |limit| Some(if let Excess::Ban(_) = limit.then { BAN } else { limit.then }),
         |limit, then| limit.then = then.into_inner()
@@ -145,7 +151,7 @@ keys! {
         words: &[("refuse", Excess::Refuse), ("drop", Excess::Drop), ("ban", BAN)],
         reserved: &[],
     }, Default("\"refuse\"");
-    /// With `then = "ban"`: how long the ban lasts, in seconds.
+    /// With `then = "ban"`: the duration of the ban, in seconds.
     key "ban_s" {
         |limit| match limit.then {
             Excess::Ban(time) => Some(time),
@@ -160,21 +166,21 @@ keys! {
 }
 
 keys! {
-    /// Priority calls: new calls that are served before all others, from a queue of their own,
-    /// whatever the law admits. Without this table no call has priority. Calls from sources that
-    /// are not listed never have priority, whatever they contain.
+    /// Priority calls are new calls that Tidegate serves before all other new work, from a
+    /// separate queue, whatever the law decides. Without this table no call has priority. A call
+    /// from a source that is not listed here never has priority, whatever the request contains.
     pub(in crate::config) static PRIORITY: "[overload.priority]" 0..=1, Restart, []
         => Priority;
 
     /// Sources that may send priority calls.
     key "from" (from) = List { of: NET, count_max: NETS_MAX }, Required;
-    /// Gives priority to calls to `urn:service:sos` and to its sub-services, such as
-    /// `urn:service:sos.fire` (RFC 5031).
+    /// `true`: calls to `urn:service:sos` and to its sub-services, such as `urn:service:sos.fire`,
+    /// have priority (RFC 5031).
     key "emergency" (emergency) = Flag, Default("true");
-    /// Values of Resource-Priority (RFC 4412) that give a call priority. In `dsn`, `drsn`, `q735`,
-    /// `ets` and `wps`, all higher values do so too; of any other namespace list every value.
-    /// Unknown values are ignored. A call gets a 417 only if a Require header lists
-    /// `resource-priority` and Tidegate knows none of the values.
+    /// Values of Resource-Priority (RFC 4412) that give a call priority. In the namespaces `dsn`,
+    /// `drsn`, `q735`, `ets` and `wps`, all higher values give priority too. For any other
+    /// namespace, list every value. Tidegate ignores values that it does not know. It answers 417
+    /// only if it knows none of the values and a Require header lists `resource-priority`.
     key "resource_priority" {
         |priority| Some(priority.values.texts()),
         |priority, texts| {
@@ -186,8 +192,8 @@ keys! {
         of: Text::new("a resource value, such as `\"ets.4\"`", resource_value),
         count_max: NETS_MAX,
     }, Default("[\"dsn.priority\", \"drsn.priority\", \"q735.3\", \"ets.4\", \"wps.4\"]");
-    /// Priority calls a second, for the whole process. A burst may have the amount of one second.
-    /// Calls beyond this are treated like any other call.
+    /// The number of priority calls a second, for the whole process. A burst may have the calls of
+    /// one second. Tidegate treats priority calls beyond this limit like other calls.
     key "cap_cps" (rate_cps) = Real(0.001..=1_000_000.0), Default("10");
 }
 

@@ -19,24 +19,24 @@ pub(in crate::config) const PEM_FILE: Text<PathBuf> = Text {
 };
 
 table! {
-    /// The certificates by which Tidegate recognises the back ends of the preceding pool, and the one
-    /// by which they recognise it, with `transport = "tls"`. A reload reads the files again; existing
-    /// connections stay.
+    /// The certificates for connections to the back ends of the preceding pool, with `transport =
+    /// "tls"`. A reload reads the files again. Existing connections stay open.
     pub static POOL_TLS: "[pool.tls]" 0..=1, NewCalls, [] => PoolTls, PoolTlsDraft;
 
-    /// A PEM file with the certificates of the authorities that may sign those of the back ends.
+    /// A PEM file with the certificates of the authorities that may sign the certificates of the
+    /// back ends.
     ca: PathBuf | None = PEM_FILE, Means("the authorities that this machine trusts, in `/etc/ssl/certs/ca-certificates.crt`");
-    /// The name that the certificates of the back ends must have: a host name or an address.
+    /// The host name or IP address that the certificates of the back ends must contain.
     server_name: ServerName<'static> | None = Text {
         what: "a host name or an IP address, such as `\"sip.example.com\"`",
         parse: word::peer_name,
         write: |name| name.to_str().into_owned(),
     }, Means("the host in the `uri` of the back end");
-    /// `false`: Tidegate accepts any certificate. Then everybody between Tidegate and its back ends
-    /// can read and change calls.
+    /// `false`: Tidegate accepts any certificate. Anyone between Tidegate and its back ends can
+    /// then read and change calls.
     verify: bool = Flag, Default("true");
-    /// A PEM file with the certificate by which Tidegate identifies itself to back ends that ask for
-    /// one, followed by those of its authorities.
+    /// A PEM file with the certificate of Tidegate, followed by the certificates of its
+    /// authorities. Back ends that ask for a certificate get this one.
     certificate: PathBuf | None = PEM_FILE, Means("none");
     /// The PEM file with the private key of `certificate`.
     private_key: PathBuf | None = PEM_FILE, Means("none");

@@ -65,7 +65,7 @@ static PROBES: Family =
     Family::counter("backend_probes", "Finished probes of the back end, by outcome");
 static TRANSITIONS: Family = Family::counter(
     "backend_transitions",
-    "Times that the back end went down, and came up again by a response",
+    "Number of times that the back end went down and then came up again because it responded",
 );
 static FINALS: Family = Family::counter(
     "backend_responses",
@@ -82,7 +82,8 @@ static ALONE: [Number<Backend>; 6] = [
     (
         Family::gauge(
             "backend_work",
-            "Open transactions on the back end, an INVITE weighing 1.75 and any other 1",
+            "Open transactions on the back end. An INVITE has weight 1.75, and any other request \
+             has weight 1",
         ),
         |b| (b.work() as f64 / 100.0).into(),
     ),
@@ -97,7 +98,7 @@ static ALONE: [Number<Backend>; 6] = [
         Family::counter(
             "backend_spared",
             "Requests sent to the back end although 503s, silence or ICMP errors had made it busy \
-             or down, because too many back ends of its pool were",
+             or down, because too many back ends of its pool were busy or down",
         ),
         |b| b.spared().into(),
     ),
@@ -119,12 +120,13 @@ static LEARNED: Family = Family::gauge(
 );
 static WINDOW: Family = Family::gauge(
     "backend_learned_window",
-    "Limit of INVITEs and REGISTERs without a response of the back end, as learned from its delay",
+    "Limit of INVITEs and REGISTERs to which the back end has not responded, as learned from its \
+     delay",
 );
 static IN_FORCE: Family = Family::gauge(
     "backend_cps_in_force",
-    "Limit of requests a second to the back end in force: the lower of the configured and the \
-     learned one",
+    "Limit of requests a second to the back end that is in force: the lower of the configured and \
+     the learned limit",
 );
 static POOL_HEADROOM: Family = Family::gauge(
     "pool_headroom_calls",

@@ -57,26 +57,32 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &ShardCounters) 
     samples.push_each(&TABLE, &[("shard", shard)], &*counters.connections);
 }
 
-static BEGUN: Family =
-    Family::counter("connections_begun", "Connections that became usable, by who opened them");
+static BEGUN: Family = Family::counter(
+    "connections_begun",
+    "Connections that became usable, by the side that opened \
+                                          the connection",
+);
 static CLOSED: Family = Family::counter(
     "connections_closed",
-    "Connections that Tidegate closed, by cause: garbled: not SIP, or too long; slow: a message was \
-     not complete in time; memory: no memory for incomplete messages; cut_off: closed with \
-     something left to send; idle, evicted, stalled: limits of `[connections]`",
+    "Connections that Tidegate closed, by cause. garbled: a message was not SIP, or too long. \
+     slow: a message was not complete in time. memory: there was no memory for incomplete \
+     messages. cut_off: messages to send were left. idle, evicted, stalled: limits of \
+     `[connections]`",
 );
 static FAILED: Family = Family::counter(
     "connections_failed",
-    "Connections that did not become usable, by cause: limit: too many; unreachable: could not be \
-     opened; lost: failed while it was accepted",
+    "Connections that did not become usable, by cause. limit: there were too many connections. \
+     unreachable: the connection could not be opened. lost: the connection failed while Tidegate \
+     accepted it",
 );
 
 static HANDSHAKES: Family = Family::counter(
     "tls_handshakes",
-    "TLS handshakes, by outcome: completed; protocol: the peer does not speak TLS, or no common \
-     version or cipher suite; certificate: that of the peer is missing or not accepted; expired: that \
-     of the peer is not valid now; rejected: the peer ended it with an alert; slow: not completed in \
-     time; closed: the peer ended the connection",
+    "TLS handshakes, by outcome. completed: the handshake succeeded. protocol: the peer does not \
+     use TLS, or there is no common version or cipher suite. certificate: the certificate of the \
+     peer is missing or not accepted. expired: the certificate of the peer is not valid now. \
+     rejected: the peer ended the handshake with an alert. slow: the handshake was not complete in \
+     time. closed: the peer ended the connection",
 );
 
 static UPGRADES: Family = Family::counter(
@@ -114,7 +120,7 @@ static DRIVER: [Number<Counters>; 7] = [
     (
         Family::counter(
             "accept_pauses",
-            "Pauses in accepting connections because the system had no room for more",
+            "Pauses in accepting connections because the system could not open more",
         ),
         |c| c.stream_accepts_paused.get().into(),
     ),
@@ -137,9 +143,13 @@ static TABLE: [Number<ConnectionCounters>; 5] = [
         Family::counter("stream_returned", "Messages whose connection ended while they waited"),
         |c| c.returned.get().into(),
     ),
-    (Family::counter("stream_unsent", "Messages that no connection could take"), |c| {
-        c.unsent.get().into()
-    }),
+    (
+        Family::counter(
+            "stream_unsent",
+            "Messages not sent because no connection had room for them",
+        ),
+        |c| c.unsent.get().into(),
+    ),
     (
         Family::counter(
             "pongs_saved",

@@ -54,15 +54,15 @@ pub(crate) fn restriction(status: RestrictionStatus) -> (Option<&'static str>, O
 
 static OVERFLOWED: Family = Family::counter(
     "feedback_overflowed",
-    "Values of next hops ignored because the table of restrictions was full",
+    "Values of next hops that Tidegate ignored because the table of restrictions was full",
 );
 static RECEIVED: Family = Family::gauge(
     "feedback_received",
-    "Value that the next hop has asked for and that is in force: percent of the requests to hold \
-     back (loss), or requests a second to send at most (rate)",
+    "Value that the next hop has asked for and that is in force: the percentage of requests to \
+     hold back (loss), or the largest number of requests a second (rate)",
 );
 static SENT: Family =
-    Family::counter("feedback_sent", "Requests to a next hop that gives feedback that were sent");
+    Family::counter("feedback_sent", "Requests sent to a next hop that gives feedback");
 static HELD: Family = Family::counter(
     "feedback_held",
     "Requests not sent to the next hop because it asked for fewer requests",
@@ -71,12 +71,12 @@ static FEEDBACKS: Family =
     Family::counter("feedback_values", "Values read from the next hop, by outcome");
 static GIVEN: Family = Family::gauge(
     "feedback_given",
-    "Value that the upstream peer was told last: percent of its requests to hold back (loss), or \
-     requests a second to send at most (rate); 0 without overload",
+    "Value that Tidegate sent the upstream peer last: the percentage of its requests to hold back \
+     (loss), or the largest number of requests a second (rate). 0 without overload",
 );
 static OBEYS: Family = Family::gauge(
     "feedback_obeyed",
-    "1 if the upstream peer sends no more than it was told, else 0",
+    "1 if the upstream peer sends no more requests than Tidegate allowed, else 0",
 );
 static REJECTED: Family = Family::counter(
     "feedback_rejected",

@@ -10,14 +10,17 @@ use crate::metrics::{Family, Number, Samples, Unit};
 static LAW: Family = Family::gauge("overload_law", "Always 1; the label names the law in force");
 static SHADOW: Family = Family::gauge("shadow_law", "Always 1; the label names the shadow law");
 static COMMANDS: Family =
-    Family::counter("orders", "Operators' commands, by whether the shard applied them");
-static ALLOWANCE: Family =
-    Family::gauge("shadow_allowance", "Share of new work that the shadow would admit, by bucket")
-        .in_unit(Unit::Ratio);
+    Family::counter("orders", "Commands of operators, by the result of the command at the shard");
+static ALLOWANCE: Family = Family::gauge(
+    "shadow_allowance",
+    "Share of new work that the shadow law would admit, by \
+                                       bucket",
+)
+.in_unit(Unit::Ratio);
 static COMPARED: Family = Family::gauge(
     "shadow_work",
-    "New work since the shadow began, by the decision of the law in force and by that of the \
-     shadow",
+    "New work since the start of the shadow law, by the decision of the law in force and the \
+     decision of the shadow law",
 );
 static ALONE: [Number<Counters>; 4] = [
     (
@@ -34,7 +37,7 @@ static ALONE: [Number<Counters>; 4] = [
     (
         Family::counter(
             "refusals_missed",
-            "Rejections not kept because a reader held the list at that moment",
+            "Rejections not stored because another thread was reading the list at that time",
         ),
         |c| c.refusals.missed.get().into(),
     ),

@@ -57,8 +57,8 @@ static FORWARDED: Family = Family::counter("messages_forwarded", "SIP messages f
 
 static NO_ROOM: Family = Family::counter(
     "table_refusals",
-    "New requests rejected with 503 because a table is full, or because their source has used its \
-     share of it",
+    "New requests rejected with 503 because a table is full, or because the source has used up its \
+     share of the table",
 );
 static TRANSACTION_BYTES: Family =
     Family::gauge("transactions_held", "Memory used by transactions and their messages")
@@ -80,16 +80,25 @@ static ALONE: [Number<Counters>; 22] = [
         ),
         |c| c.strays.get().into(),
     ),
+    (Family::counter("crossings", "Messages passed to the shard to which they belong"), |c| {
+        c.handoffs.get().into()
+    }),
     (
-        Family::counter("crossings", "Messages passed on to another shard, to which they belong"),
-        |c| c.handoffs.get().into(),
+        Family::counter(
+            "calls_moved",
+            "Calls that Tidegate moved to another back end because their \
+                                     back end was down",
+        ),
+        |c| c.moved.get().into(),
     ),
-    (Family::counter("calls_moved", "Calls moved because their back end was down"), |c| {
-        c.moved.get().into()
-    }),
-    (Family::counter("calls_evicted", "Finished calls forgotten early to make room"), |c| {
-        c.calls_evicted.get().into()
-    }),
+    (
+        Family::counter(
+            "calls_evicted",
+            "Entries of ended calls that Tidegate removed early to make \
+                                       room in the call table",
+        ),
+        |c| c.calls_evicted.get().into(),
+    ),
     (
         Family::counter(
             "calls_abandoned",
@@ -105,7 +114,7 @@ static ALONE: [Number<Counters>; 22] = [
     (
         Family::gauge(
             "calls_ended",
-            "Entries in the call table that are over and kept for retransmissions",
+            "Entries of ended calls in the call table, which are kept for retransmissions",
         ),
         |c| c.calls_over.get().into(),
     ),
@@ -115,7 +124,7 @@ static ALONE: [Number<Counters>; 22] = [
     (
         Family::counter(
             "requests_resent",
-            "Retransmissions of requests sent, because no response came",
+            "Retransmissions of requests that Tidegate sent because it had received no response",
         ),
         |c| c.requests_resent.get().into(),
     ),
@@ -130,7 +139,8 @@ static ALONE: [Number<Counters>; 22] = [
     (
         Family::counter(
             "responses_resent",
-            "Retransmissions of responses sent, because a request was retransmitted or no ACK came",
+            "Retransmissions of responses that Tidegate sent because a request was retransmitted \
+             or no ACK arrived",
         ),
         |c| c.responses_resent.get().into(),
     ),
@@ -145,7 +155,7 @@ static ALONE: [Number<Counters>; 22] = [
     (
         Family::counter(
             "responses_withheld",
-            "Responses not sent to an address that has never acknowledged a response and whose \
+            "Responses not sent because the address has never acknowledged a response and its \
              request was much shorter",
         ),
         |c| c.responses_withheld.get().into(),
@@ -153,8 +163,8 @@ static ALONE: [Number<Counters>; 22] = [
     (
         Family::counter(
             "requests_withheld",
-            "Retransmissions of requests from back ends and users, such as BYEs, not sent to a \
-             caller that has never shown that it receives anything",
+            "Retransmissions of requests from back ends and users, such as BYEs, not sent because \
+             the caller has never shown that it receives messages",
         ),
         |c| c.requests_withheld.get().into(),
     ),

@@ -22,8 +22,8 @@ static DOMAIN_SERVERS: Family =
     Family::gauge("domain_servers", "Servers that the DNS lists for a domain in a pool");
 static DOMAIN_STALE: Family = Family::gauge(
     "domain_stale",
-    "1 while the last known servers of the domain stay in use because it could not be resolved \
-     again, else 0",
+    "1 while the last known servers of the domain stay in use because the domain could not be \
+     resolved again, else 0",
 );
 static DOMAIN_CHANGED: Family =
     Family::counter("domain_changed", "Changes of the servers that the DNS lists for the domain");

@@ -67,7 +67,7 @@ pub(crate) fn sojourns(gauges: &Gauges, now_ns: u64) -> [(&'static str, [u64; 4]
 }
 
 static OFFERED: Family =
-    Family::counter("work_offered", "New work, each piece counted once, by bucket");
+    Family::counter("work_offered", "New work without retransmissions, by bucket");
 static ADMITTED: Family = Family::counter("work_admitted", "New work admitted, by bucket");
 static REFUSED: LazyLock<Family> = LazyLock::new(|| {
     let reason =
@@ -86,12 +86,13 @@ static REFUSED_BESIDE: Family = Family::counter(
 );
 static REPEATED: Family = Family::counter(
     "work_repeated",
-    "Retransmissions of new work that is decided or waits in the queue, by bucket",
+    "Retransmissions of new work that waits in the queue or for which the decision is known, by \
+     bucket",
 );
 static FRACTION: Family = Family::gauge(
     "allowance",
-    "Share of new work that the law admits, by bucket; if its limit is a window, 1 while there is \
-         room in the window",
+    "Share of new work that the law admits, by bucket. If the limit of the law is a window, 1 \
+     while there is room in the window",
 )
 .in_unit(Unit::Ratio);
 static CLASS_FRACTION: Family =
@@ -117,14 +118,15 @@ static SOURCES: Family =
     Family::gauge("sources", "Sources among which admitted new work is shared, by bucket");
 static SOURCE_LEVEL: Family = Family::gauge(
     "source_level_cps",
-    "New work a second that one source can have admitted, by bucket; 0 while there is no limit",
+    "New work a second that Tidegate admits from one source at most, by bucket. 0 while there is \
+     no limit",
 );
 
 static ALONE: [Number<Gauges>; 17] = [
     (
         Family::gauge(
             "release_per_second",
-            "Rate at which new calls are released from their queue; 0 if it is not paced",
+            "Rate at which new calls leave their queue. 0 if the law does not pace the queue",
         ),
         |g| thousandths(&g.release).into(),
     ),
@@ -138,7 +140,7 @@ static ALONE: [Number<Gauges>; 17] = [
     (
         Family::gauge(
             "wait_max",
-            "Wait in the queue after which a call is rejected when its turn comes; 0 if there is \
+            "Wait in the queue after which a call is rejected when its turn comes. 0 if there is \
              no limit",
         )
         .in_unit(Unit::Seconds),
@@ -150,7 +152,7 @@ static ALONE: [Number<Gauges>; 17] = [
     (
         Family::counter(
             "processor_occupied",
-            "Occupied time of the processor, as overload control measures it",
+            "Busy time of the processor, as overload control measures it",
         )
         .in_unit(Unit::Seconds),
         |g| seconds(&g.occupied).into(),
@@ -179,7 +181,8 @@ static ALONE: [Number<Gauges>; 17] = [
     (
         Family::gauge(
             "call_cost",
-            "Time to serve all messages of a call, without the kernel's part; 0 while not known",
+            "Time to serve all messages of a call, without the time in the kernel. 0 while the \
+             time is not known",
         )
         .in_unit(Unit::Seconds),
         |g| seconds(&g.call_cost).into(),
@@ -187,8 +190,8 @@ static ALONE: [Number<Gauges>; 17] = [
     (
         Family::gauge(
             "refusal_cost",
-            "Time to reject or drop a call and its retransmissions, without the kernel's part; 0 \
-             while not known",
+            "Time to reject or drop a call and its retransmissions, without the time in the \
+             kernel. 0 while the time is not known",
         )
         .in_unit(Unit::Seconds),
         |g| seconds(&g.refusal_cost).into(),
@@ -196,21 +199,25 @@ static ALONE: [Number<Gauges>; 17] = [
     (
         Family::gauge(
             "bound",
-            "The highest possible goodput at the offered load, as a fraction of the capacity; 0 \
-             while not known",
+            "The highest possible goodput at the offered load, as a fraction of the capacity. 0 \
+             while it is not known",
         )
         .in_unit(Unit::Ratio),
         |g| millionths(&g.bound).into(),
     ),
     (
-        Family::gauge("thinned", "Share of new INVITEs that the kernel is told to drop unread")
-            .in_unit(Unit::Ratio),
+        Family::gauge(
+            "thinned",
+            "Share of new INVITEs that the kernel drops before Tidegate reads \
+                                  them",
+        )
+        .in_unit(Unit::Ratio),
         |g| millionths(&g.thinned).into(),
     ),
     (
         Family::gauge(
             "refusing",
-            "Share of the processor used for rejecting; 0 unless `disposal` limits it",
+            "Share of the processor used for rejecting. 0 unless `disposal` limits this share",
         )
         .in_unit(Unit::Ratio),
         |g| millionths(&g.refusing_load).into(),

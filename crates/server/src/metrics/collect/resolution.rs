@@ -37,14 +37,14 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
 
 static QUESTIONS: Family = Family::counter(
     "resolution_questions",
-    "DNS queries for names in requests, by outcome; refused: not sent, because too many queries \
-     were outstanding",
+    "DNS queries for names in requests, by outcome. refused: the query was not sent, because too \
+     many queries were outstanding",
 );
 
 static LOOKUPS: Family = Family::counter(
     "lookups",
-    "Look-ups of users, by outcome; given_up: no answer came in time; late: the answer came after \
-     that; refused: not started, because too many were outstanding",
+    "Look-ups of users, by outcome. given_up: no answer came in time. late: the answer came too \
+     late. refused: the look-up was not started, because too many were outstanding",
 );
 
 static ALONE: [Number<Counters>; 5] = [
@@ -63,8 +63,8 @@ static ALONE: [Number<Counters>; 5] = [
     (
         Family::counter(
             "resolution_stale",
-            "Times that a DNS answer was used after its time to live, because there was no newer \
-             one",
+            "Number of times that a DNS answer was used after its time to live, because there was \
+             no newer answer",
         ),
         |c| c.resolution.stale.get().into(),
     ),

@@ -54,7 +54,11 @@ pub(super) fn add(samples: &mut Samples, shard: &str, counters: &Counters) {
 static UDP_RECEIVED: Family = Family::counter("udp_received", "Datagrams received, by socket");
 static UDP_LOST: Family =
     Family::counter("udp_unsent", "Datagrams that could not be sent, by cause");
-static LIMITED: Family = Family::counter("turns_limited", "Turns that reached a limit, by limit");
+static LIMITED: Family = Family::counter(
+    "turns_limited",
+    "Turns of the shard's loop that reached \
+                                                           a limit, by limit",
+);
 static TIME: Family =
     Family::counter("shard_time", "Wall time of a shard, by whether it was busy or idle")
         .in_unit(Unit::Seconds);
@@ -79,9 +83,14 @@ static ALONE: [Number<Counters>; 17] = [
     (Family::counter("udp_overflow", "Datagrams the kernel dropped at full sockets"), |c| {
         c.overflow.get().into()
     }),
-    (Family::counter("udp_filtered", "Datagrams the kernel dropped on purpose"), |c| {
-        c.filtered.get().into()
-    }),
+    (
+        Family::counter(
+            "udp_filtered",
+            "Datagrams that the kernel dropped because Tidegate asked for \
+                                      it",
+        ),
+        |c| c.filtered.get().into(),
+    ),
     (
         Family::counter(
             "udp_shed_errors",
@@ -113,14 +122,17 @@ static ALONE: [Number<Counters>; 17] = [
         ),
         |c| c.handoffs_lost.get().into(),
     ),
-    (Family::counter("queries", "Queries to threads beside the shard, such as for names"), |c| {
-        c.queries.get().into()
-    }),
+    (
+        Family::counter("queries", "Queries from the shard to other threads, such as for names"),
+        |c| c.queries.get().into(),
+    ),
     (Family::counter("queries_lost", "Queries not made because there was no room"), |c| {
         c.queries_lost.get().into()
     }),
     (Family::counter("messages_served", "Messages served"), |c| c.served.get().into()),
     (Family::counter("turns", "Turns of the shard's loop"), |c| c.turns.get().into()),
-    (Family::counter("wakes", "Wakes from waiting"), |c| c.wakes.get().into()),
+    (Family::counter("wakes", "Number of times that the shard woke up from waiting"), |c| {
+        c.wakes.get().into()
+    }),
     (Family::counter("pauses", "Pauses to combine several wakes"), |c| c.pauses.get().into()),
 ];

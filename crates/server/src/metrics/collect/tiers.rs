@@ -22,7 +22,8 @@ static TARGET: Family = Family::gauge(
 .in_unit(Unit::Ratio);
 static COST: Family = Family::gauge(
     "tier_call_cost",
-    "Time to serve all messages of a call in a tier, without the kernel's part; 0 while not known",
+    "Time to serve all messages of a call in a tier, without the time in the kernel. 0 while the \
+     time is not known",
 )
 .in_unit(Unit::Seconds);
 

@@ -14,8 +14,9 @@ use tidegate::trouble::Trouble;
 
 /// Measure the cost of messages on this machine, for simulations that predict it
 ///
-/// It writes a file with the table [emulate] of the configuration, which `tidegate-lab run --costs`
-/// and `tidegate replay --costs` read. Stop other programs while it runs.
+/// The command writes the costs to a file, as the table [emulate] of the configuration.
+/// `tidegate-lab run --costs` and `tidegate replay --costs` read this file. Stop other programs
+/// while the command runs.
 #[derive(clap::Args)]
 pub struct Args {
     /// Whether calls are served with transactions
@@ -26,11 +27,11 @@ pub struct Args {
     #[arg(long, value_name = "F", value_parser = parse_share, default_value = "1")]
     share: f64,
 
-    /// Seconds of each run; a round has eight runs
+    /// Seconds of each run. A round has eight runs
     #[arg(long, value_name = "S", value_parser = parse_length, default_value = "2")]
     seconds: f64,
 
-    /// Rounds; the result is the median
+    /// Number of rounds. The result is their median
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), default_value_t = 3)]
     rounds: u32,
 

@@ -22,21 +22,22 @@ const PART: f64 = 0.9;
 /// Measure the cost of each kind of message, accepted and dropped, with and without a law's
 /// measurements
 ///
-/// As in paper 000, §6.1: for the whole path from socket to socket and for the core alone, with
-/// messages that lead to a call and messages that do not. From this follow t_a, t_d and r/s, and
-/// the model of the paper's §5: the accepted rate that is left when a share f is admitted. Stop
-/// other programs while it runs.
+/// The measurement is that of paper 000, §6.1. It covers the whole path from socket to socket, and
+/// the core alone, with messages that lead to a call and messages that do not. The command computes
+/// t_a, t_d and r/s from the costs. It also computes the model of the paper's §5: the accepted rate
+/// when a share f is admitted. Stop other programs while the command runs.
 #[derive(clap::Args)]
 pub struct Args {
     /// Whether calls are served with transactions
     #[arg(long, value_enum, default_value_t = Kept::Transaction)]
     mode: Kept,
 
-    /// Rounds; the table shows minimum, median and mean of each. The paper has 10
+    /// Number of rounds. The table shows the minimum, median and mean of all rounds. The paper has
+    /// 10
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100), default_value_t = 5)]
     rounds: u32,
 
-    /// Messages of each kind in a round; the paper has 100,000
+    /// Messages of each kind in a round. The paper has 100,000
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000), default_value_t = 2000)]
     messages: u32,
 

@@ -13,9 +13,10 @@ use tidegate_lab::demo::{Options, Screen, run as show};
 
 /// Demonstrate overload in a minute: a server without protection and one with it
 ///
-/// Two servers on loopback, slowed down to 200 calls/s, get the same calls: half of this rate, the
-/// same rate, twice and five times as much. Exit status: 0 if at twice the capacity the protected
-/// server keeps 80 % of the bound, 1 if not, 2 if the demonstration could not run.
+/// Two servers on loopback can carry 200 calls/s each. Both get the same calls: half of this rate,
+/// the same rate, twice this rate, and five times this rate. Exit status: 0 if at twice the
+/// capacity the protected server keeps 80 % of the bound, 1 if not, 2 if the demonstration could
+/// not run.
 #[derive(clap::Args)]
 pub struct Args {
     /// Duration in seconds, approximately
@@ -27,7 +28,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Print one line a second instead of a picture, as without a terminal
+    /// Print one line a second instead of a picture. Without a terminal this is the default
     #[arg(long)]
     plain: bool,
 

@@ -26,10 +26,10 @@ const PACKETS_MAX: usize = 65_536;
 /// Relay datagrams between a server and its clients like a bad network: with loss, delay,
 /// reordering and duplication
 ///
-/// It runs until SIGTERM or SIGINT and then prints what it did. A value is for both directions; two
-/// values TOWARDS,BACK are for datagrams to the target and for datagrams from it. The decisions are
-/// those of the simulator's links, drawn for each datagram: the same seed gives the same sequence
-/// of decisions.
+/// The command runs until SIGTERM or SIGINT, and then prints what it did. One value applies to both
+/// directions. Of two values TOWARDS,BACK, the first applies to datagrams to the target, and the
+/// second to datagrams from the target. The relay makes a random decision for each datagram, by the
+/// same rules as the simulator. The same seed gives the same sequence of decisions.
 #[derive(clap::Args)]
 pub struct Args {
     /// Address for the clients, ADDRESS[:PORT]
@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long, value_name = "T[,T]", default_value = "0ms")]
     jitter: Ways<Time>,
 
-    /// Share of datagrams that have no delay and so overtake others; needs --delay
+    /// Share of datagrams that are not delayed and so overtake others. Needs --delay
     #[arg(long, value_name = "P[,P]", default_value = "0%")]
     reorder: Ways<Share>,
 
@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "P[,P]", default_value = "0%")]
     duplicate: Ways<Share>,
 
-    /// Maximum number of clients, by address and port; datagrams of further clients are dropped
+    /// Maximum number of clients, by address and port. The relay drops datagrams of further clients
     #[arg(long, value_name = "N", default_value_t = 8,
           value_parser = clap::value_parser!(u64).range(1..=CLIENTS_MAX))]
     clients: u64,

@@ -14,10 +14,12 @@ use tidegate::trouble::Trouble;
 
 /// Measure the cost and the accuracy of a law's measurements, and how throttles select
 ///
-/// As in paper 000: the additional cost of a message when occupancy, aro and sired measure every so
-/// many messages, all admitted (§6.2); the error of the measured occupancy, by window and clock
-/// resolution (§4.1.1); and how far the deterministic and the random throttle deviate from their
-/// share, beside the exact formulas (§3.4). Stop other programs while it runs.
+/// There are three measurements, as in paper 000. The first is the additional cost of a message
+/// when the laws occupancy, aro and sired measure at intervals of several messages and admit all
+/// messages (§6.2). The second is the error of the measured occupancy, by window and clock
+/// resolution (§4.1.1). The third is the deviation of the deterministic and the random throttle
+/// from their share, compared with the exact formulas (§3.4). Stop other programs while the command
+/// runs.
 #[derive(clap::Args)]
 pub struct Args {
     /// Whether calls are served with transactions
@@ -33,11 +35,11 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), default_value_t = 100)]
     calls: u32,
 
-    /// Packets that the thread with known occupancy serves, 300 µs each
+    /// Number of packets that the thread with a known occupancy serves. Each takes 300 µs
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=1_000_000), default_value_t = 20_000)]
     packets: u32,
 
-    /// Requests that each throttle decides about, for each share
+    /// Number of requests about which each throttle decides, for each share
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1000..=100_000_000), default_value_t = 1_000_000)]
     pieces: u32,
 

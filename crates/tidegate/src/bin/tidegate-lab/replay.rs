@@ -26,7 +26,7 @@ pub struct Args {
     #[command(flatten)]
     replay: replay::Args,
 
-    /// Simulate the recorded calls under the law NAME; may be given several times
+    /// Simulate the recorded calls under the law NAME. May be given several times
     #[arg(long = "law", value_name = "NAME")]
     laws: Vec<String>,
 
@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "laws")]
     costs: Option<PathBuf>,
 
-    /// A simulated call counts as set up in time within MS milliseconds
+    /// A simulated call counts as set up in time if its 200 arrives within MS milliseconds
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     deadline: Duration,
 }

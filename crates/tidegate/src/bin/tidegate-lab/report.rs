@@ -13,16 +13,17 @@ use crate::run::check_highlight;
 /// Write one page with the results of one or several runs
 ///
 /// The page is a single HTML file that loads nothing else. Results of one scenario from simulated
-/// time and from real sockets share the same charts. Their differences are printed, and drawn in
-/// worlds-goodput.svg and worlds-set-up-delay.svg (and .png) beside the page.
+/// time and from real sockets share the same charts. The command prints the differences between the
+/// two, and draws them in worlds-goodput.svg and worlds-set-up-delay.svg (and .png) beside the
+/// page.
 #[derive(clap::Args)]
 pub struct Args {
     /// Result directories of `tidegate-lab run`, such as out/lab/overload-local
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
 
-    /// Curves in colour where there are too many for all, separated by commas [default: `none` and
-    /// the best beyond the capacity]
+    /// Names of the curves that get a colour if a figure has too many curves, separated by commas
+    /// [default: `none` and the best curve beyond the capacity]
     #[arg(long, value_name = "LABELS", value_delimiter = ',')]
     highlight: Vec<String>,
 

@@ -27,8 +27,9 @@ const STOPPED: &str = "stopped; the results of finished runs are kept";
 
 /// Run a scenario and show the results
 ///
-/// Parameter sets with existing results are not run again. Exit status: 0 if every run succeeded
-/// and the expectations of the scenario hold, 1 if not, 2 if the scenario could not run.
+/// The command does not repeat parameter sets that already have results. Exit status: 0 if every
+/// run succeeded and the expectations of the scenario are met, 1 if not, 2 if the scenario could
+/// not run.
 #[derive(clap::Args)]
 pub struct Args {
     /// The scenario, such as scenarios/overload-local.toml
@@ -51,8 +52,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Curves in colour where there are too many for all, separated by commas [default: `none` and
-    /// the best beyond the capacity]
+    /// Names of the curves that get a colour if a figure has too many curves, separated by commas
+    /// [default: `none` and the best curve beyond the capacity]
     #[arg(long, value_name = "LABELS", value_delimiter = ',')]
     highlight: Vec<String>,
 
@@ -61,8 +62,8 @@ pub struct Args {
     jobs: Option<NonZeroUsize>,
 
     /// Run only the K-th of N parts and write no tables. So several processes, on one or several
-    /// machines with a common DIR, share the work; a run without this option then combines the
-    /// results
+    /// machines with a common DIR, can share the work. After that, a run without this option
+    /// combines the results
     #[arg(long, value_name = "K/N")]
     shard: Option<Shard>,
 }

@@ -19,11 +19,13 @@ use tidegate_lab::swarm::{Failed, Finding, Hunt, Progress, Tally, hunt};
 use crate::run::cores;
 use crate::signals::cancelled_by_signal;
 
-/// Generate whole networks from seeds, run them in simulated time, and check what must always hold
+/// Generate whole networks from seeds, run them in simulated time, and check rules that must always
+/// hold
 ///
 /// Each seed generates proxies, callers, servers, links and faults (a world). If a checker finds an
-/// error, the world is made as small as possible and written to a file that --replay runs again.
-/// Exit status: 0 if everything held, 1 if not, 2 if it could not run.
+/// error, the command makes the world as small as possible and writes it to a file, which --replay
+/// runs again. Exit status: 0 if no checker found an error, 1 if one did, 2 if the command could
+/// not run.
 #[derive(clap::Args)]
 pub struct Args {
     /// Number of seeds to run [default: until stopped]
@@ -42,7 +44,7 @@ pub struct Args {
     #[arg(long)]
     first: bool,
 
-    /// Use streams besides datagrams; their connections break, stall and are slow
+    /// Use streams besides datagrams, with connections that break, stall and are slow
     #[arg(long)]
     streams: bool,
 

@@ -18,10 +18,11 @@ use crate::signals::cancelled_by_signal;
 
 /// Compare all laws in all scenarios of a directory, in simulated time
 ///
-/// Each law is run twice. On the same path all laws use the scenario's decision, queue and rejection.
-/// On its own path a law uses those of its source: the difference shows the gain by a cheap
-/// rejection, not by the law. All laws get the same calls. Prints for each scenario the law with the
-/// highest goodput, the laws that are not worse, and the default law.
+/// Each law runs twice. On the same path, all laws use the scenario's `decide`, `queue` and
+/// `disposal`. On its own path, a law uses the values from its source. The difference shows the
+/// gain by a cheap rejection, not by the law. All laws get the same calls. For each scenario the
+/// command prints the law with the highest goodput, the laws that are not worse, and the default
+/// law.
 #[derive(clap::Args)]
 pub struct Args {
     /// Directory of the scenarios and of own-paths.toml
@@ -40,8 +41,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     seeds: u32,
 
-    /// Worlds: speeds of the server as multiples of the scenario's, separated by commas. A run takes
-    /// as many times longer
+    /// Speeds of the server as multiples of the scenario's speed, separated by commas. At twice the
+    /// speed a run takes twice as long
     #[arg(long, value_name = "FACTORS", value_delimiter = ',', default_value = "1", value_parser = parse_speed)]
     speeds: Vec<f64>,
 

@@ -20,9 +20,10 @@ use crate::signals::cancelled_by_signal;
 
 /// Search for the parameters of a law that fit a scenario best
 ///
-/// It uses extremum seeking: it perturbs the parameters a little and moves them towards better
-/// results. The result is compared with the start by seeds that the search has not used. Exit
-/// status: 0 if the result is better or as good, 1 if not, 2 if the search could not run.
+/// The search method is extremum seeking. The search changes the parameters a little, and then
+/// moves them towards better results. At the end it compares the result with the start, with seeds
+/// that the search has not used. Exit status: 0 if the result is better than the start or equal, 1
+/// if not, 2 if the search could not run.
 #[derive(clap::Args)]
 pub struct Args {
     /// The scenario file: its loads, its seeds, and the variant that has the law
@@ -32,12 +33,12 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     law: String,
 
-    /// A parameter to search; may be given several times [default: all that are above 0]
+    /// A parameter to search. May be given several times [default: all parameters above 0]
     #[arg(long = "param", value_name = "NAME")]
     params: Vec<String>,
 
-    /// Start value of a parameter instead of its default, searched or not; may be given several
-    /// times
+    /// Value of a parameter at the start, instead of its default. The parameter need not be
+    /// searched. May be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_from)]
     from: Vec<(String, f64)>,
 
@@ -49,11 +50,11 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     steps: u32,
 
-    /// Amplitude of the perturbation, in the natural logarithm: 0.15 is about 15 %
+    /// Size of the small changes of a parameter, as a natural logarithm: 0.15 is about 15 %
     #[arg(long, value_name = "A", default_value_t = Settings::default().amplitude, value_parser = parse_positive)]
     amplitude: f64,
 
-    /// Step size: how far a parameter moves for a measured improvement
+    /// Step size: the distance that a parameter moves for a measured improvement
     #[arg(long, value_name = "G", default_value_t = Settings::default().gain, value_parser = parse_positive)]
     gain: f64,
 

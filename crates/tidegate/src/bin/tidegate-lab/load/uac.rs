@@ -22,12 +22,13 @@ use tidegate::trouble::Trouble;
 /// Time between the start and the first call: the driver must be running by then.
 const LEAD: Duration = Duration::from_millis(20);
 
-/// Offer calls at a given rate, whatever the responses are
+/// Offer calls at a given rate, which does not depend on the responses
 ///
-/// The rate may follow a profile over time, and calls may come in bursts or from a trace. Calls
-/// wait for each other only with --open-limit.
+/// The rate may follow a profile over time, and calls may come in bursts or from a trace. A call
+/// waits for another call only with --open-limit.
 ///
-/// Exit status: 0 if every call was offered and completed, 1 if not, 2 if it could not run.
+/// Exit status: 0 if every call was offered and completed, 1 if not, 2 if the command could not
+/// run.
 #[derive(clap::Args)]
 pub struct Args {
     /// The callee: HOST[:PORT] or sip:USER@HOST[:PORT]
@@ -48,12 +49,12 @@ pub struct Args {
 
     /// Pattern of arrivals
     ///
-    /// poisson: independently of each other
-    /// uniform: with equal gaps
-    /// mmpp:F=S,F=S,…: in bursts, by 2 to 8 states, each with a factor on the rate
-    ///   and its mean duration in seconds; the mean rate is still R
-    /// trace:FILE: at given moments, one a line, in seconds after the start and in
-    ///   order, with # comments
+    /// poisson: calls are independent of each other
+    /// uniform: times between calls are equal
+    /// mmpp:F=S,F=S,…: calls come in bursts, by 2 to 8 states. A state has a factor F
+    ///   on the rate and a mean duration of S seconds. The mean rate is still R
+    /// trace:FILE: calls begin at the times in FILE: seconds after the start, one on
+    ///   each line, in ascending order. # begins a comment
     #[arg(
         long,
         value_name = "HOW",
@@ -66,23 +67,23 @@ pub struct Args {
     /// Changes of the rate over time, as factors of R
     ///
     /// constant: 1
-    /// gradual:UP,HOLD,DOWN: from 0 up to 1 in UP seconds, HOLD seconds at 1, down to
-    ///   0 in DOWN seconds, and no calls after that
-    /// instant:AT: 0, and from AT on 1
-    /// steps:T=F,T=F,…: from each T on its F; 1 before the first
-    /// flash:AT,PEAK,RISE,DECAY: 1, from AT on in RISE seconds up to PEAK, then back
-    ///   with the time constant DECAY
-    /// avalanche:AT,N,WITHIN: 1, and N calls more, spread over the WITHIN seconds
+    /// gradual:UP,HOLD,DOWN: rises from 0 to 1 in UP seconds, stays at 1 for HOLD
+    ///   seconds, falls to 0 in DOWN seconds. No calls after that
+    /// instant:AT: 0 before the time AT, 1 from AT on
+    /// steps:T=F,T=F,…: F from the time T on. 1 before the first T
+    /// flash:AT,PEAK,RISE,DECAY: 1 until AT, rises to PEAK in RISE seconds, then falls
+    ///   back to 1 with the time constant DECAY
+    /// avalanche:AT,N,WITHIN: 1, with N additional calls in the WITHIN seconds
     ///   after AT
     #[arg(long, value_name = "HOW", default_value_t = Profile::Constant, verbatim_doc_comment)]
     profile: Profile,
 
-    /// Seconds until the caller hangs up; exp:S draws them from an exponential distribution with
-    /// mean S
+    /// Seconds until the caller hangs up. exp:S draws this time from an exponential distribution
+    /// with mean S
     #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "0")]
     hold: Span,
 
-    /// Seconds after which a call without an answer is cancelled, or exp:S
+    /// Seconds after which the caller cancels a call without an answer, or exp:S
     #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "60")]
     patience: Span,
 
@@ -90,8 +91,8 @@ pub struct Args {
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "500")]
     deadline: Duration,
 
-    /// Leave out calls of the first S seconds: figures after the warm-up are printed beside the
-    /// others
+    /// Duration of the warm-up in seconds. The report also shows all figures without the calls of
+    /// the warm-up
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0")]
     warm_up: Duration,
 
@@ -103,17 +104,17 @@ pub struct Args {
     #[arg(long)]
     uneven: bool,
 
-    /// Maximum number of open calls; further calls are not begun, but counted. SIPp's -l does the
-    /// same without counting
+    /// Maximum number of open calls. Further calls do not begin, and the report counts them. SIPp's
+    /// -l does the same without counting
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     open_max: usize,
 
-    /// Closed loop: while N calls are open, further calls wait until one ends. Their set-up delay
-    /// counts from their intended beginning
+    /// Closed loop: while N calls are open, a further call waits until one ends. Its set-up delay
+    /// counts from its intended time
     #[arg(long, value_name = "N")]
     open_limit: Option<usize>,
 
-    /// Act up to MS milliseconds late, at most 1, so that one wake serves several calls
+    /// Send messages up to MS milliseconds late, so that one wake serves several calls. At most 1
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "0.2")]
     slack: Duration,
 

@@ -21,13 +21,13 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", value_parser = parse_address)]
     bind: SocketAddr,
 
-    /// Answer at every address of this machine, at the port of --bind, as many servers would. The
-    /// Contact is always that of --bind
+    /// Answer at every address of this machine, at the port of --bind, like many servers. The
+    /// Contact is always the address of --bind
     #[arg(long)]
     all_addresses: bool,
 
-    /// Milliseconds from an INVITE to its final response; exp:MS draws them from an exponential
-    /// distribution with mean MS
+    /// Milliseconds from an INVITE to its final response. exp:MS draws this time from an
+    /// exponential distribution with mean MS
     #[arg(long, value_name = "[exp:]MS", value_parser = parse_span_millis, default_value = "0")]
     ring: Span,
 
@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "provisionals")]
     no_ringing: bool,
 
-    /// Send a 100 before anything else
+    /// Send a 100 as the first response
     #[arg(long)]
     trying: bool,
 
@@ -69,7 +69,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["status", "outcomes"])]
     silent: bool,
 
-    /// Share of answered calls that the callee ends, 0 to 1; the callers end the others
+    /// Share of answered calls that the callee ends, from 0 to 1. The callers end the other calls
     #[arg(long, value_name = "P", value_parser = parse_fraction, default_value = "0")]
     hang_up: f64,
 
@@ -77,7 +77,8 @@ pub struct Args {
     #[arg(long, value_name = "[exp:]S", value_parser = parse_span, default_value = "0")]
     hold: Span,
 
-    /// A call counts as acknowledged in time if its ACK comes within MS milliseconds of its INVITE
+    /// A call counts as acknowledged in time if its ACK arrives within MS milliseconds after its
+    /// INVITE
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "10000")]
     deadline: Duration,
 
@@ -93,7 +94,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 500_000)]
     calls_max: usize,
 
-    /// Answer up to MS milliseconds late, at most 0.5, so that one wake serves several calls
+    /// Answer up to MS milliseconds late, so that one wake serves several calls. At most 0.5
     #[arg(long, value_name = "MS", value_parser = parse_millis, default_value = "0.2")]
     slack: Duration,
 

@@ -38,7 +38,7 @@ pub fn choose(names: &[String], settings: &[Setting]) -> Result<Vec<Values>, Str
 fn law(name: &str, settings: &[Setting]) -> Result<Values, String> {
     let entry = registry::find(name).ok_or_else(|| {
         let names: Vec<_> = registry::LAWS.iter().map(|law| law.name).collect();
-        format!("--law {name}: there is no such law; there are {}", names.join(", "))
+        format!("--law {name}: no law has this name; the laws are {}", names.join(", "))
     })?;
     let given: Vec<_> = settings
         .iter()
