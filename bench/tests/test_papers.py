@@ -3,6 +3,7 @@ from typing import Any
 from unittest.mock import Mock
 
 from tidegate_bench import paper_000, paper_001
+from tidegate_bench.demonstrations import farm
 from tidegate_bench.paper_000 import CLAIMED, Cell, Passed
 from tidegate_bench.verdicts import Claim, Seen, judge_all
 
@@ -66,6 +67,18 @@ class ClaimsTest(unittest.TestCase):
             ("bounded", CLAIMED[0], "aro"): Cell((50, 100), (2, 0)),
         }
         self.assertEqual(paper_000.ratio(calls, "bounded", CLAIMED[0], "aro", "cps"), (0.5, 0.5))
+
+
+class FarmClaimsTest(unittest.TestCase):
+    def test_every_claim_has_a_verdict_that_a_run_can_miss(self) -> None:
+        for claim in farm.CLAIMS:
+            self.assertIn(claim.expected, ("reproduced", "partly", "not"), claim.claim)
+
+    def test_no_claim_is_cited_by_a_line_of_a_text_that_is_not_here(self) -> None:
+        claims = [claim.claim for claim in farm.CLAIMS]
+        claims += [claim.claim for claim in paper_000.CLAIMS] + [claim.claim for claim in paper_001.CLAIMS]
+        for claim in claims:
+            self.assertNotRegex(claim, r"\b00\d:", "section and figure of the paper instead")
 
 
 class JudgeTest(unittest.TestCase):
