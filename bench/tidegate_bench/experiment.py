@@ -19,10 +19,13 @@ class Run:
         name: str,
         world: str = "sim",
         jobs: int | None = None,
-        profile: str = "release",
+        build: str = "release",
         **changed: str,
     ) -> None:
-        """The keys in `changed` get other values than in the file."""
+        """Runs it in the world `world`, by the `build` of the program, `release` or `debug`.
+
+        The keys in `changed` get other values than in the file.
+        """
         text = (ROOT / "scenarios" / f"{name}.toml").read_text()
         for key, value in changed.items():
             text, count = re.subn(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
@@ -34,7 +37,7 @@ class Run:
         scenario = self.folder / f"{name}.toml"
         scenario.write_text(text)
         more = [] if jobs is None else ["--jobs", jobs]
-        results = program.scenario(scenario, self.folder / "out", "--world", world, *more, profile=profile)
+        results = program.scenario(scenario, self.folder / "out", "--world", world, *more, profile=build)
         self.capacity_cps: float = results["capacity_cps"]
         self.points: Points = results["points"]
 

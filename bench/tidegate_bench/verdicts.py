@@ -1,6 +1,11 @@
 """What becomes of a paper's claims."""
 
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
 from tidegate_bench.record import Record
+
+Data = TypeVar("Data")
 
 
 class Verdicts:
@@ -17,6 +22,39 @@ class Verdicts:
             self.record.expect(verdict == "reproduced", text)
         else:
             print(f"        {text}", flush=True)
+
+
+class Seen(NamedTuple):
+    """The verdict on a claim, and the numbers that decide it."""
+
+    verdict: str
+    numbers: str
+
+
+class Claim(NamedTuple, Generic[Data]):
+    """A claim of a paper, the verdict that is known of it, and numbers that must change the verdict."""
+
+    claim: str
+    expected: str
+    judge: Callable[[Data], Seen]
+    planted: Callable[[Data], Data]
+    label: str = ""
+    """`fitted` or `by construction`, if the conditions were chosen so that the claim holds."""
+
+
+def judge_all(record: Record, claims: list[Claim[Data]], data: Data) -> list[dict[str, str]]:
+    """Judges each claim by the data, and once more by planted numbers, which must change the verdict."""
+    rows = []
+    for claim in claims:
+        seen = claim.judge(data)
+        label = f" ({claim.label})" if claim.label else ""
+        record.expect(seen.verdict == claim.expected, f"{seen.verdict}{label}: {claim.claim}: {seen.numbers}")
+        planted = claim.judge(claim.planted(data))
+        record.expect(
+            planted.verdict != seen.verdict, f"another verdict by planted numbers: {planted.verdict}: {planted.numbers}"
+        )
+        rows.append({"claim": claim.claim, "label": claim.label, **seen._asdict()})
+    return rows
 
 
 def graded(whole: bool, half: bool) -> str:

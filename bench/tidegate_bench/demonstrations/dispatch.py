@@ -152,7 +152,7 @@ class Show(Demonstration):
             # There on its machine, here on this one: what can be compared stands beside it.
             seen = "reproduced" if alone >= PAPER_CPS else "partly"
             self.expect(
-                alone >= PAPER_CPS / 2, f"003:53: {seen}: {name}: {alone:.0f} calls per CPU-second, of 5,500 there"
+                alone >= PAPER_CPS / 2, f"003 §I: {seen}: {name}: {alone:.0f} calls per CPU-second, of 5,500 there"
             )
             slowed = alone / median(name, counts[-1])
             self.expect(slowed <= 1.5, f"{name}: {counts[-1]} back ends cost {slowed:.2f} times as much as {counts[0]}")

@@ -32,7 +32,7 @@ class Show(Demonstration):
     PROFILE = "debug"
 
     def run(self) -> Results:
-        run = Run(self, "pool-headroom", profile=self.profile, repetitions=str(len(self.rounds)))
+        run = Run(self, "pool-headroom", build=self.profile, repetitions=str(len(self.rounds)))
         loads = sorted({point["swept"]["load"] for point in run.points})
 
         spreads = {

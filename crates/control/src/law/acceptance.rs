@@ -64,7 +64,7 @@ pub(crate) static ENTRY: Entry = Entry {
     check: Cadence::check,
     build: |values: &Values| {
         Box::new(Acceptance {
-            cadence: Cadence::new(values, values.of(&FLOOR), 1.0),
+            cadence: Cadence::new(values, values.of(&TARGET), 1.0),
             estimate: Estimate::new(values),
             floor: values.of(&FLOOR),
             fraction: 1.0,

@@ -51,7 +51,7 @@ pub(crate) static ENTRY: Entry = Entry {
         Box::new(Aro {
             cadence: Cadence::new(
                 values,
-                values.of(&occupancy::FLOOR),
+                values.of(&occupancy::TARGET),
                 values.of(&occupancy::WEIGHT),
             ),
             occupancy: occupancy::Estimate::new(values),

@@ -1,11 +1,13 @@
 //! The time of the next measurement, for laws that count messages.
 //!
 //! 000 §6.3: measuring costs time, and measuring too rarely lets the queue overflow before the
-//! overload is noticed. A law that lowers its share f by at most the factor 1−w a measurement, from
-//! 1 to f_min, should measure at most every Q·(1−f_min)·w messages if it is to act before a queue
-//! of Q overflows, and every t·R·(1−f_min)·w to notice an overload within t seconds at R messages a
-//! second. `measure = 0` takes the smaller of the two, from the observed rate and the room in the
-//! queue.
+//! overload is noticed. A law declares overload when its smoothed signal exceeds a threshold `min`:
+//! the fill Q_min for SiRED, the occupancy ρ_targ, the acceptance α_targ. The average with weight w
+//! is 1/w measurements late, and these have to fit between `min` and 1. So the law should measure at
+//! most every Q·(1−min)·w messages if it is to act before a queue of Q overflows (equation 12, or 11
+//! with w = 1), and every t·R·(1−min)·w to notice an overload within t seconds at R messages a
+//! second (equation 13). `measure = 0` takes the smaller of the two, from the observed rate and the
+//! room in the queue.
 //!
 //! At night 125 messages take long: a measurement is also due after a second, in any case. A law
 //! with this cadence asks for a tick of [`PATIENCE`], because without messages nothing else
@@ -109,7 +111,7 @@ pub(crate) struct Cadence {
 #[derive(Clone, Debug)]
 enum Every {
     Messages(u64),
-    /// By the part of an overload that a measurement notices, (1−f_min)·w, and the time limit.
+    /// By the part of an overload that a measurement notices, (1−min)·w, and the time limit.
     InTime {
         step: f64,
         notice_s: f64,
@@ -118,12 +120,12 @@ enum Every {
 }
 
 impl Cadence {
-    /// Creates the cadence of the parameters above, for a law with this floor and weight; 1 is the
-    /// weight without smoothing.
-    pub(crate) fn new(values: &Values, floor: f64, weight: f64) -> Self {
+    /// Creates the cadence of the parameters above, for a law that declares overload above
+    /// `threshold` and smooths its signal with `weight`; 1 is the weight without smoothing.
+    pub(crate) fn new(values: &Values, threshold: f64, weight: f64) -> Self {
         let every = match values.of(&MEASURE) as u64 {
             0 => Every::InTime {
-                step: (1.0 - floor) * weight,
+                step: (1.0 - threshold) * weight,
                 notice_s: values.of(&NOTICE),
                 rate: ArrivalRate::default(),
             },
@@ -179,6 +181,7 @@ impl Cadence {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bench::Bench;
     use super::*;
     use crate::Entry;
 
@@ -192,8 +195,8 @@ mod tests {
         build: |_| unreachable!("only its parameters are wanted"),
     };
 
-    fn cadence(given: &[(&str, f64)], floor: f64, weight: f64) -> Cadence {
-        Cadence::new(&ENTRY.values(given).unwrap(), floor, weight)
+    fn cadence(given: &[(&str, f64)], threshold: f64, weight: f64) -> Cadence {
+        Cadence::new(&ENTRY.values(given).unwrap(), threshold, weight)
     }
 
     /// Returns the messages between measurements, as the last of many, at a rate.
@@ -220,21 +223,61 @@ mod tests {
         }
     }
 
-    // 000 §6.3, with f_min 0.05 and w 0.1: 0.095 of the arrivals in a second, or of the queue.
+    // 000 §6.3: "let t = 1. In later experiments, min = .7, and w = .1. Later experiments also
+    // determine that PP_r ≥ 4000 […]. These values give measure = 120."
+    #[test]
+    fn the_worked_example_of_the_paper_gives_120() {
+        let interval = interval(&mut cadence(&[("measure", 0.0)], 0.7, 0.1), 100_000, 4000);
+        assert!(interval.abs_diff(120) <= 1, "{interval}");
+    }
+
+    // 000 §6.3, equations 11 to 13, with min 0.7: 0.03 of the arrivals in a second, or of the queue.
     #[test]
     fn left_to_itself_it_notices_in_time_and_before_the_queue_overflows() {
         let auto =
-            |given: &[(&str, f64)]| cadence(&[&[("measure", 0.0)], given].concat(), 0.05, 0.1);
-        for (room, rate, expected) in [(4096, 1000, 95), (4096, 200, 19), (500, 10_000, 47)] {
+            |given: &[(&str, f64)]| cadence(&[&[("measure", 0.0)], given].concat(), 0.7, 0.1);
+        for (room, rate, expected) in [(4096, 1000, 30), (4096, 200, 6), (1000, 10_000, 30)] {
             let interval = interval(&mut auto(&[]), room, rate);
             assert!(interval.abs_diff(expected) <= 1, "{room}, {rate}/s: {interval}");
         }
-        let quick = interval(&mut auto(&[("notice_s", 0.1)]), 4096, 1000);
-        assert!(quick.abs_diff(9) <= 1, "{quick}");
-        // Without smoothing the whole of it.
-        let plain = interval(&mut cadence(&[("measure", 0.0)], 0.05, 1.0), 500, 10_000);
-        assert!(plain.abs_diff(475) <= 1, "{plain}");
+        let quick = interval(&mut auto(&[("notice_s", 0.5)]), 4096, 1000);
+        assert!(quick.abs_diff(15) <= 1, "{quick}");
+        // Equation 11, without smoothing.
+        let plain = interval(&mut cadence(&[("measure", 0.0)], 0.7, 1.0), 500, 10_000);
+        assert!(plain.abs_diff(150) <= 1, "{plain}");
         assert_eq!(interval(&mut auto(&[]), 0, 100), 1, "at least every one");
+    }
+
+    // 000 §3.1-3.3: overload is declared above ρ_thresh, above α_targ and above Q_min, not at f_min.
+    #[test]
+    fn each_law_measures_by_its_own_threshold_of_overload() {
+        use super::super::{acceptance, aro, occupancy, sired};
+        let one = [("w", 1.0), ("measure", 0.0), ("accept_measured", 1.0)];
+        for (entry, given, expected) in [
+            (&sired::ENTRY, [&one[..], &[("q_min", 0.7), ("f_min", 0.5)]].concat(), 300),
+            (&occupancy::ENTRY, [&one[..], &[("rho_targ", 0.6), ("f_min", 0.1)]].concat(), 400),
+            (&acceptance::ENTRY, [&one[1..], &[("alpha_targ", 0.8), ("f_min", 0.1)]].concat(), 200),
+            (
+                &aro::ENTRY,
+                [&one[..], &[("rho_targ", 0.6), ("alpha_targ", 0.8), ("f_min", 0.1)]].concat(),
+                400,
+            ),
+        ] {
+            let mut bench = Bench::of(entry, &given);
+            bench.signals.queue.room = 1000;
+            // Messages come at 100,000 a second, so that the queue decides.
+            let taken: Vec<u64> = (1..=20_000)
+                .filter(|_| {
+                    bench.pass(Duration::from_micros(10), 0.5);
+                    bench.signals.messages += 1;
+                    bench.control.admit_next = false;
+                    bench.arrival();
+                    bench.control.admit_next
+                })
+                .collect();
+            let interval = taken[taken.len() - 1] - taken[taken.len() - 2];
+            assert!(interval.abs_diff(expected) <= 1, "{}: {interval}", entry.name);
+        }
     }
 
     #[test]

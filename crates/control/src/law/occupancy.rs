@@ -70,7 +70,7 @@ pub(crate) static ENTRY: Entry = Entry {
     check: Cadence::check,
     build: |values: &Values| {
         Box::new(Occupancy {
-            cadence: Cadence::new(values, values.of(&FLOOR), values.of(&WEIGHT)),
+            cadence: Cadence::new(values, values.of(&TARGET), values.of(&WEIGHT)),
             estimate: Estimate::new(values),
             floor: values.of(&FLOOR),
             fraction: 1.0,

@@ -65,7 +65,7 @@ pub(crate) static ENTRY: Entry = Entry {
     },
     build: |values: &Values| {
         Box::new(Sired {
-            cadence: Cadence::new(values, values.of(&FLOOR), values.of(&WEIGHT)),
+            cadence: Cadence::new(values, values.of(&Q_MIN), values.of(&WEIGHT)),
             q_min: values.of(&Q_MIN),
             q_max: values.of(&Q_MAX),
             floor: values.of(&FLOOR),

@@ -28,7 +28,7 @@ fn noticed_s(params: &[(&str, f64)]) -> f64 {
     first.map_or(f64::INFINITY, |note| note.at.as_secs_f64() - 10.0)
 }
 
-// 000 §6.3: 0.3·0.95 of the arrivals in half a second are 70 messages before the step.
+// 000 §6.3, equation 13: 0.3·(1 − 0.95) of the arrivals in half a second are 3 messages before the step.
 #[test]
 fn left_to_itself_occupancy_notices_an_overload_in_time() {
     let rare = noticed_s(&[("measure", 4000.0)]);

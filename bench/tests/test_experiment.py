@@ -1,0 +1,41 @@
+import json
+import unittest
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+from tests.scratch import Scratch
+from tidegate_bench.experiment import Run
+
+
+class RunTest(Scratch):
+    def setUp(self) -> None:
+        super().setUp()
+        self.started: list[tuple[Any, ...]] = []
+        self.conditions: list[dict[str, Any]] = []
+        self.replace("tidegate_bench.experiment.ROOT", self.folder)
+        self.replace("tidegate_bench.program.lab", self.lab)
+        (self.folder / "scenarios").mkdir()
+        (self.folder / "scenarios" / "a.toml").write_text('profile = "steps:0=1"\nrepetitions = 3\n')
+
+    def lab(self, *arguments: Any, profile: str) -> str:
+        self.started.append((*arguments, profile))
+        out = Path(arguments[arguments.index("--out") + 1])
+        out.mkdir(parents=True)
+        results = {"capacity_cps": 100.0, "points": [], "conditions": self.conditions}
+        (out / "results.json").write_text(json.dumps(results))
+        return ""
+
+    def test_the_key_profile_of_a_scenario_is_changed_and_the_build_is_not(self) -> None:
+        run = Run(Mock(directory=self.folder), "a", profile='"instant:10"', repetitions="5")
+        text = (run.folder / "a.toml").read_text()
+        self.assertEqual(text, 'profile = "instant:10"\nrepetitions = 5\n')
+        self.assertEqual(self.started[0][-1], "release")
+
+    def test_a_key_that_is_not_there_ends_the_script(self) -> None:
+        with self.assertRaises(SystemExit):
+            Run(Mock(directory=self.folder), "a", open_max="1")
+
+
+if __name__ == "__main__":
+    unittest.main()
