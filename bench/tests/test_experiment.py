@@ -5,6 +5,7 @@ from typing import Any
 from unittest.mock import Mock
 
 from tests.scratch import Scratch
+from tidegate_bench import program
 from tidegate_bench.experiment import Run
 
 
@@ -35,6 +36,19 @@ class RunTest(Scratch):
     def test_a_key_that_is_not_there_ends_the_script(self) -> None:
         with self.assertRaises(SystemExit):
             Run(Mock(directory=self.folder), "a", open_max="1")
+
+    def test_equal_repetitions_end_the_script_and_other_missed_conditions_do_not(self) -> None:
+        missed = {"condition": "pi has at least 90 % of the bound: least 3 % at 2", "held": False}
+        self.conditions = [missed]
+        self.assertEqual(program.scenario("a", self.folder / "one")["conditions"], [missed])
+        self.conditions = [
+            missed,
+            {"condition": "the repetitions of pi, load 2 differ: all 3 are equal", "held": False},
+        ]
+        with self.assertRaises(SystemExit) as end:
+            program.scenario("a", self.folder / "two")
+        self.assertIn("all 3 are equal", str(end.exception))
+        self.assertNotIn("bound", str(end.exception))
 
 
 if __name__ == "__main__":

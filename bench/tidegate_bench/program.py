@@ -46,9 +46,17 @@ def lab(*arguments: object, profile: str = "debug") -> str:
 
 
 def scenario(name: object, out: Path, *arguments: object, profile: str = "debug") -> Json:
-    """Runs a scenario by `tidegate lab run` and returns its results."""
+    """Runs a scenario by `tidegate lab run` and returns its results.
+
+    Ends this process if repetitions with different seeds are equal: they are one run counted several times, so no
+    verdict may rest on them.
+    """
     lab("run", name, "--out", out, *arguments, profile=profile)
     results: Json = json.loads((out / "results.json").read_text())
+    missed = [condition["condition"] for condition in results["conditions"] if not condition["held"]]
+    equal = [condition for condition in missed if condition.startswith("the repetitions of ")]
+    if equal:
+        raise SystemExit("\n".join([f"{name}:", *equal]))
     return results
 
 

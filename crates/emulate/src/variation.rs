@@ -26,8 +26,19 @@ pub enum Variation {
         /// The number of the host.
         element: u32,
     },
+    /// A hyperexponential distribution whose squared coefficient of variation is 10, with balanced
+    /// means: of 20 steps about one is exponential around ten times the mean, and the others around
+    /// half of it.
+    Hyperexponential {
+        /// The seed of the run.
+        seed: Seed,
+        /// The number of the host.
+        element: u32,
+    },
 }
 
+/// Squared coefficient of variation of the hyperexponential distribution.
+const SCV: f64 = 10.0;
 /// α of the Pareto distribution.
 const ALPHA: f64 = 1.5;
 /// The most that a cost is, as a multiple of the mean.
@@ -53,6 +64,13 @@ impl Varying {
                 Some((seed.stream(Purpose::Service, element), |stream, mean_s| {
                     let times = (1.0 - stream.unit()).powf(-1.0 / ALPHA) * (1.0 - 1.0 / ALPHA);
                     mean_s * times.min(LONGEST)
+                }))
+            }
+            Variation::Hyperexponential { seed, element } => {
+                Some((seed.stream(Purpose::Service, element), |stream, mean_s| {
+                    let short = f64::midpoint(1.0, ((SCV - 1.0) / (SCV + 1.0)).sqrt());
+                    let part = if stream.unit() < short { short } else { 1.0 - short };
+                    stream.exponential(mean_s / (2.0 * part))
                 }))
             }
         })
@@ -110,6 +128,17 @@ mod tests {
         let largest = drawn[99_000..].iter().sum::<f64>() / sum;
         assert!((0.1..0.25).contains(&largest), "{largest}");
         assert!(drawn[0] > 33.0 && drawn[99_999] <= 10_000.0, "{} {}", drawn[0], drawn[99_999]);
+    }
+
+    #[test]
+    fn hyperexponential_costs_have_their_mean_and_ten_times_its_square_as_variance() {
+        let mut varying = Varying::new(Variation::Hyperexponential { seed: Seed(1), element: 0 });
+        let drawn: Vec<f64> = (0..400_000).map(|_| varying.of(MEAN).as_secs_f64() * 1e6).collect();
+        let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
+        let variance = drawn.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / drawn.len() as f64;
+        // The standard error of the mean is 100·√(10 / 400,000) = 0.5.
+        assert!((mean - 100.0).abs() < 2.5, "{mean}");
+        assert!((9.0..11.0).contains(&(variance / mean.powi(2))), "{variance}");
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub enum Spread {
     Constant,
     /// Exponentially.
     Exponential,
+    /// By a hyperexponential distribution: the variance is ten times the square of the mean.
+    Hyperexponential,
     /// By a Pareto distribution with infinite variance.
     Pareto,
 }
@@ -42,6 +44,7 @@ impl Disturbance {
         let variation = match self.costs {
             Spread::Constant => Variation::Constant,
             Spread::Exponential => Variation::Exponential { seed, element },
+            Spread::Hyperexponential => Variation::Hyperexponential { seed, element },
             Spread::Pareto => Variation::Pareto { seed, element },
         };
         HostSettings { variation, disturbance: self.of_host(), ..settings.clone() }

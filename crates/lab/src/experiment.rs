@@ -17,14 +17,14 @@ use crate::store::{Programs, Store};
 use crate::summary::{self, Row};
 use crate::verdict::{self, Verdict};
 use crate::worlds::{Kind, World};
-use crate::{export, plots};
+use crate::{export, plots, repetitions};
 
 /// The results of a scenario.
 #[derive(Debug)]
 pub struct Experiment {
     /// A row for each variant and set of conditions.
     pub rows: Vec<Row>,
-    /// Verdicts on the expectations.
+    /// Verdicts on the expectations, and on repetitions that are one run several times.
     pub verdicts: Vec<Verdict>,
     /// Runs that failed, with the reason.
     pub failed: Vec<(RunSpec, String)>,
@@ -66,7 +66,8 @@ impl Runner<'_> {
         let done: Vec<(&RunSpec, &Outcome)> =
             results.iter().filter_map(|(run, result)| Some((run, result.as_ref().ok()?))).collect();
         let rows = summary::rows(done.iter().copied());
-        let verdicts = verdict::judge(&scenario.expectations, &rows);
+        let mut verdicts = verdict::judge(&scenario.expectations, &rows);
+        verdicts.extend(repetitions::judge(&done));
         let machine = (kind == Kind::Real).then(Machine::this);
 
         fs::write(folder.join("scenario.toml"), &scenario.text)?;

@@ -26,6 +26,7 @@ pub mod prediction;
 pub mod progress;
 pub mod real;
 pub mod recovery;
+mod repetitions;
 pub mod report;
 pub mod run_spec;
 pub mod runs;

@@ -43,6 +43,13 @@ pub struct Row {
 
 /// Returns a row for each variant and set of conditions that was run, in the order of `results`.
 pub fn rows<'a>(results: impl IntoIterator<Item = (&'a RunSpec, &'a Outcome)>) -> Vec<Row> {
+    groups(results).iter().map(|group| row(group)).collect()
+}
+
+/// Returns the runs of each variant and set of conditions, in the order of `results`.
+pub(crate) fn groups<'a>(
+    results: impl IntoIterator<Item = (&'a RunSpec, &'a Outcome)>,
+) -> Vec<Vec<(&'a RunSpec, &'a Outcome)>> {
     let mut groups: Vec<Vec<(&RunSpec, &Outcome)>> = Vec::new();
     for (run, outcome) in results {
         let alike = |group: &&mut Vec<(&RunSpec, &Outcome)>| {
@@ -54,7 +61,7 @@ pub fn rows<'a>(results: impl IntoIterator<Item = (&'a RunSpec, &'a Outcome)>) -
             None => groups.push(vec![(run, outcome)]),
         }
     }
-    groups.iter().map(|group| row(group)).collect()
+    groups
 }
 
 fn row(runs: &[(&RunSpec, &Outcome)]) -> Row {

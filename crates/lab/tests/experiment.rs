@@ -50,7 +50,7 @@ impl World for Reckoned {
         let kept = if collapses { 0.0 } else { 0.9 * run.bound(load) };
         let capacity = run.rate_cps() / load;
         Ok(Outcome {
-            offered: (run.rate_cps() * 100.0) as u64,
+            offered: (run.rate_cps() * 100.0) as u64 + run.seed,
             good: (kept * capacity * 100.0 * (1.0 + run.seed as f64 / 500.0)) as u64,
             measured_s: 100.0,
             set_up_delay: (!collapses).then(Quantiles::default),
@@ -59,7 +59,7 @@ impl World for Reckoned {
     }
 }
 
-fn perform_in(folder: &Path, world: &Reckoned) -> Experiment {
+fn perform_in(folder: &Path, world: &dyn World) -> Experiment {
     let scenario = Scenario::parse(Path::new("reckoned.toml"), SCENARIO.as_bytes()).unwrap();
     let programs = Programs::running().unwrap();
     let observer = Lines::new(std::io::sink());
@@ -119,4 +119,31 @@ fn rows_have_the_spread_of_their_runs_and_the_bound_beside() {
     assert!(row.goodput.min < row.goodput.median && row.goodput.median < row.goodput.max);
     let collapsed = at("none", 5.0);
     assert_eq!((collapsed.goodput.max, collapsed.p99_ms), (0.0, None));
+}
+
+/// A world in which the seed changes nothing.
+struct Constant;
+
+impl World for Constant {
+    fn kind(&self) -> Kind {
+        Kind::Sim
+    }
+
+    fn run(&self, _: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
+        Ok(Outcome { offered: 100, good: 100, measured_s: 1.0, ..Outcome::default() })
+    }
+}
+
+#[test]
+fn an_experiment_whose_repetitions_are_one_run_does_not_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let experiment = perform_in(folder.path(), &Constant);
+    let failed: Vec<_> = experiment.verdicts.iter().filter(|verdict| !verdict.held).collect();
+    let repeated = failed.iter().filter(|verdict| verdict.condition.contains("all 3 are equal"));
+    assert_eq!(repeated.count(), 8, "two variants under four loads: {failed:?}");
+    // Who reads the results is told too.
+    let json: Value =
+        serde_json::from_slice(&fs::read(folder.path().join("results.json")).unwrap()).unwrap();
+    let told = json["conditions"].as_array().unwrap().iter();
+    assert_eq!(told.filter(|condition| condition["held"] == false).count(), failed.len());
 }

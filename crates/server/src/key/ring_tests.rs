@@ -127,7 +127,7 @@ fn a_clock_that_was_not_set_makes_no_keys() {
     let hours = Duration::from_secs(5);
     let refused = ring.rotated(hours, SETTLE, [2; 32]).unwrap_err();
     assert_eq!(refused, NotRotated::Clock(hours));
-    assert!(refused.to_string().contains("before 2026, 5 s after"), "{refused}");
+    assert!(refused.to_string().contains("before 2026 (5 s after"), "{refused}");
     assert!(!ring.is_due(hours, HOUR));
 }
 
@@ -176,11 +176,11 @@ fn errors_name_their_line() {
         (format!("base {key}\n"), 1, "no key for tokens"),
         (format!("base {key}0\n1 5 {key}"), 1, "65 digits"),
         (format!("base {key}\n1 {key}"), 2, "not a version, a time and a key"),
-        (format!("base {key}\nx 5 {key}"), 2, "its version"),
-        (format!("base {key}\n0 5 {key}"), 2, "its version"),
+        (format!("base {key}\nx 5 {key}"), 2, "the version is not"),
+        (format!("base {key}\n0 5 {key}"), 2, "the version is not"),
         // No version could follow it.
-        (format!("base {key}\n4294967295 5 {key}"), 2, "its version"),
-        (format!("base {key}\n1 x {key}"), 2, "not a second"),
+        (format!("base {key}\n4294967295 5 {key}"), 2, "the version is not"),
+        (format!("base {key}\n1 x {key}"), 2, "not a number of seconds"),
         (format!("base {key}\n1 5 {key}\n2 5 {key}"), 3, "version 2 does not belong there"),
         (format!("base {key}\n1 5 {key}\n1 5 {key}"), 3, "version 1 does not belong there"),
         (format!("base {key}\n300 5 {key}\n44 5 {key}"), 3, "version 44 does not belong there"),

@@ -21,14 +21,16 @@ pub(in crate::scenario) static COSTS: Knob<Choice<Spread>> = Knob {
         words: &[
             ("constant", Spread::Constant),
             ("exponential", Spread::Exponential),
+            ("hyperexponential", Spread::Hyperexponential),
             ("pareto", Spread::Pareto),
         ],
         reserved: &[],
     },
     absent: Absent::Default("\"constant\""),
-    doc: "The distribution of the cost of each message around its mean. `pareto`: α is 1.5, so that \
-          one message in a hundred takes a fifth of the time; none takes more than a hundred times \
-          the mean.",
+    doc: "The distribution of the cost of each message around its mean. `hyperexponential`: the \
+          variance is ten times the square of the mean; of twenty messages one takes ten times the \
+          mean. `pareto`: α is 1.5, so that one message in a hundred takes a fifth of the time; none \
+          takes more than a hundred times the mean.",
 };
 
 pub(in crate::scenario) static DEARER: Knob<Real> = Knob {

@@ -1,0 +1,107 @@
+//! A check that the repetitions of an experiment differ.
+//!
+//! Runs that differ in their seed only say how far chance moves a result. If nothing in a scenario
+//! is drawn at random, as with `arrivals = "uniform"` in simulated time, they are one run counted
+//! several times: their median is no median, and their interval has no width.
+
+use crate::outcome::Outcome;
+use crate::run_spec::RunSpec;
+use crate::summary;
+use crate::verdict::Verdict;
+
+/// Returns a verdict that did not hold for each parameter set of `results` whose repetitions, at
+/// least two with different seeds, all have the same outcome.
+pub fn judge(results: &[(&RunSpec, &Outcome)]) -> Vec<Verdict> {
+    summary::groups(results.iter().copied()).iter().filter_map(|group| judge_group(group)).collect()
+}
+
+/// Returns the verdict on the runs of one parameter set, if they are one run several times. A group
+/// in which no call was offered has nothing that could differ.
+fn judge_group(group: &[(&RunSpec, &Outcome)]) -> Option<Verdict> {
+    let &[(run, first), ref others @ ..] = group else { return None };
+    let same = |&(other, outcome): &(&RunSpec, &Outcome)| {
+        other.seed != run.seed && without_effort(outcome) == without_effort(first)
+    };
+    let equal = !others.is_empty() && first.offered > 0 && others.iter().all(same);
+    let swept: String =
+        run.swept.iter().map(|(axis, value)| format!(", {} {value}", axis.title())).collect();
+    let condition = format!(
+        "the repetitions of {}{swept} differ: all {} are equal; draw something at random, such as \
+         `arrivals = \"poisson\"`, or set `repetitions = 1`",
+        run.variant.name(),
+        group.len(),
+    );
+    equal.then_some(Verdict { condition, held: false })
+}
+
+/// Returns the outcome without the time and the attempts that it took.
+fn without_effort(outcome: &Outcome) -> Outcome {
+    Outcome { attempts: 0, tidegate_cpu_s: 0.0, ..outcome.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::run_spec::runs;
+    use crate::scenario::Scenario;
+    use crate::worlds::Kind;
+
+    /// Returns the runs of two variants under two loads, three of each.
+    fn twelve() -> Vec<RunSpec> {
+        let text = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [1, 2]\n\
+                    [schedule]\nrepetitions = 3\n[[variant]]\noverload = { law = \"none\" }\n\
+                    [[variant]]\noverload = { law = \"pi\" }\n";
+        runs(&Scenario::parse(Path::new("s"), text.as_bytes()).unwrap(), Kind::Sim)
+    }
+
+    /// Returns the conditions that did not hold for runs with such an outcome.
+    fn check(outcome: impl Fn(&RunSpec) -> Outcome) -> Vec<String> {
+        let runs = twelve();
+        let outcomes: Vec<Outcome> = runs.iter().map(outcome).collect();
+        let verdicts = judge(&runs.iter().zip(&outcomes).collect::<Vec<_>>());
+        assert!(verdicts.iter().all(|verdict| !verdict.held));
+        verdicts.into_iter().map(|verdict| verdict.condition).collect()
+    }
+
+    #[test]
+    fn repetitions_that_differ_pass() {
+        let seeded = |run: &RunSpec| Outcome { offered: run.seed, ..Outcome::default() };
+        assert_eq!(check(seeded), Vec::<String>::new());
+        let third = |run: &RunSpec| Outcome {
+            offered: 100 + u64::from(run.repetition == 2),
+            ..Outcome::default()
+        };
+        assert_eq!(check(third), Vec::<String>::new(), "one that differs is enough");
+    }
+
+    #[test]
+    fn a_run_that_is_counted_several_times_is_named() {
+        let one = |run: &RunSpec| Outcome {
+            offered: if run.variant.label == "pi" && run.conditions.load > 1.0 {
+                100
+            } else {
+                run.seed
+            },
+            // The same work may take longer and more attempts.
+            tidegate_cpu_s: run.seed as f64,
+            attempts: run.repetition,
+            ..Outcome::default()
+        };
+        let conditions = check(one);
+        let said = "the repetitions of pi (arrival, class), load 2 differ: all 3 are equal";
+        assert!(conditions.len() == 1 && conditions[0].starts_with(said), "{conditions:?}");
+        assert_eq!(check(|_| Outcome { offered: 7, ..Outcome::default() }).len(), 4);
+    }
+
+    #[test]
+    fn single_runs_and_runs_without_calls_have_nothing_to_differ() {
+        assert_eq!(check(|_| Outcome::default()), Vec::<String>::new());
+        let runs = twelve();
+        let one = Outcome { offered: 7, ..Outcome::default() };
+        let single: Vec<_> =
+            runs.iter().filter(|run| run.repetition == 0).map(|run| (run, &one)).collect();
+        assert_eq!(judge(&single), []);
+    }
+}
