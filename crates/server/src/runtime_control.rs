@@ -187,7 +187,7 @@ impl RuntimeControl {
     /// `enable`, `drain` or `disable`. Returns the number of the command.
     ///
     /// # Errors
-    /// When there is no such back end or word, several back ends are at the address, or the command
+    /// If there is no such back end or word, if several back ends are at the address, or if the command
     /// cannot be sent.
     pub fn assign(&self, backend: &str, admin_state: &str) -> Result<u64, ControlError> {
         let mut wanted = self.wanted();

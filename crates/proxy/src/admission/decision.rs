@@ -31,7 +31,7 @@ pub(crate) enum Decision {
 pub(crate) struct Admitted {
     /// Fingerprint that its retransmissions share, if it is new work.
     pub(crate) fingerprint: Option<u64>,
-    /// Whether it is a retransmission of work that was counted before.
+    /// True for a retransmission of work that was counted before.
     pub(crate) is_again: bool,
     /// Whether it has priority.
     pub(crate) has_priority: bool,

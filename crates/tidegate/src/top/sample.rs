@@ -55,7 +55,7 @@ pub(super) struct Backend {
     pub pool: String,
     pub name: String,
     pub state: String,
-    /// Whether it takes new calls.
+    /// True if the back end takes new calls.
     pub is_up: bool,
     pub calls: u64,
     /// Calls assigned to it since the start.
