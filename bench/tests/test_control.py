@@ -1,5 +1,6 @@
 import tomllib
 import unittest
+from dataclasses import replace
 from unittest.mock import Mock
 
 from tests.scratch import Scratch
@@ -68,6 +69,16 @@ class PeakTest(unittest.TestCase):
             for start in (100.0, 900.0, 8000.0):
                 found = self.climb(capacity, start)
                 self.assertTrue(0.94 * capacity <= found <= 1.011 * capacity, (capacity, start, found))
+
+    def test_rate_that_is_set_up_in_time_by_waiting_is_not_the_peak(self) -> None:
+        def offer(load: Load) -> Outcome:
+            # A queue grows by what exceeds the capacity: after 4 s at 1.1 times it, calls wait for .4 s.
+            wait_s = max(load.rate_cps / 1000.0 - 1, 0.0) * load.seconds
+            in_time = outcome(load.rate_cps, load.rate_cps if wait_s < 0.5 else 0.0)
+            return replace(in_time, p99_ms=1000 * wait_s)
+
+        found = peak.climb(offer, 900.0, seed=1)[0]
+        self.assertTrue(940.0 <= found <= 1030.0, found)
 
     def test_rate_carried_once_by_luck_is_not_the_peak(self) -> None:
         def offer(load: Load) -> Outcome:

@@ -34,12 +34,10 @@
 //! take. While the processor has idle time it grows. Idle time itself is a poor measure: a process with a
 //! quota works fast and then stands still, so it has idle time also when its quota is used up.
 //!
-//! `λ` is what arrives. In the first half second of dropping nothing that was dropped is retransmitted
-//! (RFC 3261 §17.1.1.2), so all datagrams count. Later only those that were read count, divided by `1 − p`:
-//! where all packets of a caller are treated alike (they are the same bytes) these are first packets. They
-//! tell nothing of the new `p` until what arrived before has been read, which takes two periods, or until there
-//! is idle time.
-//! `λ` follows slowly, unless 2.5 times as much arrives as before or there is idle time.
+//! `λ` is the rate of first packets, without retransmissions. Each packet has a mark, a hash of its bytes that
+//! is the same for all copies of a request, and the lowest marks are dropped. So the packets with marks that
+//! have not been dropped for a while, the *fresh* ones, are first packets, and their number over their part of
+//! the marks is `λ`. Packets that waited in a buffer when their marks began to be dropped do not count.
 //!
 //! # When it trips
 //!
@@ -50,17 +48,25 @@
 //! were read pass. That limit grows, slowly at first and twice as fast with each second without overflow:
 //! one that was taken from a moment in which the process stood still is forgotten within some seconds.
 //!
-//! # Why the share changes rarely
+//! # Callers that come late
 //!
-//! Each fall of `p` lets callers in that were dropped before and retransmit, up to half a minute of them,
-//! too late for their deadline. So `p` rises only while rejecting takes more than the budget and a seventh
-//! less should pass. It falls only if a fifth more should pass, or everything, and only if there is idle time or 5 s
-//! have passed. The first `p` is too low rather than too high.
+//! If `p` falls, callers come back that were dropped before: up to half a minute of them, with up to seven
+//! times the packets of the new callers. Nobody can tell them from new callers with such a mark. If they were
+//! admitted like others, they would take the places of callers that are in time, and the measured load would
+//! grow by their packets. So packets whose marks were dropped until lately are *late*: the
+//! [gate](crate::Gate) admits them only while few others wait, and rejects them otherwise. The rejection ends
+//! their retransmissions. A mark is late for as long as it was dropped, and T1, and at most for 16 s (RFC 3261
+//! §17.1.1.2: the pause before each copy is at most T1 longer than the time since the first copy).
+//!
+//! `p` has 65 levels, each with a tenth less that passes. It rises at once to where it has to be, if rejecting takes
+//! more than the budget and a seventh less should pass. It falls if a fifth more should pass, or everything:
+//! by one level a period, and only while rejecting takes no more than the budget, because each fall brings late
+//! callers; by four if rejecting takes less than a quarter of it.
 //!
 //! # How it recovers
 //!
-//! `λ` includes the dropped datagrams, so no trial is needed: `p` falls with the load, to nothing
-//! if all of it can be served or rejected. Two seconds after that the ladder is on its second
+//! `λ` shows the end of a flood within three periods, and `p` falls as fast as the late callers can be served or
+//! rejected. Two seconds after nothing is dropped any more the ladder is on its second
 //! rung. From the second it steps down after two seconds in which rejecting took less than a quarter of the
 //! budget: without padding that is less than a half.
 //!
@@ -72,8 +78,8 @@
 //!
 //! Dropping is blind: it also hits in-dialog requests that begin like new work, and calls that
 //! would have been admitted. The cost of reception is attributed by number, as if all messages cost
-//! the same. After a flood the callers that it brought retransmit for half a minute, and nothing tells them
-//! from new ones. If packets are drawn one by one, and not all of a caller alike, `λ` includes
+//! the same. After a long flood new callers with late marks are rejected like the callers that it brought,
+//! for as long as these retransmit. If the copies of a request differ, so that each has another mark, `λ` includes
 //! retransmissions and is up to seven times as high.
 //!
 //! # Source
@@ -84,9 +90,18 @@
 //! (t_a·f + t_d·(1 − f))` (§5.1), which shows why the cheaper way matters the more the smaller `f`
 //! is. The rule for the share is ours.
 
+mod arrivals;
+mod dropped;
+mod period;
+
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
+
+use arrivals::Arrivals;
+use dropped::{Dropped, level_for};
+use period::Period;
+pub use period::Tally;
 
 /// The part of the budget that is to be used while messages are dropped. The rest keeps the ladder from
 /// changing the share for a rejection more or less.
@@ -111,18 +126,14 @@ const BACK: f64 = 0.9;
 /// Initial growth of that limit: this part of itself each second.
 const GROWTH: f64 = 0.1;
 
-/// Factors of the amount that passes between which it is not changed, because a change has a cost: each
-/// share that passes again begins with the callers who retransmit.
-const STEPS: [f64; 2] = [0.85, 1.2];
+/// Factor by which what should pass must be below what passes before more is dropped.
+const RISE: f64 = 1.0 / 1.15;
 
-/// Factor of what passes after the first change. To drop more later is cheap, to drop less is not.
-const FIRST: f64 = 1.15;
+/// Factor by which it must be above before less is dropped.
+const FALL: f64 = 1.2;
 
-/// Time after which more passes also without idle time.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// RFC 3261 §17.1.1.1: T1, after which the first dropped requests are retransmitted.
-const T1: Duration = Duration::from_millis(500);
+/// Levels by which the share falls in a period, if rejecting takes at most this part of the budget.
+const STEPS: [(f64, usize); 2] = [(0.25, 4), (1.0, 1)];
 
 /// Periods after a change in which messages are read that arrived before it.
 const UNSETTLED: u32 = 2;
@@ -139,17 +150,6 @@ const DISCOVERY: f64 = 0.5;
 /// The most of a period that counts as idle there.
 const IDLE_MAX: f64 = 0.9;
 
-/// Weight of the newest period in the rates of arrivals, while retransmissions do not disturb them
-/// or there is idle time.
-const RATE_WEIGHT: f64 = 0.5;
-
-/// That weight otherwise.
-const RATE_WEIGHT_BUSY: f64 = 0.05;
-
-/// Multiple of the mean of all arrivals that is a new load. The first retransmissions of dropped
-/// requests double them.
-const FAR: f64 = 2.5;
-
 /// Part of a period without work that shows that there is room.
 const IDLE: f64 = 0.1;
 
@@ -158,12 +158,6 @@ const LOAD_WEIGHT: f64 = 0.3;
 
 /// Weight of the newest period in the cost of a rejection.
 const COST_WEIGHT: f64 = 0.1;
-
-/// Rejections that a period needs for their cost to count.
-const REFUSALS: u64 = 10;
-
-/// The largest share. With it one packet in a thousand is read and shows the total.
-const SHARE_MAX: f64 = 0.999;
 
 /// The parameters of a ladder.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -207,36 +201,16 @@ impl Rung {
     }
 }
 
-/// The counts of a server, since its start, that the ladder uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Tally {
-    /// Messages of all kinds that were read.
-    pub messages: u64,
-    /// Messages that asked for the kind of work that may be dropped, retransmissions included.
-    pub asked: u64,
-    /// Messages of that kind that were rejected, again or for the first time.
-    pub refused: u64,
-    /// Messages of that kind that were served.
-    pub taken: u64,
-    /// Messages caused by rejections: acknowledgements.
-    pub brought: u64,
-    /// Messages dropped on purpose before they were read, including those dropped for other
-    /// reasons.
-    pub filtered: u64,
-    /// Messages for which the receive buffers had no room.
-    pub overflow: u64,
-    /// Occupied time of the processor.
-    pub occupied: Duration,
-    /// Time spent on service.
-    pub served: Duration,
-}
-
 /// The choice of the cheapest treatment.
 #[derive(Clone, Debug)]
 pub struct Ladder {
     settings: LadderSettings,
     rung: Rung,
-    share: f64,
+    dropped: Dropped,
+    /// First packets a second of the callers to whom the share applies.
+    arrivals: Arrivals,
+    /// Messages a second to which it does not apply.
+    exempt: Arrivals,
     /// Seconds that a rejection takes; `None` before it was measured.
     cost: Option<f64>,
     /// Pieces of work that were served, of which older ones count for less.
@@ -251,20 +225,12 @@ pub struct Ladder {
     needed: Timestamp,
     /// Time at which the share was last changed.
     changed: Timestamp,
-    /// Time at which messages began to be dropped.
-    began: Timestamp,
     /// The last reading; `None` before the first.
     last: Option<(Timestamp, Tally)>,
     /// The part of the processor that rejecting takes; `None` before the first period.
     load: Option<f64>,
     /// Time that rejecting has taken beyond the budget, less what it has left unused since.
     excess_s: f64,
-    /// Arrivals a second, without the retransmissions of dropped messages.
-    offered: f64,
-    /// All arrivals a second.
-    arrived: f64,
-    /// Messages a second that were dropped for other reasons when the ladder last dropped none.
-    others: f64,
 }
 
 impl Ladder {
@@ -278,7 +244,9 @@ impl Ladder {
         Self {
             settings,
             rung: Rung::Reject,
-            share: 0.0,
+            dropped: Dropped::new(),
+            arrivals: Arrivals::default(),
+            exempt: Arrivals::default(),
             cost: None,
             taken: 0.0,
             serving_s: 0.0,
@@ -286,13 +254,9 @@ impl Ladder {
             calm: 0.0,
             needed: Timestamp::ZERO,
             changed: Timestamp::ZERO,
-            began: Timestamp::ZERO,
             last: None,
             load: None,
             excess_s: 0.0,
-            offered: 0.0,
-            arrived: 0.0,
-            others: 0.0,
         }
     }
 
@@ -326,7 +290,18 @@ impl Ladder {
 
     /// Returns the share of the packets to drop before they are read, 0 to 1.
     pub fn share(&self) -> f64 {
-        self.share
+        1.0 - self.dropped.passing()
+    }
+
+    /// Returns whether it makes a difference what mark a packet has: some are dropped, or were lately.
+    pub fn tells_marks(&self) -> bool {
+        self.dropped.fresh() < 1.0
+    }
+
+    /// Returns whether no copy of a packet with this mark was dropped lately. The caller of any other
+    /// has probably waited for longer than the server takes to answer.
+    pub fn is_fresh(&self, mark: u32) -> bool {
+        self.dropped.is_fresh(mark)
     }
 
     /// Returns the processor time of a rejection; `None` before it was measured.
@@ -354,8 +329,9 @@ impl Ladder {
             (mean, cost) => mean.or(cost),
         };
         self.measure_capacity(period);
-        self.measure_arrivals(now, period);
-        let overflows = period.overflow > OVERFLOW * period.arrived(self.others);
+        self.measure_arrivals(period);
+        self.dropped.expire(now);
+        let overflows = period.overflow > OVERFLOW * (period.asked + period.overflow);
         if overflows {
             self.calm = 0.0;
             if self.is_settled(now) {
@@ -380,7 +356,7 @@ impl Ladder {
             }
             Rung::Thin => {
                 let exceeds = overflows || self.load() > budget;
-                self.thin(now, exceeds, period.idle > IDLE);
+                self.thin(now, exceeds);
             }
         }
     }
@@ -390,11 +366,6 @@ impl Ladder {
         now.since(self.changed) > UNSETTLED * self.settings.period
     }
 
-    /// Returns whether nothing that was dropped is retransmitted yet.
-    fn is_early(&self, now: Timestamp) -> bool {
-        now.since(self.began) <= T1
-    }
-
     fn measure_capacity(&mut self, period: &Period) {
         let seconds = period.seconds.min(STEP_MAX_S);
         if period.idle <= IDLE || self.serving_s == 0.0 {
@@ -402,63 +373,61 @@ impl Ladder {
             let kept = (-serving_s / FORGET_S).exp();
             self.taken = self.taken * kept + period.taken * seconds;
             self.serving_s = self.serving_s * kept + serving_s;
-        } else if self.share > 0.0 {
+        } else if self.dropped.level() > 0 {
             let idle = period.idle.min(IDLE_MAX);
             self.taken *= (DISCOVERY * idle / (1.0 - idle) * seconds).exp();
         }
     }
 
-    fn measure_arrivals(&mut self, now: Timestamp, period: &Period) {
-        if self.share == 0.0 {
-            self.others = period.filtered;
-        }
-        let arrived = period.arrived(self.others);
-        let is_new_load = arrived > FAR * self.arrived;
-        self.arrived += RATE_WEIGHT * (arrived - self.arrived);
-        let newest = if self.share == 0.0 {
-            period.asked + period.overflow
-        } else if self.is_early(now) {
-            arrived
-        } else if self.is_settled(now) || period.idle > IDLE {
-            ((period.asked + period.overflow) / (1.0 - self.share)).min(arrived)
-        } else {
-            return;
-        };
-        let is_clear = self.share == 0.0 || self.is_early(now) || period.idle > IDLE;
-        let weight = match (is_new_load, is_clear) {
-            (true, _) => 1.0,
-            (false, true) => RATE_WEIGHT,
-            (false, false) => RATE_WEIGHT_BUSY,
-        };
-        self.offered += weight * (newest - self.offered);
+    fn measure_arrivals(&mut self, period: &Period) {
+        // Of what overflowed only the number is known.
+        let lost = 1.0 + period.overflow / period.asked.max(1.0);
+        let fresh = if self.tells_marks() { period.fresh } else { period.asked };
+        let exempt = period.asked - fresh - period.late;
+        let seconds = period.seconds.min(STEP_MAX_S);
+        self.arrivals.record(fresh * lost * seconds, self.dropped.fresh(), seconds);
+        self.exempt.record(exempt.max(0.0) * seconds, 1.0, seconds);
     }
 
     fn step_up(&mut self, now: Timestamp, is_too_much: bool) {
         let LadderSettings { budget, pads, thins, .. } = self.settings;
         if is_too_much && thins {
             if self.rung != Rung::Thin {
-                (self.rung, self.began, self.needed) = (Rung::Thin, now, now);
+                (self.rung, self.needed) = (Rung::Thin, now);
             }
         } else if pads && self.rung == Rung::Reject && self.load() > PAD[0] * budget {
             (self.rung, self.needed) = (Rung::Pad, now);
         }
     }
 
-    /// Lets as much pass as can be served, and as can be rejected within a part of the budget.
-    fn thin(&mut self, now: Timestamp, exceeds: bool, has_room: bool) {
-        let spent = AIM * self.settings.budget;
+    /// Returns the part of the marks that should pass, so that their callers can be served, or rejected
+    /// within this part of the processor.
+    fn passing_within(&self, budget: f64) -> f64 {
         let capacity = if self.serving_s > 0.0 { self.taken / self.serving_s } else { 0.0 };
-        let refusable = self.cost.map_or(f64::INFINITY, |cost| spent / cost);
-        let can_pass = ((1.0 - spent) * capacity + refusable).min(self.ceiling);
-        let first = if self.is_early(now) { FIRST } else { 1.0 };
-        let wanted = first * can_pass / self.offered;
-        let [less, more] = STEPS.map(|factor| factor * (1.0 - self.share));
-        let is_patient = now.since(self.changed) <= PATIENCE;
-        let grows = (wanted > more || wanted >= 1.0) && (has_room || !is_patient);
-        if wanted < less && exceeds || grows && self.share > 0.0 {
-            (self.share, self.changed) = ((1.0 - wanted).clamp(0.0, SHARE_MAX), now);
+        let refusable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
+        let can_pass = ((1.0 - budget) * capacity + refusable).min(self.ceiling);
+        (can_pass - self.exempt.per_second()).max(0.0) / self.arrivals.per_second()
+    }
+
+    /// Changes the share, if that is worth its cost.
+    fn thin(&mut self, now: Timestamp, exceeds: bool) {
+        let budget = self.settings.budget;
+        let all = self.passing_within(budget);
+        let wanted = if all >= 1.0 { 1.0 } else { self.passing_within(AIM * budget) };
+        let (level, passing, load) = (self.dropped.level(), self.dropped.passing(), self.load());
+        let steps = STEPS.into_iter().find(|(part, _)| load <= part * budget);
+        let next = match steps {
+            _ if exceeds && wanted < RISE * passing => level_for(wanted),
+            Some((_, steps)) if !exceeds && (wanted >= 1.0 || wanted > FALL * passing) => {
+                level.saturating_sub(steps).max(level_for(wanted))
+            }
+            _ => level,
+        };
+        if next != level {
+            self.dropped.set_level(now, next);
+            self.changed = now;
         }
-        if self.share > 0.0 {
+        if next > 0 {
             self.needed = now;
         } else if now.since(self.needed) >= HOLD {
             (self.ceiling, self.excess_s) = (f64::INFINITY, 0.0);
@@ -468,51 +437,5 @@ impl Ladder {
     }
 }
 
-/// The changes between two readings; rates are per second.
-#[derive(Debug)]
-struct Period {
-    seconds: f64,
-    asked: f64,
-    taken: f64,
-    filtered: f64,
-    overflow: f64,
-    load: f64,
-    /// The part of the period without work.
-    idle: f64,
-    /// Seconds that a rejection took, if there were enough rejections.
-    cost: Option<f64>,
-}
-
-impl Period {
-    fn between(earlier: &Tally, later: &Tally, passed: Duration) -> Self {
-        let since = |count: fn(&Tally) -> u64| count(later).saturating_sub(count(earlier));
-        let time = |time: fn(&Tally) -> Duration| time(later).saturating_sub(time(earlier));
-        let seconds = passed.as_secs_f64();
-        let rate = |count: u64| count as f64 / seconds;
-        let (messages, refused) = (since(|t| t.messages), since(|t| t.refused));
-        let part = (refused + since(|t| t.brought)) as f64 / messages.max(1) as f64;
-        let beside = time(|t| t.occupied).saturating_sub(time(|t| t.served));
-        let refusing = beside.as_secs_f64() * part.min(1.0);
-        let asked = since(|t| t.asked);
-        Self {
-            seconds,
-            asked: rate(asked),
-            taken: rate(since(|t| t.taken)),
-            filtered: rate(since(|t| t.filtered)),
-            overflow: rate(since(|t| t.overflow)),
-            load: refusing / seconds,
-            idle: 1.0 - time(|t| t.occupied).as_secs_f64() / seconds,
-            cost: (refused >= REFUSALS).then(|| refusing / refused as f64),
-        }
-    }
-
-    /// Returns all messages of the kind that may be dropped, those that were dropped included, when
-    /// so many `others` are dropped.
-    fn arrived(&self, others: f64) -> f64 {
-        self.asked + (self.filtered - others).max(0.0) + self.overflow
-    }
-}
-
 #[cfg(test)]
-#[path = "ladder_tests.rs"]
 mod tests;

@@ -41,6 +41,8 @@ pub struct Sender {
     /// True if the sender, or the share that it was [granted](crate::feedback::Arrival::Pass), has
     /// reduced its work already: a share that the law admits is not applied once more.
     pub restricted: bool,
+    /// True if earlier copies of the message were probably dropped, so that its caller may have given up.
+    pub is_late: bool,
 }
 
 impl Default for Sender {
@@ -48,7 +50,7 @@ impl Default for Sender {
     fn default() -> Self {
         let (source, limit, has_priority) = (None, None, false);
         let headroom = Headroom::Any;
-        Self { source, weight: 1, limit, has_priority, headroom, restricted: false }
+        Self { source, weight: 1, limit, has_priority, headroom, restricted: false, is_late: false }
     }
 }
 

@@ -57,6 +57,8 @@ pub enum Reason {
     Rank,
     /// The work waited in the queue for longer than the law allows.
     Stale,
+    /// Earlier copies of it were probably dropped, and too many others wait.
+    Late,
     /// There is no room in the queue.
     QueueFull,
     /// All possible back ends are at their limits.
@@ -77,11 +79,12 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Law,
         Self::Again,
         Self::Rank,
         Self::Stale,
+        Self::Late,
         Self::QueueFull,
         Self::PoolFull,
         Self::PoolDown,
@@ -99,6 +102,7 @@ impl Reason {
             Self::Again => "again",
             Self::Rank => "rank",
             Self::Stale => "stale",
+            Self::Late => "late",
             Self::QueueFull => "queue_full",
             Self::PoolFull => "pool_full",
             Self::PoolDown => "pool_down",
@@ -126,6 +130,10 @@ impl Reason {
             Self::Stale => {
                 "The request was admitted, but then it waited in the queue for longer than the law \
                  allows."
+            }
+            Self::Late => {
+                "The kernel dropped new calls until a moment ago, and probably earlier copies of this \
+                 request. It would take the place of a call that is in time."
             }
             Self::QueueFull => {
                 "The queue of new calls is full, or has as many calls as the law allows."

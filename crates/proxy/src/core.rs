@@ -383,7 +383,16 @@ impl Proxy {
     /// Returns admission and its view of the shard.
     fn view(&mut self) -> (&mut Ingress, View<'_>) {
         let Self { ingress, snapshot, routing, transactions, parked, counters, .. } = self;
-        (ingress, View { snapshot, calls: &routing.calls, transactions, parked, counters })
+        let view = View {
+            snapshot,
+            calls: &routing.calls,
+            transactions,
+            parked,
+            counters,
+            kernel_shed: self.kernel_shed.as_ref(),
+            shedding: &self.shedding,
+        };
+        (ingress, view)
     }
 
     /// Requests probes of the back ends that the last input made suspect.

@@ -142,7 +142,8 @@ static COUNTED: [Counted; 14] = [
         begins: "rejects new requests",
         of: "requests rejected",
         count: |shard| {
-            let reasons = [Reason::Law, Reason::Rank, Reason::Stale, Reason::SourceShare];
+            let reasons =
+                [Reason::Law, Reason::Rank, Reason::Stale, Reason::Late, Reason::SourceShare];
             reasons.iter().map(|&reason| shard.proxy.refused(reason).get()).sum()
         },
     },

@@ -128,10 +128,14 @@ impl Shedding {
             return true;
         }
         let threshold = self.threshold();
-        threshold > 0
-            && !self.spared().iter().any(|network| network.contains(source))
-            && !is_emergency(bytes)
-            && u64::from(self.hash(bytes)) < threshold
+        threshold > 0 && self.mark(source, bytes).is_some_and(|mark| u64::from(mark) < threshold)
+    }
+
+    /// Returns the hash of an INVITE, if the share applies to it.
+    pub fn mark(&self, source: IpAddr, bytes: &[u8]) -> Option<u32> {
+        let is_spared = || self.spared().iter().any(|network| network.contains(source));
+        let applies = bytes.starts_with(&Self::PREFIX) && !is_emergency(bytes) && !is_spared();
+        applies.then(|| self.hash(bytes))
     }
 }
 

@@ -6,9 +6,12 @@ use tidegate_world::Timestamp;
 use super::{EARLY, Gate};
 use crate::rank::rank;
 use crate::{
-    Allowance, Bucket, Decide, Decision, FairnessDecision, Headroom, Reason, Sender, Shadow,
-    Source, Ticket, Verdict,
+    Allowance, Bucket, Decide, Decision, FairnessDecision, Reason, Sender, Shadow, Source, Ticket,
+    Verdict,
 };
+
+/// Part of the places that callers that probably come too late may use.
+const SPARE: f64 = 0.25;
 
 impl Gate {
     /// Judges new work with [`on_new_from`](Self::on_new_from), from an unknown sender.
@@ -63,7 +66,7 @@ impl Gate {
                 let exempt = exempt || sender.restricted && self.applies_share(bucket, class);
                 let source = self.sources.on_arrival(now, bucket, sender);
                 let ticket = Ticket { bucket, class, fingerprint, again: false, exempt, source };
-                self.decide_new(now, ticket, sender.headroom, has_room)
+                self.decide_new(now, ticket, sender, has_room)
             }
             // The original has been served: a repetition without room does no harm.
             Some(Decision::Served) if has_room => {
@@ -161,10 +164,10 @@ impl Gate {
         &mut self,
         now: Timestamp,
         ticket: Ticket,
-        headroom: Headroom,
+        sender: &Sender,
         has_room: bool,
     ) -> Verdict {
-        let Ticket { bucket, fingerprint, .. } = ticket;
+        let Ticket { bucket, class, fingerprint, .. } = ticket;
         let waiting_max = match bucket {
             Bucket::Session => self.control.queue.waiting_max,
             Bucket::Single | Bucket::Priority => usize::MAX,
@@ -172,13 +175,18 @@ impl Gate {
         if self.stopping {
             return self.refuse(now, bucket, fingerprint, Reason::Stopping);
         }
-        if !headroom.holds(bucket) {
+        if !sender.headroom.holds(bucket) {
             self.compare(now, &ticket, false, false);
             return self.refuse(now, bucket, fingerprint, Reason::PoolFull);
         }
         if !has_room || self.signals.queue.waiting >= waiting_max {
             self.compare(now, &ticket, has_room, false);
             return self.refuse(now, bucket, fingerprint, Reason::QueueFull);
+        }
+        let is_late = sender.is_late && bucket != Bucket::Priority;
+        if is_late && !self.has_spare_places(bucket, class, waiting_max) {
+            self.compare(now, &ticket, has_room, false);
+            return self.refuse(now, bucket, fingerprint, Reason::Late);
         }
         if !self.may_queue(&ticket, waiting_max) {
             return self.refuse(now, bucket, fingerprint, Reason::SourceShare);
@@ -203,6 +211,18 @@ impl Gate {
     /// Returns whether work that is taken from the queue has waited too long in it.
     fn is_stale(&self, bucket: Bucket) -> bool {
         !self.stopping && self.control.makes_stale(bucket, self.signals.service.sojourn)
+    }
+
+    /// Returns whether so little waits that work of a caller that probably comes too late takes nobody's
+    /// place.
+    fn has_spare_places(&self, bucket: Bucket, class: u8, waiting_max: usize) -> bool {
+        let passes = match self.allowance_of(&self.control, Some(bucket), class) {
+            Allowance::Open => true,
+            Allowance::Fraction(fraction) => fraction >= 1.0,
+            Allowance::Window(size) => (self.in_progress(bucket) as f64) < size * SPARE,
+            Allowance::Rate(_) | Allowance::Closed => false,
+        };
+        passes && (self.signals.queue.waiting as f64) < waiting_max as f64 * SPARE
     }
 
     /// Returns whether the source of a new session may have one more waiting in the queue.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
-    Allowance, Entry, Estimation, Flow, Param, Reason, Release, Scheme, SessionCheck, ShedOrder,
-    ThrottleKind, Ticket, Values, Verdict, Weight,
+    Allowance, Entry, Estimation, Flow, Param, Reason, Release, Scheme, Sender, SessionCheck,
+    ShedOrder, ThrottleKind, Ticket, Values, Verdict, Weight,
 };
 
 mod accounts;
@@ -174,6 +174,28 @@ fn a_repetition_of_what_was_served_is_not_judged_again() {
         };
         assert_eq!(gate.on_taken(at(501), ticket), None, "{decide:?}");
     }
+}
+
+#[test]
+fn a_late_caller_takes_a_place_only_while_most_are_free() {
+    let late = Sender { is_late: true, ..Sender::default() };
+    let judge = |gate: &mut Gate, call| {
+        gate.on_arrival(at(0), 0);
+        gate.on_new_from(at(0), &late, Bucket::Session, 0, Some(call), true)
+    };
+    let mut gate = gate(&[]);
+    assert!(matches!(judge(&mut gate, 1), Verdict::Admit(_)), "the law admits everything");
+    gate.control.admit_of_all(Allowance::Window(8.0));
+    assert!(matches!(judge(&mut gate, 2), Verdict::Admit(_)));
+    assert_eq!(judge(&mut gate, 3), Verdict::Refuse(Reason::Late), "two of eight places are taken");
+    assert!(matches!(arrives(&mut gate, at(0), Some(4), 0), Verdict::Admit(_)));
+    gate.control.admit_of_all(Allowance::Fraction(0.99));
+    assert_eq!(judge(&mut gate, 5), Verdict::Refuse(Reason::Late));
+    let has_priority = Sender { has_priority: true, ..late };
+    gate.settings.sources.priority_cps = 10.0;
+    gate.sources = Sources::new(&gate.settings.sources, Seed(1), 0);
+    let first = gate.on_new_from(at(0), &has_priority, Bucket::Session, 0, Some(6), true);
+    assert!(matches!(first, Verdict::Admit(_)));
 }
 
 // After 64 s the decision on a call is forgotten, but a repetition of it in the queue is still
@@ -351,6 +373,7 @@ fn reasons_have_the_names_of_metrics() {
             "again",
             "rank",
             "stale",
+            "late",
             "queue_full",
             "pool_full",
             "pool_down",

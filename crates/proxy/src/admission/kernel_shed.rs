@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tidegate_control::{Gate, Ladder, LadderSettings, Tally};
-use tidegate_world::{Load, Timestamp};
+use tidegate_world::{Counter, Load, Received, Shedding, Timestamp, Transport};
 
 use crate::message::class::Class;
 use crate::observe::counters::Counters;
@@ -15,6 +15,8 @@ use crate::settings::{Disposal, Overload};
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
+    /// INVITEs that are fresh, and that are late.
+    marked: [Counter; 2],
     /// Whether it is inactive under a law that rejects nothing.
     needs_law: bool,
 }
@@ -31,7 +33,25 @@ impl KernelShed {
         let budget = overload.refusing_max;
         let settings =
             LadderSettings { budget, pads, thins: can_drop, ..LadderSettings::default() };
-        Some(Self { ladder: Ladder::new(settings), tally: Tally::default(), needs_law: pads })
+        Some(Self {
+            ladder: Ladder::new(settings),
+            tally: Tally::default(),
+            marked: Default::default(),
+            needs_law: pads,
+        })
+    }
+
+    /// Counts an INVITE. Returns whether earlier copies of it were probably dropped.
+    pub(crate) fn is_late(&self, received: &Received, shedding: &Shedding) -> bool {
+        if !self.ladder.tells_marks() || received.flow.transport != Transport::Udp {
+            return false;
+        }
+        let Some(mark) = shedding.mark(received.flow.remote.ip(), &received.bytes) else {
+            return false;
+        };
+        let is_late = !self.ladder.is_fresh(mark);
+        self.marked[usize::from(is_late)].add(1);
+        is_late
     }
 
     /// Records that a message of this class was rejected.
@@ -67,7 +87,8 @@ impl KernelShed {
             asked: counters.received(Class::Invite).get(),
             // An ACK that ends here is that of a rejection.
             brought: counters.dropped(DropReason::OwnAck).get(),
-            filtered: load.filtered,
+            fresh: self.marked[0].get(),
+            late: self.marked[1].get(),
             overflow: load.overflow,
             occupied: signals.processor.occupied,
             ..self.tally

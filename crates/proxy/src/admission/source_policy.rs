@@ -218,6 +218,7 @@ impl SourcePolicy {
             has_priority: claim == Claim::Priority,
             headroom: Headroom::Any,
             restricted: false,
+            is_late: false,
         };
         (sender, claim)
     }

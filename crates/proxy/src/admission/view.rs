@@ -2,8 +2,9 @@
 
 use tidegate_sip::{Method, Passage, Scan, ScanStart, dialog_tags, glance, response_target, scan};
 use tidegate_transaction::{Key, identity_of_branch, is_unique};
-use tidegate_world::{Received, Timestamp};
+use tidegate_world::{Received, Shedding, Timestamp};
 
+use crate::admission::kernel_shed::KernelShed;
 use crate::dialog::{Call, Calls, Transaction};
 use crate::message::probe_branch::ProbeBranch;
 use crate::message::reply::is_own_ack;
@@ -25,9 +26,16 @@ pub(crate) struct View<'a> {
     pub(crate) transactions: &'a Transactions,
     pub(crate) parked: &'a Parked,
     pub(crate) counters: &'a Counters,
+    pub(crate) kernel_shed: Option<&'a KernelShed>,
+    pub(crate) shedding: &'a Shedding,
 }
 
 impl View<'_> {
+    /// Counts an INVITE. Returns whether the kernel has probably dropped earlier copies of it.
+    pub(crate) fn is_late(&self, received: &Received) -> bool {
+        self.kernel_shed.is_some_and(|kernel_shed| kernel_shed.is_late(received, self.shedding))
+    }
+
     /// Returns the hashes of a scanned request.
     pub(crate) fn hashes(&self, method: Method, scan: &Scan<'_>) -> RequestHashes {
         let hash = |parts: &[&[u8]]| self.snapshot.keys.identity.hash(parts);

@@ -74,6 +74,7 @@ impl Tiering {
             Reason::Law
             | Reason::Rank
             | Reason::Stale
+            | Reason::Late
             | Reason::QueueFull
             | Reason::SourceShare
             | Reason::PeerShare => tiers.on_refused(),

@@ -80,6 +80,43 @@ fn refusals_get_one_length_and_the_kernel_drops_some_only_while_refusing_takes_t
 }
 
 // RFC 3261 §8.2.7: "the same tag for the same request consistently".
+// RFC 3261 §17.1.1.2: callers whose INVITEs the kernel dropped retransmit them for 32 s.
+#[test]
+fn callers_that_the_kernel_dropped_until_lately_are_rejected_first() {
+    let mut script = Script::with(Policy::Rr, |settings| {
+        settings.overload.gate.law = law(&[("share", 0.0)]);
+        settings.overload.disposal = Disposal::Auto;
+    });
+    let mut busy = Duration::ZERO;
+    for period in 0..20 {
+        (0..20).for_each(|call| drop(script.send(CALLER, &invite(&format!("{period}-{call}")))));
+        script.pass(Duration::from_millis(100));
+        busy += Duration::from_millis(90);
+        script.proxy.on_load(script.now, load(busy));
+    }
+    let flood = script.proxy.poll_shedding().clone();
+    assert!(flood.share > 0.5, "{}", flood.share);
+    let is_dropped = |text: &str| flood.drops(address(CALLER).ip(), text.as_bytes());
+    let late = |script: &Script| script.counters.refused(Reason::Late).get();
+    for _ in 0..30 {
+        script.pass(Duration::from_millis(100));
+        script.proxy.on_load(script.now, load(busy));
+    }
+    assert_eq!(script.proxy.poll_shedding().share, 0.0);
+    let (before, mut expected) = (late(&script), 0);
+    for call in 0..50 {
+        let text = invite(&format!("late-{call}"));
+        script.send(CALLER, &text);
+        expected += u64::from(is_dropped(&text));
+    }
+    assert_eq!(late(&script) - before, expected);
+    assert!(expected > 10, "{expected}");
+    script.pass(Duration::from_secs(4));
+    script.proxy.on_load(script.now, load(busy));
+    (0..50).for_each(|call| drop(script.send(CALLER, &invite(&format!("fresh-{call}")))));
+    assert_eq!(late(&script) - before, expected, "whoever was dropped has given up");
+}
+
 #[test]
 fn a_repetition_of_a_refused_call_gets_the_same_answer() {
     for scheme in SCHEMES {

@@ -147,10 +147,12 @@ impl Ingress {
         if self.watchman.on_message(now, &received.flow, addresses) {
             return Err(Unadmitted::Because(RefusalCause::Banned));
         }
+        let is_late = class == Class::Invite && view.is_late(received);
         let (mut sender, claim) = self.watchman.sender(received, class == Class::Invite);
         if claim == Claim::NotUnderstood {
             return Err(Unadmitted::NotUnderstood);
         }
+        sender.is_late = is_late;
         sender.has_priority &=
             has_room(self, QueueClass::Priority) && self.large.has_room(received, true);
         if reading.may_offer || self.upstream.is_active() {

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use tidegate_world::{Purpose, Seed, Stream};
 
@@ -29,14 +29,12 @@ struct Plant {
     by_chance: bool,
     /// The measured part of the cost of reading and rejecting.
     measured: f64,
-    /// Packets a second that are dropped on purpose for another reason.
-    banned: f64,
     tick: u64,
     owed: f64,
     /// Packets by the tick in which they are sent.
     unheard: BTreeMap<u64, Vec<Packet>>,
     /// Packets in the receive buffer.
-    buffer: usize,
+    buffer: VecDeque<Packet>,
     waiting: usize,
     /// Remaining work of the current call, and the excess of a tick.
     left: f64,
@@ -44,7 +42,11 @@ struct Plant {
     occupied: f64,
     service: f64,
     served: u64,
+    /// The number of these whose first packet was admitted.
+    in_time: u64,
     changes: u64,
+    /// Packets dropped on purpose.
+    filtered: u64,
     tally: Tally,
     chance: Stream,
 }
@@ -62,18 +64,19 @@ impl Plant {
             repeats: true,
             by_chance: false,
             measured: 1.0,
-            banned: 0.0,
             tick: 0,
             owed: 0.0,
             unheard: BTreeMap::new(),
-            buffer: 0,
+            buffer: VecDeque::new(),
             waiting: 0,
             left: 0.0,
             overdrawn: 0.0,
             occupied: 0.0,
             service: 0.0,
             served: 0,
+            in_time: 0,
             changes: 0,
+            filtered: 0,
             tally: Tally::default(),
             chance: Seed(1).stream(Purpose::Shedding, 0),
         }
@@ -91,12 +94,23 @@ impl Plant {
     /// capacity.
     fn run(&mut self, multiple: f64, seconds: u64) -> f64 {
         let before = self.served;
+        self.pass(multiple, seconds);
+        (self.served - before) as f64 / (CAPACITY * seconds as f64)
+    }
+
+    /// As [`run`](Self::run). Returns the calls admitted by their first packets.
+    fn run_in_time(&mut self, multiple: f64, seconds: u64) -> f64 {
+        let before = self.in_time;
+        self.pass(multiple, seconds);
+        (self.in_time - before) as f64 / (CAPACITY * seconds as f64)
+    }
+
+    fn pass(&mut self, multiple: f64, seconds: u64) {
         for _ in 0..seconds * 1_000 {
             self.arrive(multiple);
             self.work();
             self.read();
         }
-        (self.served - before) as f64 / (CAPACITY * seconds as f64)
     }
 
     /// Runs `ms` in which the process gets no processor.
@@ -107,10 +121,7 @@ impl Plant {
 
     fn arrive(&mut self, multiple: f64) {
         self.tick += 1;
-        self.owed += (multiple * CAPACITY + self.banned) / 1_000.0;
-        let banned = self.banned / 1_000.0;
-        self.tally.filtered += banned as u64;
-        self.owed -= banned;
+        self.owed += multiple * CAPACITY / 1_000.0;
         while self.owed >= 1.0 {
             self.owed -= 1.0;
             let mark = self.chance.unit();
@@ -126,9 +137,9 @@ impl Plant {
         let share = self.ladder.as_ref().map_or(0.0, Ladder::share);
         let mark = if self.by_chance { self.chance.unit() } else { mark };
         if mark < share {
-            self.tally.filtered += 1;
-        } else if self.buffer < BUFFER {
-            self.buffer += 1;
+            self.filtered += 1;
+        } else if self.buffer.len() < BUFFER {
+            self.buffer.push_back(Packet { before, mark });
             return;
         } else {
             self.tally.overflow += 1;
@@ -140,15 +151,28 @@ impl Plant {
         }
     }
 
+    /// Counts a packet as fresh or late. Returns whether it is late.
+    fn is_late(&mut self, mark: f64) -> bool {
+        let Some(ladder) = self.ladder.as_ref().filter(|ladder| ladder.tells_marks()) else {
+            return false;
+        };
+        let is_fresh = ladder.is_fresh((mark * f64::from(u32::MAX)) as u32);
+        *(if is_fresh { &mut self.tally.fresh } else { &mut self.tally.late }) += 1;
+        !is_fresh
+    }
+
     fn work(&mut self) {
         let whole = TICK.as_secs_f64() - self.overdrawn;
         let mut time = whole;
-        while time > 0.0 && self.buffer > 0 {
-            self.buffer -= 1;
+        while time > 0.0
+            && let Some(packet) = self.buffer.pop_front()
+        {
             self.tally.messages += 1;
             self.tally.asked += 1;
-            if self.waiting < QUEUE {
+            let places = if self.is_late(packet.mark) { QUEUE / 4 } else { QUEUE };
+            if self.waiting < places {
                 self.waiting += 1;
+                self.in_time += u64::from(packet.before == 0);
             } else {
                 self.tally.refused += 1;
                 let padded = self.ladder.as_ref().is_some_and(Ladder::pads);
@@ -225,7 +249,7 @@ fn work_is_rejected_within_the_budget() {
     // Rejecting takes 0.11 of the processor. What is admitted costs nothing to read here, and bears
     // its part: 0.06 is measured.
     let goodput = plant.run(2.0, 20);
-    assert_eq!((plant.ladder().rung(), plant.tally.filtered, plant.changes), (Rung::Reject, 0, 0));
+    assert_eq!((plant.ladder().rung(), plant.filtered, plant.changes), (Rung::Reject, 0, 0));
     assert!(goodput > 0.85 && plant.ladder().load() > 0.05, "{goodput}");
 }
 
@@ -236,10 +260,10 @@ fn answers_are_padded_before_anything_is_dropped_and_as_long_as_it_helps() {
     plant.run(1.5, 5);
     assert_eq!((plant.ladder().rung(), plant.ladder().pads()), (Rung::Reject, false));
     plant.run(2.0, 20);
-    assert_eq!((plant.ladder().rung(), plant.tally.filtered), (Rung::Pad, 0));
+    assert_eq!((plant.ladder().rung(), plant.filtered), (Rung::Pad, 0));
     // Unpadded, rejecting would seem to take 0.036 of the processor, less than half of the budget.
     plant.run(1.7, 20);
-    assert_eq!((plant.ladder().rung(), plant.tally.filtered), (Rung::Pad, 0));
+    assert_eq!((plant.ladder().rung(), plant.filtered), (Rung::Pad, 0));
     plant.run(20.0, 5);
     assert_eq!((plant.ladder().rung(), plant.ladder().pads()), (Rung::Thin, true));
     plant.run(1.1, 90);
@@ -251,12 +275,12 @@ fn where_nothing_can_be_dropped_everything_is_answered() {
     let settings = LadderSettings { pads: true, thins: false, ..LadderSettings::default() };
     let mut plant = Plant::new(Some(Ladder::new(settings)));
     plant.run(20.0, 10);
-    assert_eq!((plant.ladder().rung(), plant.tally.filtered), (Rung::Pad, 0));
+    assert_eq!((plant.ladder().rung(), plant.filtered), (Rung::Pad, 0));
     let unpadded = LadderSettings { pads: false, ..settings };
     let mut plant = Plant::new(Some(Ladder::new(unpadded)));
     plant.run(20.0, 10);
     assert_eq!((plant.ladder().rung(), plant.ladder().pads()), (Rung::Reject, false));
-    assert_eq!(plant.tally.filtered, 0);
+    assert_eq!(plant.filtered, 0);
 }
 
 #[test]
@@ -270,10 +294,32 @@ fn retransmissions_caused_by_kernel_drops_do_not_prolong_them() {
         plant.run(1.2, 75);
         let (rung, share) = (plant.ladder().rung(), plant.ladder().share());
         assert_eq!((rung, share), (Rung::Reject, 0.0), "by chance: {by_chance}");
-        let filtered = plant.tally.filtered;
+        let filtered = plant.filtered;
         plant.run(1.2, 10);
-        assert_eq!(plant.tally.filtered, filtered);
+        assert_eq!(plant.filtered, filtered);
     }
+}
+
+#[test]
+fn in_a_long_flood_the_admitted_callers_are_in_time() {
+    for multiple in [3.0, 10.0, 40.0] {
+        let mut plant = Plant::with_ladder();
+        plant.run(multiple, 40);
+        let goodput = plant.run_in_time(multiple, 30);
+        assert!(goodput > 0.85, "{goodput} of the capacity at {multiple} times it");
+    }
+}
+
+#[test]
+fn a_flood_that_grows_and_shrinks_does_not_fill_the_server_with_late_callers() {
+    let mut plant = Plant::with_ladder();
+    let mut in_time = 0.0;
+    for _ in 0..4 {
+        plant.run(20.0, 15);
+        plant.run(5.0, 2);
+        in_time += plant.run_in_time(5.0, 13) / 4.0;
+    }
+    assert!(in_time > 0.6, "{in_time}");
 }
 
 #[test]
@@ -281,10 +327,10 @@ fn after_a_flood_everything_is_served_again() {
     let mut plant = Plant { repeats: false, ..Plant::with_ladder() };
     plant.run(20.0, 10);
     plant.run(0.5, 1);
-    let filtered = plant.tally.filtered;
+    let filtered = plant.filtered;
     let goodput = plant.run(0.5, 10);
     assert!((goodput - 0.5).abs() < 0.01, "{goodput}");
-    assert_eq!(plant.tally.filtered, filtered);
+    assert_eq!(plant.filtered, filtered);
     assert_eq!(plant.ladder().rung(), Rung::Reject);
 }
 
@@ -312,14 +358,6 @@ fn overflowing_buffers_cause_kernel_drops_even_if_rejecting_seems_cheap() {
     assert!(plant.ladder().share() > 0.3, "{}", plant.ladder().share());
     let (lost, read) = (plant.tally.overflow, plant.tally.asked);
     assert!(lost < read, "{lost} lost, {read} read, goodput {goodput}");
-}
-
-#[test]
-fn intentional_drops_do_not_count_as_arrivals() {
-    let mut plant = Plant { banned: 1_000_000.0, ..Plant::with_ladder() };
-    plant.run(20.0, 5);
-    let goodput = plant.run(20.0, 10);
-    assert!(goodput > 0.9, "{goodput}");
 }
 
 #[test]
@@ -354,11 +392,12 @@ fn no_share_drops_everything_and_no_reading_makes_it_a_nonsense() {
         tally.asked += grow(&mut chance);
         tally.refused += grow(&mut chance);
         tally.taken += grow(&mut chance);
-        tally.filtered += grow(&mut chance);
+        tally.fresh += grow(&mut chance);
+        tally.late += grow(&mut chance);
         tally.overflow += grow(&mut chance);
         tally.occupied += Duration::from_micros(chance.below(300_000));
         tally.served += Duration::from_micros(chance.below(300_000));
         ladder.on_reading(Timestamp::ZERO + step * Duration::from_millis(100), tally);
-        assert!((0.0..=SHARE_MAX).contains(&ladder.share()), "{ladder:?}");
+        assert!((0.0..=0.999).contains(&ladder.share()), "{ladder:?}");
     }
 }

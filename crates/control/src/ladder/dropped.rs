@@ -1,0 +1,179 @@
+//! Callers whose packets are dropped, or were dropped until recently, by the mark of their packets.
+
+use std::time::Duration;
+
+use tidegate_world::Timestamp;
+
+/// RFC 3261 §17.1.1.1: T1.
+const T1: Duration = Duration::from_millis(500);
+
+/// Factor of the marks that pass from one level to the next.
+const STEP: f64 = 0.9;
+
+/// The highest level. There a thousandth of the marks passes and shows the load.
+pub(super) const LEVELS: usize = 65;
+
+/// RFC 3261 §17.1.1.2: a client transaction over UDP retransmits after T1, 2·T1, and so on, and fails
+/// after 64·T1. So the longest time between two copies of a request is 32·T1.
+const LATE_MAX: Duration = Duration::from_secs(16);
+
+/// State of the marks between two levels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Band {
+    /// Packets pass, and their callers were never dropped.
+    Fresh,
+    /// Packets are dropped.
+    Dropped { since: Timestamp },
+    /// Packets pass, and some of them are of callers that were dropped before.
+    Late { until: Timestamp },
+}
+
+/// The marks that are dropped, and those that were. Level `n` drops all but `0.9^n` of the marks, the
+/// lowest first.
+#[derive(Clone, Debug)]
+pub(super) struct Dropped {
+    level: usize,
+    bands: [Band; LEVELS],
+    /// The part of the marks that is fresh.
+    fresh: f64,
+}
+
+impl Dropped {
+    pub(super) fn new() -> Self {
+        Self { level: 0, bands: [Band::Fresh; LEVELS], fresh: 1.0 }
+    }
+
+    pub(super) fn level(&self) -> usize {
+        self.level
+    }
+
+    /// Returns the part of the marks that is not dropped.
+    pub(super) fn passing(&self) -> f64 {
+        passing_at(self.level)
+    }
+
+    /// Returns the part of the marks that is fresh.
+    pub(super) fn fresh(&self) -> f64 {
+        self.fresh
+    }
+
+    /// Returns whether no copy of a packet with this mark has been dropped lately.
+    pub(super) fn is_fresh(&self, mark: u32) -> bool {
+        // The marks of band n are from 1 - 0.9^n on.
+        let part = f64::from(mark) / (f64::from(u32::MAX) + 1.0);
+        let band = ((1.0 - part).ln() / STEP.ln()) as usize;
+        self.bands.get(band).is_none_or(|band| *band == Band::Fresh)
+    }
+
+    /// Changes the level. Whoever was dropped for a time comes back for as long, because each
+    /// copy of a request is sent at most T1 plus that time after the one before.
+    pub(super) fn set_level(&mut self, now: Timestamp, level: usize) {
+        let level = level.min(LEVELS);
+        for band in &mut self.bands[..level] {
+            *band = match *band {
+                Band::Fresh => Band::Dropped { since: now },
+                // It is late for as long again.
+                Band::Late { until } => Band::Dropped { since: now - until.since(now) },
+                dropped @ Band::Dropped { .. } => dropped,
+            };
+        }
+        for band in &mut self.bands[level..] {
+            if let Band::Dropped { since } = *band {
+                *band = Band::Late { until: now + (now.since(since) + T1).min(LATE_MAX) };
+            }
+        }
+        self.level = level;
+        self.expire(now);
+    }
+
+    /// Forgets callers that have given up or were answered.
+    pub(super) fn expire(&mut self, now: Timestamp) {
+        let mut other = 0.0;
+        for (number, band) in self.bands.iter_mut().enumerate() {
+            match *band {
+                Band::Late { until } if until <= now => *band = Band::Fresh,
+                Band::Late { .. } | Band::Dropped { .. } => {
+                    other += passing_at(number) - passing_at(number + 1);
+                }
+                Band::Fresh => {}
+            }
+        }
+        self.fresh = 1.0 - other;
+    }
+}
+
+/// Returns the lowest level at which at most this part of the marks passes.
+pub(super) fn level_for(passing: f64) -> usize {
+    let level = (passing.clamp(0.0, 1.0).ln() / STEP.ln()).ceil();
+    (level as usize).min(LEVELS)
+}
+
+fn passing_at(level: usize) -> f64 {
+    STEP.powi(level as i32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(ms)
+    }
+
+    fn mark(part: f64) -> u32 {
+        (part * f64::from(u32::MAX)) as u32
+    }
+
+    #[test]
+    fn a_level_passes_nine_tenths_of_the_one_before() {
+        assert_eq!([1.0, 0.95, 0.9, 0.5, 0.0].map(level_for), [0, 1, 1, 7, LEVELS]);
+        let mut dropped = Dropped::new();
+        dropped.set_level(at(0), 7);
+        assert!((dropped.passing() - 0.478).abs() < 0.001);
+        assert!((dropped.fresh() - dropped.passing()).abs() < 1e-9);
+        assert!(dropped.is_fresh(mark(0.53)) && !dropped.is_fresh(mark(0.51)));
+        dropped.set_level(at(0), usize::MAX);
+        assert!(dropped.is_fresh(u32::MAX) && !dropped.is_fresh(0), "some always pass");
+    }
+
+    #[test]
+    fn whoever_was_dropped_is_late_for_as_long_as_that_and_t1() {
+        let mut dropped = Dropped::new();
+        dropped.set_level(at(0), 10);
+        dropped.set_level(at(1000), 5);
+        let fresh_at = |dropped: &mut Dropped, ms| {
+            dropped.expire(at(ms));
+            (dropped.is_fresh(mark(0.5)), dropped.is_fresh(mark(0.3)))
+        };
+        assert_eq!(fresh_at(&mut dropped, 1000), (false, false));
+        assert_eq!(fresh_at(&mut dropped, 2499), (false, false));
+        assert!((dropped.fresh() - STEP.powi(10)).abs() < 1e-9);
+        assert_eq!(fresh_at(&mut dropped, 2500), (true, false));
+        assert!((dropped.fresh() - STEP.powi(5)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn after_a_long_time_it_is_late_for_the_longest_pause_between_two_copies() {
+        let mut dropped = Dropped::new();
+        dropped.set_level(at(0), 10);
+        dropped.set_level(at(100_000), 0);
+        dropped.expire(at(115_999));
+        assert!(!dropped.is_fresh(mark(0.5)));
+        dropped.expire(at(116_000));
+        assert!(dropped.is_fresh(mark(0.5)));
+        assert_eq!(dropped.fresh(), 1.0);
+    }
+
+    #[test]
+    fn who_is_dropped_again_while_late_has_been_dropped_before() {
+        let mut dropped = Dropped::new();
+        dropped.set_level(at(0), 1);
+        dropped.set_level(at(4000), 0);
+        dropped.set_level(at(5000), 1);
+        dropped.set_level(at(5000), 0);
+        dropped.expire(at(8900));
+        assert!(!dropped.is_fresh(0));
+        dropped.expire(at(9000));
+        assert!(dropped.is_fresh(0));
+    }
+}

@@ -1,0 +1,73 @@
+//! What happened between two readings of a server.
+
+use std::time::Duration;
+
+/// Rejections that a period needs for their cost to count.
+const REFUSALS: u64 = 10;
+
+/// The counts of a server, since its start, that the ladder uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Messages of all kinds that were read.
+    pub messages: u64,
+    /// Messages that asked for the kind of work that may be dropped, retransmissions included.
+    pub asked: u64,
+    /// The number of these that were subject to the share and [fresh](super::Ladder::is_fresh), while
+    /// [some were not](super::Ladder::tells_marks).
+    pub fresh: u64,
+    /// The number of these that were subject to the share and not fresh.
+    pub late: u64,
+    /// Messages of that kind that were rejected, again or for the first time.
+    pub refused: u64,
+    /// Messages of that kind that were served.
+    pub taken: u64,
+    /// Messages caused by rejections: acknowledgements.
+    pub brought: u64,
+    /// Messages for which the receive buffers had no room.
+    pub overflow: u64,
+    /// Occupied time of the processor.
+    pub occupied: Duration,
+    /// Time spent on service.
+    pub served: Duration,
+}
+
+/// The changes between two readings; rates are per second.
+#[derive(Debug)]
+pub(super) struct Period {
+    pub(super) seconds: f64,
+    pub(super) asked: f64,
+    pub(super) fresh: f64,
+    pub(super) late: f64,
+    pub(super) taken: f64,
+    pub(super) overflow: f64,
+    /// The part of the processor that rejecting takes.
+    pub(super) load: f64,
+    /// The part of the period without work.
+    pub(super) idle: f64,
+    /// Seconds that a rejection took, if there were enough rejections.
+    pub(super) cost: Option<f64>,
+}
+
+impl Period {
+    pub(super) fn between(earlier: &Tally, later: &Tally, passed: Duration) -> Self {
+        let since = |count: fn(&Tally) -> u64| count(later).saturating_sub(count(earlier));
+        let time = |time: fn(&Tally) -> Duration| time(later).saturating_sub(time(earlier));
+        let seconds = passed.as_secs_f64();
+        let rate = |count: u64| count as f64 / seconds;
+        let (messages, refused) = (since(|t| t.messages), since(|t| t.refused));
+        let part = (refused + since(|t| t.brought)) as f64 / messages.max(1) as f64;
+        let beside = time(|t| t.occupied).saturating_sub(time(|t| t.served));
+        let refusing = beside.as_secs_f64() * part.min(1.0);
+        Self {
+            seconds,
+            asked: rate(since(|t| t.asked)),
+            fresh: rate(since(|t| t.fresh)),
+            late: rate(since(|t| t.late)),
+            taken: rate(since(|t| t.taken)),
+            overflow: rate(since(|t| t.overflow)),
+            load: refusing / seconds,
+            idle: 1.0 - time(|t| t.occupied).as_secs_f64() / seconds,
+            cost: (refused >= REFUSALS).then(|| refusing / refused as f64),
+        }
+    }
+}
