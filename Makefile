@@ -5,7 +5,7 @@ CARGO ?= cargo
 export PATH := $(PATH):/usr/sbin:$(HOME)/.cargo/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build install deb programs demo run test check python requirements swarm bench release
+.PHONY: help setup build install deb programs demo run test check python requirements swarm reproduce bench release
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,7 @@ test: python ## formatting, lints and all tests, the end-to-end ones with real p
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	tests/sipp/pairs
 	$(CARGO) test --workspace
+	@$(or $(CARGO_TARGET_DIR),target)/debug/tidegate-lab reproduce --quick
 
 check: python ## the fast part of `make test`, for every commit
 	@scripts/setup check
@@ -69,6 +70,9 @@ requirements: ## print which MUST and SHOULD of the RFCs are quoted above code a
 swarm: programs ## draw worlds from seeds and check what must always hold, until stopped; SWARM="..."
 	@$(or $(CARGO_TARGET_DIR),target)/debug/tidegate lab swarm $(SWARM)
 
+reproduce: release ## run every claim of the papers and write docs/reproduction.md (an hour); REPRODUCE="..."
+	@$(or $(CARGO_TARGET_DIR),target)/release/tidegate-lab reproduce $(REPRODUCE)
+
 bench: release ## instructions a message; CPU a call beside a relay and Kamailio (an hour); BENCH="..."
 	@scripts/setup bench
 	bench/instructions
@@ -79,7 +83,7 @@ release: build
 	@$(CARGO) build --release --package tidegate-io --examples
 
 # These measure CPU times.
-show-refusal show-predict show-kernel show-papers show-disposal show-tiers show-costs \
+show-refusal show-predict show-kernel show-disposal show-tiers show-costs \
 	show-fairness show-counters show-farm show-dispatch show-default: release
 show-speed show-million: simulations
 show-growth: growth

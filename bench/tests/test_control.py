@@ -1,15 +1,13 @@
 import tomllib
 import unittest
 from dataclasses import replace
-from unittest.mock import Mock
+from typing import Any
 
-from tests.scratch import Scratch
 from tidegate_bench import peak
 from tidegate_bench.curve import Point
-from tidegate_bench.farm import Farm, mean_ms, shares
+from tidegate_bench.demonstrations import farm
 from tidegate_bench.load import Load, Outcome, Usage
 from tidegate_bench.overload import Costs, Scenario, Variant, bound
-from tidegate_bench.verdicts import Verdicts, graded
 
 
 def outcome(offered: float, good: float) -> Outcome:
@@ -94,42 +92,16 @@ class PeakTest(unittest.TestCase):
             self.climb(0.0, 100.0)
 
 
-class VerdictsTest(Scratch):
-    def test_graded(self) -> None:
-        verdicts = [graded(whole, half) for whole, half in ((True, True), (False, True), (False, False))]
-        self.assertEqual(verdicts, ["reproduced", "partly", "not"])
-
-    def test_only_known_claims_are_conditions(self) -> None:
-        record = Mock()
-        verdicts = Verdicts(record)
-        verdicts.say("a", "partly", "1", known=False)
-        record.expect.assert_not_called()
-        verdicts.say("b", "partly", "2", known=True)
-        record.expect.assert_called_once_with(False, "partly: b: 2")
-        self.assertEqual([one["claim"] for one in verdicts.all], ["a", "b"])
-
-
-def row(load: float, handled: float, occupancy: list[int], label: str = "RR") -> dict[str, object]:
-    run = {"scenario": "peak", "label": label, "load": load, "capacity_cps": 100.0, "handled": handled}
-    return run | {"invite_ms": load * 10, "occupancy": occupancy}
-
-
 class FarmTest(unittest.TestCase):
-    def test_peak_is_the_highest_load_before_requests_are_lost(self) -> None:
-        farm = Farm([row(0.5, 1.0, []), row(0.9, 0.99995, []), row(1.0, 0.9, []), row(1.1, 1.0, [])])
-        self.assertEqual(farm.peak("peak", "RR"), 90.0)
-        self.assertEqual(farm.median("peak", "RR", "invite_ms", load=0.9), 9.0)
+    def test_worlds_are_apart_by_the_factor_of_their_means(self) -> None:
+        sim = {("RR", 0.0, 0.5): 10.0, ("RR", 0.0, 0.9): 20.0}
+        real = {("RR", 0.0, 0.5): 5.0, ("RR", 0.0, 0.9): 20.0}
+        self.assertAlmostEqual(farm.apart(sim, real, max), 2.0)
+        self.assertAlmostEqual(farm.apart(sim, real, min), 1.0)
 
-    def test_tail_counts_all_runs_together(self) -> None:
-        runs = [{**row(0.9, 1.0, counts), "scenario": "response"} for counts in ([90, 8], [80, 10, 12])]
-        self.assertEqual([Farm(runs).tail("RR", part) for part in (0.5, 0.9, 1.0)], [0, 1, 2])
+    def test_the_mean_is_the_median_of_the_runs(self) -> None:
+        def point(mean_us: float) -> dict[str, Any]:
+            stats = {"measured": {"set_up_delay": {"mean_us": mean_us, "count": 1}}}
+            return {"outcome": {"callers": [{"stats": stats}]}}
 
-    def test_runs_that_are_not_there_end_the_script(self) -> None:
-        with self.assertRaises(SystemExit):
-            Farm([]).of("peak", "RR")
-
-    def test_shares_and_means(self) -> None:
-        nodes = [{"node": f"server-{n}", "received": {"invite": count}} for n, count in enumerate((1, 3))]
-        self.assertEqual(shares({"nodes": [*nodes, {"node": "caller", "received": {}}]}), [0.25, 0.75])
-        self.assertEqual(mean_ms({"mean_us": 1500.0, "count": 2}), 1.5)
-        self.assertEqual(mean_ms({"mean_us": 0.0, "count": 0}), float("inf"))
+        self.assertEqual(farm.invite_ms([point(1000), point(9000), point(3000)]), 3.0)

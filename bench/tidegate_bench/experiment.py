@@ -1,6 +1,5 @@
 """A scenario of `scenarios/` that `tidegate lab run` runs, and what came of each of its runs."""
 
-import csv
 import re
 from typing import Any
 
@@ -52,13 +51,3 @@ class Run:
         if not found:
             raise SystemExit(f"{label} {swept}: no run")
         return found
-
-    def timeline(self, point: dict[str, Any], quantity: str) -> list[tuple[float, float]]:
-        """What the server under test had of this quantity, by time in seconds."""
-        path = self.folder / "out" / point["folder"] / "timeline.csv"
-        with path.open() as lines:
-            return [
-                (float(row["t_s"]), float(row["value"]))
-                for row in csv.DictReader(lines)
-                if row["quantity"] == quantity and row["node"] == "server"
-            ]

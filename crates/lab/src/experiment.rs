@@ -26,6 +26,8 @@ pub struct Experiment {
     pub rows: Vec<Row>,
     /// Verdicts on the expectations, and on repetitions that are one run several times.
     pub verdicts: Vec<Verdict>,
+    /// Runs that succeeded, with their outcomes.
+    pub done: Vec<(RunSpec, Outcome)>,
     /// Runs that failed, with the reason.
     pub failed: Vec<(RunSpec, String)>,
     /// The code that ran.
@@ -81,8 +83,15 @@ impl Runner<'_> {
         }
         let report = Report::read(&[folder], self.highlight).map_err(io::Error::other)?;
         fs::write(folder.join("report.html"), report.html())?;
-        let (program, failed) = (program.to_owned(), failed(results));
-        Ok(Some(Experiment { rows, verdicts, failed, program, machine }))
+        let program = program.to_owned();
+        let (mut done, mut failed) = (Vec::new(), Vec::new());
+        for (run, result) in results {
+            match result {
+                Ok(outcome) => done.push((run, outcome)),
+                Err(what) => failed.push((run, what)),
+            }
+        }
+        Ok(Some(Experiment { rows, verdicts, done, failed, program, machine }))
     }
 
     /// Runs the missing runs of `scenario` that are `shard`'s. Once all shards were run into one

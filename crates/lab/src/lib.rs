@@ -28,6 +28,7 @@ pub mod real;
 pub mod recovery;
 mod repetitions;
 pub mod report;
+pub mod reproduce;
 pub mod run_spec;
 pub mod runs;
 pub mod scenario;

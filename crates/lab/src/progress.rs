@@ -43,6 +43,7 @@ impl Default for Bar {
 impl Observer for Bar {
     fn on_start(&self, missing: &[&RunSpec], found: usize) {
         self.total.store(missing.len(), SeqCst);
+        self.done.store(0, SeqCst);
         self.bar.set_length(missing.iter().map(|run| weight(run)).sum());
         self.count(0);
         self.bar.println(head(missing, found));
@@ -106,6 +107,7 @@ impl<W: std::io::Write> Lines<W> {
 impl<W: std::io::Write + Send> Observer for Lines<W> {
     fn on_start(&self, missing: &[&RunSpec], found: usize) {
         self.total.store(missing.len(), SeqCst);
+        self.done.store(0, SeqCst);
         self.write(&head(missing, found));
     }
 

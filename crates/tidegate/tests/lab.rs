@@ -352,3 +352,44 @@ fn overhead_is_that_of_measuring_reading_and_selecting() {
         assert!(out.join(name).with_extension("svg").exists(), "{name}");
     }
 }
+
+const CLAIM: &str = "paper = \"x\"\n[[setup]]\nid = \"few\"\nscenario = \"few\"\n\
+    [[claim]]\nid = \"x-rejects\"\nplace = \"§1\"\nsays = \"pi rejects beyond the capacity\"\n\
+    setup = \"few\"\nvalues.kept = \"goodput('pi', load=2)\"\nreproduced = \"kept < 1.2\"\n\
+    shows = \"{{ kept }} of the capacity\"\nverdict = \"reproduced\"\n\
+    paper = { kept = 0.9 }\nplanted = { kept = 2 }\nquick = true\n";
+
+#[test]
+fn claims_are_run_judged_and_written_into_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::create_dir_all(at("scenarios/claims")).unwrap();
+    fs::create_dir(at("docs")).unwrap();
+    let scenario = SCENARIO.split("[[expect]]").next().unwrap();
+    fs::write(at("scenarios/few.toml"), scenario).unwrap();
+    fs::write(at("scenarios/claims/x.toml"), CLAIM).unwrap();
+    let marks = "<!-- begin: tidegate-lab reproduce -->\n<!-- end: tidegate-lab reproduce -->\n";
+    fs::write(at("docs/reproduction.md"), marks).unwrap();
+    let reproduce = |more: &[&str]| {
+        let mut command = lab(&["reproduce"]);
+        command.args(more).current_dir(folder.path()).assert()
+    };
+    reproduce(&["--check"]).code(1);
+    let out = text(&reproduce(&["--quick"]).code(0).get_output().stdout);
+    assert!(out.starts_with("ok   x-rejects  reproduced: pi rejects"), "{out}");
+    assert!(!at("docs/reproduction.json").exists(), "a quick run says too little for the page");
+    reproduce(&["--row", "x"]).code(0);
+    let page = fs::read_to_string(at("docs/reproduction.md")).unwrap();
+    assert!(page.contains("| §1: pi rejects beyond the capacity | reproduced |"), "{page}");
+    reproduce(&["--check"]).code(0);
+
+    fs::write(
+        at("scenarios/claims/x.toml"),
+        CLAIM.replace("\"reproduced\"\npaper", "\"not\"\npaper"),
+    )
+    .unwrap();
+    let out = text(&reproduce(&["--quick"]).code(1).get_output().stdout);
+    assert!(out.starts_with("FAIL (known: not) x-rejects"), "{out}");
+    reproduce(&["--check"]).code(1);
+    reproduce(&["--row", "y"]).code(2);
+}

@@ -9,6 +9,7 @@ mod load;
 mod overhead;
 mod replay;
 mod report;
+mod reproduce;
 mod run;
 mod signals;
 mod stage;
@@ -36,6 +37,7 @@ enum Command {
     Load(load::Args),
     Run(run::Args),
     Report(report::Args),
+    Reproduce(reproduce::Args),
     List(list::Args),
     Calibrate(calibrate::Args),
     Costs(costs::Args),
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Load(args) => ("load", load::run(args)),
         Command::Run(args) => ("run", run::run(&args)),
         Command::Report(args) => ("report", report::run(&args)),
+        Command::Reproduce(args) => ("reproduce", reproduce::run(&args)),
         Command::List(args) => ("list", list::run(&args)),
         Command::Calibrate(args) => ("calibrate", calibrate::run(&args)),
         Command::Costs(args) => ("costs", costs::run(&args)),

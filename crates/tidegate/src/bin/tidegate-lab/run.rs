@@ -207,7 +207,7 @@ fn print_head(scenario: &Scenario) {
 }
 
 fn print(experiment: &Experiment) {
-    let Experiment { rows, verdicts, failed, program, machine } = experiment;
+    let Experiment { rows, verdicts, failed, program, machine, .. } = experiment;
     let place = match machine {
         Some(Machine { processor, cores, kernel }) => {
             format!("{processor}, {cores} cores, Linux {kernel}")

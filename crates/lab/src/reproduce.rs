@@ -1,0 +1,175 @@
+//! Reproduces the claims of the papers: runs the scenarios that a claim names, and gives its verdict.
+
+mod claims;
+mod expression;
+mod judge;
+mod measure;
+mod page;
+mod points;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::{fmt, fs, io};
+
+pub use claims::{Claim, Claims, Grade, Paper, Setup};
+pub use judge::{Finding, Range};
+pub use page::Page;
+
+use crate::experiment::Runner;
+use crate::runs::Observer;
+use crate::scenario::Scenario;
+use crate::store::Programs;
+use crate::worlds::World;
+use expression::{Evaluator, Need};
+use points::Points;
+
+/// The settings for reproducing claims.
+pub struct Reproduction<'a> {
+    /// Claims of all papers.
+    pub claims: &'a Claims,
+    /// Folder of the scenarios that the claims name.
+    pub scenarios: &'a Path,
+    /// Folder of results, with a folder for each set-up.
+    pub folder: &'a Path,
+    /// The code that runs.
+    pub programs: &'a Programs,
+    /// World of the runs.
+    pub world: &'a dyn World,
+    /// Number of runs at once.
+    pub jobs: usize,
+    /// Whether each set-up is shortened to its `quick` values, with one run of each parameter set.
+    pub quick: bool,
+    /// Observer of the progress.
+    pub observer: &'a dyn Observer,
+    /// Becomes true to stop.
+    pub cancelled: &'a AtomicBool,
+}
+
+impl Reproduction<'_> {
+    /// Runs what `selected` claims use of their set-ups and returns the finding of each claim, in
+    /// their order. `None` if it was cancelled; finished runs are kept.
+    ///
+    /// # Errors
+    /// With a sentence that says which claim or scenario is wrong.
+    pub fn perform(&self, selected: &[&Claim]) -> Result<Option<Vec<Finding>>, String> {
+        let mut needs = Vec::new();
+        for claim in selected {
+            needs.extend(expression::needs(claim)?);
+        }
+        let ids: BTreeSet<&str> = needs.iter().map(|need| &*need.setup).collect();
+        let mut points = Points::default();
+        for setup in self.claims.setups().filter(|setup| ids.contains(&*setup.id)) {
+            let mut scenario = changed(self.scenarios, setup, self.quick)?;
+            restrict(&mut scenario, needs.iter().filter(|need| need.setup == setup.id));
+            if !self.run(setup, &scenario, &mut points)? {
+                return Ok(None);
+            }
+        }
+        let evaluator = Evaluator::new(points);
+        let found = selected.iter().map(|claim| judge::judge(claim, &evaluator));
+        found.collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Runs `scenario` and adds its runs to `points`; false if it was cancelled.
+    fn run(&self, setup: &Setup, scenario: &Scenario, points: &mut Points) -> Result<bool, String> {
+        let folder = self.folder.join(&setup.id);
+        let runner = Runner {
+            folder: &folder,
+            programs: self.programs,
+            world: self.world,
+            jobs: self.jobs,
+            observer: self.observer,
+            highlight: &[],
+            cancelled: self.cancelled,
+        };
+        let failed = |error: io::Error| format!("{}: {error}", folder.display());
+        let Some(experiment) = runner.perform(scenario).map_err(failed)? else { return Ok(false) };
+        if let Some((run, what)) = experiment.failed.first() {
+            return Err(format!("{}: {}, {}: {what}", setup.id, run.variant.name(), run.place()));
+        }
+        // Repetitions that are one run several times have no spread, so no verdict may rest on them.
+        if let Some(equal) = experiment.verdicts.iter().find(|verdict| !verdict.held) {
+            return Err(format!("{}: {}", setup.id, equal.condition));
+        }
+        points.add(&setup.id, experiment, &folder);
+        Ok(true)
+    }
+}
+
+/// Checks every claim without a run: its rule accepts the numbers of the paper and no planted ones,
+/// and its scenarios, those in the folder `scenarios`, have the runs that its expressions name.
+///
+/// # Errors
+/// With a sentence that names the claim.
+pub fn check(claims: &Claims, scenarios: &Path) -> Result<(), String> {
+    let mut both = BTreeMap::new();
+    for setup in claims.setups() {
+        let read = |quick| changed(scenarios, setup, quick);
+        both.insert(&*setup.id, [read(false)?, read(true)?]);
+    }
+    for claim in claims.all() {
+        judge::check(claim)?;
+        for need in expression::needs(claim)? {
+            let wrong = |what: &str| format!("{}: `{}` {what}", claim.id, need.setup);
+            let scenarios = both.get(&*need.setup).ok_or_else(|| wrong("is no set-up"))?;
+            scenarios
+                .iter()
+                .try_for_each(|scenario| check_need(&need, scenario))
+                .map_err(|what| wrong(&what))?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that `scenario` has the runs that `need` names.
+fn check_need(need: &Need, scenario: &Scenario) -> Result<(), String> {
+    let is_it = |name: &str| name == need.variant;
+    let mut variants = scenario.variants.iter();
+    if !variants.any(|variant| is_it(&variant.label) || is_it(&variant.name())) {
+        return Err(format!("has no variant `{}`", need.variant));
+    }
+    for (name, value) in &need.swept {
+        let mut axes = scenario.sweep.iter();
+        if !axes.any(|(axis, values)| axis.name() == name && values.contains(value)) {
+            return Err(format!("has no runs with `{name} = {value}`"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns the scenario of `setup`, with its changes.
+fn changed(scenarios: &Path, setup: &Setup, quick: bool) -> Result<Scenario, String> {
+    let path = scenarios.join(format!("{}.toml", setup.scenario));
+    let wrong = |error: &dyn fmt::Display| format!("{}: {error}", path.display());
+    let text = fs::read_to_string(&path).map_err(|error| wrong(&error))?;
+    let mut table: toml::Table = text.parse().map_err(|error| wrong(&error))?;
+    claims::merge(&mut table, &setup.change);
+    if quick {
+        claims::merge(&mut table, &setup.quick);
+    }
+    let text = toml::to_string(&table).map_err(|error| wrong(&error))?;
+    let parsed = Scenario::parse(&path, text.as_bytes());
+    let mut scenario = parsed.map_err(|error| format!("{}: {error}", setup.id))?;
+    if quick {
+        scenario.schedule.repetitions = 1;
+    }
+    // The rules of the claims judge it.
+    scenario.expectations.clear();
+    Ok(scenario)
+}
+
+/// Leaves only the variants and swept values of `scenario` that `needs` name.
+fn restrict<'a>(scenario: &mut Scenario, needs: impl Iterator<Item = &'a Need> + Clone) {
+    let named = |label: &str, name: &str| {
+        needs.clone().any(|need| need.variant == label || need.variant == name)
+    };
+    scenario.variants.retain(|variant| named(&variant.label, &variant.name()));
+    for (axis, values) in &mut scenario.sweep {
+        let asked: Option<Vec<f64>> =
+            needs.clone().map(|need| need.swept.get(axis.name()).copied()).collect();
+        if let Some(asked) = asked {
+            values.retain(|value| asked.contains(value));
+        }
+    }
+}

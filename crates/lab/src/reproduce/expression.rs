@@ -1,0 +1,166 @@
+//! Expressions of measures, such as `cps('sired') / cps('basic')`.
+//!
+//! A measure takes a variant, or a list of them. Named arguments are `setup`, and the swept values
+//! that select the run, each a number or a list: `goodput('pi', load=[1, 2])|min`. The result is a
+//! list if an argument is one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use minijinja::value::{Kwargs, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, State, Value, context};
+
+use super::claims::Claim;
+use super::measure::{MEASURES, Measure, Of};
+use super::points::Points;
+
+/// A run that an expression uses.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Need {
+    /// Set-up.
+    pub setup: String,
+    /// Label or name of the variant.
+    pub variant: String,
+    /// Values that are named; all others are used.
+    pub swept: BTreeMap<String, f64>,
+    /// Repetition.
+    pub repetition: u32,
+}
+
+/// Evaluates expressions with the runs of all set-ups.
+pub(super) struct Evaluator {
+    environment: Environment<'static>,
+    points: Arc<Points>,
+}
+
+impl Evaluator {
+    /// Creates an evaluator with these runs.
+    pub(super) fn new(points: Points) -> Self {
+        let points = Arc::new(points);
+        let runs = Arc::clone(&points);
+        let environment = environment(move |measure, need| answer(&runs, measure, need));
+        Self { environment, points }
+    }
+
+    /// Returns the values of an expression in `claim`, one for each seed.
+    pub(super) fn values(&self, claim: &Claim, expression: &str) -> Result<Vec<f64>, String> {
+        let seeds = self.points.seeds(&claim.setup);
+        (0..seeds).map(|seed| evaluate(&self.environment, claim, expression, seed)).collect()
+    }
+}
+
+/// Returns the runs that the expressions of `claim` use, in the first repetition.
+///
+/// # Errors
+/// When an expression is wrong.
+pub(super) fn needs(claim: &Claim) -> Result<Vec<Need>, String> {
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&found);
+    let environment = environment(move |_, need| {
+        noted.lock().expect("no thread panics while it holds it").push(need.clone());
+        Ok(1.0)
+    });
+    for expression in claim.values.values() {
+        evaluate(&environment, claim, expression, 0)?;
+    }
+    drop(environment);
+    Ok(Arc::into_inner(found).and_then(|noted| noted.into_inner().ok()).unwrap_or_default())
+}
+
+fn evaluate(
+    environment: &Environment<'_>,
+    claim: &Claim,
+    expression: &str,
+    repetition: u32,
+) -> Result<f64, String> {
+    let wrong = |error: &dyn std::fmt::Display| format!("{}: `{expression}`: {error}", claim.id);
+    let compiled = environment.compile_expression(expression).map_err(|error| wrong(&error))?;
+    let value = compiled
+        .eval(context! { setup => &claim.setup, repetition => repetition })
+        .map_err(|error| wrong(&error))?;
+    f64::try_from(value).map_err(|error| wrong(&error))
+}
+
+/// Returns an environment in which each measure is a function whose values `answer` gives.
+fn environment(
+    answer: impl Fn(&Measure, &Need) -> Result<f64, Error> + Send + Sync + 'static,
+) -> Environment<'static> {
+    let answer = Arc::new(answer);
+    let mut environment = Environment::new();
+    for measure in &MEASURES {
+        let answer = Arc::clone(&answer);
+        let function = move |state: &State<'_, '_>, variant: Value, named: Kwargs| {
+            let mut values = Vec::new();
+            let (needs, is_list) = asked(state, &variant, &named)?;
+            for need in &needs {
+                values.push(answer(measure, need)?);
+            }
+            Ok::<Value, Error>(if is_list { Value::from(values) } else { Value::from(values[0]) })
+        };
+        environment.add_function(measure.name, function);
+    }
+    environment
+}
+
+/// Returns the runs that the arguments of a measure name, and whether they may be several.
+fn asked(
+    state: &State<'_, '_>,
+    variant: &Value,
+    named: &Kwargs,
+) -> Result<(Vec<Need>, bool), Error> {
+    let context = |name: &str| state.lookup(name).unwrap_or_default();
+    let setup: Option<String> = named.get("setup")?;
+    let (variants, mut is_list) = listed(variant)?;
+    let first = Need {
+        setup: setup.unwrap_or_else(|| context("setup").to_string()),
+        variant: String::new(),
+        swept: BTreeMap::new(),
+        repetition: u32::try_from(context("repetition"))?,
+    };
+    let with_variant = |variant: &Value| Need { variant: variant.to_string(), ..first.clone() };
+    let mut needs: Vec<Need> = variants.iter().map(with_variant).collect();
+    for name in named.args().map(str::to_owned).collect::<Vec<_>>() {
+        if name == "setup" {
+            continue;
+        }
+        let (values, several) = listed(&named.get(&name)?)?;
+        is_list |= several;
+        let values = values.into_iter().map(f64::try_from).collect::<Result<Vec<_>, _>>()?;
+        let with = |need: &Need| {
+            let each = values.iter().map(|value| {
+                let mut need = need.clone();
+                need.swept.insert(name.clone(), *value);
+                need
+            });
+            each.collect::<Vec<_>>()
+        };
+        needs = needs.iter().flat_map(with).collect();
+    }
+    if needs.is_empty() {
+        return Err(Error::new(ErrorKind::InvalidOperation, "an empty list"));
+    }
+    Ok((needs, is_list))
+}
+
+/// Returns the elements of a list, or the value alone, and whether it is a list.
+fn listed(value: &Value) -> Result<(Vec<Value>, bool), Error> {
+    match value.kind() {
+        ValueKind::Seq => Ok((value.try_iter()?.collect(), true)),
+        _ => Ok((vec![value.clone()], false)),
+    }
+}
+
+fn answer(points: &Points, measure: &Measure, need: &Need) -> Result<f64, Error> {
+    let found = points.of(&need.setup, &need.variant, &need.swept, need.repetition);
+    let wrong = |count: &str| {
+        let Need { setup, variant, swept, .. } = need;
+        let text = format!("{count} in `{setup}` for `{variant}` with {swept:?}");
+        Error::new(ErrorKind::InvalidOperation, text)
+    };
+    match (&measure.of, &found[..]) {
+        (_, []) => Err(wrong("no run")),
+        (Of::All(of), points) => Ok(of(points)),
+        (Of::One(of), [point]) => Ok(of(point)),
+        (Of::One(_), _) => Err(wrong("several runs")),
+    }
+}

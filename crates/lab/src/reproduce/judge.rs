@@ -1,0 +1,174 @@
+//! The verdict on a claim: its rule, applied to the medians of its values.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use minijinja::{Environment, UndefinedBehavior, Value};
+use serde::{Deserialize, Serialize};
+
+use super::claims::{Claim, Grade};
+use super::expression::Evaluator;
+use crate::spread::Spread;
+
+/// The verdict on a claim by its runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Name of the claim.
+    pub id: String,
+    /// The verdict of its rule.
+    pub verdict: Grade,
+    /// Number of seeds.
+    pub seeds: usize,
+    /// Its values.
+    pub values: BTreeMap<String, Range>,
+}
+
+impl Finding {
+    /// Returns the result of `claim` in words.
+    ///
+    /// # Errors
+    /// When the template of the claim is wrong.
+    pub fn shown(&self, claim: &Claim) -> Result<String, String> {
+        shown(claim, &self.values)
+    }
+}
+
+/// The median of the runs with their range: of five runs it contains the true median with a
+/// probability of 94 %.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Range {
+    /// The median.
+    pub median: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+impl Range {
+    /// Returns the range of a single value.
+    fn only(value: f64) -> Self {
+        Self { median: value, min: value, max: value }
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = match self.median.abs() {
+            100.0.. => 0,
+            10.0..100.0 => 1,
+            _ => 2,
+        };
+        let text = |value: f64| {
+            let text = format!("{value:.digits$}");
+            // Nothing is left of a small negative number but its sign.
+            match text.strip_prefix('-') {
+                Some(rest) if !rest.contains(|digit| ('1'..='9').contains(&digit)) => {
+                    rest.to_owned()
+                }
+                _ => text,
+            }
+        };
+        let [median, min, max] = [self.median, self.min, self.max].map(text);
+        if min == max { write!(f, "{median}") } else { write!(f, "{median} [{min}, {max}]") }
+    }
+}
+
+/// Evaluates the values of `claim`, and judges it by them.
+pub(super) fn judge(claim: &Claim, evaluator: &Evaluator) -> Result<Finding, String> {
+    let mut values = BTreeMap::new();
+    let mut seeds = 0;
+    for (name, expression) in &claim.values {
+        let each = evaluator.values(claim, expression)?;
+        seeds = each.len();
+        let Some(Spread { median, min, max, .. }) = Spread::of(each) else {
+            return Err(format!("{}: no runs", claim.id));
+        };
+        values.insert(name.clone(), Range { median, min, max });
+    }
+    let verdict = grade(claim, &values)?;
+    Ok(Finding { id: claim.id.clone(), verdict, seeds, values })
+}
+
+/// Returns the verdict of the rule of `claim` on `values`.
+pub(super) fn grade(claim: &Claim, values: &BTreeMap<String, Range>) -> Result<Grade, String> {
+    if holds(claim, &claim.reproduced, values)? {
+        return Ok(Grade::Reproduced);
+    }
+    Ok(match &claim.partly {
+        Some(rule) if holds(claim, rule, values)? => Grade::Partly,
+        _ => Grade::Not,
+    })
+}
+
+/// Checks that the rule of `claim` accepts the values of the paper, and no planted ones.
+///
+/// # Errors
+/// With a sentence that says what it does instead.
+pub(super) fn check(claim: &Claim) -> Result<(), String> {
+    let paper = claim.paper.iter().map(|(name, value)| (name.clone(), Range::only(*value)));
+    let mut values: BTreeMap<String, Range> = paper.collect();
+    if !values.keys().eq(claim.values.keys()) {
+        return Err(format!("{}: `paper` must have a number for each of `values`", claim.id));
+    }
+    let verdict = grade(claim, &values)?;
+    if verdict != Grade::Reproduced {
+        return Err(format!("{}: by the numbers of the paper `{}`", claim.id, verdict.word()));
+    }
+    for (name, value) in &claim.planted {
+        let Some(planted) = values.get_mut(name) else {
+            return Err(format!("{}: there is no value `{name}` to plant", claim.id));
+        };
+        *planted = Range::only(*value);
+    }
+    let verdict = grade(claim, &values)?;
+    if verdict == Grade::Reproduced {
+        return Err(format!("{}: reproduced by planted numbers too", claim.id));
+    }
+    shown(claim, &values).map(|_| ())
+}
+
+/// Returns the result of `claim` in words.
+pub(super) fn shown(claim: &Claim, values: &BTreeMap<String, Range>) -> Result<String, String> {
+    let texts: BTreeMap<String, String> =
+        values.iter().map(|(name, range)| (name.clone(), range.to_string())).collect();
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    let text = environment.render_str(&claim.shows, Value::from(texts));
+    text.map_err(|error| format!("{}: `{}`: {error}", claim.id, claim.shows))
+}
+
+/// Returns whether a condition holds. Each value is a number, its median; `lowest` and `highest`
+/// have the least and the greatest of all runs.
+fn holds(claim: &Claim, rule: &str, values: &BTreeMap<String, Range>) -> Result<bool, String> {
+    let all = |of: fn(&Range) -> f64| -> BTreeMap<String, Value> {
+        values.iter().map(|(name, range)| (name.clone(), Value::from(of(range)))).collect()
+    };
+    let mut context = all(|range| range.median);
+    context.insert("lowest".to_owned(), Value::from(all(|range| range.min)));
+    context.insert("highest".to_owned(), Value::from(all(|range| range.max)));
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.add_function("within", |value: f64, least: f64, most: f64| {
+        (least..=most).contains(&value)
+    });
+    let wrong = |error: minijinja::Error| format!("{}: `{rule}`: {error}", claim.id);
+    let compiled = environment.compile_expression(rule).map_err(wrong)?;
+    let result = compiled.eval(Value::from(context)).map_err(wrong)?;
+    bool::try_from(result).map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_has_three_digits_and_ends_only_if_they_differ() {
+        let range = |median, min, max| Range { median, min, max }.to_string();
+        assert_eq!(range(0.945, 0.941, 0.9512), "0.94 [0.94, 0.95]");
+        assert_eq!(range(0.941, 0.939, 0.943), "0.94");
+        assert_eq!(range(-12.34, -13.0, -12.0), "-12.3 [-13.0, -12.0]");
+        assert_eq!(range(-0.001, -0.02, 0.0), "0.00 [-0.02, 0.00]");
+        assert_eq!(range(2376.2, 2375.8, 2400.0), "2376 [2376, 2400]");
+    }
+}

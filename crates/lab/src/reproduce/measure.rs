@@ -1,0 +1,313 @@
+//! The measures that claims may name.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::points::Point;
+
+/// The requests that must be handled up to the peak. 003 §VI.b: "while successfully handling more
+/// than 99.99% of all requests".
+const HANDLED: f64 = 0.9999;
+
+/// Seconds before the samples of a timeline that count.
+const SETTLED_S: f64 = 20.0;
+
+/// A measure of a run, or of the runs under all loads.
+pub(super) struct Measure {
+    /// Its name in expressions.
+    pub name: &'static str,
+    /// Its calculation from outcomes.
+    pub of: Of,
+}
+
+/// The runs that a measure takes.
+pub(super) enum Of {
+    /// One run.
+    One(fn(&Point) -> f64),
+    /// The runs under all loads.
+    All(fn(&[&Point]) -> f64),
+}
+
+/// Every measure.
+pub(super) static MEASURES: [Measure; 17] = [
+    // Calls that count as goodput, as a part of the capacity.
+    one("goodput", |point| point.outcome.goodput_cps() / point.run.capacity_cps()),
+    // Calls set up a second.
+    one("cps", |point| point.outcome.set_up as f64 / point.outcome.measured_s),
+    // Mean time in ms from the first INVITE to the 200, of all calls.
+    one("delay_ms", |point| mean_ms(point, "/set_up_delay")),
+    // The same, of the calls of the measured time.
+    one("invite_ms", |point| mean_ms(point, "/measured/set_up_delay")),
+    // INVITEs retransmitted per INVITE first sent.
+    one("repeated", |point| point.outcome.retransmission_ratio()),
+    // Offered calls that were set up, and that also ended by a BYE, as a part of the begun ones.
+    one("set_up_part", |point| part(counted(point, "set_up"), counted(point, "begun"))),
+    one("completed_part", |point| part(counted(point, "completed"), counted(point, "begun"))),
+    // Calls whose INVITE reached the callee, as a part of those offered, and as one of the capacity.
+    one("reached", reached),
+    one("reached_of_capacity", |point| reached(point) * point.run.conditions.load),
+    // Responses that the callee sent and no caller's server received, as a part of them.
+    one("lost_180", |point| lost(point, "180 INVITE")),
+    one("lost_200", |point| lost(point, "200 INVITE")),
+    // Seconds from when the processor of the server is first full until it is not.
+    one("full_s", full_s),
+    // The difference between the longest and the shortest queue after the first 20 s, in messages.
+    one("queue_swing", |point| {
+        let waiting = settled(point, "waiting");
+        let greatest = waiting.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        greatest - waiting.iter().copied().fold(f64::INFINITY, f64::min)
+    }),
+    // Mean occupancy of the server's processor after the first 20 s.
+    one("occupancy", |point| {
+        let samples = settled(point, "occupancy");
+        samples.iter().sum::<f64>() / samples.len() as f64
+    }),
+    // The number of open transactions that 99.9 % of new ones did not exceed at their server.
+    one("met_by_999", |point| met_by(&point.outcome.occupancy, 0.999)),
+    // The highest rate, in calls/s and as a part of the capacity, up to which requests are handled.
+    Measure { name: "peak_cps", of: Of::All(|points| peak(points) * capacity(points)) },
+    Measure { name: "peak", of: Of::All(peak) },
+];
+
+const fn one(name: &'static str, of: fn(&Point) -> f64) -> Measure {
+    Measure { name, of: Of::One(of) }
+}
+
+/// Returns the mean of these delays of all callers; infinite if nothing was answered.
+fn mean_ms(point: &Point, delays: &str) -> f64 {
+    let mut sum_us = 0.0;
+    let mut count = 0.0;
+    for callers in &point.outcome.callers {
+        let delay = callers.stats.pointer(delays).unwrap_or(&Value::Null);
+        let number = |key: &str| delay[key].as_f64().unwrap_or(0.0);
+        sum_us += number("count") * number("mean_us");
+        count += number("count");
+    }
+    if count > 0.0 { sum_us / count / 1e3 } else { f64::INFINITY }
+}
+
+/// Returns this count of all callers.
+fn counted(point: &Point, key: &str) -> f64 {
+    let of = |callers: &crate::outcome::CallersOutcome| callers.stats[key].as_f64().unwrap_or(0.0);
+    point.outcome.callers.iter().map(of).sum()
+}
+
+/// Returns `some` as a part of `whole`; of nothing, all.
+fn part(some: f64, whole: f64) -> f64 {
+    if whole > 0.0 { some / whole } else { 1.0 }
+}
+
+fn reached(point: &Point) -> f64 {
+    let calls = point.outcome.answerers["calls"].as_f64().unwrap_or(0.0);
+    part(calls, counted(point, "offered"))
+}
+
+/// Returns the part of these responses that did not get through the servers under test.
+fn lost(point: &Point, message: &str) -> f64 {
+    let nodes = point.run.conditions.topology.nodes();
+    let is_tested = |name: &str| nodes.iter().any(|node| node.under_test && node.name == name);
+    let sent = |of: &dyn Fn(&crate::outcome::MessageCount) -> bool| -> f64 {
+        let flows = point.outcome.flows.iter().filter(|flow| flow.message == message && of(flow));
+        flows.map(|flow| flow.sent as f64).sum()
+    };
+    let came = sent(&|flow| flow.from == "answerers" && is_tested(&flow.to));
+    1.0 - part(sent(&|flow| is_tested(&flow.from)), came)
+}
+
+/// Returns the values of a quantity of the only server, with their times in seconds.
+fn timeline(point: &Point, quantity: &str) -> Vec<(f64, f64)> {
+    let text = fs::read_to_string(point.folder.join("timeline.csv")).unwrap_or_default();
+    let sample = |line: &str| {
+        let mut fields = line.split(',');
+        let at = fields.next()?.parse().ok()?;
+        let wanted = fields.next()? == "server" && fields.next()? == quantity;
+        wanted.then_some((at, fields.next()?.parse().ok()?))
+    };
+    text.lines().filter_map(sample).collect()
+}
+
+fn settled(point: &Point, quantity: &str) -> Vec<f64> {
+    let samples = timeline(point, quantity).into_iter();
+    samples.filter(|(at, _)| *at >= SETTLED_S).map(|(_, value)| value).collect()
+}
+
+fn full_s(point: &Point) -> f64 {
+    let occupancy = timeline(point, "occupancy");
+    let Some(&(began, _)) = occupancy.iter().find(|(_, value)| *value >= 0.98) else { return 0.0 };
+    let ended = occupancy.iter().find(|(at, value)| *at > began && *value < 0.95);
+    ended.or(occupancy.last()).map_or(0.0, |(at, _)| at - began)
+}
+
+fn met_by(occupancy: &[u64], wanted: f64) -> f64 {
+    let total: u64 = occupancy.iter().sum();
+    let mut seen = 0;
+    let exceeds = |count: &u64| {
+        seen += count;
+        seen as f64 >= wanted * total as f64
+    };
+    occupancy.iter().position(exceeds).unwrap_or(occupancy.len()) as f64
+}
+
+fn capacity(points: &[&Point]) -> f64 {
+    points.first().map_or(0.0, |point| point.run.capacity_cps())
+}
+
+fn peak(points: &[&Point]) -> f64 {
+    let mut loads: Vec<_> =
+        points.iter().map(|p| (p.run.conditions.load, p.outcome.handled_part())).collect();
+    loads.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let handled = loads.iter().take_while(|(_, handled)| *handled > HANDLED);
+    handled.last().map_or(0.0, |(load, _)| *load)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::outcome::{CallersOutcome, MessageCount, Outcome};
+    use crate::run_spec::runs;
+    use crate::scenario::Scenario;
+    use crate::worlds::Kind;
+
+    const SCENARIO: &str = "title = \"t\"\n[emulate]\nserve_us = 1000\n[sweep]\nload = [0.5, 0.9, 1, 1.1]\n\
+        [[variant]]\noverload = {}\n[[node]]\nname = \"se\"\nto = [\"re\"]\n\
+        [[node]]\nname = \"re\"\nto = [\"answerers\"]\nunder_test = true\n";
+
+    /// Returns a run under each load with this outcome.
+    fn points(folder: &Path, outcome: impl Fn(f64) -> Outcome) -> Vec<Point> {
+        let scenario = Scenario::parse(Path::new("s"), SCENARIO.as_bytes()).unwrap();
+        let mut runs = runs(&scenario, Kind::Sim);
+        runs.truncate(4);
+        let point = |run: crate::run_spec::RunSpec| {
+            let outcome = outcome(run.conditions.load);
+            Point { run, outcome, folder: folder.to_owned() }
+        };
+        runs.into_iter().map(point).collect()
+    }
+
+    fn measured(name: &str, points: &[Point]) -> f64 {
+        let measure = MEASURES.iter().find(|measure| measure.name == name).unwrap();
+        match measure.of {
+            Of::One(of) => of(&points[0]),
+            Of::All(of) => of(&points.iter().collect::<Vec<_>>()),
+        }
+    }
+
+    fn callers(stats: serde_json::Value) -> CallersOutcome {
+        CallersOutcome { to: "se".to_owned(), stats }
+    }
+
+    #[test]
+    fn means_and_parts_are_those_of_all_callers() {
+        let delay = |count: u64, mean_us: u64| json!({ "count": count, "mean_us": mean_us });
+        let outcome = |_| Outcome {
+            callers: vec![
+                callers(
+                    json!({ "set_up_delay": delay(1, 1000), "begun": 4, "set_up": 3, "offered": 5,
+                                "completed": 1, "measured": { "set_up_delay": delay(2, 7000) } }),
+                ),
+                callers(
+                    json!({ "set_up_delay": delay(3, 5000), "begun": 6, "set_up": 2, "offered": 5 }),
+                ),
+            ],
+            answerers: json!({ "calls": 8 }),
+            set_up: 30,
+            measured_s: 10.0,
+            good: 250,
+            ..Outcome::default()
+        };
+        let points = points(Path::new("/nonexistent"), outcome);
+        for (name, expected) in [
+            ("delay_ms", 4.0),
+            ("invite_ms", 7.0),
+            ("set_up_part", 0.5),
+            ("completed_part", 0.1),
+            ("reached", 0.8),
+            ("reached_of_capacity", 0.4),
+            ("cps", 3.0),
+            // Six messages of 1 ms: 166.7 calls/s.
+            ("goodput", 0.15),
+        ] {
+            let value = measured(name, &points);
+            assert!((value - expected).abs() < 1e-9, "{name}: {value}");
+        }
+        let none = |_| Outcome::default();
+        assert_eq!(
+            measured("delay_ms", &super::tests::points(Path::new("/"), none)),
+            f64::INFINITY
+        );
+    }
+
+    #[test]
+    fn responses_are_lost_if_the_tested_server_does_not_pass_them_on() {
+        let flow = |from: &str, to: &str, message: &str, sent| MessageCount {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            message: message.to_owned(),
+            sent,
+            lost: 0,
+        };
+        let flows = vec![
+            flow("answerers", "re", "180 INVITE", 10),
+            flow("re", "se", "180 INVITE", 1),
+            flow("se", "callers", "180 INVITE", 1),
+            flow("answerers", "re", "200 INVITE", 4),
+            flow("re", "se", "200 INVITE", 3),
+        ];
+        let points =
+            points(Path::new("/"), |_| Outcome { flows: flows.clone(), ..Outcome::default() });
+        assert!((measured("lost_180", &points) - 0.9).abs() < 1e-9);
+        assert!((measured("lost_200", &points) - 0.25).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_peak_ends_at_the_first_load_that_is_not_handled() {
+        let handled = |load| match load {
+            0.5 | 1.1 => 100_000,
+            0.9 => 99_995,
+            _ => 99_900,
+        };
+        let outcome = |load| Outcome {
+            requests: 100_000,
+            requests_handled: handled(load),
+            ..Outcome::default()
+        };
+        let points = points(Path::new("/"), outcome);
+        assert_eq!(measured("peak", &points), 0.9);
+        assert!((measured("peak_cps", &points) - 0.9 / 0.006).abs() < 1e-6);
+    }
+
+    #[test]
+    fn most_transactions_met_at_most_so_many_others() {
+        assert_eq!(met_by(&[90, 9, 0, 1], 0.9), 0.0);
+        assert_eq!(met_by(&[90, 9, 0, 1], 0.99), 1.0);
+        assert_eq!(met_by(&[90, 9, 0, 1], 0.999), 3.0);
+    }
+
+    #[test]
+    fn a_timeline_has_the_time_at_full_load_and_what_follows() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut text = "t_s,node,quantity,value\n".to_owned();
+        for (at, occupancy, waiting) in [
+            (1, 0.5, 9),
+            (2, 0.99, 500),
+            (9, 1.0, 700),
+            (12, 0.9, 300),
+            (20, 0.8, 10),
+            (30, 0.6, 40),
+        ] {
+            text +=
+                &format!("{at},server,occupancy,{occupancy}\n{at},callers-server,occupancy,1\n");
+            text += &format!("{at},server,waiting,{waiting}\n");
+        }
+        fs::write(folder.path().join("timeline.csv"), text).unwrap();
+        let points = points(folder.path(), |_| Outcome::default());
+        assert_eq!(measured("full_s", &points), 10.0);
+        assert_eq!(measured("queue_swing", &points), 30.0);
+        assert!((measured("occupancy", &points) - 0.7).abs() < 1e-9);
+    }
+}

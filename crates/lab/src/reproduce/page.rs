@@ -1,0 +1,211 @@
+//! The page that says what of the papers is reproduced: its tables, between two marks, and the
+//! record of the findings that they show.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::claims::{Claim, Claims, Grade, Paper};
+use super::judge::{self, Finding};
+
+/// The lines between which the page is written.
+const MARKS: [&str; 2] =
+    ["<!-- begin: tidegate-lab reproduce -->", "<!-- end: tidegate-lab reproduce -->"];
+
+/// The last finding of each claim.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Record(BTreeMap<String, Recorded>);
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Recorded {
+    /// Commit of the program.
+    commit: String,
+    #[serde(flatten)]
+    finding: Finding,
+}
+
+/// The files of the page.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The page.
+    pub page: PathBuf,
+    /// The record of findings.
+    pub record: PathBuf,
+}
+
+impl Page {
+    /// Returns the files in the folder `docs`.
+    pub fn within(docs: &Path) -> Self {
+        Self { page: docs.join("reproduction.md"), record: docs.join("reproduction.json") }
+    }
+
+    /// Adds `findings`, made by the program of `commit`, to the record, judges all recorded values by
+    /// the rules as they are now, and writes the tables again.
+    ///
+    /// # Errors
+    /// When a file cannot be read or written, or a rule is wrong.
+    pub fn update(
+        &self,
+        claims: &Claims,
+        findings: &[Finding],
+        commit: &str,
+    ) -> Result<(), String> {
+        let mut record = match self.record.exists() {
+            true => self.read()?,
+            false => Record::default(),
+        };
+        for finding in findings {
+            let (commit, finding) = (commit.to_owned(), finding.clone());
+            record.0.insert(finding.id.clone(), Recorded { commit, finding });
+        }
+        record.0.retain(|id, _| claims.all().any(|claim| claim.id == *id));
+        for claim in claims.all() {
+            if let Some(Recorded { finding, .. }) = record.0.get_mut(&claim.id) {
+                finding.verdict = judge::grade(claim, &finding.values)?;
+            }
+        }
+        let json = serde_json::to_string_pretty(&record).map_err(|error| error.to_string())?;
+        write(&self.record, &(json + "\n"))?;
+        write(&self.page, &self.rendered(claims, &record)?)
+    }
+
+    /// Checks that the page is what claims and record give, and that the rules still give the
+    /// recorded verdicts.
+    ///
+    /// # Errors
+    /// With a sentence that says what differs.
+    pub fn check(&self, claims: &Claims) -> Result<(), String> {
+        let record = self.read()?;
+        for claim in claims.all() {
+            judge::check(claim)?;
+            let Some(Recorded { finding, .. }) = record.0.get(&claim.id) else {
+                return Err(format!("{}: no finding; run `reproduce --row {0}`", claim.id));
+            };
+            let verdict = judge::grade(claim, &finding.values)?;
+            if verdict != claim.verdict || finding.verdict != claim.verdict {
+                let word = finding.verdict.word();
+                return Err(format!(
+                    "{}: `{word}`, and its rule says `{}`",
+                    claim.id,
+                    verdict.word()
+                ));
+            }
+        }
+        if self.rendered(claims, &record)? != read(&self.page)? {
+            let page = self.page.display();
+            return Err(format!("{page} is not what `tidegate-lab reproduce` writes"));
+        }
+        Ok(())
+    }
+
+    fn read(&self) -> Result<Record, String> {
+        let wrong = |error| format!("{}: {error}", self.record.display());
+        serde_json::from_str(&read(&self.record)?).map_err(wrong)
+    }
+
+    /// Returns the page with its tables.
+    fn rendered(&self, claims: &Claims, record: &Record) -> Result<String, String> {
+        let text = read(&self.page)?;
+        let [begin, end] = MARKS;
+        let parts = text
+            .split_once(begin)
+            .and_then(|(before, rest)| Some((before, rest.split_once(end)?.1)));
+        let Some((before, after)) = parts else {
+            return Err(format!("{}: no lines `{begin}` and `{end}`", self.page.display()));
+        };
+        let mut tables = summary(claims, record);
+        for paper in &claims.papers {
+            section(paper, record, &mut tables)?;
+        }
+        Ok(format!("{before}{begin}\n{tables}\n{end}{after}"))
+    }
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Counts the verdicts.
+fn summary(claims: &Claims, record: &Record) -> String {
+    let verdicts =
+        claims.all().filter_map(|claim| record.0.get(&claim.id).map(|r| r.finding.verdict));
+    let measured = claims.papers.iter().flat_map(|paper| &paper.measured);
+    let all: Vec<Grade> = verdicts.chain(measured.map(|row| row.verdict)).collect();
+    let count = |grade| all.iter().filter(|verdict| **verdict == grade).count();
+    let labelled = claims.all().filter(|claim| claim.label.is_some()).count();
+    let missing: usize = claims.papers.iter().map(|paper| paper.missing.len()).sum();
+    format!(
+        "\nOf {} claims with an experiment {} are reproduced, {} partly, {} not; {labelled} of them \
+         by construction or by a fitted condition. For {missing} claims there is no experiment.\n",
+        all.len(),
+        count(Grade::Reproduced),
+        count(Grade::Partly),
+        count(Grade::Not),
+    )
+}
+
+/// Appends the table of a paper.
+fn section(paper: &Paper, record: &Record, out: &mut String) -> Result<(), String> {
+    let _ = writeln!(out, "\n## {}\n", paper.paper);
+    out.push_str("| claim | verdict | result | rule | runs |\n| --- | --- | --- | --- | --- |\n");
+    for claim in &paper.claims {
+        let recorded = record.0.get(&claim.id);
+        let (verdict, result, runs) = match recorded {
+            Some(Recorded { commit, finding }) => (
+                finding.verdict.word(),
+                judge::shown(claim, &finding.values)?,
+                format!("{} of `{}`, {commit}", finding.seeds, claim.id),
+            ),
+            None => ("-", "not run yet".to_owned(), format!("`{}`", claim.id)),
+        };
+        let label = claim.label.map_or_else(String::new, |label| format!(", {}", label.words()));
+        let because = claim.because.as_ref().map_or_else(String::new, |why| format!(". {why}"));
+        let cells = [
+            format!("{}: {}", claim.place, claim.says),
+            format!("{verdict}{label}"),
+            result + &because,
+            format!("`{}`", rule(claim)),
+            runs,
+        ];
+        out.push_str(&row(&cells));
+    }
+    for other in &paper.measured {
+        let cells = [
+            format!("{}: {}", other.place, other.says),
+            other.verdict.word().to_owned(),
+            other.shows.clone(),
+            String::new(),
+            format!("`{}`", other.command),
+        ];
+        out.push_str(&row(&cells));
+    }
+    for other in &paper.missing {
+        let claim = format!("{}: {}", other.place, other.says);
+        out.push_str(&row(&[
+            claim,
+            "not built".to_owned(),
+            other.lacks.clone(),
+            String::new(),
+            String::new(),
+        ]));
+    }
+    Ok(())
+}
+
+/// Returns the condition under which `claim` is reproduced, in one line.
+fn rule(claim: &Claim) -> String {
+    claim.reproduced.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn row(cells: &[String; 5]) -> String {
+    let cells = cells.each_ref().map(|cell| cell.trim().replace('|', "\\|"));
+    format!("| {} |\n", cells.join(" | "))
+}

@@ -1,0 +1,277 @@
+//! Tests of the claims of the papers, and of the way from a claim to the page.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
+
+use tidegate_lab::outcome::Outcome;
+use tidegate_lab::progress::Lines;
+use tidegate_lab::reproduce::{self, Claim, Claims, Finding, Grade, Page, Reproduction};
+use tidegate_lab::run_spec::RunSpec;
+use tidegate_lab::store::Programs;
+use tidegate_lab::worlds::{Kind, World};
+
+const SCENARIO: &str = r#"
+title = "Two laws"
+[workload]
+open_max = 100
+[emulate]
+serve_us = 1000
+[sweep]
+load = [1, 2, 3]
+[schedule]
+repetitions = 3
+[[variant]]
+overload = { law = "none" }
+[[variant]]
+overload = { law = "pi" }
+"#;
+
+const CLAIMS: &str = r#"
+paper = "x"
+[[setup]]
+id = "many"
+scenario = "two"
+change = { workload = { open_max = 200 } }
+quick = { schedule = { measured_s = 1 } }
+[[claim]]
+id = "x-better"
+place = "§1"
+says = "pi keeps more than none"
+setup = "many"
+values.more = "goodput('pi', load=2) - goodput('none', load=2)"
+values.least = "goodput(['pi', 'none'], load=[1, 2])|min"
+reproduced = "more > 0.2 and lowest.least > 0.1"
+partly = "more > 0"
+shows = "{{ more }} more"
+verdict = "reproduced"
+paper = { more = 0.5, least = 0.2 }
+planted = { more = 0.1 }
+quick = true
+[[claim]]
+id = "x-other"
+place = "§2"
+says = "pi keeps everything"
+setup = "many"
+values.kept = "goodput('pi', load=3)"
+reproduced = "kept > 0.99"
+shows = "{{ kept }}"
+verdict = "not"
+paper = { kept = 1 }
+planted = { kept = 0.5 }
+"#;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn each_rule_accepts_the_numbers_of_its_paper_and_no_planted_ones() {
+    let scenarios = repository().join("scenarios");
+    let claims = Claims::load(&scenarios.join("claims")).unwrap();
+    reproduce::check(&claims, &scenarios).unwrap();
+    assert!(claims.all().any(|claim| claim.quick && claim.verdict == Grade::Reproduced));
+}
+
+#[test]
+fn the_page_has_what_was_recorded_and_each_verdict_is_that_of_its_rule() {
+    let claims = Claims::load(&repository().join("scenarios/claims")).unwrap();
+    let page = Page::within(&repository().join("docs"));
+    if std::env::var_os("TIDEGATE_BLESS").is_some() {
+        page.update(&claims, &[], "").unwrap();
+    }
+    page.check(&claims).unwrap();
+}
+
+/// A world in which `pi` keeps `pi` of the capacity and `none` .3, and a little more with each seed.
+struct Reckoned {
+    pi: f64,
+    runs: Mutex<Vec<String>>,
+}
+
+impl Reckoned {
+    fn keeping(pi: f64) -> Self {
+        Self { pi, runs: Mutex::default() }
+    }
+}
+
+impl World for Reckoned {
+    fn kind(&self) -> Kind {
+        Kind::Sim
+    }
+
+    fn run(&self, run: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
+        assert_eq!(run.conditions.open_max, 200, "the changed value");
+        let what = format!("{} {} {}", run.variant.label, run.conditions.load, run.seed);
+        self.runs.lock().unwrap().push(what);
+        let kept = if run.variant.label == "pi" { self.pi } else { 0.3 };
+        let measured_s = run.measured.as_secs_f64();
+        let calls = (kept + 0.01 * run.seed as f64) * run.capacity_cps() * measured_s;
+        Ok(Outcome { good: calls.round() as u64, measured_s, ..Outcome::default() })
+    }
+}
+
+/// A folder with a scenario, two claims and a page.
+struct Desk(tempfile::TempDir);
+
+impl Desk {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let desk = Self(folder);
+        fs::create_dir(desk.at("claims")).unwrap();
+        fs::write(desk.at("two.toml"), SCENARIO).unwrap();
+        fs::write(desk.at("claims/x.toml"), CLAIMS).unwrap();
+        let marks =
+            "<!-- begin: tidegate-lab reproduce -->\n<!-- end: tidegate-lab reproduce -->\n";
+        fs::write(desk.at("reproduction.md"), format!("before\n{marks}after\n")).unwrap();
+        desk
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn claims(&self) -> Claims {
+        Claims::load(&self.at("claims")).unwrap()
+    }
+
+    fn change(&self, from: &str, to: &str) {
+        assert!(CLAIMS.contains(from), "{from}");
+        fs::write(self.at("claims/x.toml"), CLAIMS.replace(from, to)).unwrap();
+    }
+
+    fn perform(&self, world: &dyn World, row: &str, quick: bool) -> Result<Vec<Finding>, String> {
+        let claims = self.claims();
+        let selected: Vec<&Claim> =
+            claims.all().filter(|claim| claim.id.starts_with(row)).collect();
+        let reproduction = Reproduction {
+            claims: &claims,
+            scenarios: self.0.path(),
+            folder: &tempfile::tempdir().unwrap().path().join("out"),
+            programs: &Programs::running().unwrap(),
+            world,
+            jobs: 1,
+            quick,
+            observer: &Lines::new(std::io::sink()),
+            cancelled: &AtomicBool::new(false),
+        };
+        Ok(reproduction.perform(&selected)?.expect("not cancelled"))
+    }
+}
+
+#[test]
+fn a_verdict_follows_from_the_medians_of_the_seeds() {
+    let desk = Desk::new();
+    let found = desk.perform(&Reckoned::keeping(0.8), "", false).unwrap();
+    assert_eq!(
+        (&*found[0].id, found[0].verdict, found[0].seeds),
+        ("x-better", Grade::Reproduced, 3)
+    );
+    assert!((found[0].values["more"].median - 0.5).abs() < 0.01, "{found:?}");
+    let least = found[0].values["least"];
+    assert!((least.min - 0.31).abs() < 0.01 && (least.max - 0.33).abs() < 0.01, "{least:?}");
+    assert_eq!(found[1].verdict, Grade::Not);
+    // The same rules in worlds in which the claims do not hold, and in which the other one does.
+    for (pi, verdicts) in [
+        (0.4, [Grade::Partly, Grade::Not]),
+        (0.2, [Grade::Not, Grade::Not]),
+        (0.99, [Grade::Reproduced, Grade::Reproduced]),
+    ] {
+        let found = desk.perform(&Reckoned::keeping(pi), "", false).unwrap();
+        assert_eq!([found[0].verdict, found[1].verdict], verdicts, "{pi}");
+    }
+}
+
+#[test]
+fn a_row_needs_only_the_runs_that_it_names_and_quick_one_seed_of_them() {
+    let desk = Desk::new();
+    let world = Reckoned::keeping(0.8);
+    desk.perform(&world, "x-other", false).unwrap();
+    assert_eq!(*world.runs.lock().unwrap(), ["pi 3 1", "pi 3 2", "pi 3 3"]);
+    let world = Reckoned::keeping(0.8);
+    let found = desk.perform(&world, "x-better", true).unwrap();
+    assert_eq!(found[0].seeds, 1);
+    let runs = world.runs.lock().unwrap();
+    assert_eq!(*runs, ["none 1 1", "none 2 1", "pi 1 1", "pi 2 1"]);
+}
+
+#[test]
+fn repetitions_that_are_one_run_have_no_verdict() {
+    /// A world that ignores the seed.
+    struct Same;
+    impl World for Same {
+        fn kind(&self) -> Kind {
+            Kind::Sim
+        }
+        fn run(&self, _: &RunSpec, _: &Path, _: &AtomicBool) -> Result<Outcome, String> {
+            Ok(Outcome { offered: 100, good: 100, measured_s: 1.0, ..Outcome::default() })
+        }
+    }
+    let wrong = Desk::new().perform(&Same, "", false).unwrap_err();
+    assert!(wrong.contains("the repetitions of"), "{wrong}");
+}
+
+#[test]
+fn the_page_shows_findings_and_differs_once_a_rule_or_the_page_is_changed() {
+    let desk = Desk::new();
+    let page = Page::within(desk.0.path());
+    assert!(page.check(&desk.claims()).is_err(), "nothing was run");
+    let found = desk.perform(&Reckoned::keeping(0.8), "", false).unwrap();
+    page.update(&desk.claims(), &found, "abc").unwrap();
+    page.check(&desk.claims()).unwrap();
+    let text = fs::read_to_string(&page.page).unwrap();
+    assert!(text.starts_with("before\n<!-- begin") && text.ends_with("-->\nafter\n"), "{text}");
+    let row = "| §1: pi keeps more than none | reproduced | 0.50 more | \
+               `more > 0.2 and lowest.least > 0.1` | 3 of `x-better`, abc |";
+    assert!(text.lines().any(|line| line == row), "{text}");
+    assert!(text.contains("Of 2 claims with an experiment 1 are reproduced, 0 partly, 1 not"));
+
+    // Other findings of one row leave the others.
+    let found = desk.perform(&Reckoned::keeping(0.7), "x-better", false).unwrap();
+    page.update(&desk.claims(), &found, "def").unwrap();
+    let changed = fs::read_to_string(&page.page).unwrap();
+    assert!(changed.contains("0.40 more") && changed.contains("`x-better`, def"), "{changed}");
+    assert!(changed.contains("3 of `x-other`, abc"), "{changed}");
+
+    desk.change("more > 0.2 and", "more > 0.45 and");
+    assert!(page.check(&desk.claims()).unwrap_err().contains("x-better"), "another verdict");
+    desk.change("says = \"pi keeps more", "says = \"pi has more");
+    assert!(page.check(&desk.claims()).unwrap_err().contains("is not what"), "another claim");
+    desk.change("pi", "pi");
+    page.check(&desk.claims()).unwrap();
+    fs::write(&page.page, changed.replace("0.40 more", "0.90 more")).unwrap();
+    assert!(page.check(&desk.claims()).unwrap_err().contains("is not what"), "an edited number");
+}
+
+#[test]
+fn wrong_claims_are_named_before_anything_runs() {
+    for (from, to, wrong) in [
+        ("planted = { more = 0.1 }", "planted = { more = 0.9 }", "planted numbers too"),
+        ("more > 0.2 and", "more > 0.7 and", "by the numbers of the paper `partly`"),
+        ("paper = { more = 0.5, least", "paper = { least", "a number for each"),
+        ("planted = { more = 0.1 }", "planted = { mor = 0.1 }", "no value `mor`"),
+        ("goodput('none', load=2)", "goodput('none', load=4)", "load = 4"),
+        ("goodput('none', load=2)", "goodput('nine', load=2)", "no variant `nine`"),
+        ("goodput('none', load=2)", "godput('none', load=2)", "godput"),
+        ("goodput('none', load=2)", "goodput('none', load=[])", "an empty list"),
+        ("goodput('pi', load=3)", "goodput('pi', load=3, setup='few')", "`few` is no set-up"),
+        ("shows = \"{{ more }} more\"", "shows = \"{{ mor }} more\"", "x-better"),
+        ("open_max = 200", "open_maxi = 200", "open_maxi"),
+        ("scenario = \"two\"", "scenario = \"three\"", "three.toml"),
+    ] {
+        let desk = Desk::new();
+        desk.change(from, to);
+        let said = reproduce::check(&desk.claims(), desk.0.path()).unwrap_err();
+        assert!(said.contains(wrong), "{from} → {to}: {said}");
+    }
+    let desk = Desk::new();
+    for (from, to, wrong) in [
+        ("id = \"x-other\"", "id = \"x-better\"", "two are called `x-better`"),
+        ("verdict = \"not\"", "verdict = \"no\"", "no"),
+    ] {
+        desk.change(from, to);
+        let said = Claims::load(&desk.at("claims")).unwrap_err();
+        assert!(said.contains(wrong) && said.contains("claims"), "{said}");
+    }
+}
