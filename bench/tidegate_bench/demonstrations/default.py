@@ -6,8 +6,9 @@ allocator and its default socket buffer, which serves it better than a large one
 `feedback` and `taildrop` with two algorithms of its module ratelimit. FEEDBACK aims at 90 % of the quota and is told
 how much of it is used; TAILDROP admits 90 % of Kamailio's peak.
 
-The peak of a program is the highest rate, climbing by 1.25, at which it sets up 99 % of the calls within 500 ms without
-control, and takes longer than 100 ms for at most one call in a hundred. Then 0.5 to 10 times its peak is offered. Goodput counts calls that are set up within 500 ms.
+The peak of a program is the highest rate, climbing by 1.25, at which it sets up 99 % of the calls within 500 ms
+without control, and takes longer than 100 ms for at most one call in a hundred. Then 0.5 to 10 times its peak is
+offered. Goodput counts calls that are set up within 500 ms.
 
 At half the peak and at the peak the default may set up 1 % of the calls less than `none`, or what the rounds of
 `none` differ by if that is more. Beyond the peak it has to keep the share of it that KEPT_MIN says.

@@ -53,7 +53,7 @@
 //! If `p` falls, callers come back that were dropped before: up to half a minute of them, with up to seven
 //! times the packets of the new callers. Nobody can tell them from new callers with such a mark. If they were
 //! admitted like others, they would take the places of callers that are in time, and the measured load would
-//! grow by their packets. So packets whose marks were dropped until lately are *late*: the
+//! grow by their packets. So packets whose marks were dropped until recently are *late*: the
 //! [gate](crate::Gate) admits them only while few others wait, and rejects them otherwise. The rejection ends
 //! their retransmissions. A mark is late for as long as it was dropped, and T1, and at most for 16 s (RFC 3261
 //! §17.1.1.2: the pause before each copy is at most T1 longer than the time since the first copy).
@@ -207,7 +207,7 @@ pub struct Ladder {
     settings: LadderSettings,
     rung: Rung,
     dropped: Dropped,
-    /// First packets a second of the callers to whom the share applies.
+    /// First packets a second to which the share applies.
     arrivals: Arrivals,
     /// Messages a second to which it does not apply.
     exempt: Arrivals,
@@ -293,13 +293,13 @@ impl Ladder {
         1.0 - self.dropped.passing()
     }
 
-    /// Returns whether it makes a difference what mark a packet has: some are dropped, or were lately.
+    /// Returns whether the mark of a packet makes a difference: some are dropped or late.
     pub fn tells_marks(&self) -> bool {
         self.dropped.fresh() < 1.0
     }
 
-    /// Returns whether no copy of a packet with this mark was dropped lately. The caller of any other
-    /// has probably waited for longer than the server takes to answer.
+    /// Returns whether no copy of a packet with this mark was dropped recently. Any other packet is late: its
+    /// caller has probably sent it before.
     pub fn is_fresh(&self, mark: u32) -> bool {
         self.dropped.is_fresh(mark)
     }

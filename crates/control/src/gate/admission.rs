@@ -213,8 +213,8 @@ impl Gate {
         !self.stopping && self.control.makes_stale(bucket, self.signals.service.sojourn)
     }
 
-    /// Returns whether so little waits that work of a caller that probably comes too late takes nobody's
-    /// place.
+    /// Returns whether most places are free, so that a call that is probably too late does not take the place
+    /// of another.
     fn has_spare_places(&self, bucket: Bucket, class: u8, waiting_max: usize) -> bool {
         let passes = match self.allowance_of(&self.control, Some(bucket), class) {
             Allowance::Open => true,

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_shows_the_whole() {
+    fn the_passing_part_shows_the_whole() {
         let mut arrivals = Arrivals::default();
         assert!((record(&mut arrivals, 5, 50.0, 0.25) - 2000.0).abs() < 1e-6);
         assert!((record(&mut arrivals, 1, 200.0, 1.0) - 2000.0).abs() < 1e-6);

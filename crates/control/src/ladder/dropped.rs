@@ -1,4 +1,4 @@
-//! Callers whose packets are dropped, or were dropped until recently, by the mark of their packets.
+//! The marks of packets that are dropped, and of those that were dropped until recently.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ impl Dropped {
         self.fresh
     }
 
-    /// Returns whether no copy of a packet with this mark has been dropped lately.
+    /// Returns whether packets with this mark are neither dropped nor late.
     pub(super) fn is_fresh(&self, mark: u32) -> bool {
         // The marks of band n are from 1 - 0.9^n on.
         let part = f64::from(mark) / (f64::from(u32::MAX) + 1.0);
@@ -65,8 +65,8 @@ impl Dropped {
         self.bands.get(band).is_none_or(|band| *band == Band::Fresh)
     }
 
-    /// Changes the level. Whoever was dropped for a time comes back for as long, because each
-    /// copy of a request is sent at most T1 plus that time after the one before.
+    /// Changes the level. Marks that were dropped for some time are late for as long, and T1: each copy of a
+    /// request is sent at most that time after the copy before it.
     pub(super) fn set_level(&mut self, now: Timestamp, level: usize) {
         let level = level.min(LEVELS);
         for band in &mut self.bands[..level] {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_dropped_is_late_for_as_long_as_that_and_t1() {
+    fn a_mark_is_late_for_as_long_as_it_was_dropped_and_t1() {
         let mut dropped = Dropped::new();
         dropped.set_level(at(0), 10);
         dropped.set_level(at(1000), 5);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_dropped_again_while_late_has_been_dropped_before() {
+    fn a_mark_that_is_dropped_again_while_it_is_late_stays_late_for_longer() {
         let mut dropped = Dropped::new();
         dropped.set_level(at(0), 1);
         dropped.set_level(at(4000), 0);

@@ -1,4 +1,4 @@
-//! What happened between two readings of a server.
+//! The counts of a server, and their changes between two readings.
 
 use std::time::Duration;
 

@@ -114,7 +114,7 @@ fn callers_that_the_kernel_dropped_until_lately_are_rejected_first() {
     script.pass(Duration::from_secs(4));
     script.proxy.on_load(script.now, load(busy));
     (0..50).for_each(|call| drop(script.send(CALLER, &invite(&format!("fresh-{call}")))));
-    assert_eq!(late(&script) - before, expected, "whoever was dropped has given up");
+    assert_eq!(late(&script) - before, expected, "the callers have given up");
 }
 
 #[test]
