@@ -283,6 +283,7 @@ impl Proxy {
                 self.count_refused_before(class);
                 self.output.reject_unread(&self.snapshot, &received, 417);
             }
+            Decision::Stun(received) => self.output.answer_stun(&self.snapshot, &received),
             Decision::Malformed(received, malformed) => {
                 self.work.refused = number;
                 self.output.reject_malformed(&self.snapshot, &received, malformed);

@@ -66,6 +66,8 @@ pub struct Counters {
     /// Retransmissions of back ends' requests not sent to a caller that has never shown that it
     /// receives messages.
     pub requests_withheld: Counter,
+    /// STUN binding requests answered.
+    pub bindings_answered: Counter,
     /// Branches that we cancelled.
     pub cancels: Counter,
     /// Transactions that ended by a timeout.

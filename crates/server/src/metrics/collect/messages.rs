@@ -69,7 +69,11 @@ static TRANSACTION_BYTES_MAX: Family = Family::gauge(
 )
 .in_unit(Unit::Bytes);
 
-static ALONE: [Number<Counters>; 22] = [
+static ALONE: [Number<Counters>; 23] = [
+    (
+        Family::counter("stun_bindings", "STUN binding requests answered on UDP listeners"),
+        |c| c.bindings_answered.get().into(),
+    ),
     (Family::counter("retransmissions", "Retransmissions of requests received"), |c| {
         c.retransmissions.get().into()
     }),
