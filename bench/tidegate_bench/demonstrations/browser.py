@@ -1,9 +1,10 @@
-"""JsSIP in Chromium registers and calls over a secure WebSocket; either side hangs up
+"""JsSIP in Chromium registers, calls and is called over a secure WebSocket; either side hangs up
 
 A web server of this machine serves a page with JsSIP. It registers at a Kamailio behind Tidegate, with a password, and
 calls a SIPp through both. The browser ends every other call, SIPp the rest: those BYEs are for a host that does not
-exist, `something.invalid`, and arrive on the connection of the browser. The same page from another origin gets no
-connection.
+exist, `something.invalid`, and arrive on the connection of the browser. Then a SIPp calls the browser by way of
+Kamailio, which has stored the Path of Tidegate. When the page is closed without signing off, such a call gets 430. The
+same page from another origin gets no connection.
 """
 
 import base64
@@ -46,12 +47,24 @@ loadmodule "textops.so"
 loadmodule "auth.so"
 loadmodule "usrloc.so"
 loadmodule "registrar.so"
+modparam("registrar", "use_path", 1)
+modparam("registrar", "path_mode", 1)
 request_route {
 	if (has_totag()) {
 		if (loose_route() || is_method("ACK")) t_relay();
 		exit;
 	}
 	if (is_method("CANCEL")) {
+		t_relay();
+		exit;
+	}
+	# The callers behind.
+	if (is_method("INVITE") && $rU == "alice") {
+		if (!lookup("location")) {
+			sl_send_reply("404", "Not Registered");
+			exit;
+		}
+		record_route();
 		t_relay();
 		exit;
 	}
@@ -74,19 +87,22 @@ PAGE = """\
 <link rel="icon" href="data:,">
 <script src="jssip.js"></script>
 <script>
-const state = { registered: false, refused: false, calls: [] };
+const state = { registered: false, refused: false, calls: [], received: [] };
+const silence = () => new AudioContext().createMediaStreamDestination().stream;
+const pcConfig = { iceServers: [] };
 function start(url) {
   const socket = new JsSIP.WebSocketInterface(url);
   window.phone = new JsSIP.UA({ sockets: [socket], uri: 'sip:alice@example.test', password: 'secret' });
   phone.on('registered', () => { state.registered = true; });
   phone.on('disconnected', () => { state.refused = true; });
+  phone.on('newRTCSession', ({ originator, session }) => {
+    if (originator === 'remote') receive(session);
+  });
   phone.start();
 }
-function call(hangsUp) {
+function follow(session, calls, hangsUp) {
   const own = { established: false, by: '', cause: '' };
-  state.calls.push(own);
-  const media = new AudioContext().createMediaStreamDestination().stream;
-  const session = phone.call('sip:bob@example.test', { mediaStream: media, pcConfig: { iceServers: [] } });
+  calls.push(own);
   session.on('confirmed', () => {
     own.established = true;
     if (hangsUp) session.terminate();
@@ -94,6 +110,13 @@ function call(hangsUp) {
   for (const event of ['ended', 'failed']) {
     session.on(event, ({ originator, cause }) => { own.by = originator; own.cause = cause; });
   }
+}
+function receive(session) {
+  follow(session, state.received, state.received.length % 2 === 0);
+  session.answer({ mediaStream: silence(), pcConfig });
+}
+function call(hangsUp) {
+  follow(phone.call('sip:bob@example.test', { mediaStream: silence(), pcConfig }), state.calls, hangsUp);
 }
 </script>
 """
@@ -153,6 +176,13 @@ def registrar(stage: Stage, callee: int) -> int:
     return port
 
 
+def caller_behind(stage: Stage, name: str, registrar_port: int, calls: int) -> sipp.Sipp:
+    """A SIPp that calls alice by way of the registrar, one call after the other."""
+    options = ["-l", "1", "-s", "alice"]
+    target = f"{LOCALHOST}:{registrar_port}"
+    return sipp.caller(stage, name, target, rate_cps=5, calls=calls, scenario="uac-browser", options=options)
+
+
 def one_run(record: Record, round_: int) -> dict[str, Any]:
     print(f"round {round_}")
     begun = time.monotonic()
@@ -168,7 +198,8 @@ certificate = "{file}"
 private_key = "{key}"
 origins = ["http://{LOCALHOST}:{site.port}"]
 """
-        edge = tidegate.start(stage, [registrar(stage, callee.port)], mode="transaction", tables=listen)
+        behind = registrar(stage, callee.port)
+        edge = tidegate.start(stage, [behind], mode="transaction", tables=listen)
         url = f"wss://{LOCALHOST}:{secure}"
         with Browser(options=[f"--ignore-certificate-errors-spki-list={accepted}"]) as browser:
             browser.visit(f"http://localhost:{site.port}/")
@@ -183,8 +214,15 @@ origins = ["http://{LOCALHOST}:{site.port}"]
                 browser.evaluate(f"call({hangs_up})")
                 browser.wait("state.calls.at(-1).by !== ''")
             calls = browser.evaluate("state.calls")
-            browser.evaluate("phone.stop()")
+            calling = caller_behind(stage, "caller", behind, CALLS)
+            calling.process.wait(60)
+            browser.wait(f"state.received.filter((call) => call.by !== '').length === {CALLS}")
+            received = browser.evaluate("state.received")
             complaints = list(browser.complaints)
+        # The browser has ended, and its registration is still there.
+        late = caller_behind(stage, "late", behind, 1)
+        late.process.wait(60)
+        made, missed = calling.calls(), late.calls()
         metrics = edge.metrics()
         served = callee.finish()
         record.keep(*(stage.directory / name for name in ("tidegate.log", "registrar.log", "callee.errors")))
@@ -196,12 +234,22 @@ origins = ["http://{LOCALHOST}:{site.port}"]
     wanted = ["local", "remote"] * (CALLS // 2)
     record.expect(by == wanted, f"the browser and the callee hang up in turn: {by}")
     record.expect(served.clean and served.created == CALLS, f"the callee: {served}")
+    established_received = sum(call["established"] for call in received)
+    record.expect(established_received == CALLS, f"the browser answers {established_received} of {CALLS} calls")
+    by_received = [call["by"] for call in received]
+    record.expect(by_received == wanted, f"the browser and the caller hang up in turn: {by_received}")
+    record.expect(made.clean and made.created == CALLS, f"the caller: {made}")
+    over_flow = metrics.total("registered_flow_requests")
+    record.expect(over_flow >= 2 * CALLS, f"{over_flow:.0f} requests on the flow of the registration")
+    gone = metrics.total("replies", status="430", reason="flow_gone")
+    record.expect(missed.failed == 1 and gone == 1, f"a call after the browser has ended gets 430: {gone:.0f}")
     record.expect(not complaints, f"no error or warning in the browser: {complaints}")
     handshakes = {
         outcome: metrics.total("websocket_handshakes", outcome=outcome) for outcome in ("completed", "origin")
     }
     record.expect(handshakes["completed"] == 1 and handshakes["origin"] >= 1, f"handshakes: {handshakes}")
     row = {"round": round_, "registered": registered, "established": established, **asdict(served)}
+    row |= {"received": established_received, "requests_on_flow": over_flow, "gone": gone}
     return row | {"rejected_origin": handshakes["origin"], "seconds": round(time.monotonic() - begun, 1)}
 
 

@@ -20,6 +20,7 @@ PAIRS = {
     "uac-options": "uas-options",
     "uac-overload": "uas",
     "uac-register": "uas-register",
+    "uac-browser": "uas-record-route",
 }
 CALLS = 40
 

@@ -75,7 +75,7 @@ pub(crate) fn may_send_back(
 ///
 /// If the call began at the other end of `flow`, its INVITE may be forged: then nobody there
 /// acknowledges the 2xx or answers the BYE that follows. A phone that the back end calls gets all
-/// retransmissions. The call of a user has no entry: its route token says whether the request goes
+/// retransmissions, and so does one on the flow of its registration. The call of a user has no entry: its route token says whether the request goes
 /// `to_caller`.
 pub(crate) fn may_repeat(
     step: &Step<'_>,

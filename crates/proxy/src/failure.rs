@@ -84,7 +84,12 @@ pub(crate) fn on_failed(
         }
         // It has no state except the transaction itself.
         (Some(Proof::Request(context, index)), None) => {
-            transactions.record_unreachable(context, index, 503);
+            // RFC 5626 §7: "receiving a destination unreachable ICMP error on a UDP flow" is one of the
+            // examples of a flow that has failed.
+            let flow = transactions.get(context).and_then(|context| context.branches.get(index));
+            let status =
+                if flow.is_some_and(|branch| branch.target.is_registered) { 430 } else { 503 };
+            transactions.record_unreachable(context, index, status);
         }
         (None, Some(backend_ref)) => probes.suspect(now, snapshot, backend_ref, now),
         (Some(Proof::Probe(_)) | None, None) => {}

@@ -224,12 +224,16 @@ struct TokenMacs {
     places: [u8; 256],
 }
 
-/// Functions of one key of route tokens.
+/// Functions of one key of route and flow tokens.
 pub(crate) struct TokenFunctions {
     /// Computes the MAC.
     pub(crate) mac: Keyed,
     /// Encrypts the content.
     pub(crate) veil: Keyed,
+    /// Computes the MAC of flow tokens.
+    pub(crate) flow_mac: Keyed,
+    /// Encrypts the content of flow tokens.
+    pub(crate) flow_veil: Keyed,
 }
 
 impl Keys {
@@ -304,7 +308,12 @@ impl TokenMacs {
         }
         let functions = |key: &TokenKey| {
             let of = |purpose| Keyed::derive(&key.key, purpose);
-            TokenFunctions { mac: of("token"), veil: of("token veil") }
+            TokenFunctions {
+                mac: of("token"),
+                veil: of("token veil"),
+                flow_mac: of("flow token"),
+                flow_veil: of("flow token veil"),
+            }
         };
         let macs = all().map(functions).collect();
         Self { current: keys.current.mark(), macs, places }

@@ -80,6 +80,6 @@ pub use settings::sources::{
     BANS_MAX, Excess, Flood, HARM_CPS, SourceLimit, SourceWeight, Sources,
 };
 pub use settings::{
-    Choice, Disposal, EgressRoute, FORK_MAX, Listener, Mode, Moves, Overload, PoolSettings,
-    Queueing, Rule, RuleTarget, Senders, Settings, TRIES_MAX, TraceSettings,
+    Choice, Disposal, EgressRoute, FORK_MAX, Listener, Mode, Moves, Overload, PathMode,
+    PoolSettings, Queueing, Rule, RuleTarget, Senders, Settings, TRIES_MAX, TraceSettings,
 };

@@ -1,4 +1,4 @@
-//! Messages as the proxy reads and names them: requests, branches, route tokens, replies.
+//! Messages as the proxy reads and names them: requests, branches, tokens, replies.
 
 pub(crate) mod address_of_record;
 pub(crate) mod batching;
@@ -6,6 +6,7 @@ pub(crate) mod branch;
 pub(crate) mod class;
 pub(crate) mod contacts;
 pub(crate) mod flow_param;
+pub(crate) mod flow_token;
 pub(crate) mod priority;
 pub(crate) mod probe_branch;
 pub(crate) mod reply;

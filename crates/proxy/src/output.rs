@@ -16,6 +16,7 @@ use crate::rejection::{DropReason, Hints, status_of};
 use crate::settings::{BackendRef, TraceSettings};
 use crate::snapshot::Snapshot;
 use crate::target::Target;
+use crate::transport::stun::{Response, answer};
 
 /// Output of the stages of a shard.
 pub(crate) struct Output {
@@ -155,6 +156,25 @@ impl Output {
                 self.record_rejection(snapshot, at, source, &received.bytes, status, cause);
             }
             None => self.drop_counted(DropReason::Malformed),
+        }
+    }
+
+    /// Answers a STUN message, unless that would be longer in proportion than an unverified address may
+    /// get.
+    ///
+    /// RFC 5626 §5.4: "All edge proxies compliant with this specification MUST implement support for STUN
+    /// NAT keep-alives on their SIP UDP ports as described in Section 8."
+    pub(crate) fn answer_stun(&mut self, snapshot: &Snapshot, received: &Received) {
+        let Received { bytes, flow, .. } = received;
+        let ratio = snapshot.amplification_max as usize;
+        let is_short = |response: &Response| ratio == 0 || response.len() <= ratio * bytes.len();
+        match answer(bytes, flow.remote).filter(is_short) {
+            Some(response) => {
+                self.counters.bindings_answered.add(1);
+                // It has no place for padding.
+                self.transmits.push_back(Transmit::new(*flow, snapshot.buffers.copy(&response)));
+            }
+            None => self.drop_counted(DropReason::Stun),
         }
     }
 

@@ -54,7 +54,7 @@ impl Peers {
     pub(crate) fn record_ended(&mut self, now: Timestamp, flow: &Flow, is_backend: bool) {
         let table = if is_backend { &mut self.unreachable } else { &mut self.ended };
         let Flow { transport, remote, connection, .. } = *flow;
-        table.record(now, Target { transport, address: remote, connection });
+        table.record(now, Target { connection, ..Target::new(transport, remote) });
     }
 }
 

@@ -9,7 +9,8 @@ use tidegate_sip::Malformed;
 use crate::resolution::Ticket;
 pub use drop_reason::DropReason;
 use reply_reason::{
-    LOOKUP_FAILED, NO_ADDRESS, NO_USER, PARKED_FULL, TRANSACTION_SHARE_USED, TRANSACTION_TABLE_FULL,
+    FLOW_FORGED, LOOKUP_FAILED, NO_ADDRESS, NO_USER, PARKED_FULL, TRANSACTION_SHARE_USED,
+    TRANSACTION_TABLE_FULL,
 };
 
 /// Handling of a request that is not forwarded.
@@ -46,6 +47,12 @@ impl Rejection {
     /// The name of a back end has not been resolved yet.
     pub(crate) const NO_ADDRESS: Self = Self::Reply(503, NO_ADDRESS);
     pub(crate) const UNREACHABLE: Self = Self::Reply(404, "no listener reaches that address");
+    /// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
+    /// response to the request."
+    pub(crate) const FLOW_GONE: Self = Self::Reply(430, "the flow of the registration has ended");
+    /// RFC 5626 §5.3.1: "If the flow token has been tampered with, the proxy SHOULD send a 403
+    /// (Forbidden) response."
+    pub(crate) const FLOW_FORGED: Self = Self::Reply(403, FLOW_FORGED);
     /// RFC 3261 §21.5.5: "The server did not receive a timely response from an external server it
     /// accessed in attempting to process the request."
     pub(crate) const UNRESOLVED: Self = Self::Reply(504, "the DNS does not answer");

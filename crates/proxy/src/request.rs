@@ -12,11 +12,13 @@ use crate::parked::{Parked, RequestSource};
 use crate::rejection::reply_reason::ReplyReason;
 use crate::rejection::{DropReason, Rejection, text_of};
 use crate::resolution::{Located, Resolution, Ticket};
+use crate::rewrite::path::adds_path;
 use crate::rewrite::privacy::disbelieve;
 use crate::rewrite::restore::restore;
 use crate::routing::commit::commit;
 use crate::routing::fork::breadth;
 use crate::routing::loops::check_loop;
+use crate::routing::next_hop::NextHop;
 use crate::routing::plan::{Need, Plan, Planned, plan};
 use crate::state::Room;
 use crate::stateless::forward::forward;
@@ -194,12 +196,34 @@ fn process<'a>(
     let bridges = received.flow.transport.is_reliable() && !hop.target.transport.is_reliable();
     // §16.10: a CANCEL that matches nothing is forwarded statelessly; §13.2.2.4: the ACK to a 2xx
     // is a transaction of its own without a response.
-    let has_state = (hop.tier == Tier::Stateful || bridges) && has_transaction;
+    // RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
+    // response to the request." Without a transaction the failure would be noticed by nobody.
+    let may_be_gone = hop.target.is_registered && hop.target.transport.is_reliable();
+    let has_state = (hop.tier == Tier::Stateful || bridges || may_be_gone) && has_transaction;
+    count_flow(step, received, request, hop)?;
     if has_state && !goes_alone {
         open(step, transactions, received, request, hop)
     } else {
         forward(step, lost, received, request, hop)
     }
+}
+
+/// Counts a request that gets our Path, or leaves on the flow in one.
+fn count_flow(
+    step: &Step<'_>,
+    received: &Received,
+    request: &Request<'_>,
+    hop: &NextHop,
+) -> Result<(), Rejection> {
+    if hop.target.is_registered {
+        step.counters().registered_flows.add(1);
+    }
+    if request.method == Method::Register {
+        let ingress = step.snapshot.addresses.listener_at(&received.flow);
+        let plan = hop.forward_plan(step.now, step.snapshot, ingress)?;
+        step.counters().paths_added.add(adds_path(step.snapshot, request, &plan).into());
+    }
+    Ok(())
 }
 
 /// Plans the route of a request, as far as the names and the user in it are known. If they are not

@@ -3,6 +3,7 @@
 //! The result depends only on the received bytes and on a [`ForwardPlan`]: so a request that has to
 //! be sent again is written again, and no second copy of it is kept.
 
+pub(crate) mod path;
 pub(crate) mod privacy;
 pub(crate) mod restore;
 
@@ -26,10 +27,11 @@ use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::target::Target;
 use crate::transport::addresses::Own;
+use path::write_path;
 use privacy::{filter_response, keep_private};
 
-/// Space for the headers that we insert on top: a Via and up to two Record-Routes, with host
-/// names of up to 255 characters each, and a Max-Breadth.
+/// Space for the headers that we insert on top: a Via and up to two Record-Routes or a Path, with
+/// host names of up to 255 characters each, and a Max-Breadth.
 const HEAD_MAX: usize = 1024 + 32;
 
 /// RFC 3261 §16.6 item 3: a request without Max-Forwards gets 70.
@@ -153,7 +155,8 @@ pub(crate) fn write_request(
     Ok(bytes)
 }
 
-/// Writes our Via, and our Record-Route where the request may begin a dialog.
+/// Writes our Via, our Record-Route where the request may begin a dialog, and our Path where it
+/// registers a phone.
 fn write_head(
     head: &mut ArrayVec<u8, HEAD_MAX>,
     snapshot: &Snapshot,
@@ -208,7 +211,7 @@ fn write_head(
             write_all(head, &[scheme, &token, end.as_bytes()])?;
         }
     }
-    Ok(())
+    write_path(head, snapshot, from, request, plan)
 }
 
 /// Returns the address of the back end, or of the user, whose dialog a request may begin, and its
@@ -236,13 +239,15 @@ fn peer_of(from: &Flow, request: &Request<'_>, plan: &ForwardPlan) -> PeerFlow {
     let ForwardPlan { egress, target, edits: Edits { ingress, .. }, .. } = *plan;
     if !plan.edits.toward_backend {
         let (remote, connection) = (canonical(target.address), target.connection);
-        return PeerFlow { listener: egress, remote, connection, is_translated: false };
+        let is_registered = target.is_registered;
+        let (listener, is_translated) = (egress, false);
+        return PeerFlow { listener, remote, connection, is_translated, is_registered };
     }
     let (via, source) = (&request.essentials.via, from.remote);
     // RFC 3261 §18.2.1: a sender is found by its Via only if that names the address it sent from.
     let is_translated = via.host.ip().is_some_and(|ip| ip != source.ip().to_canonical());
     let (remote, connection) = (way_back(via, from), from.connection);
-    PeerFlow { listener: ingress, remote, connection, is_translated }
+    PeerFlow { listener: ingress, remote, connection, is_translated, is_registered: false }
 }
 
 /// Returns Request-URI and Route where a strict router is before or behind us; `None` where none is.
@@ -282,6 +287,9 @@ fn around_strict_routers(
 }
 
 /// Writes a response as it goes back on `flow`: without our Via, RFC 3261 §16.7 item 3.
+///
+/// RFC 3327 §5.2: "Proxies processing a REGISTER response SHOULD NOT alter any Path header field values
+/// that may be present in the response."
 ///
 /// RFC 3261 §16.7: "The following processing MUST be performed on each response that is forwarded."
 /// "A proxy MUST NOT insert a tag into the To header field of a 1xx or 2xx response if the request

@@ -274,6 +274,20 @@ pub struct PoolSettings {
     pub sources: Vec<Vec<IpNet>>,
     /// When the feedback of its back ends (RFC 7339) is obeyed.
     pub obedience: Obedience,
+    /// The REGISTERs to its back ends that get our Path.
+    pub path: PathMode,
+}
+
+/// The REGISTERs that get our Path (RFC 3327).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathMode {
+    /// Those of user agents that support it.
+    #[default]
+    Supported,
+    /// All.
+    Always,
+    /// None.
+    Never,
 }
 
 /// A network, and the listener that has the source address which the kernel uses to reach it.
@@ -300,6 +314,7 @@ impl PoolSettings {
             transport: None,
             sources: Vec::new(),
             obedience: Obedience::default(),
+            path: PathMode::default(),
         }
     }
 

@@ -14,13 +14,14 @@ use tidegate_world::{Flow, Pool, Seed, Timestamp, Transport};
 
 use crate::keys::Keys;
 use crate::message::branch::{LISTENERS_MAX, SHARDS_MAX};
+use crate::message::flow_token::RegisteredFlow;
 use crate::message::token::{Minutes, PeerFlow, RouteToken};
 use crate::pushback::next_hops::{NextHops, Obedience};
 use crate::rejection::Rejection;
 use crate::settings::{BackendRef, Mode, PoolSettings, Rule, RuleTarget, Senders, Settings};
 use crate::shares::Bucket;
 use crate::target::Target;
-use crate::transport::addresses::{Addresses, Origin};
+use crate::transport::addresses::{Addresses, Origin, Own};
 
 /// Maximum length of a chain of backup pools. A configuration with a cycle is rejected; one that
 /// got here would terminate anyway.
@@ -115,7 +116,23 @@ impl Snapshot {
     /// Returns the target for requests to a party: on its connection, if it has one.
     pub(crate) fn target_of(&self, peer: &PeerFlow) -> Target {
         let transport = self.addresses.transport(peer.listener.into());
-        Target { connection: peer.connection, ..Target::new(transport, peer.remote) }
+        let PeerFlow { remote, connection, is_registered, .. } = *peer;
+        Target { connection, is_registered, ..Target::new(transport, remote) }
+    }
+
+    /// Returns the target on the flow of a registration.
+    ///
+    /// # Errors
+    /// If the listener of the flow has become another one.
+    pub(crate) fn target_on(&self, flow: &RegisteredFlow) -> Result<Target, Rejection> {
+        let RegisteredFlow { listener, transport, remote, connection } = *flow;
+        let is_it = |own: &Own| own.transport == transport;
+        match self.addresses.listener(listener.into()).is_some_and(is_it) {
+            true => {
+                Ok(Target { connection, is_registered: true, ..Target::new(transport, remote) })
+            }
+            false => Err(Rejection::FLOW_GONE),
+        }
     }
 
     /// Returns the name of a pool, if there is such a pool.

@@ -11,6 +11,8 @@ pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     /// Connection that it has to use; `None` for any connection to the address.
     pub(crate) connection: Option<ConnectionId>,
+    /// Whether a phone has registered on the flow to it: the target is reached on no other.
+    pub(crate) is_registered: bool,
 }
 
 impl From<crate::resolution::Target> for Target {
@@ -22,12 +24,18 @@ impl From<crate::resolution::Target> for Target {
 impl Target {
     /// Creates a target at an address.
     pub(crate) fn new(transport: Transport, address: SocketAddr) -> Self {
-        Self { transport, address, connection: None }
+        Self { transport, address, connection: None, is_registered: false }
+    }
+
+    /// Returns whether the flow to it is known to have ended: the connection belonged to another process, or
+    /// it belongs to another shard.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_registered && self.transport.is_reliable() && self.connection.is_none()
     }
 
     /// Returns the flow to it from the listener at `local`.
     pub(crate) fn flow_from(&self, local: SocketAddr) -> Flow {
-        let Self { transport, address, connection } = *self;
+        let Self { transport, address, connection, .. } = *self;
         Flow { transport, local, remote: address, connection }
     }
 }

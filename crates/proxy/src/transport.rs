@@ -3,3 +3,4 @@
 
 pub(crate) mod addresses;
 pub(crate) mod budget;
+pub(crate) mod stun;

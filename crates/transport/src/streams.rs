@@ -116,6 +116,10 @@ impl<C: Core> Streams<C> {
     }
 
     /// Handles data from a connection. Returns the message to offer to the core.
+    ///
+    /// RFC 5626 §5.4: "When a server receives a double CRLF sequence between SIP messages on a
+    /// connection-oriented transport such as TCP or SCTP, it MUST immediately respond with a single CRLF
+    /// over the same connection."
     fn receive(&mut self, now: Timestamp, mut received: Received) -> Option<Received> {
         let id = received.flow.connection?;
         if &received.bytes[..] == PING {

@@ -22,6 +22,8 @@ pub(crate) enum Decision {
     Shed(Option<Box<Transmit>>),
     /// The message requires an extension that is not understood.
     NotUnderstood(Box<Received>),
+    /// The message is not SIP but STUN.
+    Stun(Box<Received>),
     /// The message is a malformed request.
     Malformed(Box<Received>, Malformed),
 }

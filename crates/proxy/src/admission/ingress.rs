@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tidegate_control::{Backlog, Ban, Bucket, Decide, Gate, Reason, Release, Ticket, Values};
-use tidegate_world::{Flow, Load, Network, Received, Stream, Timestamp, Transmit};
+use tidegate_world::{Flow, Load, Network, Received, Stream, Timestamp, Transmit, Transport};
 
 use super::decision::{Admitted, Decided, Decision};
 use super::early_verification::{EarlyVerification, Spare};
@@ -32,6 +32,7 @@ use crate::rejection::reply_reason::ReplyReason;
 use crate::settings::{Overload, PoolSettings, Queueing};
 use crate::snapshot::Snapshot;
 use crate::step::SourceEvidence;
+use crate::transport::stun::is_stun;
 
 /// Queues of waiting messages, and the gate in front of them.
 pub(crate) struct Ingress {
@@ -261,6 +262,13 @@ impl Ingress {
         {
             self.watchman.on_banned(now, &received.flow, &view.snapshot.addresses, &ban);
             let decision = Decision::Drop(DropReason::Banned);
+            return Decided { class: None, read: false, decision };
+        }
+        // RFC 5626 §8: "If a server compliant to this section receives SIP requests on a given interface and
+        // UDP port, it MUST also provide a limited version of a STUN server on the same interface and UDP
+        // port." It asks for no service: neither the gate nor a queue knows it.
+        if is_stun(&received.bytes) && received.flow.transport == Transport::Udp {
+            let decision = Decision::Stun(Box::new(received));
             return Decided { class: None, read: false, decision };
         }
         self.gate.on_arrival(now, self.new_sessions());

@@ -31,7 +31,7 @@ const HEAD: usize = 2;
 /// Shard, minute, kind and listener.
 const FIXED: usize = 1 + 4 + 1 + 1;
 /// IPv6 address and port.
-const ADDRESS_MAX: usize = 16 + 2;
+pub(super) const ADDRESS_MAX: usize = 16 + 2;
 const MAC: usize = 8;
 const RAW_MAX: usize = HEAD + FIXED + 2 * ADDRESS_MAX + CONNECTION_NAME + MAC;
 
@@ -44,6 +44,8 @@ const IS_TRANSLATED: u8 = 4;
 const IS_USER: u8 = 8;
 /// The peer has a connection.
 const IS_CONNECTED: u8 = 128;
+/// Bit of the listener, of which there are few: the peer has registered on this flow.
+const IS_REGISTERED: u8 = 128;
 /// Shift and mask of the transport to the back end, within the kind.
 const TRANSPORT: u32 = 4;
 const TRANSPORT_BITS: u8 = 7;
@@ -100,6 +102,8 @@ pub(crate) struct PeerFlow {
     pub(crate) connection: Option<ConnectionId>,
     /// True if its Via named an address other than its source address.
     pub(crate) is_translated: bool,
+    /// True if it has registered on this flow: it is reached on no other.
+    pub(crate) is_registered: bool,
 }
 
 /// A token as it stands in a URI.
@@ -112,7 +116,7 @@ impl RouteToken {
         raw.extend([VERSION, mark, self.shard]);
         raw.extend(self.made.0.to_be_bytes());
         match self.peer {
-            Some(PeerFlow { listener, remote, connection, is_translated }) => {
+            Some(PeerFlow { listener, remote, connection, is_translated, is_registered }) => {
                 let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
                 let kind = flag(self.backend.is_ipv6(), BACKEND_V6)
                     | flag(remote.is_ipv6(), PEER_V6)
@@ -120,7 +124,7 @@ impl RouteToken {
                     | flag(connection.is_some(), IS_CONNECTED)
                     | flag(self.is_user, IS_USER)
                     | (self.transport as u8) << TRANSPORT;
-                raw.extend([kind, listener]);
+                raw.extend([kind, listener | flag(is_registered, IS_REGISTERED)]);
                 put_address(&mut raw, self.backend);
                 put_address(&mut raw, remote);
                 if let Some(connection) = connection {
@@ -178,10 +182,11 @@ impl RouteToken {
                 let (backend, rest) = rest.split_at_checked(length(BACKEND_V6))?;
                 let (remote, connection) = rest.split_at_checked(length(PEER_V6))?;
                 let peer = PeerFlow {
-                    listener: *listener,
+                    listener: listener & !IS_REGISTERED,
                     remote: address(remote)?,
                     connection: keys.connection_in(connection),
                     is_translated: kind & IS_TRANSLATED != 0,
+                    is_registered: listener & IS_REGISTERED != 0,
                 };
                 let transport = usize::from(kind >> TRANSPORT & TRANSPORT_BITS);
                 let transport = *Transport::ALL.get(transport)?;
@@ -214,7 +219,7 @@ impl RouteToken {
     }
 }
 
-fn put_address(raw: &mut ArrayVec<u8, RAW_MAX>, address: SocketAddr) {
+pub(super) fn put_address<const MAX: usize>(raw: &mut ArrayVec<u8, MAX>, address: SocketAddr) {
     match address.ip() {
         IpAddr::V4(ip) => raw.extend(ip.octets()),
         IpAddr::V6(ip) => raw.extend(ip.octets()),
@@ -223,7 +228,7 @@ fn put_address(raw: &mut ArrayVec<u8, RAW_MAX>, address: SocketAddr) {
 }
 
 /// Reads an address of 6 or 18 bytes.
-fn address(bytes: &[u8]) -> Option<SocketAddr> {
+pub(super) fn address(bytes: &[u8]) -> Option<SocketAddr> {
     let (ip, port) = bytes.split_last_chunk::<2>()?;
     let ip = match ip.len() {
         4 => IpAddr::from(<[u8; 4]>::try_from(ip).ok()?),
@@ -259,6 +264,7 @@ mod tests {
                 remote: peer.parse().unwrap(),
                 connection: None,
                 is_translated: true,
+                is_registered: false,
             }),
             is_user: false,
         };
@@ -275,7 +281,14 @@ mod tests {
     fn back_end_and_peer_may_be_of_either_family() {
         let [v4, _, v6] = tokens();
         let user = RouteToken { is_user: true, ..v4 };
-        let mixed = [RouteToken { peer: v6.peer, ..v4 }, RouteToken { peer: v4.peer, ..v6 }, user];
+        let registered = PeerFlow { is_registered: true, ..v4.peer.unwrap() };
+        let registered = RouteToken { peer: Some(registered), ..v4 };
+        let mixed = [
+            RouteToken { peer: v6.peer, ..v4 },
+            RouteToken { peer: v4.peer, ..v6 },
+            user,
+            registered,
+        ];
         for token in mixed {
             let text = token.encode(&keys(1, &[]), b"c");
             assert_eq!(RouteToken::decode(&text, &keys(1, &[]), b"c"), Some(token));

@@ -66,6 +66,12 @@ pub struct Counters {
     /// Retransmissions of back ends' requests not sent to a caller that has never shown that it
     /// receives messages.
     pub requests_withheld: Counter,
+    /// REGISTER requests forwarded with our Path.
+    pub paths_added: Counter,
+    /// Requests sent to a phone on the flow on which it has registered.
+    pub registered_flows: Counter,
+    /// STUN binding requests answered.
+    pub bindings_answered: Counter,
     /// Branches that we cancelled.
     pub cancels: Counter,
     /// Transactions that ended by a timeout.

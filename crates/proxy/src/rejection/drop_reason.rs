@@ -33,11 +33,13 @@ pub enum DropReason {
     Unverified,
     /// Above the message limit of one call.
     CallFlood,
+    /// A STUN message that is no binding request.
+    Stun,
 }
 
 impl DropReason {
     /// All reasons.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Malformed,
         Self::Keepalive,
         Self::QueueFull,
@@ -53,6 +55,7 @@ impl DropReason {
         Self::Unresolved,
         Self::Unverified,
         Self::CallFlood,
+        Self::Stun,
     ];
 
     /// Returns the name of the reason in metrics.
@@ -73,6 +76,7 @@ impl DropReason {
             Self::Unresolved => "unresolved",
             Self::Unverified => "unverified",
             Self::CallFlood => "call_flood",
+            Self::Stun => "stun",
         }
     }
 }

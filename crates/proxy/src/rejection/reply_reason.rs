@@ -16,6 +16,8 @@ pub(crate) const PARKED_FULL: &str = "too many requests wait for an answer";
 pub(crate) const NO_USER: &str = "no such user";
 /// The text of the 480 when the store that has the users did not answer.
 pub(crate) const LOOKUP_FAILED: &str = "the look-up of the user failed";
+/// The text of the 403 to a flow token that is not ours.
+pub(crate) const FLOW_FORGED: &str = "the flow token is not ours";
 /// The text of the 503 when the name of a back end has no address yet.
 pub(crate) const NO_ADDRESS: &str = "a back end has no address yet";
 
@@ -67,6 +69,10 @@ pub enum ReplyReason {
     NoContact,
     /// The look-up of the user failed, or took too long.
     Lookup,
+    /// The flow to the phone has ended.
+    FlowGone,
+    /// The flow token in the Route is not one of ours.
+    FlowToken,
     /// The request is in-dialog, and overload control sheds those too.
     Shed,
     /// Any other reason.
@@ -76,7 +82,7 @@ pub enum ReplyReason {
 }
 
 /// The number of reasons other than those of the gate.
-const OWN: usize = 24;
+const OWN: usize = 26;
 
 impl ReplyReason {
     /// All reasons.
@@ -105,6 +111,8 @@ impl ReplyReason {
             Self::NoUser,
             Self::NoContact,
             Self::Lookup,
+            Self::FlowGone,
+            Self::FlowToken,
             Self::Shed,
             Self::Other,
         ];
@@ -141,8 +149,10 @@ impl ReplyReason {
             Self::NoUser => 19,
             Self::NoContact => 20,
             Self::Lookup => 21,
-            Self::Shed => 22,
-            Self::Other => 23,
+            Self::FlowGone => 22,
+            Self::FlowToken => 23,
+            Self::Shed => 24,
+            Self::Other => 25,
             Self::Work(reason) => OWN + reason as usize,
         }
     }
@@ -156,6 +166,7 @@ impl ReplyReason {
             (503, NO_ADDRESS) => Self::NoAddress,
             (404, NO_USER) => Self::NoUser,
             (480, LOOKUP_FAILED) => Self::Lookup,
+            (403, FLOW_FORGED) => Self::FlowToken,
             _ => Self::usual(status),
         }
     }
@@ -176,7 +187,8 @@ impl ReplyReason {
             481 => Self::NoCall,
             482 => Self::Loop,
             483 => Self::Hops,
-            430 | 500 => Self::Failed,
+            430 => Self::FlowGone,
+            500 => Self::Failed,
             504 => Self::Unresolved,
             513 => Self::TooLong,
             _ => Self::Other,
@@ -208,6 +220,8 @@ impl ReplyReason {
             Self::NoUser => "no_user",
             Self::NoContact => "no_contact",
             Self::Lookup => "lookup",
+            Self::FlowGone => "flow_gone",
+            Self::FlowToken => "flow_token",
             Self::Shed => "shed",
             Self::Other => "other",
             Self::Work(reason) => reason.name(),
@@ -243,6 +257,8 @@ impl ReplyReason {
             Self::NoUser => "The user in the request is not configured.",
             Self::NoContact => "The user has no contact that can be reached.",
             Self::Lookup => "The look-up of the user failed or took too long.",
+            Self::FlowGone => "The connection or the address of the phone is no longer in use.",
+            Self::FlowToken => "Tidegate did not make the flow token in the Route.",
             Self::Shed => {
                 "The request belongs to a call, and overload control is configured to shed such \
                  requests too (`classes`)."
@@ -278,6 +294,7 @@ mod tests {
         assert_eq!(ReplyReason::of(404, NO_USER), ReplyReason::NoUser);
         assert_eq!(ReplyReason::of(404, "no route"), ReplyReason::NoRoute);
         assert_eq!(ReplyReason::of(480, LOOKUP_FAILED), ReplyReason::Lookup);
+        assert_eq!(ReplyReason::of(403, FLOW_FORGED), ReplyReason::FlowToken);
         for (text, reason) in [
             (CALL_TABLE_FULL, ReplyReason::CallTable),
             (CALL_SHARE_USED, ReplyReason::CallTable),

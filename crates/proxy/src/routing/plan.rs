@@ -17,6 +17,7 @@ use tidegate_world::{Flow, Received, Timestamp};
 use crate::dialog::CallRef;
 use crate::dialog::evidence::Known;
 use crate::message::address_of_record::address_of_record;
+use crate::message::flow_token::RegisteredFlow;
 use crate::message::request::Request;
 use crate::message::token::PeerFlow;
 use crate::network::{caller_of, canonical, is_local};
@@ -102,6 +103,7 @@ pub(crate) fn plan<'a>(
         origin: snapshot.addresses.origin(flow),
     };
     let (origin, is_removed) = sender(snapshot, received, request, plan.origin, &routes);
+    routes.flow = usable_flow(routes.flow, flow, origin)?;
     plan.known = state.calls.look_up(&snapshot.keys, request, origin.backend_ref().is_some());
     let Known { call, is_new, .. } = plan.known;
     // A token that is too old proves nothing without a call entry.
@@ -138,9 +140,10 @@ pub(crate) fn plan<'a>(
         }
     }
     let peer = peer_of_sender(&input);
-    if let Some(peer) = peer {
-        plan.egress = plan.egress.or(Some(peer.listener));
-    }
+    let registered = input.routes.flow.map(|flow| flow.listener);
+    let registered =
+        registered.or(peer.filter(|peer| peer.is_registered).map(|peer| peer.listener));
+    plan.egress = registered.or(plan.egress).or(peer.map(|peer| peer.listener));
     let destination = destination_of(&input, peer)?;
     lead_to(&input, destination, plan)
 }
@@ -153,6 +156,7 @@ impl PlanInput<'_, '_> {
             Origin::Backend(_) => true,
             Origin::Trusted => {
                 self.is_removed
+                    || self.routes.flow.is_some()
                     || self.routes.token.is_none() && call.is_none() && !self.routes.is_end()
             }
             Origin::Stranger => false,
@@ -173,6 +177,12 @@ fn destination_of<'a>(
     peer: Option<PeerFlow>,
 ) -> Result<Destination<'a>, Rejection> {
     let &PlanInput { snapshot, received, request, ref routes, origin, is_ours, .. } = input;
+    // RFC 5626 §5.3.1: "Next, whether the Route header field contained an "ob" URI parameter or not,
+    // the proxy removes the Route header field value and forwards the request over the 'logical flow'
+    // identified by the flow token, that is known to deliver data to the specific target UA instance."
+    if let Some(flow) = &routes.flow {
+        return Ok(Destination::Target(snapshot.target_on(flow)?, false));
+    }
     Ok(match (&routes.next, origin) {
         // A Route names the party beyond us, from or to which the dialog was started.
         (Next::Name(_, is_strict), _) if let Some(peer) = peer => {
@@ -232,6 +242,9 @@ fn lead_to<'a>(
                 if snapshot.addresses.is_own_socket(target.address, received.flow.local) =>
             {
                 return Err(Rejection::Reply(404, "leads back here"));
+            }
+            (Destination::Target(target, _), _) if target.is_gone() => {
+                return Err(Rejection::FLOW_GONE);
             }
             (Destination::Target(target, is_strict), origin) => {
                 let (from, to_caller) = (origin.backend_ref(), false);
@@ -350,6 +363,12 @@ fn peer_of_sender(input: &PlanInput<'_, '_>) -> Option<PeerFlow> {
 /// the 'logical flow' identified by the flow token, that is known to deliver data to the specific
 /// target UA instance."
 fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
+    // RFC 5626 §5.3.2: "the edge proxy can use the presence of the "ob" URI parameter in the UAC's
+    // Contact URI (or topmost Route header field) to determine if the edge proxy needs to assist in
+    // mid-dialog request routing."
+    if peer.is_registered || contact.params.get("ob").is_some() {
+        return true;
+    }
     // No one can open a connection to a browser, and its Contact is made up (RFC 7118 §8.1).
     if snapshot.addresses.transport(peer.listener.into()).is_websocket() {
         return true;
@@ -362,6 +381,26 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
         // accepts connections.
         true => peer.connection.is_some(),
         false => peer.is_translated || leads_nowhere,
+    }
+}
+
+/// Returns the flow in the Route of a request, which came on `from`, if the request is to leave on it.
+///
+/// RFC 5626 §5.3: "If the flow in the flow token identified by the topmost Route header field value
+/// matches the source IP address and port of the request, the request is an "outgoing" request;
+/// otherwise, it is an "incoming" request."
+///
+/// Incoming requests come from the registrar, which alone gets the token besides the phone itself: of
+/// anybody else we relay none.
+fn usable_flow(
+    named: Option<RegisteredFlow>,
+    from: &Flow,
+    origin: Origin,
+) -> Result<Option<RegisteredFlow>, Rejection> {
+    match named {
+        Some(flow) if flow.is(from) => Ok(None),
+        Some(_) if origin == Origin::Stranger => Err(Rejection::RELAYING),
+        named => Ok(named),
     }
 }
 

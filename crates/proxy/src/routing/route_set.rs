@@ -1,8 +1,9 @@
-//! The Route header fields of a request: those that name us, the token in them, and the next one.
+//! The Route header fields of a request: those that name us, the tokens in them, and the next one.
 
 use tidegate_sip::{Message, Uri};
 use tidegate_world::{Flow, Received, Timestamp};
 
+use crate::message::flow_token::RegisteredFlow;
 use crate::message::token::RouteToken;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
@@ -17,6 +18,8 @@ pub(crate) struct RouteSet<'a> {
     /// The number of values that name us.
     pub(crate) own: usize,
     pub(crate) token: Option<RouteToken>,
+    /// The flow that the last of them names: a Path of ours, which ends our part of the Route.
+    pub(crate) flow: Option<RegisteredFlow>,
     /// The listener that the last of several own values names: the one on the other side.
     pub(crate) egress: Option<u8>,
     pub(crate) next: Next<'a>,
@@ -46,7 +49,7 @@ impl<'a> RouteSet<'a> {
         call_id: &[u8],
         restored: usize,
     ) -> Result<Self, Rejection> {
-        let mut found = Self { own: 0, token: None, egress: None, next: Next::None };
+        let mut found = Self { own: 0, token: None, flow: None, egress: None, next: Next::None };
         let count = if restored == 0 { usize::MAX } else { message.routes().count() - restored };
         for route in message.routes().take(count) {
             let uri = route?.parse_uri()?;
@@ -70,8 +73,13 @@ impl<'a> RouteSet<'a> {
             if found.own > 1 {
                 found.egress = snapshot.addresses.named(&uri);
             }
+            let text = uri.user.unwrap_or_default();
+            found.flow = RegisteredFlow::decode(text, &snapshot.keys, snapshot.shard)?;
+            // The request leaves on that flow, whatever further Routes say.
+            if found.flow.is_some() {
+                break;
+            }
             if found.token.is_none() {
-                let text = uri.user.unwrap_or_default();
                 found.token = RouteToken::decode(text, &snapshot.keys, call_id);
             }
         }
@@ -80,7 +88,7 @@ impl<'a> RouteSet<'a> {
 
     /// Returns whether no Route remains after those that name us.
     pub(crate) fn is_end(&self) -> bool {
-        matches!(self.next, Next::None)
+        matches!(self.next, Next::None) && self.flow.is_none()
     }
 }
 

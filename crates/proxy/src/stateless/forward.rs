@@ -65,6 +65,7 @@ pub(crate) fn forward(
     if alone && is_repeated {
         step.counters().retransmissions.add(1);
         if !hop.toward_backend
+            && !hop.target.is_registered
             && let Some(since) = step.routing.calls.begun_at(hop.call, transaction)
             && let Some(own) = snapshot.addresses.listener(plan.egress.into())
             && !may_repeat(step, since, hop.call, hop.to_caller, &plan.target.flow_from(own.local))

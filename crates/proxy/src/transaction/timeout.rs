@@ -116,6 +116,7 @@ fn resend(step: &mut Step<'_>, context: &Context, live: &Live, index: usize) {
     let (egress, target, since) = (branch.egress, branch.target, live.pending[index].since);
     let Context { call, to_caller, .. } = *context;
     if !context.toward_backend
+        && !target.is_registered
         && let Some(own) = step.snapshot.addresses.listener(egress.into())
         && !may_repeat(step, since, call, to_caller, &target.flow_from(own.local))
     {
@@ -140,9 +141,10 @@ fn branch_unreachable(step: &mut Step<'_>, context: &mut Context, live: &mut Liv
     if try_next(step, context, live) {
         return;
     }
-    let client = &mut context.branches[index].client;
-    *client = client.end();
-    live.consider(Best::own(live.pending[index].unreachable.unwrap_or(503)));
+    let branch = &mut context.branches[index];
+    branch.client = branch.client.end();
+    let usual = if branch.target.is_registered { 430 } else { 503 };
+    live.consider(Best::own(live.pending[index].unreachable.unwrap_or(usual)));
 }
 
 /// Handles a timeout of a branch: RFC 3261 §16.8, and the timeouts of the client transaction

@@ -178,7 +178,8 @@ fn the_names_in_metrics_stand() {
             "banned",
             "unresolved",
             "unverified",
-            "call_flood"
+            "call_flood",
+            "stun"
         ]
     );
 }
@@ -248,6 +249,32 @@ fn keepalives_and_noise_are_dropped_without_an_answer() {
     let counters = Arc::clone(&script.counters);
     assert_eq!(counters.dropped(DropReason::Keepalive).get(), 4);
     assert_eq!(counters.dropped(DropReason::Malformed).get(), 2);
+}
+
+/// RFC 5626 §5.4: "All edge proxies compliant with this specification MUST implement support for STUN NAT
+/// keep-alives on their SIP UDP ports as described in Section 8."
+#[test]
+fn stun_bindings_are_answered_while_new_work_waits() {
+    let mut script = Script::new();
+    script.offer(CALLER, invite("a").as_bytes());
+    let binding = [&[0, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42][..], b"transaction0"].concat();
+    script.offer(CALLER, &binding);
+    let answer = script.proxy.poll_transmit().expect("it does not wait for the INVITE");
+    assert_eq!((answer.flow.local, answer.flow.remote), (address(PROXY), address(CALLER)));
+    assert_eq!(answer.bytes[..20], [&[1, 1, 0, 12][..], &binding[4..]].concat());
+    // 198.51.100.7:5060, combined with the cookie.
+    assert_eq!(answer.bytes[20..], [0, 0x20, 0, 8, 0, 1, 0x32, 0xd6, 0xe7, 0x21, 0xc0, 0x45]);
+    assert_eq!(answer.batching.pad_at, 0);
+    let mut indication = binding;
+    indication[1] = 0x11;
+    script.offer(CALLER, &indication);
+    assert!(script.proxy.poll_transmit().is_none());
+    let counters = Arc::clone(&script.counters);
+    assert_eq!(
+        (counters.bindings_answered.get(), counters.dropped(DropReason::Stun).get()),
+        (1, 1)
+    );
+    assert_eq!(script.serve().len(), 1);
 }
 
 // RFC 3261 §21.5.7: a message that does not fit into a datagram when forwarded is neither cut nor

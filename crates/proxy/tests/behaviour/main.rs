@@ -40,6 +40,7 @@ mod rfc3261_18_streams;
 mod rfc3263_names;
 mod rfc3325_asserted_identity;
 mod rfc3326_reason;
+mod rfc3327_path;
 mod rfc5393_loops_and_breadth;
 mod rfc5626_flows;
 mod rfc7118_websockets;

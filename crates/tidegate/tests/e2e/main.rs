@@ -23,6 +23,7 @@ mod names;
 mod overload;
 mod products;
 mod recording;
+mod registered;
 mod rejections;
 mod restart;
 mod runtime_control;

@@ -7,6 +7,7 @@ mod peer;
 mod process;
 mod retransmission;
 mod sipp;
+mod text_stream;
 mod tidegate;
 
 use std::cell::Cell;
@@ -26,6 +27,7 @@ pub use peer::{Message, Peer};
 pub use process::Process;
 pub use retransmission::repeat_what_is_due;
 pub use sipp::{Load, Sipp};
+pub use text_stream::TextStream;
 pub use tidegate::{Configuration, Tidegate, run_to_end};
 
 /// Maximum time that a test waits for an event. Far more than the event takes even on a busy

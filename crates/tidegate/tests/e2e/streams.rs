@@ -165,6 +165,10 @@ fn options(peer: &Peer, to: SocketAddr, number: u32) -> String {
     peer.request("OPTIONS", &format!("sip:{to}"), number, 1).0.replace("/UDP ", "/TCP ")
 }
 
+/// RFC 5626 §5.4: "When a server receives a double CRLF sequence between SIP messages on a
+/// connection-oriented transport such as TCP or SCTP, it MUST immediately respond with a single CRLF over the
+/// same connection."
+///
 /// RFC 5626 §4.4.1: "the client "ping" is a double-CRLF sequence, and the server "pong" is a single
 /// CRLF". RFC 3261 §7.5: "MUST ignore any CRLF appearing before the start-line". RFC 3261 §18.3:
 /// a message ends where its Content-Length says, wherever the segments end.

@@ -1,6 +1,6 @@
 //! Tests of calls over WebSockets (RFC 7118), with a client of tungstenite, SIPp and Kamailio.
 
-mod client;
+pub mod client;
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};

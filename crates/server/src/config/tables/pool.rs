@@ -5,7 +5,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use tidegate_balance::registry::POLICIES;
 use tidegate_balance::{Entry, Learning, Values};
-use tidegate_proxy::{Health, Mode, Obedience, TRIES_MAX};
+use tidegate_proxy::{Health, Mode, Obedience, PathMode, TRIES_MAX};
 use tidegate_world::Transport;
 
 use crate::config::address;
@@ -102,6 +102,20 @@ table! {
         ],
         reserved: &[],
     }, Default("\"proven\"");
+    /// A registrar behind Tidegate can call a phone on the very connection or address from which the
+    /// phone registered: Tidegate adds a Path (RFC 3327) to a REGISTER, the registrar stores it, and
+    /// writes it into the Route of requests for that phone. `supported`: Tidegate adds a Path if
+    /// the phone lists `path` in Supported, or has a `reg-id` in its Contact (RFC 5626). `always`:
+    /// Tidegate adds a Path to every REGISTER. The registrar has to accept a Path that the phone
+    /// does not support. `never`: Tidegate adds no Path.
+    path: PathMode = Choice {
+        words: &[
+            ("supported", PathMode::Supported),
+            ("always", PathMode::Always),
+            ("never", PathMode::Never),
+        ],
+        reserved: &[],
+    }, Default("\"supported\"");
     /// The transport to the back ends of the pool. The file must have a `[[listen]]` with this
     /// transport. Back ends see the address of that listener and send their own requests to it.
     /// Tidegate reaches no back end over a WebSocket.

@@ -69,7 +69,21 @@ static TRANSACTION_BYTES_MAX: Family = Family::gauge(
 )
 .in_unit(Unit::Bytes);
 
-static ALONE: [Number<Counters>; 22] = [
+static ALONE: [Number<Counters>; 25] = [
+    (
+        Family::counter("paths_added", "REGISTER requests forwarded with the Path of Tidegate"),
+        |c| c.paths_added.get().into(),
+    ),
+    (
+        Family::counter(
+            "registered_flow_requests",
+            "Requests sent to a phone on the connection or address from which it registered",
+        ),
+        |c| c.registered_flows.get().into(),
+    ),
+    (Family::counter("stun_bindings", "STUN binding requests answered on UDP listeners"), |c| {
+        c.bindings_answered.get().into()
+    }),
     (Family::counter("retransmissions", "Retransmissions of requests received"), |c| {
         c.retransmissions.get().into()
     }),

@@ -1,6 +1,6 @@
 //! A user agent over TLS.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +11,13 @@ use rustls::{ClientConfig, ClientConnection, DEFAULT_VERSIONS, RootCertStore, St
 
 use super::certificates::{Authority, Identity};
 use super::records_tls;
-use crate::stage::{Message, Peer};
+use crate::stage::{Message, Peer, TextStream};
 
 /// A client with one connection.
 pub struct Client {
-    stream: StreamOwned<ClientConnection, TcpStream>,
+    stream: TextStream<StreamOwned<ClientConnection, TcpStream>>,
     /// Makes its messages.
     peer: Peer,
-    held: String,
     to: SocketAddr,
 }
 
@@ -37,7 +36,7 @@ impl Client {
     ) -> io::Result<Self> {
         let stream = secured(authority, to, name, identity)?;
         let peer = Peer::new(to.ip());
-        Ok(Self { stream, peer, held: String::new(), to })
+        Ok(Self { stream: TextStream::new(stream), peer, to })
     }
     /// Returns a request over TLS.
     pub fn request(&self, method: &str, uri: &str, number: u32, cseq: u32) -> Message {
@@ -51,38 +50,20 @@ impl Client {
 
     /// Sends bytes; the server may have closed the connection.
     pub fn send_bytes(&mut self, bytes: &[u8]) {
-        let _ = self.stream.write_all(bytes).and_then(|()| self.stream.flush());
+        self.stream.send_bytes(bytes);
     }
 
     /// Returns the next message.
     #[track_caller]
     pub fn receive(&mut self) -> Message {
-        self.next().expect("a message before the end of the connection")
-    }
-
-    fn next(&mut self) -> io::Result<Message> {
-        loop {
-            if let Some(end) = self.held.find("\r\n\r\n") {
-                let head = &self.held[..end + 4];
-                let length = Message(head.to_owned()).field("Content-Length").parse().unwrap_or(0);
-                if self.held.len() >= end + 4 + length {
-                    let rest = self.held.split_off(end + 4 + length);
-                    return Ok(Message(std::mem::replace(&mut self.held, rest)));
-                }
-            }
-            let mut bytes = [0; 8192];
-            match self.stream.read(&mut bytes)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => self.held += std::str::from_utf8(&bytes[..count]).expect("text"),
-            }
-        }
+        self.stream.next().expect("a message before the end of the connection")
     }
 
     /// Returns whether the server answers.
     pub fn is_served(&mut self) -> bool {
         let options = self.request("OPTIONS", &format!("sip:{}", self.to), 99, 1);
         self.send(&options);
-        self.next().is_ok_and(|answer| answer.status() == 200)
+        self.stream.next().is_ok_and(|answer| answer.status() == 200)
     }
 
     /// Sets up a call. Returns its 200.

@@ -1,0 +1,196 @@
+//! The inputs and outputs of a shard, as the driver calls them.
+
+use tidegate_world::{
+    Core, Failure, Handoff, Load, Query, QueryAnswer, QueryId, Received, Shedding, Timestamp,
+    Transmit, Work,
+};
+
+use super::{InService, Looks, Proxy};
+use crate::admission::decision::{Admitted, Decided, Decision};
+use crate::failure::{Learning, on_failed};
+use crate::parked::Waiting;
+use crate::step::Step;
+use crate::transaction::fire_expired;
+
+impl Core for Proxy {
+    fn offer(&mut self, now: Timestamp, received: Received) {
+        self.now = now;
+        self.interrupt(now);
+        self.tell_looks(now);
+        self.follow_names();
+        let (ingress, view) = self.view();
+        let decided = ingress.offer(now, received, view);
+        self.carry_out(now, decided);
+        self.record_look(now);
+    }
+
+    fn serve(&mut self, now: Timestamp) -> bool {
+        self.now = now;
+        if let Some(InService { class, since, is_stray }) = self.in_service.take() {
+            let cost = now.since(since);
+            if is_stray {
+                self.ingress.on_stray_served(now, Some(cost));
+            } else {
+                self.ingress.on_completion(now, class, cost);
+                self.routing.tiering.on_completion(class, cost);
+                if let Some(kernel_shed) = &mut self.kernel_shed {
+                    kernel_shed.on_completion(cost);
+                }
+            }
+        }
+        self.tell_looks(now);
+        let decided = match self.parked.next() {
+            Some(waiting) => Some(resumed(waiting)),
+            None => {
+                let (ingress, view) = self.view();
+                ingress.next(now, view)
+            }
+        };
+        let Some(decided) = decided else {
+            self.work = Work::default();
+            self.counters.overload.publish_flows(self.ingress.gate());
+            return false;
+        };
+        if let (Decision::Serve(_, admitted), Some(class)) = (&decided.decision, decided.class) {
+            let is_stray = admitted.is_unverified;
+            self.in_service = Some(InService { class, since: now, is_stray });
+        }
+        self.carry_out(now, decided);
+        if self.work.refused.is_some() {
+            self.record_look(now);
+        }
+        self.publish();
+        true
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        self.now = now;
+        self.interrupt(now);
+        self.slack.on_fired(now);
+        self.looks = Looks::default();
+        self.ingress.handle_timeout(now);
+        let upstream = self.ingress.upstream();
+        self.counters.upstream.publish(upstream.is_active(), || upstream.views());
+        if let Some(kernel_shed) = &mut self.kernel_shed {
+            kernel_shed.handle_timeout(now);
+            self.shedding.share = kernel_shed.ladder().share();
+            self.ingress.set_pads(kernel_shed.ladder().pads());
+        }
+        let Self { snapshot, routing, peers, output, transactions, .. } = self;
+        // A due timer of a transaction may keep its call: at Timer B another back end is tried.
+        fire_expired(&mut Step::new(now, snapshot, routing, peers, output), transactions);
+        self.routing.calls.handle_timeout(now);
+        self.names.handle_timeout(now);
+        for ticket in self.resolution.handle_timeout(now) {
+            self.parked.resume(ticket);
+        }
+        for ticket in self.lookups.handle_timeout(now) {
+            self.parked.resume(ticket);
+        }
+        self.parked.handle_timeout(now);
+        self.probe_suspects(now);
+        self.probes.fire(now, &self.snapshot, &mut self.output);
+        self.publish();
+    }
+
+    fn on_failed(&mut self, now: Timestamp, failure: Failure) {
+        self.now = now;
+        let Self { snapshot, transactions, probes, peers, output, .. } = self;
+        let learning = Learning { transactions, probes, peers, output };
+        on_failed(now, snapshot, learning, &failure);
+    }
+
+    fn on_load(&mut self, now: Timestamp, load: Load) {
+        self.ingress.on_load(now, &load);
+        let Self { ingress, kernel_shed, shedding, counters, .. } = self;
+        self.routing.tiering.on_reading(ingress.gate());
+        counters.overload.publish(now, ingress.gate());
+        counters.overload.publish_tiers(self.routing.tiering.tiers());
+        counters.overload.sources_overflowed.set(ingress.sources_overflowed());
+        counters.in_force.publish(ingress.gate());
+        if let Some(kernel_shed) = kernel_shed {
+            kernel_shed.on_load(now, &load, ingress.gate(), counters);
+            counters.overload.publish_ladder(kernel_shed.ladder());
+            shedding.share = kernel_shed.ladder().share();
+            ingress.set_pads(kernel_shed.ladder().pads());
+        }
+        ingress.banned(now, &mut shedding.banned);
+        if shedding.share > 0.0 {
+            ingress.spared(&self.snapshot.pools, &mut shedding.spared);
+        }
+    }
+
+    fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {
+        let addresses = &self.snapshot.addresses;
+        self.names.on_answer(now, id, &answer, |address| addresses.may_be_backend(address));
+        self.follow_names();
+        let ticket = self.resolution.on_answer(now, id, &answer);
+        if let Some(ticket) = ticket.or_else(|| self.lookups.on_answer(now, id, &answer)) {
+            self.parked.resume(ticket);
+        }
+    }
+
+    fn on_drain(&mut self, _now: Timestamp) {
+        self.ingress.close();
+        self.names.on_drain();
+    }
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        let transmit = self.output.poll_transmit();
+        if !self.ingress.upstream().is_active() {
+            return transmit;
+        }
+        transmit.map(|transmit| self.ingress.answer(self.now, &self.snapshot, transmit))
+    }
+
+    fn poll_handoff(&mut self) -> Option<Handoff> {
+        self.output.poll_handoff()
+    }
+
+    fn poll_query(&mut self) -> Option<Query> {
+        let query = self.names.poll_query().or_else(|| self.resolution.poll_query());
+        query.or_else(|| self.lookups.poll_query())
+    }
+
+    fn poll_shedding(&self) -> &Shedding {
+        &self.shedding
+    }
+
+    fn last_work(&self) -> Work {
+        self.work
+    }
+
+    fn poll_timeout(&self) -> Option<Timestamp> {
+        let calls = self.routing.calls.poll_timeout();
+        let transactions = self.transactions.poll_timeout();
+        let tick = self.ingress.poll_timeout();
+        let kernel_shed = self.kernel_shed.as_ref().and_then(|t| t.ladder().poll_timeout());
+        let names = self.names.poll_timeout();
+        let probes = self.probes.poll_timeout();
+        let resolution = self.resolution.poll_timeout();
+        let parked = self.parked.poll_timeout();
+        // Nothing waits for a query without a parked request.
+        let parked = parked.map(|at| self.lookups.poll_timeout().map_or(at, |due| at.min(due)));
+        let timers = [calls, transactions, names, probes, resolution, parked];
+        let timers = timers.into_iter().flatten().min().map(|due| self.slack.defer(due));
+        // A law measures at its ticks.
+        [timers, tick, kernel_shed].into_iter().flatten().min()
+    }
+
+    fn is_drained(&self) -> bool {
+        let calls = &self.routing.calls;
+        self.ingress.waiting() == 0
+            && self.parked.len() == 0
+            && calls.open() == 0
+            && calls.unacknowledged() == 0
+            && self.transactions.unfinished() == 0
+    }
+}
+
+/// Returns the decision on a parked request that may continue: it was admitted before.
+fn resumed(waiting: Waiting) -> Decided {
+    let Waiting { received, class, fingerprint, has_priority, is_overdue, .. } = waiting;
+    let admitted = Admitted { fingerprint, has_priority, is_overdue, ..Admitted::default() };
+    let decision = Decision::Serve(received, admitted);
+    Decided { class: Some(class), read: false, decision }
+}

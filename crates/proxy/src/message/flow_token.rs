@@ -1,0 +1,251 @@
+//! The flow token: the user part of our Path URI (RFC 3327, RFC 5626 §5.2).
+//!
+//! It holds the flow on which a REGISTER arrived. The registrar stores the Path and writes it into the
+//! Route of each request for that phone, which leaves on that very flow. Unlike a
+//! [route token](super::token) it belongs to no call: it has a MAC of its own kind over nothing but
+//! its content, so that neither kind passes for the other. It has no time: the registrar decides how
+//! long a registration lives, and the token dies with its key.
+//!
+//! RFC 5626 §5.2: "A proxy can use any algorithm it wants as long as the flow token is unique to a
+//! flow, the flow can be recovered from the token, and the token cannot be modified by attackers."
+
+use std::net::SocketAddr;
+
+use arrayvec::ArrayVec;
+use tidegate_world::{ConnectionId, Flow, Transport};
+
+use crate::keys::text64::{decode, encode, text_len};
+use crate::keys::{CONNECTION_NAME, Keys};
+use crate::message::token::{ADDRESS_MAX, address, put_address};
+use crate::network::canonical;
+use crate::rejection::Rejection;
+
+/// Differs from the versions of route tokens.
+const VERSION: u8 = 0x51;
+/// Version and key mark.
+const HEAD: usize = 2;
+/// Shard, kind and listener.
+const FIXED: usize = 3;
+const MAC: usize = 8;
+const RAW_MAX: usize = HEAD + FIXED + ADDRESS_MAX + CONNECTION_NAME + MAC;
+/// The length of the shortest token: an IPv4 address, and no connection.
+const ENCODED_MIN: usize = text_len(HEAD + FIXED + 4 + 2 + MAC);
+const ENCODED_MAX: usize = text_len(RAW_MAX);
+
+/// Bits of the kind: the address is an IPv6 address. The transport follows in the upper half.
+const IS_V6: u8 = 1;
+const TRANSPORT: u32 = 4;
+
+/// A token as it stands in a URI.
+pub(crate) type FlowTokenText = ArrayVec<u8, ENCODED_MAX>;
+
+/// A flow on which a phone has registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RegisteredFlow {
+    /// The listener at which the REGISTER arrived.
+    pub(crate) listener: u8,
+    pub(crate) transport: Transport,
+    /// The source of the REGISTER, not what its Via says: nobody can register the address of another.
+    pub(crate) remote: SocketAddr,
+    /// The connection, if it belongs to this process.
+    pub(crate) connection: Option<ConnectionId>,
+}
+
+impl RegisteredFlow {
+    /// Returns the flow on which a message arrived at a listener.
+    pub(crate) fn of(flow: &Flow, listener: usize) -> Self {
+        let Flow { transport, remote, connection, .. } = *flow;
+        Self { listener: listener as u8, transport, remote: canonical(remote), connection }
+    }
+
+    /// Returns whether a message has come on this flow.
+    pub(crate) fn is(&self, flow: &Flow) -> bool {
+        let Flow { transport, remote, connection, .. } = *flow;
+        (self.transport, self.remote, self.connection) == (transport, canonical(remote), connection)
+    }
+
+    /// Writes the token of a flow that `shard` serves.
+    ///
+    /// RFC 5626 §5.1: "The flow token MUST be an identifier that is unique to this network flow."
+    pub(crate) fn encode(&self, keys: &Keys, shard: u16) -> FlowTokenText {
+        let mut raw = ArrayVec::<u8, RAW_MAX>::new();
+        let (mark, key) = keys.token();
+        let family = if self.remote.is_ipv6() { IS_V6 } else { 0 };
+        let kind = (self.transport as u8) << TRANSPORT | family;
+        raw.extend([VERSION, mark, shard as u8, kind, self.listener]);
+        put_address(&mut raw, self.remote);
+        if let Some(connection) = self.connection {
+            raw.extend(keys.name_of(connection));
+        }
+        let mac = key.flow_mac.hash(&[&raw]);
+        key.flow_veil.veil(mac, &mut raw[HEAD..]);
+        raw.extend(mac.to_be_bytes());
+        let mut text = FlowTokenText::from([0; ENCODED_MAX]);
+        let length = encode(&raw, &mut text);
+        text.truncate(length);
+        text
+    }
+
+    /// Reads the user part of a URI of ours, as `shard` can use the flow; `None` if it is no flow token.
+    ///
+    /// # Errors
+    /// RFC 5626 §5.3.1: "If the flow token has been tampered with, the proxy SHOULD send a 403
+    /// (Forbidden) response." A key that is no longer known proves nothing of the kind: the flow is gone.
+    pub(crate) fn decode(text: &[u8], keys: &Keys, shard: u16) -> Result<Option<Self>, Rejection> {
+        if text.len() < ENCODED_MIN {
+            return Ok(None);
+        }
+        let mut raw = [0; RAW_MAX];
+        let Some(len) = decode(text, &mut raw) else { return Ok(None) };
+        let Some((content, mac)) = raw[..len].split_last_chunk_mut::<MAC>() else {
+            return Ok(None);
+        };
+        let &mut [VERSION, mark, ..] = content else { return Ok(None) };
+        let key = keys.token_of(mark).ok_or(Rejection::FLOW_GONE)?;
+        let mac = u64::from_be_bytes(*mac);
+        key.flow_veil.veil(mac, &mut content[HEAD..]);
+        if key.flow_mac.hash(&[content]) != mac {
+            return Err(Rejection::FLOW_FORGED);
+        }
+        Self::read(&content[HEAD..], keys, shard).map(Some).ok_or(Rejection::FLOW_GONE)
+    }
+
+    /// Reads the content of a token of ours.
+    fn read(content: &[u8], keys: &Keys, shard: u16) -> Option<Self> {
+        let &[of, kind, listener, ref rest @ ..] = content else { return None };
+        let length = if kind & IS_V6 == 0 { 6 } else { ADDRESS_MAX };
+        let (remote, connection) = rest.split_at_checked(length)?;
+        let is_here = u16::from(of) == shard;
+        Some(Self {
+            listener,
+            transport: *Transport::ALL.get(usize::from(kind >> TRANSPORT))?,
+            remote: address(remote)?,
+            connection: keys.connection_in(connection).filter(|_| is_here),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::{Secret, TokenKey, TokenKeys};
+    use crate::message::token::{Minutes, RouteToken};
+
+    fn keys(version: u8) -> Keys {
+        let current = TokenKey { version: version.into(), key: [version; 32] };
+        let tokens = TokenKeys { current, others: Vec::new() };
+        Keys::new(&Secret { tokens, ..Secret::of([9; 32]) }, 0)
+    }
+
+    fn flows() -> [RegisteredFlow; 2] {
+        let of = |transport, remote: &str, connection| RegisteredFlow {
+            listener: 3,
+            transport,
+            remote: remote.parse().unwrap(),
+            connection,
+        };
+        [
+            of(Transport::Udp, "192.0.2.4:1027", None),
+            of(Transport::Wss, "[2001:db8::2]:1028", ConnectionId::new(u32::MAX)),
+        ]
+    }
+
+    fn is_rejected_with(status: u16, text: &[u8], keys: &Keys) -> bool {
+        matches!(RegisteredFlow::decode(text, keys, 7), Err(Rejection::Reply(is, _)) if is == status)
+    }
+
+    /// RFC 5626 §5.1: "The flow token MUST be an identifier that is unique to this network flow."
+    #[test]
+    fn a_token_has_the_flow_and_each_flow_its_own() {
+        let keys = keys(1);
+        for flow in flows() {
+            let text = flow.encode(&keys, 7);
+            assert_eq!(RegisteredFlow::decode(&text, &keys, 7).ok(), Some(Some(flow)));
+            let others = [
+                RegisteredFlow { listener: 4, ..flow },
+                RegisteredFlow { transport: Transport::Tcp, ..flow },
+                RegisteredFlow { remote: "192.0.2.4:1029".parse().unwrap(), ..flow },
+                RegisteredFlow { connection: ConnectionId::new(5), ..flow },
+            ];
+            for other in others {
+                assert_ne!(other.encode(&keys, 7), text);
+            }
+        }
+        let [_, longest] = flows();
+        assert_eq!(longest.encode(&keys, 7).len(), ENCODED_MAX);
+        let [shortest, _] = flows();
+        assert_eq!(shortest.encode(&keys, 7).len(), ENCODED_MIN);
+    }
+
+    #[test]
+    fn a_connection_is_known_to_its_process_and_shard() {
+        let [_, connected] = flows();
+        let text = connected.encode(&keys(1), 7);
+        let gone = RegisteredFlow { connection: None, ..connected };
+        let mut next = keys(1);
+        next.process = [0xff; 3];
+        assert_eq!(RegisteredFlow::decode(&text, &next, 7).ok(), Some(Some(gone)));
+        assert_eq!(RegisteredFlow::decode(&text, &keys(1), 6).ok(), Some(Some(gone)));
+    }
+
+    /// RFC 5626 §5.3.1: "If the flow token has been tampered with, the proxy SHOULD send a 403
+    /// (Forbidden) response."
+    #[test]
+    fn a_forged_token_is_recognised() {
+        for flow in flows() {
+            let text = flow.encode(&keys(1), 7);
+            // The first two letters and a part of the third are version and mark.
+            for i in 3..text.len() {
+                let mut forged = text.clone();
+                forged[i] = if forged[i] == b'A' { b'B' } else { b'A' };
+                let read = RegisteredFlow::decode(&forged, &keys(1), 7);
+                assert!(!matches!(read, Ok(Some(_))), "{i}");
+                let is_whole = decode(&forged, &mut [0; RAW_MAX]).is_some();
+                assert_eq!(is_rejected_with(403, &forged, &keys(1)), is_whole, "{i}");
+            }
+            assert!(is_rejected_with(430, &text, &keys(2)), "its key is not known");
+            assert!(is_rejected_with(403, &text, &keys_of_other_bytes()));
+        }
+        for text in
+            ["alice", "", "bob-is-a-long-name-but-no-token", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"]
+        {
+            assert!(
+                matches!(RegisteredFlow::decode(text.as_bytes(), &keys(1), 7), Ok(None)),
+                "{text}"
+            );
+        }
+    }
+
+    fn keys_of_other_bytes() -> Keys {
+        let current = TokenKey { version: 1, key: [2; 32] };
+        let tokens = TokenKeys { current, others: Vec::new() };
+        Keys::new(&Secret { tokens, ..Secret::of([9; 32]) }, 0)
+    }
+
+    #[test]
+    fn neither_kind_of_token_is_the_other() {
+        let keys = keys(1);
+        let route = RouteToken {
+            shard: 7,
+            backend: "10.1.2.3:5070".parse().unwrap(),
+            transport: Transport::Udp,
+            made: Minutes(30_000_000),
+            peer: None,
+            is_user: false,
+        };
+        let text = route.encode(&keys, b"");
+        assert!(matches!(RegisteredFlow::decode(&text, &keys, 7), Ok(None)));
+        for flow in flows() {
+            assert_eq!(RouteToken::decode(&flow.encode(&keys, 7), &keys, b""), None);
+        }
+    }
+
+    #[test]
+    fn the_wire_shows_no_address() {
+        let [flow, _] = flows();
+        let text = flow.encode(&keys(1), 7);
+        let mut raw = [0; RAW_MAX];
+        let len = decode(&text, &mut raw).unwrap();
+        assert!(!raw[..len].windows(4).any(|part| part == [192, 0, 2, 4]));
+    }
+}

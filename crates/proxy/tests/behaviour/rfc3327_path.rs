@@ -1,0 +1,373 @@
+//! RFC 3327 and RFC 5626 §5: a phone registers through us, and the registrar calls it on the flow of its
+//! registration.
+
+use std::sync::Arc;
+
+use crate::script::{BACKEND_A, CALLER, PROXY, Sent, address, request, secret};
+use tidegate_balance as balance;
+use tidegate_balance::Policy;
+use tidegate_proxy::{Counters, Listener, Mode, PathMode, PoolSettings, Proxy, Settings};
+use tidegate_transport::{ConnectionLimits, Streams};
+use tidegate_world::{
+    Cause, CloseCause, ConnectionId, Core, Failure, Flow, Pool, Received, Timestamp, Transport,
+};
+
+const OUTSIDE: &str = "192.0.2.1:5062";
+/// Where a router shows the phone, and what the phone takes for its address.
+const PHONE: &str = "203.0.113.9:40123";
+const CONTACT: &str = "sip:alice@192.168.1.2:5060";
+
+/// A proxy before a registrar over UDP, with listeners of each kind for phones.
+struct Scene {
+    streams: Streams<Proxy>,
+    counters: Arc<Counters>,
+    now: Timestamp,
+    pool: Pool,
+}
+
+impl Scene {
+    fn new(mode: Mode) -> Self {
+        Self::with(mode, |_| {})
+    }
+
+    fn with(mode: Mode, adjust: impl FnOnce(&mut Settings)) -> Self {
+        let at = |transport, local: &str| Listener { transport, ..Listener::new(address(local)) };
+        let listeners = vec![
+            Listener::new(address(PROXY)),
+            at(Transport::Udp, OUTSIDE),
+            at(Transport::Tcp, OUTSIDE),
+            at(Transport::Wss, "192.0.2.1:443"),
+        ];
+        let backends = balance::Pool::new("app", &[("a", address(BACKEND_A), 1)]);
+        let pools = vec![PoolSettings {
+            mode,
+            listener: Some(0),
+            ..PoolSettings::new(backends, Policy::Rr)
+        }];
+        let mut settings = Settings::new(listeners, pools, secret(1));
+        adjust(&mut settings);
+        let (pool, counters) = (Pool::new(), Arc::<Counters>::default());
+        let proxy = Proxy::new(settings, Arc::clone(&counters), pool.clone());
+        let streams = Streams::new(proxy, ConnectionLimits::default(), pool.clone());
+        Self { streams, counters, now: Timestamp::from_nanos(1_000_000_000), pool }
+    }
+
+    /// Returns the flow of a phone, with a connection if it needs one.
+    fn phone(&mut self, transport: Transport) -> Flow {
+        self.phone_at(transport, PHONE, ConnectionId::FIRST_ACCEPTED)
+    }
+
+    fn phone_at(&mut self, transport: Transport, remote: &str, id: ConnectionId) -> Flow {
+        let local = address(if transport.is_websocket() { "192.0.2.1:443" } else { OUTSIDE });
+        if transport == Transport::Udp {
+            return Flow::udp(local, address(remote));
+        }
+        let flow = Flow::connected(transport, local, address(remote), id);
+        self.streams.on_connected(self.now, flow);
+        flow
+    }
+
+    /// Returns what is sent because of a message, each with its flow.
+    fn offer(&mut self, flow: Flow, text: &str) -> Vec<(Flow, Sent)> {
+        let received = Received::new(self.now, flow, self.pool.copy(text.as_bytes()));
+        self.streams.offer(self.now, received);
+        while self.streams.serve(self.now) {}
+        while let Some(due) = self.streams.poll_timeout().filter(|due| *due <= self.now) {
+            self.streams.handle_timeout(due);
+        }
+        let sent = std::iter::from_fn(|| self.streams.poll_transmit());
+        let sent = sent.map(|t| {
+            let text = String::from_utf8(t.bytes.to_vec()).unwrap();
+            let (from, to) = (t.flow.local, t.flow.remote);
+            (t.flow, Sent { from, to, text, batching: t.batching })
+        });
+        sent.collect()
+    }
+
+    /// Registers a phone. Returns the REGISTER as the registrar gets it.
+    fn register(&mut self, phone: Flow, more: &str) -> Sent {
+        only(self.offer(phone, &register(phone.transport, more)), "REGISTER").1
+    }
+}
+
+fn registrar() -> Flow {
+    Flow::udp(address(PROXY), address(BACKEND_A))
+}
+
+fn register(transport: Transport, more: &str) -> String {
+    let contact =
+        if more.contains("Contact:") { "" } else { "Contact: <sip:alice@192.168.1.2:5060>\r\n" };
+    let text = request("REGISTER", "sip:192.0.2.1", "r", 1, &format!("{contact}{more}"));
+    text.replace("SIP/2.0/UDP 198.51.100.7:5060", &format!("SIP/2.0/{transport} 192.168.1.2;rport"))
+}
+
+/// A request of the registrar for the phone, with these Routes.
+fn inward(method: &str, routes: &[&str], more: &str) -> String {
+    let routes = routes.join(", ");
+    let text = request(method, CONTACT, "c", 1, &format!("Route: {routes}\r\n{more}"));
+    text.replace("198.51.100.7:5060", BACKEND_A)
+}
+
+fn only(sent: Vec<(Flow, Sent)>, start: &str) -> (Flow, Sent) {
+    let found = sent.iter().find(|(_, sent)| sent.start().starts_with(start)).cloned();
+    found.unwrap_or_else(|| panic!("no {start} in {sent:#?}"))
+}
+
+const SUPPORTED: &str = "Supported: gruu, Path\r\n";
+const OUTBOUND: &str = "Supported: path, outbound\r\n\
+    Contact: <sip:alice@192.168.1.2:5060;ob>;+sip.instance=\"<urn:uuid:1>\";reg-id=1\r\n";
+
+/// RFC 3327 §5.2: "When a proxy processing a REGISTER request wishes to be on the path for future requests
+/// toward the UA originating that REGISTER request, the proxy inserts a URI for that proxy as the topmost
+/// value in the Path header field (or inserts a new topmost Path header) before proxying that request."
+///
+/// RFC 3327 §4: "such values MUST include the loose-routing indicator parameter ";lr" for full compliance
+/// with [1]."
+///
+/// RFC 5626 §5.1: "In addition, if the edge proxy is the first SIP node after the UAC, the edge proxy either
+/// MUST store a "flow token" (containing information about the flow from the previous hop) in its Path URI or
+/// reject the request."
+///
+/// RFC 5626 §5.3.1: the request leaves on the flow of the registration, with every transport and mode.
+#[test]
+fn a_call_of_the_registrar_takes_the_flow_of_the_registration() {
+    for mode in [Mode::Transaction, Mode::Stateless, Mode::Adaptive] {
+        for transport in [Transport::Udp, Transport::Tcp, Transport::Wss] {
+            let mut scene = Scene::new(mode);
+            let phone = scene.phone(transport);
+            let registered =
+                scene.register(phone, &format!("{SUPPORTED}Path: <sip:p.test;lr>\r\n"));
+            let paths = registered.all("Path");
+            assert_eq!(paths.len(), 2, "{}", registered.text);
+            // It names the listener on the side of the registrar, which has no other transport.
+            assert!(paths[0].starts_with("<sip:") && paths[0].ends_with("@192.0.2.1:5060;lr>"));
+            assert!(!paths[0].contains("203") && paths[1] == "<sip:p.test;lr>");
+            // RFC 3327 §5.2: "Proxies processing a REGISTER response SHOULD NOT alter any Path header field
+            // values that may be present in the response."
+            let path = format!("Path: {}\r\nContent-Length: 0", paths.join(", "));
+            let ok = registered.answer("200 OK").replace("Content-Length: 0", &path);
+            let (to, ok) = only(scene.offer(registrar(), &ok), "SIP/2.0 200");
+            assert_eq!((to.remote, to.connection), (phone.remote, phone.connection));
+            assert_eq!(ok.header("Path"), paths.join(", "));
+
+            let (to, invite) =
+                only(scene.offer(registrar(), &inward("INVITE", &paths, "")), "INVITE");
+            assert_eq!((to.remote, to.connection), (phone.remote, phone.connection));
+            assert_eq!(to.local, phone.local);
+            assert_eq!(invite.start(), format!("INVITE {CONTACT} SIP/2.0"));
+            assert_eq!(invite.all("Route"), ["<sip:p.test;lr>"]);
+            let (to, ok) = only(scene.offer(phone, &invite.answer("200 OK")), "SIP/2.0 200");
+            assert_eq!(to.remote, address(BACKEND_A));
+
+            // RFC 5626 §5.3.1: "the proxy needs to adjust the route set to ensure that subsequent requests
+            // in the dialog can be delivered over a valid flow to the UA instance identified by the flow
+            // token."
+            // RFC 3261 §12.1.2: the route set is "in reverse order".
+            let routes: Vec<_> = ok.all("Record-Route").into_iter().rev().collect();
+            for (method, cseq) in [("ACK", 1), ("BYE", 2)] {
+                let text = inward(method, &routes, "Totag\r\n");
+                let text = text.replace("CSeq: 1", &format!("CSeq: {cseq}"));
+                let (to, sent) = only(scene.offer(registrar(), &text), method);
+                assert_eq!(
+                    (to.local, to.remote, to.connection),
+                    (phone.local, phone.remote, phone.connection)
+                );
+                assert!(sent.all("Route").is_empty(), "{}", sent.text);
+            }
+            assert_eq!(scene.counters.paths_added.get(), 1);
+            assert_eq!(scene.counters.registered_flows.get(), 3);
+            assert!(scene.streams.poll_connect().is_none());
+        }
+    }
+}
+
+/// The Contact of a phone may be another address of its host, or of a host that can be reached. What it has
+/// registered is the flow.
+#[test]
+fn requests_in_the_dialog_take_the_flow_whatever_the_contact_is() {
+    for contact in ["sip:alice@203.0.113.9:5080", "sip:alice@198.51.100.1"] {
+        let mut scene = Scene::new(Mode::Transaction);
+        let phone = scene.phone(Transport::Udp);
+        let registered = scene.register(phone, SUPPORTED);
+        let invite = inward("INVITE", &registered.all("Path"), "").replace(CONTACT, contact);
+        let (_, invite) = only(scene.offer(registrar(), &invite), "INVITE");
+        let (_, ok) = only(scene.offer(phone, &invite.answer("200 OK")), "SIP/2.0 200");
+        let bye = inward("BYE", &ok.all("Record-Route"), "Totag\r\n").replace(CONTACT, contact);
+        assert_eq!(only(scene.offer(registrar(), &bye), "BYE").0, phone);
+    }
+}
+
+/// RFC 5626 §4.3: a caller asks by `ob` in its Contact for requests on its flow.
+///
+/// RFC 5626 §5.3.2: "the edge proxy can use the presence of the "ob" URI parameter in the UAC's Contact URI
+/// (or topmost Route header field) to determine if the edge proxy needs to assist in mid-dialog request
+/// routing."
+#[test]
+fn a_caller_with_ob_in_its_contact_is_reached_on_its_flow() {
+    for (contact, is_flow) in
+        [("sip:alice@198.51.100.7:5080;ob", true), ("sip:alice@198.51.100.7:5080", false)]
+    {
+        let mut scene = Scene::new(Mode::Transaction);
+        let caller = Flow::udp(address(OUTSIDE), address(CALLER));
+        let invite =
+            request("INVITE", "sip:bob@192.0.2.1", "c", 1, &format!("Contact: <{contact}>\r\n"));
+        let (_, invite) = only(scene.offer(caller, &invite), "INVITE");
+        let (_, ok) = only(scene.offer(registrar(), &invite.answer("200 OK")), "SIP/2.0 200");
+        let bye = inward("BYE", &ok.all("Record-Route"), "").replace(CONTACT, contact);
+        let bye = bye.replace("alice@example.com>;tag=caller", "bob@example.com>;tag=callee");
+        let bye =
+            bye.replace("To: <sip:bob@example.com>", "To: <sip:alice@example.com>;tag=caller");
+        let (to, _) = only(scene.offer(registrar(), &bye), "BYE");
+        assert_eq!(to.remote == address(CALLER), is_flow, "{contact}");
+    }
+}
+
+/// RFC 3327 §5.2: "Intermediate proxies SHOULD NOT add a Path header field to a request unless the UA has
+/// indicated support for this extension with a Supported header field value."
+///
+/// RFC 5626 §5.1: "In addition, the first node MUST include an "ob" URI parameter in its Path header field
+/// value." "If the edge proxy is not the first SIP node after the UAC it MUST NOT place an "ob" URI
+/// parameter in a Path header field value." "If the edge proxy is the first hop, as indicated by the Via
+/// header field, it MUST insert its URI in a Path header field value as described in [RFC3327]."
+#[test]
+fn the_user_agent_or_the_operator_decides_on_the_path() {
+    let second = format!("{OUTBOUND}Via: SIP/2.0/UDP 192.168.1.3;branch=z9hG4bK-below\r\n");
+    let no_instance = "Supported: path\r\nContact: <sip:alice@192.168.1.2:5060>;reg-id=1\r\n";
+    let no_tag = OUTBOUND.replace("path, ", "");
+    let compact = "k: timer ,PATH, x\r\n";
+    let [supported, always, never] = [PathMode::Supported, PathMode::Always, PathMode::Never];
+    for (path, more, expected) in [
+        (supported, "", None),
+        (supported, "Supported: pathology\r\n", None),
+        (supported, SUPPORTED, Some("lr>")),
+        (supported, compact, Some("lr>")),
+        (supported, OUTBOUND, Some("lr;ob>")),
+        (supported, &no_tag, Some("lr;ob>")),
+        (supported, &second, Some("lr>")),
+        (supported, no_instance, Some("lr>")),
+        (always, "", Some("lr>")),
+        (always, OUTBOUND, Some("lr;ob>")),
+        (never, OUTBOUND, None),
+    ] {
+        let mut scene = Scene::with(Mode::Transaction, |settings| settings.pools[0].path = path);
+        let phone = scene.phone(Transport::Udp);
+        let registered = scene.register(phone, more);
+        let end = registered.all("Path").first().map(|path| path.rsplit_once("5060;").unwrap().1);
+        assert_eq!(end, expected, "{path:?} {more}");
+        assert_eq!(scene.counters.paths_added.get(), u64::from(expected.is_some()));
+        // Only a REGISTER registers.
+        let options = register(Transport::Udp, SUPPORTED).replace("REGISTER", "OPTIONS");
+        let (_, options) =
+            only(scene.offer(phone, &options.replace("sip:192", "sip:bob@192")), "OPTIONS");
+        assert!(options.all("Path").is_empty());
+    }
+}
+
+/// RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed) response to the
+/// request."
+#[test]
+fn a_request_for_a_flow_that_has_ended_gets_430() {
+    for mode in [Mode::Transaction, Mode::Stateless] {
+        for transport in [Transport::Tcp, Transport::Wss] {
+            let mut scene = Scene::new(mode);
+            let phone = scene.phone(transport);
+            let registered = scene.register(phone, SUPPORTED);
+            let paths = registered.all("Path");
+            scene.streams.on_closed(scene.now, phone.connection.unwrap(), CloseCause::Ended);
+            // Another phone at the same address is another flow.
+            scene.phone_at(transport, PHONE, ConnectionId::new(3).unwrap());
+            only(scene.offer(registrar(), &inward("INVITE", &paths, "")), "SIP/2.0 430 ");
+            only(scene.offer(registrar(), &inward("OPTIONS", &paths, "")), "SIP/2.0 430 ");
+
+            // A process that has just started has none of the connections.
+            let mut next = Scene::with(mode, |settings| settings.seed = tidegate_world::Seed(9));
+            next.phone(transport);
+            only(next.offer(registrar(), &inward("OPTIONS", &paths, "")), "SIP/2.0 430 ");
+            assert!(
+                next.streams.poll_connect().is_none() && scene.streams.poll_connect().is_none()
+            );
+        }
+        // A datagram leaves from the next process as well.
+        let mut scene = Scene::new(mode);
+        let phone = scene.phone(Transport::Udp);
+        let registered = scene.register(phone, SUPPORTED);
+        let mut next = Scene::with(mode, |settings| settings.seed = tidegate_world::Seed(9));
+        let text = inward("OPTIONS", &registered.all("Path"), "");
+        assert_eq!(only(next.offer(registrar(), &text), "OPTIONS").0, phone);
+    }
+}
+
+/// RFC 5626 §7 names "a destination unreachable ICMP error on a UDP flow" as a failed flow.
+#[test]
+fn an_unreachable_phone_gets_430_over_udp_too() {
+    let mut scene = Scene::new(Mode::Transaction);
+    let phone = scene.phone(Transport::Udp);
+    let registered = scene.register(phone, SUPPORTED);
+    let text = inward("OPTIONS", &registered.all("Path"), "");
+    let (to, options) = only(scene.offer(registrar(), &text), "OPTIONS");
+    scene.streams.on_failed(scene.now, Failure::new(to, Cause::Refused, options.text.as_bytes()));
+    scene.now = scene.now + std::time::Duration::from_millis(600);
+    // The next message lets the timer fire.
+    let sent = scene.offer(registrar(), "\r\n\r\n");
+    only(sent, "SIP/2.0 430 ");
+}
+
+/// RFC 5626 §5.3.1: "If the flow token has been tampered with, the proxy SHOULD send a 403 (Forbidden)
+/// response."
+///
+/// A stranger that has read a token cannot use us as a relay.
+#[test]
+fn only_the_registrar_uses_a_token_and_nobody_changes_it() {
+    let mut scene = Scene::new(Mode::Transaction);
+    let phone = scene.phone(Transport::Udp);
+    let registered = scene.register(phone, SUPPORTED);
+    let path = registered.header("Path").to_owned();
+    let stranger = Flow::udp(address(OUTSIDE), address("198.51.100.66:5060"));
+    let by_stranger =
+        |path: &str| inward("OPTIONS", &[path], "").replace(BACKEND_A, "198.51.100.66:5060");
+    only(scene.offer(stranger, &by_stranger(&path)), "SIP/2.0 403 ");
+
+    let (start, end) = path.split_at(12);
+    let changed = if end.starts_with('A') { 'B' } else { 'A' };
+    let forged = format!("{start}{changed}{}", &end[1..]);
+    only(scene.offer(registrar(), &inward("OPTIONS", &[&forged], "")), "SIP/2.0 403 ");
+    only(scene.offer(stranger, &by_stranger(&forged)), "SIP/2.0 403 ");
+    let other = Scene::with(Mode::Transaction, |settings| settings.secret = secret(2))
+        .register(phone, SUPPORTED);
+    only(scene.offer(registrar(), &inward("OPTIONS", &other.all("Path"), "")), "SIP/2.0 403 ");
+
+    // RFC 5626 §5.3: "If the flow in the flow token identified by the topmost Route header field value
+    // matches the source IP address and port of the request, the request is an "outgoing" request;
+    // otherwise, it is an "incoming" request."
+    let outgoing = inward("OPTIONS", &[&path], "").replace(CONTACT, "sip:bob@192.0.2.1");
+    let (to, sent) = only(scene.offer(phone, &outgoing), "OPTIONS");
+    assert_eq!(to.remote, address(BACKEND_A));
+    assert!(sent.all("Route").is_empty());
+}
+
+/// A registrar that a trusted source runs may be outside the pools.
+#[test]
+fn a_trusted_source_may_use_a_token() {
+    let mut scene = Scene::with(Mode::Transaction, |settings| {
+        settings.listeners[0].trust = vec!["198.51.100.66/32".parse().unwrap()];
+    });
+    let phone = scene.phone(Transport::Tcp);
+    let registered = scene.register(phone, SUPPORTED);
+    let trusted = Flow::udp(address(PROXY), address("198.51.100.66:5060"));
+    let text =
+        inward("INVITE", &registered.all("Path"), "").replace(BACKEND_A, "198.51.100.66:5060");
+    assert_eq!(only(scene.offer(trusted, &text), "INVITE").0, phone);
+}
+
+/// Another instance sends a datagram from a shared address, so the Path names that.
+#[test]
+fn a_path_names_the_address_that_instances_share_for_datagrams() {
+    let mut scene = Scene::with(Mode::Transaction, |settings| {
+        settings.listeners[1].shared = true;
+    });
+    let phone = scene.phone(Transport::Udp);
+    assert!(scene.register(phone, SUPPORTED).header("Path").ends_with("@192.0.2.1:5062;lr>"));
+    let mut scene = Scene::with(Mode::Transaction, |settings| settings.listeners[2].shared = true);
+    let phone = scene.phone(Transport::Tcp);
+    assert!(scene.register(phone, SUPPORTED).header("Path").ends_with("@192.0.2.1:5060;lr>"));
+}
