@@ -135,6 +135,9 @@ const FALL: f64 = 1.2;
 /// Levels by which the share falls in a period, if rejecting takes at most this part of the budget.
 const STEPS: [(f64, usize); 2] = [(0.25, 4), (1.0, 1)];
 
+/// The part of what can pass that is kept for packets to which the share applies, however many others come.
+const LEFT: f64 = 0.25;
+
 /// Periods after a change in which messages are read that arrived before it.
 const UNSETTLED: u32 = 2;
 
@@ -211,6 +214,8 @@ pub struct Ladder {
     arrivals: Arrivals,
     /// Messages a second to which it does not apply.
     exempt: Arrivals,
+    /// The part of the messages that asked for work to which the share applies.
+    subject: f64,
     /// Seconds that a rejection takes; `None` before it was measured.
     cost: Option<f64>,
     /// Pieces of work that were served, of which older ones count for less.
@@ -247,6 +252,7 @@ impl Ladder {
             dropped: Dropped::new(),
             arrivals: Arrivals::default(),
             exempt: Arrivals::default(),
+            subject: 1.0,
             cost: None,
             taken: 0.0,
             serving_s: 0.0,
@@ -355,8 +361,7 @@ impl Ladder {
                 }
             }
             Rung::Thin => {
-                let exceeds = overflows || self.load() > budget;
-                self.thin(now, exceeds);
+                self.thin(now, overflows);
             }
         }
     }
@@ -385,8 +390,13 @@ impl Ladder {
         let fresh = if self.tells_marks() { period.fresh } else { period.asked };
         let exempt = period.asked - fresh - period.late;
         let seconds = period.seconds.min(STEP_MAX_S);
-        self.arrivals.record(fresh * lost * seconds, self.dropped.fresh(), seconds);
+        // If one packet is sent again and again, its mark tells nothing of the others.
+        let part = self.dropped.fresh();
+        let count = (fresh * lost).min(part * period.arrived());
+        self.arrivals.record(count * seconds, part, seconds);
         self.exempt.record(exempt.max(0.0) * seconds, 1.0, seconds);
+        let subject = 1.0 - exempt.max(0.0) / period.asked.max(1.0);
+        self.subject += LOAD_WEIGHT * (subject - self.subject);
     }
 
     fn step_up(&mut self, now: Timestamp, is_too_much: bool) {
@@ -406,15 +416,20 @@ impl Ladder {
         let capacity = if self.serving_s > 0.0 { self.taken / self.serving_s } else { 0.0 };
         let refusable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
         let can_pass = ((1.0 - budget) * capacity + refusable).min(self.ceiling);
-        (can_pass - self.exempt.per_second()).max(0.0) / self.arrivals.per_second()
+        // What the share cannot touch must not silence everybody else.
+        let left = (can_pass - self.exempt.per_second()).max(LEFT * can_pass);
+        left / self.arrivals.per_second()
     }
 
     /// Changes the share, if that is worth its cost.
-    fn thin(&mut self, now: Timestamp, exceeds: bool) {
+    fn thin(&mut self, now: Timestamp, overflows: bool) {
         let budget = self.settings.budget;
+        // To drop more of the others does not make the exempt ones cheaper.
+        let load = self.load() * self.subject;
+        let exceeds = overflows || load > budget;
         let all = self.passing_within(budget);
         let wanted = if all >= 1.0 { 1.0 } else { self.passing_within(AIM * budget) };
-        let (level, passing, load) = (self.dropped.level(), self.dropped.passing(), self.load());
+        let (level, passing) = (self.dropped.level(), self.dropped.passing());
         let steps = STEPS.into_iter().find(|(part, _)| load <= part * budget);
         let next = match steps {
             _ if exceeds && wanted < RISE * passing => level_for(wanted),

@@ -78,7 +78,7 @@ use std::time::Duration;
 
 use tidegate_world::{
     CloseCause, Connect, ConnectionId, Core, Counter, Failure, Flow, Handoff, Load, Query,
-    QueryAnswer, QueryId, Received, Shedding, Timestamp, Transmit, Work,
+    QueryAnswer, QueryId, Received, Shedding, Timestamp, Transmit, Transport, Work,
 };
 
 use buffers::Buffers;
@@ -307,7 +307,8 @@ impl<C: Core> Core for Host<C> {
         self.advance(arrived);
         // A message from another shard has passed that shard's gate.
         let source = received.flow.remote.ip();
-        if received.handoffs == 0 && self.shedding.drops(source, &received.bytes) {
+        let is_subject = received.handoffs == 0 && received.flow.transport == Transport::Udp;
+        if is_subject && self.shedding.drops(source, &received.bytes) {
             self.filtered.add(1);
         } else if self.buffers.push(arrived, received) {
             self.advance(arrived);

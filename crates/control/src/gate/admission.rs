@@ -183,7 +183,7 @@ impl Gate {
             self.compare(now, &ticket, has_room, false);
             return self.refuse(now, bucket, fingerprint, Reason::QueueFull);
         }
-        let is_late = sender.is_late && bucket != Bucket::Priority;
+        let is_late = sender.is_late && !ticket.exempt && bucket != Bucket::Priority;
         if is_late && !self.has_spare_places(bucket, class, waiting_max) {
             self.compare(now, &ticket, has_room, false);
             return self.refuse(now, bucket, fingerprint, Reason::Late);
@@ -216,11 +216,19 @@ impl Gate {
     /// Returns whether most places are free, so that a call that is probably too late does not take the place
     /// of another.
     fn has_spare_places(&self, bucket: Bucket, class: u8, waiting_max: usize) -> bool {
-        let passes = match self.allowance_of(&self.control, Some(bucket), class) {
+        let in_progress = self.in_progress(bucket);
+        // A window that other schemes turn into a share is still one.
+        let allowance = match self.control.admit(bucket) {
+            window @ Allowance::Window(_) => window,
+            _ => self.allowance_of(&self.control, Some(bucket), class),
+        };
+        let passes = match allowance {
             Allowance::Open => true,
-            Allowance::Fraction(fraction) => fraction >= 1.0,
-            Allowance::Window(size) => (self.in_progress(bucket) as f64) < size * SPARE,
-            Allowance::Rate(_) | Allowance::Closed => false,
+            Allowance::Fraction(fraction) => fraction >= 1.0 || in_progress == 0,
+            Allowance::Window(size) => (in_progress as f64) < size * SPARE,
+            // While nothing waits, the throttle decides as about any other work.
+            Allowance::Rate(_) => in_progress == 0,
+            Allowance::Closed => false,
         };
         passes && (self.signals.queue.waiting as f64) < waiting_max as f64 * SPARE
     }

@@ -189,8 +189,11 @@ fn a_late_caller_takes_a_place_only_while_most_are_free() {
     assert!(matches!(judge(&mut gate, 2), Verdict::Admit(_)));
     assert_eq!(judge(&mut gate, 3), Verdict::Refuse(Reason::Late), "two of eight places are taken");
     assert!(matches!(arrives(&mut gate, at(0), Some(4), 0), Verdict::Admit(_)));
-    gate.control.admit_of_all(Allowance::Fraction(0.99));
-    assert_eq!(judge(&mut gate, 5), Verdict::Refuse(Reason::Late));
+    let others = [Allowance::Fraction(0.99), Allowance::Rate(1e6), Allowance::Closed];
+    for (allowance, call) in others.into_iter().zip(10..) {
+        gate.control.admit_of_all(allowance);
+        assert_eq!(judge(&mut gate, call), Verdict::Refuse(Reason::Late), "others wait");
+    }
     let has_priority = Sender { has_priority: true, ..late };
     gate.settings.sources.priority_cps = 10.0;
     gate.sources = Sources::new(&gate.settings.sources, Seed(1), 0);

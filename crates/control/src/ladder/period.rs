@@ -23,6 +23,8 @@ pub struct Tally {
     pub taken: u64,
     /// Messages caused by rejections: acknowledgements.
     pub brought: u64,
+    /// Messages dropped on purpose before they were read.
+    pub filtered: u64,
     /// Messages for which the receive buffers had no room.
     pub overflow: u64,
     /// Occupied time of the processor.
@@ -39,6 +41,7 @@ pub(super) struct Period {
     pub(super) fresh: f64,
     pub(super) late: f64,
     pub(super) taken: f64,
+    pub(super) filtered: f64,
     pub(super) overflow: f64,
     /// The part of the processor that rejecting takes.
     pub(super) load: f64,
@@ -64,10 +67,16 @@ impl Period {
             fresh: rate(since(|t| t.fresh)),
             late: rate(since(|t| t.late)),
             taken: rate(since(|t| t.taken)),
+            filtered: rate(since(|t| t.filtered)),
             overflow: rate(since(|t| t.overflow)),
             load: refusing / seconds,
             idle: 1.0 - time(|t| t.occupied).as_secs_f64() / seconds,
             cost: (refused >= REFUSALS).then(|| refusing / refused as f64),
         }
+    }
+
+    /// Returns all messages of the kind that may be dropped, those that were dropped included.
+    pub(super) fn arrived(&self) -> f64 {
+        self.asked + self.filtered + self.overflow
     }
 }

@@ -16,6 +16,8 @@ const PADDED: f64 = 0.000_035;
 const BUFFER: usize = 2_000;
 /// Calls that are admitted at a time.
 const QUEUE: usize = 20;
+/// The mark of packets that no share applies to.
+const EXEMPT: f64 = 2.0;
 /// RFC 3261 §17.1.1.2: the ticks after the first at which an INVITE is retransmitted.
 const REPEATS: [u64; 6] = [500, 1_500, 3_500, 7_500, 15_500, 31_500];
 
@@ -27,10 +29,13 @@ struct Plant {
     repeats: bool,
     /// Whether each packet is dropped by chance, and not all of a caller alike.
     by_chance: bool,
+    /// Multiple of the capacity that comes besides and that no share applies to.
+    exempt: f64,
     /// The measured part of the cost of reading and rejecting.
     measured: f64,
     tick: u64,
     owed: f64,
+    owed_exempt: f64,
     /// Packets by the tick in which they are sent.
     unheard: BTreeMap<u64, Vec<Packet>>,
     /// Packets in the receive buffer.
@@ -51,7 +56,8 @@ struct Plant {
     chance: Stream,
 }
 
-/// An INVITE that was sent `before` times, and the mark that decides whether it is dropped.
+/// An INVITE that was sent `before` times, and the mark that decides whether it is dropped; above 1 if no
+/// share applies to it.
 struct Packet {
     before: usize,
     mark: f64,
@@ -63,9 +69,11 @@ impl Plant {
             ladder,
             repeats: true,
             by_chance: false,
+            exempt: 0.0,
             measured: 1.0,
             tick: 0,
             owed: 0.0,
+            owed_exempt: 0.0,
             unheard: BTreeMap::new(),
             buffer: VecDeque::new(),
             waiting: 0,
@@ -127,6 +135,11 @@ impl Plant {
             let mark = self.chance.unit();
             self.send(Packet { before: 0, mark });
         }
+        self.owed_exempt += self.exempt * CAPACITY / 1_000.0;
+        while self.owed_exempt >= 1.0 {
+            self.owed_exempt -= 1.0;
+            self.send(Packet { before: REPEATS.len(), mark: EXEMPT });
+        }
         for repeated in self.unheard.remove(&self.tick).unwrap_or_default() {
             self.send(repeated);
         }
@@ -135,9 +148,10 @@ impl Plant {
     /// Sends a packet; a caller without an answer retransmits.
     fn send(&mut self, Packet { before, mark }: Packet) {
         let share = self.ladder.as_ref().map_or(0.0, Ladder::share);
-        let mark = if self.by_chance { self.chance.unit() } else { mark };
+        let mark = if self.by_chance && mark < EXEMPT { self.chance.unit() } else { mark };
         if mark < share {
             self.filtered += 1;
+            self.tally.filtered += 1;
         } else if self.buffer.len() < BUFFER {
             self.buffer.push_back(Packet { before, mark });
             return;
@@ -156,6 +170,9 @@ impl Plant {
         let Some(ladder) = self.ladder.as_ref().filter(|ladder| ladder.tells_marks()) else {
             return false;
         };
+        if mark > 1.0 {
+            return false;
+        }
         let is_fresh = ladder.is_fresh((mark * f64::from(u32::MAX)) as u32);
         *(if is_fresh { &mut self.tally.fresh } else { &mut self.tally.late }) += 1;
         !is_fresh
@@ -320,6 +337,20 @@ fn a_flood_that_grows_and_shrinks_does_not_fill_the_server_with_late_callers() {
         in_time += plant.run_in_time(5.0, 13) / 4.0;
     }
     assert!(in_time > 0.6, "{in_time}");
+}
+
+#[test]
+fn a_flood_that_no_share_applies_to_does_not_silence_the_others() {
+    for exempt in [1.3, 2.5, 4.0] {
+        let mut plant = Plant { exempt, ..Plant::with_ladder() };
+        plant.run(0.5, 20);
+        let filtered = plant.filtered;
+        plant.run(0.5, 10);
+        let dropped = (plant.filtered - filtered) as f64 / (10.0 * 0.5 * CAPACITY);
+        // Each caller that is dropped sends seven packets.
+        assert!(dropped < 7.0 * 0.8, "{dropped} of the packets are dropped, {exempt}");
+        assert!(plant.ladder().share() < 0.8, "{} {exempt}", plant.ladder().share());
+    }
 }
 
 #[test]

@@ -43,7 +43,9 @@ impl KernelShed {
 
     /// Counts an INVITE. Returns whether earlier copies of it were probably dropped.
     pub(crate) fn is_late(&self, received: &Received, shedding: &Shedding) -> bool {
-        if !self.ladder.tells_marks() || received.flow.transport != Transport::Udp {
+        // The share did not apply to a message that another shard has read.
+        let is_subject = received.flow.transport == Transport::Udp && received.handoffs == 0;
+        if !self.ladder.tells_marks() || !is_subject {
             return false;
         }
         let Some(mark) = shedding.mark(received.flow.remote.ip(), &received.bytes) else {
@@ -87,6 +89,7 @@ impl KernelShed {
             asked: counters.received(Class::Invite).get(),
             // An ACK that ends here is that of a rejection.
             brought: counters.dropped(DropReason::OwnAck).get(),
+            filtered: load.filtered,
             fresh: self.marked[0].get(),
             late: self.marked[1].get(),
             overflow: load.overflow,

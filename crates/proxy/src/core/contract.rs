@@ -113,11 +113,11 @@ impl Core for Proxy {
             counters.overload.publish_ladder(kernel_shed.ladder());
             shedding.share = kernel_shed.ladder().share();
             ingress.set_pads(kernel_shed.ladder().pads());
+            if kernel_shed.ladder().tells_marks() {
+                ingress.spared(&self.snapshot.pools, &mut shedding.spared);
+            }
         }
         ingress.banned(now, &mut shedding.banned);
-        if shedding.share > 0.0 {
-            ingress.spared(&self.snapshot.pools, &mut shedding.spared);
-        }
     }
 
     fn on_answer(&mut self, now: Timestamp, id: QueryId, answer: QueryAnswer) {

@@ -9,8 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use arrayvec::ArrayVec;
 
-/// The largest response: a header and an error with [`UNKNOWN_MAX`] unknown attributes.
-const RESPONSE_MAX: usize = HEADER + 8 + 4 + 2 * UNKNOWN_MAX;
+/// The largest response: a header and an IPv6 address. An error with [`UNKNOWN_MAX`] unknown attributes is
+/// shorter.
+const RESPONSE_MAX: usize = HEADER + 4 + 20;
+const _: () = assert!(HEADER + 8 + 4 + 2 * UNKNOWN_MAX <= RESPONSE_MAX);
 /// RFC 5389 §6: type, length, magic cookie and transaction ID.
 const HEADER: usize = 20;
 const COOKIE: u32 = 0x2112_a442;
@@ -166,7 +168,7 @@ mod tests {
         let error = of(&[&software[..], &unknown].concat()).unwrap();
         let listed = [0, 9, 0, 4, 0, 0, 4, 20, 0, 10, 0, 4, 0x7f, 0xff, 0x7f, 0xff];
         assert_eq!(error[..], message(BINDING_ERROR, &listed));
-        assert_eq!(of(&unknown.repeat(1000)).unwrap().len(), RESPONSE_MAX);
+        assert_eq!(of(&unknown.repeat(1000)).unwrap().len(), HEADER + 8 + 4 + 2 * UNKNOWN_MAX);
     }
 
     #[test]

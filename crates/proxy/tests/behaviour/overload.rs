@@ -79,7 +79,6 @@ fn refusals_get_one_length_and_the_kernel_drops_some_only_while_refusing_takes_t
     }
 }
 
-// RFC 3261 §8.2.7: "the same tag for the same request consistently".
 // RFC 3261 §17.1.1.2: callers whose INVITEs the kernel dropped retransmit them for 32 s.
 #[test]
 fn callers_that_the_kernel_dropped_until_lately_are_rejected_first() {
@@ -117,6 +116,7 @@ fn callers_that_the_kernel_dropped_until_lately_are_rejected_first() {
     assert_eq!(late(&script) - before, expected, "the callers have given up");
 }
 
+// RFC 3261 §8.2.7: "the same tag for the same request consistently".
 #[test]
 fn a_repetition_of_a_refused_call_gets_the_same_answer() {
     for scheme in SCHEMES {

@@ -147,7 +147,10 @@ impl Ingress {
         if self.watchman.on_message(now, &received.flow, addresses) {
             return Err(Unadmitted::Because(RefusalCause::Banned));
         }
-        let is_late = class == Class::Invite && view.is_late(received);
+        let is_late = class == Class::Invite
+            && view.tells_marks()
+            && !fingerprint.is_some_and(|number| self.gate.is_repetition(now, number))
+            && view.is_late(received);
         let (mut sender, claim) = self.watchman.sender(received, class == Class::Invite);
         if claim == Claim::NotUnderstood {
             return Err(Unadmitted::NotUnderstood);
