@@ -37,7 +37,12 @@
 //! `λ` is the rate of first packets, without retransmissions. Each packet has a mark, a hash of its bytes that
 //! is the same for all copies of a request, and the lowest marks are dropped. So the packets with marks that
 //! have not been dropped for a while, the *fresh* ones, are first packets, and their number over their part of
-//! the marks is `λ`. Packets that waited in a buffer when their marks began to be dropped do not count.
+//! the marks is `λ`. Packets that waited in a buffer when their marks began to be dropped do not count. `λ` is
+//! never above everything that arrives: copies of one packet say nothing of other marks.
+//!
+//! Messages to which the share does not apply come over streams, from spared networks, from another shard,
+//! or call an emergency service. They are counted apart. However many they are, a quarter of what can pass is
+//! kept for the others, and what it takes to reject them does not raise `p`.
 //!
 //! # When it trips
 //!

@@ -38,7 +38,7 @@ pub struct Reproduction<'a> {
     pub world: &'a dyn World,
     /// Number of runs at once.
     pub jobs: usize,
-    /// Whether each set-up is shortened to its `quick` values, with one run of each parameter set.
+    /// True if each set-up is shortened to its `quick` values, with one run of each parameter set.
     pub quick: bool,
     /// Observer of the progress.
     pub observer: &'a dyn Observer,

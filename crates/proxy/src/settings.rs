@@ -281,12 +281,12 @@ pub struct PoolSettings {
 /// The REGISTERs that get our Path (RFC 3327).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathMode {
-    /// Those of user agents that support it.
+    /// REGISTERs of user agents that support it.
     #[default]
     Supported,
-    /// All.
+    /// All REGISTERs.
     Always,
-    /// None.
+    /// No REGISTER.
     Never,
 }
 

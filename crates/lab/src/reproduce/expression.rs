@@ -52,7 +52,7 @@ impl Evaluator {
 /// Returns the runs that the expressions of `claim` use, in the first repetition.
 ///
 /// # Errors
-/// When an expression is wrong.
+/// Returns an error if an expression is wrong.
 pub(super) fn needs(claim: &Claim) -> Result<Vec<Need>, String> {
     let found = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&found);

@@ -27,7 +27,7 @@ impl Finding {
     /// Returns the result of `claim` in words.
     ///
     /// # Errors
-    /// When the template of the claim is wrong.
+    /// Returns an error if the template of the claim is wrong.
     pub fn shown(&self, claim: &Claim) -> Result<String, String> {
         shown(claim, &self.values)
     }

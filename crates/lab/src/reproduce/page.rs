@@ -47,7 +47,7 @@ impl Page {
     /// the rules as they are now, and writes the tables again.
     ///
     /// # Errors
-    /// When a file cannot be read or written, or a rule is wrong.
+    /// Returns an error if a file cannot be read or written, or if a rule is wrong.
     pub fn update(
         &self,
         claims: &Claims,
