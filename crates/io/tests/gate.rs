@@ -224,7 +224,7 @@ fn the_kernel_drops_exactly_what_the_reference_says_and_so_again() {
         let from = peer.local_addr().unwrap().ip();
         for round in 0..2 {
             for number in 0..400 {
-                let lens = [4, 8, 63, 64, 65, 255, 256, 257, 1_400];
+                let lens = [4, 8, 63, 64, 65, 127, 128, 191, 192, 255, 256, 257, 1_400];
                 let mut text = invite(number, lens[number as usize % lens.len()]);
                 text.truncate(lens[number as usize % lens.len()]);
                 peer.send_to(text.as_bytes(), group.local()).unwrap();

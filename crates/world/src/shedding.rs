@@ -83,7 +83,7 @@ impl Shedding {
     /// Lengths of the hashed prefix in bytes; the first that the datagram has is used. The first
     /// line and the topmost Via lie there, whose branch is unique to the request (RFC 3261
     /// §8.1.1.7).
-    pub const HASHED: [usize; 3] = [256, 64, 4];
+    pub const HASHED: [usize; 5] = [256, 192, 128, 64, 4];
 
     /// Multipliers of the hash: odd, with well spread bits (2^32 divided by the golden ratio,
     /// and a constant of MurmurHash3).
@@ -216,6 +216,21 @@ mod tests {
         let other = dropped(0.3, 2);
         let both = few.iter().filter(|text| other.contains(text)).count();
         assert!((700..1_100).contains(&both), "{both}");
+    }
+
+    // RFC 3261 §8.1.1.7: the branch is unique to the request, and short INVITEs have one too.
+    #[test]
+    fn the_share_is_met_by_invites_of_any_length() {
+        for length in (130..=300).step_by(10) {
+            let invite = |call: u32| {
+                let via = format!("Via: SIP/2.0/UDP 192.0.2.1:5060;branch=z9hG4bK{call:08}");
+                let start = format!("INVITE sip:someone@example.com SIP/2.0\r\n{via}\r\n");
+                format!("{start:-<length$}")
+            };
+            let drops = |call: &u32| share(0.5).drops(SOURCE, invite(*call).as_bytes());
+            let dropped = (0..1000).filter(drops).count();
+            assert!((400..600).contains(&dropped), "{dropped} of {length} bytes");
+        }
     }
 
     #[test]

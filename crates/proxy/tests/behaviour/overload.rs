@@ -8,7 +8,7 @@ use crate::script::*;
 use tidegate_balance::Policy;
 use tidegate_control::{Reason, registry};
 use tidegate_proxy::{Class, Disposal, DropReason};
-use tidegate_world::{Core, Load};
+use tidegate_world::{Core, Load, Shedding};
 
 fn own(method: &str, call: &str, cseq: u32, more: &str) -> String {
     request(method, "sip:bob@192.0.2.1", call, cseq, more)
@@ -120,6 +120,46 @@ fn callers_that_the_kernel_dropped_until_recently_are_rejected_first() {
     script.proxy.on_load(script.now, load(busy));
     (0..50).for_each(|call| script.offer(CALLER, invite(&format!("fresh-{call}")).as_bytes()));
     assert_eq!(late(&script) - before, rejected, "the callers have given up");
+}
+
+// RFC 3261 §17.1.1.2: a retransmission is the same packet again. A stranger may send it without end, and the kernel
+// drops all copies or none.
+#[test]
+fn one_invite_that_is_sent_again_and_again_leaves_the_others_a_quarter_of_what_passes() {
+    let share_beside = |copies: usize| {
+        let mut script = Script::with(Policy::Rr, |settings| {
+            settings.overload.gate.law = law(&[("share", 0.0)]);
+            settings.overload.disposal = Disposal::Auto;
+        });
+        let (mut busy, mut filtered, mut shares) = (Duration::ZERO, 0, 0.0);
+        for period in 0..80 {
+            let shedding = script.proxy.poll_shedding().clone();
+            let mut arrive = |source: &str, text: String| {
+                if shedding.drops(address(source).ip(), text.as_bytes()) {
+                    filtered += 1;
+                } else {
+                    script.offer(source, text.as_bytes());
+                    busy += Duration::from_micros(100);
+                }
+            };
+            (0..300).for_each(|call| arrive(CALLER, invite(&format!("{period}-{call}"))));
+            // The last one that the kernel would drop.
+            let flood = Shedding { share: 0.99, ..shedding.clone() };
+            let replayed = (0..).map(|number| invite(&format!("replayed-{number}")));
+            let passes = |text: &String| !flood.drops(address(CALLER).ip(), text.as_bytes());
+            let replayed = { replayed }.find(passes).unwrap();
+            (0..copies).for_each(|_| arrive("198.51.100.66:5060", replayed.clone()));
+            script.pass(Duration::from_millis(100));
+            script.proxy.on_load(script.now, Load { filtered, ..load(busy) });
+            shares += if period >= 40 { shedding.share / 40.0 } else { 0.0 };
+        }
+        shares
+    };
+    let (alone, beside) = (share_beside(0), share_beside(600));
+    assert!(
+        (0.5..0.95).contains(&alone) && 1.0 - beside >= 0.24 * (1.0 - alone),
+        "{alone} {beside}"
+    );
 }
 
 // RFC 3261 §8.2.7: "the same tag for the same request consistently".
