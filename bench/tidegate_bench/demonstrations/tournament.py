@@ -33,12 +33,12 @@ def mean(spread: dict[str, Any] | None, digits: int) -> str:
 
 def lines(entrants: list[dict[str, Any]]) -> Iterator[str]:
     """A line for each entrant, the best first."""
-    yield f"    {'':22}{'goodput ÷ C':>14}{'÷ bound':>14}{'p99, ms':>13}{'settled, s':>13}{'early':>14}{'Jain':>14}"
+    yield f"    {'':22}{'goodput ÷ C':>14}{'÷ bound':>14}{'p99, ms':>13}{'settled, s':>13}{'early':>16}{'Jain':>14}"
     for entrant in sorted(entrants, key=lambda entrant: -float(entrant["goodput"]["mean"])):
         name = entrant["law"] + (" (own)" if entrant["route"] == "own" else "")
         yield (
             f"  {MARKS[entrant['place']]} {name:22}{mean(entrant['goodput'], 3):>14}{mean(entrant['kept'], 3):>14}"
-            f"{mean(entrant['p99_ms'], 0):>13}{mean(entrant['settled'][1], 2):>13}{mean(entrant['early'], 4):>14}"
+            f"{mean(entrant['p99_ms'], 0):>13}{mean(entrant['settled'][1], 2):>13}{mean(entrant['early'], 4):>16}"
             f"{mean(entrant['fairness'], 3):>14}"
         )
 

@@ -15,7 +15,6 @@ pub(crate) struct ArrivalRate {
     seen: Option<(Timestamp, Timestamp)>,
     /// Faded count of all arrivals after the first.
     count: f64,
-    rate: f64,
 }
 
 impl Default for ArrivalRate {
@@ -28,7 +27,7 @@ impl Default for ArrivalRate {
 impl ArrivalRate {
     /// Creates an estimate with this time constant.
     pub(crate) fn over_s(time_constant_s: f64) -> Self {
-        Self { time_constant_s, seen: None, count: 0.0, rate: 0.0 }
+        Self { time_constant_s, seen: None, count: 0.0 }
     }
 
     /// Records an arrival.
@@ -44,7 +43,6 @@ impl ArrivalRate {
         };
         self.count = self.count * self.kept(now.since(last)) + number;
         self.seen = Some((first, now));
-        self.rate = self.over(now.since(first), self.count).unwrap_or(self.rate);
     }
 
     /// Returns the part of a count that is left after a time.
@@ -68,7 +66,8 @@ impl ArrivalRate {
     /// Returns arrivals a second, as of the last arrival; 0 before there were two at different
     /// times.
     pub(crate) fn rate(&self) -> f64 {
-        self.rate
+        let Some((first, last)) = self.seen else { return 0.0 };
+        self.over(last.since(first), self.count).unwrap_or(0.0)
     }
 }
 

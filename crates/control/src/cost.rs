@@ -72,7 +72,7 @@ fn weigh_in(mean: &mut Option<f64>, cost: f64, count: u32) {
 /// the compiler would raise to a power for one message as well, only to drop the result.
 #[inline(never)]
 fn kept_by(count: u32) -> f64 {
-    KEPT.powf(f64::from(count))
+    KEPT.powi(count.try_into().unwrap_or(i32::MAX))
 }
 
 #[cfg(test)]
