@@ -9,16 +9,16 @@ use tidegate_world::Timestamp;
 /// After a time without arrivals the estimate begins low, and follows within its time constant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArrivalRate {
-    /// An arrival longer ago counts for less than 37 %.
+    /// Age in seconds at which the weight of an arrival has fallen to 37 %.
     time_constant_s: f64,
     /// The times of the first and the last arrival.
     seen: Option<(Timestamp, Timestamp)>,
-    /// Faded count of all arrivals after the first.
+    /// Sum of the weights of all arrivals after the first.
     count: f64,
 }
 
 impl Default for ArrivalRate {
-    /// Follows within half a second.
+    /// Creates an estimate that follows a change within half a second.
     fn default() -> Self {
         Self::over_s(0.5)
     }
@@ -35,7 +35,7 @@ impl ArrivalRate {
         self.on_arrivals(now, 1.0);
     }
 
-    /// Records an arrival that counts for so many.
+    /// Records an arrival that counts as `number` arrivals.
     pub(crate) fn on_arrivals(&mut self, now: Timestamp, number: f64) {
         let Some((first, last)) = self.seen else {
             self.seen = Some((now, now));
@@ -50,21 +50,20 @@ impl ArrivalRate {
         (-time.as_secs_f64() / self.time_constant_s).exp()
     }
 
-    /// Returns a count divided by the observed time, which fades as the count does.
+    /// Divides a count by the observed time. The observed time fades as the count does.
     fn over(&self, observed: Duration, count: f64) -> Option<f64> {
         let watched_s = self.time_constant_s * (1.0 - self.kept(observed));
         (watched_s > 0.0).then(|| count / watched_s)
     }
 
-    /// Returns arrivals a second as of `now`: with the time since the last, in which none came.
+    /// Returns the arrivals a second at `now`. The time since the last arrival counts too.
     pub(crate) fn rate_at(&self, now: Timestamp) -> f64 {
         let Some((first, last)) = self.seen else { return 0.0 };
         let count = self.count * self.kept(now.since(last));
         self.over(now.since(first), count).unwrap_or(0.0)
     }
 
-    /// Returns arrivals a second, as of the last arrival; 0 before there were two at different
-    /// times.
+    /// Returns the arrivals a second at the last arrival; 0 before two arrivals at different times.
     pub(crate) fn rate(&self) -> f64 {
         let Some((first, last)) = self.seen else { return 0.0 };
         self.over(last.since(first), self.count).unwrap_or(0.0)

@@ -47,7 +47,7 @@ impl BanList {
         self.lock().each(now).copied().collect()
     }
 
-    /// Returns the number of bans that found no room in the list, or were removed for others.
+    /// Returns the number of bans that were lost because the list was full.
     pub fn overflowed(&self) -> u64 {
         self.lock().overflowed()
     }
@@ -89,7 +89,8 @@ impl BanView {
         &self.list
     }
 
-    /// Returns the version of the bans that were read last, which changes with them.
+    /// Returns the version of the bans that this view read last. It changes with every change of
+    /// the list.
     pub fn version(&self) -> u64 {
         self.version
     }

@@ -1,9 +1,9 @@
 //! The bans in force and their ends.
 //!
-//! A ban costs its source all new work, so it ends by itself, and an operator can lift it. The
-//! number of bans is small: an attacker who can forge addresses could fill any list. When the list
-//! is full the ban of the source that sent least gives way to the ban of a source that sends more,
-//! and every ban that finds no room or gives way is counted.
+//! A banned source can get no new work done. Therefore a ban ends by itself, and an operator can
+//! lift it. The number of bans is limited, because an attacker who can forge addresses could fill
+//! any list. In a full list, a new ban replaces the ban of the source that sent least, if the new
+//! source sends more. Every ban that is replaced or finds no room is counted.
 
 use tidegate_world::Timestamp;
 
@@ -38,7 +38,7 @@ pub struct Ban {
     pub until: Timestamp,
     /// The reason.
     pub cause: BanCause,
-    /// Messages a second that the source sent; [`MAX`](u32::MAX) for a ban that never gives way.
+    /// Messages a second that the source sent; [`MAX`](u32::MAX) for a ban that is never replaced.
     pub rate: u32,
     /// True if the source has shown that it receives messages sent to it: at least some of its
     /// packets are not forged by another host.
@@ -60,7 +60,7 @@ impl Bans {
         Self { bans: Vec::new(), count_max, overflowed: 0 }
     }
 
-    /// Returns the number of bans that found no room in the list, or were removed for others.
+    /// Returns the number of bans that were lost because the list was full.
     pub fn overflowed(&self) -> u64 {
         self.overflowed
     }

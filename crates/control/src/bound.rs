@@ -1,8 +1,9 @@
-//! The most goodput that any local law can keep.
+//! The maximum goodput that any local law can reach.
 //!
 //! A server spends `s` of CPU on a whole call and `r` on shedding an unwanted one (every message
-//! and the kernel's share counted). Offered `m` times its capacity `1/s`, it must shed all that it
-//! does not serve: `g·s + (m·C − g)·r = 1`, so that
+//! and the kernel's share counted). If `m` times its capacity `C = 1/s` is offered, it must shed
+//! all calls that it does not serve. With `g` served calls a second, `g·s + (m·C − g)·r = 1`. The
+//! goodput as a fraction of the capacity is
 //!
 //! ```text
 //! G/G0 = (1 − m·r/s) / (1 − r/s)    for m ≥ 1, within [0, 1];   m below
@@ -10,8 +11,8 @@
 //!
 //! A cheap rejection therefore matters first; the law matters second.
 
-/// Returns the goodput as a fraction of capacity at `multiple` times the capacity, when shedding a
-/// call costs `cost_ratio` (r/s, 0 to 1) of serving one.
+/// Returns the goodput as a fraction of the capacity, when `multiple` times the capacity is
+/// offered. `cost_ratio` is r/s, 0 to 1: the cost of shedding a call over the cost of serving one.
 pub fn goodput(multiple: f64, cost_ratio: f64) -> f64 {
     goodput_at_target(multiple, cost_ratio, 1.0)
 }

@@ -11,19 +11,19 @@ pub enum Allowance {
     Open,
     /// This share of the new work, 0 to 1.
     Fraction(f64),
-    /// So many pieces a second.
+    /// At most this number of pieces a second.
     Rate(f64),
-    /// At most this number of pieces in progress at the same time: they entered the queue, and
-    /// their service has not begun. If pieces are judged when they are taken from the queue, a
-    /// piece passes if fewer than this number are behind it.
+    /// At most this number of pieces in progress. A piece is in progress from the moment it enters
+    /// the queue until its service begins. If pieces are judged when they are taken from the queue,
+    /// a piece passes if fewer than this number are behind it.
     Window(f64),
     /// No new work.
     Closed,
 }
 
 impl Allowance {
-    /// Returns the share that is admitted, 0 to 1, of work that arrives at `rate` pieces a second
-    /// while none is in progress.
+    /// Returns the admitted share, 0 to 1, if work arrives at `rate` pieces a second and none is in
+    /// progress.
     pub fn fraction(self, rate: f64) -> f64 {
         match self {
             Self::Open => 1.0,
@@ -39,9 +39,9 @@ impl Allowance {
 /// The release of work from the queue of new work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Release {
-    /// Whenever the processor has nothing more urgent.
+    /// Work is released whenever the processor has nothing more urgent.
     Open,
-    /// At most at this rate, in pieces of work a second.
+    /// Work is released at most at this rate, in pieces a second.
     Rate(f64),
 }
 
@@ -57,14 +57,14 @@ pub enum QueueOrder {
 /// The control of the queue in which new sessions wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QueueControl {
-    /// The number of sessions that may wait; more are rejected. The server's own limit applies as
-    /// well.
+    /// The number of sessions that may wait. Further sessions are rejected. The server's own limit
+    /// applies as well.
     pub waiting_max: usize,
     /// The way in which the queue is emptied.
     pub release: Release,
     /// The order in which the queue is served.
     pub order: QueueOrder,
-    /// The longest wait: a session that has waited longer is rejected when its service is due.
+    /// The longest wait. A session that has waited longer is rejected when its turn comes.
     pub wait_max: Option<Duration>,
 }
 
@@ -74,13 +74,13 @@ pub struct Control {
     admit: [Allowance; BUCKETS],
     /// The queue of new sessions.
     pub queue: QueueControl,
-    /// The lowest rank that is admitted: new sessions of a lower rank, 0 to 1, are rejected. A
-    /// session and its repetitions have one rank; it is random, so the floor is the share that is
-    /// rejected.
+    /// The lowest rank that is admitted. New sessions with a lower rank, 0 to 1, are rejected. A
+    /// session and its repetitions have the same rank. Ranks are random, so the floor is the share
+    /// that is rejected.
     pub rank_floor: f64,
     /// True if the message that has just arrived passes its throttle regardless of the allowance.
     /// The gate clears this when it has judged that message. If messages are judged only when they
-    /// are served, from one queue for all, the exemption goes to the next message served.
+    /// are served, from one queue for all, the next message served passes instead.
     pub admit_next: bool,
 }
 
@@ -98,7 +98,7 @@ impl Control {
         admit_next: false,
     };
 
-    /// Returns whether work that was taken from the queue has waited in it for too long.
+    /// Returns whether work has waited in the queue for too long when it is taken from it.
     pub(crate) fn makes_stale(&self, bucket: Bucket, sojourn: Duration) -> bool {
         bucket == Bucket::Session && self.queue.wait_max.is_some_and(|max| sojourn > max)
     }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tidegate_world::Work;
 
-/// Weight of the newest message: about the last hundred count.
+/// Weight of the newest message. About the last hundred messages have an effect.
 const WEIGHT: f64 = 0.02;
-/// The weight that one message leaves to the messages before it.
+/// The weight of all messages before the newest one.
 const KEPT: f64 = 1.0 - WEIGHT;
 
-/// Exponentially weighted means: the service time of each class of message, the cost of looking at
-/// a message that has arrived, and the cost of rejecting one.
+/// Exponentially weighted means of three kinds of cost: serving a message of each class, looking at
+/// a message that has arrived, and rejecting one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
     served: [Option<f64>; Work::CLASSES_MAX],
@@ -24,7 +24,8 @@ impl Costs {
         self.served.get(usize::from(class)).copied().flatten().map(Duration::from_secs_f64)
     }
 
-    /// Returns the mean over the classes that were served, in seconds; `None` before the first.
+    /// Returns the mean of the service times of all classes with served messages, in seconds;
+    /// `None` before the first message.
     pub(crate) fn mean(&self) -> Option<f64> {
         let (count, sum) =
             self.served.iter().flatten().fold((0, 0.0), |(n, sum), s| (n + 1, sum + s));
@@ -49,7 +50,8 @@ impl Costs {
         self.refused.map(Duration::from_secs_f64)
     }
 
-    /// Records that it took `cost` to look at `looked` messages, `refused` of which were rejected.
+    /// Records that looking at `looked` messages took `cost`. `refused` of these messages were
+    /// rejected.
     pub(crate) fn record_looks(&mut self, looked: u32, refused: u32, cost: Duration) {
         let cost = cost.as_secs_f64();
         let kept = f64::from(looked.saturating_sub(refused));
@@ -68,8 +70,9 @@ fn weigh_in(mean: &mut Option<f64>, cost: f64, count: u32) {
     *mean = Some(mean.map_or(cost, |mean| mean + weight * (cost - mean)));
 }
 
-/// Returns the weight that several messages leave to the messages before them. It is not inlined:
-/// the compiler would raise to a power for one message as well, only to drop the result.
+/// Returns the weight of earlier messages after `count` further messages. The function is not
+/// inlined: the compiler would compute the power for one message as well, only to discard the
+/// result.
 #[inline(never)]
 fn kept_by(count: u32) -> f64 {
     KEPT.powi(count.try_into().unwrap_or(i32::MAX))

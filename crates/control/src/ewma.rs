@@ -18,7 +18,8 @@ impl Ewma {
         Self::beginning_with(1, weight)
     }
 
-    /// Creates an average that begins with the mean of its first `alike` samples, 1 at least.
+    /// Creates an average that begins with the mean of its first `alike` samples. `alike` is at
+    /// least 1.
     pub(crate) fn beginning_with(alike: u32, weight: f64) -> Self {
         Self { weight, alike, samples: 0, value: 0.0 }
     }

@@ -1,21 +1,22 @@
 //! Fair shares among sources, when not all work may pass.
 //!
-//! A throttle decides how many pieces pass. If it also chooses which, each source gets a part of
-//! them in proportion to what it offers, and a source that floods gets almost all. Here each source
-//! gets what it offers, but at most a [level](MaxMin) that is the same for all: work that a source
-//! offers beyond the level is at its own expense.
+//! A throttle decides how many pieces pass. If the throttle also chose which pieces pass, each
+//! source would get a part in proportion to what it offers, and a flooding source would get almost
+//! all. Here each source gets what it offers, but at most a [level](MaxMin) that is the same for
+//! all. A source that offers more than the level loses only its own work.
 //!
-//! - The work that a source offers is counted, with weights that fade by a fifth every 100 ms; the
-//!   observation time fades in the same way. Demands are taken from these rates every 100 ms, or
-//!   earlier, after 10 ms at least, when twice as much has arrived as was expected. In between the
-//!   level follows the share that is admitted, and a source's own rate is always the current one.
-//! - A source below the level passes. A source above it passes at the rate of the level, by a token
-//!   bucket of its own that holds what comes in 100 ms, one piece at least.
-//! - *Credit* is the number of pieces that the throttle has let pass and no source has used. A
+//! - The work that a source offers is counted. Counts and the observation time fade by a fifth
+//!   every 100 ms. The demands are computed from these rates every 100 ms. They are computed
+//!   earlier, but not within 10 ms, when twice as much has arrived as was expected. In between, the
+//!   level follows the admitted share, and the rate of each source is always the current one.
+//! - A source below the level passes. A source above it passes at the rate of the level, through a
+//!   token bucket of its own, which holds the tokens of 100 ms, but at least one.
+//! - *Credit* is the number of pieces that the throttle has admitted and no source has used. A
 //!   source above the level passes only on credit. When the credit is at its maximum and would be
-//!   lost, it may use it whatever its bucket holds. A source below the level may run into debt, up
-//!   to the same maximum: the number of pieces that is admitted in 100 ms, or four, but at most one
-//!   for each source. So in total no more passes than the throttle allows, except for that debt.
+//!   lost, the source may use it even with an empty bucket. A source below the level may run into
+//!   debt, up to the same maximum. The maximum is the number of pieces admitted in 100 ms, or four
+//!   if that is more, but at most one for each source. So the total exceeds what the throttle
+//!   allows by that debt at most.
 //! - *Room*, in a queue or in a window, is shared by a threshold: a source may hold eight times the
 //!   free room (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998), and a source that
 //!   already holds a place never takes the last one. One flooding source leaves a ninth free for
@@ -45,7 +46,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// The part of a count that is left after a period: a time constant of .45 s.
 const KEPT: f64 = 0.8;
 
-/// The credit that may always be kept, if there are as many sources.
+/// The lower limit of the maximum credit, if there are as many sources.
 const CREDIT_MIN: f64 = 4.0;
 
 /// The shortest time between two evaluations of the demands of all sources.
@@ -54,7 +55,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The count at which a source is forgotten, once its count has faded to this.
 const FORGOTTEN: f64 = 0.05;
 
-/// Ten times a tenth of a token is less than one in floating point.
+/// One, with a tolerance: in floating point ten times a tenth of a token is less than one.
 const ONE: f64 = 1.0 - 1e-9;
 
 /// The maximum number of places that a source may hold, as a multiple of the free ones.
@@ -82,13 +83,13 @@ pub enum FairnessDecision {
 pub struct Fairness {
     sources: SourceTable<Account>,
     max_min: MaxMin,
-    /// The period up to which time has faded.
+    /// The period up to which the observation time has been faded.
     period: u64,
-    /// Faded time before that period, in seconds.
+    /// Observation time before that period, faded, in seconds.
     watched_s: f64,
     /// The time at which demands were last computed.
     looked: Timestamp,
-    /// Pieces offered since then.
+    /// Pieces offered since the demands were last computed.
     offered: f64,
     credit: f64,
     /// A buffer, kept to reuse its memory.
@@ -97,11 +98,11 @@ pub struct Fairness {
 
 #[derive(Debug)]
 struct Account {
-    /// Number of sources that it counts as.
+    /// Number of sources that this source counts as.
     weight: u32,
-    /// Pieces offered, each faded by its age.
+    /// Number of pieces offered. Each counts less with its age.
     count: f64,
-    /// The period up to which `count` has faded.
+    /// The period up to which `count` has been faded.
     period: u64,
     tokens: f64,
     filled: Timestamp,
@@ -129,7 +130,7 @@ impl Account {
     }
 }
 
-/// Returns the part of 1 that remains after so many periods.
+/// Returns the factor by which a count fades in so many periods.
 fn faded(periods: u64) -> f64 {
     KEPT.powi(periods.min(1000) as i32)
 }
@@ -160,8 +161,9 @@ impl Fairness {
         self.sources.overflowed()
     }
 
-    /// Returns the maximum rate at which pieces of a source of weight 1 may pass, in pieces a
-    /// second, while the share `share` of all passes; infinite if each may have all.
+    /// Returns the maximum rate of a source of weight 1, in pieces a second, while the share
+    /// `share` of all work passes. The rate is infinite if every source may have all that it
+    /// offers.
     pub fn level(&self, share: f64) -> f64 {
         if share >= 1.0 {
             return f64::INFINITY;
@@ -169,7 +171,8 @@ impl Fairness {
         self.max_min.level(share * self.max_min.sum())
     }
 
-    /// Records that a source, which counts as `weight` sources, 1 at least, offers a piece of work.
+    /// Records that a source offers a piece of work. The source counts as `weight` sources, at
+    /// least 1.
     pub fn on_arrival(&mut self, now: Timestamp, source: u128, weight: u32) -> Source {
         self.advance(now);
         let slot = self.sources.slot(source);
@@ -188,8 +191,8 @@ impl Fairness {
         Source(slot)
     }
 
-    /// Decides whether a piece of a source's work passes. The throttle would let the share `share`,
-    /// 0 to 1, of all work pass; `let_pass` says whether it lets this piece pass.
+    /// Decides whether a piece of a source's work passes. `share`, 0 to 1, is the share of all work
+    /// that the throttle admits; `let_pass` says whether the throttle admits this piece.
     pub fn decide_waiting(
         &mut self,
         now: Timestamp,
@@ -205,7 +208,7 @@ impl Fairness {
         let level = level * f64::from(account.weight);
         account.fade(self.period);
         account.fill(now, level);
-        // The piece that is judged now is already in the count.
+        // The judged piece is already in the count.
         let pass = if share <= 0.0 {
             FairnessDecision::No
         } else if (account.count - 1.0) / watched_s <= level {
@@ -245,7 +248,7 @@ impl Fairness {
         *held = held.saturating_sub(1);
     }
 
-    /// Returns the most credit, and debt, while this share passes.
+    /// Returns the maximum credit, which is also the maximum debt, while this share passes.
     fn credit_max(&self, share: f64) -> f64 {
         let passing = share * self.max_min.sum() * PERIOD.as_secs_f64();
         passing.max(CREDIT_MIN).min(self.sources.len() as f64).max(1.0)
@@ -256,7 +259,7 @@ impl Fairness {
         let period = now.as_nanos() / PERIOD.as_nanos() as u64;
         if period > self.period {
             let passed = period - self.period;
-            // Whole periods, the last of them faded once.
+            // Whole periods. The last of them has faded once.
             let whole = PERIOD.as_secs_f64() * KEPT * (1.0 - faded(passed)) / (1.0 - KEPT);
             self.watched_s = self.watched_s * faded(passed) + whole;
             self.period = period;
@@ -270,8 +273,8 @@ impl Fairness {
         (self.watched_s + open.as_secs_f64()).max(PAUSE.as_secs_f64())
     }
 
-    /// Computes the demands from the offered work of each source, and forgets the sources that
-    /// offer nothing.
+    /// Computes the demands from the work that each source offers, and forgets sources that offer
+    /// nothing.
     fn look(&mut self, now: Timestamp) {
         let (period, watched_s) = (self.period, self.watched(now));
         let demands = &mut self.demands;

@@ -1,5 +1,5 @@
-//! Feedback between servers: an overloaded server tells the servers before it how much it can take,
-//! and they hold the rest back, so that it need not reject it itself.
+//! Feedback between servers: an overloaded server tells the servers that send to it how much it can
+//! take. They hold the rest back, so that the overloaded server need not reject it.
 //!
 //! ```text
 //!   upstream server                                     this server
@@ -7,16 +7,17 @@
 //!        └────────── requests that it lets pass ──►      └──► Gate, for what still exceeds
 //! ```
 //!
-//! - [`Restriction`] is the sending side: one for each next hop. It obeys the feedback of that
-//!   server (RFC 7339 §5.4-5.10, RFC 7415 §3.5), and stops towards a server that does not answer.
+//! - [`Restriction`] is the sending side: one for each next hop. It applies the feedback of that
+//!   server (RFC 7339 §5.4-5.10, RFC 7415 §3.5), and stops sending to a server that does not
+//!   answer.
 //! - [`Upstreams`] is the receiving side: it knows the servers that send requests here, shares what
 //!   the law allows among them, and says how much each may send (RFC 7339 §5.1-5.3).
 //!
 //! Three algorithms carry a value. `loss` (RFC 7339 §7) is the percentage of requests to hold back,
 //! `rate` (RFC 7415) the requests a second to send at most. `tgwindow` is our own, for the windows
-//! of 002: the calls that may be sent and not yet be answered. The number of calls in flight needs
-//! no common count that a restart or a lost message could spoil, and what is in flight is never
-//! granted twice.
+//! of 002: the maximum number of unanswered calls. Only the sender counts its calls in flight, so
+//! no restart or lost message can make two counts differ, and a call in flight is never granted
+//! twice.
 
 mod algorithm;
 mod capacity;
@@ -45,11 +46,11 @@ pub use upstream::{PeerView, Standing};
 pub use upstream_settings::{Offer, UpstreamFairness, UpstreamSettings};
 pub use upstreams::{Arrival, Upstreams};
 
-/// Time for which a value holds if the server does not say.
+/// Time for which a value holds if the server does not state one.
 // RFC 7339 §4.3: "The default value of the "oc-validity" parameter is 500 (milliseconds)."
 pub const VALIDITY_DEFAULT: Duration = Duration::from_millis(500);
 
-/// A value that a server gives to one that sends to it.
+/// A value that a server sends to an upstream server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feedback {
     /// The meaning of the value.
@@ -58,6 +59,6 @@ pub struct Feedback {
     pub value: u32,
     /// Time for which it holds; zero ends the restriction.
     pub validity: Duration,
-    /// Its place in the order in which the server gives its values.
+    /// The position of this value in the order in which the server sends its values.
     pub sequence: Sequence,
 }

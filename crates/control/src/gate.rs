@@ -16,9 +16,9 @@ use crate::{
     Settings, Shadow, Signals, Throttle, Values,
 };
 
-/// Time after a reading with idle time in which a rejection counts as early.
+/// A rejection counts as early if the processor had idle time within this time before it.
 const EARLY: Duration = Duration::from_millis(100);
-/// Occupancy between two readings from which on no idle time counts: the clocks differ.
+/// An occupancy above this counts as full: the clocks of two readings differ slightly.
 const FULL: f64 = 0.95;
 
 /// The gate of one server.
@@ -27,7 +27,7 @@ pub struct Gate {
     settings: Settings,
     signals: Signals,
     control: Control,
-    /// One throttle for each that the scheme needs.
+    /// The throttles that the scheme needs.
     throttles: Vec<Throttle>,
     /// The rate of new work that is judged, by bucket.
     decided: [ArrivalRate; BUCKETS],
@@ -40,7 +40,7 @@ pub struct Gate {
     seed: (Seed, u32),
     memory: Memory,
     pacer: Pacer,
-    /// The last reading that showed idle time.
+    /// Time of the last reading with idle time.
     idle: Option<Timestamp>,
     ticked: Timestamp,
     /// The next tick; `NEVER` while the law rests.
@@ -74,8 +74,8 @@ impl Gate {
         gate
     }
 
-    /// Sets the size of the queue in front of which the gate stands: `room` new sessions, or
-    /// messages where all wait in one queue.
+    /// Sets the size of the queue behind the gate: `room` new sessions, or `room` messages where
+    /// all messages wait in one queue.
     pub fn with_room(mut self, room: usize) -> Self {
         self.signals.queue.room = room;
         self
@@ -84,9 +84,9 @@ impl Gate {
     /// Replaces the law in force by `law` and its shadow by `shadow`. A law that does not change
     /// keeps its state.
     ///
-    /// A new law begins [cold](Law::on_begin), with everything admitted. The signals, the
-    /// remembered decisions, the throttles' accounts and the waiting work stay; a queue that was
-    /// released at a pace is released at once, as the processor gets to it.
+    /// A new law starts [cold](Law::on_begin), with everything admitted. The signals, the
+    /// remembered decisions, the state of the throttles and the waiting work stay. Waiting work is
+    /// no longer paced.
     pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
         if law != self.settings.law {
             self.law = (law.entry().build)(&law);
@@ -96,7 +96,7 @@ impl Gate {
             self.signals.queue.credit = 0.0;
             self.law.on_begin(now, &self.signals);
             self.ticked = now;
-            // Work that already waits does not depend on a new arrival for its tick.
+            // Waiting work gets its tick even if nothing arrives.
             self.due = self.law.tick().map_or(Timestamp::NEVER, |tick| now + tick);
         }
         if shadow != self.settings.shadow {
@@ -134,7 +134,7 @@ impl Gate {
         &self.control
     }
 
-    /// Returns the processor occupancy that the law in force aims at, if it aims at one.
+    /// Returns the processor occupancy that the law in force aims at, if any.
     pub fn occupancy_aimed_at(&self) -> Option<f64> {
         self.law.occupancy_aimed_at()
     }
@@ -149,7 +149,7 @@ impl Gate {
         self.sources.fair(bucket)
     }
 
-    /// Returns how often a source shared an account with others because the table was full.
+    /// Returns how often a source shared an entry with others because the table was full.
     pub fn sources_overflowed(&self) -> u64 {
         self.sources.overflowed()
     }
@@ -178,7 +178,8 @@ impl Gate {
         self.signals.socket_fill = f64::from(load.socket_fill);
     }
 
-    /// Records the arrival of a message of any kind; `waiting` are in the queue of new sessions.
+    /// Records the arrival of a message of any kind. `waiting` is the number of messages in the
+    /// queue of new sessions.
     pub fn on_arrival(&mut self, now: Timestamp, waiting: usize) {
         self.signals.messages += 1;
         self.signals.queue.waiting = waiting;
@@ -218,8 +219,8 @@ impl Gate {
         self.stopping || self.pacer.may_release(self.control.queue.release)
     }
 
-    /// Records that the service of a message begins, after it waited for `sojourn`; `waiting` are
-    /// in the queue of new sessions.
+    /// Records that the service of a message begins after it waited for `sojourn`. `waiting` is the
+    /// number of messages in the queue of new sessions.
     pub fn on_service(&mut self, now: Timestamp, is_new: bool, sojourn: Duration, waiting: usize) {
         self.signals.queue.waiting = waiting;
         self.signals.sojourn.record(now, is_new, sojourn);
@@ -240,8 +241,7 @@ impl Gate {
         }
     }
 
-    /// Records that it took `cost` to look at `looked` messages that arrived, and to reject
-    /// `refused` of them.
+    /// Records that looking at `looked` messages, and rejecting `refused` of them, took `cost`.
     pub fn on_looked(&mut self, looked: u32, refused: u32, cost: Duration) {
         self.signals.costs.record_looks(looked, refused, cost);
     }
@@ -251,11 +251,11 @@ impl Gate {
         self.signals.backlog = backlog;
     }
 
-    /// Fires a tick that is due; `waiting` are in the queue of new sessions.
+    /// Fires a tick that is due. `waiting` is the number of messages in the queue of new sessions.
     pub fn handle_timeout(&mut self, now: Timestamp, waiting: usize) {
         if now < self.due {
-            // The shadow sees the signals as they are now: if they were updated here, the shadow
-            // would change the signals of the law in force.
+            // The shadow uses the signals as they are. Updating them here would change the signals
+            // of the law in force.
             if let Some(shadow) = &mut self.shadow {
                 shadow.handle_timeout(now, &self.signals);
             }

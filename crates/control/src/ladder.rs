@@ -3,97 +3,106 @@
 //! # Signal
 //!
 //! The share of the processor that rejecting takes, and receive buffers that overflow. The cost of
-//! one rejection is measured as a whole: the occupied time outside service is reception, rejecting
-//! and sending, and the rejections and their acknowledgements have their part of it by number. So
-//! the kernel's work for their datagrams is included, which is most of it.
+//! one rejection is measured as a whole. The occupied time outside service goes to reception,
+//! rejecting and sending. Rejections and their acknowledgements are charged with a part of this
+//! time, in proportion to their number. So their cost includes the kernel's work for their
+//! datagrams, which is most of it.
 //!
 //! # Rungs
 //!
 //! 1. [`Reject`](Rung::Reject): each piece of work that is not admitted is answered. The sender
 //!    knows at once, and sends no more.
-//! 2. [`Pad`](Rung::Pad): all answers have one length, so that the kernel takes them in batches. They
-//!    cost a third less, and some bytes more.
-//! 3. [`Thin`](Rung::Thin): a share `p` of the datagrams is dropped before they are read, and
-//!    work that is still read and not admitted is answered. When rejecting `λ` arrivals a second at
-//!    `r` each takes more than the budget `B`, there is too little left to serve others with: the bound
-//!    `(1 − m·r/s) / (1 − r/s)` ([`bound`](crate::bound)) falls to nothing. So as much passes
-//!    as can be served, and as much again as can be rejected within two fifths of the budget, `b`. With
-//!    the capacity `c`, the work that is served in a second without rejections:
+//! 2. [`Pad`](Rung::Pad): all answers have one length, so that the kernel takes them in batches.
+//!    This costs a third less processor time, and some more bytes.
+//! 3. [`Thin`](Rung::Thin): a share `p` of the datagrams is dropped before they are read, and work
+//!    that is still read and not admitted is answered. When rejecting `λ` arrivals a second at `r`
+//!    seconds each takes more than the budget `B`, too little time is left to serve the others: the
+//!    bound `(1 − m·r/s) / (1 − r/s)` ([`bound`](crate::bound)) falls to nothing. So the ladder
+//!    lets pass as much as can be served, and in addition as much as can be rejected within `b`,
+//!    two fifths of the budget. `c` is the capacity: the work that could be served in a second
+//!    without rejections.
 //!
 //! ```text
 //! p = 1 − ((1 − b)·c + b/r) / λ
 //! ```
 //!
-//! The budget is small because it is lost at any overload: a caller that is rejected takes time from
-//! those that are served. It is not smaller because a caller that is dropped hears nothing for up to 32 s,
+//! The budget is small because it is lost in every overload: rejecting one caller takes time from
+//! serving others. It is not smaller because a caller that is dropped hears nothing for up to 32 s,
 //! and cannot try another server.
 //!
 //! # Measurements
 //!
-//! `c` is the work taken in periods without idle time, over the time in them that rejecting did not
-//! take. While the processor has idle time it grows. Idle time itself is a poor measure: a process with a
-//! quota works fast and then stands still, so it has idle time also when its quota is used up.
+//! `c` is the work taken in periods without idle time, divided by the time in them that was not
+//! spent on rejecting. While the processor has idle time it grows. Idle time itself is a poor
+//! measure: a process with a quota works fast and then stands still, so it has idle time also when
+//! its quota is used up.
 //!
-//! `λ` is the rate of first packets, without retransmissions. Each packet has a mark, a hash of its bytes that
-//! is the same for all copies of a request, and the lowest marks are dropped. So the packets with marks that
-//! have not been dropped for a while, the *fresh* ones, are first packets, and their number over their part of
-//! the marks is `λ`. Packets that waited in a buffer when their marks began to be dropped do not count. `λ` is
-//! never above everything that arrives: copies of one packet say nothing of other marks.
+//! `λ` is the rate of first packets, without retransmissions. Each packet has a mark, a hash of its
+//! bytes that is the same for all copies of a request, and the lowest marks are dropped. So packets
+//! with marks that have not been dropped for a while, the *fresh* ones, are first packets. Their
+//! number divided by their part of the marks is `λ`. Packets that waited in a buffer when their
+//! marks began to be dropped do not count. `λ` is never set above the rate of all arrivals, because
+//! many copies of one packet say nothing about other marks.
 //!
-//! Messages to which the share does not apply come over streams, from spared networks, from another shard,
-//! or call an emergency service. They are counted apart. However many they are, a quarter of what can pass is
-//! kept for the others, and what it takes to reject them does not raise `p`.
+//! Messages to which the share does not apply come over streams, from spared networks, from another
+//! shard, or call an emergency service. They are counted separately. However many they are, a
+//! quarter of what can pass is kept for the others, and the time spent on rejecting them does not
+//! change `p`.
 //!
 //! # When it trips
 //!
-//! The second rung: as soon as rejecting took more than half of the budget. The third: as soon as it
-//! took 50 ms more than the budget, with what it left unused since taken off, or a hundredth of the
-//! arrivals found no room in the buffers. If buffers still overflow two periods after a change, the measured cost is
-//! too low, or rejecting is not what takes the processor: then at most nine tenths of the messages that
-//! were read pass. That limit grows, slowly at first and twice as fast with each second without overflow:
-//! one that was taken from a moment in which the process stood still is forgotten within some seconds.
+//! The second rung is reached when rejecting took more than half of the budget. The third is
+//! reached when rejecting took 50 ms more than the budget, less what it has left unused since then,
+//! or when a hundredth of the arrivals found no room in the buffers. If buffers still overflow two
+//! periods after a change, the measured cost is too low, or the processor is busy with something
+//! else. Then at most nine tenths of the messages that were read may pass. This limit grows slowly
+//! at first, and twice as fast with each second without overflow. So a limit that was set while the
+//! process stood still is forgotten within some seconds.
 //!
 //! # Callers that come late
 //!
-//! If `p` falls, callers come back that were dropped before: up to half a minute of them, with up to seven
-//! times the packets of the new callers. Nobody can tell them from new callers with such a mark. If they were
-//! admitted like others, they would take the places of callers that are in time, and the measured load would
-//! grow by their packets. So packets whose marks were dropped until recently are *late*: the
-//! [gate](crate::Gate) admits them only while few others wait, and rejects them otherwise. The rejection ends
-//! their retransmissions. A mark is late for as long as it was dropped, and T1, and at most for 16 s (RFC 3261
-//! §17.1.1.2: the pause before each copy is at most T1 longer than the time since the first copy).
+//! If `p` falls, the retransmissions of callers that were dropped before pass: those of up to half
+//! a minute, with up to seven times the packets of the new callers. They cannot be distinguished
+//! from new callers with such a mark. If they were admitted like others, they would take the places
+//! of callers that are in time, and the measured load would include their packets. So packets whose
+//! marks were dropped until recently are *late*: the [gate](crate::Gate) admits them only while few
+//! others wait, and rejects them otherwise. The rejection ends their retransmissions. A mark is
+//! late for as long as it was dropped, and T1, and at most for 16 s (RFC 3261 §17.1.1.2: the pause
+//! before each copy is at most T1 longer than the time since the first copy).
 //!
-//! `p` has 65 levels, each with a tenth less that passes. It rises at once to where it has to be, if rejecting takes
-//! more than the budget and a seventh less should pass. It falls if a fifth more should pass, or everything:
-//! by one level a period, and only while rejecting takes no more than the budget, because each fall brings late
-//! callers; by four if rejecting takes less than a quarter of it.
+//! `p` has 65 levels, and each passes a tenth less than the one before. It rises at once to the
+//! required level, if rejecting takes more than the budget and a seventh less should pass. It falls
+//! if a fifth more should pass, or everything. It falls by one level a period, because each fall
+//! lets late callers through, and only while rejecting takes at most the budget. It falls by four
+//! levels if rejecting takes less than a quarter of the budget.
 //!
 //! # How it recovers
 //!
-//! `λ` shows the end of a flood within three periods, and `p` falls as fast as the late callers can be served or
-//! rejected. Two seconds after nothing is dropped any more the ladder is on its second
-//! rung. From the second it steps down after two seconds in which rejecting took less than a quarter of the
-//! budget: without padding that is less than a half.
+//! `λ` shows the end of a flood within three periods, and `p` falls as fast as the late callers can
+//! be served or rejected. When nothing has been dropped for two seconds, the ladder steps down to
+//! its second rung. It steps down from the second after two seconds in which rejecting took less
+//! than a quarter of the budget. Without padding that would be less than a half.
 //!
 //! # Cold start
 //!
-//! On the first rung. Before a rejection has been measured only overflow leads to the third.
+//! The ladder starts on its first rung. Before a rejection has been measured, only overflow leads
+//! to the third.
 //!
 //! # Known bias
 //!
 //! Dropping is blind: it also hits in-dialog requests that begin like new work, and calls that
 //! would have been admitted. The cost of reception is attributed by number, as if all messages cost
-//! the same. After a long flood new callers with late marks are rejected like the callers that it brought,
-//! for as long as these retransmit. If the copies of a request differ, so that each has another mark, `λ` includes
-//! retransmissions and is up to seven times as high.
+//! the same. After a long flood, new callers with late marks are rejected like the callers of the
+//! flood, for as long as those retransmit. If the copies of a request differ, so that each has
+//! another mark, `λ` includes retransmissions and is up to seven times as high.
 //!
 //! # Source
 //!
 //! Paper 000 measures 9.68 to 26.69 µs to process a packet and 2.75 µs to drop it in the
-//! application, and estimates 1.1 µs for the kernel (§6.1, §6.10); to drop there is its future work
-//! (§2.4). With the rate of arrivals and these costs its model of the rate of service is `1 /
-//! (t_a·f + t_d·(1 − f))` (§5.1), which shows why the cheaper way matters the more the smaller `f`
-//! is. The rule for the share is ours.
+//! application, and estimates 1.1 µs to drop it in the kernel (§6.1, §6.10), which it leaves to
+//! future work (§2.4). With the rate of arrivals and these costs its model of the rate of service
+//! is `1 / (t_a·f + t_d·(1 − f))` (§5.1), which shows why the cheaper way matters the more the
+//! smaller `f` is. The rule for the share is ours.
 
 mod arrivals;
 mod dropped;
@@ -108,57 +117,60 @@ use dropped::{Dropped, level_for};
 use period::Period;
 pub use period::Tally;
 
-/// The part of the budget that is to be used while messages are dropped. The rest keeps the ladder from
-/// changing the share for a rejection more or less.
+/// The part of the budget to use while messages are dropped. The rest is a margin, so that a few
+/// rejections more or less do not change the share.
 const AIM: f64 = 0.4;
 
-/// Time that rejecting may take beyond the budget before messages are dropped, s. A law that swings
-/// around its target rejects more than on average for some tenths of a second.
+/// Time in seconds that rejecting may take beyond the budget before messages are dropped. A law
+/// that oscillates around its target rejects more than the average for some tenths of a second.
 const EXCESS_MAX_S: f64 = 0.05;
 
-/// The parts of the budget above which answers are padded, and below which they need not be.
+/// Answers are padded above the first of these parts of the budget, and no longer padded below the
+/// second.
 const PAD: [f64; 2] = [0.5, 0.25];
 
 /// Time for which a rung must be unnecessary before the ladder steps down from it.
 const HOLD: Duration = Duration::from_secs(2);
 
-/// The part of the arrivals that may overflow without consequence.
+/// The part of the arrivals that may overflow before the ladder reacts.
 const OVERFLOW: f64 = 0.01;
 
-/// The part of the messages read at an overflow that passes next.
+/// After an overflow, this part of the messages that were read may pass.
 const BACK: f64 = 0.9;
 
-/// Initial growth of that limit: this part of itself each second.
+/// Initial growth of that limit in a second, as a part of itself.
 const GROWTH: f64 = 0.1;
 
-/// Factor by which what should pass must be below what passes before more is dropped.
+/// More is dropped only if what should pass is below what passes times this factor.
 const RISE: f64 = 1.0 / 1.15;
 
-/// Factor by which it must be above before less is dropped.
+/// Less is dropped only if what should pass is above what passes times this factor.
 const FALL: f64 = 1.2;
 
-/// Levels by which the share falls in a period, if rejecting takes at most this part of the budget.
+/// Levels by which the share falls in a period if rejecting takes at most this part of the budget.
 const STEPS: [(f64, usize); 2] = [(0.25, 4), (1.0, 1)];
 
-/// The part of what can pass that is kept for packets to which the share applies, however many others come.
+/// The part of the passing packets that is kept for those to which the share applies, however many
+/// others come.
 const LEFT: f64 = 0.25;
 
-/// Periods after a change in which messages are read that arrived before it.
+/// Periods after a change in which messages that arrived before the change are still read.
 const UNSETTLED: u32 = 2;
 
-/// Time of service after which a measurement of the capacity counts for 1/e, s.
+/// Service time in seconds after which the weight of a capacity measurement has fallen to 1/e.
 const FORGET_S: f64 = 0.5;
 
-/// A period counts as no longer than this in the capacity, s: a standstill measures nothing.
+/// The longest time that a period counts in the capacity, in seconds. A longer period is a
+/// standstill, and measures nothing.
 const STEP_MAX_S: f64 = 0.2;
 
-/// Growth of the capacity, as a part of itself, in a second that is idle for as long as it is occupied.
+/// Growth of the capacity in a second that is half idle, as a part of itself.
 const DISCOVERY: f64 = 0.5;
 
-/// The most of a period that counts as idle there.
+/// The largest part of a period that counts as idle for that growth.
 const IDLE_MAX: f64 = 0.9;
 
-/// Part of a period without work that shows that there is room.
+/// A period with more than this idle part shows that the server has room.
 const IDLE: f64 = 0.1;
 
 /// Weight of the newest period in the part of the processor that rejecting takes.
@@ -172,11 +184,11 @@ const COST_WEIGHT: f64 = 0.1;
 pub struct LadderSettings {
     /// The share of the processor that rejecting may take, between 0 and 1; default 0.08.
     pub budget: f64,
-    /// Interval of its decisions; default 100 ms.
+    /// Time between two decisions; default 100 ms.
     pub period: Duration,
-    /// Whether it has the rung [`Pad`](Rung::Pad); default false.
+    /// Whether the ladder has the rung [`Pad`](Rung::Pad); default false.
     pub pads: bool,
-    /// Whether it has the rung [`Thin`](Rung::Thin); default true.
+    /// Whether the ladder has the rung [`Thin`](Rung::Thin); default true.
     pub thins: bool,
 }
 
@@ -192,9 +204,10 @@ pub enum Rung {
     /// All work that is not admitted is answered.
     #[default]
     Reject,
-    /// All work that is not admitted is answered, with answers of one length.
+    /// All work that is not admitted is answered, and all these answers have the same length.
     Pad,
-    /// A share of it is dropped before it is read; the rest is answered.
+    /// A share of the datagrams is dropped before they are read. The rest of the work that is not
+    /// admitted is answered.
     Thin,
 }
 
@@ -209,7 +222,7 @@ impl Rung {
     }
 }
 
-/// The choice of the cheapest treatment.
+/// Selects the cheapest treatment of work that is not admitted.
 #[derive(Clone, Debug)]
 pub struct Ladder {
     settings: LadderSettings,
@@ -217,19 +230,19 @@ pub struct Ladder {
     dropped: Dropped,
     /// First packets a second to which the share applies.
     arrivals: Arrivals,
-    /// Messages a second to which it does not apply.
+    /// Messages a second to which the share does not apply.
     exempt: Arrivals,
-    /// The part of the messages that asked for work to which the share applies.
+    /// Part of the messages that asked for work to which the share applies.
     subject: f64,
     /// Seconds that a rejection takes; `None` before it was measured.
     cost: Option<f64>,
-    /// Pieces of work that were served, of which older ones count for less.
+    /// Pieces of work that were served. Older ones count less.
     taken: f64,
-    /// Occupied seconds without those of rejections, weighted alike.
+    /// Occupied seconds without the time for rejections, weighted in the same way.
     serving_s: f64,
-    /// Limit on the messages a second that pass, after an overflow.
+    /// Limit on the messages a second that may pass after an overflow.
     ceiling: f64,
-    /// Seconds since the overflow.
+    /// Seconds since the last overflow.
     calm: f64,
     /// Time at which the rung was last needed.
     needed: Timestamp,
@@ -239,7 +252,8 @@ pub struct Ladder {
     last: Option<(Timestamp, Tally)>,
     /// The part of the processor that rejecting takes; `None` before the first period.
     load: Option<f64>,
-    /// Time that rejecting has taken beyond the budget, less what it has left unused since.
+    /// Time that rejecting has taken beyond the budget, less the time that it has left unused
+    /// since.
     excess_s: f64,
 }
 
@@ -289,12 +303,12 @@ impl Ladder {
         }
     }
 
-    /// Returns its rung.
+    /// Returns the current rung.
     pub fn rung(&self) -> Rung {
         self.rung
     }
 
-    /// Returns whether answers are to have one length.
+    /// Returns whether all answers should have the same length.
     pub fn pads(&self) -> bool {
         self.settings.pads && self.rung != Rung::Reject
     }
@@ -304,13 +318,13 @@ impl Ladder {
         1.0 - self.dropped.passing()
     }
 
-    /// Returns whether the mark of a packet makes a difference: some are dropped or late.
+    /// Returns whether the mark of a packet matters now: some marks are dropped or late.
     pub fn tells_marks(&self) -> bool {
         self.dropped.fresh() < 1.0
     }
 
-    /// Returns whether no copy of a packet with this mark was dropped recently. Any other packet is late: its
-    /// caller has probably sent it before.
+    /// Returns whether no copy of a packet with this mark was dropped recently. Otherwise the
+    /// packet is late: its caller has probably sent it before.
     pub fn is_fresh(&self, mark: u32) -> bool {
         self.dropped.is_fresh(mark)
     }
@@ -325,8 +339,8 @@ impl Ladder {
         self.load.unwrap_or_default()
     }
 
-    /// Returns the time of its next reading, also without arrivals: otherwise it would keep
-    /// dropping long after a flood. `None` on the first rung.
+    /// Returns the time of the next reading, which is taken even without arrivals: otherwise the
+    /// ladder would keep dropping long after a flood. `None` on the first rung.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let (since, _) = self.last.filter(|_| self.rung != Rung::Reject)?;
         Some(since + self.settings.period)
@@ -371,7 +385,7 @@ impl Ladder {
         }
     }
 
-    /// Returns whether all that is read now arrived after the last change of the share.
+    /// Returns whether all messages that are read now arrived after the last change of the share.
     fn is_settled(&self, now: Timestamp) -> bool {
         now.since(self.changed) > UNSETTLED * self.settings.period
     }
@@ -390,12 +404,12 @@ impl Ladder {
     }
 
     fn measure_arrivals(&mut self, period: &Period) {
-        // Of what overflowed only the number is known.
+        // Only the number of the overflowed messages is known.
         let lost = 1.0 + period.overflow / period.asked.max(1.0);
         let fresh = if self.tells_marks() { period.fresh } else { period.asked };
         let exempt = period.asked - fresh - period.late;
         let seconds = period.seconds.min(STEP_MAX_S);
-        // If one packet is sent again and again, its mark tells nothing of the others.
+        // If one packet is sent again and again, its mark tells nothing about other marks.
         let part = self.dropped.fresh();
         let count = (fresh * lost).min(part * period.arrived());
         self.arrivals.record(count * seconds, part, seconds);
@@ -415,21 +429,21 @@ impl Ladder {
         }
     }
 
-    /// Returns the part of the marks that should pass, so that their callers can be served, or rejected
-    /// within this part of the processor.
+    /// Returns the part of the marks that should pass so that their callers can be served, or
+    /// rejected within this part of the processor time.
     fn passing_within(&self, budget: f64) -> f64 {
         let capacity = if self.serving_s > 0.0 { self.taken / self.serving_s } else { 0.0 };
         let refusable = self.cost.map_or(f64::INFINITY, |cost| budget / cost);
         let can_pass = ((1.0 - budget) * capacity + refusable).min(self.ceiling);
-        // What the share cannot touch must not silence everybody else.
+        // Packets that the share does not affect must not leave everybody else without service.
         let left = (can_pass - self.exempt.per_second()).max(LEFT * can_pass);
         left / self.arrivals.per_second()
     }
 
-    /// Changes the share, if that is worth its cost.
+    /// Changes the share if the benefit is worth the change.
     fn thin(&mut self, now: Timestamp, overflows: bool) {
         let budget = self.settings.budget;
-        // To drop more of the others does not make the exempt ones cheaper.
+        // Dropping more of the others does not make the exempt ones cheaper.
         let load = self.load() * self.subject;
         let exceeds = overflows || load > budget;
         let all = self.passing_within(budget);

@@ -40,7 +40,7 @@ use tidegate_world::{Kind, Timestamp};
 
 use crate::{Control, Signals};
 
-/// The kind of laws.
+/// The registry type of laws.
 #[derive(Debug)]
 pub enum Laws {}
 
@@ -57,13 +57,14 @@ pub type Values = tidegate_world::Values<Laws>;
 
 /// A law that decides, from the signals of a server, how much new work it admits.
 ///
-/// It may change the control at any of the hooks, and reads nothing but the signals.
+/// It may change the control in any of its methods, and reads only the signals.
 pub trait Law: Debug + Send {
-    /// Takes over a running server: counts until `now` belong to an earlier law, and this one
+    /// Takes over a running server. Counts until `now` belong to an earlier law, and this one
     /// starts as on a new server.
     fn on_begin(&mut self, _now: Timestamp, _signals: &Signals) {}
 
-    /// Handles the arrival of a message; it is in the signals, its decision is not.
+    /// Handles the arrival of a message. The signals include the message, but not yet the decision
+    /// on it.
     fn on_arrival(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
 
     /// Handles the start of a message's service.
@@ -73,10 +74,10 @@ pub trait Law: Debug + Send {
     fn on_completion(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
 
     /// Handles a tick. While nothing arrives and the law [is at rest](Self::is_at_rest), ticks are
-    /// skipped; the next one comes late.
+    /// skipped, and the next one comes late.
     fn on_tick(&mut self, _now: Timestamp, _signals: &Signals, _control: &mut Control) {}
 
-    /// Returns the time between two ticks; `None` for a law without.
+    /// Returns the time between two ticks; `None` if the law needs no ticks.
     fn tick(&self) -> Option<Duration> {
         None
     }

@@ -5,11 +5,11 @@
 //!   arrivals, services, load ──► Signals ──► Law ──► Control ──► Throttle and queue
 //! ```
 //!
-//! A server that is offered more than it can do must reject some of it early and cheaply, so that
-//! the work it admits still completes. A [`Law`] reads [`Signals`] at four moments (arrival, start
-//! of service, completion, tick) and sets a [`Control`]: the share of new work to admit, and how
-//! the queue of new work is emptied. The [`Gate`] keeps the signals, runs the law, and returns a
-//! [`Verdict`] for each piece of new work. Repetitions of a piece get the decision that the
+//! A server that is offered more work than it can do must reject a part of it early and cheaply, so
+//! that the admitted work still completes. A [`Law`] reads [`Signals`] at four moments (arrival,
+//! start of service, completion, tick) and sets a [`Control`]: the share of new work to admit, and
+//! how the queue of new work is released. The [`Gate`] keeps the signals, runs the law, and returns
+//! a [`Verdict`] for each piece of new work. Repetitions of a piece get the decision that the
 //! original got.
 //!
 //! This crate knows nothing of SIP, sockets or clocks: time is an argument, each piece of work has
@@ -18,7 +18,7 @@
 //! in front of a worker thread.
 //!
 //! [`registry`] lists every law with its parameters; configuration and documentation are generated
-//! from it. [`bound`] computes the most goodput that any such law can keep.
+//! from it. [`bound`] computes the maximum goodput that any such law can reach.
 
 mod arrival_rate;
 mod ban_list;

@@ -1,9 +1,9 @@
 //! Limits on the new work of some sources, whatever the load.
 //!
 //! A limit is a [token bucket](crate::ThrottleKind::TokenBucket): a number of pieces a second, and
-//! a number at once. It applies to each source by itself, or to all its sources together. A source
-//! is forgotten when its bucket is full again, which changes nothing; sources for which the table
-//! has no room share one bucket for each limit.
+//! a number at once. It applies to each source by itself, or to all its sources together. When the
+//! bucket of a source is full again, the source is forgotten, because a new bucket is full too.
+//! Sources without room in the table share one bucket for each limit.
 
 use std::time::Duration;
 
@@ -33,8 +33,8 @@ pub struct Limit {
     pub burst: u32,
     /// The work that is counted together.
     pub per: Per,
-    /// True if a repetition of a piece beyond the limit is rejected as well. Otherwise the
-    /// repetition is judged again, which needs no memory; for work that is dropped.
+    /// True if a repetition of a rejected piece is rejected as well. False if repetitions are
+    /// judged again, which needs no memory; this is for work that is dropped.
     pub sticky: bool,
 }
 
@@ -84,8 +84,8 @@ impl Limits {
         self.sources.overflowed()
     }
 
-    /// Returns whether a piece of a source's work passes. A source always comes under the same
-    /// limit.
+    /// Returns whether a piece of a source's work passes. The caller must use the same limit for a
+    /// source every time.
     ///
     /// # Panics
     /// If there is no limit at this index.

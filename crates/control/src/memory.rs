@@ -1,15 +1,15 @@
 //! A memory of recent decisions, so that a repetition gets the same decision.
 //!
-//! Over UDP a caller repeats its request up to six times. If each were judged again, a rejected call
-//! might be admitted through its repetition, after the caller has already been told that it failed;
-//! and offered load, a law's most important signal, would count it again.
+//! Over UDP a caller repeats its request up to six times. If each repetition were judged again, a
+//! rejected call might be admitted through its repetition after the caller has already been told
+//! that it failed. The offered load, the most important signal of a law, would also count it again.
 
 use std::time::Duration;
 
 use tidegate_world::{Hashed, SlotTable, Timestamp};
 
-/// The length of a generation; a decision lives for one to two of them. 64·T1 of RFC 3261 §17,
-/// after which no caller repeats a request.
+/// The length of a generation; a decision lives for one to two generations. It is 64·T1 of RFC 3261
+/// §17, after which no caller repeats a request.
 const GENERATION: Duration = Duration::from_secs(32);
 
 /// The decision on a piece of new work.
@@ -25,8 +25,8 @@ pub enum Decision {
     Full,
 }
 
-/// Two generations of keyed fingerprints. New decisions go to the newer one; after 32 s it becomes
-/// the older, which is only looked up, and is then freed.
+/// Two generations of keyed fingerprints. New decisions go to the newer one. After 32 s it becomes
+/// the older one, which is only read, and after another 32 s it is freed.
 #[derive(Debug)]
 pub struct Memory {
     newer: Generation,
@@ -74,7 +74,7 @@ impl Memory {
         known(&self.newer).or_else(|| known(&self.older))
     }
 
-    /// Remembers a decision. Without room it is not remembered, but counted.
+    /// Remembers a decision. If there is no room, the decision is only counted.
     pub fn remember(&mut self, now: Timestamp, fingerprint: u64, decision: Decision) {
         self.rotate(now);
         let known = self.newer.find(fingerprint, |_| true);

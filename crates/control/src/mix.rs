@@ -7,8 +7,8 @@ use tidegate_world::{Timestamp, Work};
 /// Length of a window.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Arrivals by class in windows of a second. Shares are those of the last whole window, or of the
-/// open one until there was one.
+/// Arrivals by class in windows of a second. Shares are those of the last whole window; in the
+/// first window, those so far.
 #[derive(Clone, Debug)]
 pub struct Mix {
     open: Counts,

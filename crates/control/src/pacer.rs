@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Release;
 
-/// Ten times a tenth is less than one in floating point, but counts as one here.
+/// One, with a tolerance: in floating point ten times a tenth is less than one.
 const ONE: f64 = 1.0 - 1e-9;
 
 /// Releases waiting work at a rate. Fractions carry over. Credit that a slow processor did not use
@@ -19,7 +19,7 @@ impl Pacer {
     pub fn advance(&mut self, release: Release, passed: Duration, waiting: usize) {
         if let Release::Rate(rate) = release {
             let earned = rate.max(0.0) * passed.as_secs_f64();
-            // One more than the number that waits: the next arrival then need not wait for the next
+            // One more than the waiting number, so that the next arrival need not wait for the next
             // tick.
             self.credit = (self.credit + earned).min(waiting as f64 + 1.0);
         }

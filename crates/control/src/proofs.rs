@@ -1,9 +1,9 @@
-//! Sources that have shown that they receive.
+//! Sources that have proved that they receive packets.
 //!
 //! Over UDP anyone can forge any source address, but cannot read packets sent there. A source that
-//! sends back something that it could only have received is a real peer, even if others forge its
-//! address as well. Such a proof is remembered for some hours, for as many sources as there is room
-//! for; sources without room count as not proven.
+//! sends back data that only the receiver of our packets can know is a real peer, even if others
+//! forge its address as well. Such a proof is remembered for some hours. Sources without room in
+//! the table count as not proven.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const HOLDS: Duration = Duration::from_secs(3 * 3600);
 /// Interval at which expired proofs are removed while the table is full.
 const SWEEP: Duration = Duration::from_secs(10);
 
-/// The times at which sources last showed that they receive.
+/// The times at which sources last proved that they receive packets.
 #[derive(Debug)]
 pub struct Proofs {
     sources: SourceTable<Timestamp>,
@@ -37,7 +37,7 @@ impl Proofs {
         self.sources.overflowed()
     }
 
-    /// Records that a source has shown that it receives.
+    /// Records that a source has proved that it receives packets.
     pub fn prove(&mut self, now: Timestamp, source: u128) {
         if self.sources.len() >= self.sources_max && now.since(self.swept) >= SWEEP {
             self.swept = now;
@@ -47,7 +47,7 @@ impl Proofs {
         *self.sources.get_mut(slot) = now;
     }
 
-    /// Returns whether a source has recently shown so.
+    /// Returns whether a source has recently proved that it receives packets.
     pub fn holds(&self, now: Timestamp, source: u128) -> bool {
         let slot = self.sources.find(source);
         slot.is_some_and(|slot| now.since(*self.sources.get(slot)) < HOLDS)

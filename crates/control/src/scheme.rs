@@ -1,7 +1,7 @@
 //! Class schemes: the meaning of a law's share for each class of message.
 //!
-//! A law decides how much work is admitted; a scheme decides of which messages. The classes are
-//! numbers that the user of this library gives to kinds of message, below
+//! A law decides how much work is admitted; a scheme decides which messages this affects. The
+//! classes are numbers that the user of this library gives to kinds of message, below
 //! [`CLASSES_MAX`](Work::CLASSES_MAX).
 //!
 //! Sources: 000 §2.3 (multi class), §3.4 (one throttle for each class), §6.6 (single class), §6.8
@@ -12,17 +12,19 @@ use tidegate_world::Work;
 use crate::signals::BUCKETS;
 use crate::{Allowance, Bucket, Costs, Mix};
 
-/// The choice of work to shed, if not all can be served.
+/// The choice of the work to shed, if not all work can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// Sheds new work, by [`Bucket`], and nothing else: admitted work can finish.
+    /// Sheds only new work, by [`Bucket`]. Admitted work can finish.
     Simplified {
-        /// True if the law's share applies to all messages together, as in 000 §6.8: new work must
-        /// shed as much as all messages would shed at that share, f' = max(0, 1 − (1−f)/p), where p
-        /// is the part of new work in the arrivals. False if it is the share of new work.
+        /// True if the law's share applies to all messages together, as in 000 §6.8. Then new work
+        /// must shed as much as all messages would shed at that share: f' = max(0, 1 − (1−f)/p),
+        /// where p is the part of new work in the arrivals. False if the share applies to new work
+        /// only.
         scaled: bool,
     },
-    /// Sheds all messages alike, by one throttle. Admitted calls can break off; for comparison.
+    /// Sheds all messages alike, by one throttle. Admitted calls can break off. This is for
+    /// comparison.
     Single,
     /// Sheds some classes before others.
     Multi(ShedOrder),
@@ -31,14 +33,14 @@ pub enum Scheme {
 /// The way in which load that a law does not admit is shed from classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShedOrder {
-    /// The classes that are shed, in order; a class is shed only if all classes before it are shed
+    /// The classes that are shed, in order. A class is shed only if all classes before it are shed
     /// completely. All other classes are always admitted.
     pub order: Vec<u8>,
     /// The weight of a message.
     pub weight: Weight,
 }
 
-/// The weight of a message, where load is compared among classes.
+/// The weight of a message when the load of classes is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
     /// The measured service time of its class. A class that was never served has the mean weight of
@@ -58,8 +60,8 @@ impl Scheme {
         }
     }
 
-    /// Returns the throttle for a message of `class`, which is new work if it has a bucket; `None`
-    /// for a message that is never shed.
+    /// Returns the throttle for a message of `class`. `bucket` is set if the message is new work.
+    /// `None` for a message that is never shed.
     pub(crate) fn throttle_of(&self, bucket: Option<Bucket>, class: u8) -> Option<usize> {
         match self {
             Self::Simplified { .. } => bucket.map(|bucket| bucket as usize),
@@ -68,8 +70,8 @@ impl Scheme {
         }
     }
 
-    /// Returns the allowance for new work, of which the law admits `allowance`, where new work is
-    /// the part `of_all` of the arrivals.
+    /// Converts the law's `allowance` into the allowance for new work. New work is the part
+    /// `of_all` of the arrivals.
     pub(crate) fn of_new_work(&self, allowance: Allowance, of_all: f64) -> Allowance {
         match (self, allowance) {
             (Self::Simplified { scaled: true }, Allowance::Fraction(fraction)) => {
@@ -82,8 +84,8 @@ impl Scheme {
 }
 
 impl ShedOrder {
-    /// Returns the share that is admitted of `class`, 0 to 1, when `fraction` is admitted of all
-    /// load.
+    /// Returns the admitted share of `class`, 0 to 1, when the share `fraction` of all load is
+    /// admitted.
     ///
     /// The load to shed is (1−f)·Σ p·s, where p is a class's share of the arrivals and s its
     /// weight.
@@ -105,8 +107,8 @@ impl ShedOrder {
             let load = load(next);
             let shed = if load > 0.0 { (left / load).clamp(0.0, 1.0) } else { 0.0 };
             if next == class {
-                // The load of a class that has not arrived recently is unknown: it is shed if the
-                // classes before it do not have enough load.
+                // The load of a class without recent arrivals is unknown. It is shed if the classes
+                // before it do not have enough load.
                 let gone = if load > 0.0 { shed } else { f64::from(u8::from(left > 1e-12 * all)) };
                 return 1.0 - gone;
             }

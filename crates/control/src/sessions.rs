@@ -1,25 +1,26 @@
 //! Estimates of whole sessions from messages.
 //!
-//! A session is the unit in which laws admit, but a queue has messages. Every T_m:
+//! Laws admit sessions, but a queue holds messages. Every T_m, three values are estimated:
 //!
-//! - the rate at which sessions are served, μ = N_inv/T_m, where N_inv counts those that were
-//!   admitted and whose service has begun;
-//! - messages of a session, L = N_msg/N_inv, of everything served in that time;
-//! - by the same division, the processor time of a whole session, s.
+//! - the rate at which sessions are served, μ = N_inv/T_m, where N_inv is the number of admitted
+//!   sessions whose service has begun;
+//! - the messages of a session, L = N_msg/N_inv, where N_msg is the number of all messages served
+//!   in that time;
+//! - the processor time of a whole session, s, by the same division.
 //!
-//! From these the sessions that wait in a queue of `sessions` and `others` messages: N = sessions +
-//! others/(L − 1).
+//! A queue of `sessions` messages that begin a session and `others` other messages then holds N =
+//! sessions + others/(L − 1) sessions.
 //!
-//! That is the *start session check*. The *full session check* counts sessions that end instead:
-//! one is known to be whole only then, but its messages may have been served long before, and its
-//! end may take another way. The gate does not know the session of a message, so L is the quotient
-//! here too, and not the mean of the lengths of single sessions; a message that ends a session
-//! counts only while one is open.
+//! This is the *start session check*. The *full session check* counts sessions that end instead.
+//! Only then a session is known to be complete, but its messages may have been served long before,
+//! and its last message may take another path. The gate does not know the session of a message, so
+//! L is the same quotient here, not the mean length of single sessions. A message that ends a
+//! session counts only while a session is open.
 //!
-//! All are smoothed. An interval without any session changes none of them: its messages count for
-//! the next, up to ten intervals later. They start at an engineered rate and at L = 7 (INVITE, 100,
-//! 180, 200, ACK, BYE, 200); L is at least 2, and μ has a floor, so that a window of no calls can
-//! open again.
+//! All values are smoothed. An interval without any session does not change them: its messages
+//! count for a later interval, up to ten intervals later. μ starts at a configured rate, and L at 7
+//! (INVITE, 100, 180, 200, ACK, BYE, 200). L is at least 2, and μ has a minimum, so that a window
+//! of no calls can open again.
 //!
 //! Source: 002 §3.1, equation 1.
 
@@ -36,13 +37,13 @@ pub struct Estimation {
     pub check: SessionCheck,
     /// Class of the message that ends a session, if there is one.
     pub end: Option<u8>,
-    /// T_m.
+    /// T_m: the length of an interval.
     pub interval: Duration,
     /// Weight of the newest interval, above 0 and up to 1.
     pub weight: f64,
-    /// Sessions a second that are served, until measured.
+    /// Sessions served a second, before any was measured.
     pub rate_cps: f64,
-    /// The least estimate of that rate.
+    /// The lower limit of that rate.
     pub rate_min_cps: f64,
 }
 
@@ -58,7 +59,7 @@ pub enum SessionCheck {
 /// Messages of a session before anything is measured: 002 §3.1, a call.
 const LENGTH: f64 = 7.0;
 const LENGTH_MIN: f64 = 2.0;
-/// Intervals for which messages wait for a session to count for.
+/// Maximum number of intervals for which messages wait for a session to count for.
 const CARRIED: u32 = 10;
 
 /// Waiting messages.
@@ -77,16 +78,16 @@ pub struct Backlog {
 pub struct Sessions {
     estimation: Estimation,
     begun: Timestamp,
-    /// The first interval whose messages wait for a session.
+    /// The first interval whose messages still wait for a session.
     carried: Timestamp,
     count: Counts,
-    /// Sessions that started and did not end.
+    /// Sessions that started and have not ended.
     open: u64,
     rate_cps: Ewma,
-    /// Sessions, messages and seconds of an interval.
+    /// Averages of the sessions, messages and seconds of an interval.
     sessions: Ewma,
     messages: Ewma,
-    /// Sessions and seconds of those intervals in which costs were known.
+    /// Averages of the sessions and seconds of the intervals in which costs were known.
     priced: Ewma,
     cost_s: Ewma,
 }
@@ -99,7 +100,7 @@ struct Counts {
 }
 
 impl Default for Estimation {
-    /// Returns estimation by starts every 100 ms, the newest weighing a tenth.
+    /// Returns the estimation by session starts, every 100 ms. The newest interval weighs a tenth.
     fn default() -> Self {
         Self {
             check: SessionCheck::Start,
@@ -130,12 +131,12 @@ impl Sessions {
         }
     }
 
-    /// Returns μ: sessions served a second.
+    /// Returns μ: the sessions served a second.
     pub fn rate_cps(&self) -> f64 {
         self.rate_cps.value().max(self.estimation.rate_min_cps)
     }
 
-    /// Returns L: messages of a session, at least 2.
+    /// Returns L: the number of messages of a session, at least 2.
     pub fn length(&self) -> f64 {
         let length = self.messages.value() / self.sessions.value();
         if length.is_finite() { length.max(LENGTH_MIN) } else { LENGTH }
@@ -148,8 +149,8 @@ impl Sessions {
         (cost_s > 0.0 && cost_s.is_finite()).then(|| Duration::from_secs_f64(cost_s.min(3600.0)))
     }
 
-    /// Returns N: sessions among the waiting messages. Of the unread messages the part `new` counts
-    /// as requests for new sessions.
+    /// Returns N: the number of sessions among the waiting messages. The part `new` of the unread
+    /// messages counts as requests for new sessions.
     pub fn waiting(&self, backlog: &Backlog, new: f64) -> f64 {
         let Backlog { sessions, others, unread } = *backlog;
         let unread = unread as f64;
@@ -157,8 +158,8 @@ impl Sessions {
         sessions as f64 + unread * new + others / (self.length() - 1.0)
     }
 
-    /// Records the start of a message's service, with its `cost` as far as that is known; `begins`
-    /// if it starts a session.
+    /// Records the start of a message's service. `cost` is its cost, if known; `begins` is true if
+    /// the message starts a session.
     pub(crate) fn on_message(&mut self, now: Timestamp, begins: bool, cost: Option<Duration>) {
         self.advance(now);
         self.count.messages += 1;
@@ -169,7 +170,7 @@ impl Sessions {
         }
     }
 
-    /// Records that the message was one of `class`.
+    /// Records the class of the message just served.
     pub(crate) fn on_class(&mut self, class: u8) {
         if self.estimation.end == Some(class) && self.open > 0 {
             self.open -= 1;
@@ -194,7 +195,7 @@ impl Sessions {
         }
         self.count = Counts::default();
         self.carried = now;
-        // After a rest the interval is long over.
+        // After a pause the interval ended long ago.
         let passed_s = passed.min(2 * interval).as_secs_f64();
         self.rate_cps.update(sessions as f64 / passed_s);
         self.sessions.update(sessions as f64);

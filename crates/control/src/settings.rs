@@ -25,7 +25,7 @@ pub enum Occupancy {
 pub struct Settings {
     /// The law and its parameters.
     pub law: Values,
-    /// A second law, which is computed beside it and decides nothing.
+    /// A second law, which is only computed for comparison and decides nothing.
     pub shadow: Option<Values>,
     /// The moment at which new work is judged.
     pub decide: Decide,
@@ -37,10 +37,10 @@ pub struct Settings {
     pub burst: u32,
     /// The signal of the processor.
     pub occupancy: Occupancy,
-    /// True if a repetition gets the decision that its original got. The servers of the papers do
-    /// not do this.
+    /// True if a repetition gets the decision of its original. The servers of the papers do not do
+    /// this.
     pub sticky: bool,
-    /// Decisions remembered in each 32 s.
+    /// Decisions that can be remembered in each generation of 32 s.
     pub memory_max: usize,
     /// The estimation of whole sessions.
     pub sessions: Estimation,
@@ -49,8 +49,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Creates settings under which `law` judges work at arrival, with the deterministic throttle,
-    /// and decisions are remembered.
+    /// Creates settings with which `law` judges work at arrival with the deterministic throttle.
+    /// Decisions are remembered.
     pub fn new(law: Values) -> Self {
         Self {
             law,

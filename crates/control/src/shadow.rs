@@ -2,15 +2,15 @@
 //! decision on each piece of new work.
 //!
 //! Known bias: the signals are those of a server under the other law. Work that the shadow would
-//! have rejected is served, and takes its time; work that it would have admitted is not, and its
-//! callers try again. So a shadow is accurate while the two agree. After that, its first different
-//! decision is accurate, and the later ones are those on a server that another law controls. For a
-//! law that closes a loop over the processor or the queue, its share is not the one at which it
-//! would settle.
+//! have rejected is served and takes time. Work that it would have admitted may be rejected, and
+//! its callers try again. So a shadow is accurate while the two laws agree. Its first different
+//! decision is still accurate; later ones are decisions on a server that another law controls. If
+//! the shadow law controls the processor or the queue in a closed loop, its share is not the one at
+//! which it would settle.
 //!
-//! In particular it does not pace the queue: neither the release nor the order of the queue is its
-//! own, the window in which it counts is filled by the other law, and for work decided at its
-//! arrival it is unknown what would have grown stale.
+//! In particular, the shadow controls neither the release nor the order of the queue, the other law
+//! fills the window that the shadow counts, and for work decided at arrival it is unknown which
+//! work would have become stale.
 
 use std::fmt;
 
@@ -23,13 +23,13 @@ use crate::{Allowance, Bucket, Control, Law, Signals, Throttle, Values};
 /// Pieces of new work by the decision of the law in force and the decision of the shadow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compared {
-    /// Both admit it.
+    /// Both laws admit it.
     pub both: u64,
     /// The work was admitted, and the shadow would have rejected it.
     pub only_real: u64,
     /// The work was rejected, and the shadow would have admitted it.
     pub only_shadow: u64,
-    /// Neither admits it.
+    /// Neither law admits it.
     pub neither: u64,
 }
 
@@ -78,7 +78,7 @@ impl Shadow {
         &self.control
     }
 
-    /// Returns the comparison of its decisions, since it started.
+    /// Returns the comparison of its decisions since its start.
     pub fn compared(&self, bucket: Bucket) -> &Compared {
         &self.compared[bucket as usize]
     }
@@ -112,12 +112,13 @@ impl Shadow {
         };
     }
 
-    /// Returns the time of the next tick; `NEVER` if there is none.
+    /// Returns the time of the next tick; [`NEVER`](Timestamp::NEVER) if there is none.
     pub(crate) fn due(&self) -> Timestamp {
         self.due
     }
 
-    /// Returns whether the law lets new work of this rank wait behind so many.
+    /// Returns whether the law would queue new work of this rank, with so many messages already
+    /// waiting.
     pub(crate) fn has_place(
         &mut self,
         bucket: Bucket,
@@ -137,7 +138,7 @@ impl Shadow {
         std::mem::take(&mut self.control.admit_next)
     }
 
-    /// Returns whether one of its throttles lets the next piece of work pass.
+    /// Returns whether one of the shadow's throttles admits the next piece of work.
     pub(crate) fn passes(
         &mut self,
         throttle: usize,

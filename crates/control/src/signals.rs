@@ -6,14 +6,14 @@ use tidegate_world::Timestamp;
 
 use crate::{Backlog, Costs, Mix, Sessions, Sojourn};
 
-/// Kinds of new work that are admitted separately, each by a throttle of its own.
+/// Kinds of new work that are admitted separately. Each has its own throttle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bucket {
     /// Work that begins a session, and brings more work after it.
     Session,
     /// A request that stands alone.
     Single,
-    /// Work that begins a session and goes before all other work, up to a rate limit.
+    /// Work that begins a session and is served before all other work, up to a rate limit.
     Priority,
 }
 
@@ -33,8 +33,8 @@ impl Bucket {
     }
 }
 
-/// New work of one bucket since the start. Always
-/// `offered = admitted + refused + (undecided, which wait for service)`.
+/// Counts of the new work of one bucket since the start. Always `offered = admitted + refused +
+/// (undecided, which wait for service)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
     /// Messages that ask for new work, repetitions included.
@@ -49,39 +49,38 @@ pub struct Flow {
     pub admitted: u64,
     /// Pieces that were rejected.
     pub refused: u64,
-    /// Pieces that were admitted, and rejected when their service was due because they had waited
-    /// too long. Work that is judged only then counts as rejected instead.
+    /// Pieces that were admitted, but rejected when their turn came because they had waited too
+    /// long. Work that is judged only when its turn comes counts as rejected instead.
     pub stale: u64,
-    /// Repetitions of work that was decided, or that waits.
+    /// Repetitions of work that is decided or waits.
     pub repeated: u64,
-    /// Of the rejected pieces, those that overload control rejected although the processor had
-    /// idle time within the last 0.1 s.
+    /// Rejected pieces that overload control rejected although the processor had been idle within
+    /// the last 0.1 s.
     pub early: u64,
 }
 
 /// The queue in which new sessions wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Queue {
-    /// Waiting sessions; in a queue that all messages share, all waiting messages.
+    /// Waiting sessions. If all messages share one queue, all waiting messages.
     pub waiting: usize,
     /// The number of places.
     pub room: usize,
-    /// Sessions that may be released and were not, when the release has a rate: above 1 the
-    /// processor is slower than the release.
+    /// Sessions that may be released but were not, if the release has a rate. Above 1 the processor
+    /// is slower than the release.
     pub credit: f64,
-    /// The longest wait of a new session in a receive buffer before it was read, among the arrivals
-    /// since the last tick.
+    /// The longest wait in a receive buffer of a new session that arrived since the last tick.
     pub lag: Duration,
 }
 
 /// A message whose service has begun, or is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Service {
-    /// True if it asked for new work.
+    /// True if the message asked for new work.
     pub is_new: bool,
     /// Time from its arrival to the start of its service.
     pub sojourn: Duration,
-    /// Duration of its service; zero until that is known.
+    /// Duration of its service; zero until it is known.
     pub cost: Duration,
 }
 
@@ -95,7 +94,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Returns the occupancy between an earlier reading and this, 0 to 1; `None` if no time has
+    /// Returns the occupancy between an earlier reading and this one, 0 to 1; `None` if no time has
     /// passed.
     pub fn occupancy_since(self, earlier: Self) -> Option<f64> {
         let passed = self.at.since(earlier.at);
@@ -104,16 +103,16 @@ impl Reading {
     }
 }
 
-/// All that one server can measure about itself. Counts are since the start: a law keeps the values
-/// from which it needs a difference.
+/// All signals that a server can measure about itself. Counts are since the start. A law that needs
+/// a difference keeps the earlier value.
 #[derive(Debug, Default)]
 pub struct Signals {
     /// Messages of all kinds that have arrived.
     pub messages: u64,
-    /// Messages of all kinds that were not admitted, including repetitions of rejected ones.
+    /// Messages of all kinds that were not admitted, including repetitions of rejected messages.
     pub messages_refused: u64,
-    /// The number of these that no back end had room for, with their repetitions. The law cannot
-    /// change it.
+    /// Those of `messages_refused` for which no back end had room, including repetitions. The law
+    /// cannot change this number.
     pub messages_full: u64,
     /// New work, by bucket.
     pub(crate) flows: [Flow; BUCKETS],
@@ -126,8 +125,8 @@ pub struct Signals {
     pub queue: Queue,
     /// Time from arrival to the start of service.
     pub sojourn: Sojourn,
-    /// At the start of a service and at its completion: that message. Not every completion is
-    /// reported: the cost of a message is known only if another is served right after it.
+    /// The message whose service just began or completed. Not every completion is reported: the
+    /// cost of a message is known only if another is served right after it.
     pub service: Service,
     /// The cost of a message of each class.
     pub costs: Costs,
@@ -135,7 +134,7 @@ pub struct Signals {
     pub mix: Mix,
     /// Estimates of whole sessions.
     pub sessions: Sessions,
-    /// Messages that wait, by what is known of them.
+    /// Waiting messages, by their kind if it is known.
     pub backlog: Backlog,
 }
 
@@ -145,13 +144,13 @@ impl Signals {
         &self.flows[bucket as usize]
     }
 
-    /// Returns the pieces of new work of one bucket that are in progress: they entered the queue,
-    /// and were not taken from it yet.
+    /// Returns the number of pieces of one bucket that entered the queue and have not been taken
+    /// from it.
     pub fn in_progress(&self, bucket: Bucket) -> u64 {
         self.in_progress[bucket as usize]
     }
 
-    /// Returns the number of whole sessions in the waiting messages, including those of sessions
+    /// Returns the number of sessions that the waiting messages correspond to, including sessions
     /// that have begun.
     pub fn sessions_waiting(&self) -> f64 {
         self.sessions.waiting(&self.backlog, self.mix.share_of_new())

@@ -9,16 +9,16 @@ use tidegate_world::Timestamp;
 /// The length of a window.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// The longest sojourn that is distinguished from longer ones, in µs: a caller has given up by
-/// then.
+/// The longest sojourn that is measured, in µs; longer ones count as this. By then a caller has
+/// given up.
 const LONGEST_US: u64 = 60_000_000;
 
-/// The sojourns of a window that is over.
+/// The sojourns of a finished window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SojournWindow {
     /// Messages.
     pub count: u64,
-    /// The least; zero without messages.
+    /// The minimum; zero without messages.
     pub min: Duration,
     /// The mean.
     pub mean: Duration,
@@ -50,7 +50,7 @@ impl Sojourn {
         self.open[usize::from(!is_new)].record(us).expect("it grows up to the longest");
     }
 
-    /// Closes the window if its time is over; if it ended long ago, an empty window follows.
+    /// Closes the window if its time is over. If that was long ago, an empty window follows.
     pub(crate) fn close_window(&mut self, now: Timestamp) {
         if now < self.until {
             return;
@@ -81,8 +81,8 @@ fn window(histogram: &Histogram<u32>) -> SojournWindow {
 
 impl Default for Sojourn {
     fn default() -> Self {
-        // The histogram grows on demand: as long as nothing waits for long, a window is a kilobyte
-        // to clear, not ten.
+        // The histogram grows on demand. While nothing waits for long, clearing a window touches
+        // one kilobyte, not ten.
         let histogram = || Histogram::new(2).expect("two digits are possible");
         Self {
             open: [histogram(), histogram()],

@@ -1,8 +1,8 @@
 //! A bounded table with an entry for each source.
 //!
-//! Source addresses can be forged, so the table is bounded, and its hash keyed. Sources that come
-//! when it is full share one entry. [Sweeping](SourceTable::sweep) makes room by removing entries
-//! that are like new ones.
+//! Source addresses can be forged, so the table is bounded and its hash is keyed. Sources that
+//! arrive when the table is full share one entry. [`sweep`](SourceTable::sweep) makes room by
+//! removing entries whose state equals that of a new entry.
 
 use std::hash::BuildHasher;
 
@@ -18,7 +18,7 @@ pub(crate) struct Slot(u32);
 #[derive(Debug)]
 pub(crate) struct SourceTable<T> {
     slots: HashMap<u128, Slot, Keyed>,
-    /// The first is shared.
+    /// The first entry is the shared one.
     entries: Vec<Entry<T>>,
     free: Vec<Slot>,
     count_max: usize,
@@ -118,7 +118,7 @@ impl<T: Default> SourceTable<T> {
     }
 }
 
-/// SipHash under a key of our own: peers cannot choose sources that collide.
+/// SipHash with a random key, so that peers cannot choose sources that collide.
 #[derive(Clone, Copy, Debug)]
 struct Keyed {
     keys: [u64; 2],

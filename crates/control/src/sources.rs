@@ -28,20 +28,22 @@ impl Default for SourceSettings {
 /// The sender of new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sender {
-    /// The source, any number; `None` if it is not distinguished from others.
+    /// The source, identified by any number; `None` if it is not distinguished from others.
     pub source: Option<u128>,
-    /// The number of sources that it counts as, for fair shares.
+    /// The number of sources that this source counts as, for fair shares.
     pub weight: u32,
     /// The [limit](SourceSettings::limits) that applies to its source.
     pub limit: Option<usize>,
-    /// True if the work has priority, and there is room for it in the queue for priority work.
+    /// True if the work has priority and the queue for priority work has room.
     pub has_priority: bool,
     /// The kinds of work for which the back ends have room.
     pub headroom: Headroom,
-    /// True if the sender, or the share that it was [granted](crate::feedback::Arrival::Pass), has
-    /// reduced its work already: a share that the law admits is not applied once more.
+    /// True if the sender has already reduced its work, or the share that it was
+    /// [granted](crate::feedback::Arrival::Pass) has. Then the law's share is not applied once
+    /// more.
     pub restricted: bool,
-    /// True if earlier copies of the message were probably dropped, so that its caller may have given up.
+    /// True if earlier copies of the message were probably dropped, so that the caller may have
+    /// given up.
     pub is_late: bool,
 }
 
@@ -57,23 +59,23 @@ impl Default for Sender {
 /// The kinds of new work for which the back ends that would serve it have room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Headroom {
-    /// Room for any work.
+    /// There is room for any work.
     #[default]
     Any,
-    /// Room for priority work only: only the reserve for it is left.
+    /// There is room for priority work only: only the reserve for it is left.
     Priority,
-    /// No room.
+    /// There is no room.
     None,
 }
 
 impl Headroom {
-    /// Returns whether there is room for the new work of a bucket.
+    /// Returns whether there is room for new work of a bucket.
     pub(crate) fn holds(self, bucket: Bucket) -> bool {
         self == Self::Any || self == Self::Priority && bucket == Bucket::Priority
     }
 }
 
-/// Shares, limits and the cap on priority.
+/// Fair shares, limits, and the cap on priority work.
 #[derive(Debug)]
 pub(crate) struct Sources {
     /// Fairness among sources of sessions, and of single requests.
@@ -125,13 +127,13 @@ impl Sources {
         Some(self.fair_mut(bucket)?.on_arrival(now, source, sender.weight))
     }
 
-    /// Returns the limit that a piece of work exceeds.
+    /// Returns the index of the limit that a piece of work exceeds, if any.
     pub(crate) fn exceeded(&mut self, now: Timestamp, sender: &Sender) -> Option<Limit> {
         let (limit, source) = (sender.limit?, sender.source?);
         (!self.limits.passes(now, limit, source)).then(|| self.limits.get(limit))
     }
 
-    /// Returns whether priority work is admitted as such: the rate is below the cap.
+    /// Returns whether priority work is admitted as such, because its rate is below the cap.
     pub(crate) fn may_go_ahead(&mut self, now: Timestamp) -> bool {
         self.priority_cps > 0.0 && self.priority.passes(now, self.priority_cps)
     }

@@ -1,8 +1,8 @@
-//! Throttles: the selection of new work that passes, if not all may pass.
+//! Throttles: the selection of the new work that passes, if not all may pass.
 //!
-//! A share is enforced by count, a rate by time. Each throttle does one of the two directly, and
-//! the other through the rate of arrivals: it converts a rate to a share of the arrivals, or a
-//! share to a rate. A window needs no rate: all throttles count it in the same way.
+//! A throttle enforces either a share by counting or a rate by time. It converts the other kind
+//! through the rate of arrivals: a rate to a share of the arrivals, or a share to a rate. A window
+//! needs no rate: all throttles count it in the same way.
 
 mod deterministic;
 mod gapping;

@@ -1,10 +1,10 @@
-//! The tiers of service: the part of new calls that is served with state, when there is not enough
-//! processor to serve all of them so.
+//! The tiers of service: the part of the new calls that is served with state, when the processor
+//! cannot serve all of them with state.
 //!
 //! Service with state retransmits lost messages, absorbs retransmissions and fails over to another
 //! server; service without state only forwards messages, and takes less. So there are three tiers:
-//! with state, without, and rejected. A call is rejected only where serving all of them without
-//! state would be too much as well.
+//! with state, without, and rejected. A call is rejected only if serving all calls without state
+//! would be too much as well.
 //!
 //! # Signal
 //!
@@ -20,46 +20,46 @@
 //!
 //! # When it trips
 //!
-//! As soon as ρ' exceeds the target τ. One unit of the share `q` is worth `λ·(s₁ − s₀)` of the
-//! processor, so `q` falls by half of the missing amount, and by at most a quarter in one period,
-//! which may have been one in which the process stood still:
+//! As soon as ρ' exceeds the target τ. The share `q` costs `q·λ·(s₁ − s₀)` of the processor. So `q`
+//! falls by half of the missing amount, and by at most a quarter in one period, because the process
+//! may have stood still in that period:
 //!
 //! ```text
 //! q ← q − min(½·(ρ' − τ) / (λ·(s₁ − s₀)), ¼)
 //! ```
 //!
 //! τ is a tenth below the target of the law in force, if that is an occupancy, and at most
-//! [`occupancy_max`](TierSettings::occupancy_max). Were it the same, both would react to the same
-//! excess, and some calls would be rejected that can be served without state; were it above, the
-//! law would hold ρ where nothing changes here. A law that reads a delay trips only when the
+//! [`occupancy_max`](TierSettings::occupancy_max). If both were equal, both would react to the same
+//! excess, and some calls would be rejected that can be served without state. If τ were higher, the
+//! law would keep ρ below τ, and `q` would never fall. A law that reads a delay trips only when the
 //! processor is full, which is later.
 //!
 //! # How it recovers
 //!
-//! By the same rule, when ρ' has been below `τ − 0.05` and `q` has not fallen for a second, and
-//! nothing is rejected: otherwise `q` would take the capacity that the law is about to give back to
-//! callers. It rises by at most a fifth in a second, which is slower than it falls: the last
-//! messages of a call come long after the first, so the effect of a change of `q` is seen late.
-//! Between `τ − 0.05` and τ it stays.
+//! `q` rises by the same rule when ρ' has been below `τ − 0.05`, `q` has not fallen for a second,
+//! and nothing is rejected. Otherwise `q` would take the capacity that the law is about to give
+//! back to callers. It rises by at most a fifth in a second, which is slower than it falls: the
+//! last messages of a call come long after the first, so the effect of a change of `q` is seen
+//! late. Between `τ − 0.05` and τ, `q` does not change.
 //!
 //! # Cold start
 //!
-//! All calls are served with state. Before any was served without, `s₀` is taken for two thirds of
-//! `s₁`; before anything was measured, each period of excess takes a quarter.
+//! All calls are served with state. Before any call was served without state, `s₀` is taken as two
+//! thirds of `s₁`. Before anything was measured, `q` falls by a quarter in each period of excess.
 //!
 //! # Which calls
 //!
 //! The [deterministic throttle](crate::ThrottleKind::Deterministic) selects them, so that of any n
-//! in a row `n·q` are served with state, within one.
+//! consecutive calls `n·q` are served with state, plus or minus one.
 //!
 //! # Known bias
 //!
 //! Work outside service (reception, sending) is not in `s₁` and `s₀`. Service with state sends
 //! more, so the difference is too small and the steps are too large, in practice at most twice;
 //! hence the half. If state turns out to cost nothing, `q` rises to 1 and stays there. Messages of
-//! pools that are always in one tier count as if they were of the calls that are divided here. A
-//! law that acts on the occupancy of a tenth of a second may reject one call in a thousand at τ,
-//! when for a moment that many more come.
+//! pools that are always in one tier count like those of the calls that are divided here. A law
+//! that acts on the occupancy of a tenth of a second may reject one call in a thousand at τ, when
+//! for a moment that many more come.
 //!
 //! # Source
 //!
@@ -94,10 +94,10 @@ const FALL: f64 = 0.25;
 /// The largest rise in a second.
 const RISE: f64 = 0.2;
 
-/// Time without a fall before it rises.
+/// Time without a fall after which the share may rise.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// Time in which waiting work should be served, s.
+/// Time in seconds in which waiting work should be served.
 const BACKLOG_TIME_S: f64 = 1.0;
 
 /// Time constant of the filters, s.
@@ -106,19 +106,19 @@ const FILTER_S: f64 = 0.3;
 /// `s₀` as a part of `s₁` before it was measured.
 const STATELESS: f64 = 2.0 / 3.0;
 
-/// New calls that a period needs, unless it has lasted for [`PERIOD_MAX`].
+/// Minimum number of new calls in a period, unless it has lasted for [`PERIOD_MAX`].
 const CALLS: u64 = 30;
 
 /// The longest period.
 const PERIOD_MAX: Duration = Duration::from_secs(1);
 
-/// The service of a call.
+/// The kind of service that a call gets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tier {
     /// With state for retransmission, absorption and failover.
     #[default]
     Stateful,
-    /// Each message is forwarded by itself.
+    /// Each message is forwarded by itself, without state.
     Stateless,
 }
 
@@ -141,7 +141,7 @@ pub struct TierSettings {
     /// Occupancy of the processor up to which all calls are served with state, above 0 and up to 1;
     /// default 0.85.
     pub occupancy_max: f64,
-    /// The least time between changes of the share; default 100 ms.
+    /// The shortest time between changes of the share; default 100 ms.
     pub period: Duration,
 }
 
@@ -155,15 +155,15 @@ impl Default for TierSettings {
 #[derive(Clone, Debug)]
 pub struct Tiers {
     settings: TierSettings,
-    /// q, 0 to 1.
+    /// q: the share served with state, 0 to 1.
     share: f64,
-    /// τ.
+    /// τ: the target occupancy.
     target: f64,
     throttle: Deterministic,
     costs: CallCosts,
-    /// ρ.
+    /// ρ: the occupancy.
     occupancy: LowPass,
-    /// λ, calls/s.
+    /// λ: the new calls/s.
     rate: LowPass,
     /// Time of the last fall of the share.
     fell: Timestamp,
@@ -200,11 +200,11 @@ impl Tiers {
         }
     }
 
-    /// Returns the tier of the next new call; without room for state, the stateless one.
+    /// Returns the tier of the next new call; the stateless tier if there is no room for state.
     pub fn choose(&mut self, has_room: bool) -> Tier {
         self.begun += 1;
         self.costs.on_begun();
-        // If the share is too near 1 for the fixed point, nothing would add up.
+        // If the share is too near 1 for the fixed point, the difference would never add up.
         let passes = self.share >= 1.0 || self.throttle.passes(self.share);
         if passes && has_room { Tier::Stateful } else { Tier::Stateless }
     }
@@ -225,9 +225,8 @@ impl Tiers {
         self.refused += 1;
     }
 
-    /// Records a reading of the processor; `waiting` new calls are in the queue, and the law in
-    /// force aims at the occupancy `aimed_at`, if it aims at one. Sets the share when a period is
-    /// over.
+    /// Takes a reading of the processor. `waiting` new calls are in the queue. `aimed_at` is the
+    /// occupancy that the law in force aims at, if any. Sets the share when a period is over.
     pub fn on_reading(&mut self, processor: Reading, waiting: usize, aimed_at: Option<f64>) {
         let Some(since) = self.since else {
             self.since = Some(processor);
@@ -257,7 +256,7 @@ impl Tiers {
         self.share
     }
 
-    /// Returns τ: the occupancy up to which it is 1, as last set.
+    /// Returns τ: the occupancy up to which all calls are served with state, as last set.
     pub fn target(&self) -> f64 {
         self.target
     }
@@ -267,8 +266,8 @@ impl Tiers {
         self.costs.of(tier).map(Duration::from_secs_f64)
     }
 
-    /// Returns the change of the share after a period of `passed`; `unserved` calls a second would
-    /// have to be served in addition.
+    /// Returns the change of the share after a period of `passed`. `unserved` is the calls a second
+    /// that would have to be served in addition.
     fn step(&self, now: Timestamp, passed: Duration, unserved: f64) -> f64 {
         let rise_max = RISE * passed.as_secs_f64();
         if self.costs.is_state_free() {
@@ -281,7 +280,7 @@ impl Tiers {
         let mean = self.share * stateful + (1.0 - self.share) * stateless;
         let missing = self.occupancy.value() + unserved * mean - self.target;
         let slope = self.rate.value() * (stateful - stateless);
-        // Without a slope the step is as large as allowed.
+        // If the costs do not differ, the step is as large as allowed.
         let step =
             |missing: f64| if slope > 0.0 { GAIN * missing / slope } else { missing.signum() };
         if missing > 0.0 {

@@ -6,28 +6,28 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug)]
 pub(crate) struct Trail<T> {
     k: usize,
-    /// Oldest first, and fewer than k.
+    /// The measurements, oldest first, fewer than k.
     taken: VecDeque<T>,
 }
 
 impl<T: Copy> Trail<T> {
-    /// Creates a trail of `k` measurements, at least 2: k − 1 intervals.
+    /// Creates a trail of `k` measurements, which span k − 1 intervals. `k` is at least 2.
     pub(crate) fn new(k: usize) -> Self {
         Self { k, taken: VecDeque::with_capacity(k) }
     }
 
-    /// Returns the newest; `None` if there was none since the start or the last clear.
+    /// Returns the newest measurement; `None` if there was none since the start or the last clear.
     pub(crate) fn newest(&self) -> Option<T> {
         self.taken.back().copied()
     }
 
-    /// Adds the newest. Returns the oldest of the last k; `None` before there are as many.
+    /// Adds a measurement. Returns the oldest of the last k; `None` until there are k.
     pub(crate) fn push(&mut self, newest: T) -> Option<T> {
         self.taken.push_back(newest);
         if self.taken.len() < self.k { None } else { self.taken.pop_front() }
     }
 
-    /// Forgets all.
+    /// Forgets all measurements.
     pub(crate) fn clear(&mut self) {
         self.taken.clear();
     }

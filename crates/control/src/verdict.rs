@@ -9,20 +9,20 @@ pub enum Verdict {
     Admit(Ticket),
     /// The work is rejected.
     Refuse(Reason),
-    /// It is a retransmission of waiting work, and can be dropped.
+    /// The work is a retransmission of waiting work, and can be dropped.
     Absorb,
 }
 
-/// The gate's ticket, which the queue keeps with a piece of work. Each piece has one, so that each
-/// is counted once, even if its decision has been forgotten.
+/// The gate's ticket, which the queue keeps with a piece of work. Each piece has one ticket, so
+/// that each is counted once, even if its decision has been forgotten.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Ticket {
     pub(crate) bucket: Bucket,
     pub(crate) class: u8,
     pub(crate) fingerprint: Option<u64>,
-    /// Whether it is a retransmission of served work, which is not decided again.
+    /// Whether the work is a retransmission of served work, which is not decided again.
     pub(crate) again: bool,
-    /// Whether it passes its throttle in any case.
+    /// Whether the work passes its throttle in any case.
     pub(crate) exempt: bool,
     /// The source for fair shares.
     pub(crate) source: Option<Source>,
@@ -34,13 +34,14 @@ impl Ticket {
         self.fingerprint
     }
 
-    /// Returns whether it is of a retransmission of served work, which was counted before.
+    /// Returns whether the ticket belongs to a retransmission of served work, which was counted
+    /// before.
     pub fn is_again(&self) -> bool {
         self.again
     }
 
-    /// Returns the bucket in which the work is counted and waits: work that claims priority may
-    /// have been admitted without priority.
+    /// Returns the bucket in which the work is counted and waits. Work that claims priority may
+    /// have been admitted without it.
     pub fn bucket(&self) -> Bucket {
         self.bucket
     }
@@ -51,13 +52,13 @@ impl Ticket {
 pub enum Reason {
     /// The law does not admit it.
     Law,
-    /// The original was rejected.
+    /// The original was rejected, and this is a repetition.
     Again,
-    /// Its rank is below the law's floor.
+    /// The rank of the work is below the law's floor.
     Rank,
     /// The work waited in the queue for longer than the law allows.
     Stale,
-    /// Earlier copies of it were probably dropped, and too many others wait.
+    /// Earlier copies of the work were probably dropped, and too many other pieces wait.
     Late,
     /// There is no room in the queue.
     QueueFull,
@@ -67,9 +68,9 @@ pub enum Reason {
     PoolDown,
     /// The server is stopping.
     Stopping,
-    /// Its source has used up its share of the admitted work, or of the room in the queue.
+    /// The source has used up its share of the admitted work, or of the room in the queue.
     SourceShare,
-    /// Its source has exceeded its limit.
+    /// The source has exceeded its limit.
     SourceLimit,
     /// All possible back ends have asked for fewer requests.
     Feedback,
@@ -114,7 +115,7 @@ impl Reason {
         }
     }
 
-    /// Returns its meaning: a sentence, for people.
+    /// Returns the meaning of the reason: a sentence for operators.
     pub const fn doc(self) -> &'static str {
         match self {
             Self::Law => {

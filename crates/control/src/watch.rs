@@ -1,7 +1,7 @@
 //! Detection of sources that send more than allowed.
 //!
 //! A source is detected as soon as it has sent more than the allowed rate in each of a number of
-//! consecutive seconds. The last of these need not be over: if one second is enough, a flood is
+//! consecutive seconds. The last of these seconds need not be over: if `seconds` is 1, a flood is
 //! detected in a fraction of a second. All messages of a source count on arrival, including
 //! retransmissions, because repeating one message is a flood as well. Sources without room in the
 //! table are not detected. A source with a weight may send that many times as much.
@@ -10,8 +10,8 @@ use tidegate_world::{Stream, Timestamp};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// The shortest time over which a rate is measured: a few simultaneous messages are not a high
-/// rate.
+/// The shortest time over which a rate is measured, because a few simultaneous messages are not a
+/// high rate.
 const MEASURED_MIN: u64 = SECOND / 10;
 
 use crate::source_table::SourceTable;
@@ -32,7 +32,7 @@ struct Watched {
     /// Arrival of the first message in that second, in nanoseconds.
     first: u32,
     count: u32,
-    /// Consecutive seconds before this one in which it sent too much.
+    /// Consecutive seconds before this one in which the source sent too much.
     row: u32,
 }
 
@@ -51,7 +51,8 @@ impl Watch {
     }
 
     /// Records a message of a source that may send `weight` times as much as another, at least 1.
-    /// If that detects the source, returns its number of messages in this second.
+    /// If this message shows that the source sends too much, returns its number of messages in this
+    /// second.
     pub fn on_message(&mut self, now: Timestamp, source: u128, weight: u32) -> Option<u32> {
         let (second, within) = (now.as_nanos() / SECOND, now.as_nanos() % SECOND);
         let above = self.above.saturating_mul(weight.max(1));

@@ -1,13 +1,13 @@
 //! The algorithms that two servers can agree on.
 
-/// The meaning of a value, and the way to obey it.
+/// The meaning of a feedback value for the server that receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// The percentage of requests to hold back (RFC 7339 §7).
     Loss,
     /// The requests a second to send at most (RFC 7415).
     Rate,
-    /// The calls that may be sent and not yet be answered (002 §3.3 to §3.5).
+    /// The maximum number of unanswered calls (002 §3.3 to §3.5).
     Window,
 }
 
@@ -15,7 +15,7 @@ impl Algorithm {
     /// All algorithms.
     pub const ALL: [Self; 3] = [Self::Loss, Self::Rate, Self::Window];
 
-    /// Returns the token that names it on the wire.
+    /// Returns the token of the algorithm on the wire.
     // RFC 7339 §9: "other-algo = %x41-5A / %x61-7A / %x30-39": letters and digits only.
     pub const fn token(self) -> &'static str {
         match self {
@@ -25,7 +25,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the algorithm that a token names, if it is known. Case makes no difference.
+    /// Returns the algorithm with this token, if it is known. Case makes no difference.
     pub fn by_token(token: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.token().eq_ignore_ascii_case(token))
     }
@@ -38,10 +38,10 @@ pub struct Algorithms(u8);
 impl Algorithms {
     /// No algorithm.
     pub const NONE: Self = Self(0);
-    /// The algorithm that every participant has.
+    /// The algorithm that every participant supports.
     // RFC 7339 §5.1: "This list MUST include "loss" and MAY include other algorithm names".
     pub const LOSS: Self = Self::NONE.with(Algorithm::Loss);
-    /// Those with an RFC.
+    /// The algorithms that an RFC defines.
     pub const STANDARD: Self = Self::LOSS.with(Algorithm::Rate);
     /// All algorithms.
     pub const ALL: Self = Self::STANDARD.with(Algorithm::Window);

@@ -1,33 +1,34 @@
-//! The calls a second that a law allows, whatever kind its allowance is.
+//! Converts the allowance of a law into calls a second.
 //!
-//! - A rate is itself.
-//! - A share is of the original load, which the peers are told to reduce by it.
-//! - A window W holds calls in progress. Served calls make room: with the rate μ of calls that can be
-//!   served, and w in progress, μ + (W/2 − w)/τ fills the window to one half within τ. There the
-//!   processor never falls idle, and the gate rejects nothing. While calls wait, μ is the measured rate of
-//!   calls served. While hardly any wait, the server could serve more than it gets: μ then grows until
-//!   calls wait again, because peers may send less than they are granted.
+//! - A rate is used as it is.
+//! - A share applies to the original load: the calls that the peers would send without feedback.
+//! - A window W limits the calls in progress. Let μ be the calls a second that can be served, and w
+//!   the calls in progress. Then μ + (W/2 − w)/τ calls a second fill the window to one half within
+//!   τ. With a half-full window the processor is never idle, and the gate rejects nothing. While
+//!   calls wait, μ is the measured rate of calls served. While hardly any wait, the server could
+//!   serve more than it gets, because peers may send less than they are granted. Then μ grows until
+//!   calls wait again.
 
 use std::time::Duration;
 
 use crate::{Allowance, Bucket, Gate};
 
-/// Time τ in which the window is brought to one half.
+/// τ: the time in which the window is filled to one half.
 const FILL: Duration = Duration::from_millis(500);
 
-/// Growth of μ from one look to the next while hardly any calls wait.
+/// Factor by which μ grows from one look to the next while hardly any calls wait.
 const GROWTH: f64 = 1.03;
 
-/// Delay that a window keeps where the law sets none: 002's budget D_B.
+/// Delay for which a window is computed if the law sets none: 002's budget D_B.
 const DELAY: Duration = Duration::from_millis(200);
 
-/// The cost of a rejection in costs of a call, before it is measured.
+/// The cost of a rejection as a part of the cost of a call, before it is measured.
 const REJECTION: f64 = 0.1;
 
-/// The largest that is believed: a rejection that costs more than a call would be none.
+/// The largest cost of a rejection that is believed, as a part of the cost of a call.
 const REJECTION_MAX: f64 = 0.9;
 
-/// The amount of work that the server can serve.
+/// The calls a second that the server can serve.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
     cps: f64,
@@ -43,7 +44,8 @@ impl Default for Capacity {
 }
 
 impl Capacity {
-    /// Reads the law's allowance, while peers would send `original_cps` without feedback.
+    /// Reads the allowance of the law. `original_cps` is what the peers would send without
+    /// feedback.
     pub(super) fn update(&mut self, gate: &Gate, original_cps: f64) {
         let floor = gate.control().rank_floor.clamp(0.0, 1.0);
         let cps = match gate.control().admit(Bucket::Session) {
@@ -67,7 +69,7 @@ impl Capacity {
         self.rejection = of_a_call().unwrap_or(REJECTION).min(REJECTION_MAX);
     }
 
-    /// Returns μ as of now, while the window is filled to the part `fill`.
+    /// Returns μ at this moment, while `fill` is the used part of the window.
     fn served_cps(&mut self, gate: &Gate, fill: f64, original_cps: f64) -> f64 {
         let served_cps = gate.signals().sessions.rate_cps();
         self.served_cps = match fill >= 0.5 {
@@ -77,17 +79,17 @@ impl Capacity {
         self.served_cps
     }
 
-    /// Returns the calls a second that can be taken.
+    /// Returns the calls a second that the server can take.
     pub(super) fn cps(&self) -> f64 {
         self.cps
     }
 
-    /// Returns the cost of a rejection in costs of a call.
+    /// Returns the cost of a rejection as a part of the cost of a call.
     pub(super) fn rejection(&self) -> f64 {
         self.rejection
     }
 
-    /// Returns whether the law holds work back now. A window holds nothing back while few calls wait.
+    /// Returns whether the law restricts work now. A window restricts nothing while few calls wait.
     pub(super) fn is_used(&self, gate: &Gate) -> bool {
         match gate.control().admit(Bucket::Session) {
             Allowance::Window(window) => gate.waiting_sessions() >= window / 4.0,

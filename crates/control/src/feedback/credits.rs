@@ -1,12 +1,12 @@
-//! Obeys a window: the calls that may be sent and not yet be answered (002 §2.4).
+//! Applies a window: the maximum number of unanswered calls (002 §2.4).
 //!
 //! A call takes a credit when it is sent, and gives it back with the first response, or when its
-//! transaction ends without one. A credit that was not given back after 64·T1 to twice that is
-//! forgotten, so nothing that is lost closes the window for good.
+//! transaction ends without one. A credit that is not given back is forgotten after 64·T1 to
+//! 128·T1, so a lost message cannot close the window forever.
 //!
-//! A value holds for its validity. After it, a server in trouble must not get all that has waited:
-//! the window begins again at ten calls, or at what it was if that is more, and grows by one with
-//! each answer, which doubles it in every round trip.
+//! A value holds for its validity. After that, a server in trouble must not get all the calls that
+//! have waited. So the window starts at ten calls, or at its last size if that is larger, and grows
+//! by one with each answer. This doubles it in every round trip.
 
 use std::time::Duration;
 
@@ -14,50 +14,50 @@ use tidegate_world::Timestamp;
 
 use super::Category;
 
-/// Calls that may be unanswered when the last value has expired.
+/// Maximum number of unanswered calls just after the last value has expired.
 const AFRESH: u32 = 10;
 
-/// Time after which the credit of a call is forgotten, at least.
+/// Minimum time after which the credit of a call is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(32);
 
-/// A window that is as good as none.
+/// A window so large that it does not restrict anything.
 const OPEN: u32 = 4096;
 
-/// The state for one server.
+/// The window of one server.
 #[derive(Debug, Default)]
 pub(super) struct Credits {
-    /// Calls that are not answered: sent in this period, and in the one before.
+    /// Unanswered calls: those sent in this period, and those sent in the period before.
     unanswered: [u32; 2],
     period: Timestamp,
-    /// The window since the last value has expired, while it is not open again.
+    /// The window since the last value expired; `None` once it is open.
     afresh: Option<u32>,
 }
 
 impl Credits {
-    /// Returns the calls that may be sent now.
+    /// Returns how many more calls may be sent now.
     pub(super) fn left(&self, window: u32) -> u32 {
         window.saturating_sub(self.unanswered.iter().sum())
     }
 
-    /// Returns whether a request passes: one more unanswered call within the window. With priority
-    /// it may exceed the window by a quarter, and one such call passes even a closed window.
+    /// Returns whether a request passes: the window has room for one more unanswered call. Priority
+    /// calls may exceed the window by a quarter, and one of them passes even a closed window.
     pub(super) fn passes(&mut self, now: Timestamp, window: u32, category: Category) -> bool {
         self.forget(now);
         let reserve = if category == Category::Priority { (window / 4).max(1) } else { 0 };
         !category.is_new() || self.left(window.saturating_add(reserve)) > 0
     }
 
-    /// Returns the window without a valid value, if there is one.
+    /// Returns the window that applies after a value has expired, if there is one.
     pub(super) fn window_afresh(&self) -> Option<u32> {
         self.afresh
     }
 
-    /// Takes note that the value, of a `window`, has expired.
+    /// Records that the value `window` has expired.
     pub(super) fn on_expiry(&mut self, window: u32) {
         self.afresh = Some(window.max(AFRESH)).filter(|&window| window < OPEN);
     }
 
-    /// Takes note of a new value.
+    /// Records that a new value has arrived.
     pub(super) fn on_value(&mut self) {
         self.afresh = None;
     }
@@ -68,7 +68,7 @@ impl Credits {
         self.unanswered[0] = self.unanswered[0].saturating_add(1);
     }
 
-    /// Forgets the calls that were sent long ago.
+    /// Forgets calls that were sent long ago.
     fn forget(&mut self, now: Timestamp) {
         let passed = now.since(self.period);
         if passed >= FORGOTTEN {
@@ -78,7 +78,7 @@ impl Credits {
         }
     }
 
-    /// Records that a call has its first response, or will get none.
+    /// Records that a call got its first response, or will get none.
     pub(super) fn on_settled(&mut self, is_answer: bool) {
         let from = usize::from(self.unanswered[1] > 0);
         self.unanswered[from] = self.unanswered[from].saturating_sub(1);

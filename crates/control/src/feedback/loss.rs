@@ -1,12 +1,13 @@
-//! Obeys a percentage of requests to hold back (RFC 7339 §7.2).
+//! Holds back a percentage of the requests (RFC 7339 §7.2).
 //!
-//! Two categories: the first is reduced, the second only when nothing is left of the first. The
-//! percentage is of all requests, so a smaller first category is reduced by more. Its part of the
-//! requests is counted, and taken over every 5 s; 80 % before.
+//! There are two categories of requests. The second is reduced only when nothing is left of the
+//! first. The percentage applies to all requests, so a small first category is reduced by a larger
+//! part. The first category's part of the requests is measured every 5 s. Before the first
+//! measurement it is taken as 80 %.
 //!
-//! The reference algorithm draws a number for each request. Here the same share passes evenly
-//! spread, each client starting elsewhere, which sends the same number of requests with less
-//! deviation.
+//! The reference algorithm draws a number for each request. Here the requests that pass are evenly
+//! spread, and each client starts at a random position. This sends the same number of requests with
+//! less deviation.
 
 use std::time::Duration;
 
@@ -15,17 +16,17 @@ use tidegate_world::{Stream, Timestamp};
 use super::Category;
 use crate::throttle::Deterministic;
 
-/// Time between two looks at the mix of requests.
+/// Time between two measurements of the mix of requests.
 // RFC 7339 §7.2: "Periodically (every 5-10 seconds), get the value of the counters".
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// Requests of which a mix is told.
+/// Minimum number of requests from which a mix is computed.
 const ENOUGH: u64 = 20;
 
 /// The first category's part of the requests, until it is known.
 const REDUCIBLE_AT_FIRST: f64 = 0.8;
 
-/// The state for one server.
+/// The state of one server.
 // RFC 7339 §4.2: "A SIP client MUST support the loss-based overload control scheme". §5.5: "this local
 // policy SHOULD transmit the same number of SIP requests as the sample algorithm defined by the overload
 // control scheme being used."
@@ -34,9 +35,9 @@ pub(super) struct Loss {
     /// The first category's part of the requests, 0 to 1.
     reducible: f64,
     counted_since: Timestamp,
-    /// Requests of the first category, and all.
+    /// Requests of the first category, and requests of both.
     counted: [u64; 2],
-    /// For each category.
+    /// The throttle of each category.
     throttles: [Deterministic; 2],
 }
 
@@ -54,7 +55,7 @@ impl Loss {
         }
     }
 
-    /// Counts a request that is to be sent, under overload or not.
+    /// Counts a request to be sent, whether the server is overloaded or not.
     pub(super) fn count(&mut self, now: Timestamp, category: Category) {
         self.counted[0] += u64::from(category.is_reducible());
         self.counted[1] += 1;
@@ -64,7 +65,7 @@ impl Loss {
         }
     }
 
-    /// Returns whether a request passes when `percent` of all are to be held back.
+    /// Returns whether a request passes, when `percent` of all requests must be held back.
     pub(super) fn passes(&mut self, percent: u32, category: Category) -> bool {
         let loss = f64::from(percent.min(100)) / 100.0;
         let [first, second] = if loss <= self.reducible {

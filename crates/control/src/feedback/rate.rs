@@ -1,4 +1,4 @@
-//! Obeys a rate of requests: the leaky bucket with priorities of RFC 7415 §3.5.
+//! Limits the rate of requests: the leaky bucket with priorities of RFC 7415 §3.5.
 //!
 //! Requests of the first category pass up to TAU1, others up to TAU2 = 2·TAU1. Only the tolerances
 //! and the randomness are here; the bucket is [the throttle's](LeakyBucket).
@@ -15,7 +15,7 @@ const TAU0: f64 = 0.0;
 const TAU1: f64 = 5.0;
 const TAU2: f64 = 10.0;
 
-/// The state for one server.
+/// The state of one server.
 #[derive(Debug)]
 pub(super) struct Rate {
     bucket: LeakyBucket,
@@ -27,7 +27,7 @@ impl Rate {
         Self { bucket: LeakyBucket::new(1), stream }
     }
 
-    /// Begins to obey, at `rate` requests a second.
+    /// Starts to limit requests to `rate` a second.
     // RFC 7415 §3.5.3: "This randomization should also be done when control is activated, i.e.,
     // instead of simply initializing the leaky bucket counter to TAU0, initialize it to TAU0 + uT".
     // There u is from -1/2 to +1/2.

@@ -1,4 +1,4 @@
-//! The restriction of what is sent to one server, by the feedback of that server.
+//! The restriction of requests to one server, as the feedback of that server demands.
 //!
 //! Source: RFC 7339 §5.4 to §5.10 and §7.2, RFC 7415 §3.5; windows: 002 §2.4.
 
@@ -18,8 +18,7 @@ use super::{Algorithm, Algorithms, Category, Feedback};
 pub struct RestrictionSettings {
     /// The algorithms that are offered to the server.
     pub offered: Algorithms,
-    /// The longest validity that is believed: a value that should hold for longer holds for so
-    /// long.
+    /// The longest validity of a value. A longer one is cut to this.
     pub validity_max: Duration,
     /// When to stop sending to a server that does not answer, and how to probe it.
     pub silence: SilenceSettings,
@@ -35,40 +34,40 @@ impl Default for RestrictionSettings {
     }
 }
 
-/// The decision on a request that is to be sent to a server.
+/// The decision whether a request is sent to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendVerdict {
-    /// It is sent.
+    /// The request is sent.
     Send,
-    /// It is sent to another server, or rejected.
+    /// The request is sent to another server, or rejected.
     // RFC 7339 §5.10: "it will need to reject these requests with a "503 (Service Unavailable)"
     // response without the Retry-After header."
     Reject(SendReason),
 }
 
-/// The reason for which a request is not sent to a server.
+/// The reason why a request is not sent to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendReason {
     /// The server asks for fewer requests.
     Feedback,
     /// The server does not answer.
     Silent,
-    /// A limiter expects that the server would reject it, or be late.
+    /// A limiter expects that the server would reject the request, or answer it late.
     Inferred,
 }
 
-/// The effect of a feedback.
+/// The result of a feedback value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedbackOutcome {
-    /// It is obeyed from now on.
+    /// The value applies from now on.
     Accepted,
-    /// It was known.
+    /// The value was known already.
     Known,
-    /// It is older than what is known.
+    /// The value is older than the last one.
     Late,
-    /// Its algorithm was not offered to the server.
+    /// The algorithm was not offered to the server.
     NotOffered,
-    /// Its value means nothing under its algorithm.
+    /// The value is not valid for its algorithm.
     Invalid,
 }
 
@@ -92,54 +91,54 @@ impl FeedbackOutcome {
 /// The restriction that is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestrictionStatus {
-    /// None.
+    /// There is no restriction.
     Open,
     /// This percentage of the requests is held back.
     Loss(u32),
-    /// So many requests a second are sent at most.
+    /// At most this number of requests a second is sent.
     Rate(u32),
-    /// So many calls may be sent before one of the unanswered ones is answered.
+    /// At most this number of calls may be unanswered.
     Window(u32),
-    /// Nothing but probes is sent, the next at this time.
+    /// Only probes are sent. The next one is due at this time.
     Silent(Timestamp),
 }
 
 /// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestrictionCounts {
-    /// Requests sent, probes included.
+    /// Requests sent, including probes.
     pub sent: u64,
-    /// Requests held back because the server asks for it.
+    /// Requests held back because the server asked for it.
     pub held: u64,
     /// Requests held back because the server does not answer.
     pub silenced: u64,
-    /// Requests sent to a server that does not answer, to see whether it does again.
+    /// Requests sent to a server that does not answer, to see whether it answers again.
     pub probes: u64,
     /// Feedbacks, by [outcome](FeedbackOutcome::ALL).
     pub feedbacks: [u64; 5],
 }
 
-/// A limit of what is sent to one server.
+/// A limit on the requests to one server.
 pub trait EgressLimiter: std::fmt::Debug + Send {
-    /// Decides on a request that is to be sent; none that is a repetition.
+    /// Decides whether a request is sent. It is not called for repetitions.
     fn on_request(&mut self, now: Timestamp, category: Category) -> SendVerdict;
 
-    /// Records a repetition of a request: no response came in time.
+    /// Records that a request is repeated, because no response came in time.
     fn on_repetition(&mut self, _now: Timestamp) {}
 
-    /// Records a response of the server. `first_to` is the category of its request if it is the
-    /// first to that request; `is_503` if the server rejects it for overload.
+    /// Records a response of the server. `first_to` is the category of the request, if this is its
+    /// first response. `is_503` says whether the server rejects it because of overload.
     fn on_response(&mut self, now: Timestamp, first_to: Option<Category>, is_503: bool);
 
-    /// Records that a request got no response at all, or a fatal error of the transport.
+    /// Records that a request got no response at all, or a fatal transport error.
     fn on_timeout(&mut self, now: Timestamp, category: Category);
 }
 
-/// The restriction of what is sent to one server.
+/// The restriction of requests to one server.
 #[derive(Debug)]
 pub struct Restriction {
     settings: RestrictionSettings,
-    /// The value that is obeyed, and when it expires.
+    /// The value in force, and when it expires.
     in_force: Option<(Algorithm, u32, Timestamp)>,
     history: SequenceHistory,
     loss: Loss,
@@ -150,7 +149,8 @@ pub struct Restriction {
 }
 
 impl Restriction {
-    /// Creates the restriction towards the server numbered `element`, which holds nothing back yet.
+    /// Creates the restriction towards the server numbered `element`. It holds nothing back at
+    /// first.
     pub fn new(settings: &RestrictionSettings, seed: Seed, element: u32) -> Self {
         let stream = |part| seed.stream(Purpose::Restriction, element.wrapping_mul(3) + part);
         Self {
@@ -165,7 +165,7 @@ impl Restriction {
         }
     }
 
-    /// Takes over a value of the server.
+    /// Applies a value of the server.
     pub fn on_feedback(&mut self, now: Timestamp, feedback: Feedback) -> FeedbackOutcome {
         let outcome = self.judge(now, feedback);
         self.counts.feedbacks[outcome as usize] += 1;
@@ -236,8 +236,8 @@ impl Restriction {
         }
     }
 
-    /// Returns whether the server is overloaded or silent. What another server has no room for must
-    /// not be sent to it.
+    /// Returns whether the server is overloaded or silent. Requests that another server has no room
+    /// for must not be sent to it.
     // RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
     // capable of processing the extra load."
     pub fn is_restricting(&self, now: Timestamp) -> bool {

@@ -1,4 +1,4 @@
-//! The order of a server's values: `oc-seq` (RFC 7339 §4.4, §5.4).
+//! The order of a server's feedback values: `oc-seq` (RFC 7339 §4.4, §5.4).
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ pub struct Sequence {
 /// Units of the fraction in a second.
 const UNITS: u32 = 100_000;
 
-/// Time after which no response of a transaction is under way any more: 64·T1 of RFC 3261 §17.
+/// Time after which no response of a transaction can still arrive: 64·T1 of RFC 3261 §17.
 const LATE_MAX: Duration = Duration::from_secs(32);
 
-/// Values in a row, each further below than a late one can be, that prove an overflow.
+/// Consecutive values too low to be late ones that prove an overflow.
 const SEVERAL: u32 = 3;
 
 impl Sequence {
-    /// Returns the sequence number of a time since 1970.
+    /// Returns the sequence number for a time since 1970.
     // RFC 7339 §4.4: "If the value contained in the "oc-seq" parameter overflows during the period in
     // which the load reduction is in effect, then the "oc-seq" parameter MUST be reset to the current
     // timestamp or an appropriate base value."
@@ -32,7 +32,7 @@ impl Sequence {
         Self { seconds: since_1970.as_secs() % 1_000_000_000_000, fraction }
     }
 
-    /// Returns the least number above.
+    /// Returns the next higher number.
     pub(super) fn next(self) -> Self {
         match self.fraction + 1 {
             UNITS.. => Self { seconds: self.seconds + 1, fraction: 0 },
@@ -44,11 +44,11 @@ impl Sequence {
 /// The relation of a sequence number to the last one that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Novelty {
-    /// It replaces the last.
+    /// The number is newer than the last.
     New,
-    /// It is the last.
+    /// The number equals the last.
     Same,
-    /// It is older.
+    /// The number is older than the last.
     Late,
 }
 
@@ -56,22 +56,22 @@ pub(super) enum Novelty {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SequenceHistory {
     last: Option<(Sequence, Timestamp)>,
-    /// Numbers in a row that were far below the last.
+    /// Consecutive numbers that were far below the last.
     far_below: u32,
 }
 
 impl SequenceHistory {
-    /// Judges a sequence number, and makes it the last if it is new.
+    /// Compares a sequence number with the last one. A new number becomes the last one.
     pub(super) fn judge(&mut self, now: Timestamp, sequence: Sequence) -> Novelty {
         let novelty = match self.last {
             None => Novelty::New,
             Some((last, at)) => {
                 let is_far = last.seconds - sequence.seconds.min(last.seconds) > LATE_MAX.as_secs();
                 self.far_below = if is_far { self.far_below + 1 } else { 0 };
-                // RFC 7339 §4.4: "If an overflow is detected, then the client should use the overload
-                // parameters in the new message, even though the sequence number is lower." A server
-                // that counts from a base value, and was restarted, is known by the time since its
-                // last value: nothing is late by so much.
+                // RFC 7339 §4.4: "If an overflow is detected, then the client should use the
+                // overload parameters in the new message, even though the sequence number is
+                // lower." A restarted server that counts from a base value is recognized by the
+                // time since its last value: no response can be so late.
                 let is_overflow = self.far_below >= SEVERAL || now.since(at) > LATE_MAX;
                 match sequence.cmp(&last) {
                     std::cmp::Ordering::Equal => Novelty::Same,

@@ -1,10 +1,10 @@
 //! Stops sending to a server that does not answer (RFC 7339 §5.9).
 //!
-//! Signal: transactions without any response, or with a fatal error of the transport, that no
-//! response came between. Trips: with the third. Recovers: with the first response. Meanwhile one
-//! request passes as a probe, after 1 s, then after twice as long each time, up to 30 s; each time
-//! varies by a quarter, so that many clients do not probe together. Cold start: it sends.
-//! Known bias: a response to a request that was sent before the silence counts as well.
+//! Signal: consecutive transactions without any response, or with a fatal transport error. Trips:
+//! with the third. Recovers: with the first response. Until then, single requests pass as probes.
+//! The first probe passes after 1 s, and the time doubles with each further probe, up to 30 s. Each
+//! time varies by a quarter, so that many clients do not probe together. Cold start: requests are
+//! sent. Known bias: a response to a request that was sent before the silence counts as well.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tidegate_world::{Stream, Timestamp};
 /// The parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SilenceSettings {
-    /// Timeouts, without a response between them, after which nothing but probes is sent.
+    /// Consecutive timeouts after which only probes are sent.
     pub timeouts_max: u32,
     /// Time before the first probe.
     pub probe_min: Duration,
@@ -31,12 +31,12 @@ impl Default for SilenceSettings {
     }
 }
 
-/// The state for one server.
+/// The state of one server.
 #[derive(Debug)]
 pub(super) struct Silence {
     settings: SilenceSettings,
     timeouts: u32,
-    /// The time before the next probe, and its due time, while silent.
+    /// The time between probes, and when the next one is due; only while the server is silent.
     probing: Option<(Duration, Timestamp)>,
     stream: Stream,
 }

@@ -1,4 +1,5 @@
-//! One server that sends requests here: what was agreed with it, what it sends, what it may send.
+//! One server that sends requests to this one: the agreement with it, what it sends, and what it
+//! may send.
 
 use std::time::Duration;
 
@@ -11,34 +12,36 @@ use crate::Gate;
 use crate::arrival_rate::ArrivalRate;
 use crate::throttle::Deterministic;
 
-/// The least share that a peer is thought to send: its requests count for so many at most.
+/// The smallest share that a peer is assumed to send: each of its requests counts as at most 1 /
+/// this.
 const SHARE_MIN: f64 = 0.01;
 
-/// The part of a grant below which a peer shows all that it would send, and the ticks in a row for
-/// which it must be below.
+/// The part of its grant below which a peer is not limited by the grant, and the number of
+/// consecutive ticks for which it must stay below.
 const SATURATED: f64 = 0.85;
 const UNUSED: u32 = 10;
 
-/// Time for which no claim is believed of a peer that claimed more than it would send.
+/// Time for which the claims of a peer are ignored after it claimed too much.
 const DISTRUSTED: Duration = Duration::from_secs(60);
 
-/// The part of its grant that a peer may exceed without being thought to disobey, and requests a
-/// second beside it.
+/// The factor by which a peer may exceed its grant, and the requests a second that it may send in
+/// addition, before it counts as disobedient.
 const TOLERANCE: f64 = 1.33;
 const TOLERANCE_RPS: f64 = 3.0;
 
-/// Ticks of too many requests after which a peer is policed, and the weight of one against those in
-/// which it obeys.
+/// Ticks with too many requests after which a peer is policed, and their weight relative to ticks
+/// in which it obeys.
 const VIOLATIONS_MAX: u32 = 20;
 const VIOLATION: u32 = 10;
 
-/// The part of its requests that a peer without feedback may have at most during an overload.
+/// The largest part of its requests that a peer without feedback may get through during an
+/// overload.
 const UNRESTRICTED_MAX: f64 = 0.95;
 
-/// Requests that come with a new one, at most: an ACK, and a CANCEL.
+/// Maximum number of requests that come with a new one: an ACK, and a CANCEL.
 const WITH_NEW_MAX: f64 = 2.0;
 
-/// Time after the begin of a restriction in which a peer may send too much.
+/// Time after the start of a restriction in which a peer may send too much.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Time for which an agreed algorithm is kept.
@@ -47,15 +50,15 @@ const GRACE: Duration = Duration::from_secs(1);
 // (1 hour)."
 pub(super) const AGREED: Duration = Duration::from_secs(3600);
 
-/// The conduct of a peer.
+/// The behaviour of a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
-    /// It takes no part.
+    /// The peer takes no part in overload control.
     #[default]
     Apart,
-    /// It takes part.
+    /// The peer takes part and obeys.
     Obeys,
-    /// It offered to take part, and sends more than it is told.
+    /// The peer offered to take part, but sends more than it was told.
     Disobeys,
 }
 
@@ -73,22 +76,22 @@ impl Standing {
     }
 }
 
-/// A peer, as it is shown.
+/// The state of a peer, for status and metrics.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PeerView {
-    /// Its key; `None` for all those without room in the table.
+    /// The key of the peer; `None` for all peers without room in the table.
     pub key: Option<u128>,
-    /// Whether it takes part and obeys.
+    /// Whether the peer takes part and obeys.
     pub standing: Standing,
-    /// The algorithm that it was told, if any.
+    /// The algorithm that the peer was told, if any.
     pub algorithm: Option<Algorithm>,
-    /// The value that it was last told; zero without overload.
+    /// The last value that the peer was told; zero without overload.
     pub value: u32,
-    /// New requests a second that it would send without feedback.
+    /// New requests a second that the peer would send without feedback.
     pub original_cps: f64,
-    /// New requests a second that it may send; infinite without overload.
+    /// New requests a second that the peer may send; infinite without overload.
     pub granted_cps: f64,
-    /// Requests of it that were rejected because its share was used up.
+    /// Requests of the peer that were rejected because its share was used up.
     pub rejected: u64,
 }
 
@@ -98,49 +101,52 @@ pub(super) struct Upstream {
     /// The algorithm, and when it was chosen.
     agreed: Option<(Algorithm, Timestamp)>,
     claimed_cps: Option<f64>,
-    /// When it last claimed more than it would send.
+    /// When the peer last claimed more than it would send.
     lied: Option<Timestamp>,
     weight: u32,
-    /// The last request, and the last that began a session.
+    /// When the last request arrived, and the last one that began a session.
     heard: Timestamp,
     asked: Option<Timestamp>,
-    /// Requests that begin a session, each counted for those that were held back for it under `loss`. One that
-    /// stands alone, such as a health check, costs little and takes no call's place.
+    /// Requests that begin a session. Under `loss` each counts for those that were held back for it
+    /// too. A request that stands alone, such as a health check, costs little and takes no call's
+    /// place.
     original: ArrivalRate,
-    /// All requests; those that begin a session, those that come with each of them (ACK), and all others.
+    /// Rates of requests: all; those that begin a session; those that come with one of these (ACK);
+    /// all others.
     all: ArrivalRate,
     new: ArrivalRate,
     required: ArrivalRate,
     ongoing: ArrivalRate,
-    /// New requests a second without feedback, and other requests a second, as of the last look. A
-    /// rate that is read at an arrival counts that arrival too much.
+    /// New requests a second without feedback, and other requests a second, at the last look. A
+    /// rate that is read at an arrival would overestimate that arrival.
     original_cps: f64,
     ongoing_rps: f64,
-    /// Requests for each new one, itself included.
+    /// Requests for each new one, including itself.
     with_new: f64,
     is_active: bool,
-    /// New requests a second that it may send.
+    /// New requests a second that the peer may send.
     granted_cps: f64,
-    /// The share of its original load that it is told to send, 0 to 1.
+    /// The share of its original load that the peer is told to send, 0 to 1.
     told_share: f64,
-    /// Its original load for that: as long as it disobeys, the largest that was seen.
+    /// The original load for that share. While the peer disobeys, the largest load seen.
     restrained_cps: f64,
-    /// The share of what arrives that passes if it has to be restricted here.
+    /// The share of arriving requests that passes if the peer has to be restricted here.
     passed: f64,
-    /// Selects the requests that pass if it has to be restricted here.
+    /// Selects the requests that pass if the peer has to be restricted here.
     throttle: Deterministic,
-    /// When its share became finite.
+    /// When the grant of the peer became finite.
     restricted: Option<Timestamp>,
-    /// Ticks in a row in which it used less than it may.
+    /// Consecutive ticks in which the peer used less than its grant.
     unused: u32,
-    /// Whether it sends more than it may, as of the last tick.
+    /// Whether the peer sent more than its grant in the last tick.
     is_too_much: bool,
-    /// Ticks with too many requests, each [`VIOLATION`]; those without subtract one.
+    /// Counts ticks with too many requests: each adds [`VIOLATION`], and each other tick subtracts
+    /// one.
     violations: u32,
     is_policed: bool,
     /// The percentage to hold back, as of the last tick.
     percent: u32,
-    /// The part of a percentage or of a window that was rounded off, which the next value gets.
+    /// The part of a percentage or of a window that was rounded off. It is added to the next value.
     carried: f64,
     told: u32,
     rejected: u64,
@@ -183,7 +189,7 @@ impl Default for Upstream {
 }
 
 impl Upstream {
-    /// Takes note of what a request says about the peer.
+    /// Records what a request says about the peer.
     // RFC 7339 §5.1: "If a server receives a SIP request containing the "oc" and "oc-algo" parameters,
     // the server MUST determine if it has already selected the overload control algorithm class with
     // this client. If it has, the server SHOULD use the previously selected algorithm class in its
@@ -261,12 +267,12 @@ impl Upstream {
         self.original_cps
     }
 
-    /// Returns when it last asked for new work, if ever.
+    /// Returns when the peer last asked for new work, if ever.
     pub(super) fn asked(&self) -> Option<Timestamp> {
         self.asked
     }
 
-    /// Measures what it sends. Returns whether it is an active source.
+    /// Measures the requests of the peer. Returns whether it is an active source.
     pub(super) fn look(&mut self, now: Timestamp, is_active: bool) -> bool {
         self.is_active = is_active;
         self.ongoing_rps = self.ongoing.rate_at(now);
@@ -279,7 +285,8 @@ impl Upstream {
             let with_each = (self.required.rate_at(now) / sends_cps).min(WITH_NEW_MAX);
             self.with_new = 1.0 + with_each;
         }
-        // What counts under its algorithm: what it sends, and may send.
+        // The requests that count under its algorithm: those that it sends, and those that it may
+        // send.
         let (sends, may) = match self.agreed {
             Some((Algorithm::Rate, _)) => (self.all.rate_at(now), f64::from(self.told)),
             _ => (sends_cps, self.granted_cps),
@@ -289,13 +296,13 @@ impl Upstream {
         self.police(now);
         let measured_cps = match self.agreed {
             Some((Algorithm::Loss, _)) => self.original.rate_at(now),
-            // It uses what it may, and does not show how much more it would send.
+            // The peer uses its whole grant, so it does not show how much more it would send.
             Some(_) if self.granted_cps.is_finite() && self.unused < UNUSED => {
                 self.original_cps.max(sends_cps.min(self.granted_cps))
             }
             _ => sends_cps,
         };
-        // It says that it would send more than it may, and does not send what it may.
+        // The peer says that it would send more than its grant, but does not use the grant.
         let wants_more = self.claimed_cps.is_some_and(|claimed| claimed > self.granted_cps);
         if wants_more && self.unused >= UNUSED {
             self.lied = Some(now);
@@ -306,7 +313,7 @@ impl Upstream {
         true
     }
 
-    /// Takes note of whether it sends too much.
+    /// Checks whether the peer sends too much.
     fn police(&mut self, now: Timestamp) {
         let Some(since) = self.restricted.filter(|_| self.agreed.is_some()) else { return };
         if self.is_too_much && now.since(since) > GRACE {
@@ -321,8 +328,9 @@ impl Upstream {
         };
     }
 
-    /// Grants it up to `level` calls a second, or their cost in rejections, each of which costs
-    /// `rejection` calls. Returns the calls that could be served in the time of its rejections.
+    /// Grants the peer up to `level` calls a second, or as many rejections as cost the same. A
+    /// rejection costs `rejection` calls. Returns the calls that could be served in the time of its
+    /// rejections.
     // RFC 7339 §5.10.2: "It would be fair to devote the same amount of processing at the overloaded
     // server to the combination of rejection and processing from a non-participating client as the
     // overloaded server would devote to processing requests from a participating client."
@@ -355,7 +363,7 @@ impl Upstream {
         (1.0 - self.passed) * offered * rejection
     }
 
-    /// Returns the percentage of its requests that it has to hold back.
+    /// Returns the percentage of its requests that the peer has to hold back.
     // RFC 7339 §5.3: "the server control algorithm MUST produce a value for the "oc" parameter that it expects
     // the receiving SIP clients to apply to all downstream SIP requests (dialogue forming as well as in-dialogue)
     // to this SIP server." The law means new work alone. RFC 7339 §7.1: "This value MUST be in the range of [0,
@@ -369,7 +377,7 @@ impl Upstream {
         (100.0 * (1.0 - self.told_share) * new).clamp(0.0, 100.0)
     }
 
-    /// Returns the value that it is to be told.
+    /// Returns the value that the peer is to be told.
     pub(super) fn value(&mut self, capacity: &Capacity, gate: &Gate) -> u32 {
         let granted_cps = self.granted_cps.min(capacity.cps());
         match self.agreed {
@@ -389,7 +397,7 @@ impl Upstream {
         }
     }
 
-    /// Takes note of the value that it is told. Returns whether it is another than before.
+    /// Records the value that the peer is told. Returns whether it differs from the last one.
     pub(super) fn tell(&mut self, value: u32) -> bool {
         std::mem::replace(&mut self.told, value) != value
     }
@@ -407,7 +415,7 @@ impl Upstream {
     }
 }
 
-/// Chooses an algorithm of those that both sides have.
+/// Chooses one of the algorithms that both sides support.
 fn choose(common: Algorithms, preferred: Algorithm) -> Option<Algorithm> {
     let in_order = [preferred, Algorithm::Loss, Algorithm::Rate];
     in_order.into_iter().find(|&algorithm| common.contains(algorithm))

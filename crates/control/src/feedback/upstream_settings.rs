@@ -21,14 +21,15 @@ pub enum UpstreamFairness {
 pub struct UpstreamSettings {
     /// The algorithms that a peer may be told to obey.
     pub accepted: Algorithms,
-    /// The one of them that is chosen if the peer offers it; else `loss`, `rate`, in this order.
+    /// The preferred algorithm, chosen if the peer offers it; otherwise `loss`, then `rate`.
     pub preferred: Algorithm,
     /// The meaning of fairness among the peers.
     pub fairness: UpstreamFairness,
-    /// Peers that are distinguished at the same time.
+    /// Maximum number of peers that are distinguished at the same time.
     pub peers_max: usize,
-    /// Under [user-centric](UpstreamFairness::User) fairness the largest part of all weights that
-    /// one peer may have, 0 to 1: a false claim gains no more.
+    /// The largest part of all weights that one peer may have under
+    /// [user-centric](UpstreamFairness::User) fairness, 0 to 1. It limits what a false claim can
+    /// gain.
     pub share_max: f64,
     /// Time for which a value holds.
     pub validity: Duration,
@@ -40,8 +41,9 @@ impl Default for UpstreamSettings {
     fn default() -> Self {
         Self {
             accepted: Algorithms::STANDARD,
-            // A share of what arrives follows the load of the sender by itself. A rate is right for
-            // the load at which it was computed, and carries less beyond four times the capacity.
+            // A share of the arriving requests follows the sender's load by itself. A rate fits
+            // only the load for which it was computed, and carries less beyond four times the
+            // capacity.
             preferred: Algorithm::Loss,
             fairness: UpstreamFairness::Provider,
             peers_max: 4096,
@@ -52,14 +54,14 @@ impl Default for UpstreamSettings {
     }
 }
 
-/// The statements of a request about its sender.
+/// What a request says about its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Offer {
     /// The algorithms that the sender supports; `None` if it takes no part.
     pub algorithms: Option<Algorithms>,
-    /// The calls a second that it would send without feedback, as it says. Only from peers that
-    /// are believed.
+    /// The calls a second that the sender claims it would send without feedback. Only set for peers
+    /// whose claims are believed.
     pub original_cps: Option<f64>,
-    /// Its weight under [weighted](UpstreamFairness::Weighted) fairness, at least 1.
+    /// The weight of the sender under [weighted](UpstreamFairness::Weighted) fairness, at least 1.
     pub weight: u32,
 }

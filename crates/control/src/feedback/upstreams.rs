@@ -1,28 +1,29 @@
-//! The servers that send requests here, and what each may send.
+//! The servers that send requests to this one, and how much each may send.
 //!
 //! Every 100 ms the law's allowance becomes a number of calls a second ([`Capacity`]), which is
 //! shared among the peers that sent new requests within the last second (002 §3.2). Each gets what
 //! it offers, but at most a [level](crate::MaxMin), times a weight that depends on the fairness
-//! (002 §6.1). A peer that takes part is told its share. One that does not is given the same share
-//! of the processor, rejections included, so its rejections are at its own expense.
+//! (002 §6.1). A peer that takes part is told its share. A peer that takes no part gets the same
+//! share of the processor. Its rejections are charged to this share.
 //!
-//! **Original load.** What a peer would send without feedback. Under `loss` each new request counts for
-//! as many as the peer has to hold back for it. Under the others what it sends counts, unless it uses
-//! all that it may; then its load is what it was before. Or the peer itself says. A peer that claims
-//! more than it was granted, and leaves some of it unused for a second, has claimed too much: for a
-//! minute what it sends counts.
+//! **Original load.** This is what a peer would send without feedback. Under `loss` each new
+//! request also counts for those that the peer has to hold back. Under the other algorithms the
+//! sent requests count. If the peer uses its whole grant, its earlier load counts instead. A peer
+//! may also state its original load. If it claims more than its grant and yet leaves some of the
+//! grant unused for a second, it has claimed too much. Then only its sent requests count, for one
+//! minute.
 //!
 //! **Overload** begins when the original load exceeds the capacity, and ends when it has not for
 //! one second. Before and after, every peer is told that there is no restriction.
 //!
-//! **Policing.** A peer that took part and sends a third more than it was told, for 2 s, is treated
-//! like one that takes no part, until it has obeyed for ten times as long.
+//! **Policing.** A peer that takes part but sends a third more than it was told for 2 s is treated
+//! as if it took no part, until it has obeyed for ten times as long.
 //!
-//! **Cold start.** A peer is told its share from the first tick on in which it is known. **Known
-//! bias.** A peer under `rate` or a window that saturates its share does not show how much more it
-//! would send, unless it says so; its share is the level then, as it should be, but under user-centric
-//! fairness its weight is what it sent before the overload. All peers for which the table has no room
-//! count as one that takes no part.
+//! **Cold start.** A peer is told its share from its first tick on. **Known bias.** A peer under
+//! `rate` or a window that uses its whole share does not show how much more it would send, unless
+//! it says so. Its share is then the level, which is right. But under user-centric fairness its
+//! weight is what it sent before the overload. All peers for which the table has no room count as
+//! one that takes no part.
 
 use std::time::Duration;
 
@@ -43,28 +44,30 @@ const TICK: Duration = Duration::from_millis(100);
 // 002 §3.2: "Each entry has an expiration timer set to one second."
 const ACTIVE: Duration = Duration::from_secs(1);
 
-/// Time for which the load must be below the capacity before the overload is over.
+/// Time for which the load must stay below the capacity before an overload is over.
 const CALM: Duration = Duration::from_secs(1);
 
-/// Time for which a peer without an agreed algorithm is remembered, or any peer when the table is
+/// Time after which a peer without an agreed algorithm is forgotten; any peer, if the table is
 /// full.
 const REMEMBERED_STRANGER: Duration = Duration::from_secs(10);
 
 /// The decision on a request that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// The gate judges it as any other.
+    /// The gate judges the request like any other.
     Judge,
-    /// Its sender has its share: the gate judges it as [restricted](crate::Sender::restricted).
+    /// The sender has its share left: the gate judges the request as
+    /// [restricted](crate::Sender::restricted).
     Pass,
-    /// It is rejected: its sender takes no part, or does not obey, and has had its share.
+    /// The request is rejected: its sender takes no part or does not obey, and has used up its
+    /// share.
     // RFC 7339 §5.10.2: "A SIP server that is in overload and has started to throttle incoming traffic
     // MUST reject some requests from non-participating clients with a 503 (Service Unavailable)
     // response without the Retry-After header."
     Reject,
 }
 
-/// The servers that send requests here.
+/// The servers that send requests to this one.
 #[derive(Debug)]
 pub struct Upstreams {
     settings: UpstreamSettings,
@@ -73,14 +76,14 @@ pub struct Upstreams {
     max_min: MaxMin,
     /// A buffer, kept to reuse its memory.
     demands: Vec<(f64, f64)>,
-    /// Calls a second that could be served with the time that rejections of peers without feedback
-    /// take.
+    /// Calls a second that could be served in the time spent on rejecting requests of peers without
+    /// feedback.
     rejecting_cps: f64,
     /// When the load last exceeded the capacity, during an overload.
     overloaded: Option<Timestamp>,
     sequence: Sequence,
     due: Timestamp,
-    /// The last request.
+    /// Time of the last request.
     heard: Timestamp,
 }
 
@@ -102,7 +105,7 @@ impl Upstreams {
         }
     }
 
-    /// Judges a request of the peer `key` that is no repetition, before the gate does.
+    /// Judges a request of the peer `key` before the gate does. The request is not a repetition.
     pub fn on_request(
         &mut self,
         now: Timestamp,
@@ -163,7 +166,7 @@ impl Upstreams {
         self.sequence = self.sequence.next().max(Sequence::of_time(since_1970));
     }
 
-    /// Looks at the peers, if that is due.
+    /// Measures the peers, if that is due.
     // RFC 7415 §3.4: "the server MUST periodically evaluate its overload state and estimate a target SIP
     // request rate beyond which it would become overloaded." "The server MUST use the "oc" parameter
     // defined in [RFC7339] to send a target SIP request rate to each of its clients."
@@ -182,13 +185,13 @@ impl Upstreams {
         self.share(now);
     }
 
-    /// Returns when the next look is due.
+    /// Returns when the next measurement is due.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         (self.due != Timestamp::NEVER).then_some(self.due)
     }
 
-    /// Collects the demands of the active peers, forgets those that are long gone, and returns the
-    /// sum of the original loads.
+    /// Collects the demands of the active peers, and forgets peers that have been away for long.
+    /// Returns the sum of the original loads.
     fn take_demands(&mut self, now: Timestamp) -> f64 {
         let is_full = self.peers.len() >= self.settings.peers_max;
         self.demands.clear();
@@ -211,7 +214,7 @@ impl Upstreams {
             UpstreamFairness::User if self.demands.len() > 1 => self.settings.share_max,
             _ => 1.0,
         };
-        // Its part of all weights is at most the largest share.
+        // The peer's part of all weights is at most the largest share.
         let bounded = |weight: f64| weight.min(share_max / (1.0 - share_max) * (weights - weight));
         let bounded = |weight| if share_max < 1.0 { bounded(weight) } else { weight };
         self.max_min.set(self.demands.iter().map(|&(demand, weight)| (demand, bounded(weight))));

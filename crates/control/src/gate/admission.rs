@@ -1,5 +1,5 @@
-//! The decision on a message that asks for new work or belongs to existing work: at its arrival,
-//! and when its turn has come.
+//! The decision on a message that asks for new work or belongs to existing work. It is made at
+//! arrival, or when the turn of the message has come.
 
 use tidegate_world::Timestamp;
 
@@ -10,7 +10,7 @@ use crate::{
     Verdict,
 };
 
-/// Part of the places that callers that probably come too late may use.
+/// The part of the places that calls that probably come too late may use.
 const SPARE: f64 = 0.25;
 
 impl Gate {
@@ -27,7 +27,8 @@ impl Gate {
     }
 
     /// Judges the message that has just arrived from `sender` and asks for new work, unless that
-    /// happens [at its service](Decide::Service). `has_room`: there is room to queue it.
+    /// happens [at its service](Decide::Service). `has_room` says whether there is room to queue
+    /// it.
     ///
     /// `class` is its number, below [`CLASSES_MAX`](tidegate_world::Work::CLASSES_MAX).
     /// `fingerprint` is a keyed hash that a repetition shares with the original; a message without
@@ -68,7 +69,7 @@ impl Gate {
                 let ticket = Ticket { bucket, class, fingerprint, again: false, exempt, source };
                 self.decide_new(now, ticket, sender, has_room)
             }
-            // The original has been served: a repetition without room does no harm.
+            // The original has been served: a repetition without room in the queue does no harm.
             Some(Decision::Served) if has_room => {
                 let source = None;
                 Verdict::Admit(Ticket { bucket, class, fingerprint, again: true, exempt, source })
@@ -88,7 +89,7 @@ impl Gate {
     }
 
     /// Judges a message of `class` that is not new work, at its arrival or when its service begins,
-    /// depending on [`decide`](Self::decide). Returns whether it is admitted.
+    /// as [`decide`](Self::decide) says. Returns whether the message is admitted.
     pub fn on_ongoing(&mut self, now: Timestamp, class: u8) -> bool {
         self.signals.mix.record(now, class, false);
         let exempt = std::mem::take(&mut self.control.admit_next);
@@ -101,9 +102,9 @@ impl Gate {
         passes
     }
 
-    /// Records that new work is taken from the queue, after its [service begins](Self::on_service).
-    /// Judges it, unless that was done [at its arrival](Decide::Arrival); `Some` is the reason for
-    /// which it must be rejected after all.
+    /// Records that new work is taken from the queue. It is called after [its service
+    /// begins](Self::on_service). Judges the work, unless that was done [at its
+    /// arrival](Decide::Arrival). `Some` is the reason why the work must be rejected now.
     pub fn on_taken(&mut self, now: Timestamp, ticket: Ticket) -> Option<Reason> {
         let Ticket { bucket, class, fingerprint, again, .. } = ticket;
         if bucket == Bucket::Session {
@@ -129,7 +130,8 @@ impl Gate {
             }
             Decide::Arrival => {}
             Decide::Service => {
-                // Stale work must not consume the throttle's allowance, which other work can use.
+                // Stale work must not use up the allowance of the throttle, which other work can
+                // use.
                 let reason =
                     if is_stale { Some(Reason::Stale) } else { self.decide_waiting(now, &ticket) };
                 self.compare(now, &ticket, true, reason.is_none());
@@ -148,13 +150,13 @@ impl Gate {
         None
     }
 
-    /// Records that admitted new work was rejected later, by the code that should have served it:
-    /// it has no room for the work, or no back end is available. Repetitions are rejected as well.
+    /// Records that admitted work was rejected later by the code that should have served it,
+    /// because there was no room or no back end for it. Its repetitions are rejected as well.
     pub fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
         self.remember(now, Some(fingerprint), Decision::Refused);
     }
 
-    /// Records a rejection like [`on_refused`](Self::on_refused), because no pool behind has
+    /// Records a rejection like [`on_refused`](Self::on_refused). The reason is that no pool has
     /// [headroom](Sender::headroom).
     pub fn on_full(&mut self, now: Timestamp, fingerprint: u64) {
         self.remember(now, Some(fingerprint), Decision::Full);
@@ -208,16 +210,16 @@ impl Gate {
         Verdict::Admit(ticket)
     }
 
-    /// Returns whether work that is taken from the queue has waited too long in it.
+    /// Returns whether work has waited too long when it is taken from the queue.
     fn is_stale(&self, bucket: Bucket) -> bool {
         !self.stopping && self.control.makes_stale(bucket, self.signals.service.sojourn)
     }
 
-    /// Returns whether most places are free, so that a call that is probably too late does not take the place
-    /// of another.
+    /// Returns whether most places are free, so that a call that probably comes too late does not
+    /// take the place of another.
     fn has_spare_places(&self, bucket: Bucket, class: u8, waiting_max: usize) -> bool {
         let in_progress = self.in_progress(bucket);
-        // A window that other schemes turn into a share is still one.
+        // A scheme may turn a window into a share. It is still a window here.
         let allowance = match self.control.admit(bucket) {
             window @ Allowance::Window(_) => window,
             _ => self.allowance_of(&self.control, Some(bucket), class),
@@ -226,7 +228,7 @@ impl Gate {
             Allowance::Open => true,
             Allowance::Fraction(fraction) => fraction >= 1.0 || in_progress == 0,
             Allowance::Window(size) => (in_progress as f64) < size * SPARE,
-            // While nothing waits, the throttle decides as about any other work.
+            // While nothing waits, the throttle decides as it does for any other work.
             Allowance::Rate(_) => in_progress == 0,
             Allowance::Closed => false,
         };
@@ -265,9 +267,9 @@ impl Gate {
         }
     }
 
-    /// Applies fairness to a piece of new work of `source`. The law gave `reason` against it, or
-    /// admits one piece; fairness decides which source's piece that is. Returns the reason for
-    /// which this piece is not admitted.
+    /// Applies fairness to a piece of new work of `source`. The law gave `reason` against the
+    /// piece, or none to admit it. Fairness decides whose piece passes. Returns the reason why this
+    /// piece is not admitted.
     fn decide_fairly(
         &mut self,
         now: Timestamp,
@@ -296,8 +298,8 @@ impl Gate {
         }
     }
 
-    /// Lets the shadow judge a piece of work that was `admitted` or not. Work that found no room
-    /// would find none under another law either.
+    /// Lets the shadow law judge a piece of work that the law in force has `admitted` or not. Work
+    /// without room is skipped: it would find no room under the other law either.
     fn compare(&mut self, now: Timestamp, ticket: &Ticket, has_room: bool, admitted: bool) {
         let Ticket { bucket, class, fingerprint, .. } = *ticket;
         let Some(mut shadow) = self.shadow.take() else { return };
@@ -319,7 +321,7 @@ impl Gate {
         self.shadow = Some(shadow);
     }
 
-    /// Returns whether new work is admitted by a share of it, and not by a rate or a window.
+    /// Returns whether new work is admitted by a share, not by a rate or a window.
     fn applies_share(&self, bucket: Bucket, class: u8) -> bool {
         let allowance = self.allowance_of(&self.control, Some(bucket), class);
         matches!(allowance, Allowance::Open | Allowance::Fraction(_))
@@ -332,7 +334,8 @@ impl Gate {
         self.throttles[throttle].passes(now, allowance, in_progress)
     }
 
-    /// Records that a message of a session is to be served; `begins` if it begins the session.
+    /// Records that a message of a session is to be served. `begins` is true if the message begins
+    /// the session.
     fn on_session_message(&mut self, now: Timestamp, class: u8, begins: bool) {
         let cost = self.signals.costs.of(class);
         self.signals.sessions.on_message(now, begins, cost);

@@ -1,4 +1,4 @@
-//! The effects of a law's decision: shares, costs, and the most goodput that is possible.
+//! The effects of the law's decision: shares, costs, and the maximum possible goodput.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ impl Gate {
         self.share_under(&self.control, bucket)
     }
 
-    /// Returns the share of the messages of a class that is admitted, 0 to 1. With a bucket, they
-    /// are new work.
+    /// Returns the share of the messages of a class that is admitted, 0 to 1. `bucket` is set if
+    /// the messages are new work.
     pub fn share_of_class(&self, bucket: Option<Bucket>, class: u8) -> f64 {
         match self.allowance_of(&self.control, bucket, class) {
             Allowance::Fraction(fraction) => fraction,
@@ -26,9 +26,9 @@ impl Gate {
         }
     }
 
-    /// Returns r: the cost of shedding one session that is not admitted, including its repetitions
-    /// and the acknowledgements of its rejection; `None` before the first. The operating system's
-    /// work for them is not included.
+    /// Returns r: the cost of shedding one session. It includes the repetitions of the session and
+    /// the acknowledgements of its rejection, but not the work of the operating system. `None`
+    /// before the first rejection.
     pub fn refusal_cost(&self) -> Option<Duration> {
         let Signals { costs, messages_refused, .. } = &self.signals;
         let flows = Bucket::ALL.map(|bucket| self.signals.flow(bucket));
@@ -37,8 +37,8 @@ impl Gate {
         Some(once.mul_f64((*messages_refused as f64 / pieces.max(1) as f64).max(1.0)))
     }
 
-    /// Returns the most goodput that a law can keep at the load that is offered now, in multiples
-    /// of the capacity ([`bound`]); `None` while costs are not known.
+    /// Returns the maximum goodput of any law at the current offered load, in multiples of the
+    /// capacity ([`bound`]); `None` while the costs are not known.
     pub fn bound(&self) -> Option<f64> {
         let session_s = self.signals.sessions.cost()?.as_secs_f64();
         let refusal_s = self.refusal_cost()?.as_secs_f64();
@@ -94,8 +94,8 @@ impl Gate {
         self.in_progress(Bucket::Session) as f64
     }
 
-    /// Returns the number of pieces in progress for a window. If pieces are judged at service, it
-    /// includes unread messages.
+    /// Returns the number of pieces in progress for a window. It includes unread messages if pieces
+    /// are judged at service.
     pub(super) fn in_progress(&self, bucket: Bucket) -> u64 {
         let known = self.signals.in_progress(bucket);
         match (bucket, self.settings.decide) {

@@ -1,32 +1,34 @@
-//! The rate at which callers send their first packets.
+//! The rate at which callers send first packets, that is, without retransmissions.
 
-/// Time after which a measurement counts for 1/e, s.
+/// Time in seconds after which the weight of a measurement has fallen to 1/e.
 const FORGET_S: f64 = 0.5;
 
-/// Deviation from the expected number, in standard deviations of a Poisson process, that is a sign of
-/// another load.
+/// Deviation from the expected number that indicates a new load, in standard deviations of a
+/// Poisson process.
 const DEVIATION: f64 = 4.0;
 
-/// Deviations to the same side, one after the other, that are another load. A single one is a stall.
+/// Consecutive deviations to the same side that prove a new load. A single deviation may be a
+/// stall.
 const DEVIATIONS: u32 = 2;
 
-/// The weight that earlier measurements keep then.
+/// The factor for the weight of earlier measurements after a change of load.
 const KEPT: f64 = 0.25;
 
-/// The rate of first packets: a ratio of two sums, so that periods in which few packets pass count
-/// for little.
+/// The rate of first packets. It is a quotient of two sums, so that periods in which few packets
+/// pass have little weight.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arrivals {
-    /// Packets.
+    /// Weighted number of packets.
     counted: f64,
-    /// Seconds, weighted by the part of the marks that was counted in them.
+    /// Weighted seconds. A second counts by the part of the marks that was counted in it.
     seconds: f64,
-    /// Consecutive deviations to the same side, and whether it is the upper one.
+    /// Number of consecutive deviations to the same side, and whether they are above the expected
+    /// number.
     deviations: (u32, bool),
 }
 
 impl Arrivals {
-    /// Records that `count` packets came in `seconds`, counted by a `part` of their marks.
+    /// Records that `count` packets came in `seconds`. Only a `part` of the marks was counted.
     pub(super) fn record(&mut self, count: f64, part: f64, seconds: f64) {
         let expected = self.per_second() * part * seconds;
         let deviation = count - expected;

@@ -1,4 +1,4 @@
-//! The marks of packets that are dropped, and of those that were dropped until recently.
+//! The marks whose packets are dropped, and the marks whose packets were dropped until recently.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tidegate_world::Timestamp;
 /// RFC 3261 §17.1.1.1: T1.
 const T1: Duration = Duration::from_millis(500);
 
-/// Factor of the marks that pass from one level to the next.
+/// The part of the marks that still passes when the level rises by one.
 const STEP: f64 = 0.9;
 
-/// The highest level. There a thousandth of the marks passes and shows the load.
+/// The highest level. At this level a thousandth of the marks passes, which still shows the load.
 pub(super) const LEVELS: usize = 65;
 
 /// RFC 3261 §17.1.1.2: a client transaction over UDP retransmits after T1, 2·T1, and so on, and fails
@@ -20,15 +20,15 @@ const LATE_MAX: Duration = Duration::from_secs(16);
 /// State of the marks between two levels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Band {
-    /// Packets pass, and their callers were never dropped.
+    /// Packets pass, and none with these marks was dropped before.
     Fresh,
     /// Packets are dropped.
     Dropped { since: Timestamp },
-    /// Packets pass, and some of them are of callers that were dropped before.
+    /// Packets pass, but some of their callers were dropped before.
     Late { until: Timestamp },
 }
 
-/// The marks that are dropped, and those that were. Level `n` drops all but `0.9^n` of the marks, the
+/// The dropped marks, now and until recently. Level `n` drops all but `0.9^n` of the marks, the
 /// lowest first.
 #[derive(Clone, Debug)]
 pub(super) struct Dropped {
@@ -59,20 +59,20 @@ impl Dropped {
 
     /// Returns whether packets with this mark are neither dropped nor late.
     pub(super) fn is_fresh(&self, mark: u32) -> bool {
-        // The marks of band n are from 1 - 0.9^n on.
+        // Band n begins at mark 1 - 0.9^n.
         let part = f64::from(mark) / (f64::from(u32::MAX) + 1.0);
         let band = ((1.0 - part).ln() / STEP.ln()) as usize;
         self.bands.get(band).is_none_or(|band| *band == Band::Fresh)
     }
 
-    /// Changes the level. Marks that were dropped for some time are late for as long, and T1: each copy of a
-    /// request is sent at most that time after the copy before it.
+    /// Changes the level. Marks that were dropped for some time stay late for the same time plus
+    /// T1, because a caller sends each copy of a request at most that time after the copy before.
     pub(super) fn set_level(&mut self, now: Timestamp, level: usize) {
         let level = level.min(LEVELS);
         for band in &mut self.bands[..level] {
             *band = match *band {
                 Band::Fresh => Band::Dropped { since: now },
-                // It is late for as long again.
+                // The marks stay late for the same time again.
                 Band::Late { until } => Band::Dropped { since: now - until.since(now) },
                 dropped @ Band::Dropped { .. } => dropped,
             };
@@ -86,7 +86,7 @@ impl Dropped {
         self.expire(now);
     }
 
-    /// Forgets callers that have given up or were answered.
+    /// Forgets the callers that have given up or got an answer.
     pub(super) fn expire(&mut self, now: Timestamp) {
         let mut other = 0.0;
         for (number, band) in self.bands.iter_mut().enumerate() {
@@ -102,7 +102,7 @@ impl Dropped {
     }
 }
 
-/// Returns the lowest level at which at most this part of the marks passes.
+/// Returns the lowest level that passes at most this part of the marks.
 pub(super) fn level_for(passing: f64) -> usize {
     let level = (passing.clamp(0.0, 1.0).ln() / STEP.ln()).ceil();
     (level as usize).min(LEVELS)

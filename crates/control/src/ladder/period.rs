@@ -2,32 +2,32 @@
 
 use std::time::Duration;
 
-/// Rejections that a period needs for their cost to count.
+/// Minimum number of rejections in a period from which their cost is measured.
 const REFUSALS: u64 = 10;
 
-/// The counts of a server, since its start, that the ladder uses.
+/// The counts of a server that the ladder uses, since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tally {
     /// Messages of all kinds that were read.
     pub messages: u64,
-    /// Messages that asked for the kind of work that may be dropped, retransmissions included.
+    /// Messages that asked for work of the kind that may be dropped, including retransmissions.
     pub asked: u64,
-    /// The number of these that were subject to the share and [fresh](super::Ladder::is_fresh), while
-    /// [some were not](super::Ladder::tells_marks).
+    /// Those of `asked` that were subject to the share and [fresh](super::Ladder::is_fresh).
+    /// Counted only while [marks matter](super::Ladder::tells_marks).
     pub fresh: u64,
-    /// The number of these that were subject to the share and not fresh.
+    /// Those of `asked` that were subject to the share and not fresh.
     pub late: u64,
-    /// Messages of that kind that were rejected, again or for the first time.
+    /// Messages of that kind that were rejected, for the first time or again.
     pub refused: u64,
     /// Messages of that kind that were served.
     pub taken: u64,
-    /// Messages caused by rejections: acknowledgements.
+    /// Acknowledgements of rejections.
     pub brought: u64,
     /// Messages dropped on purpose before they were read.
     pub filtered: u64,
-    /// Messages for which the receive buffers had no room.
+    /// Messages lost because a receive buffer was full.
     pub overflow: u64,
-    /// Occupied time of the processor.
+    /// Time for which the processor was occupied.
     pub occupied: Duration,
     /// Time spent on service.
     pub served: Duration,
@@ -43,11 +43,11 @@ pub(super) struct Period {
     pub(super) taken: f64,
     pub(super) filtered: f64,
     pub(super) overflow: f64,
-    /// The part of the processor that rejecting takes.
+    /// The part of the processor time spent on rejecting.
     pub(super) load: f64,
-    /// The part of the period without work.
+    /// The part of the period in which the processor was idle.
     pub(super) idle: f64,
-    /// Seconds that a rejection took, if there were enough rejections.
+    /// Seconds for each rejection, if there were enough rejections.
     pub(super) cost: Option<f64>,
 }
 
@@ -75,7 +75,7 @@ impl Period {
         }
     }
 
-    /// Returns all messages of the kind that may be dropped, those that were dropped included.
+    /// Returns all messages of the kind that may be dropped, including the dropped ones.
     pub(super) fn arrived(&self) -> f64 {
         self.asked + self.filtered + self.overflow
     }

@@ -1,10 +1,10 @@
 //! Acceptance: the share of admitted calls follows the share of messages that were accepted.
 //!
-//! Signal: α, the accepted of all messages over the last `k` measurements, taken every `measure`
-//! messages: those of any kind count, also where only some are ever rejected. At each measurement f
-//! ← clamp(f_min, (α_targ/α)·f, 1), without smoothing. Trips whenever α exceeds the target.
-//! Recovers by the same factor, which is the larger the more was rejected. Cold start: f = 1;
-//! nothing happens before k measurements.
+//! Signal: α, the accepted part of all messages over the last `k` measurements, which are taken
+//! every `measure` messages. All kinds of messages count, even those that are never rejected. At
+//! each measurement f ← clamp(f_min, (α_targ/α)·f, 1), without smoothing. Trips whenever α exceeds
+//! the target. Recovers by the same factor, which is larger the more was rejected. Cold start: f =
+//! 1; nothing happens before k measurements.
 //!
 //! Known bias: the law does not see the load. Accepting everything is above the target, so that
 //! without any load f cycles between 1 and about 0.8, with the time of a window, and rejects some 7
@@ -14,16 +14,16 @@
 //!
 //! With `sustainable` set, α is instead the rate of admitted calls over the highest one that can be
 //! sustained, as in the law's model for telephone switches (Kasera et al. 2001). Then f falls when
-//! more is admitted than can be served, however far beyond 1 the occupancy would be. It is as good
-//! as the number: half of the true rate halves the goodput.
+//! more is admitted than can be served, however far beyond 1 the occupancy would be. The result
+//! depends on that number: half of the true rate halves the goodput.
 //!
-//! Calls that are rejected because no back end has room for them (`pool_full`) are no part of α:
-//! they were never the law's to accept, and f makes no difference to them. As rejected ones they
-//! would open the law as far as the back ends are full, as accepted ones close it. Their cost shows
+//! Calls that are rejected because no back end has room for them (`pool_full`) are not part of α:
+//! the law cannot accept them, and f makes no difference to them. If they counted as rejected, full
+//! back ends would open the law; if they counted as accepted, they would close it. Their cost shows
 //! in ρ.
 //!
-//! An interval without messages is no measurement. When as many as make a window have passed in
-//! silence, f is 1 again: nothing has been rejected there.
+//! An interval without messages is no measurement. After as many such intervals as a window has, f
+//! is 1 again.
 //!
 //! Source: 000 §3.2, equation 4; as a law of its own: §3.2, "acceptance rate algorithm".
 
@@ -101,17 +101,17 @@ impl Measuring for Acceptance {
     }
 }
 
-/// Acceptance over the last k measurements.
+/// The acceptance over the last k measurements.
 #[derive(Debug)]
 pub(super) struct Estimate {
     target: f64,
-    /// The least value of acceptance, because complete rejection shows nothing more.
+    /// The lower limit of the acceptance: complete rejection shows nothing more.
     least: f64,
-    /// New sessions a second; `None`: of the messages.
+    /// Sustainable rate of new sessions a second; `None` if the acceptance of messages is measured.
     sustainable_cps: Option<f64>,
     trail: Trail<Counts>,
     k: usize,
-    /// Intervals without messages so far.
+    /// Consecutive intervals without messages.
     silent: usize,
 }
 
@@ -138,7 +138,7 @@ impl Estimate {
         }
     }
 
-    /// Takes a measurement, after `arrived` messages since the last. Returns the factor for the
+    /// Takes a measurement, after `arrived` messages since the last one. Returns the factor for the
     /// admitted share; `None` if it is not known.
     pub(super) fn factor(
         &mut self,
@@ -170,7 +170,7 @@ impl Estimate {
                 if messages == 0 {
                     return None;
                 }
-                // The newest message is counted, and not yet decided.
+                // The newest message is counted, but not decided yet.
                 let accepted = messages.saturating_sub(refused);
                 (accepted as f64 / messages as f64).max(self.least)
             }

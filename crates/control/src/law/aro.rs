@@ -11,9 +11,9 @@
 //! 1, so that f falls by 5 % a measurement until the rejections have entered the window of k
 //! measurements; then α lies below its target and f climbs to 1, until they have left it. So f
 //! cycles between about 0.8 and 1, and some 7 % of the calls are rejected that the server had time
-//! for. Under load f_ρ is the smaller one from the start, and the law is
-//! [`occupancy`](super::occupancy), but that f_α holds it back each time it recovers: the poorest
-//! of the paper's three in calls a second (000 §6.5: "very aggressive").
+//! for. Under load f_ρ is smaller from the start, and the law acts like
+//! [`occupancy`](super::occupancy), except that f_α holds it back each time it recovers. It serves
+//! the fewest calls a second of the paper's three laws (000 §6.5: "very aggressive").
 //!
 //! With `sustainable` set, α is the rate of admitted calls over the highest one that can be
 //! sustained. Then it does what the paper intends: it shows by how much the server is overloaded

@@ -1,4 +1,4 @@
-//! A bench for the tests of laws: a law on signals that are set by hand.
+//! A test bench for laws: it runs a law on signals that a test sets.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Bench {
         }
     }
 
-    /// Passes time, in which the processor is occupied for that part.
+    /// Lets time pass. The processor is occupied for the part `occupancy` of it.
     pub fn pass(&mut self, time: Duration, occupancy: f64) {
         self.now = self.now + time;
         self.signals.processor.at = self.now;
@@ -55,7 +55,7 @@ impl Bench {
         self.service();
     }
 
-    /// Serves this many calls, each of this latency with so many behind it. Returns the window.
+    /// Serves `count` calls with this latency, with `behind` calls behind each. Returns the window.
     pub fn served(&mut self, count: u32, ms: u64, behind: u64) -> f64 {
         self.signals.service = Service {
             is_new: true,

@@ -1,20 +1,21 @@
-//! Breakwater: credits for the calls that may be in the server, by the delay of its queue.
+//! Breakwater: credits limit the calls in the server; the delay of its queue sets the number of
+//! credits.
 //!
 //! Signal: d, the wait of the last new call taken from the queue. Every T_c: if d ≥ d_t, C ←
 //! C·max(1 − β·(d − d_t)/d_t, ½), else C ← C + 1. Trips when d reaches the target d_t; the further
 //! beyond, the larger the step down. A call that has waited 2·d_t is rejected when its turn comes.
-//! Recovers by a credit a step while d is below its target, from one credit, which is the least, to
-//! the most. Cold start: the most, all credits.
+//! Recovers by one credit a step while d is below its target, from the minimum of one credit up to
+//! the maximum. Cold start: the maximum.
 //!
 //! In Breakwater the clients hold the credits, and send nothing without one: it rejects almost
 //! nothing. Here the server keeps them, and a call without a credit is rejected. They bound the
 //! calls in the server at the same time, as Breakwater's bound the requests in flight and in its
-//! queue: a window, not a rate. It needs no notion of capacity, and a window admits at once as much
-//! as has left.
+//! queue: a window, not a rate. A window needs no estimate of the capacity, and admits a call as
+//! soon as another has left.
 //!
-//! Known bias: steps up are fixed and steps down in proportion, so that a short window (few calls
-//! fit into d_t) swings by more of itself than a long one. Unused credits grow to the most, and an
-//! overload that sets in finds them there: until the first steps down, all arrivals wait, and only
+//! Known bias: steps up are fixed and steps down in proportion, so a small window (few calls fit
+//! into d_t) oscillates relatively more than a large one. Unused credits grow to the maximum, and
+//! are still there when an overload begins: until the first steps down, all arrivals wait, and only
 //! the bound of 2·d_t keeps the wait short.
 //!
 //! Source: Cho et al., "Overload Control for µs-Scale RPCs with Breakwater", OSDI 2020, and
@@ -97,9 +98,9 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// Never fewer credits: without any, no delay would be measured.
+/// Minimum number of credits: without any, no delay would be measured.
 const CREDITS_MIN: f64 = 1.0;
-/// In one step credits are never reduced by more than this factor.
+/// One step reduces the credits by this factor at most.
 const KEPT_MIN: f64 = 0.5;
 
 #[derive(Debug)]
@@ -109,9 +110,9 @@ struct Breakwater {
     increase: f64,
     decrease: f64,
     credits_max: f64,
-    /// d.
+    /// d: the wait of the last new call taken from the queue.
     delay: Duration,
-    /// C.
+    /// C: the number of credits.
     credits: f64,
 }
 

@@ -2,16 +2,16 @@
 //!
 //! 000 §6.3: measuring costs time, and measuring too rarely lets the queue overflow before the
 //! overload is noticed. A law declares overload when its smoothed signal exceeds a threshold `min`:
-//! the fill Q_min for SiRED, the occupancy ρ_targ, the acceptance α_targ. The average with weight w
-//! is 1/w measurements late, and these have to fit between `min` and 1. So the law should measure at
-//! most every Q·(1−min)·w messages if it is to act before a queue of Q overflows (equation 12, or 11
-//! with w = 1), and every t·R·(1−min)·w to notice an overload within t seconds at R messages a
+//! the fill Q_min for SiRED, the occupancy ρ_targ, the acceptance α_targ. An average with weight w
+//! lags by 1/w measurements, and these must fit between `min` and 1. So the law should measure at
+//! most every Q·(1−min)·w messages if it is to act before a queue of Q overflows (equation 12, or
+//! 11 with w = 1), and every t·R·(1−min)·w to notice an overload within t seconds at R messages a
 //! second (equation 13). `measure = 0` takes the smaller of the two, from the observed rate and the
 //! room in the queue.
 //!
-//! At night 125 messages take long: a measurement is also due after a second, in any case. A law
-//! with this cadence asks for a tick of [`PATIENCE`], because without messages nothing else
-//! triggers it.
+//! When few messages arrive, a number of messages takes long. So a measurement is also due after a
+//! second. A law with this cadence asks for a tick of [`PATIENCE`], because without messages
+//! nothing else triggers it.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(crate) static ACCEPT: Param = Param {
     max: 1.0,
 };
 
-/// The longest time between two measurements, with any number of messages.
+/// The longest time between two measurements, however few messages arrive.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A law that only measures in a [`Cadence`], and decides by its measurements.
@@ -66,7 +66,7 @@ pub(crate) trait Measuring: std::fmt::Debug + Send {
         None
     }
 
-    /// Returns whether it would change nothing until something arrives.
+    /// Returns whether the law would change nothing until something arrives.
     fn is_at_rest(&self) -> bool;
 }
 
@@ -101,17 +101,17 @@ impl<M: Measuring> Law for M {
 pub(crate) struct Cadence {
     every: Every,
     accepts: bool,
-    /// Messages until now, and whether the last of them has just arrived.
+    /// Number of messages so far, and whether the last of them has just arrived.
     seen: u64,
     at_arrival: bool,
-    /// The last measurement: time, and number of messages.
+    /// Time and number of messages at the last measurement.
     taken: (Timestamp, u64),
 }
 
 #[derive(Clone, Debug)]
 enum Every {
     Messages(u64),
-    /// By the part of an overload that a measurement notices, (1−min)·w, and the time limit.
+    /// By the part of an overload that a measurement shows, (1−min)·w, and the time limit.
     InTime {
         step: f64,
         notice_s: f64,
@@ -120,8 +120,8 @@ enum Every {
 }
 
 impl Cadence {
-    /// Creates the cadence of the parameters above, for a law that declares overload above
-    /// `threshold` and smooths its signal with `weight`; 1 is the weight without smoothing.
+    /// Creates the cadence of the parameters above. The law declares overload above `threshold` and
+    /// smooths its signal with `weight`. A weight of 1 means no smoothing.
     pub(crate) fn new(values: &Values, threshold: f64, weight: f64) -> Self {
         let every = match values.of(&MEASURE) as u64 {
             0 => Every::InTime {
@@ -143,7 +143,7 @@ impl Cadence {
         }
     }
 
-    /// Starts at `now`, on a server that has been running.
+    /// Starts at `now`, on a server that may have been running for some time.
     pub(crate) fn start(&mut self, now: Timestamp, signals: &Signals) {
         (self.seen, self.taken) = (signals.messages, (now, signals.messages));
     }
@@ -166,7 +166,7 @@ impl Cadence {
         signals.messages - messages >= every.max(1) || now.since(then) >= PATIENCE
     }
 
-    /// Records a measurement. Returns the number of messages since the one before.
+    /// Records a measurement. Returns the number of messages since the previous one.
     pub(crate) fn on_taken(
         &mut self,
         now: Timestamp,

@@ -1,17 +1,21 @@
-//! Cinnamon: the rejected share of ranks, by a PID controller of what enters the queue and what leaves it.
+//! Cinnamon: a PID controller of the calls that enter and leave the queue sets the share of ranks
+//! that is rejected.
 //!
-//! Signal: of the last `t_c`, the new calls that entered the queue (in) and that were taken from it (out),
-//! and the free places in flight. e = (in − (out + free))/out, and the share K_p·e + K_i·∫e of ranks is
-//! rejected; there is no D. Trips when a call has waited `timeout` and is rejected when its turn comes, or finds
-//! the queue full: before that nothing is rejected. Recovers as free places make e negative. Cold start: not tripped, 20 in flight.
+//! Signal: the new calls that entered the queue (in) and that were taken from it (out) in the last
+//! `t_c`, and the free places in flight. e = (in − (out + free))/out, and the share K_p·e + K_i·∫e
+//! of ranks is rejected. There is no D part. Trips when a call has waited `timeout` and is rejected
+//! when its turn comes, or finds the queue full: before that nothing is rejected. Recovers as free
+//! places make e negative. Cold start: not tripped, 20 in flight.
 //!
 //! The places in flight are tuned by the latency: after each interval of at least 50 calls L ←
-//! L·max(least/p90, ½) + √L, where least is the lowest p90 so far. After 50 of these intervals the least is
-//! forgotten. If more calls in flight went with less throughput in them, as their covariance says, L is
-//! halved: otherwise a least latency that is measured in an overload would raise L, and that the next one.
+//! L·max(least/p90, ½) + √L, where least is the lowest p90 so far. After 50 of these intervals the
+//! least is forgotten. If the covariance of both shows that more calls in flight meant less
+//! throughput, L is halved. Otherwise a lowest latency measured during an overload would raise L,
+//! and the larger L would raise the next one.
 //!
-//! In Cinnamon calls in flight are worked on by others and those beyond L wait in a queue by rank. This
-//! processor works on one call at a time: the first L calls of its queue stand for those in flight.
+//! In Cinnamon other servers work on the calls in flight, and calls beyond L wait in a queue by
+//! rank. This processor works on one call at a time: the first L calls of its queue count as in
+//! flight.
 //!
 //! Known bias: the controller acts twice a second, and its error counts places in a queue: a server of
 //! few calls/s has few, one of many calls is slow to fill them. Nothing is rejected before a call was late.
@@ -90,11 +94,11 @@ pub(crate) static ENTRY: Entry = Entry {
 struct Cinnamon {
     timeout: Duration,
     interval: Duration,
-    /// K_p, K_i.
+    /// The gains K_p and K_i.
     gains: (f64, f64),
     seen: Seen,
     tripped: bool,
-    /// K_i·∫e.
+    /// The integral part, K_i·∫e.
     integral: f64,
     /// The rejected share of ranks.
     rejected: f64,
@@ -122,7 +126,7 @@ impl Seen {
     }
 }
 
-/// The places in flight.
+/// The number of places in flight.
 #[derive(Debug)]
 struct Tuner {
     limit: f64,
@@ -137,7 +141,7 @@ const LIMIT_START: f64 = 20.0;
 const LIMIT_MIN: f64 = 1.0;
 const CALLS_MIN: u64 = 50;
 const INTERVALS: usize = 50;
-/// The most that the limit shrinks by in an interval.
+/// The smallest factor by which an interval changes the limit.
 const GRADIENT_MIN: f64 = 0.5;
 
 impl Tuner {
@@ -151,7 +155,7 @@ impl Tuner {
         }
     }
 
-    /// Ends an interval in which this number of calls was taken, while this number waits.
+    /// Ends an interval. `taken` calls were taken in it, and `waiting` calls wait now.
     fn step(&mut self, waiting: f64, taken: f64) {
         if self.latencies.count() < CALLS_MIN {
             return;

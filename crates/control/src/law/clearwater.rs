@@ -1,21 +1,20 @@
-//! Clearwater: the rate of a token bucket, by the smoothed latency.
+//! Clearwater: the smoothed latency sets the rate of a token bucket.
 //!
 //! Signal: the wait of new calls before their service, smoothed by an eighth; Clearwater uses the
 //! whole latency of its requests, of which a proxy's own work is a thousandth. After every 20 calls
 //! err = (latency − target)/target. Trips when err > 0: the rate is divided by 1.2. Recovers when
-//! err < −0.005: the rate grows by −err/2 of the bucket a second, but not while less than half of
-//! it is used: a quiet hour is no evidence of capacity. Cold start: the initial rate, which the
-//! operator takes to be safe.
+//! err < −0.005: the rate grows by −err/2 of the bucket a second, but only while at least half of
+//! it is used: a quiet hour proves no capacity. Cold start: the initial rate, which the operator
+//! considers safe.
 //!
-//! A rate that was not used for a second says nothing: if it is below the initial rate it goes back
-//! there, and the latency to its target. Clearwater has no such rule, and rejects the first calls
-//! after a quiet night by the rate of the last overload. The floor of the rate keeps it from
-//! starving in any case.
+//! After a second without calls the rate says nothing: a rate below the initial rate is set to the
+//! initial rate, and the latency to its target. Clearwater has no such rule: after a quiet night it
+//! rejects the first calls by the rate of the last overload. A minimum rate prevents starvation.
 //!
 //! Known bias: the law counts by calls, not by time, so that it is slow where few are admitted; and
 //! latency is measured where the queue is left: the calls that the rate admits now show there only
-//! after all waiting ones. By its own bucket of 1,000 and 100 calls a second it grows by 500 at
-//! once. The throttle should be the token bucket, with a depth of the same size.
+//! after all waiting ones. With Clearwater's own bucket of 1,000 and 100 calls a second, the rate
+//! grows by 500 at once. The throttle should be the token bucket, with a depth of the same size.
 //!
 //! Source: Metaswitch Clearwater, cpp-common `src/load_monitor.cpp`, after Welsh and Culler,
 //! "Adaptive Overload Control for Busy Internet Servers", 2003. Its first releases change the rate
@@ -105,11 +104,11 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// Factor by which the rate falls.
 const DECREASE: f64 = 1.2;
-/// Error below which it may grow.
+/// The rate may grow if the error is below this.
 const INCREASE_BELOW: f64 = -0.005;
-/// Share of the bucket by which it grows without any latency.
+/// The part of the bucket by which the rate grows if there is no latency.
 const INCREASE: f64 = 0.5;
-/// Share of the rate that must be used for it to grow.
+/// The part of the rate that must be in use before the rate may grow.
 const USED_MIN: f64 = 0.5;
 /// Weight of the newest latency.
 const WEIGHT: f64 = 1.0 / 8.0;
@@ -129,7 +128,7 @@ struct Clearwater {
     calls: u64,
     /// The last change: time, and number of admitted calls.
     changed: (Timestamp, u64),
-    /// Messages that had asked for a session at the last tick.
+    /// Messages that had asked for a session until the last tick.
     arrived: u64,
 }
 

@@ -1,16 +1,17 @@
-//! Controlled delay: a queue that never gets short is an overload.
+//! Controlled delay: a queue that never becomes short means overload.
 //!
-//! Signal: the least sojourn of new calls in each interval of 100 ms. A burst makes some wait long,
-//! but not all: only a standing queue has no short wait in it. Trips when the least exceeds 5 ms.
-//! While it is tripped, the newest call is served first, because its caller is the most likely to
-//! be still there, and a call that has waited more than twice the target is rejected when its turn
-//! comes. Recovers after an interval in which the queue was once empty. Cold start: not tripped.
+//! Signal: the minimum sojourn of new calls in each interval of 100 ms. A burst makes some calls
+//! wait long, but not all. Only in a standing queue no call waits briefly. Trips when the minimum
+//! exceeds 5 ms. While it is tripped, the newest call is served first, because its caller is the
+//! most likely to be still there, and a call that has waited more than twice the target is rejected
+//! when its turn comes. Recovers after an interval in which the queue was once empty. Cold start:
+//! not tripped.
 //!
 //! Nothing is ever rejected at arrival, and no share is set: the queue itself is the throttle.
 //!
-//! folly serves the oldest first throughout, and so can use the least sojourn throughout. With the
-//! newest first that is always short, and the law would end the overload every other interval:
-//! while it is tripped, only an empty queue counts as short.
+//! folly always serves the oldest call first, so it can always use the minimum sojourn. With the
+//! newest call first that minimum is always short, and the law would end the overload every other
+//! interval. So while the law is tripped, only an empty queue counts as short.
 //!
 //! Known bias: each rejection comes late, after the call has waited, and costs a place in the queue
 //! until then. The target must be longer than a turn of the server, or a server that works in
@@ -93,13 +94,13 @@ struct Codel {
     newest_first: bool,
     /// The end of the interval.
     until: Timestamp,
-    /// The least sojourn in the interval; `None` before the first.
+    /// The minimum sojourn in the interval; `None` before the first.
     least: Option<Duration>,
     overloaded: bool,
 }
 
 impl Codel {
-    /// Returns the sojourn that a service shows of the queue.
+    /// Returns the sojourn of the message whose service begins, as a measure of the queue.
     fn sojourn(&self, signals: &Signals) -> Duration {
         if !(self.overloaded && self.newest_first) {
             signals.service.sojourn

@@ -3,10 +3,10 @@
 //! Signal: the occupancy of the processor over the last `t_c`. Trips when it reaches `limit`: all new work is
 //! rejected until the next reading. Recovers when a reading is below. Cold start: open.
 //!
-//! Known bias: it knows all or nothing. In an overload that lasts it admits everything for `t_c`, in
-//! which the queue fills, and rejects everything for as long, in which it empties and the processor is
-//! idle. The callers of the first half wait for as long as the queue permits. An overload shorter than
-//! `t_c` is not seen.
+//! Known bias: the law admits all or nothing. In a long overload it admits everything for `t_c`, so
+//! that the queue fills. Then it rejects everything for `t_c`, so that the queue empties and the
+//! processor becomes idle. Callers that are admitted wait for as long as the queue permits. An
+//! overload shorter than `t_c` is not seen.
 //!
 //! Source: Oracle, "CPU Overload Protection" (`load-limit`: beyond it, 503 for initial requests; the load
 //! is an average over 5 s); LiveKit, `node_selector.cpu_load_limit`, 0.9.

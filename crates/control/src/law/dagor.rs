@@ -1,21 +1,21 @@
-//! DAGOR: a floor on the rank of calls, which rises while they wait too long.
+//! DAGOR: calls below a rank are rejected; that rank rises while calls wait too long.
 //!
 //! Signal: the mean wait of new calls before their service, in a window of time or of 2,000 calls,
 //! whichever ends first. Trips when it exceeds 20 ms: the share of ranks that is admitted is
-//! multiplied by 0.95. Recovers by 0.01 a window: slowly, by equal steps, in 100 windows from
-//! nothing to everything. Cold start: everything is admitted.
+//! multiplied by 0.95. Recovers slowly, by 0.01 a window: 100 windows from nothing to everything.
+//! Cold start: everything is admitted.
 //!
 //! A call's rank is fixed, and so is that of its retransmissions: the law rejects a rejected call
 //! again while the floor holds, and admits an admitted one throughout. Where a request needs
 //! several servers, all of them reject the same ones, and none works for a request that another
 //! rejects: that is the purpose of the law.
 //!
-//! Known bias: a step of 5 % a window, in any overload: to come down to a fifth takes 32 windows,
-//! and meanwhile the queue fills. And the mean depends more on a few that waited long than on the
+//! Known bias: the step is 5 % a window in any overload. To come down to a fifth takes 32 windows,
+//! and meanwhile the queue fills. The mean depends more on a few calls that waited long than on the
 //! many. WeChat's servers have 2,000 calls in a fraction of a second, which is the basis of the
 //! default window; its second would be too long for a server of hundreds of calls.
 //!
-//! A window in which none was taken from the queue while some waited says nothing.
+//! A window in which calls waited but none was taken from the queue is ignored.
 //!
 //! Source: Zhou et al., "Overload Control for Scaling WeChat Microservices", SoCC 2018, §4.1 and
 //! §4.2: 20 ms, 2,000 requests or one second, α 5 %, β 1 %.

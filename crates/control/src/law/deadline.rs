@@ -3,10 +3,11 @@
 //! Signal: the wait of a new call when its turn comes. Trips when it exceeds `deadline`: that call is
 //! rejected. Recovers by itself. Cold start: open. Nothing is rejected at its arrival.
 //!
-//! Known bias: in an overload that lasts, every call that is served has waited almost as long as it may.
-//! The deadline has to leave room for the service and the way back, and for the same at each server
-//! behind this one. Calls that are rejected are so late, and take a place in the queue until then: the
-//! queue must have room for all that arrives within the deadline, or what overflows it decides.
+//! Known bias: in a long overload, every call that is served has waited almost as long as the
+//! deadline. The deadline must leave time for the service and the way back, and for the same at
+//! each server behind this one. A call is rejected only after this wait, and takes a place in the
+//! queue until then. The queue must have room for all calls that arrive within the deadline.
+//! Otherwise its overflow decides which calls are rejected.
 //!
 //! Source: HAProxy, `timeout queue`: 503 for requests that have waited that long. The default here is that
 //! of callers of SIP: T1 is 0.5 s, after which they repeat (RFC 3261 §17.1.1.2), less a fifth.

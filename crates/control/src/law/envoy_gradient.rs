@@ -1,4 +1,5 @@
-//! Envoy's gradient: a window by the latency of calls over that measured in an almost empty server.
+//! Envoy's gradient: the latency of calls, compared with the latency of an almost empty server,
+//! sets a window.
 //!
 //! Signal: the latency of new calls, from arrival to the end of service. Every `min_interval` only
 //! `limit_min` calls are let in until `min_calls` have been served: their latency is the least,
@@ -11,10 +12,10 @@
 //! low. Envoy measures at intervals that are up to 15 % longer, at random, so that its hosts do not do it
 //! together. One server needs no such draw.
 //!
-//! Known bias: while minRTT is measured, a burst of more than `limit_min` calls is rejected, although
-//! the processor has room. With a latency of the server's own work, of which all is processor time,
-//! the window has no place for bursts: two services' time in the queue are a latency of 3 minRTT. And
-//! where calls cost different amounts of work, the median alone counts.
+//! Known bias: while minRTT is measured, a burst of more than `limit_min` calls is rejected,
+//! although the processor has room. Here all latency is the server's own processor time, so the
+//! window has no room for bursts: a call that waits for two others has a latency of 3 minRTT. If
+//! calls cost different amounts of work, only the median counts.
 //!
 //! Source: Envoy, `adaptive_concurrency/controller/gradient_controller.cc`, and the documentation of
 //! that filter, whose example has intervals of 60 s and 0.1 s and the 90th percentile. Here it is the
@@ -124,7 +125,7 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// The limits of g.
 const GRADIENT: (f64, f64) = (0.5, 2.0);
-/// Intervals in a row at the smallest window after which minRTT is measured again.
+/// Consecutive intervals at the smallest window after which minRTT is measured again.
 const AT_LEAST_MAX: u32 = 5;
 
 #[derive(Debug)]
@@ -135,14 +136,14 @@ struct Gradient {
     interval: Duration,
     quantile: f64,
     tolerance: f64,
-    /// L, apart from measurements.
+    /// L: the window, except while minRTT is measured.
     limit: f64,
     /// Whether minRTT is being measured.
     measuring: bool,
     since: Timestamp,
-    /// minRTT.
+    /// minRTT, in seconds.
     least_s: f64,
-    /// Intervals in a row at the smallest window.
+    /// Consecutive intervals at the smallest window.
     at_least: u32,
     latencies: Latencies,
 }
@@ -154,7 +155,7 @@ impl Gradient {
 
     fn measure(&mut self, now: Timestamp) {
         (self.measuring, self.since, self.at_least) = (true, now, 0);
-        // Earlier calls may have waited in a long queue.
+        // Calls that arrived earlier may have waited in a long queue.
         self.latencies = Latencies::new();
     }
 

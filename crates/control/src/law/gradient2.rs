@@ -10,11 +10,11 @@
 //! After an overload the average is long out of date; as long as it is more than twice the current
 //! time, it is reduced by a tenth with every call.
 //!
-//! Known bias: the law knows no absolute time. In an overload that lasts, the long average follows
-//! the current one, and only the variation of times holds L down. With a tolerance of 1.5, as in
+//! Known bias: the law knows no absolute time. In a long overload, the long average follows the
+//! current one, and only the variation of the times keeps L small. With a tolerance of 1.5, as in
 //! later releases, that is not enough: L drifts up to its maximum, and 200 calls wait at all times.
-//! Serving these must take less than a caller's patience. And a completion is seen only where
-//! another message is served right after it, which is so at any load that matters.
+//! Serving these must not take longer than a caller waits. A completion is seen only if another
+//! message is served right after it, which is the case at any load that matters.
 //!
 //! Source: Netflix concurrency-limits, `Gradient2Limit.java`.
 
@@ -117,11 +117,11 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// Number of first calls to which the average gives equal weight (warm-up).
 const WARM_UP: u32 = 10;
-/// The least that g may be.
+/// The minimum of g.
 const GRADIENT_MIN: f64 = 0.5;
 /// The long average is reduced while it exceeds this multiple of the current time.
 const DRIFT_MAX: f64 = 2.0;
-/// By this factor.
+/// The factor of that reduction.
 const DRIFT_FACTOR: f64 = 0.9;
 
 #[derive(Debug)]

@@ -1,19 +1,18 @@
 //! Kamailio's ratelimit module, algorithm FEEDBACK: the control that operators run today.
 //!
 //! Signal: the load of the processor, read by a timer of 10 s. e = setpoint − load, and the
-//! rejected share, in whole percent, is K_p·e + K_i·Σe + K_d·Δe, with K_i = −25 and no more: an
-//! integral controller. Trips when the load exceeds the setpoint. Recovers as e is summed up again.
-//! Cold start: nothing is rejected, and Σe = 0.
+//! rejected share, in whole percent, is K_p·e + K_i·Σe + K_d·Δe, with K_i = −25 and the other gains
+//! 0: an integral controller. Trips when the load exceeds the setpoint. Recovers as e is summed up
+//! again. Cold start: nothing is rejected, and Σe = 0.
 //!
 //! Known bias: it is slow. A full processor at a setpoint of 0.8 adds 5 % of rejections every 10 s,
-//! so that an overload by half is controlled after a minute, by which time every caller has given
-//! up on it several times over. Σe grows no further once it is above 0, but it keeps the last step
-//! of a recovery, up to the setpoint: the next overload is admitted for as many steps more as it
-//! takes to use that up, at most 40 s.
+//! so an overload by half is controlled only after a minute. Callers give up much earlier. Σe grows
+//! no further once it is above 0, but it keeps the last step of a recovery, up to the setpoint. The
+//! next overload is admitted until that is used up, for at most 40 s.
 //!
-//! In Kamailio Σe has no lower bound: as long as nothing helps, it sums up more than 100 % of
-//! rejections, which have to be undone one by one after the overload. Here it stops at 100 %. From
-//! there a processor without work comes back in 50 s.
+//! In Kamailio Σe has no lower bound. While the overload lasts, it sums up to more than 100 % of
+//! rejections, which take time to undo after the overload. Here it stops at 100 %. From there it
+//! takes an idle processor 50 s to recover.
 //!
 //! Source: Kamailio, `src/modules/ratelimit/ratelimit.c`, and its documentation: timer, K_i. The
 //! setpoint is given with the pipe and has no default there.
@@ -90,7 +89,7 @@ struct Feedback {
     read: Reading,
     /// Σe.
     sum: f64,
-    /// e of the last step.
+    /// e at the last step.
     error: f64,
     /// The rejected share in percent.
     percent: f64,

@@ -16,7 +16,8 @@ pub(super) fn of_call(signals: &Signals) -> Option<Duration> {
     service.is_new.then(|| service.sojourn + service.cost)
 }
 
-/// Returns the number of calls in the server when one has been served: that one, and those behind it.
+/// Returns the number of calls in the server when one has been served: the served call, and those
+/// behind it.
 pub(super) fn in_use(signals: &Signals) -> u64 {
     signals.in_progress(Bucket::Session).max(signals.queue.waiting as u64) + 1
 }

@@ -1,9 +1,9 @@
 //! No control.
 //!
 //! Signal: none. Everything is admitted; messages without room in the queue are lost or rejected.
-//! Beyond its capacity such a server spends its time on work that its callers have given up: the
-//! longer the queue, the later each answer, and the more retransmissions in the queue. It is the
-//! baseline for the others.
+//! Beyond its capacity such a server works on calls that the callers have given up. The longer the
+//! queue, the later each answer, and the more retransmissions are in the queue. It is the baseline
+//! for the others.
 //!
 //! Source: 000 §2 ("basic"), 001 §4.2, 002 §2.1 (simple drop).
 

@@ -1,6 +1,6 @@
-//! OCC: occupancy, at a steady beat.
+//! OCC: occupancy control at fixed intervals.
 //!
-//! Signal: the occupancy ρ, read every T_m; at the end of each control interval T_c its mean. φ =
+//! Signal: the mean of the occupancy ρ in a control interval T_c; ρ is read every T_m. φ =
 //! min(ρ_targ/ρ, φ_max), and f ← clamp(f_min, φ·f, 1). Trips when ρ exceeds the target. Recovers by
 //! the same factor: from the floor of 0.02 to 1 in three intervals of an idle processor, as φ ≤
 //! φ_max = 5 allows. Cold start: f = 1. Without any occupancy φ is φ_max.
@@ -91,13 +91,13 @@ pub(super) struct Occ {
     /// Sum and number of the occupancies read since the last decision.
     sum: f64,
     readings: u32,
-    /// ρ of the last decision.
+    /// ρ at the last decision.
     occupancy: f64,
     fraction: f64,
 }
 
 impl Occ {
-    /// Creates the law, of which these are the parameters besides [`FACTOR_MAX`] and [`FLOOR`].
+    /// Creates the law with these parameters, besides [`FACTOR_MAX`] and [`FLOOR`].
     pub(super) fn new(values: &Values, control: &Param, read: &Param, target: &Param) -> Self {
         Self {
             control: Duration::from_secs_f64(values.of(control)),

@@ -10,8 +10,8 @@
 //! the overload, and the window of k measurements makes it act on the past: it overshoots in both
 //! directions. With a floor of f_min, an overload beyond 1/f_min is not controlled at all.
 //!
-//! The window spans k−1 intervals. A measurement is also taken each second, because 125 messages
-//! take long at night: otherwise the share of an overload would still apply after any rest.
+//! The window spans k−1 intervals. A measurement is also taken each second, because at low load 125
+//! messages take long. Otherwise the share of an overload would still apply after a long pause.
 //!
 //! Source: 000 §3.1, equations 1-3.
 
@@ -133,8 +133,8 @@ impl Estimate {
         self.target
     }
 
-    /// Returns whether the processor has been read since the last measurement: messages may come
-    /// more often than readings.
+    /// Returns whether the processor has been read since the last measurement: messages may arrive
+    /// more often than it is read.
     pub(super) fn is_news(&self, reading: Reading) -> bool {
         self.trail.newest().is_none_or(|last| last.at < reading.at)
     }

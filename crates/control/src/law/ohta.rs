@@ -66,7 +66,7 @@ pub(super) struct Watermarks {
 }
 
 impl Watermarks {
-    /// Creates the law of these parameters.
+    /// Creates the law with these parameters.
     pub(super) fn new(values: &Values, buffer: &Param, high: &Param, low: &Param) -> Self {
         let [buffer, high, low] = [buffer, high, low].map(|param| values.of(param) as usize);
         Self { buffer, high, low, refusing: false }

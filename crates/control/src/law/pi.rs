@@ -1,43 +1,44 @@
-//! Two PI controllers: one empties the queue of new calls so that each waits a set time, the
-//! other refuses so many that the processor keeps a set occupancy.
+//! Two PI controllers: one releases the queue of new calls so that each call waits a set time; the
+//! other rejects a share of the calls to keep the processor at a set occupancy.
 //!
 //! Signals: length q of the queue of new calls, rates of the calls that arrive and that enter
 //! the queue, occupancy C.
 //!
 //! *Queue loop*, every T_c: the queue is released at u = K_pq·e_q + K_iq·∫e_q ≥ 0 calls/s, where
-//! e_q = q − q_T and q_T = T̄_q·r̃ is what may wait if each waits T̄_q; r̃ is the rate at which
-//! calls enter the queue, through a low-pass filter of 0.4 s. (The paper prints e_q = q_T − q.
-//! As a release rate that is positive feedback; with this sign the loop is s² + 20s + 130 and
-//! damped with ζ = 0.88.) Where a share α is refused before the queue, only the rest enters
-//! it; where the queue is judged as it is emptied, all that arrive do.
+//! e_q = q − q_T and q_T = T̄_q·r̃ is the queue length at which each call waits T̄_q; r̃ is the
+//! rate at which calls enter the queue, through a low-pass filter of 0.4 s. (The paper prints e_q =
+//! q_T − q. As a release rate that is positive feedback; with this sign the loop is s² + 20s + 130
+//! and damped with ζ = 0.88.) If calls are judged on arrival, the rejected share α does not enter
+//! the queue. If calls are judged when they leave the queue, all of them enter it.
 //!
-//! *Processor loop*: of the calls the share α = K_pc·e_c + K_ic·∫e_c, within [0, 1], is refused,
+//! *Processor loop*: the share α = K_pc·e_c + K_ic·∫e_c of the calls, within [0, 1], is rejected,
 //! where e_c = C̃ − C_T and C̃ is the occupancy, sampled every T_m, through a filter of 0.1 s.
 //!
-//! Neither integral winds up while its output is saturated. That of the queue stands still below
-//! a release of 0, and while the processor takes less than is released to it. That of the
-//! processor stands still above α = 1; below α = 0 it goes on down to 0. If it stood still
-//! there too, it would hold what an overload left in it, and refuse calls by that at the
-//! next load below the target.
+//! Neither integral winds up while its output is saturated. That of the queue stands still below a
+//! release of 0, and while the processor takes less than is released to it. That of the processor
+//! stands still above α = 1; below α = 0 it goes on down to 0. If it stood still there too, it
+//! would keep the value that an overload left in it, and reject calls at the next load below the
+//! target.
 //!
-//! With `adaptive = 1` the processor loop differs from the paper in two ways. Its gain in the
-//! paper is the change of C with α, which is the offered load over capacity, so that with cheap
-//! refusals it swings above about twice the capacity: the gains are divided by that load, which
-//! is estimated as C̃·(arriving rate)/(rate taken from the queue). And C cannot exceed 1, so that
-//! any overload looks like the smallest one, and the queue grows for seconds: the work that was
-//! released and not taken counts as occupancy, as if it were to be done within half a second,
-//! and so does what waits in the receive buffer, by the time that it waited there.
+//! With `adaptive = 1` the processor loop differs from the paper in two ways. First, in the paper
+//! the gain of the loop is the change of C with α, which equals the offered load over the capacity.
+//! So with cheap rejections the loop oscillates above about twice the capacity. Here the gains are
+//! divided by that load, which is estimated as C̃·(arriving rate)/(rate taken from the queue).
+//! Second, C cannot exceed 1, so any overload looks like the smallest one, and the queue grows for
+//! seconds. Here work that was released and not taken counts as occupancy, as if it had to be done
+//! within half a second. The same applies to messages in the receive buffer, by the time that they
+//! waited there.
 //!
 //! Trips when C̃ exceeds C_T. Recovers by the same loop as soon as C̃ is below. Cold start:
 //! α and the integrals are 0, everything is admitted.
 //!
-//! Known bias: the paced release delays every call by T̄_q, in quiet times too. With `t_q = 0`,
-//! the default, the queue is released whenever the processor has nothing more urgent. Near the
-//! target a few calls are refused that could have been served: the smaller the capacity, the
-//! more does occupancy fluctuate within 0.1 s.
+//! Known bias: the paced release delays every call by T̄_q, in quiet times too. With `t_q = 0`, the
+//! default, the queue is released whenever the processor has nothing more urgent. Near the target a
+//! few calls are rejected that could have been served, because the occupancy fluctuates within 0.1
+//! s, and more so with a smaller capacity.
 //!
-//! Where refusals alone fill the processor (load times r/s above 1, see [`bound`](crate::bound)),
-//! C stays above C_T whatever is refused, so α goes to 1 and nothing completes.
+//! If rejections alone fill the processor (load times r/s above 1, see [`bound`](crate::bound)), C
+//! stays above C_T whatever is rejected. Then α goes to 1 and no call completes.
 //!
 //! Source: 001 §3, §4.2.
 
@@ -116,22 +117,22 @@ pub(crate) static ENTRY: Entry = Entry {
     build: |values| Box::new(Pi::new(values)),
 };
 
-/// T_m: the interval of sampling the occupancy.
+/// T_m: the time between two samples of the occupancy.
 const SAMPLE: Duration = Duration::from_millis(10);
-/// T_c: the interval of closing the loops.
+/// T_c: the time between two steps of the loops.
 const CONTROL: Duration = Duration::from_millis(20);
 /// τ of the filter of rates, s.
 const RATE_FILTER_S: f64 = 0.4;
 /// τ_c of the filter of the occupancy, s.
 const PROCESSOR_FILTER_S: f64 = 0.1;
-/// The longest step: after a rest the past is not integrated.
+/// The longest step: time beyond this is not integrated.
 const STEP_MAX: Duration = Duration::from_millis(100);
-/// Load up to which the gains are adapted. Beyond it hardly any call is admitted, and its rate says
-/// nothing.
+/// Maximum load to which the gains are adapted. Beyond it hardly any call is admitted, and the rate
+/// taken from the queue says nothing.
 const LOAD_MAX: f64 = 16.0;
-/// Time in which work that was not taken should be done, s.
+/// Time in seconds in which released work that was not taken should be done.
 const BACKLOG_TIME_S: f64 = 0.5;
-/// Below these a loop counts as at rest, in calls/s and as fractions.
+/// A loop is at rest below these values, in calls/s and as fractions.
 const REST_CPS: f64 = 0.5;
 const REST: f64 = 0.001;
 
@@ -212,7 +213,7 @@ impl Pi {
         self.counted = Counted::of(signals);
     }
 
-    /// Returns the release of the queue, calls/s.
+    /// Returns the release rate of the queue, calls/s.
     fn release(&mut self, signals: &Signals, step_s: f64) -> f64 {
         let target = self.queue_time_s * self.entering.value();
         let error = signals.queue.waiting as f64 - target;
@@ -245,21 +246,22 @@ impl Pi {
     }
 
     /// Returns the arrivals as a multiple of the capacity, at least 1. The capacity is the rate
-    /// taken over the resulting occupancy.
+    /// taken from the queue divided by the occupancy.
     fn load(&self) -> f64 {
         let load = self.occupancy.value() * self.arriving.value() / self.taken.value();
         if load.is_finite() { load.clamp(1.0, LOAD_MAX) } else { 1.0 }
     }
 
-    /// Returns the additional occupancy that released work which was not taken would need.
+    /// Returns the occupancy that released work which was not taken would add.
     fn backlog(&self, signals: &Signals) -> f64 {
         let left = match self.queue_time_s {
             0.0 => signals.queue.waiting as f64,
-            // Less than one is the fraction that the pacer carries over.
+            // The pacer carries over a fraction of less than one piece.
             _ => (signals.queue.credit - 1.0).max(0.0).min(signals.queue.waiting as f64),
         };
         let service_s = self.occupancy.value() / self.taken.value();
-        // Messages in the receive buffer cannot be counted, but their wait shows them.
+        // Messages in the receive buffer cannot be counted, but the time that they waited shows
+        // their number.
         let time_s = left * service_s + signals.queue.lag.as_secs_f64();
         let occupancy = time_s / BACKLOG_TIME_S;
         if occupancy.is_finite() { occupancy.min(LOAD_MAX) } else { 0.0 }

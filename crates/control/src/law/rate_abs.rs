@@ -5,8 +5,8 @@
 //! queue empties: without a queue λ is μ·(1 + D_B/C). Cold start: everything is admitted until the first
 //! tick.
 //!
-//! The paper does not say what C is. With C = T_c the queue is brought to the budget within one
-//! interval, so that is the default.
+//! The paper does not say what C is. With C = T_c, the default, the queue reaches the delay budget
+//! within one interval.
 //!
 //! Known bias: μ is the rate of admitted calls, so below the capacity λ is a multiple of the load, and a
 //! load that grows by more than that in an interval is cut. It cannot fall below one call a second, the
@@ -57,7 +57,7 @@ struct RateAbs {
     interval: Duration,
     budget_s: f64,
     correction_s: f64,
-    /// N at the last tick.
+    /// N at the last tick: the calls that waited.
     waiting: f64,
 }
 

@@ -7,12 +7,12 @@
 //!
 //! Known bias: the law acts when a queue is two thirds full, and holds it there. An admitted call
 //! waits for as long as serving that takes, so the size of the queue is the law's real parameter:
-//! for a wait of T at μ calls a second it must have about μ·T/Q_min places. It is slow: by its
-//! weight q̂ reaches Q_min after some ln(1 − Q_min)/ln(1 − w) = 23 measurements of a full queue,
-//! and a queue of fewer messages than 23 · 125 has overflowed long before.
+//! for a wait of T at μ calls a second it must have about μ·T/Q_min places. The law is slow:
+//! because of the weight w, q̂ reaches Q_min only after some ln(1 − Q_min)/ln(1 − w) = 23
+//! measurements of a full queue. A queue of fewer than 23 · 125 messages overflows long before.
 //!
-//! The paper prints the average twice, equation 6 with its indices swapped: it is taken as one.
-//! Also measured each second, so that q̂ is forgotten while nothing arrives.
+//! The paper prints the average twice, in equation 6 with swapped indices; we take both as one
+//! average. A measurement is also taken each second, so that q̂ fades while nothing arrives.
 //!
 //! Source: 000 §3.3, equations 6-8, after Random Early Detection.
 
@@ -83,7 +83,7 @@ struct Sired {
     q_min: f64,
     q_max: f64,
     floor: f64,
-    /// q̂.
+    /// q̂: the smoothed fill of the queue.
     fill: Ewma,
 }
 

@@ -1,19 +1,20 @@
-//! Tide: as many calls wait as the server takes in a set time, which is as short as the processor
-//! permits without falling idle.
+//! Tide: the queue holds as many calls as the server takes from it in a time D. D is as short as
+//! possible without making the processor idle.
 //!
 //! # Signal
 //!
-//! Four measurements at each tick of 10 ms, and no costs, rates or capacities that an operator
-//! would have to know:
+//! Each tick of 10 ms takes four measurements. An operator need not know any costs, rates or
+//! capacities:
 //!
-//! - μ, the calls that are taken from the queue in a second of occupied time. Because messages of
-//!   begun calls go before new ones, and reception has its share of each turn, μ is what in-dialog
-//!   work, rejections and other processes leave for new calls. The estimate is a ratio of two sums
-//!   that forget with a time constant of 0.2 s of occupied time. Ticks without new calls tell nothing
-//!   of it, and are left out.
+//! - μ, the calls that are taken from the queue in a second of occupied time. Messages of existing
+//!   calls are served before new ones, and reception has its share of each turn. So μ is the
+//!   capacity that in-dialog work, rejections and other processes leave for new calls. The estimate
+//!   is a quotient of two sums that fade with a time constant of 0.2 s of occupied time. Ticks
+//!   without new calls are left out.
 //! - Idle time of the processor.
-//! - ℓ, the standing wait in the receive buffer: the least over 100 ms of the longest wait in each
-//!   tick. A single long wait is a stall or a quota; ℓ is a reader that is always late.
+//! - ℓ, the standing wait in the receive buffer: the minimum over 100 ms of the longest wait in
+//!   each tick. A single long wait comes from a stall or a quota. ℓ shows a reader that is always
+//!   late.
 //!
 //! - The share of new calls that were rejected.
 //!
@@ -33,61 +34,65 @@
 //! # Analysis
 //!
 //! *Goodput.* The server works on admitted calls whenever it does not receive, reject or serve
-//! begun calls, so its goodput is the [`bound`](crate::bound) except for the time in which the queue
-//! is empty while calls are rejected. That time has an equilibrium, the share h/g of the share
-//! rejected, which is below 0.034. No part of the processor is left unused as a margin.
+//! begun calls, so its goodput is the [`bound`](crate::bound) except for the time in which the
+//! queue is empty while calls are rejected. In equilibrium that time is h/g times the rejected
+//! share, which is below 0.034. No part of the processor is left unused as a margin.
 //!
 //! *Delay.* A new call waits W/μ = D (Little). D is `wait_min` where the load is so high that the
-//! queue never empties, and near `wait_max` around the capacity, where only bursts are rejected:
-//! in a queue of K places at load 1 the share lost is 1/(K+1) for exponential service times, half
-//! of that for constant ones. The fewer calls fit into `wait_max`, the higher is the load up to
-//! which the queue has to be long: at 200 calls/s up to 1.3 times the capacity, at 5,000 up to 1.02.
+//! queue never empties, and near `wait_max` around the capacity, where only bursts are rejected: in
+//! a queue of K places at load 1 the share lost is 1/(K+1) for exponential service times, half of
+//! that for constant ones. The fewer calls fit into `wait_max`, the higher the load up to which the
+//! queue must be long: at 200 calls/s up to 1.3 times the capacity, at 5,000 up to 1.02.
 //!
 //! *Stability.* While calls wait, W does not influence μ: the processor takes them at its own rate.
-//! So the loop through W has no gain and cannot oscillate. The loop through D has one integrator
-//! and no delay but the tick, and D is bounded.
+//! So the loop through W has no gain and cannot oscillate. The loop through D has one integrator,
+//! its only delay is the tick, and D is bounded.
 //!
 //! *Settling.* A step to a multiple m of the capacity fills the window within `wait_max`/(m − 1).
 //! From then on D falls at (m − 1)/m s/s: from `wait_max` to `wait_min` in 0.11 s at 10 times the
 //! capacity. After the flood 5 ms of idle time raise D to `wait_max`. Nothing else is remembered, so
 //! goodput is full again as soon as the queue has been served.
 //!
-//! *Errors.* If μ is wrong by a factor, each wait is wrong by that factor for some 0.2 s, and goodput
-//! is not affected as long as W is not so small that the queue empties, which raises D. Costs
-//! are not used, so they cannot be misjudged. If the occupancy reads low (CPU time of a processor
-//! that others use), D stays at `wait_max` and μ is too large by as much: delays are longer, goodput
-//! is the same. If it reads high, D is `wait_min` at all overloads.
+//! *Errors.* If μ is wrong by a factor, each wait is wrong by that factor for some 0.2 s, and
+//! goodput is not affected as long as W is not so small that the queue empties, which raises D.
+//! Costs are not used, so they cannot be misjudged. If the measured occupancy is too low (CPU time
+//! on a processor that other processes use), D stays at `wait_max` and μ is too large by the same
+//! factor: delays are longer, goodput is the same. If it is too high, D is `wait_min` in every
+//! overload.
 //!
 //! # Why the oldest first
 //!
-//! Newest first shortens the delay of most calls in a long queue. In this one it would save at most D,
-//! and some calls would wait behind all newer ones until the overload ends.
+//! Newest first shortens the delay of most calls in a long queue. In this queue it would save at
+//! most D, and some calls would wait behind all newer ones until the overload ends.
 //!
 //! # Cold start
 //!
-//! D is `wait_max`, and all calls are admitted until the first call was taken from the queue and a
-//! tick has passed. A flood of m times the capacity at the start admits 0.01·m s of work.
+//! At first D is `wait_max`, and all calls are admitted until the first call has been taken from
+//! the queue and a tick has passed. A flood of m times the capacity at the start admits 0.01·m s of
+//! work.
 //!
 //! # Known bias
 //!
 //! A server of less than some 100 calls/s has room for few calls in `wait_max`, and rejects bursts
-//! that a longer queue could serve within the patience of their callers. If all calls are held equally
-//! long, their BYEs after a step come together and displace new calls one hold time later, and so on:
-//! calls are admitted by what they need now, not by what they will need. W of
-//! requests that stand alone (REGISTER) is computed from their own rate.
+//! that a longer queue could serve within the patience of their callers. If all calls are held
+//! equally long, their BYEs after a step come together and displace new calls one hold time later,
+//! and this repeats. Calls are admitted by the work that they need now, not by the work that they
+//! will need later. For requests that stand alone (REGISTER), W is computed from their own rate.
 //!
-//! The same holds for back ends that answer late. With answers after 300 ms and twice the capacity offered, calls
-//! are taken as fast as their INVITEs can be served, then their answers fill the processor and no call is
-//! taken: .70 of the bound is left (`scenarios/tournament/slow-back-ends.toml`). A limit on the release of twice its mean over
-//! a second kept .81 there. It is not part of this law, because it makes calls wait for a tick with credit: with a
-//! quota of 20 ms in 100 ms goodput fell from 1.00 to .85 of the bound at the capacity, and with
-//! `decide = "service"` to nothing at three times it.
+//! The same holds for back ends that answer late. Assume answers after 300 ms and an offered load
+//! of twice the capacity. Calls are taken as fast as their INVITEs can be served. Then their
+//! answers fill the processor and no call is taken. Goodput is .70 of the bound
+//! (`scenarios/tournament/slow-back-ends.toml`). A limit on the release of twice its mean over a
+//! second kept .81 there. It is not part of this law, because it makes calls wait for a tick with
+//! credit: with a quota of 20 ms in 100 ms goodput fell from 1.00 to .85 of the bound at the
+//! capacity, and with `decide = "service"` to nothing at three times it.
 //!
-//! μ counts all occupied time of a tick, whatever occupied it. Beside much other work (REGISTER) few calls
-//! make a small window, and of a burst that arrives within one tick some calls are rejected although the
-//! processor has room: `tidegate_work_refused_early_total` counts them. The next tick knows better.
+//! μ counts all occupied time of a tick, whatever occupied it. Beside much other work (REGISTER)
+//! few calls make a small window, and of a burst that arrives within one tick some calls are
+//! rejected although the processor has room: `tidegate_work_refused_early_total` counts them. The
+//! next tick corrects this.
 //!
-//! With `decide = "service"` all waiting messages count for W, so it holds fewer calls.
+//! With `decide = "service"` all waiting messages count towards W, so fewer calls fit into it.
 //!
 //! # Source
 //!
@@ -149,25 +154,25 @@ pub(crate) static ENTRY: Entry = Entry {
 
 /// Time between two ticks.
 const TICK: Duration = Duration::from_millis(10);
-/// Occupied time after which a measurement of μ counts for 1/e, s.
+/// Occupied time in seconds after which the weight of a measurement of μ has fallen to 1/e.
 const FORGET_S: f64 = 0.2;
-/// h: decrease of D while all calls are rejected, s/s.
+/// h: decrease of D in s/s while all calls are rejected.
 const DECREASE: f64 = 1.0;
-/// g: increase of D by idle time, s/s.
+/// g: increase of D in s/s of idle time.
 const INCREASE: f64 = 30.0;
 /// The smallest window, in calls.
 const WINDOW_MIN: f64 = 4.0;
-/// Part of D that is left to the queue, however late the receive buffer is read.
+/// The part of D that the queue may use at least, however late the receive buffer is read.
 const QUEUE_PART_MIN: f64 = 0.25;
-/// Fill of a receive buffer from which on it counts as full.
+/// Fill of a receive buffer above which it counts as full.
 const FULL: f64 = 0.9;
-/// Part of `wait_max` below which D shows that calls have been rejected for a while.
+/// Part of `wait_max`. A smaller D shows that calls have been rejected for some time.
 const LONG: f64 = 0.5;
-/// Age, in multiples of D, from which a call is rejected in a long overload.
+/// In a long overload, a call that has waited for this multiple of D is rejected.
 const AGES: f64 = 3.0;
-/// Ticks over which the least wait in the receive buffer is taken.
+/// Ticks over which the minimum of the wait in the receive buffer is taken.
 const LAGS: usize = 10;
-/// A tick counts as no longer than this: after a rest the past is not integrated.
+/// A tick counts as no longer than this, so that a long pause is not integrated.
 const STEP_MAX: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -186,7 +191,7 @@ struct Tide {
     ticks: usize,
 }
 
-/// New calls that were decided until the last tick, since the start.
+/// New calls that had been decided at the last tick, since the start.
 #[derive(Debug, Default)]
 struct Decided {
     offered: u64,
@@ -194,7 +199,7 @@ struct Decided {
 }
 
 impl Decided {
-    /// Returns the share of the calls since the last call of this function that were rejected.
+    /// Returns the rejected share of the calls since the last call of this function.
     fn rejected(&mut self, signals: &Signals) -> f64 {
         let Flow { offered, refused, .. } = *signals.flow(Bucket::Session);
         let earlier = std::mem::replace(self, Self { offered, refused });
@@ -206,7 +211,7 @@ impl Decided {
 /// The rate at which work of one bucket is taken from its queue.
 #[derive(Debug, Default)]
 struct Drain {
-    /// Pieces taken at the last tick, since the start.
+    /// Pieces taken until the last tick, since the start.
     counted: u64,
     /// Pieces taken before the law began.
     began: u64,
@@ -215,9 +220,9 @@ struct Drain {
 }
 
 impl Drain {
-    /// Records the pieces `taken` since the start, the last of them in `occupied_s` of occupied
-    /// time. Time without waiting pieces is left out, because it would turn the result into the
-    /// rate of arrivals.
+    /// Records that `taken` pieces were taken since the start. `occupied_s` is the occupied time
+    /// since the last record. Time without waiting pieces is left out, because it would turn the
+    /// result into the rate of arrivals.
     fn record(&mut self, taken: u64, in_progress: u64, occupied_s: f64) {
         if taken == self.counted && in_progress == 0 {
             return;
@@ -228,7 +233,8 @@ impl Drain {
         self.counted = taken;
     }
 
-    /// Returns the window: the pieces that are taken in `wait_s`; open before the first was taken.
+    /// Returns the window: the number of pieces that are taken in `wait_s`. It is open before the
+    /// first piece was taken.
     fn window(&self, wait_s: f64) -> Allowance {
         if self.counted == self.began {
             return Allowance::Open;
@@ -266,7 +272,7 @@ impl Tide {
         }
     }
 
-    /// Returns the age from which a call is rejected when its service is due, if there is one.
+    /// Returns the age above which a call is rejected when its turn comes, if there is one.
     fn age_max(&self, socket_fill: f64, lag: Duration) -> Option<Duration> {
         if socket_fill >= FULL {
             // Reading faster would not help: the kernel drops what does not fit.
@@ -276,7 +282,7 @@ impl Tide {
         is_long_overload.then(|| self.stale.min(Duration::from_secs_f64(AGES * self.wait_s)))
     }
 
-    /// ℓ.
+    /// Returns ℓ: the standing wait in the receive buffer.
     fn standing_lag(&mut self, signals: &Signals) -> Duration {
         self.lags[self.ticks % LAGS] = signals.queue.lag;
         self.ticks += 1;

@@ -1,18 +1,19 @@
-//! Vegas: a window by the number of calls that wait for others.
+//! Vegas: the number of calls that wait for other calls sets a window.
 //!
-//! Signal: the latency of each new call, from its arrival to the end of its service, and the least of them,
-//! which counts as that of an empty server. By these, q = ⌈L·(1 − least/latency)⌉ of the L calls
-//! in the window wait. Trips when q > 6·lg L: L falls by lg L. Recovers by 6·lg L while q ≤ lg L, by
-//! lg L while q < 3·lg L. lg is the decimal logarithm, rounded down and at least 1. A window of which less
-//! than half is in use says nothing. Cold start: L = 20.
+//! Signal: the latency of each new call, from its arrival to the end of its service, and the least
+//! of these latencies, which is taken as the latency of an empty server. According to them, q =
+//! ⌈L·(1 − least/latency)⌉ of the L calls in the window wait. Trips when q > 6·lg L: L falls by lg
+//! L. Recovers by 6·lg L while q ≤ lg L, by lg L while q < 3·lg L. lg is the decimal logarithm,
+//! rounded down and at least 1. While less than half of the window is in use, L does not change.
+//! Cold start: L = 20.
 //!
 //! Every 15 to 30 windows of calls the least latency is forgotten: the next one takes its place, whatever
 //! it is. The library draws that number at random; here it is the mean.
 //!
-//! Known bias: a server whose latency is its own processor time has no place for bursts in this window: a few
-//! calls are all that may wait, and at 0.8 of the capacity one call in twenty is rejected. In an overload
-//! the probe takes the latency of a full window for that of an empty server, and L grows from there, until a
-//! call comes by that waited less.
+//! Known bias: a server whose latency is its own processor time has no place for bursts in this
+//! window: a few calls are all that may wait, and at 0.8 of the capacity one call in twenty is
+//! rejected. In an overload the probe mistakes the latency of a full window for that of an empty
+//! server, and L grows until a call has waited less.
 //!
 //! Source: Netflix concurrency-limits, `VegasLimit.java`, after Brakmo and Peterson, "TCP Vegas",
 //! 1995.
@@ -80,7 +81,7 @@ const PROBE_MEAN: f64 = 0.75;
 
 #[derive(Debug)]
 struct Vegas {
-    /// L.
+    /// L: the window.
     limit: f64,
     limit_max: f64,
     probe: f64,
@@ -90,7 +91,8 @@ struct Vegas {
 }
 
 impl Vegas {
-    /// Returns the change of the window after a call of this latency, given the least.
+    /// Returns the change of the window after a call with this latency. `least_s` is the least
+    /// latency.
     fn change(&self, least_s: f64, latency_s: f64) -> f64 {
         let waiting = (self.limit * (1.0 - least_s / latency_s)).ceil();
         let step = self.limit.log10().floor().max(1.0);

@@ -1,17 +1,19 @@
-//! win-auto: a fixed window of calls that wait, less one for each repetition.
+//! win-auto: a fixed window of waiting calls, reduced by one for each repetition.
 //!
-//! Signal: repetitions of new calls. A call takes one of the window when it arrives and gives it back
-//! when it is taken from the queue. A repetition takes one and gives none back, so the window shrinks as
-//! soon as callers repeat, until what waits is served. Trips when the window is full. Recovers by
-//! `leak` calls a second, up to W_0; that is ours: in the paper nothing comes back, and under loss of
-//! messages the window falls to nothing. It never falls below one call. Cold start: W_0.
+//! Signal: repetitions of new calls. A call takes one place of the window when it arrives and gives
+//! it back when it is taken from the queue. A repetition takes a place and does not give it back,
+//! so the window shrinks as soon as callers repeat, until the waiting calls are served. Trips when
+//! the window is full. Recovers by `leak` calls a second, up to W_0; the leak is our addition: in
+//! the paper no place comes back, and with lost messages the window falls to nothing. It never
+//! falls below one call. Cold start: W_0.
 //!
-//! Options: a call that has waited longer than `delay_max` gives nothing back either (the paper's cure
-//! for a window that is too large).
+//! Options: a call that has waited longer than `delay_max` does not give its place back either (the
+//! paper's cure for a window that is too large).
 //!
-//! Known bias: W_0 fixes the delay of the queue, W_0/μ, and has to be known: with one that makes calls
-//! wait for more than T1/2 each call brings repetitions of its 200 and its BYE, seven messages become ten,
-//! and goodput settles at seven tenths. The window does not see those repetitions.
+//! Known bias: W_0 fixes the delay of the queue, W_0/μ, so an operator must know it. If it makes
+//! calls wait for more than T1/2, each call causes repetitions of its 200 and its BYE. Then seven
+//! messages become ten, and goodput settles at seven tenths. The window does not see those
+//! repetitions.
 //!
 //! Source: 002 §3.5, §5.
 
@@ -85,7 +87,7 @@ struct WinAuto {
     leak_cps: f64,
     delay_max: Option<Duration>,
     window: f64,
-    /// Repetitions that have been taken off.
+    /// Places that repetitions have taken.
     repeated: u64,
     ticked: Timestamp,
 }

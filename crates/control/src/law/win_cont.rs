@@ -1,12 +1,13 @@
-//! win-cont: at any time as many more calls as the delay budget leaves room for.
+//! win-cont: at any time it admits as many more calls as the delay budget has room for.
 //!
 //! Signal: N, the calls that wait, and μ, the rate at which calls are served, as in
-//! [win-disc](super::win_disc). After each message: left = μ·D_B − N, and if that is at least W_ovth, so
-//! many calls are admitted. Trips when the calls that wait fill the budget. Recovers with the next
-//! message that is served. Cold start: everything is admitted until the first message is served.
+//! [win-disc](super::win_disc). After each message, left = μ·D_B − N is computed. If it is at least
+//! W_ovth, that number of calls is admitted. Trips when the calls that wait fill the budget.
+//! Recovers with the next message that is served. Cold start: everything is admitted until the
+//! first message is served.
 //!
-//! Options: N is looked at only after messages that begin a call (`check` = 1); a fixed bound
-//! (`bound`) instead of μ·D_B, which needs no estimate of μ, but has to be known.
+//! Options: with `check` = 1, N is computed only after messages that begin a call. A fixed `bound`
+//! can replace μ·D_B. It needs no estimate of μ, but an operator must know it.
 //!
 //! Known bias: μ is the rate of admitted calls, so at a small load the budget is short, and bursts are
 //! rejected that the processor has room for.
@@ -69,7 +70,7 @@ pub(crate) static ENTRY: Entry = Entry {
     },
 };
 
-/// Time between two looks while nothing is served.
+/// Time between two computations while nothing is served.
 const TICK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]

@@ -1,16 +1,18 @@
-//! win-disc: at each beat, as many calls as can be served until the next, and as may wait.
+//! win-disc: in each interval it admits as many calls as can be served until the next interval, and
+//! as many as may wait.
 //!
 //! Signal: the calls that wait, N, and the rate at which calls are served, μ, both estimated from
-//! messages ([`Sessions`](crate::Sessions)). Every T_c: w = μ·T_c + μ·D_B − N, and each admitted call
-//! takes one of it. Trips when more calls arrive in an interval than that. Recovers with the next
-//! interval: w grows as the queue empties. Cold start: everything is admitted until the first tick.
+//! messages ([`Sessions`](crate::Sessions)). Every T_c, w = μ·T_c + μ·D_B − N is computed, and w
+//! calls are admitted in the interval. Trips when more than w calls arrive in an interval. Recovers
+//! with the next interval: w grows as the queue empties. Cold start: everything is admitted until
+//! the first tick.
 //!
 //! Known bias: μ is the rate of admitted calls, so below the capacity it is the load, and a step of
-//! the load is followed by a factor of 1 + D_B/T_c in each interval. In an interval all of w may come at
-//! once. A D_B above T1/2 lets callers repeat: the round trip of a 200 and its ACK passes the queue
-//! twice. A call waits for up to T_c and D_B together, and before that in the receive buffer: at three
-//! times the capacity callers repeat their INVITEs, and at five times the server does nothing else. With a T_c
-//! of 50 ms it keeps what is possible.
+//! the load is followed by a factor of 1 + D_B/T_c in each interval. All w calls may arrive at once
+//! at the start of an interval. With a D_B above T1/2 callers repeat, because a 200 and its ACK
+//! both pass through the queue. A call waits for up to T_c plus D_B, and before that in the receive
+//! buffer. At three times the capacity callers repeat their INVITEs, and at five times the server
+//! only serves repetitions. With a T_c of 50 ms the goodput stays at the bound.
 //!
 //! Source: 002 §3.3. There each sender has a window of its own; [feedback](crate::feedback) shares this
 //! one among the senders.
@@ -45,9 +47,9 @@ pub(crate) static ENTRY: Entry = Entry {
 struct WinDisc {
     interval: Duration,
     budget_s: f64,
-    /// w at the last tick, and the calls admitted until then.
+    /// w at the last tick, and the number of calls admitted until then.
     window: Option<(f64, u64)>,
-    /// N at the last tick.
+    /// N at the last tick: the calls that waited.
     waiting: f64,
 }
 

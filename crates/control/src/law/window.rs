@@ -1,4 +1,4 @@
-//! A window that counts what is still to come, and parameters that several laws of 002 have.
+//! A window that counts only further calls, and parameters that several laws of 002 share.
 
 use crate::{Allowance, Bucket, Control, Param, Signals};
 
@@ -20,10 +20,10 @@ pub(super) static BUDGET: Param = Param {
     max: 60.0,
 };
 
-/// Admits `count` pieces of new work beside those that wait.
+/// Admits `count` pieces of new work in addition to those that wait.
 pub(super) fn admit_further(signals: &Signals, control: &mut Control, count: f64) {
     for bucket in Bucket::ALL {
-        // Where work is judged as it is taken from the queue, all that waits is behind it.
+        // If work is judged when it is taken from the queue, all waiting work is behind it.
         let waiting = match bucket {
             Bucket::Session => signals.in_progress(bucket).max(signals.queue.waiting as u64),
             _ => signals.in_progress(bucket),

@@ -1,12 +1,12 @@
 //! The deterministic throttle.
 //!
-//! It adds up the admitted share of each piece; when the sum reaches one, a piece passes. Of any n
-//! pieces in a row it passes n·f, within one, and the pieces that pass are spread as evenly as
-//! possible.
+//! It adds up the admitted share for each piece. When the sum reaches one, a piece passes. Of any n
+//! consecutive pieces it passes n·f, plus or minus one, and the pieces that pass are spread as
+//! evenly as possible.
 //!
 //! Source: 000 §3.4.
 
-/// One in fixed point: ten times 0.1 is less than 1 in floating point.
+/// One in fixed point. In floating point ten times 0.1 is less than 1.
 const ONE: u64 = 1 << 32;
 
 #[derive(Clone, Debug, Default)]

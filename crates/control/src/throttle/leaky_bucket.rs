@@ -1,14 +1,14 @@
 //! The leaky bucket.
 //!
-//! Each piece that passes pours T = 1/rate into a bucket, in seconds, that leaks a second a second;
-//! a piece that finds more than TAU in it does not pass. At a constant rate at most (TAU + T)/T
-//! pieces pass at once and never more than that and rate·t in any time t. The bucket starts empty,
-//! and keeps its seconds when the rate changes: after a fall of the rate it is emptied in the time
-//! that the old rate would have needed, and bursts of the new one are shorter.
+//! Each piece that passes pours T = 1/rate seconds into a bucket that leaks one second each second.
+//! A piece does not pass if the bucket holds more than TAU. At a constant rate at most (TAU + T)/T
+//! pieces pass at once, and at most that number plus rate·t in any time t. The bucket starts empty,
+//! and keeps its content in seconds when the rate changes. After a fall of the rate it empties as
+//! fast as at the old rate, and bursts at the new rate are shorter.
 //!
-//! The RFC adds up to half a T to an empty bucket, or takes it away, so that many senders to one server
-//! do not fall into step (§3.5.3). At the server there is one bucket, so its throttle leaves that out;
-//! [feedback](crate::feedback) uses it, with a tolerance for each priority.
+//! The RFC adds or subtracts up to half a T at an empty bucket, so that many senders to one server
+//! do not synchronize (§3.5.3). A server has only one bucket, so its throttle leaves that out.
+//! [Feedback](crate::feedback) uses it, with a tolerance for each priority.
 //!
 //! Source: RFC 7415 §3.5.1, which calls TAU = 4·T a reasonable compromise: a burst of 5.
 
@@ -18,9 +18,9 @@ use tidegate_world::Timestamp;
 pub(crate) struct LeakyBucket {
     /// TAU of the throttle in multiples of T.
     tolerance: f64,
-    /// X, in seconds, when the last piece passed.
+    /// X: the content in seconds when the last piece passed.
     content_s: f64,
-    /// LCT.
+    /// LCT: the time when the last piece passed.
     passed: Timestamp,
 }
 

@@ -1,10 +1,10 @@
 //! The token bucket.
 //!
 //! A bucket of a set depth is filled with `rate` tokens a second; each piece that passes takes one.
-//! It starts full. At a constant rate it passes the same as a [leaky bucket](super::leaky_bucket)
-//! of the same burst, seen from the other side: tokens are the part that is not poured in yet. They
-//! differ where the rate changes: tokens are pieces, not seconds, so that a higher rate is used at
-//! once, and tokens saved at a high rate are spent at a low one.
+//! It starts full. At a constant rate it passes the same pieces as a [leaky
+//! bucket](super::leaky_bucket) with the same burst: the tokens are the room that is left in the
+//! leaky bucket. The two differ when the rate changes. Tokens are pieces, not seconds, so a higher
+//! rate applies at once, and tokens saved at a high rate are spent at a low one.
 //!
 //! Source: RFC 2697 §3, one bucket of it; 002 §2.4 names it among the throttles.
 
@@ -32,7 +32,7 @@ impl TokenBucket {
     /// Returns whether a piece passes, at the rate `rate`.
     pub(crate) fn passes(&mut self, now: Timestamp, rate: f64) -> bool {
         self.fill(now, rate);
-        // Ten times a tenth of a token is less than one in floating point.
+        // In floating point ten times a tenth of a token is less than one.
         let passes = self.tokens >= 1.0 - 1e-9;
         if passes {
             self.tokens -= 1.0;

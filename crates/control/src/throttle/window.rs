@@ -1,7 +1,7 @@
 //! The window throttle.
 //!
-//! A piece passes while fewer than a set number are in progress. It holds back work that cannot be
-//! served without knowing a rate, and adapts by itself to a server that slows down.
+//! A piece passes while fewer than a set number are in progress. The window needs to know no rate,
+//! and adapts by itself to a server that slows down.
 //!
 //! Source: 002 §2.4.
 

@@ -1,10 +1,10 @@
 //! The processor time of a call in each tier.
 //!
-//! A call counts as its average messages of each class, in any tier; and a message of a class has a
-//! mean service time in each tier. So calls whose last message comes long after the first, under
-//! another share, are measured too, and both tiers by the same mix. Means are quotients of
-//! long sums: a service that was interrupted may take a thousand times as long as another, and
-//! would by itself decide an average with a short memory.
+//! A call has an average number of messages of each class, the same in both tiers. A message of a
+//! class has a mean service time in each tier. So both tiers are measured by the same mix of
+//! messages, even if the last message of a call comes long after the first, under another share.
+//! Means are quotients of long sums: an interrupted service may take a thousand times as long as
+//! another, and would dominate an average with a short memory.
 
 use std::time::Duration;
 
@@ -12,23 +12,23 @@ use tidegate_world::Work;
 
 use super::Tier;
 
-/// Messages of a class and tier at which their counts are halved: so many count, and at least half
-/// as many.
+/// When a class and tier have this number of messages, their counts are halved. So a mean covers at
+/// least half as many.
 const MESSAGES: f64 = 16_384.0;
 
-/// The same for the calls by which messages are divided.
+/// The same number for the calls by which messages are divided.
 const CALLS: f64 = 4096.0;
 
-/// Messages that must have been measured in a tier for its cost to be known.
+/// Number of messages that must have been measured in a tier before its cost is known.
 const KNOWN: f64 = 30.0;
 
-/// The number of messages before state can count as free.
+/// Number of messages that must have been measured before state can count as free.
 const SURE: f64 = 1000.0;
 
-/// The least relative difference that counts.
+/// The smallest relative difference that counts as one.
 const ERROR: f64 = 0.02;
 
-/// Messages by number, and service by class and tier.
+/// Number of messages by class, and service time by class and tier.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallCosts {
     begun: f64,
@@ -67,7 +67,7 @@ impl CallCosts {
     }
 
     /// Returns the seconds that a call takes in `tier`; `None` before that was measured. A class
-    /// without messages in this tier takes as long as in the other.
+    /// without messages in this tier is assumed to take as long as in the other tier.
     pub(super) fn of(&self, tier: Tier) -> Option<f64> {
         if self.begun == 0.0 || self.count(tier) < KNOWN {
             return None;
