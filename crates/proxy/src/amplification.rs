@@ -11,9 +11,9 @@
 //!
 //! An address is verified by a message that only a receiver of a response could have sent: the ACK
 //! to a final response, with the To-tag that the responder has chosen, or an ACK or PRACK with the
-//! route token of the response. Until then, requests that a back end or a user sends there within
-//! the call, such as its BYE, are retransmitted once. Both know tag and token, and are trusted not
-//! to verify an address for a forger.
+//! route token of the response. Until then, requests that a back end or a user sends to this
+//! address within the call, such as a BYE, are retransmitted once. Back ends and users know tag and
+//! token, and are trusted not to verify an address for a forger.
 //!
 //! Streams have no such limits: a peer with a connection receives the messages sent on it.
 
@@ -27,11 +27,11 @@ use crate::step::Step;
 use crate::transport::addresses::Origin;
 use crate::transport::budget::Budget;
 
-/// Time for which a back end's request is always retransmitted. RFC 3261 §17.1.2.2: "the client
-/// transaction MUST set timer E to fire in T1 seconds", and then in twice that: so once.
+/// Time for which a back end's request is always retransmitted: once. RFC 3261 §17.1.2.2: "the
+/// client transaction MUST set timer E to fire in T1 seconds", and then in twice that.
 const REPEATED_FOR: Duration = Duration::from_secs(1);
 
-/// Returns whether a response of `length` bytes may leave by `flow`; if so, counts it as sent.
+/// Returns whether a response of `length` bytes may be sent on `flow`. If so, counts it as sent.
 pub(crate) fn may_send(
     step: &Step<'_>,
     budget: &mut Budget,
@@ -54,7 +54,7 @@ pub(crate) fn may_send(
     may
 }
 
-/// Does the same in a call that is served without transactions.
+/// Returns the same as [`may_send`] for a call that is served without transactions.
 pub(crate) fn may_send_back(
     step: &mut Step<'_>,
     call: CallRef,
@@ -73,10 +73,10 @@ pub(crate) fn may_send_back(
 /// Returns whether to retransmit on `flow` a request that a back end or a user first sent at
 /// `since`.
 ///
-/// If the call began at the other end of `flow`, its INVITE may be forged: then nobody there
+/// If the call began at the other end of `flow`, its INVITE may be forged. Then no element there
 /// acknowledges the 2xx or answers the BYE that follows. A phone that the back end calls gets all
-/// retransmissions, and so does one on the flow of its registration. The call of a user has no entry: its route token says whether the request goes
-/// `to_caller`.
+/// retransmissions, and so does a phone on the flow of its registration. The call of a user has no
+/// entry; its route token says whether the request goes `to_caller`.
 pub(crate) fn may_repeat(
     step: &Step<'_>,
     since: Timestamp,

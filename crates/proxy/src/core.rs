@@ -45,18 +45,18 @@ use crate::transaction::Transactions;
 
 /// One shard of the proxy: the stages of the pipeline, each with its state.
 pub struct Proxy {
-    /// Admission: the queues and the gate in front of them.
+    /// Admission: the queues, and the gate in front of them.
     ingress: Ingress,
-    /// Ladder of kernel drops, if the kernel may be asked to drop.
+    /// The ladder of kernel drops, if the kernel may be asked to drop.
     kernel_shed: Option<KernelShed>,
-    /// Messages that the driver or the kernel is to drop.
+    /// The messages that the driver or the kernel should drop.
     shedding: Shedding,
     snapshot: Snapshot,
     transactions: Transactions,
     routing: RoutingState,
     /// Calls that this process does not know.
     lost: Lost,
-    /// Requests that wait for an answer.
+    /// Requests that wait for an answer from the DNS or a store.
     parked: Parked,
     /// Resolution of names in requests.
     resolution: Resolution,
@@ -68,9 +68,9 @@ pub struct Proxy {
     output: Output,
     counters: Arc<Counters>,
     work: Work,
-    /// Message in service, until the next input shows that its service has ended.
+    /// The message in service, until the next input shows that its service has ended.
     in_service: Option<InService>,
-    /// Messages classified since the second-to-last input, until the next input as well.
+    /// Messages that have been classified since the last input but one.
     looks: Looks,
     /// Time of the last input.
     now: Timestamp,
@@ -81,11 +81,11 @@ pub struct Proxy {
 struct InService {
     class: Class,
     since: Timestamp,
-    /// Whether it was found to belong to nothing.
+    /// Whether the message was found to belong to nothing.
     is_stray: bool,
 }
 
-/// Messages that were classified and decided on, and since when.
+/// Messages that were classified and decided on, and the time when this began.
 #[derive(Default)]
 struct Looks {
     since: Option<Timestamp>,
@@ -98,7 +98,7 @@ impl Proxy {
     /// `pool`.
     ///
     /// # Panics
-    /// If there is no listener or no pool, or more of something than a branch can name: the
+    /// If there is no listener or no pool, or more of something than a branch can name. The
     /// configuration is checked before.
     pub fn new(settings: Settings, counters: Arc<Counters>, pool: Pool) -> Self {
         let overload = &settings.overload;
@@ -115,7 +115,7 @@ impl Proxy {
         counters.in_force.publish(&gate);
         counters.in_force.key_version.set(settings.secret.tokens.current.version.into());
         let trace = Trace::new(settings.trace, Arc::clone(&counters));
-        // The same for all shards: they share a kernel program.
+        // The key is the same for all shards, because they share a kernel program.
         let key = settings.seed.stream(Purpose::Shedding, 0).next_u64() as u32;
         let can_drop = settings.listeners.iter().all(|listener| !listener.shared);
         let kernel_shed = KernelShed::new(overload, can_drop);
@@ -164,10 +164,10 @@ impl Proxy {
         }
     }
 
-    /// Puts `law` in force and `shadow` beside it, as [`Gate::switch`] does: no admitted or waiting
-    /// message is lost.
+    /// Switches to `law` and the shadow law `shadow`, as [`Gate::switch`] does. No admitted or
+    /// waiting message is lost.
     pub fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
-        // The time of this command is not attributed to a message.
+        // The time of this command must not be attributed to a message.
         self.in_service = None;
         self.looks = Looks::default();
         self.ingress.switch(now, law, shadow);
@@ -175,13 +175,13 @@ impl Proxy {
         self.counters.in_force.publish(self.ingress.gate());
     }
 
-    /// Continues with these pools and rules: new calls use them, and existing calls stay where they
-    /// are. Users are looked up again. A back end that stays has to be the same object, as
+    /// Switches to these pools and rules. New calls use them, and existing calls stay where they
+    /// are. Users are looked up again. A back end that stays must be the same object, as
     /// [`BackendRegistry::enlist`](tidegate_balance::BackendRegistry::enlist) returns it.
     ///
-    /// Returns `false` if calls of removed back ends hold so many slots that there may be none for
-    /// the new ones (the limits are 65,535 pools and as many back ends in each): then nothing has
-    /// changed.
+    /// Returns `false`, and changes nothing, if calls of removed back ends hold so many slots that
+    /// there may be none for the new ones. The limits are 65,535 pools and as many back ends in
+    /// each.
     ///
     /// # Panics
     /// If there is no pool, or a rule refers to a missing one.
@@ -214,14 +214,14 @@ impl Proxy {
         self.counters.call.put(call_id, entries);
     }
 
-    /// Does not attribute the time of a command to a message.
+    /// Avoids that the time of a command is attributed to a message.
     fn forget_looks(&mut self) {
         self.in_service = None;
         self.looks = Looks::default();
     }
 
-    /// Handles another input before the service of the message is known to have ended: its service
-    /// time is not measured.
+    /// Handles another input that arrives before the end of a service is known. The time of this
+    /// service is not measured.
     fn interrupt(&mut self, now: Timestamp) {
         if self.in_service.take().is_some_and(|message| message.is_stray) {
             self.ingress.on_stray_served(now, None);
@@ -229,7 +229,7 @@ impl Proxy {
     }
 
     /// Attributes the time since the last input to the classified messages. A driver may classify
-    /// several messages at the same time, so their cost is known only when time has passed.
+    /// several messages at the same moment, so their cost is known only after time has passed.
     fn tell_looks(&mut self, now: Timestamp) {
         if let Some(since) = self.looks.since.filter(|&since| since < now) {
             let Looks { looked, refused, .. } = std::mem::take(&mut self.looks);
@@ -262,7 +262,7 @@ impl Proxy {
                 if let Some(kernel_shed) = &mut self.kernel_shed {
                     kernel_shed.on_refused(class);
                 }
-                // The gate has not seen it.
+                // The gate has not seen this message.
                 if reason == Reason::PeerShare {
                     self.count_refused_before(class);
                 }
@@ -347,7 +347,7 @@ impl Proxy {
                 self.counters.refused(Reason::PoolDown).add(1);
             }
             Served::Unserved(reason) => {
-                // A rejection says nothing about the cost of serving, and does not count as
+                // A rejection says nothing about the cost of service, and does not count as
                 // service.
                 self.in_service = None;
                 self.work = Work { served: None, refused: self.work.served, ..self.work };
@@ -360,7 +360,8 @@ impl Proxy {
             }
             Served::Elsewhere(shard) => self.output.hand_off(shard, *received),
             Served::Parked(ticket, key) => {
-                // It is not served yet: its cost says nothing about the cost of serving.
+                // The message is not served yet, so its cost says nothing about the cost of
+                // service.
                 self.in_service = None;
                 self.counters.parked_all.add(1);
                 let source = RequestSource::of(&self.snapshot, &received.flow);
@@ -379,7 +380,7 @@ impl Proxy {
         step.shown
     }
 
-    /// Returns admission and its view of the shard.
+    /// Returns the ingress, and the view of the shard that it uses.
     fn view(&mut self) -> (&mut Ingress, View<'_>) {
         let Self { ingress, snapshot, routing, transactions, parked, counters, .. } = self;
         let view = View {
@@ -408,7 +409,7 @@ impl Proxy {
         }
     }
 
-    /// Counts a message that was rejected before the gate decided on it, if it asks for new work.
+    /// Counts a message that asks for new work and was rejected before the gate decided on it.
     fn count_refused_before(&self, class: Option<Class>) {
         if let Some(bucket) = class.and_then(Class::bucket) {
             self.counters.refused_before(bucket).add(1);
@@ -443,8 +444,8 @@ impl Proxy {
 const ANSWERS_MAX: usize = 4096;
 const QUESTIONS_MAX: usize = 64;
 
-/// Returns the settings of the resolution of names in requests that leave from these listeners:
-/// with the transport of the first one, if the DNS leaves the choice.
+/// Returns the settings for resolving names in requests that leave from these listeners. If the DNS
+/// leaves the transport open, that of the first listener is used.
 fn resolution_of(listeners: &[Listener]) -> ResolutionSettings {
     let has = |is_v6: bool| listeners.iter().any(|listener| listener.local.is_ipv6() == is_v6);
     let families = match (has(false), has(true)) {

@@ -1,16 +1,16 @@
-//! Evidence against a back end, and how much of it is believed.
+//! Evidence that a back end has failed, and how far it is believed.
 //!
 //! An unanswered request or an ICMP error may be caused by a stranger: a server drops some requests
 //! silently, and the source of an ICMP error can be forged. Either makes a back end suspect, and an
-//! immediate probe decides (`probes`): if it is unanswered the back end is down; otherwise nothing
-//! has happened.
+//! immediate probe decides (`probes`). If the probe is unanswered, the back end is down; otherwise
+//! nothing changes.
 //!
 //! An ICMP error that quotes a datagram of ours proves more. RFC 1122 §3.2.2: "Every ICMP error
 //! message includes the Internet header and at least the first 8 data octets of the datagram that
 //! triggered the error; more than 8 octets MAY be sent"; RFC 1812 §4.3.2.3 asks for as much as fits
 //! into 576. The quote therefore contains the branch of our Via, which only our key can have
 //! created. That alone is not enough: servers behind the back end that receive the request read our
-//! Via too. The branch has to be that of a request which this back end has not answered, or of a
+//! Via too. So the branch must belong to a request that this back end has not answered, or to a
 //! probe, which only the back end sees.
 //!
 //! A failure on a stream is reported by our own transport and needs no proof.
@@ -47,8 +47,8 @@ pub(crate) struct Learning<'a> {
     pub(crate) output: &'a mut Output,
 }
 
-/// Handles a failed delivery. If it is a proven failure to deliver to a back end, that gets no new
-/// calls for a while, and retransmissions of unanswered ones go elsewhere.
+/// Handles a failed delivery. If it is proved that a request was not delivered to a back end, the
+/// back end gets no new calls for a while, and retransmissions of unanswered requests go elsewhere.
 pub(crate) fn on_failed(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -59,9 +59,9 @@ pub(crate) fn on_failed(
         return on_stream_failed(now, snapshot, learning, failure);
     }
     let Learning { transactions, probes, peers, output } = learning;
-    // Only the host's own report that nothing listens counts: an error from a router on the way, or
-    // a local one, may be about us.
-    // RFC 3261 §18.4: "Source quench and TTL exceeded ICMP errors SHOULD be ignored."
+    // Only the host's own report that nothing listens there counts. An error from a router on the
+    // way, or a local error, may be our own problem. RFC 3261 §18.4: "Source quench and TTL
+    // exceeded ICMP errors SHOULD be ignored."
     if failure.cause != Cause::Refused {
         return;
     }
@@ -74,15 +74,15 @@ pub(crate) fn on_failed(
             if let Proof::Probe(probe) = proof {
                 probes.on_unreachable(now, snapshot, probe);
             } else {
-                // If a server behind it has forged the error, from our Via that it has read, the
-                // response to a probe undoes it.
+                // A server behind the back end may have forged the error, because it can read our
+                // Via. Then the response to a probe clears the suspicion.
                 probes.suspect(now, snapshot, backend_ref, now);
             }
             snapshot.backend(backend_ref).on_failed(now, pause_of(snapshot, backend_ref));
             cap_exclusions(now, snapshot, backend_ref);
             peers.record_unreachable(now, failure.flow.transport, target);
         }
-        // It has no state except the transaction itself.
+        // Such a target has no state except the transaction itself.
         (Some(Proof::Request(context, index)), None) => {
             // RFC 5626 §7: "receiving a destination unreachable ICMP error on a UDP flow" is one of the
             // examples of a flow that has failed.
@@ -113,14 +113,14 @@ fn on_stream_failed(
     let Learning { transactions, probes, peers, output } = learning;
     let target = canonical(failure.flow.remote);
     let backend_ref = snapshot.addresses.backend_ref(target);
-    // A host that listens for datagrams there need not listen for connections.
+    // A host that listens for datagrams need not listen for connections.
     let is_back_end = |&backend_ref: &BackendRef| {
         snapshot.backend(backend_ref).is_present_at(target)
             && snapshot.transport(backend_ref.pool) == failure.flow.transport
     };
     let backend_ref = backend_ref.filter(is_back_end);
     match proof_in(snapshot, transactions, failure) {
-        // It was never sent because our own buffers were full: its timer decides.
+        // The probe was never sent, because our own buffers were full: its timer decides.
         Some(Proof::Probe(_)) if failure.cause == Cause::Full => {}
         Some(Proof::Probe(probe)) => probes.on_unreachable(now, snapshot, probe),
         Some(Proof::Request(context, index)) => {
@@ -130,8 +130,8 @@ fn on_stream_failed(
             transactions.record_unreachable(context, index, status);
             transactions.wake(now, context);
         }
-        // It says nothing about the peer: idle connections end. Requests that wait for a response
-        // there go elsewhere.
+        // The end of an idle connection says nothing about the peer. Requests that wait for a
+        // response on it go elsewhere.
         None if failure.quote.is_empty() => {
             peers.record_ended(now, &failure.flow, backend_ref.is_some())
         }
@@ -143,7 +143,8 @@ fn on_stream_failed(
             cap_exclusions(now, snapshot, backend_ref);
             peers.record_unreachable(now, failure.flow.transport, target);
         }
-        // As for a silent peer: the path may be lossy, and other messages may get through.
+        // This is treated like a silent peer: the path may be lossy, and other messages may get
+        // through.
         (Cause::Unreachable, Some(backend_ref)) => probes.suspect(now, snapshot, backend_ref, now),
         _ => {}
     }

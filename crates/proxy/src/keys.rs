@@ -25,12 +25,11 @@ use tidegate_world::ConnectionId;
 /// Secret shared by all instances that answer for one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
-    /// Key of everything that lives no longer than a transaction, and of what is compared within
-    /// it: branch, To-tag, hashes of tables. It stays as long as the address: a change in the
-    /// middle of a transaction would turn its retransmission into another request (RFC 3261
-    /// §16.11).
+    /// Key for values that live no longer than a transaction: branch, To-tag, hashes of tables. It
+    /// stays the same as long as the address is used. A change in the middle of a transaction would
+    /// turn its retransmission into another request (RFC 3261 §16.11).
     pub base: Base,
-    /// Keys of everything that lives as long as a call.
+    /// Keys for values that live as long as a call.
     pub tokens: TokenKeys,
 }
 
@@ -44,7 +43,7 @@ pub struct TokenKeys {
     /// Key that creates and verifies tokens.
     pub current: TokenKey,
     /// Keys that only verify tokens: the previous ones, and the next one, which another instance
-    /// may have begun to use. No two of all these keys have the same [mark](TokenKey::mark).
+    /// may already use. No two of all these keys have the same [mark](TokenKey::mark).
     pub others: Vec<TokenKey>,
 }
 
@@ -89,7 +88,7 @@ impl fmt::Debug for TokenKey {
 pub(crate) struct Keyed([u8; 16]);
 
 impl Keyed {
-    /// Derives the function for `purpose` from `secret`. SipHash being a pseudo-random function,
+    /// Derives the function for `purpose` from `secret`. SipHash is a pseudo-random function, so
     /// functions for different purposes are independent.
     pub(crate) fn derive(secret: &[u8; 32], purpose: &str) -> Self {
         let (key, salt) = secret.split_first_chunk::<16>().expect("32 is more than 16");
@@ -99,8 +98,8 @@ impl Keyed {
         Self(hasher.finish128().as_bytes())
     }
 
-    /// Encrypts or decrypts `bytes`. `mac` is the keyed hash of the plaintext and of everything
-    /// that goes with it.
+    /// Encrypts or decrypts `bytes`. `mac` is the keyed hash of the plaintext and of the other
+    /// authenticated values.
     ///
     /// This is the construction of RFC 5297 (SIV): the bytes are combined with the key stream that
     /// has the MAC as its initial value, so no random value is needed, the same content gives the
@@ -170,7 +169,7 @@ fn in_one_piece(parts: &[&[u8]], hash: impl FnOnce(&[u8]) -> u64) -> Option<u64>
     Some(hash(&whole))
 }
 
-/// The same hash as [`in_one_piece`], of parts of any length.
+/// Returns the same hash as [`in_one_piece`], for parts of any length.
 #[cold]
 fn by_pieces(parts: &[&[u8]], mut hasher: impl Hasher) -> u64 {
     for part in parts {
@@ -183,14 +182,16 @@ fn by_pieces(parts: &[&[u8]], mut hasher: impl Hasher) -> u64 {
 /// Mark of the process that created a branch.
 pub(crate) type ProcessMark = [u8; 3];
 
-/// Length in bytes of a connection name in branches and tokens: its process, and its number there.
+/// Length in bytes of the name of a connection in branches and tokens: the process, and the number
+/// of the connection in it.
 pub(crate) const CONNECTION_NAME: usize = size_of::<ProcessMark>() + size_of::<u32>();
 
 /// Keyed functions of a proxy.
 pub(crate) struct Keys {
     /// Fingerprint of a Call-ID.
     pub(crate) call: TableKey,
-    /// Function that divides callees among back ends: all versions and instances have to agree.
+    /// Function that divides callees among back ends. All versions and instances must compute the
+    /// same value.
     pub(crate) callee: Keyed,
     /// Identity of a received branch, RFC 3261 §16.11.
     pub(crate) identity: TableKey,
@@ -219,8 +220,8 @@ struct TokenMacs {
     current: u8,
     /// Functions of all keys, the current one first.
     macs: Vec<TokenFunctions>,
-    /// Index of the MAC by mark, from 1, and 0 if there is none. It is looked up for each request
-    /// that is, or claims to be, within a call.
+    /// Index of the MAC by mark, counted from 1; 0 if there is none. It is looked up for each
+    /// request that is, or claims to be, within a call.
     places: [u8; 256],
 }
 
@@ -269,13 +270,13 @@ impl Keys {
         [a, b, c]
     }
 
-    /// Returns the name of a connection of this process in branches and tokens.
+    /// Returns the name of a connection of this process, as branches and tokens contain it.
     pub(crate) fn name_of(&self, connection: ConnectionId) -> [u8; CONNECTION_NAME] {
         let ([p0, p1, p2], [a, b, c, d]) = (self.process, connection.get().to_be_bytes());
         [p0, p1, p2, a, b, c, d]
     }
 
-    /// Returns the connection of this name; `None` if it belongs to another process.
+    /// Returns the connection with this name; `None` if it belongs to another process.
     pub(crate) fn connection_in(&self, name: &[u8]) -> Option<ConnectionId> {
         let (process, number) = name.split_first_chunk()?;
         let number = u32::from_be_bytes(number.try_into().ok()?);
@@ -292,7 +293,8 @@ impl Keys {
         (self.tokens.current, self.tokens.macs.first().expect("there is a current key"))
     }
 
-    /// Returns the functions of the key with this mark: at most one is tried on a forged token.
+    /// Returns the functions of the key with this mark. So at most one key is tried on a forged
+    /// token.
     pub(crate) fn token_of(&self, mark: u8) -> Option<&TokenFunctions> {
         let place = self.tokens.places[usize::from(mark)];
         self.tokens.macs.get(usize::from(place).checked_sub(1)?)

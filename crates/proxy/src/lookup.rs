@@ -2,14 +2,14 @@
 //!
 //! [`Lookups`] is a pure state machine, as [`Resolution`](crate::resolution::Resolution) is for
 //! names. [`find`](Lookups::find) returns a held answer at once; else it sends a query and returns
-//! a [`Ticket`], with which the caller parks the request. An answer is held for a short time: the
-//! requests that have waited for it find it when they are served again, and a flood of requests for
-//! one key causes one query. It is not a cache: changes of a store take effect almost at once.
+//! a [`Ticket`], with which the caller parks the request. An answer is held for a short time. So
+//! the requests that have waited for it find it when they are served again, and a flood of requests
+//! for one key causes only one query. It is not a cache: changes of a store take effect almost at
+//! once.
 //!
 //! Queries are bounded in number and time. A store that does not answer delays only requests that
-//! need it. Strangers have at most half of the queries, including the pending ones, and the queries
-//! of back ends and trusted sources are sent first. Nothing is queried for a request that could not
-//! be parked.
+//! need it. Requests of strangers may use at most half of the queries. The queries of back ends and
+//! trusted sources are sent first. Nothing is queried for a request that could not be parked.
 
 mod contacts;
 
@@ -26,26 +26,28 @@ pub(crate) use contacts::{Unknown, reach};
 
 use crate::resolution::Ticket;
 
-/// Time after which a query is given up. It is shorter than a request is parked.
+/// Time after which a query is given up. It is shorter than the time for which a request is parked.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(4);
 
 /// Time for which an answer is held.
 const HELD_FOR: Duration = Duration::from_secs(1);
 
-/// Maximum number of held answers; the oldest makes room for another one.
+/// Maximum number of held answers. If there are more, the oldest is removed.
 const HELD_MAX: usize = 1024;
 
-/// Maximum number of keys whose answer is unknown: as many as requests are parked.
+/// Maximum number of keys whose answer is unknown. Equals the number of requests that can be
+/// parked.
 const OUTSTANDING_MAX: usize = 1024;
 
 /// Maximum number of pending queries; further ones wait.
 const ASKED_MAX: usize = 128;
 
-/// Maximum for strangers, of both.
+/// Maximum number of each that strangers may use.
 const STRANGERS_OUTSTANDING_MAX: usize = OUTSTANDING_MAX / 2;
 const STRANGERS_ASKED_MAX: usize = ASKED_MAX / 2;
 
-/// First id of these queries; up to twice this number no other part of the core uses ids.
+/// First id of these queries. Between this and twice this number, no other part of the core uses
+/// ids.
 const IDS_FROM: u64 = 1 << 62;
 
 /// Counts of the look-ups of a shard.
@@ -61,8 +63,8 @@ pub struct LookupCounters {
     pub given_up: Counter,
     /// Answers to queries that had been given up.
     pub late: Counter,
-    /// Keys not queried because too many were outstanding, or because no request for them could
-    /// have been parked.
+    /// Keys that were not queried because too many queries were outstanding, or because no request
+    /// for them could be parked.
     pub refused: Counter,
     /// Queries that are outstanding now.
     pub outstanding: Counter,
@@ -77,18 +79,18 @@ pub(crate) enum LookupOutcome {
     NotFound,
     /// The store failed, or has not answered in time.
     Failed,
-    /// The request has to wait until this ticket may go on.
+    /// The request has to wait until this ticket may continue.
     Pending(Ticket),
-    /// Too many queries are outstanding, or the request cannot wait.
+    /// The key is not queried: too many queries are outstanding, or the request cannot wait.
     Refused,
 }
 
 /// Request for which a key is looked up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LookupRequester {
-    /// Whether a stranger sent it, that is, neither a back end nor a trusted source.
+    /// Whether a stranger, neither a back end nor a trusted source, sent the request.
     pub(crate) is_stranger: bool,
-    /// Whether it can be parked until the answer arrives.
+    /// Whether the request can be parked until the answer arrives.
     pub(crate) may_wait: bool,
 }
 
@@ -107,13 +109,13 @@ enum Entry {
 struct Open {
     subject: Subject,
     since: Timestamp,
-    /// Whether only strangers have requested it.
+    /// Whether only strangers have requested the key.
     is_strangers: bool,
     /// Whether it was sent.
     is_asked: bool,
 }
 
-/// Queries of strangers, or those of all others.
+/// The queries of strangers, or the queries of all others.
 #[derive(Default)]
 struct QuestionQueue {
     outstanding: usize,
@@ -158,7 +160,7 @@ impl Lookups {
         key: &Arc<[u8]>,
         requester: LookupRequester,
     ) -> LookupOutcome {
-        // No store has longer ones.
+        // No store has longer keys.
         if key.len() > KEY_MAX {
             return LookupOutcome::NotFound;
         }

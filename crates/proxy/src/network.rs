@@ -2,21 +2,21 @@
 //!
 //! RFC 4291 §2.5.1: "For all unicast addresses, except those that start with the binary value 000,
 //! Interface IDs are required to be 64 bits long": a host may have any address of its /64. A site
-//! may have all of a /56 or a /48 (RFC 6177 §2), and spread over its networks. A source of IPv6 is
-//! therefore a /64 and has wider networks around it. The last 64 bits of such a number encode the
-//! length of its prefix: 0 for 64, else the length.
+//! may have a whole /56 or /48 (RFC 6177 §2), and use all networks in it. A source of IPv6 is
+//! therefore a /64 and has wider networks around it. The last 64 bits of the number of such a
+//! network encode the length of its prefix: 0 for 64, otherwise the length.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv6Net};
 pub use tidegate_world::source_of;
 
-/// Prefix lengths that are distinguished, the narrowest first, each with its weight: the number of
-/// full-rate sources as which such a network counts.
+/// Prefix lengths that are distinguished, the narrowest first, each with its weight: a network of
+/// this length may send as much as that many full-rate sources.
 pub(crate) const PREFIXES: [(u8, u32); 3] = [(64, 1), (56, 2), (48, 4)];
 
-/// Returns the numbers of the networks around an address, the narrowest first: for an IPv4 address
-/// only its own.
+/// Returns the numbers of the networks around an address, the narrowest first. An IPv4 address has
+/// only its own number.
 pub fn networks_of(address: IpAddr) -> impl Iterator<Item = u128> {
     let source = source_of(address);
     let wider = PREFIXES[1..].iter().filter(move |_| address.to_canonical().is_ipv6());
@@ -49,14 +49,14 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Returns a source in 64 bits: the /64 of an IPv6 address, or an IPv4 address.
+/// Returns a source as 64 bits: the /64 of an IPv6 address, or an IPv4 address.
 pub(crate) fn caller_of(address: IpAddr) -> u64 {
     let source = source_of(address);
     (source >> 64) as u64 | source as u64
 }
 
-/// Returns whether only its own network routes an address: one of RFC 1918, RFC 6598, RFC 3927 or
-/// RFC 4193, a loopback or link-local one.
+/// Returns whether an address is routed only within its own network: an address of RFC 1918, RFC
+/// 6598, RFC 3927 or RFC 4193, a loopback or a link-local one.
 pub(crate) fn is_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {

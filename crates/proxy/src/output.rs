@@ -29,7 +29,7 @@ pub(crate) struct Output {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// A possibly dead back end: there is evidence against it since `since`.
+/// A back end that may be dead: there has been evidence against it since `since`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Suspect {
     pub(crate) backend_ref: BackendRef,
@@ -58,7 +58,8 @@ impl Output {
         }
     }
 
-    /// Begins to serve something unknown: its packets keep their order among all.
+    /// Begins to serve a message of an unknown call. Its packets keep their order relative to all
+    /// others.
     pub(crate) fn begin(&mut self) {
         self.sequence = 0;
     }
@@ -159,8 +160,8 @@ impl Output {
         }
     }
 
-    /// Answers a STUN message, unless that would be longer in proportion than an unverified address may
-    /// get.
+    /// Answers a STUN message, unless the answer would be longer than the limit for an unverified
+    /// address allows.
     ///
     /// RFC 5626 §5.4: "All edge proxies compliant with this specification MUST implement support for STUN
     /// NAT keep-alives on their SIP UDP ports as described in Section 8."
@@ -171,7 +172,7 @@ impl Output {
         match answer(bytes, flow.remote).filter(is_short) {
             Some(response) => {
                 self.counters.bindings_answered.add(1);
-                // It has no place for padding.
+                // A STUN message has no place for padding.
                 self.transmits.push_back(Transmit::new(*flow, snapshot.buffers.copy(&response)));
             }
             None => self.drop_counted(DropReason::Stun),
@@ -188,7 +189,7 @@ impl Output {
         self.reject_unread(snapshot, received, status_of(malformed));
     }
 
-    /// Rejects a request without parsing it in full, as far as it can be parsed.
+    /// Rejects a request as far as it can be parsed, without parsing it in full.
     pub(crate) fn reject_unread(&mut self, snapshot: &Snapshot, received: &Received, status: u16) {
         let Snapshot { keys, name, buffers, .. } = snapshot;
         match rejection(keys, name, buffers, received, status, &Hints::default()) {

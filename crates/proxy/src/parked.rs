@@ -3,12 +3,13 @@
 //! A request is planned, its plan reports the missing answer, and it is parked as it was received.
 //! When the answer arrives it is served again from the beginning: a plan changes nothing, so
 //! nothing has to be undone, and this time the answer is known. Parked requests are bounded in
-//! number and time. A copy of one is absorbed, and its CANCEL ends it. Until it continues, the
-//! proxy has no state of it and sends no 100: its sender retransmits it.
+//! number and time. A copy of a parked request is absorbed, and its CANCEL ends it. Until the
+//! request continues, the proxy has no other state of it and sends no 100, so the sender
+//! retransmits it.
 //!
-//! Strangers have half of the places. A source, and a query, has at most as many as it leaves free,
-//! as sources have of the [tables](crate::shares): no source, and no name or user without an
-//! answer, keeps the requests of other sources for other names from being parked.
+//! Strangers may take half of the places. A source, and a query, may take at most as many places as
+//! remain free, as in the shared [tables](crate::shares). So no source, and no name or user without
+//! an answer, prevents the requests of other sources for other names from being parked.
 
 mod places;
 
@@ -31,25 +32,25 @@ const PARKED_FOR: Duration = Duration::from_secs(10);
 /// Time for which a cancelled INVITE is remembered, for late copies: 64·T1.
 const CANCELLED_FOR: Duration = Duration::from_secs(32);
 
-/// A request that waits.
+/// A request that waits for an answer.
 pub(crate) struct Waiting {
     pub(crate) received: Box<Received>,
     pub(crate) class: Class,
-    /// Fingerprint that its retransmissions share, if it is new work.
+    /// Fingerprint that the request shares with its retransmissions, if it is new work.
     pub(crate) fingerprint: Option<u64>,
     pub(crate) has_priority: bool,
-    /// Identity and method of its transaction.
+    /// Identity and method of the transaction.
     pub(crate) key: Key,
     pub(crate) source: RequestSource,
-    /// Whether the time within which it could have continued is over.
+    /// Whether the request has waited for the maximum time.
     pub(crate) is_overdue: bool,
     is_cancelled: bool,
     until: Timestamp,
-    /// Ticket of the query that it waits for, once it is parked.
+    /// Ticket of the query for which the request waits, once it is parked.
     ticket: Option<Ticket>,
 }
 
-/// Number of a parked request: of two, the greater was parked later.
+/// Number of a parked request. A request that was parked later has a greater number.
 type Number = u64;
 
 /// Parked requests of a shard.
@@ -68,7 +69,7 @@ pub(crate) struct Parked {
 }
 
 impl Waiting {
-    /// Creates a waiting request, whose maximum time counts from its arrival.
+    /// Creates a waiting request. Its maximum time counts from its arrival.
     pub(crate) fn new(
         received: Box<Received>,
         class: Class,
@@ -100,8 +101,8 @@ impl Parked {
         self.waiting.len()
     }
 
-    /// Returns whether a request of this source can be parked, if it is the first one that waits
-    /// for its query.
+    /// Returns whether a request of this source can be parked if no other request waits for its
+    /// query.
     pub(crate) fn has_room(&self, source: RequestSource) -> bool {
         self.places.has_room(source)
     }
@@ -111,7 +112,8 @@ impl Parked {
         self.places.has_room(source) && self.places.has_room_for(source, ticket)
     }
 
-    /// Parks a request until this ticket may continue, which must be [allowed](Self::may_wait).
+    /// Parks a request until this ticket may continue. [`may_wait`](Self::may_wait) must have
+    /// allowed it.
     pub(crate) fn park(&mut self, ticket: Ticket, waiting: Waiting) {
         debug_assert!(self.may_wait(waiting.source, ticket), "the caller looks first");
         self.numbers += 1;
@@ -127,8 +129,8 @@ impl Parked {
         self.by_key.contains_key(&key)
     }
 
-    /// Cancels the request of a transaction, which then does not continue. It is remembered for a
-    /// while. Returns it, even if it was cancelled before.
+    /// Cancels the request of a transaction, so that it does not continue. The request is
+    /// remembered for a while. Returns it, even if it was cancelled before.
     pub(crate) fn cancel(&mut self, now: Timestamp, key: Key) -> Option<&Waiting> {
         let number = *self.by_key.get(&key)?;
         let waiting = self.waiting.get_mut(&number)?;

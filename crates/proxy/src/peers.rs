@@ -1,4 +1,4 @@
-//! Knowledge of peers: verified addresses, and addresses at which nothing listens.
+//! Knowledge of peers: verified addresses, and addresses at which no element listens.
 
 use std::net::SocketAddr;
 
@@ -9,24 +9,24 @@ use crate::keys::Keys;
 use crate::shares::hash_of;
 use crate::target::Target;
 
-/// Peers of a shard, two bounded tables.
+/// Knowledge of a shard about its peers, in two bounded tables.
 #[derive(Default)]
 pub(crate) struct Peers {
     verified: Verified,
     unreachable: Unreachable,
-    /// Ended connections of strangers, which evict one another and no back end.
+    /// Ended connections of strangers. They evict one another, but no back end.
     ended: Unreachable,
 }
 
 impl Peers {
-    /// Returns whether the other end of `flow` has recently shown that it receives messages sent
-    /// there. A peer with a connection always has.
+    /// Returns whether the other end of `flow` has recently shown that it receives messages sent to
+    /// it. A peer with a connection always counts as verified.
     pub(crate) fn is_verified(&self, now: Timestamp, keys: &Keys, flow: &Flow) -> bool {
         flow.transport.is_reliable()
             || self.verified.contains(now, hash_of(&keys.source, flow.remote.ip()))
     }
 
-    /// Records that the other end of `flow` receives messages sent there.
+    /// Records that the other end of `flow` receives messages sent to it.
     pub(crate) fn verify(&mut self, now: Timestamp, keys: &Keys, flow: &Flow) {
         self.verified.insert(now, hash_of(&keys.source, flow.remote.ip()));
     }
@@ -64,11 +64,12 @@ const PLACES: usize = 1 << 14;
 /// Seconds for which an address stays verified.
 const VERIFIED_S: u32 = 3600;
 
-/// Addresses that have recently shown that they receive: a table of a fixed size, in which newer
+/// Addresses that have recently shown that they receive messages. The table has a fixed size; newer
 /// entries replace older ones.
 #[derive(Default)]
 struct Verified {
-    /// Part of a keyed hash, and the second at which it expires. Empty until the first entry.
+    /// Part of a keyed hash, and the second at which the entry expires. The list is empty until the
+    /// first entry.
     places: Vec<(u32, u32)>,
 }
 
@@ -90,7 +91,7 @@ fn second(now: Timestamp) -> u32 {
     (now.as_nanos() / 1_000_000_000) as u32
 }
 
-/// Number of unreachable targets that are remembered: the last ones.
+/// Number of unreachable targets that are remembered: the latest ones.
 const TARGETS_MAX: usize = 64;
 
 /// Targets at which nothing listens, as reported by the transport.

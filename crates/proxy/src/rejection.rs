@@ -1,4 +1,4 @@
-//! Rejections: the alternatives to forwarding a request.
+//! Rejections: everything that can happen to a request instead of forwarding it.
 
 mod drop_reason;
 pub(crate) mod reply_reason;
@@ -13,7 +13,7 @@ use reply_reason::{
     TRANSACTION_TABLE_FULL,
 };
 
-/// Handling of a request that is not forwarded.
+/// The handling of a request that is not forwarded.
 pub(crate) enum Rejection {
     /// A response with this status, and the reason.
     Reply(u16, &'static str),
@@ -29,7 +29,7 @@ pub(crate) enum Rejection {
     Restricted,
     /// 503 because all possible back ends are unavailable for new requests.
     PoolDown(Hints),
-    /// Handoff to another shard, which knows more.
+    /// Handoff to another shard, which may know the call.
     Redirect(u16),
     /// No response yet: the request waits until this ticket may continue.
     Park(Ticket),
@@ -40,9 +40,9 @@ impl Rejection {
     pub(crate) const UNKNOWN_CALL: Self = Self::Reply(481, "no such call");
     /// RFC 3261 §21.4.14.
     pub(crate) const UNKNOWN_SCHEME: Self = Self::Reply(416, "scheme is not served");
-    /// A SIPS URI whose target is reached without TLS only.
+    /// A SIPS URI whose target can only be reached without TLS.
     pub(crate) const INSECURE: Self = Self::Reply(480, "the target cannot be reached over TLS");
-    /// Strangers reach pools only.
+    /// Strangers may reach pools only.
     pub(crate) const RELAYING: Self = Self::Reply(403, "relaying is not allowed");
     /// The name of a back end has not been resolved yet.
     pub(crate) const NO_ADDRESS: Self = Self::Reply(503, NO_ADDRESS);
@@ -56,18 +56,18 @@ impl Rejection {
     /// RFC 3261 §21.5.5: "The server did not receive a timely response from an external server it
     /// accessed in attempting to process the request."
     pub(crate) const UNRESOLVED: Self = Self::Reply(504, "the DNS does not answer");
-    /// The DNS has no such host, or no allowed one.
+    /// The DNS has no such host, or no allowed address of it.
     pub(crate) const NO_HOST: Self = Self::Reply(404, "no such host");
     /// No store has such a user.
     pub(crate) const NO_USER: Self = Self::Reply(404, NO_USER);
-    /// No contact of the user is known, or none that may be reached.
+    /// No contact of the user is known, or none that can be reached.
     pub(crate) const NO_CONTACT: Self = Self::Reply(480, "the user cannot be reached");
     /// The store of the users did not answer. RFC 3261 §16.5: "If the target set remains empty
     /// after applying all of the above, the proxy MUST return an error response, which SHOULD be
-    /// the 480 (Temporarily Unavailable) response." A 503 would be about this server, and make its
-    /// clients take all their requests elsewhere (§21.5.4).
+    /// the 480 (Temporarily Unavailable) response." A 503 would concern this whole server, and its
+    /// clients would take all their requests elsewhere (§21.5.4).
     pub(crate) const LOOKUP_FAILED: Self = Self::Reply(480, LOOKUP_FAILED);
-    /// No more requests may wait for names and look-ups.
+    /// Too many requests wait for names and look-ups.
     pub(crate) const PARKED_FULL: Self = Self::Reply(503, PARKED_FULL);
     /// There is no room for another response context.
     pub(crate) const TRANSACTIONS_FULL: Self = Self::Reply(503, TRANSACTION_TABLE_FULL);

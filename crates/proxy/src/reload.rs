@@ -1,7 +1,7 @@
 //! Reload: replaces pools and rules while calls continue.
 //!
-//! Calls and transactions refer to their back end by its slot ([`slots`](crate::backends::slots)):
-//! one that stays keeps its slot.
+//! Calls and transactions refer to their back end by its slot ([`slots`](crate::backends::slots)).
+//! A back end that stays keeps its slot.
 
 use std::sync::Arc;
 
@@ -28,8 +28,8 @@ pub(crate) struct Reloaded<'a> {
     pub(crate) names: &'a mut Names,
 }
 
-/// Continues with these pools and rules, which refer to the pools by their index in the list.
-/// Returns `false` if there may not be slots for all: then nothing has changed.
+/// Switches to these pools and rules. The rules refer to the pools by their index in the list.
+/// Returns `false`, and changes nothing, if there may not be slots for all.
 pub(crate) fn reload(
     now: Timestamp,
     shard: Reloaded<'_>,
@@ -63,13 +63,13 @@ pub(crate) fn reload(
     let is_probed: HashSet<_> = probed(snapshot).map(Arc::as_ptr).collect();
     let unprobed = was_probed.iter().filter(|b| !is_probed.contains(&Arc::as_ptr(b)));
     unprobed.for_each(|backend| backend.on_unprobed(now, snapshot.failure_pause));
-    // Other pools may exclude other shares.
+    // In the new pools, other back ends may have to take calls despite failed requests.
     spare(now, snapshot);
     probes.enlist_backends(now, snapshot);
     true
 }
 
-/// Returns the slots that are referenced.
+/// Returns the slots that are still referenced.
 fn held(routing: &RoutingState, transactions: &Transactions) -> HashSet<(u16, u16)> {
     let slot = |backend_ref: BackendRef| {
         [(backend_ref.pool, backend_ref.backend), (backend_ref.pool, ANY)]

@@ -1,4 +1,4 @@
-//! Path of a request: read, match, plan, commit, forward or reply.
+//! The path of a request: read, match, plan, commit, forward or reply.
 
 use tidegate_control::{Reason, Tier};
 use tidegate_sip::{HeaderName, Message, Method, ScanStart, glance};
@@ -37,7 +37,7 @@ pub(crate) enum Served {
     Refused,
     /// The request was rejected with another final response.
     Rejected,
-    /// Nothing was done: no possible back end takes it, for this reason.
+    /// Nothing was done, because no possible back end takes the request, for this reason.
     Unserved(Reason),
     /// The request was answered with 503: all possible back ends are unavailable for new requests.
     PoolDown,
@@ -47,7 +47,7 @@ pub(crate) enum Served {
     Parked(Ticket, Key),
 }
 
-/// The stages that keep requests.
+/// The stages that can keep a request: transactions, parked requests and requests of unknown calls.
 pub(crate) struct Stages<'a> {
     pub(crate) transactions: &'a mut Transactions,
     pub(crate) lost: &'a mut Lost,
@@ -63,11 +63,11 @@ pub(crate) struct AdmissionFacts {
     pub(crate) has_priority: bool,
     /// Whether it has waited for the maximum time.
     pub(crate) is_overdue: bool,
-    /// Its hashes, if they were computed.
+    /// Hashes of the request, if they were computed.
     pub(crate) hashes: Option<RequestHashes>,
 }
 
-/// Forwards or answers a request, or returns what remains to be done.
+/// Forwards or answers a request, or returns the remaining step.
 pub(crate) fn serve_request(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -96,8 +96,8 @@ pub(crate) fn serve_request(
     }
 }
 
-/// Counts a malformed ACK or BYE against its source. Admission has read only its start line; it
-/// counts other malformed requests itself.
+/// Counts a malformed ACK or BYE against its source. For these, admission has read only the start
+/// line; other malformed requests are counted by admission.
 fn show_malformed(step: &mut Step<'_>, method: Option<Method>) {
     if matches!(method, Some(Method::Ack | Method::Bye)) {
         step.shown = SourceEvidence::Stray;
@@ -114,7 +114,7 @@ fn serve_message(
 ) -> Served {
     let mut read = Request::read(message)
         .and_then(|request| check_hop(&request.uri, &received.flow).map(|()| request));
-    // The request is large: it is used where it was parsed.
+    // The request is large, so it is not moved.
     let request = match &mut read {
         Ok(request) => request,
         Err(rejection) => {
@@ -170,7 +170,7 @@ fn process<'a>(
         Err(rejection) => Err(rejection),
     };
     let Stages { transactions, lost, .. } = stages;
-    // The hop is large: it is used where the commit wrote it.
+    // The hop is large, so it is not moved.
     let hop = match &mut committed {
         Ok(hop) => hop,
         Err(Rejection::Reply(481, _)) if !has_transaction => {
@@ -181,7 +181,7 @@ fn process<'a>(
     if request.method == Method::Invite && request.essentials.to_tag.is_none() {
         step.routing.calls.record_priority(hop.call, request.identity, request.has_priority);
     }
-    // A request that a call needs to continue or to end is not rejected because a table is full.
+    // A request that continues or ends a call is not rejected because a table is full.
     let goes_alone = request.essentials.to_tag.is_some() && (room.is_full || room.has_its_share);
     // The ACK to a 2xx belongs to a call that is answered.
     if request.method == Method::Ack && hop.backend_ref.is_some() {
@@ -195,9 +195,9 @@ fn process<'a>(
     // forwarded transaction statefully."
     let bridges = received.flow.transport.is_reliable() && !hop.target.transport.is_reliable();
     // §16.10: a CANCEL that matches nothing is forwarded statelessly; §13.2.2.4: the ACK to a 2xx
-    // is a transaction of its own without a response.
-    // RFC 5626 §5.3.1: "If the flow no longer exists, the proxy SHOULD send a 430 (Flow Failed)
-    // response to the request." Without a transaction the failure would be noticed by nobody.
+    // is a transaction of its own without a response. RFC 5626 §5.3.1: "If the flow no longer
+    // exists, the proxy SHOULD send a 430 (Flow Failed) response to the request." Without a
+    // transaction the failure would remain unnoticed.
     let may_be_gone = hop.target.is_registered && hop.target.transport.is_reliable();
     let has_state = (hop.tier == Tier::Stateful || bridges || may_be_gone) && has_transaction;
     count_flow(step, received, request, hop)?;
@@ -208,7 +208,7 @@ fn process<'a>(
     }
 }
 
-/// Counts a request that gets our Path, or leaves on the flow in one.
+/// Counts a request that gets our Path, or that leaves on the flow of a registration.
 fn count_flow(
     step: &Step<'_>,
     received: &Received,
@@ -226,8 +226,8 @@ fn count_flow(
     Ok(())
 }
 
-/// Plans the route of a request, as far as the names and the user in it are known. If they are not
-/// known, the request is to be parked.
+/// Plans the route of a request with the known names and users. If a required one is not known, the
+/// request is to be parked.
 fn plan_resolved(
     step: &mut Step<'_>,
     stages: &mut Stages<'_>,
@@ -259,7 +259,7 @@ fn plan_resolved(
     }
 }
 
-/// Finds the targets that the plan for a request needs, which is the `requester`.
+/// Finds the targets that the plan for a request needs. `requester` describes the request.
 fn find_targets(
     step: &Step<'_>,
     stages: &mut Stages<'_>,
@@ -299,7 +299,7 @@ fn find_targets(
     }
 }
 
-/// Applies a request to a parked one; returns `false` if there is none that it belongs to.
+/// Applies a request to the parked request to which it belongs; returns `false` if there is none.
 ///
 /// RFC 3261 §9.2 of the CANCEL: "If the transaction for the original request still exists, [...] if
 /// it has not, its behavior depends on the method of the original request. If the original request
@@ -403,7 +403,7 @@ fn reject(
         Rejection::PoolFull => return Served::Unserved(Reason::PoolFull),
         Rejection::Restricted => return Served::Unserved(Reason::Feedback),
         Rejection::Drop(why) => step.output.drop_counted(why),
-        // RFC 3261 §17.1.1.3: nothing answers an ACK.
+        // RFC 3261 §17.1.1.3: an ACK gets no response.
         Rejection::Reply(481, _) if is_ack => {
             step.shown = SourceEvidence::Stray;
             step.output.drop_counted(DropReason::UnknownAck);
@@ -415,7 +415,7 @@ fn reject(
             if status == 481 {
                 step.shown = SourceEvidence::Stray;
             }
-            // RFC 3261 §20.43: 399, a text for a person.
+            // RFC 3261 §20.43: warning 399 carries a text for people.
             let warning = ["399 tidegate \"", why, "\""].concat();
             let headers = [("Warning", warning.as_bytes())];
             let reason = ReplyReason::of(status, why);

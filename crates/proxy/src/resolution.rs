@@ -8,13 +8,13 @@
 //! be located again. All requests that wait for one query have the same ticket. The caller limits
 //! the number of parked requests and the time for which they wait.
 //!
-//! A DNS that does not answer delays no request to a known name: an answer is queried again before
-//! it expires, an expired one is used while there is no newer one, and after a failure nothing
-//! waits for another attempt unless there is no other way. The numbers of queries and of remembered
-//! answers are bounded.
+//! A DNS that does not answer delays no request to a known name. An answer is queried again before
+//! it expires, and an expired one is used while there is no newer one. After a failure, a request
+//! waits for another attempt only if there is no other way. The numbers of queries and of
+//! remembered answers are bounded.
 //!
-//! The result of a walk is valid for one request: "The procedures here MUST be done exactly once
-//! per transaction" (RFC 3263 §4). The caller has to know which targets have failed.
+//! The result is valid for one request: "The procedures here MUST be done exactly once per
+//! transaction" (RFC 3263 §4). The caller has to know which targets have failed.
 
 mod cache;
 mod locate;
@@ -39,10 +39,10 @@ use cache::{Age, Cache, View};
 use locate::{Found, Walk};
 use questions::{Closed, Due, Open, Questions};
 
-/// Minimum number of answers in the cache. No single request needs that many.
+/// Minimum size of the cache, in answers. No single request needs as many.
 pub const ANSWERS_MIN: usize = 256;
 
-/// Limits and abilities of a [`Resolution`].
+/// Limits and capabilities of a [`Resolution`].
 #[derive(Clone, Debug)]
 pub struct ResolutionSettings {
     /// Transports that the client supports, the preferred one first.
@@ -91,7 +91,7 @@ pub struct ResolutionCounters {
     pub stale: Counter,
     /// Answers evicted to make room for others.
     pub evicted: Counter,
-    /// Addresses that no request may be sent to.
+    /// Addresses that were found but to which no request may be sent.
     pub unusable: Counter,
     /// URIs with a transport that the client does not support.
     pub unsupported: Counter,
@@ -103,7 +103,7 @@ pub struct ResolutionCounters {
     pub outstanding: Counter,
 }
 
-/// The query that a request waits for.
+/// A ticket for the query for which a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub(crate) QueryId);
 
@@ -115,7 +115,7 @@ impl Ticket {
     }
 }
 
-/// Known names, and queries for others.
+/// Known names, and queries for unknown ones.
 pub struct Resolution {
     transports: Transports,
     families: ArrayVec<RecordType, 2>,
@@ -257,7 +257,7 @@ impl Resolution {
         });
         let Some(records) = records else {
             return match open {
-                // Nothing waits for a DNS that was silent before; the query continues.
+                // No request waits for a DNS that was silent before. The query continues.
                 Some(_) if failing && self.questions.is_silent() => Asked::Failed,
                 Some(Open { id, .. }) if failing => Asked::Retried(Ticket(id)),
                 Some(Open { id, .. }) => Asked::Waits(Ticket(id)),

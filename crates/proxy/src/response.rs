@@ -1,4 +1,4 @@
-//! Responses: matched by our Via, and forwarded by the Via below, RFC 3261 §16.7 and §16.11.
+//! Responses: matched by our Via, and forwarded by the Via below it, RFC 3261 §16.7 and §16.11.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -50,7 +50,7 @@ pub(crate) fn serve_response(step: &mut Step<'_>, awaiting: Awaiting<'_>, receiv
 
 /// Matches a response with its request and serves it, or returns why that is impossible.
 ///
-/// The checks are in one function, in their order: each relies on the result of earlier ones.
+/// The checks are in one function, because each relies on the results of those before it.
 fn try_response(
     step: &mut Step<'_>,
     awaiting: Awaiting<'_>,
@@ -83,7 +83,8 @@ fn try_response(
     let origin_at = |remote| request_origin(snapshot, transactions, passage, remote);
     let target = response_target(next);
     let (mut remote, mut asked) = (target, target.and_then(origin_at));
-    // For a request received on a stream, the branch is valid only where that stream is open.
+    // If the request came on a stream, the branch is valid only in the process that has this
+    // stream.
     if asked.is_none() && snapshot.addresses.has_streams() {
         remote = connection_target(next);
         asked = remote.and_then(origin_at);
@@ -107,8 +108,8 @@ fn try_response(
             let owner = owner(snapshot, sent, &branch, source, present);
             record_alive(now, snapshot, owner);
             read_feedback(now, snapshot, owner, source, passage);
-            // Only receivers of the request know our branch, but they may tell others; back ends
-            // need no proof.
+            // Only elements that received the request know our branch, but they may tell others.
+            // Responses of back ends need no proof.
             let is_success = method == Method::Invite && (200..300).contains(&passage.status);
             if is_success
                 && backend_ref.is_none()
@@ -119,8 +120,8 @@ fn try_response(
             Ok(serve_answer(step, transactions, received, passage, &branch, handle)?)
         }
         RequestOrigin::Before { listener, .. } => {
-            // Its MAC proves that one of our shards has sent the request, and its source shows who
-            // answers.
+            // The MAC proves that one of our shards sent the request. The source shows which back
+            // end answers.
             record_alive(now, snapshot, present);
             if !lost.learn(now, snapshot, received, passage) {
                 return Err(DropReason::RepeatedResponse.into());
@@ -139,9 +140,9 @@ fn try_response(
 
 /// The back end that has sent a response.
 struct Responder {
-    /// Back end whose address it came from.
+    /// Back end at the source address of the response.
     backend_ref: Option<BackendRef>,
-    /// The same, unless its name resolves to another address now.
+    /// The same back end, unless its name resolves to another address now.
     present: Option<BackendRef>,
 }
 
@@ -184,7 +185,7 @@ fn serve_stateless(
         return Err(DropReason::RepeatedResponse.into());
     }
     let mut flow = flow_back(snapshot, branch.listener, branch.asked, remote)?;
-    // The connections of another shard have other names.
+    // Connections of another shard have other names here.
     if flow.transport.is_reliable() && u16::from(branch.shard) == snapshot.shard {
         let (param, text) = (passage.own_param(FLOW_PARAM), passage.branch.unwrap_or_default());
         flow.connection = param.and_then(|param| decode_flow(&snapshot.keys, param, text));
@@ -197,8 +198,8 @@ fn serve_stateless(
     pass_back(step, received, passage, flow)
 }
 
-/// Returns the back end that a response to one of our transactions comes from: the one that is
-/// `present` at its source, if its branch went there or is over.
+/// Returns the back end that a response to one of our transactions comes from. It is the one that
+/// is `present` at the source, if the branch went there or is over.
 fn owner(
     snapshot: &Snapshot,
     context: Option<&Context>,
@@ -229,7 +230,8 @@ fn record_alive(now: Timestamp, snapshot: &Snapshot, backend_ref: Option<Backend
     }
 }
 
-/// Reads the feedback (RFC 7339) in a response of a back end to a request that was sent to it.
+/// Reads the feedback (RFC 7339) in the response of a back end to a request that was sent to this
+/// back end.
 ///
 /// RFC 7339 §4.1: "When a SIP client receives a response with the value in the "oc" parameter filled in, it
 /// MUST reduce, as indicated by the "oc" and "oc-algo" parameters, the number of requests going
@@ -279,10 +281,10 @@ fn check_shard(snapshot: &Snapshot, shard: u8, received: &Received) -> Result<()
 ///
 /// RFC 3261 §16.11: "If that address matches the proxy, [...] the proxy MUST remove that header
 /// field value from the response and forward the result to the location indicated in the next Via
-/// header field value." The MAC in the branch proves more than the address: that this very proxy
-/// sent the request, and on behalf of which sender. The name of a pending branch does so too: a
-/// keyed hash of the received request, and another of that with the target. Its response goes where
-/// the transaction determines.
+/// header field value." The MAC in the branch proves more than the address: it proves that this
+/// very proxy sent the request, and for which sender. The name of a pending branch proves this too,
+/// because it consists of a keyed hash of the received request and another one that includes the
+/// target. The transaction determines where its response goes.
 pub(crate) fn request_origin(
     snapshot: &Snapshot,
     transactions: &Transactions,
@@ -310,8 +312,8 @@ pub(crate) fn request_origin(
     })
 }
 
-/// Returns the flow on which a response goes back to `remote`, determined by the Via and our branch
-/// alone.
+/// Returns the flow on which a response goes back to `remote`. Only the Via and our branch
+/// determine it.
 fn flow_back(
     snapshot: &Snapshot,
     listener: u8,
@@ -331,7 +333,7 @@ fn flow_back(
     Ok(flow)
 }
 
-/// Returns a response on `flow`.
+/// Sends a response back on `flow`.
 fn pass_back(
     step: &mut Step<'_>,
     received: &Received,
@@ -344,20 +346,20 @@ fn pass_back(
     Ok(())
 }
 
-/// Sender of the request that a response answers.
+/// The element that sent the request to which a response belongs.
 pub(crate) enum RequestOrigin {
-    /// A transaction of this process, with the context of the branch, if that still lives.
+    /// A transaction of this process, with the handle of its context if that still exists.
     Transaction(TransactionBranch, Option<Handle>),
-    /// A transaction of an earlier process, or of another instance. RFC 6026 §8.9 has a proxy drop
-    /// what matches no transaction, because it cannot know whether it sent the request; the MAC
-    /// proves that it did. A call that is being set up therefore survives a restart.
+    /// A transaction of an earlier process, or of another instance. By RFC 6026 §8.9 a proxy drops
+    /// a response that matches no transaction, because it cannot know whether it sent the request.
+    /// Here the MAC proves that it did. A call that is being set up therefore survives a restart.
     Before { shard: u8, listener: u8 },
     /// This proxy, without a transaction.
     Stateless(Branch),
 }
 
 impl RequestOrigin {
-    /// Returns the shard that has its state.
+    /// Returns the shard that has the state of the request.
     fn shard(&self) -> u8 {
         match self {
             Self::Transaction(branch, _) => branch.shard,
@@ -367,7 +369,7 @@ impl RequestOrigin {
     }
 }
 
-/// A response that is not simply returned.
+/// The reason why a response is not simply sent back.
 enum NotReturned {
     Drop(DropReason),
     Redirect(u16),

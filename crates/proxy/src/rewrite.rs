@@ -1,6 +1,6 @@
 //! Rewrites a message for its next hop: RFC 3261 §16.6 by cutting and inserting.
 //!
-//! The result depends only on the received bytes and on a [`ForwardPlan`]: so a request that has to
+//! The result depends only on the received bytes and on a [`ForwardPlan`]. So a request that must
 //! be sent again is written again, and no second copy of it is kept.
 
 pub(crate) mod path;
@@ -44,7 +44,7 @@ const STRICT_LINES_MAX: usize = 6;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ForwardPlan {
     pub(crate) target: Target,
-    /// The back end whose dialog the request may begin.
+    /// The back end of the dialog that the request may begin.
     pub(crate) backend_ref: Option<BackendRef>,
     /// The listener from which the request leaves.
     pub(crate) egress: u8,
@@ -60,8 +60,8 @@ pub(crate) struct ForwardPlan {
 pub(crate) struct Edits {
     /// Whether the request goes to a back end or to a user, rather than coming from one.
     pub(crate) toward_backend: bool,
-    /// Whether the target is a contact of a user, whose dialog it may begin, and the sender no back
-    /// end.
+    /// Whether the target is a contact of a user with which the request may begin a dialog, and the
+    /// sender is not a back end.
     pub(crate) is_user: bool,
     /// The listener at which the request arrived.
     pub(crate) ingress: u8,
@@ -69,11 +69,12 @@ pub(crate) struct Edits {
     pub(crate) own_routes: u8,
     /// The next hop is a strict router: RFC 3261 §16.6 item 6.
     pub(crate) is_strict: bool,
-    /// Time of its arrival, for its token: the same whenever the request is written again.
+    /// Arrival time of the request, for its token. It is the same whenever the request is written
+    /// again.
     pub(crate) made: Minutes,
 }
 
-/// Writes a request as it goes on under `branch`; it came `from` there.
+/// Writes a request that came `from` a flow, with `branch` as its new branch.
 ///
 /// RFC 3261 §16.6: "The copy MUST initially contain all of the header fields from the received
 /// request." "Fields not detailed in the processing described below MUST NOT be removed." "The copy
@@ -155,8 +156,8 @@ pub(crate) fn write_request(
     Ok(bytes)
 }
 
-/// Writes our Via, our Record-Route where the request may begin a dialog, and our Path where it
-/// registers a phone.
+/// Writes our Via, our Record-Route if the request may begin a dialog, and our Path if it registers
+/// a phone.
 fn write_head(
     head: &mut ArrayVec<u8, HEAD_MAX>,
     snapshot: &Snapshot,
@@ -194,8 +195,8 @@ fn write_head(
         };
         let is_sips = request.uri.scheme == Scheme::Sips;
         let token = token.encode(&snapshot.keys, request.essentials.call_id);
-        // Both sides see us by the listener on their own: the nearer one is on top. But an
-        // address of this instance alone goes with it, and the dialog shall not.
+        // Each side reaches us by the listener on its own side, and the nearer one is on top. But
+        // an address of this instance alone disappears with it, and the dialog must survive.
         let shared = snapshot.addresses.listener(ingress.into()).is_some_and(Own::is_shared);
         let listeners: &[u8] =
             if egress == ingress || shared { &[ingress] } else { &[egress, ingress] };
@@ -225,7 +226,7 @@ fn backend_of(
         return plan.edits.is_user.then(|| (canonical(plan.target.address), plan.target.transport));
     };
     let address = match (snapshot.backend(backend_ref).named(), plan.edits.toward_backend) {
-        // One that moves is where this request is or was.
+        // If the call moves, the back end is where this request is or was sent.
         (Some(_), true) => plan.target.address,
         (Some(_), false) => canonical(from.remote),
         (None, _) => snapshot.backend(backend_ref).address().unwrap_or(plan.target.address),
@@ -233,8 +234,8 @@ fn backend_of(
     Some((address, snapshot.transport(backend_ref.pool)))
 }
 
-/// Returns the flow of the party of a dialog that is no back end, and no user of ours: the sender of
-/// the request, or its target if a back end sends it.
+/// Returns the flow of the party of a dialog that is neither a back end nor a user of ours: the
+/// sender of the request, or its target if a back end sends it.
 fn peer_of(from: &Flow, request: &Request<'_>, plan: &ForwardPlan) -> PeerFlow {
     let ForwardPlan { egress, target, edits: Edits { ingress, .. }, .. } = *plan;
     if !plan.edits.toward_backend {
@@ -250,7 +251,7 @@ fn peer_of(from: &Flow, request: &Request<'_>, plan: &ForwardPlan) -> PeerFlow {
     PeerFlow { listener: ingress, remote, connection, is_translated, is_registered: false }
 }
 
-/// Returns Request-URI and Route where a strict router is before or behind us; `None` where none is.
+/// Returns Request-URI and Route if a strict router is before or behind us; otherwise `None`.
 fn around_strict_routers(
     request: &Request<'_>,
     plan: &ForwardPlan,
@@ -286,7 +287,7 @@ fn around_strict_routers(
     Ok(Some(Around { uri: cleaned.unwrap_or_else(|| uri.to_vec()), routes }))
 }
 
-/// Writes a response as it goes back on `flow`: without our Via, RFC 3261 §16.7 item 3.
+/// Writes a response that goes back on `flow`. Our Via is removed, RFC 3261 §16.7 item 3.
 ///
 /// RFC 3327 §5.2: "Proxies processing a REGISTER response SHOULD NOT alter any Path header field values
 /// that may be present in the response."
@@ -312,9 +313,9 @@ pub(crate) fn write_response(
 ) -> Result<Buffer, DropReason> {
     let mut bytes = snapshot.buffers.take();
     passage.write_to(&mut bytes).map_err(|_| DropReason::TooLong)?;
-    // RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from
-    // all Via headers of a response received, except for the topmost Via header." That one is ours, and
-    // is gone.
+    // RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters
+    // from all Via headers of a response received, except for the topmost Via header." The topmost
+    // one is ours, and has been removed.
     if passage.has_foreign_overload_control {
         bytes = strip_overload_control(snapshot, &bytes, 0).map_err(|_| DropReason::TooLong)?;
     }

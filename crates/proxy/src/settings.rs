@@ -32,7 +32,7 @@ pub(crate) struct BackendRef {
 }
 
 /// Number of times that names of back ends have resolved to new addresses. All shards of a process
-/// share one, so that each learns that it must reread the addresses.
+/// share it, so that each shard notices that it must reread the addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Moves(pub(crate) Arc<AtomicU64>);
 
@@ -50,7 +50,7 @@ pub enum Queueing {
 pub struct TraceSettings {
     /// Rejections per second and reason; 0 for none.
     pub per_second: u32,
-    /// Number of rejections kept, the latest ones.
+    /// Number of rejections kept. The latest ones are kept.
     pub kept: usize,
 }
 
@@ -67,15 +67,15 @@ pub struct Listener {
     pub transport: Transport,
     /// Address its socket is bound to.
     pub local: SocketAddr,
-    /// `host:port` by which others reach it, as in our Via and Record-Route.
+    /// `host:port` by which others reach this listener, as in our Via and Record-Route.
     pub advertised: String,
     /// Sources that may use us to reach addresses outside the pools.
     pub trust: Vec<IpNet>,
-    /// Further sources that are trusted to name the caller, RFC 3325.
+    /// Further sources that are trusted to assert the caller's identity, RFC 3325.
     pub trust_identity: Vec<IpNet>,
     /// Whether other instances share the address. Then requests go to back ends from a listener
-    /// that they do not share, so that the responses come back to this instance; requests within
-    /// the dialog come to the shared one, and may reach any instance.
+    /// that is not shared, so that the responses come back to this instance. Requests within the
+    /// dialog arrive at the shared listener, and may reach any instance.
     pub shared: bool,
 }
 
@@ -96,7 +96,7 @@ impl Listener {
 /// Senders that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Senders {
-    /// Anybody except members of a pool: requests of a back end lead outward, unless a rule for
+    /// Anybody except members of a pool. Requests of a back end lead outward, unless a rule for
     /// pools says otherwise.
     Any,
     /// Trusted sources and pool members.
@@ -118,40 +118,40 @@ pub enum RuleTarget {
     Users,
 }
 
-/// One `[[route]]`: the first that matches a new request decides.
+/// One `[[route]]`. The first rule that matches a new request decides.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Senders it applies to.
+    /// Senders that the rule applies to.
     pub from: Senders,
-    /// Methods it applies to, by name; all if empty.
+    /// Methods that the rule applies to, by name; all if empty.
     pub methods: Vec<String>,
-    /// Hosts of the Request-URI it applies to; if empty, our own addresses and any name.
+    /// Hosts in the Request-URI that the rule applies to; if empty, our own addresses and any name.
     pub domains: Vec<String>,
-    /// Destination.
+    /// Destination of the requests.
     pub to: RuleTarget,
 }
 
 /// Disposal of new work that is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposal {
-    /// By a 503. If it has a Retry-After, that stops all calls of a client that serves many callers
-    /// (RFC 3261 §21.5.4).
+    /// Rejects with a 503. If the 503 has a Retry-After, a client that serves many callers stops
+    /// all its calls (RFC 3261 §21.5.4).
     Reject,
-    /// By no response: the sender retransmits the request.
+    /// Sends no response, so that the sender retransmits the request.
     Drop,
-    /// By the cheapest of these that keeps rejecting within [`Overload::refusing_max`]: a 503, 503s of one
-    /// length, and these while the kernel drops as many of the new INVITEs as needed. Under a law that
-    /// rejects nothing, by a 503.
+    /// Uses the cheapest way that keeps rejecting within [`Overload::refusing_max`]: a 503; 503s of
+    /// one length; or these while the kernel drops as many of the new INVITEs as needed. Under a
+    /// law that rejects nothing, a 503.
     Auto,
-    /// By a 503, while the kernel drops as many of the new INVITEs as needed to keep that within
-    /// [`Overload::refusing_max`].
+    /// Rejects with a 503, while the kernel drops as many of the new INVITEs as needed to keep
+    /// rejecting within [`Overload::refusing_max`].
     Kernel,
 }
 
 /// Admission and queueing of new work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overload {
-    /// Settings of the gate: law, throttle, and evaluation interval.
+    /// Settings of the gate: the law, its parameters, and the throttle.
     pub gate: control::Settings,
     /// Queueing of messages.
     pub queueing: Queueing,
@@ -159,26 +159,26 @@ pub struct Overload {
     pub disposal: Disposal,
     /// Whether INVITEs within a call are decided on like those that begin one.
     pub reinvites: bool,
-    /// Minimum and maximum of Retry-After in seconds, in a 503 to a message that is not admitted;
-    /// `None` for none. The first is at most the second.
+    /// Minimum and maximum of Retry-After in seconds, in the 503 to a message that is not admitted;
+    /// `None` for no Retry-After. The first is at most the second.
     pub retry_after: Option<(u32, u32)>,
     /// Size in bytes to which the 503 to a message that is not admitted is padded, at most
     /// [`PAD_MAX`](crate::PAD_MAX); `None` for no padding.
     pub pad: Option<usize>,
-    /// With [`Disposal::Auto`] and [`Disposal::Kernel`], the fraction of the processor that rejecting may take, 0 to 1
-    /// exclusive.
+    /// The fraction of the processor that rejecting may take, between 0 and 1, for
+    /// [`Disposal::Auto`] and [`Disposal::Kernel`].
     pub refusing_max: f64,
-    /// With [`Mode::Adaptive`], the occupancy up to which all calls have transactions, above 0 and
-    /// at most 1.
+    /// The occupancy up to which all calls have transactions, above 0 and at most 1, for
+    /// [`Mode::Adaptive`].
     pub stateful_max: f64,
-    /// Distinction of sources. The gate gets limits and priorities from here.
+    /// Distinction of sources. The gate takes limits and priorities from here.
     pub sources: Sources,
     /// Feedback to upstream peers.
     pub feedback: FeedbackSettings,
 }
 
 impl Overload {
-    /// Returns the settings of the gate, with what it needs to know of sources.
+    /// Returns the settings of the gate, including those for sources.
     pub(crate) fn gate(&self) -> control::Settings {
         let mut gate = self.gate.clone();
         gate.sources.limits = self.sources.limits.iter().map(SourceLimit::limit).collect();
@@ -213,14 +213,14 @@ impl Default for Overload {
     }
 }
 
-/// State that is kept of forwarded requests.
+/// State that is kept for forwarded requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// No transactions, RFC 3261 §16.11; the selection for each call is remembered.
     Stateless,
     /// A response context for each request, RFC 3261 §16.
     Transaction,
-    /// Either of these for each call, depending on the spare processor time.
+    /// One of these for each call, depending on the spare processor time.
     Adaptive,
 }
 
@@ -240,7 +240,7 @@ impl Mode {
 pub enum Choice {
     /// One back end, by a policy and its parameters.
     One(Values),
-    /// All back ends that are up: those of the highest `q` at once, then those of the next (RFC
+    /// All back ends that are up: those with the highest `q` at once, then those with the next (RFC
     /// 3261 §16.6). Contains the `q` of each back end, in thousandths.
     All(Vec<u16>),
 }
@@ -252,25 +252,26 @@ pub struct PoolSettings {
     pub pool: Pool,
     /// Selection of back ends for a new request.
     pub choice: Choice,
-    /// State that is kept of its requests. Several targets, or another one after the first, require
+    /// State that is kept for its requests. Several targets, or failover to another target, require
     /// transactions.
     pub mode: Mode,
-    /// Time without any response to a new request after which its back end is given up, and the
-    /// request goes to another.
+    /// Time without any response to a new request after which the request fails over to another
+    /// back end.
     pub failover_after: Duration,
     /// Maximum number of back ends tried for one request, at most [`TRIES_MAX`].
     pub tries_max: u8,
     /// Detection of failed back ends.
     pub health: Health,
-    /// Index of the pool that takes over when none of its back ends may be given calls.
+    /// Index of the backup pool, which takes over when no back end of this pool may get calls.
     pub backup: Option<u16>,
-    /// Index of the listener from which requests go to its back ends; `None` for the routes of this
-    /// machine. Without a `transport`, theirs is that of the listener, or of the first one.
+    /// Index of the listener from which requests go to its back ends; `None` to use the routes of
+    /// this machine. If `transport` is `None`, the transport is that of the listener, or of the
+    /// first one.
     pub listener: Option<usize>,
     /// Transport of requests to its back ends; `None` for that of `listener`.
     pub transport: Option<Transport>,
-    /// Networks from which each back end sends, in addition to its own address and port, in the
-    /// order of the back ends.
+    /// Networks from which each back end sends, besides its own address and port, in the order of
+    /// the back ends.
     pub sources: Vec<Vec<IpNet>>,
     /// When the feedback of its back ends (RFC 7339) is obeyed.
     pub obedience: Obedience,
@@ -290,7 +291,7 @@ pub enum PathMode {
     Never,
 }
 
-/// A network, and the listener that has the source address which the kernel uses to reach it.
+/// A network, and the listener whose address the kernel uses as source to reach it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EgressRoute {
     /// The network.
@@ -300,7 +301,7 @@ pub struct EgressRoute {
 }
 
 impl PoolSettings {
-    /// Creates a pool with one back end for each call, selected by `policy`, and with transactions.
+    /// Creates a pool that selects one back end for each call by `policy`, with transactions.
     pub fn new(pool: Pool, policy: impl Into<Values>) -> Self {
         Self {
             pool,
@@ -318,7 +319,7 @@ impl PoolSettings {
         }
     }
 
-    /// Removes the transactions.
+    /// Turns transactions off.
     pub fn stateless(self) -> Self {
         Self { mode: Mode::Stateless, ..self }
     }
@@ -327,7 +328,7 @@ impl PoolSettings {
 /// Maximum number of back ends tried for one request.
 pub const TRIES_MAX: u8 = 8;
 
-/// Maximum number of back ends of a pool whose requests go to all of them.
+/// Maximum number of back ends of a pool that forks its requests to all of them.
 pub const FORK_MAX: usize = 32;
 
 /// Settings of one shard of a proxy.
@@ -340,7 +341,7 @@ pub struct Settings {
     /// Listeners, at most [`LISTENERS_MAX`](crate::LISTENERS_MAX).
     pub listeners: Vec<Listener>,
     /// Networks that each listener reaches, the longest prefix first. If empty, a request leaves by
-    /// the listener that received it, if that reaches its target.
+    /// the listener that received it, if that listener can reach the target.
     pub egress_routes: Vec<EgressRoute>,
     /// Pools, shared with the other shards, and how back ends are selected from each.
     pub pools: Vec<PoolSettings>,
@@ -355,24 +356,23 @@ pub struct Settings {
     pub overload: Overload,
     /// Banned sources, shared with the other shards.
     pub bans: BanList,
-    /// Notification of back ends whose names resolve to new addresses, shared with the other
-    /// shards.
+    /// Tells the shards when names of back ends resolve to new addresses. Shared by all shards.
     pub moves: Moves,
     /// Restrictions that back ends have asked for, shared with the other shards.
     pub next_hops: NextHops,
-    /// Product name in Server of its responses (RFC 3261 §20.35) and in User-Agent of its probes;
-    /// no such header field if empty.
+    /// Product name in the Server header of responses (RFC 3261 §20.35) and in the User-Agent
+    /// header of probes; if empty, there is no such header field.
     pub name: String,
     /// Seed of all random values.
     pub seed: Seed,
-    /// Seed of the previous process at the same address, if known: the requests that it sent can be
-    /// cancelled.
+    /// Seed of the previous process at the same address, if known. With it, requests that the
+    /// previous process sent can be cancelled.
     pub before: Option<Seed>,
     /// Maximum number of simultaneous calls of this shard.
     pub calls_max: usize,
     /// Maximum number of requests whose transactions this shard holds simultaneously.
     pub transactions_max: usize,
-    /// Maximum number of bytes of those and their messages.
+    /// Maximum number of bytes of those requests and their messages.
     pub transaction_bytes_max: usize,
     /// T1, T2 and T4 over UDP.
     pub timing: Timing,
@@ -383,16 +383,16 @@ pub struct Settings {
     pub amplification_max: u32,
     /// Maximum number of messages that wait in one queue.
     pub queue_max: usize,
-    /// Maximum bytes of the buffers of waiting messages that are longer than an ordinary buffer
-    /// ([`tidegate_world::SMALL`]); new work may take half of it.
+    /// Maximum total size of waiting messages that are longer than an ordinary buffer
+    /// ([`tidegate_world::SMALL`]). New work may take half of it.
     pub queue_bytes_max: usize,
     /// Time without a message after which an established call is forgotten.
     pub idle_max: Duration,
-    /// Maximum delay of a timer, so that several fire together.
+    /// Maximum delay of a timer, so that several timers fire together.
     pub timer_slack: Duration,
     /// Time for which a back end with a failed delivery gets no new calls.
     pub failure_pause: Duration,
-    /// Unix time when the driver's clock began: it determines the age of route tokens, also for
+    /// Unix time when the driver's clock began. It determines the age of route tokens, also for
     /// other instances and later processes.
     pub start: Duration,
 }

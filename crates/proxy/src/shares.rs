@@ -1,12 +1,12 @@
 //! Share of a bounded table that each source may hold.
 //!
-//! A source may hold as much as is free: alone it fills half of a table, with k - 1 others that
-//! take all they can get it fills 1/(k + 1), and there is always room for a newcomer. That is the
-//! "dynamic threshold" of Choudhury and Hahne ("Dynamic Queue Length Thresholds for Shared-Memory
-//! Packet Switches", 1998).
+//! A source may hold as much as is free. So a single source fills half of a table, each of k greedy
+//! sources fills 1/(k + 1) of it, and there is always room for a new source. This is the "dynamic
+//! threshold" of Choudhury and Hahne ("Dynamic Queue Length Thresholds for Shared-Memory Packet
+//! Switches", 1998).
 //!
-//! Sources are counted in a fixed number of buckets, by a keyed hash: no source can choose the
-//! bucket of another. Entries are only counted while the table is fuller than [a
+//! Sources are counted in a fixed number of buckets, by a keyed hash, so that no source can choose
+//! the bucket of another. Entries are only counted while the table is fuller than [a
 //! quarter](is_scarce), so that in normal operation this costs one comparison.
 
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use crate::keys::TableKey;
 use crate::network::source_of;
 
-/// Number of buckets, and the inverse probability that two sources share one.
+/// Number of buckets. Two sources share a bucket with a probability of 1 over this number.
 const BUCKETS: usize = 1 << 14;
 
 /// The bucket of a source.
@@ -33,7 +33,8 @@ pub(crate) fn hash_of(key: &TableKey, address: IpAddr) -> u64 {
     key.hash_number(source_of(address))
 }
 
-/// Returns whether so little of a table of `max` is free that sources have shares of it.
+/// Returns whether so little of a table of size `max` is free that each source may only hold its
+/// share.
 #[inline]
 pub(crate) fn is_scarce(used: usize, max: usize) -> bool {
     used > max / 4
@@ -44,7 +45,7 @@ pub(crate) fn for_new_work(max: usize) -> usize {
     max - max / 8
 }
 
-/// Entries and their bytes.
+/// A number of entries and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
     pub(crate) entries: usize,
@@ -60,24 +61,24 @@ impl Amount {
         }
     }
 
-    /// Returns the minimum of both, separately of entries and of bytes.
+    /// Returns the minimum of both, for entries and bytes separately.
     pub(crate) fn min(self, other: Self) -> Self {
         Self { entries: self.entries.min(other.entries), bytes: self.bytes.min(other.bytes) }
     }
 
-    /// Returns whether a holder of this amount holds as much as is `free`, or more, and so may hold
-    /// no more.
+    /// Returns whether this amount is at least as large as the `free` one, so that its holder may
+    /// hold no more.
     pub(crate) fn exhausts(self, free: Self) -> bool {
         self.entries > 0 && (self.entries >= free.entries || self.bytes >= free.bytes)
     }
 
-    /// Adds an entry of so many bytes.
+    /// Adds an entry of this many bytes.
     pub(crate) fn add(&mut self, bytes: usize) {
         self.entries += 1;
         self.bytes += bytes;
     }
 
-    /// Removes an entry of so many bytes.
+    /// Removes an entry of this many bytes.
     pub(crate) fn remove(&mut self, bytes: usize) {
         self.entries -= 1;
         self.bytes -= bytes;
@@ -92,7 +93,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Returns whether a source holds as much as is `free`, or more, and so may hold no more.
+    /// Returns whether a source holds at least as much as is `free`, so that it may hold no more.
     pub(crate) fn is_exhausted(&self, bucket: Bucket, free: Amount) -> bool {
         let held = self.held.get(usize::from(bucket.0)).copied().unwrap_or_default();
         held.exhausts(free)
@@ -112,7 +113,7 @@ impl Shares {
         held.bytes = held.bytes + after - before;
     }
 
-    /// Removes a counted entry, with its `bytes`.
+    /// Removes a counted entry of this many bytes.
     pub(crate) fn remove_entry(&mut self, bucket: Bucket, bytes: usize) {
         self.held[usize::from(bucket.0)].remove(bytes);
     }

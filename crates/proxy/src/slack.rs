@@ -1,13 +1,13 @@
 //! Slack of timers: timers that are due shortly after one another fire together.
 //!
 //! Waking a thread for each timer costs more than firing it. In steady state each call has half a
-//! dozen timers that end it, so without slack a shard with 2,000 calls per second wakes up to
-//! 12,000 times more. No timer of RFC 3261 needs to be exact: each is a minimum, such as Timer D
+//! dozen timers, so without slack a shard with 2,000 calls per second wakes up to 12,000 additional
+//! times per second. No timer of RFC 3261 needs to be exact: each is a minimum, such as Timer D
 //! "with a value of at least 32 seconds" (§17.1.1.2), or a multiple of T1, which "is an estimate of
 //! the RTT" (§17.1.1.1).
 //!
-//! A timer is delayed only if others have fired within the slack before it: a shard with few calls
-//! fires each timer on time.
+//! A timer is delayed only if others have fired shortly before it. So a shard with few calls fires
+//! each timer on time.
 
 use std::time::Duration;
 
@@ -31,10 +31,10 @@ impl Slack {
         self.fired = Some(now);
     }
 
-    /// Returns the time at which to fire timers of which the first is due at `due`.
+    /// Returns when to fire timers, the first of which is due at `due`.
     pub(crate) fn defer(&self, due: Timestamp) -> Timestamp {
         match self.fired {
-            // Everything due then has fired: this was set since, to fire at once.
+            // Everything due at that time has fired. This timer was set later, to fire at once.
             Some(fired) if fired < due => due.max(fired + self.most),
             _ => due,
         }

@@ -1,7 +1,7 @@
 //! The configuration, pools, addresses and keys that the stages of a shard see.
 //!
-//! No stage changes a snapshot. A reload, a new key, and a new address of a back end's name create
-//! another one between two inputs.
+//! No stage changes a snapshot. A reload, a new key, or a new address of a back end creates a new
+//! snapshot between two inputs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use crate::shares::Bucket;
 use crate::target::Target;
 use crate::transport::addresses::{Addresses, Origin, Own};
 
-/// Maximum length of a chain of backup pools. A configuration with a cycle is rejected; one that
-/// got here would terminate anyway.
+/// Maximum length of a chain of backup pools. A configuration with a cycle is rejected; this limit
+/// would end the search anyway.
 const BACKUPS_MAX: usize = 256;
 
 /// The immutable view of a shard's configuration.
@@ -113,7 +113,8 @@ impl Snapshot {
         self.addresses.transport_of_pool(self.pool(pool))
     }
 
-    /// Returns the target for requests to a party: on its connection, if it has one.
+    /// Returns the target for requests to a party. If the party has a connection, it is on that
+    /// connection.
     pub(crate) fn target_of(&self, peer: &PeerFlow) -> Target {
         let transport = self.addresses.transport(peer.listener.into());
         let PeerFlow { remote, connection, is_registered, .. } = *peer;
@@ -123,7 +124,7 @@ impl Snapshot {
     /// Returns the target on the flow of a registration.
     ///
     /// # Errors
-    /// If the listener of the flow has become another one.
+    /// If the listener of the flow no longer exists or has changed.
     pub(crate) fn target_on(&self, flow: &RegisteredFlow) -> Result<Target, Rejection> {
         let RegisteredFlow { listener, transport, remote, connection } = *flow;
         let is_it = |own: &Own| own.transport == transport;
@@ -159,7 +160,8 @@ impl Snapshot {
         std::iter::successors(Some(pool), next).take(BACKUPS_MAX)
     }
 
-    /// Returns the tier of requests that concern no pool: stateless only if every pool is.
+    /// Returns the tier of requests that concern no pool: stateless only if every pool is
+    /// stateless.
     pub(crate) fn tier_elsewhere(&self) -> Tier {
         let is_stateless = |pool: &PoolSettings| pool.mode == Mode::Stateless;
         if self.pools.iter().all(is_stateless) { Tier::Stateless } else { Tier::Stateful }
@@ -191,8 +193,8 @@ impl Snapshot {
             || self.backend_refs().any(|(_, backend)| is_unresolved(backend))
     }
 
-    /// Selects the listener from which a request that came in at `ingress` leaves for `target`, in
-    /// a dialog that has `recorded` a listener for that side.
+    /// Selects the listener from which a request that came in at `ingress` leaves for `target`. The
+    /// dialog may have `recorded` a listener for that side.
     pub(crate) fn egress(
         &self,
         ingress: usize,
@@ -203,8 +205,8 @@ impl Snapshot {
         egress.map(|egress| egress as u8).ok_or(Rejection::UNREACHABLE)
     }
 
-    /// Returns the share of a table that a message on `flow` counts in. Back ends and trusted
-    /// sources act for many users, and have no share.
+    /// Returns the share of a table in which a message on `flow` counts. Back ends and trusted
+    /// sources act for many users, so no share applies to them.
     pub(crate) fn share_of(&self, flow: &Flow) -> Option<Bucket> {
         match self.addresses.origin(flow) {
             Origin::Backend(_) | Origin::Trusted => None,
@@ -213,8 +215,8 @@ impl Snapshot {
     }
 }
 
-/// Returns the pools to which rules route calls of strangers, and their backups; none if none of
-/// them has limits, or if calls may be routed to users, which have none.
+/// Returns the pools to which rules route calls of strangers, and their backups. The list is empty
+/// if none of them has limits, or if calls may be routed to users, which have no limits.
 fn limited_pools(pools: &[PoolSettings], rules: &[Rule]) -> Box<[u16]> {
     let mut reached = vec![false; pools.len()];
     for rule in rules.iter().filter(|rule| rule.from != Senders::Pool) {

@@ -10,7 +10,7 @@ use crate::settings::Settings;
 use pickers::pickers;
 use tiering::Tiering;
 
-/// The call table, the leases behind it, and the selectors of back ends.
+/// The call table, its leases, and the selectors of back ends.
 pub(crate) struct RoutingState {
     pub(crate) calls: Calls,
     /// Selectors of the pools, in their order.
@@ -39,7 +39,7 @@ impl RoutingState {
     }
 }
 
-/// Room that the table of transactions has for a request.
+/// The room for a request in the table of transactions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) is_full: bool,

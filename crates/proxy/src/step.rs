@@ -8,7 +8,7 @@ use crate::peers::Peers;
 use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 
-/// Arguments of a stage that serves a message, and its findings.
+/// The arguments of a stage that serves a message, and its findings.
 pub(crate) struct Step<'a> {
     pub(crate) now: Timestamp,
     pub(crate) snapshot: &'a Snapshot,
@@ -45,9 +45,9 @@ pub(crate) enum SourceEvidence {
     /// No evidence.
     #[default]
     Nothing,
-    /// The message claimed to belong to something that does not exist.
+    /// The message claimed to belong to a call or transaction that does not exist.
     Stray,
-    /// The sender receives what is sent to it: the message contains something that it could know in
-    /// no other way.
+    /// The sender receives the messages sent to its address, because its message contains a value
+    /// that it could not know otherwise.
     Receives,
 }

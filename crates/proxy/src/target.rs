@@ -9,9 +9,10 @@ use tidegate_world::{ConnectionId, Flow, Transport};
 pub(crate) struct Target {
     pub(crate) transport: Transport,
     pub(crate) address: SocketAddr,
-    /// Connection that it has to use; `None` for any connection to the address.
+    /// Connection that must be used; `None` for any connection to the address.
     pub(crate) connection: Option<ConnectionId>,
-    /// Whether a phone has registered on the flow to it: the target is reached on no other.
+    /// Whether a phone has registered on the flow to this target. Then the target is reached on no
+    /// other flow.
     pub(crate) is_registered: bool,
 }
 
@@ -27,13 +28,13 @@ impl Target {
         Self { transport, address, connection: None, is_registered: false }
     }
 
-    /// Returns whether the flow to it is known to have ended: the connection belonged to another process, or
-    /// it belongs to another shard.
+    /// Returns whether the flow to the target is known to have ended. It has if its connection
+    /// belonged to another process, or belongs to another shard.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_registered && self.transport.is_reliable() && self.connection.is_none()
     }
 
-    /// Returns the flow to it from the listener at `local`.
+    /// Returns the flow to the target from the listener at `local`.
     pub(crate) fn flow_from(&self, local: SocketAddr) -> Flow {
         let Self { transport, address, connection, .. } = *self;
         Flow { transport, local, remote: address, connection }

@@ -1,10 +1,11 @@
 //! The stateful proxy: RFC 3261 §16 over the transactions of §17.
 //!
-//! One [`Context`](context::Context) for each request: its server transaction, and a client
-//! transaction for each target. `open` makes it, `branches` sends the request on, `answer` takes responses in, `best` chooses
-//! among them, `respond` sends one up, `failover` finds another target, `cancel` and `timeout` are
-//! the other ways it can end, `matching` takes requests that belong to one, `teach` tells health
-//! what its targets did.
+//! Each request has one [`Context`](context::Context): its server transaction, and a client
+//! transaction for each target. `open` creates the context, `branches` forwards the request,
+//! `answer` handles responses, `best` chooses among them, `respond` sends one upstream, and
+//! `failover` selects another target. `cancel` and `timeout` are other ways in which a context
+//! ends. `matching` handles requests that belong to a context, and `teach` reports to the health
+//! checks what its targets did.
 
 mod answer;
 mod best;

@@ -54,7 +54,7 @@ impl Default for UpstreamSettings {
     }
 }
 
-/// What a request says about its sender.
+/// The statements of a request about its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Offer {
     /// The algorithms that the sender supports; `None` if it takes no part.

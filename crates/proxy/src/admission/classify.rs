@@ -17,17 +17,17 @@ use crate::rejection::DropReason;
 pub(crate) struct Reading {
     pub(crate) class: Class,
     pub(crate) queue_class: QueueClass,
-    /// Kind of new work that it requests; `None` if it belongs to existing work.
+    /// Kind of new work that the message requests; `None` if it belongs to existing work.
     pub(crate) bucket: Option<Bucket>,
-    /// Fingerprint that its retransmissions share, if it is new work.
+    /// Fingerprint that the message shares with its retransmissions, if it is new work.
     pub(crate) fingerprint: Option<u64>,
-    /// Fingerprint of the INVITE that it cancels, if that has not been served.
+    /// Fingerprint of the INVITE that the message cancels, if that INVITE has not been served.
     pub(crate) cancels: Option<u64>,
-    /// Whether it begins a call, that is, an INVITE outside a dialog.
+    /// Whether the message begins a call, that is, an INVITE outside a dialog.
     pub(crate) begins_call: bool,
-    /// Whether it is new work whose topmost Via may offer overload control (RFC 7339).
+    /// Whether the message is new work whose topmost Via may offer overload control (RFC 7339).
     pub(crate) may_offer: bool,
-    /// Its hashes, if they had to be computed.
+    /// Hashes of the request, if they had to be computed.
     pub(crate) hashes: Option<RequestHashes>,
 }
 
@@ -51,14 +51,15 @@ impl From<Malformed> for Unclassified {
 pub(crate) struct Wanted {
     /// Outline of an INVITE, because a new call is likely to be rejected.
     pub(crate) outline: bool,
-    /// INVITEs within a call, to be decided on like those that begin one.
+    /// Whether INVITEs within a call are decided on like those that begin one.
     pub(crate) reinvites: bool,
 }
 
-/// Classifies a message. If requested, stores the positions of the lines that a rejection copies in
-/// `outline`, which is too large to be moved with the rest.
+/// Classifies a message. If requested, stores in `outline` the positions of the lines that a
+/// rejection copies. The outline is too large to be moved with the rest.
 ///
-/// It is one function, so that nothing is read twice and each class returns as soon as it is known.
+/// This is one function, so that nothing is read twice and it returns as soon as the class is
+/// known.
 pub(crate) fn read<'a>(
     now: Timestamp,
     received: &'a Received,
@@ -66,7 +67,7 @@ pub(crate) fn read<'a>(
     wanted: Wanted,
     outline: &mut Option<Outline<'a>>,
 ) -> Result<Reading, Unclassified> {
-    // The scan reads the start line too, and that of an INVITE determines nothing.
+    // The scan reads the start line too. The start line of an INVITE determines nothing.
     let start = match received.bytes.starts_with(b"INVITE ") {
         true => None,
         false => Some(glance(&received.bytes)?),
@@ -89,12 +90,13 @@ pub(crate) fn read<'a>(
         Some(Class::Ack) if view.is_ack_of_reply(&received.bytes) => {
             return Err(Unclassified::Dropped(Some(Class::Ack), DropReason::OwnAck));
         }
-        // Nothing answers an ACK, and no law rejects one: malformed ones are found when they are
+        // No element answers an ACK, and no law rejects one. Malformed ACKs are found when they are
         // parsed.
         Some(class @ Class::Ack) => return Ok(reading(class, QueueClass::of(class))),
         _ => {}
     }
-    // One pass also finds what a rejection of an INVITE needs, at an additional cost of one half.
+    // One pass also finds the lines that a rejection of an INVITE needs. This costs half as much
+    // again.
     let is_invite = matches!(start, None | Some(ScanStart::Request { method: Method::Invite, .. }));
     if wanted.outline && is_invite {
         *outline = Outline::of(&received.bytes);
@@ -116,13 +118,13 @@ pub(crate) fn read<'a>(
     };
     let reading = |class, queue_class| Reading { hashes, ..reading(class, queue_class) };
     match class {
-        // The CANCEL of an INVITE that still waits must not be served before it. RFC 3261 §9.1: it
+        // A CANCEL must not be served before its INVITE if that still waits. RFC 3261 §9.1: it
         // shares Call-ID, topmost Via and CSeq number with its INVITE.
         Class::Cancel if !view.has_served(&scan) => {
             let cancels = Some(view.fingerprint(&scan, &received.bytes));
             Ok(Reading { cancels, ..reading(class, QueueClass::of(class)) })
         }
-        // Without a To-tag it retransmits the request that began a call of ours.
+        // An INVITE without a To-tag retransmits the request that began a call of ours.
         Class::InDialog if wanted.reinvites && is_invite && scan.to_tag.is_some() => {
             let (bucket, fingerprint) =
                 (Some(Bucket::Session), Some(view.fingerprint(&scan, &received.bytes)));

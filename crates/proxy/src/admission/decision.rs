@@ -8,7 +8,7 @@ use crate::message::class::Class;
 use crate::message::request::RequestHashes;
 use crate::rejection::DropReason;
 
-/// Decision on a message. It is moved from stage to stage, so packets stand in boxes.
+/// Decision on a message. It is moved from stage to stage, so packets are boxed.
 pub(crate) enum Decision {
     /// The message waits in a queue.
     Queued,
@@ -33,23 +33,23 @@ pub(crate) enum Decision {
 pub(crate) struct Admitted {
     /// Fingerprint that its retransmissions share, if it is new work.
     pub(crate) fingerprint: Option<u64>,
-    /// True for a retransmission of work that was counted before.
+    /// True if the message retransmits work that was counted before.
     pub(crate) is_again: bool,
-    /// Whether it has priority.
+    /// Whether the message has priority.
     pub(crate) has_priority: bool,
-    /// Whether it claims to belong to a call that was not found on arrival.
+    /// Whether the message claims to belong to a call that was not found on arrival.
     pub(crate) is_unverified: bool,
-    /// Whether it has waited for a name for the maximum time.
+    /// Whether the message has waited for a name for the maximum time.
     pub(crate) is_overdue: bool,
-    /// Its hashes, if they were computed on arrival.
+    /// Hashes of the request, if they were computed on arrival.
     pub(crate) hashes: Option<RequestHashes>,
 }
 
 /// Message with its decision.
 pub(crate) struct Decided {
-    /// Class, if known.
+    /// Class of the message, if known.
     pub(crate) class: Option<Class>,
-    /// Whether it was classified just now.
+    /// Whether the message was classified just now.
     pub(crate) read: bool,
     pub(crate) decision: Decision,
 }

@@ -1,11 +1,11 @@
 //! Early verification: decides when messages that claim to finish work are verified on arrival.
 //!
-//! Anybody can send a BYE, an ACK, a CANCEL or a response. A message is verified by something that
-//! only this proxy issues, or that only the participants of the call know: the keyed values in our
-//! branch, a route token, a Call-ID in the call table, or a branch in the transaction table.
-//! Serving a message verifies it anyway, so in normal operation verification costs nothing extra.
-//! But unverified messages must not delay verified ones: when there are many, each message is
-//! verified on arrival, and those that fail wait behind everything else.
+//! Anybody can send a BYE, an ACK, a CANCEL or a response. A message is verified if it contains
+//! something that only this proxy issues, or that only the participants of the call know: the keyed
+//! values in our branch, a route token, a Call-ID in the call table, or a branch in the transaction
+//! table. Serving a message verifies it anyway, so in normal operation verification costs nothing
+//! extra. But unverified messages must not delay verified ones: when there are many, each message
+//! is verified on arrival, and those that fail wait behind everything else.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl EarlyVerification {
         self.count(now, 1, Duration::ZERO);
     }
 
-    /// Records the service time of such a message.
+    /// Records the service time of a message that could not be verified.
     pub(crate) fn on_served(&mut self, now: Timestamp, cost: Duration) {
         self.count(now, 0, cost);
     }
@@ -52,8 +52,8 @@ impl EarlyVerification {
         }
     }
 
-    /// Returns whether messages are verified on arrival, where `waiting` others wait in their
-    /// queue.
+    /// Returns whether messages are verified on arrival. `waiting` is the number of unverified
+    /// messages in their queue.
     #[inline]
     pub(crate) fn is_on(&self, now: Timestamp, waiting: usize) -> bool {
         waiting >= MUCH as usize || now < self.until
@@ -63,16 +63,17 @@ impl EarlyVerification {
 /// Time spent on unverified messages.
 ///
 /// They are served only when nothing else waits, so for all other messages that time is idle. A law
-/// that counted it as load would reject calls because of strangers' messages.
+/// that counted this time as load would reject calls because of strangers' messages.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     spent: Duration,
-    /// Cost of one message, estimated from recent ones whose end was observed.
+    /// Cost of one message, estimated from recent messages whose end was observed.
     each: Option<Duration>,
 }
 
 impl Spare {
-    /// Adds a served message with its service time, if known. Returns the time assumed for it.
+    /// Adds a served message with its service time, if known. Returns the time that is assumed for
+    /// the message.
     pub(crate) fn add(&mut self, cost: Option<Duration>) -> Duration {
         if let Some(cost) = cost {
             self.each = Some(self.each.map_or(cost, |each| (each * 7 + cost) / 8));
@@ -82,7 +83,7 @@ impl Spare {
         cost
     }
 
-    /// Returns the load without that time.
+    /// Returns the load without the time spent on unverified messages.
     pub(crate) fn deduct(&self, load: &Load) -> Load {
         let less = |time: Duration| time.saturating_sub(self.spent);
         Load { busy: less(load.busy), cpu: less(load.cpu), ..*load }

@@ -1,8 +1,8 @@
 //! Headroom: checks on arrival whether the back ends could take a new call.
 //!
-//! The destination of a request is known when it is routed, and there it is rejected if no back end
-//! has headroom. But if no back end that a stranger's call may reach has headroom, the call is
-//! rejected before it is parsed, at the cost of a rejection by the law and by the same gate.
+//! The destination of a request is known only when it is routed; then the request is rejected if no
+//! back end has headroom. But if no back end that a stranger's call may reach has headroom, the
+//! gate rejects the call before it is parsed. This costs no more than a rejection by the law.
 
 use tidegate_balance::Demand;
 use tidegate_control::Headroom;
@@ -11,21 +11,21 @@ use tidegate_world::{Flow, Timestamp};
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
-/// Returns which calls from there have headroom. While no back end is up the headroom is unlimited,
-/// because limits do not matter then.
+/// Returns the kinds of calls from the peer of `flow` for which there is headroom. While no back
+/// end is up the headroom is unlimited, because limits do not matter then.
 pub(crate) fn headroom(now: Timestamp, snapshot: &Snapshot, flow: &Flow) -> Headroom {
     let is_strangers = || snapshot.addresses.origin(flow) == Origin::Stranger;
     let (mut is_any_up, mut left) = (false, Headroom::None);
     for backend in
         snapshot.limited_pools.iter().flat_map(|&pool| snapshot.pool(pool).pool.backends())
     {
-        // In a full pool this check suffices for most back ends.
+        // If the pool is full, this check is enough for most back ends.
         let is_full = backend.free_calls(Demand::Call) == Some(0);
         if is_full && left == Headroom::Priority || !backend.is_up(now) {
             continue;
         }
         is_any_up = true;
-        // The first one nearly always has headroom.
+        // The first back end nearly always has headroom.
         if !is_full && backend.has_headroom(now, Demand::Call) {
             return Headroom::Any;
         }

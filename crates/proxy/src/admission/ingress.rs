@@ -37,7 +37,7 @@ use crate::transport::stun::is_stun;
 /// Queues of waiting messages, and the gate in front of them.
 pub(crate) struct Ingress {
     gate: Gate,
-    /// The peers that hold requests back if they are told to.
+    /// The upstream peers that hold requests back when they are told to.
     upstream: UpstreamPeers,
     queueing: Queueing,
     shed_policy: ShedPolicy,
@@ -149,7 +149,7 @@ impl Ingress {
         self.queues.waiting() + self.fifo.len()
     }
 
-    /// Puts another law in force, and another shadow law.
+    /// Switches to another law and another shadow law.
     pub(crate) fn switch(&mut self, now: Timestamp, law: Values, shadow: Option<Values>) {
         self.gate.switch(now, law, shadow);
     }
@@ -174,8 +174,8 @@ impl Ingress {
         self.early_verification.on_served(now, cost);
     }
 
-    /// Handles the evidence about the sender that serving a message has found; an `is_unverified`
-    /// message has already been recorded as a stray.
+    /// Handles the evidence about the sender that was found while serving a message. An
+    /// `is_unverified` message has already been recorded as a stray.
     pub(crate) fn on_shown(
         &mut self,
         now: Timestamp,
@@ -195,7 +195,7 @@ impl Ingress {
     }
 
     /// Handles a message that claims to belong to something that does not exist. Returns whether
-    /// its sender is banned for it.
+    /// its sender is banned because of this message.
     fn on_stray(&mut self, now: Timestamp, flow: &Flow, view: View<'_>) -> bool {
         view.counters.strays.add(1);
         self.early_verification.on_stray(now);
@@ -215,12 +215,14 @@ impl Ingress {
     ///
     /// RFC 3261 §8.2.7: "A UAS cannot be stateless unless the request processing for that method
     /// would always result in the same response if the requests are identical." A table that is
-    /// full now may have room for the retransmission, whose sender was told to go elsewhere.
+    /// full now may have room when the retransmission arrives. But then the sender has already been
+    /// told to go elsewhere.
     pub(crate) fn on_refused(&mut self, now: Timestamp, fingerprint: u64) {
         self.gate.on_refused(now, fingerprint);
     }
 
-    /// Rejects a request that no back end takes for `reason`, as if on arrival. Returns the response.
+    /// Rejects a request that no back end takes, for `reason`, as if on arrival. Returns the
+    /// response.
     pub(crate) fn refuse_served(
         &mut self,
         now: Timestamp,
@@ -246,15 +248,15 @@ impl Ingress {
         }
     }
 
-    /// Returns the number of waiting messages, by what is known of them.
+    /// Returns the number of waiting messages, by their kind.
     fn backlog(&self) -> Backlog {
         let sessions = self.queues.invites();
-        // Unverified messages delay nobody.
+        // Unverified messages do not delay other messages.
         let others = self.queues.waiting() - sessions - self.queues.unverified();
         Backlog { sessions, others, unread: self.fifo.len() }
     }
 
-    /// Takes in an arriving message: queues it or decides on it.
+    /// Takes in an arriving message: queues it, or decides on it at once.
     pub(crate) fn offer(&mut self, now: Timestamp, received: Received, view: View<'_>) -> Decided {
         self.gate.on_backlog(self.backlog());
         if let Some(ban) = self.watchman.ban_of(now, &received.flow, &view.snapshot.addresses)
@@ -264,9 +266,10 @@ impl Ingress {
             let decision = Decision::Drop(DropReason::Banned);
             return Decided { class: None, read: false, decision };
         }
-        // RFC 5626 §8: "If a server compliant to this section receives SIP requests on a given interface and
-        // UDP port, it MUST also provide a limited version of a STUN server on the same interface and UDP
-        // port." It asks for no service: neither the gate nor a queue knows it.
+        // RFC 5626 §8: "If a server compliant to this section receives SIP requests on a given
+        // interface and UDP port, it MUST also provide a limited version of a STUN server on the
+        // same interface and UDP port." Such a message asks for no service, so it passes neither
+        // the gate nor a queue.
         if is_stun(&received.bytes) && received.flow.transport == Transport::Udp {
             let decision = Decision::Stun(Box::new(received));
             return Decided { class: None, read: false, decision };
@@ -309,8 +312,8 @@ impl Ingress {
         decided
     }
 
-    /// Returns whether the single queue has room for a message, and so does the queue to which a
-    /// paced message moves from there.
+    /// Returns whether the single queue has room for a message, and whether the queue to which a
+    /// paced message moves later has room too.
     fn fifo_has_room(&self, queue_class: QueueClass) -> bool {
         let is_paced = matches!(queue_class, QueueClass::Invites | QueueClass::Priority);
         let beside = if is_paced { self.queues.waiting() } else { 0 };
@@ -339,7 +342,8 @@ impl Ingress {
         }
     }
 
-    /// Keeps a CANCEL with its INVITE, if that waits in its queue; returns any other message.
+    /// Keeps a CANCEL with its INVITE, if that INVITE waits in its queue. Returns any other
+    /// message.
     fn keep_with_invite(&mut self, waiting: Waiting) -> ControlFlow<Decision, Waiting> {
         let Some(fingerprint) = waiting.cancels else { return ControlFlow::Continue(waiting) };
         match self.queues.push_cancel(fingerprint, waiting) {
@@ -349,7 +353,7 @@ impl Ingress {
         }
     }
 
-    /// Returns the next message to serve; `None` if none is to be served now.
+    /// Returns the next message to serve; `None` if no message is to be served now.
     pub(crate) fn next(&mut self, now: Timestamp, view: View<'_>) -> Option<Decided> {
         let may_release = self.gate.may_release();
         let order = self.gate.control().queue.order;
@@ -386,7 +390,7 @@ impl Ingress {
                 }
             }
         };
-        // A law that paces new sessions keeps them apart from everything else, each with its
+        // A law that paces new sessions keeps them separate from all other messages, each with its
         // CANCEL.
         let class = Some(waiting.class);
         let paced = self.gate.control().queue.release != Release::Open;
@@ -406,7 +410,7 @@ impl Ingress {
         Some(Decided { read, ..self.take(now, waiting, view) })
     }
 
-    /// Serves a message, unless the decision is made only now and is to reject it.
+    /// Serves a message, unless the message is decided on only now and rejected.
     fn take(&mut self, now: Timestamp, waiting: Waiting, view: View<'_>) -> Decided {
         let Waiting { received, class, ticket, queue_class, hashes, .. } = waiting;
         if queue_class == QueueClass::Unverified {
@@ -446,8 +450,8 @@ impl Ingress {
     }
 }
 
-/// Returns whether a banned source may be in a call for which it sends this message. It may not
-/// begin a call, and an INVITE within a call comes from a source that has shown that it receives.
+/// Returns whether this message of a banned source may belong to a call. The source may not begin a
+/// call. An INVITE within a call counts only if the source has shown that it receives messages.
 fn may_go_on(ban: &Ban, received: &Received) -> bool {
     ban.is_proven || !received.bytes.starts_with(b"INVITE")
 }

@@ -1,7 +1,7 @@
-//! Queue of new INVITEs, and of the CANCELs of those that wait in it.
+//! Queue of new INVITEs, and of the CANCELs of those INVITEs.
 //!
 //! RFC 3261 §9.1: a CANCEL that overtakes its INVITE cancels nothing. It is therefore kept with its
-//! INVITE, in whichever order those are served, and is the next message after it.
+//! INVITE, in whichever order INVITEs are served, and is served right after it.
 
 use std::collections::VecDeque;
 
@@ -15,9 +15,9 @@ use super::waiting::Waiting;
 #[derive(Default)]
 pub(crate) struct Invites {
     queue: VecDeque<Waiting>,
-    /// Queued INVITEs by fingerprint, each at least once in the queue.
+    /// Queued INVITEs by fingerprint. Each is in the queue at least once.
     awaited: HashMap<u64, Awaited>,
-    /// CANCEL whose INVITE was served.
+    /// CANCEL whose INVITE has just been served.
     due: Option<Box<Waiting>>,
 }
 
@@ -26,17 +26,17 @@ struct Awaited {
     /// Number of copies in the queue: without a memory of decisions a retransmission is another
     /// INVITE.
     copies: u32,
-    /// CANCEL; boxed, because it is rare and would be most of what is moved.
+    /// The CANCEL. It is boxed because it is rare and would be the largest part of this type.
     cancel: Option<Box<Waiting>>,
 }
 
 /// Result of adding a CANCEL.
 pub(crate) enum Cancelled {
-    /// It waits with its INVITE.
+    /// The CANCEL waits with its INVITE.
     Waits,
-    /// Another one already waits with its INVITE.
+    /// Another CANCEL already waits with the INVITE.
     Repeated,
-    /// Its INVITE does not wait here.
+    /// The INVITE does not wait here.
     Elsewhere(Waiting),
 }
 
@@ -70,7 +70,7 @@ impl Invites {
         Cancelled::Waits
     }
 
-    /// Returns the next message; an INVITE only if one may be released.
+    /// Returns the next message. It is an INVITE only if one may be released.
     pub(crate) fn pop(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         if let Some(cancel) = self.due.take() {
             return Some(*cancel);

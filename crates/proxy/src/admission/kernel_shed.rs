@@ -1,5 +1,5 @@
-//! Chooses a cheaper way to reject if rejecting takes too much of the processor: 503s of one
-//! length, and drops by the kernel.
+//! Chooses a cheaper way to reject if rejecting takes too much of the processor: padding 503s to
+//! one length, or dropping by the kernel.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use crate::observe::counters::Counters;
 use crate::rejection::DropReason;
 use crate::settings::{Disposal, Overload};
 
-/// Ladder of disposals of the new INVITEs of a proxy.
+/// The ladder of disposals for new INVITEs of a proxy.
 pub(crate) struct KernelShed {
     ladder: Ladder,
     tally: Tally,
-    /// INVITEs that are fresh, and that are late.
+    /// Numbers of fresh INVITEs and of late INVITEs.
     marked: [Counter; 2],
-    /// Whether it is inactive under a law that rejects nothing.
+    /// Whether the ladder is inactive under a law that rejects nothing.
     needs_law: bool,
 }
 
 impl KernelShed {
-    /// Creates what `overload` configures, if anything. `can_drop` says whether the kernel can drop
-    /// datagrams that arrive at our listeners.
+    /// Creates the ladder that `overload` configures, if any. `can_drop` says whether the kernel
+    /// can drop datagrams that arrive at our listeners.
     pub(crate) fn new(overload: &Overload, can_drop: bool) -> Option<Self> {
         let pads = match overload.disposal {
             Disposal::Reject | Disposal::Drop => return None,
@@ -43,7 +43,7 @@ impl KernelShed {
 
     /// Counts an INVITE. Returns whether earlier copies of it were probably dropped.
     pub(crate) fn is_late(&self, received: &Received, shedding: &Shedding) -> bool {
-        // The share did not apply to a message that another shard has read.
+        // The share was not applied to a message that another shard has read.
         let is_subject = received.flow.transport == Transport::Udp && received.handoffs == 0;
         if !self.ladder.tells_marks() || !is_subject {
             return false;
@@ -87,7 +87,7 @@ impl KernelShed {
         self.tally = Tally {
             messages: signals.messages,
             asked: counters.received(Class::Invite).get(),
-            // An ACK that ends here is that of a rejection.
+            // An ACK that ends here acknowledges a rejection.
             brought: counters.dropped(DropReason::OwnAck).get(),
             filtered: load.filtered,
             fresh: self.marked[0].get(),
@@ -99,7 +99,7 @@ impl KernelShed {
         self.ladder.on_reading(now, self.tally);
     }
 
-    /// Decides if it is time, without a new reading.
+    /// Decides again if that is due, without a new reading.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         if self.ladder.poll_timeout().is_some_and(|due| due <= now) {
             self.ladder.on_reading(now, self.tally);

@@ -1,25 +1,25 @@
-//! Bytes of the long messages that wait.
+//! The bytes of long messages that wait in queues.
 //!
 //! Queues are bounded by the number of messages. Ordinary messages fit into small buffers. A longer
-//! one may take 64 KiB, so the bytes of those are bounded as well. A flood of long messages
-//! therefore takes neither the memory nor the places of ordinary ones.
+//! message may take 64 KiB, so the total size of long messages is bounded as well. Therefore a
+//! flood of long messages takes neither the memory nor the places of ordinary ones.
 
 use tidegate_world::{Received, SMALL};
 
-/// Bytes of the buffers of waiting long messages.
+/// Total size of the buffers of long messages that wait.
 pub(crate) struct LargeBuffers {
     bytes: usize,
     bytes_max: usize,
 }
 
 impl LargeBuffers {
-    /// Creates a bound of `bytes_max`.
+    /// Creates a limit of `bytes_max`.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self { bytes: 0, bytes_max }
     }
 
-    /// Returns whether a message may wait. New work may take half of the bytes: the rest is for
-    /// calls in progress.
+    /// Returns whether a message may wait. New work may take half of the bytes: the rest is
+    /// reserved for calls in progress.
     #[inline]
     pub(crate) fn has_room(&self, received: &Received, is_new: bool) -> bool {
         let bytes = bytes_of(received);
@@ -27,7 +27,7 @@ impl LargeBuffers {
         bytes == 0 || self.bytes + bytes <= bytes_max
     }
 
-    /// Records that a message of so many [bytes](bytes_of) waits.
+    /// Records that a message with this number of [bytes](bytes_of) waits.
     #[inline]
     pub(crate) fn add(&mut self, bytes: usize) {
         self.bytes += bytes;
@@ -40,7 +40,8 @@ impl LargeBuffers {
     }
 }
 
-/// Returns the bytes of the buffer of a message, if it is longer than an ordinary one.
+/// Returns the size of the buffer of a message if it is longer than an ordinary message; otherwise
+/// 0.
 #[inline]
 pub(crate) fn bytes_of(received: &Received) -> usize {
     Some(received.bytes.capacity()).filter(|&bytes| bytes > SMALL).unwrap_or(0)

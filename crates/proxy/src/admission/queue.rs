@@ -16,15 +16,15 @@ pub(crate) struct ClassQueues {
     length_max: usize,
     /// Messages in all queues.
     waiting: usize,
-    /// Queue of new work to serve first. They take turns, so that a flood of INVITEs does not lock
-    /// out every REGISTER.
+    /// Queue of new work that is served next. The queues of new work take turns, so that a flood of
+    /// INVITEs does not block REGISTERs.
     turn: usize,
-    /// Messages served since the last one of new work.
+    /// Messages served since the last message of new work.
     ahead: usize,
 }
 
-/// Maximum number of messages that finish work and are served before one that begins work, while
-/// such a message waits.
+/// Maximum number of messages of existing work that are served before one message of new work,
+/// while new work waits.
 const AHEAD_MAX: usize = 15;
 
 impl ClassQueues {
@@ -51,7 +51,7 @@ impl ClassQueues {
         self.queues[QueueClass::Unverified as usize].len()
     }
 
-    /// Returns the number of waiting messages in a queue of messages that finish work.
+    /// Returns the number of waiting messages in one of the queues of existing work.
     pub(crate) fn finishing(&self, queue_class: QueueClass) -> usize {
         self.queues[queue_class as usize].len()
     }
@@ -86,7 +86,7 @@ impl ClassQueues {
         self.priority.has(fingerprint) || self.invites.has(fingerprint)
     }
 
-    /// Adds a CANCEL behind its INVITE, if that waits; both have this fingerprint.
+    /// Adds a CANCEL behind its INVITE, if that INVITE waits. Both have this fingerprint.
     pub(crate) fn push_cancel(&mut self, fingerprint: u64, cancel: Waiting) -> Cancelled {
         let done = match self.priority.push_cancel(fingerprint, cancel) {
             Cancelled::Elsewhere(cancel) => self.invites.push_cancel(fingerprint, cancel),
@@ -96,8 +96,8 @@ impl ClassQueues {
         done
     }
 
-    /// Returns the next new INVITE, or the CANCEL of the last one: those with priority first, the
-    /// others in this order and only if one may be released.
+    /// Returns the next new INVITE, or the CANCEL of the last one. INVITEs with priority come
+    /// first, the others in this order and only if one may be released.
     pub(crate) fn next_invite(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         let next = self.priority.pop(QueueOrder::Fifo, true);
         let next = next.or_else(|| self.invites.pop(order, may_release))?;
@@ -105,21 +105,21 @@ impl ClassQueues {
         Some(next)
     }
 
-    /// Returns the next message: those that finish work before those that begin it, unverified ones
+    /// Returns the next message: messages of existing work before new work, unverified messages
     /// last. New INVITEs come in this order, and only if one may be released.
     pub(crate) fn next(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
         if self.waiting == 0 {
             return None;
         }
-        // Anybody can send a BYE or what looks like a response: a flood of them must not keep out
-        // all new work.
+        // Anybody can send a BYE, or a message that looks like a response. A flood of them must not
+        // keep out all new work.
         let is_turn_of_new = self.ahead >= AHEAD_MAX;
         let found = if is_turn_of_new {
             self.next_new(order, may_release).or_else(|| self.next_finishing())
         } else {
             self.next_finishing().or_else(|| self.next_new(order, may_release))
         };
-        // Strictly last: anybody can send these, in any number.
+        // Unverified messages are strictly last: anybody can send them, in any number.
         let found = found.or_else(|| self.queues[QueueClass::Unverified as usize].pop_front())?;
         self.waiting -= 1;
         Some(found)
@@ -134,7 +134,8 @@ impl ClassQueues {
     }
 
     fn next_new(&mut self, order: QueueOrder, may_release: bool) -> Option<Waiting> {
-        // A message with priority takes no turn from others, because its rate is capped.
+        // A message with priority does not use up a turn, because the rate of such messages is
+        // capped.
         if let Some(found) = self.priority.pop(QueueOrder::Fifo, true) {
             self.ahead += 1;
             return Some(found);

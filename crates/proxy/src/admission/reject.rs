@@ -10,24 +10,25 @@ use crate::rejection::Hints;
 use crate::settings::{Disposal, Overload};
 use crate::snapshot::Snapshot;
 
-/// RFC 3261 §20.43: 399, a text for a person. They help in diagnosis: the back ends are overloaded, not
-/// this proxy.
+/// RFC 3261 §20.43: warning 399 carries a text for people. It helps in diagnosis: the back ends are
+/// overloaded, not this proxy.
 const FULL: &str = "399 tidegate \"every back end is at its limits\"";
 const RESTRICTED: &str = "399 tidegate \"every back end has asked for fewer requests\"";
 
-/// Rejections of one length leave in one batch. Most have 300 to 500 bytes.
+/// Step of padding in bytes. Rejections of equal length leave in one batch. Most have 300 to 500
+/// bytes.
 const STEP: usize = 256;
 
-/// Disposal of messages that are not admitted.
+/// The way in which messages that are not admitted are rejected or dropped.
 pub(crate) struct ShedPolicy {
     disposal: Disposal,
     /// Bounds of Retry-After, in seconds.
     retry_after: Option<(u32, u32)>,
     /// Size to which a rejection is padded, in bytes.
     pad: usize,
-    /// Random stream of the Retry-After of messages without a fingerprint.
+    /// Random numbers for the Retry-After of messages without a fingerprint.
     waits: Stream,
-    /// Whether a rejection without a size is padded to a multiple of [`STEP`].
+    /// Whether a rejection without a configured size is padded to a multiple of [`STEP`].
     pub(crate) pads: bool,
 }
 
@@ -35,15 +36,15 @@ pub(crate) struct ShedPolicy {
 pub(crate) struct Refused<'a> {
     pub(crate) received: &'a Received,
     pub(crate) class: Class,
-    /// Fingerprint that its retransmissions share.
+    /// Fingerprint that the message shares with its retransmissions.
     pub(crate) fingerprint: Option<u64>,
-    /// Reason, if it requested new work.
+    /// Reason, if the message requested new work.
     pub(crate) reason: Option<Reason>,
 }
 
 impl ShedPolicy {
-    /// Creates the policy that `overload` configures. `waits` draws the Retry-After of messages
-    /// without a fingerprint.
+    /// Creates the policy that `overload` configures. `waits` provides random numbers for the
+    /// Retry-After of messages without a fingerprint.
     pub(crate) fn new(overload: &Overload, waits: Stream) -> Self {
         Self {
             disposal: overload.disposal,
@@ -54,12 +55,12 @@ impl ShedPolicy {
         }
     }
 
-    /// Returns whether messages are answered at all.
+    /// Returns whether messages get a response at all.
     pub(crate) fn answers(&self) -> bool {
         self.disposal != Disposal::Drop
     }
 
-    /// Returns the response to this message, whose `outline` may be known.
+    /// Returns the response to this message. Its `outline` is used if it is known.
     pub(crate) fn reply(
         &mut self,
         refused: &Refused<'_>,
@@ -69,7 +70,7 @@ impl ShedPolicy {
         let Refused { received, class, fingerprint, reason } = *refused;
         let Snapshot { keys, name, buffers, .. } = snapshot;
         match (self.disposal, class) {
-            // Nothing answers a response, or an ACK.
+            // Neither a response nor an ACK gets a response.
             (Disposal::Drop, _) | (_, Class::Final | Class::Provisional | Class::Ack) => None,
             (Disposal::Reject | Disposal::Auto | Disposal::Kernel, _) => {
                 let hints = match reason {
@@ -103,12 +104,12 @@ impl ShedPolicy {
     }
 
     /// Returns the value of Retry-After, uniform within the configured bounds, so that clients
-    /// rejected together do not return together. RFC 3261 §8.2.7 wants the same response to the
-    /// same request, so it is derived from the fingerprint, a keyed hash, if there is one.
+    /// rejected together do not return together. RFC 3261 §8.2.7 requires the same response to the
+    /// same request. So the value is derived from the fingerprint, a keyed hash, if there is one.
     fn retry_after_s(&mut self, fingerprint: Option<u64>) -> Option<u32> {
         let (least, most) = self.retry_after?;
         let number = fingerprint.unwrap_or_else(|| self.waits.next_u64());
-        // The upper half may determine its rank.
+        // The upper half of the fingerprint may determine the rank, so this uses the lower half.
         let span = u64::from(most.saturating_sub(least)) + 1;
         let drawn = ((number & u64::from(u32::MAX)) * span) >> 32;
         u32::try_from(drawn).ok().map(|drawn| least + drawn)

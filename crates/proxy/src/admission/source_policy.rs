@@ -12,19 +12,19 @@ use crate::settings::PoolSettings;
 use crate::settings::sources::{Excess, HARM_CPS, SourceWeight, Sources};
 use crate::transport::addresses::{Addresses, Origin};
 
-/// Records of what each source sends, and the policy based on them.
+/// Records of the messages that each source sends, and the policy based on them.
 pub(crate) struct SourcePolicy {
     sources: Sources,
     /// Whether anything depends on the source.
     tells_apart: bool,
-    /// Watches over unverified messages, one for each of the networks around an address.
+    /// Counts unverified messages, with one watch for each size of network around an address.
     flood: Option<[Watch; PREFIXES.len()]>,
-    /// Watch over messages beyond limits that ban.
+    /// Counts messages beyond limits that lead to a ban.
     excess: Option<Watch>,
-    /// Proofs that sources receive; kept while any source can be banned.
+    /// Sources that have proved that they receive messages. Kept while any source can be banned.
     proofs: Option<Proofs>,
     bans: BanView,
-    /// Version of the bans that were compared with the proofs.
+    /// Version of the ban list that was last compared with the proofs.
     compared: Option<u64>,
 }
 
@@ -65,9 +65,9 @@ impl SourcePolicy {
         watches.map(Watch::overflowed).sum::<u64>() + proofs
     }
 
-    /// Lists the addresses whose INVITEs the kernel may drop, as many as a driver can take.
-    /// Networks are not listed, nor sources that have shown that they receive: they may have calls
-    /// in which they send an INVITE.
+    /// Lists the addresses whose INVITEs the kernel may drop, at most as many as a driver can take.
+    /// Networks are not listed. Sources that have shown that they receive messages are not listed
+    /// either, because they may send an INVITE in an existing call.
     pub(crate) fn banned(&mut self, now: Timestamp, banned: &mut Vec<IpAddr>) {
         banned.clear();
         self.compare(now);
@@ -76,9 +76,9 @@ impl SourcePolicy {
         banned.extend(addresses.filter(IpAddr::is_ipv4).take(Shedding::BANNED_MAX));
     }
 
-    /// Lists the networks whose INVITEs the kernel is not to drop under overload: those that may claim
-    /// priority, are a back end's by configuration, are never banned, or have a weight. If there are
-    /// too many, the first in this order count.
+    /// Lists the networks whose INVITEs the kernel must not drop under overload: networks that may
+    /// claim priority, belong to a back end by configuration, are never banned, or have a weight.
+    /// If there are too many, the first ones in this order are listed.
     pub(crate) fn spared(&self, pools: &[PoolSettings], spared: &mut Vec<Network>) {
         let Sources { priority, weights, never_ban, .. } = &self.sources;
         let networks = priority
@@ -129,14 +129,14 @@ impl SourcePolicy {
         let own = bans.get(now, source).copied();
         let wide = || networks.find_map(|network| bans.get(now, network)).copied();
         let ban = own.or_else(wide)?;
-        // Another shard may have banned a source that only this shard has proof of.
+        // Another shard may have banned a source for which only this shard has a proof.
         let is_proven = ban.is_proven || self.is_proven(now, source);
-        // What its neighbours send does not count against a known source.
+        // A known source is not banned for messages of its neighbours.
         let is_known = own.is_none() && (is_proven || self.is_spared(flow, addresses));
         (!is_known).then_some(Ban { is_proven, ..ban })
     }
 
-    /// Records that the sender of a message receives.
+    /// Records that the sender of a message receives messages.
     pub(crate) fn prove(&mut self, now: Timestamp, address: IpAddr) {
         let Some(proofs) = &mut self.proofs else { return };
         let source = source_of(address);
@@ -151,7 +151,7 @@ impl SourcePolicy {
     }
 
     /// Handles a message that requests new work, is malformed, or falsely claims to belong to a
-    /// call. Returns whether its sender is banned for it.
+    /// call. Returns whether its sender is banned because of this message.
     pub(crate) fn on_message(
         &mut self,
         now: Timestamp,
@@ -178,8 +178,8 @@ impl SourcePolicy {
         )
     }
 
-    /// Handles a dropped message of a banned source: the ban covers what the source sends now, if
-    /// that is much more than was known.
+    /// Handles a dropped message of a banned source. If the source now sends much more than before,
+    /// the ban is updated to the new rate.
     pub(crate) fn on_banned(
         &mut self,
         now: Timestamp,
@@ -198,12 +198,12 @@ impl SourcePolicy {
         }
     }
 
-    /// Returns the weight of a source where shares are fair.
+    /// Returns the weight of a source if shares are fair.
     pub(crate) fn weight_of(&self, source: IpAddr) -> u32 {
         weight_of(&self.sources.weights, source.to_canonical())
     }
 
-    /// Returns the source of an INVITE or another request, and what the message claims.
+    /// Returns the source of an INVITE or another request, and the priority claim of the message.
     pub(crate) fn sender(&self, received: &Received, is_invite: bool) -> (Sender, Claim) {
         let address = received.flow.remote.ip().to_canonical();
         let claim = match &self.sources.priority {

@@ -1,12 +1,13 @@
-//! The server role: which upstream peers may send how much, and what each is told.
+//! The server role in overload control: the upstream peers, how much each may send, and what each
+//! is told.
 //!
-//! A peer takes part if its requests offer overload control in their topmost Via, and if it is a back end,
-//! a trusted source or in a configured network. Each response to its address has the current value in
-//! that Via, also a response that is sent again. Nobody else gets or learns anything. While no peer takes
-//! part, no message costs more than a look at the topmost Via of new work.
+//! A peer takes part if its requests offer overload control in their topmost Via, and if it is a
+//! back end, a trusted source or in a configured network. Each response to its address has the
+//! current value in that Via, also a response that is sent again. Other peers get no values. While
+//! no peer takes part, the only cost is a look at the topmost Via of new work.
 //!
-//! The offer itself is stripped when a request is forwarded, so a response does not bring it back: the
-//! address that it goes to tells which peer it is for.
+//! The offer itself is stripped when a request is forwarded, so a response does not contain it. The
+//! address to which a response goes determines the peer.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -57,8 +58,8 @@ impl UpstreamPeers {
         !self.addresses.is_empty()
     }
 
-    /// Judges a request that is no repetition, before the gate does. Its sender has a `weight` where
-    /// fairness is weighted.
+    /// Judges a request before the gate does. The request is not a repetition. Its sender has a
+    /// `weight`, which counts if fairness is weighted.
     pub(crate) fn on_request(
         &mut self,
         now: Timestamp,
@@ -144,7 +145,7 @@ impl UpstreamPeers {
         let mut bytes: Buffer = snapshot.buffers.take();
         match tidegate_sip::write_overload_control(&transmit.bytes, 0, &feedback, &mut bytes) {
             Ok(()) => Transmit { bytes, ..transmit },
-            // It is as long as a datagram may be.
+            // The message already has the maximum length of a datagram.
             Err(_) => transmit,
         }
     }
@@ -161,7 +162,7 @@ impl UpstreamPeers {
         Some(wire::text_of(&feedback))
     }
 
-    /// Looks at the peers, if that is due.
+    /// Measures the peers, if that is due.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, gate: &Gate) {
         if self.upstreams.poll_timeout().is_none_or(|due| now < due) {
             return;
@@ -175,7 +176,7 @@ impl UpstreamPeers {
         addresses.retain(|key, _| takes_part(key));
     }
 
-    /// Returns when the peers are to be looked at.
+    /// Returns when the next measurement of the peers is due.
     pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
         self.upstreams.poll_timeout()
     }
@@ -196,8 +197,8 @@ impl UpstreamPeers {
     }
 }
 
-/// Returns the key of a peer: address and port. The port changes bits that differ between hosts only by
-/// chance.
+/// Returns the key of a peer: address and port. The bits that the port changes differ between hosts
+/// only by chance.
 fn key_of(address: SocketAddr) -> u128 {
     let port = u128::from(address.port()) << 64 | 1 << 127;
     match address.ip() {

@@ -66,8 +66,8 @@ impl View<'_> {
             return true;
         }
         match scan.to_tag {
-            // Without a To-tag it is known only if it retransmits something: the Call-ID of a call
-            // of ours does not make another INVITE part of it.
+            // A request without a To-tag is known only if it retransmits one: an INVITE with the
+            // Call-ID of a call of ours need not be part of that call.
             None => identity.is_some_and(|identity| {
                 let transaction = Transaction { identity, method };
                 self.calls.is_repetition(
@@ -85,7 +85,7 @@ impl View<'_> {
                 match is_within {
                     // A fork may set up more dialogs than a call keeps, and the caller has to
                     // acknowledge and to end each of them (RFC 3261 §13.2.2.4). An INVITE with an
-                    // invented To-tag may begin something new (§12.2.2), so no token vouches for
+                    // invented To-tag may begin a new call (§12.2.2), so a token does not verify
                     // it.
                     Some(false) => method != Method::Invite && has_token(),
                     Some(true) => true,
@@ -96,10 +96,10 @@ impl View<'_> {
         }
     }
 
-    /// Returns the fingerprint that a scanned request shares with its retransmissions only, and a
-    /// CANCEL with its INVITE. A client may use one branch for everything it sends, so the
-    /// fingerprint covers more; if the branch names no transaction (RFC 3261 §17.2.3), it also
-    /// covers the tags.
+    /// Returns the fingerprint of a scanned request. Only its retransmissions share it, and a
+    /// CANCEL shares it with its INVITE. A client may use one branch for all its requests, so the
+    /// fingerprint covers more than the branch. If the branch names no transaction (RFC 3261
+    /// §17.2.3), it also covers the tags.
     pub(crate) fn fingerprint(&self, scan: &Scan<'_>, bytes: &[u8]) -> u64 {
         let Scan { sent_by, call_id, .. } = *scan;
         let branch = scan.branch.unwrap_or_default();

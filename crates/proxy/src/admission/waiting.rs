@@ -8,8 +8,8 @@ use crate::message::request::RequestHashes;
 
 /// Queues, in the order in which they are served.
 ///
-/// Several classes share one queue where their mutual order matters: a 180 must not be overtaken by
-/// the 200 behind it, nor an ACK by the BYE.
+/// Several classes share one queue if their mutual order matters: a 200 must not overtake its 180,
+/// nor a BYE its ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueClass {
     /// Responses.
@@ -54,16 +54,16 @@ impl QueueClass {
     }
 }
 
-/// Classified message that waits.
+/// A classified message that waits.
 pub(crate) struct Waiting {
     pub(crate) received: Box<Received>,
     pub(crate) class: Class,
-    /// Ticket of the gate, if it requests new work.
+    /// Ticket of the gate, if the message requests new work.
     pub(crate) ticket: Option<Ticket>,
-    /// Fingerprint of the INVITE that it cancels, if that has not been served.
+    /// Fingerprint of the INVITE that the message cancels, if that INVITE has not been served.
     pub(crate) cancels: Option<u64>,
-    /// Queue in which it waits.
+    /// Queue in which the message waits.
     pub(crate) queue_class: QueueClass,
-    /// Its hashes, if they were computed on arrival.
+    /// Hashes of the request, if they were computed on arrival.
     pub(crate) hashes: Option<RequestHashes>,
 }

@@ -1,7 +1,9 @@
-//! Health of back ends as learned from requests, and the limit on how many may be excluded for it.
+//! Health of back ends as learned from requests, and the limit on how many back ends requests may
+//! exclude.
 //!
-//! Evidence from requests is free but costs a request each time; a probe detects a dead back end
-//! before a caller does, and detects its return. The state itself is [`tidegate_balance::State`].
+//! Evidence from requests needs no extra messages, but costs a caller's request each time. A probe
+//! detects a dead back end before a caller does, and also detects its return. The state itself is
+//! [`tidegate_balance::State`].
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,10 +17,10 @@ use crate::message::request::Request;
 use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 
-/// Returns how long a back end that failed gets no new calls, unless it answers.
+/// Returns how long a failed back end gets no new calls, unless it answers earlier.
 pub(crate) fn pause_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Duration {
     let backend = snapshot.backend(backend_ref);
-    // Only the probes of the first pool that has it can bring it back.
+    // Only the probes of the first pool with this back end can bring it back.
     let first =
         snapshot.backend_refs().find(|(_, first)| std::ptr::eq(Arc::as_ptr(first), backend));
     let is_probed =
@@ -28,8 +30,8 @@ pub(crate) fn pause_of(snapshot: &Snapshot, backend_ref: BackendRef) -> Duration
 
 /// Returns the caller and the callee of a request, for the [evidence](Parties) of overload.
 ///
-/// The callee is the user of the Request-URI, by which the servers behind us find the callee: a To
-/// may be anything. An IPv6 source counts as its /64, which is that of one subscriber.
+/// The callee is the user of the Request-URI, by which the servers behind us find the callee; a To
+/// may contain anything. An IPv6 source counts as its /64, which is that of one subscriber.
 pub(crate) fn parties(snapshot: &Snapshot, source: IpAddr, request: &Request<'_>) -> Parties {
     let Uri { user, host, text, .. } = request.uri;
     let user = user.map(|user| user.split(|&b| b == b';').next().unwrap_or(user));
@@ -45,8 +47,8 @@ pub(crate) fn parties(snapshot: &Snapshot, source: IpAddr, request: &Request<'_>
     Parties::of(source, destination)
 }
 
-/// Records that a new request goes to a back end. Returns its caller and callee, if they matter
-/// there.
+/// Records that a new request goes to a back end. Returns its caller and callee, if the back end is
+/// watched.
 pub(crate) fn record_given(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -72,8 +74,8 @@ pub(crate) fn cap_exclusions(now: Timestamp, snapshot: &Snapshot, backend_ref: B
     }
 }
 
-/// Decides again, for each pool, which back ends take calls despite failed requests. None does if a
-/// backup pool has a back end that is up. Returns whether any does that did not before.
+/// Determines again, for each pool, which back ends take calls despite failed requests. If a backup
+/// pool has a back end that is up, none does. Returns whether another back end takes calls now.
 pub(crate) fn spare(now: Timestamp, snapshot: &Snapshot) -> bool {
     let mut is_any_new = false;
     for (pool, settings) in (0..).zip(&snapshot.pools) {

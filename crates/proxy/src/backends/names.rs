@@ -3,13 +3,13 @@
 //! A name with a port resolves to an address. A name without one is a domain, whose SRV records
 //! list its servers; these become back ends at the next reload ([`subject`]).
 //!
-//! One shard queries for all, because all send to the same addresses and know the same back ends.
-//! It queries at its start, and again when an answer expires. If that fails, the last answer stays
-//! in use for as long as the failure lasts: a stale address is better than none (RFC 8767 says so
-//! of caches), and a DNS that is down, or lacks a name for a while, must not stop calls.
+//! One shard queries for all shards, because all send to the same addresses and know the same back
+//! ends. It queries at its start, and again when an answer expires. If that fails, the last answer
+//! stays in use for as long as the failure lasts: a stale address is better than none (RFC 8767
+//! says so for caches). A DNS that is down, or that lacks a name for a while, must not stop calls.
 //!
-//! Calls stay at their address: their token contains it, and the call table remembers it. Only new
-//! calls follow the name.
+//! Calls stay at their address: their token contains the address, and the call table remembers it.
+//! Only new calls use a new address.
 
 mod subject;
 
@@ -25,8 +25,9 @@ use tidegate_world::{Query, QueryAnswer, QueryId, RecordType, Timestamp};
 use crate::settings::{Moves, PoolSettings, Settings};
 use subject::{Learned, Subject};
 
-/// Minimum and maximum lifetime of an answer, regardless of its TTL: a TTL of zero does not cause
-/// continual queries, and a change behind a TTL of days is detected after an hour.
+/// Minimum and maximum lifetime of an answer, regardless of its TTL. With the minimum, a TTL of
+/// zero does not cause continual queries; with the maximum, a change behind a TTL of days is
+/// detected after an hour.
 const HOLDS: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
 
 /// Pause after the first failure; each further one doubles it.
@@ -46,11 +47,11 @@ pub(crate) struct Names {
     /// Type of the records that hold addresses of the family of the first listener.
     record: RecordType,
     entries: Vec<Entry>,
-    /// Whether this shard sends queries, and continues to.
+    /// Whether this shard still sends queries.
     asks: bool,
     /// Number of pending queries.
     asked: usize,
-    /// Time of the next due query, or at which a pending one is overdue.
+    /// Time at which the next query is due, or at which a pending one is overdue.
     next: Option<Timestamp>,
     queries: VecDeque<Query>,
     /// Queries sent so far.
@@ -68,7 +69,7 @@ struct Entry {
 
 #[derive(Clone, Copy)]
 enum State {
-    /// A query is due at this time.
+    /// The next query is due at this time.
     Due(Timestamp),
     /// This query is pending, and overdue at this time.
     Asked(QueryId, Timestamp),
@@ -95,8 +96,8 @@ impl Names {
         names
     }
 
-    /// Continues with the names of the back ends, and the domains, of these pools. A name that
-    /// stays keeps its next query time; a new one is queried at once; a removed one, never again.
+    /// Updates the names to those of the back ends and domains of these pools. A name that stays
+    /// keeps its next query time; a new one is queried at once; a removed one is not queried again.
     pub(crate) fn enlist(&mut self, now: Timestamp, pools: &[PoolSettings]) {
         let before = std::mem::take(&mut self.entries);
         let mut before: HashMap<_, _> =
@@ -139,7 +140,7 @@ impl Names {
         self.ask(now);
     }
 
-    /// Handles an answer. An address must be one that `may_be` a back end's.
+    /// Handles an answer. An address is used only if `may_be` accepts it as a back end's.
     pub(crate) fn on_answer(
         &mut self,
         now: Timestamp,
@@ -147,7 +148,7 @@ impl Names {
         answer: &QueryAnswer,
         may_be: impl Fn(SocketAddr) -> bool,
     ) {
-        // An answer to a query that was given up matches none of these.
+        // An answer to an abandoned query matches none of these.
         let is_asked = |entry: &&mut Entry| matches!(entry.state, State::Asked(of, _) if of == id);
         let Some(entry) = self.entries.iter_mut().find(is_asked) else { return };
         self.asked -= 1;

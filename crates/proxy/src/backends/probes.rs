@@ -38,15 +38,15 @@ pub(crate) fn question_wait(timing: &Timing) -> Duration {
     timing.t1 * 2
 }
 
-/// Minimum interval between immediate probes of a back end, of all shards together: strangers can
-/// cause them.
+/// Minimum interval between immediate probes of a back end by all shards together, because
+/// strangers can cause them.
 const QUESTION_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Probes of a shard and their schedule.
 pub(crate) struct Probes {
     /// All configured back ends, in the order of their slots.
     targets: Vec<Probed>,
-    /// Possible due times of the targets; entries that do not match [`Probed::armed`] are stale.
+    /// Possible due times of the targets. Entries that do not match [`Probed::armed`] are stale.
     due: Timers<u32>,
     stream: Stream,
     /// Number of the last probe.
@@ -57,7 +57,7 @@ pub(crate) struct Probes {
 struct Probed {
     backend_ref: BackendRef,
     endpoint_address: EndpointAddress,
-    /// Time of its next regular probe; never if another shard probes it, or none does.
+    /// Time of its next regular probe; never if another shard probes it, or no shard does.
     next: Timestamp,
     armed: Timestamp,
     question: Option<Question>,
@@ -80,7 +80,8 @@ struct Flight {
     address: SocketAddr,
     client: OtherClient,
     until: Timestamp,
-    /// For an immediate probe, or one used as such: the time since which the back end is suspect.
+    /// For an immediate probe, or a regular one that serves as such: the time since which the back
+    /// end is suspect.
     suspect_since: Option<Timestamp>,
     /// Random values for its Call-ID and its tag.
     drawn: [u64; 2],
@@ -104,7 +105,7 @@ impl Probes {
     }
 
     /// Sets the targets to probe, each with its interval; those without an interval are probed only
-    /// immediately on suspicion. Existing targets keep their schedule; new ones are first probed at
+    /// when they are suspect. Existing targets keep their schedule; new ones are first probed at
     /// random times within their first interval.
     pub(crate) fn enlist(
         &mut self,
@@ -144,7 +145,7 @@ impl Probes {
         since: Timestamp,
         wait: Duration,
     ) {
-        // A removed back end is absent and gets nothing new anyway.
+        // A removed back end is missing here, and gets no new requests anyway.
         let Ok(place) =
             self.targets.binary_search_by_key(&backend_ref, |target| target.backend_ref)
         else {
@@ -318,7 +319,7 @@ impl Probes {
                 self.send_new_probe(now, snapshot, output, place, until, since)
             };
         }
-        // A timer that was armed for an action that was done earlier.
+        // This timer was armed for an action that has been done earlier.
         if next > now {
             return;
         }
@@ -329,7 +330,7 @@ impl Probes {
         probes.targets[place].next = now + probes.interval(&probe);
     }
 
-    /// Returns the time since which the back end is suspect, if an immediate probe is still wanted
+    /// Returns the time since which the back end is suspect, if an immediate probe is still needed
     /// and allowed now.
     fn may_question(
         &mut self,
@@ -383,7 +384,8 @@ impl Probes {
         };
         let (backend_ref, flight) = (*backend_ref, *flight);
         let target = Target::new(snapshot.transport(backend_ref.pool), flight.address);
-        // A back end that no listener can reach was rejected with its configuration or its name.
+        // The configuration or the name of a back end that no listener can reach was rejected
+        // before.
         let Some(egress) = snapshot.addresses.egress(0, None, &target) else { return };
         let mut bytes = snapshot.buffers.take();
         if write_probe(snapshot, place, backend_ref, &flight, egress, &mut bytes).is_ok() {
@@ -440,13 +442,13 @@ fn end_probe(
 ) {
     let probe = snapshot.pool(backend_ref.pool).health.probe.as_ref();
     let backend = snapshot.backend(backend_ref);
-    // For a back end that has moved meanwhile the result is meaningless.
+    // If the back end has moved meanwhile, the result is meaningless.
     if !backend.is_present_at(flight.address) {
         return;
     }
     let was_clear = backend.is_clear(now);
     match (answer, flight.suspect_since, probe) {
-        // Any response shows that it is alive.
+        // Any response shows that the back end is alive.
         (Some(_), Some(_), _) => backend.on_probe_answered(now, 1),
         (None, Some(since), _) if !backend.has_answered(since) => {
             let pause = pause_of(snapshot, backend_ref);
@@ -517,6 +519,6 @@ fn is_ours_to_probe(snapshot: &Snapshot, backend: &Backend) -> bool {
 /// Result of matching a response to a probe.
 pub(crate) enum ProbeAnswer {
     Taken,
-    /// The probe of another shard.
+    /// The probe belongs to another shard.
     Of(u8),
 }

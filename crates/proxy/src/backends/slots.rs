@@ -12,14 +12,14 @@ use tidegate_balance::{Backend, EndpointAddress, Pool};
 
 use crate::settings::{Choice, PoolSettings};
 
-/// Index that stands for the whole pool.
+/// Index that denotes the whole pool.
 pub(crate) const ANY: u16 = u16::MAX;
 
-/// Maximum number of pools, and of back ends of a pool, including removed ones whose slots are
+/// Maximum number of pools, and of back ends in one pool, including removed ones whose slots are
 /// still referenced.
 const SLOTS_MAX: usize = ANY as usize;
 
-/// Returns whether there are slots for all, even if no old one is freed.
+/// Returns whether there are enough slots for all, even if no old slot becomes free.
 pub(crate) fn have_slots(old: &[PoolSettings], new: &[PoolSettings]) -> bool {
     let named = places_by(old.iter().map(|settings| settings.pool.name()));
     let slots = |settings: &PoolSettings| settings.pool.backends().len();
@@ -71,7 +71,7 @@ pub(crate) fn assign_pool_slots(
         pools[place] =
             Some(PoolSettings { backup, ..assign_backend_slots(&backends, settings, is_held) });
     }
-    // Every slot up to the last one is filled: by the removed ones and the new ones.
+    // Removed and new pools together fill every slot up to the last one.
     let pools = pools.into_iter().flatten().collect();
     SlottedPools { pools, places: places.into_iter().map(|place| place as u16).collect() }
 }
@@ -114,7 +114,7 @@ fn assign_backend_slots(
     PoolSettings { pool, choice, sources, ..settings }
 }
 
-/// Returns the index of each key; of equal keys, that of the first.
+/// Returns the index of each key; for equal keys, the index of the first.
 fn places_by<K: Eq + Hash>(keys: impl Iterator<Item = K>) -> HashMap<K, usize> {
     let mut places = HashMap::with_capacity(keys.size_hint().0);
     for (place, key) in keys.enumerate() {

@@ -20,8 +20,8 @@ pub(crate) fn unassigned(
     }
 }
 
-/// Rejects a request that no back end of `pool`, or of its backups, may be given; if it is `from`
-/// one of them, that one does not count.
+/// Rejects a request that no back end of `pool` or of its backups may get. If the request is `from`
+/// one of these back ends, that one does not count.
 pub(crate) fn unavailable(
     now: Timestamp,
     snapshot: &Snapshot,
@@ -44,7 +44,7 @@ pub(crate) fn unavailable(
     let is_any_up = snapshot.pools.iter().any(|settings| settings.pool.is_up(now));
     let is_empty = pools().all(|pool| snapshot.pool(pool).pool.backends().is_empty());
     Rejection::PoolDown(Hints {
-        // The servers of its domains are not known yet.
+        // The servers of the domains of these pools are not known yet.
         warning: Some(if is_empty { NO_ADDRESS } else { warning(states) }),
         retry_after_s: soonest.filter(|_| !is_any_up).map(|at| seconds_until(now, at)),
     })
@@ -57,14 +57,15 @@ fn seconds_until(now: Timestamp, at: Timestamp) -> u32 {
     u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
 }
 
-/// Returns the reason why none of these is available; each has whether its address is known.
+/// Returns the reason why none of these back ends is available. The flag of each says whether its
+/// address is known.
 fn warning(states: impl Iterator<Item = (State, bool)>) -> &'static str {
     let mut whys = states.map(|state| match state {
         (State::Draining | State::Maintenance | State::Removed, _) => OUT_OF_SERVICE,
         (State::Busy, _) => PAUSES,
         (State::Down, false) => NO_ADDRESS,
         (State::Down, true) => DOWN,
-        // It returned, or was tried without success, a moment ago.
+        // The back end has just returned, or has just been tried without success.
         (State::Up | State::Suspect | State::SlowStart | State::Spared, _) => NOBODY,
     });
     let Some(first) = whys.next() else { return NO_OTHER };

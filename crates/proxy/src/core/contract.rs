@@ -77,7 +77,7 @@ impl Core for Proxy {
             self.ingress.set_pads(kernel_shed.ladder().pads());
         }
         let Self { snapshot, routing, peers, output, transactions, .. } = self;
-        // A due timer of a transaction may keep its call: at Timer B another back end is tried.
+        // A due timer of a transaction may continue its call: at Timer B another back end is tried.
         fire_expired(&mut Step::new(now, snapshot, routing, peers, output), transactions);
         self.routing.calls.handle_timeout(now);
         self.names.handle_timeout(now);
@@ -169,11 +169,11 @@ impl Core for Proxy {
         let probes = self.probes.poll_timeout();
         let resolution = self.resolution.poll_timeout();
         let parked = self.parked.poll_timeout();
-        // Nothing waits for a query without a parked request.
+        // Without a parked request nothing waits for a query.
         let parked = parked.map(|at| self.lookups.poll_timeout().map_or(at, |due| at.min(due)));
         let timers = [calls, transactions, names, probes, resolution, parked];
         let timers = timers.into_iter().flatten().min().map(|due| self.slack.defer(due));
-        // A law measures at its ticks.
+        // A law takes measurements at its ticks.
         [timers, tick, kernel_shed].into_iter().flatten().min()
     }
 
@@ -187,7 +187,7 @@ impl Core for Proxy {
     }
 }
 
-/// Returns the decision on a parked request that may continue: it was admitted before.
+/// Returns the decision on a parked request that may continue. It was admitted before.
 fn resumed(waiting: Waiting) -> Decided {
     let Waiting { received, class, fingerprint, has_priority, is_overdue, .. } = waiting;
     let admitted = Admitted { fingerprint, has_priority, is_overdue, ..Admitted::default() };

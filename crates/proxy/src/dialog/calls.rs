@@ -2,12 +2,13 @@
 //!
 //! A call is found by the fingerprint of its Call-ID, and if several share a Call-ID, by their
 //! dialogs and transactions. It keeps its back end for at least 64·T1 after the last message, so
-//! that retransmissions, CANCEL and ACK follow it. It also holds the leases that count it, each
-//! bound to one transaction, so that no retransmission counts twice and every end is counted.
+//! that retransmissions, CANCEL and ACK follow it. The entry also holds the leases that count the
+//! call. Each is bound to one transaction, so that no retransmission counts twice and every end is
+//! counted.
 //!
-//! What 003 §V calls the trigger, which "updates Session State and Load Estimates after a session
-//! has expired", is [`handle_timeout`](Calls::handle_timeout): an entry releases its leases. Its
-//! expired table is [`expired`].
+//! [`handle_timeout`](Calls::handle_timeout) is the trigger of 003 §V, which "updates Session State
+//! and Load Estimates after a session has expired": an entry releases its leases. [`expired`] is
+//! the expired table of that paper.
 
 mod call;
 mod dialogs;
@@ -36,8 +37,8 @@ pub(crate) use transaction::{Answer, Evidence, Transaction};
 /// delay waiting packets.
 const EXPIRE_MAX: usize = 256;
 
-/// Maximum number of simultaneous calls with one Call-ID. RFC 3261 §8.1.1.4 has a UA choose another
-/// for each call; a proxy before us may fork one call into several with different targets.
+/// Maximum number of simultaneous calls with one Call-ID. By RFC 3261 §8.1.1.4 a UA chooses a new
+/// one for each call, but a proxy before us may fork one call into several with different targets.
 const SAME_MAX: usize = 8;
 
 /// Reference to an entry that is valid as long as the entry lives; a later entry in the same slot
@@ -68,11 +69,12 @@ impl From<SlotRef> for CallRef {
 /// A call in the table.
 struct Entry {
     call: Call,
-    /// Its neighbours in the expired table, if the call is over.
+    /// Neighbours of the entry in the expired table, if the call is over.
     links: Option<Links>,
 }
 
-/// A million answered calls take so many megabytes; a carelessly added field costs memory for each.
+/// A million answered calls take this many megabytes. A carelessly added field costs memory in each
+/// of them.
 const _: () = assert!(SlotTable::<Entry>::SLOT_BYTES <= 220);
 
 impl Hashed for Entry {
@@ -153,7 +155,7 @@ impl Calls {
         self.entries.values().map(|entry| entry.call.backend_ref)
     }
 
-    /// Returns the number of answered calls that nobody has ended: dropped when their session
+    /// Returns the number of answered calls that were removed without a BYE: when their session
     /// expired, or after `idle_max`.
     pub(crate) fn abandoned(&self) -> u64 {
         self.abandoned
@@ -179,18 +181,19 @@ impl Calls {
         self.entries.get(call.into()).map(|entry| &entry.call)
     }
 
-    /// Returns the call with that fingerprint that has this transaction, preferring one in which it
-    /// is open.
+    /// Returns the call with that fingerprint that has this transaction. Prefers a call in which
+    /// the transaction is open.
     pub(crate) fn find_of(&self, fingerprint: u128, transaction: Transaction) -> Option<CallRef> {
         self.find_where(fingerprint, |call| call.awaits(transaction))
             .or_else(|| self.find_where(fingerprint, |call| call.has_transaction(transaction)))
     }
 
-    /// Adds an entry for a call that goes to `backend_ref`, beside any others with that
+    /// Adds an entry for a call that goes to `backend_ref`, in addition to any others with that
     /// fingerprint.
     ///
     /// # Errors
-    /// If the table is full of calls that are not over, or there are [`SAME_MAX`] of them.
+    /// If the table is full of calls that are not over, or if there are already [`SAME_MAX`]
+    /// entries with this fingerprint.
     pub(crate) fn insert(
         &mut self,
         now: Timestamp,
@@ -208,7 +211,7 @@ impl Calls {
         let deadline = call.deadline;
         let reference = self.entries.insert(Entry { call, links: None });
         self.timers.push(deadline, reference.into());
-        // Until its request is counted nothing is lost by evicting it.
+        // Until the request is counted, evicting the entry loses nothing.
         self.expired.push(&mut self.entries, reference.slot);
         Ok(reference.into())
     }
@@ -226,12 +229,12 @@ impl Calls {
         self.change(call, |entry| entry.move_to(identity, backend_ref)).unwrap_or(false)
     }
 
-    /// Returns whether the call is counted for another INVITE than the one of this identity.
+    /// Returns whether the call is counted for an INVITE with another identity.
     pub(crate) fn is_counted_for_another(&self, call: CallRef, identity: u64) -> bool {
         self.get(call).is_some_and(|entry| entry.is_counted_for_another(identity))
     }
 
-    /// Serves the call in this tier from now on.
+    /// Sets the tier in which the call is served from now on.
     pub(crate) fn serve_in(&mut self, call: CallRef, tier: Tier) {
         self.change(call, |entry| entry.tier = tier);
     }
@@ -300,7 +303,7 @@ impl Calls {
         self.len() < self.calls_max || self.expired.first().is_some()
     }
 
-    /// Returns whether this transaction was seen before, open or over.
+    /// Returns whether this transaction was seen before, whether it is open or over.
     pub(crate) fn is_repeated(&self, call: CallRef, transaction: Transaction) -> bool {
         self.get(call).is_some_and(|entry| entry.is_repeated(transaction))
     }
@@ -310,13 +313,13 @@ impl Calls {
         self.get(call).is_some_and(|entry| entry.has_ended(transaction))
     }
 
-    /// Returns the start of a transaction that waits for its final response. Not for INVITE.
+    /// Returns when a transaction that waits for its final response began. Not for INVITE.
     pub(crate) fn begun_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
         self.get(call)?.begun_at(transaction)
     }
 
     /// Returns when a transaction of a call that is not established was sent to its back end;
-    /// `None` if that has answered it.
+    /// `None` if the back end has answered it.
     pub(crate) fn sent_at(&self, call: CallRef, transaction: Transaction) -> Option<Timestamp> {
         self.get(call)?.sent_at(transaction)
     }
@@ -347,7 +350,7 @@ impl Calls {
     }
 
     /// Records a request to `backend_ref`, to which `picker` belongs. If the request begins a call,
-    /// the call is counted there by `held`, if that is not empty.
+    /// `held`, if any, counts the call there.
     #[allow(clippy::too_many_arguments, reason = "a request and where it goes")]
     pub(crate) fn on_request(
         &mut self,
@@ -361,15 +364,16 @@ impl Calls {
     ) {
         let idle_max = self.idle_max;
         self.change(call, |entry| {
-            // A token may lead elsewhere than the entry: such a request is not part of it.
+            // A token may lead to another back end than the entry does. Then the request is not
+            // part of the entry's call.
             if entry.backend_ref == backend_ref {
                 entry.on_request(now, transaction, evidence, picker, held, idle_max);
             }
         });
     }
 
-    /// Records a request from the call's back end: it adds no load there, but it keeps the call
-    /// alive, and a BYE ends it.
+    /// Records a request from the call's back end. It adds no load there, but it prolongs the call,
+    /// and a BYE ends it.
     pub(crate) fn on_request_from_backend(
         &mut self,
         now: Timestamp,
@@ -415,8 +419,9 @@ impl Calls {
                     self.abandoned += u64::from(is_abandoned);
                     self.remove(reference);
                 }
-                // Never armed later than the lifetime of a transaction and the retention of a
-                // finished call: what begins later is due no sooner, and needs no second timer.
+                // The timer is never later than the lifetime of a transaction and the retention of
+                // a finished call. Whatever begins later is due no earlier, and needs no second
+                // timer.
                 Some(Some(due)) => {
                     let at = due.min(now + TRANSACTION_MAX);
                     self.timers.push(at, reference);

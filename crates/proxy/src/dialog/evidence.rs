@@ -14,18 +14,18 @@ use crate::message::request::Request;
 /// The result of looking a request up in the call table.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Known {
-    /// Of its Call-ID.
+    /// The fingerprint of its Call-ID.
     pub(crate) fingerprint: u128,
-    /// The call that it belongs to, or that it may begin again.
+    /// The call that the request belongs to, or that it may begin again.
     pub(crate) call: Option<CallRef>,
     pub(crate) evidence: Evidence,
-    /// It belongs to no dialog, and is no ACK and no CANCEL.
+    /// The request belongs to no dialog, and is neither an ACK nor a CANCEL.
     pub(crate) is_new: bool,
-    /// It is an INVITE with the To-tag of a dialog that no call with its Call-ID has. An element
-    /// may take it for a new call: RFC 3261 §12.2.2, "Based on the To tag, the UAS MAY either
-    /// accept or reject the request."
+    /// The request is an INVITE with the To-tag of a dialog that no call with its Call-ID has. An
+    /// element may treat it as a new call: RFC 3261 §12.2.2, "Based on the To tag, the UAS MAY
+    /// either accept or reject the request."
     pub(crate) is_invented: bool,
-    /// It is an ACK or a CANCEL that has nothing but the Call-ID in common with the call.
+    /// The request is an ACK or a CANCEL that has only the Call-ID in common with the call.
     pub(crate) is_stray: bool,
 }
 
@@ -35,13 +35,13 @@ pub(crate) fn dialog_hash(keys: &Keys, one: &[u8], other: &[u8]) -> u32 {
     keys.dialog.hash(&tags) as u32 | 1
 }
 
-/// The hash of what the copies of an INVITE have in common; never 0.
+/// The hash of the parts that the copies of an INVITE have in common; never 0.
 fn copy_hash(keys: &Keys, from_tag: &[u8], cseq: u32, uri: &[u8]) -> u32 {
     keys.dialog.hash(&[from_tag, &cseq.to_be_bytes(), uri]) as u32 | 1
 }
 
 impl Calls {
-    /// Looks a request up in the call table; `from_backend` if a back end has sent it.
+    /// Looks a request up in the call table. `from_backend` says whether a back end has sent it.
     pub(crate) fn look_up(&self, keys: &Keys, request: &Request<'_>, from_backend: bool) -> Known {
         let Request { method, identity, call_fingerprint: fingerprint, uri_text, .. } = *request;
         let essentials = &request.essentials;
@@ -79,7 +79,8 @@ impl Calls {
         if is_hop_by_hop {
             // RFC 3261 §16.10: "If a response context is not found, the element does not have any
             // knowledge of the request to apply the CANCEL to. It MUST statelessly forward the
-            // CANCEL request". So it goes where its Call-ID leads, and does nothing to the call.
+            // CANCEL request". So it goes to the back end of its Call-ID, and does not change the
+            // call.
             known.call = find(&|call| call.has_branch(identity));
             known.is_stray = known.call.is_none();
             known.call = known.call.or(any);
@@ -93,7 +94,7 @@ impl Calls {
         let repeated = find(&|call| call.is_repetition(transaction, copy));
         known.call = match method {
             _ if repeated.is_some() => repeated,
-            // Two legs of a call that goes through a back end are one call.
+            // A call that goes through a back end has two legs, which share one entry.
             Method::Invite if !from_backend => {
                 find(&|call| call.is_copied_by(copy)).or_else(|| find(&Call::may_begin))
             }
@@ -128,9 +129,9 @@ impl Calls {
     }
 
     /// Returns whether a scanned request is within a dialog of a call with this fingerprint; `None`
-    /// if there is no such call that could have one.
+    /// if no such call can have dialogs.
     pub(crate) fn is_within(&self, keys: &Keys, fingerprint: u128, bytes: &[u8]) -> Option<bool> {
-        // A request outside any call begins no dialog that another could be in.
+        // A request outside any call creates no dialog, so no other request can be in one.
         let may_have_dialogs = |call: &Call| call.phase != Phase::Single;
         self.find_where(fingerprint, may_have_dialogs)?;
         let (from, to) = dialog_tags(bytes)?;

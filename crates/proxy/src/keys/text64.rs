@@ -6,7 +6,7 @@
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Marks a byte that is not in the alphabet: the bits of a group are fewer.
+/// Marks a byte that is not in the alphabet. The bits of a valid group are all lower.
 const NONE: u32 = 1 << 31;
 
 /// The value of each letter at each place of a group of four.
@@ -21,12 +21,12 @@ static VALUES: [[u32; 256]; 4] = {
     values
 };
 
-/// Letters that so many bytes are written with.
+/// Returns the number of letters for this number of bytes.
 pub(crate) const fn text_len(bytes: usize) -> usize {
     (bytes * 8).div_ceil(6)
 }
 
-/// Writes `bytes` at the beginning of `text`, which must have room. How many letters that are.
+/// Writes `bytes` at the beginning of `text`, which must have room. Returns the number of letters.
 pub(crate) fn encode(bytes: &[u8], text: &mut [u8]) -> usize {
     let length = text_len(bytes.len());
     let letter = |bits: u32| ALPHABET[bits as usize & 0x3f];
@@ -52,8 +52,8 @@ pub(crate) fn encode(bytes: &[u8], text: &mut [u8]) -> usize {
 /// is invalid or too long.
 ///
 /// RFC 4648 §3.5: "When fewer than 24 input bits are available in an input group, bits with value
-/// zero are added (on the right) to form an integral number of 6-bit groups." Other bits there
-/// would be another text for the same bytes.
+/// zero are added (on the right) to form an integral number of 6-bit groups." Other bits would give
+/// the same bytes a second text.
 pub(crate) fn decode(text: &[u8], bytes: &mut [u8]) -> Option<usize> {
     let length = text.len() * 6 / 8;
     let (places, last) = bytes.get_mut(..length)?.as_chunks_mut::<3>();

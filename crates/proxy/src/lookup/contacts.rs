@@ -1,4 +1,4 @@
-//! The contacts of a user, in the form of a store, and the targets that they name.
+//! The contacts of a user as a store lists them, and the targets that they name.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,22 +13,23 @@ use crate::rejection::Rejection;
 use crate::resolution::{Located, Resolution, TARGETS_MAX, Ticket, Wanted};
 use crate::target::Target;
 
-/// The largest number of contacts of a user that a request is tried at.
+/// The largest number of contacts of a user that are tried for a request.
 pub const CONTACTS_MAX: usize = 8;
 
-/// A reason for which the targets of a request are not known now.
+/// A reason why the targets of a request are not known now.
 pub(crate) enum Unknown {
-    /// The request has to wait until this ticket may go on; if it may not, it is rejected.
+    /// The request waits until this ticket may continue. If the request cannot wait, it is
+    /// rejected.
     Pending(Ticket, Rejection),
-    /// The targets will not become known.
+    /// The targets will not become known, and the request is rejected.
     Rejected(Rejection),
 }
 
 /// Finds the targets of a request to the user with this address of record: those of its first
 /// contact, then those of the next.
 ///
-/// The request waits only for the answers that decide on the first target, as for a name: a
-/// contact whose name is not known while another one goes before it is asked for and left out.
+/// As for a name, the request waits only for the answers that decide on the first target. If the
+/// name of a later contact is not known yet, it is queried, and the contact is left out.
 pub(crate) fn reach(
     now: Timestamp,
     lookups: &mut Lookups,
@@ -79,7 +80,7 @@ pub(crate) fn reach(
     }
 }
 
-/// Returns the URIs in a value of [`LookupKind::User`], each once; lines that are no contact are
+/// Returns the URIs in a value of [`LookupKind::User`], each once. Lines that are not contacts are
 /// left out.
 ///
 /// RFC 3261 §16.5: "If a target URI is already present in the set (based on the definition of

@@ -1,11 +1,11 @@
-//! Properties that decide how messages can be sent together in one batch: [`Batching`].
+//! Message properties that decide which messages can be sent together in one batch: [`Batching`].
 
 use memchr::memchr;
 
 /// Returns a sequence number that all messages of one call share, and that few other calls have.
 ///
-/// Messages with the same number keep their order. A collision of two calls costs only time, so it
-/// need not be hard to find such calls. Never 0.
+/// Messages with the same number keep their order. A collision of two calls costs only time, so the
+/// number need not be secure against attackers. It is never 0.
 pub(crate) fn sequence_of(call_id: &[u8]) -> u32 {
     let word = |bytes: Option<&[u8; 8]>| bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes));
     let ends = word(call_id.first_chunk()) ^ word(call_id.last_chunk()).rotate_left(23);
@@ -19,9 +19,10 @@ pub(crate) fn sequence_of(call_id: &[u8]) -> u32 {
 /// Returns the offset behind the colon of the first header field, where spaces may be inserted. 0
 /// if the message has no header field, and for an INVITE.
 ///
-/// A server that sheds in the kernel draws by a hash of the first bytes of an INVITE, so that a
-/// repetition shares the fate of the first ([`Shedding`](tidegate_world::Shedding)). Spaces that
-/// depend on the messages which leave together would make each repetition a new draw.
+/// A server that sheds in the kernel decides by a hash of the first bytes of an INVITE, so that a
+/// repetition gets the same decision as the original ([`Shedding`](tidegate_world::Shedding)). The
+/// number of spaces depends on the messages that leave together, so each repetition would get a new
+/// decision.
 ///
 /// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary amount
 /// of whitespace on either side of the colon". In a request this is our Via.

@@ -3,13 +3,13 @@
 //!
 //! `z9hG4bK` and 24 characters (18 bytes): version and listener, shard, identity of the request,
 //! MAC. If the listener has a wildcard address, the branch also holds the local address to which
-//! the request was sent. It stands before the MAC and is encrypted, because it may be known to back
-//! ends only. The branch is a function of the received request alone, as RFC 3261 §16.11 requires
-//! of a proxy without transactions: retransmissions, and the ACK and CANCEL of an INVITE, get the
-//! branch of their INVITE from any process with our key. So nothing in it may come from a table: a
-//! callee that still rings takes the same INVITE under another branch for a merged request and
-//! rejects it (§8.2.2.2). The MAC authenticates the branch: a message that brings it back is a
-//! response to a request that we forwarded.
+//! the request was sent. It stands before the MAC and is encrypted, because callers must not learn
+//! it. The branch is a function of the received request alone, as RFC 3261 §16.11 requires of a
+//! proxy without transactions: retransmissions, and the ACK and CANCEL of an INVITE, get the branch
+//! of their INVITE from any process with our key. So nothing in it may come from a table: if the
+//! same INVITE arrived with another branch at a callee that still rings, the callee would reject it
+//! as a merged request (§8.2.2.2). The MAC authenticates the branch: a message that brings it back
+//! is a response to a request that we forwarded.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -20,15 +20,15 @@ use crate::keys::text64::{decode, encode, text_len};
 
 const VERSION: u8 = 1;
 
-/// Bytes before the address; [`MAC`] is the length of the MAC after it.
+/// Number of bytes before the address. After it comes the MAC, with [`MAC`] bytes.
 const HEAD: usize = 10;
 const MAC: usize = 8;
 const RAW_MAX: usize = HEAD + size_of::<Ipv6Addr>() + MAC;
 const ENCODED_MAX: usize = text_len(RAW_MAX);
 
-/// The most listeners: a branch has four bits for the listener.
+/// Maximum number of listeners: a branch has four bits for the listener.
 pub const LISTENERS_MAX: usize = 16;
-/// The most shards: a branch and a token have one byte for the shard.
+/// Maximum number of shards: a branch and a token have one byte for the shard.
 pub const SHARDS_MAX: u16 = 256;
 
 /// The content of our branch: facts about the received request.
@@ -46,7 +46,7 @@ pub const SHARDS_MAX: u16 = 256;
 /// the same each time a retransmitted request is forwarded."
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Branch {
-    /// The listener that received the request and sends its responses.
+    /// The listener that received the request and from which its responses are sent.
     pub(crate) listener: u8,
     /// The local address to which the request was sent, if the listener has a wildcard address.
     pub(crate) asked: Option<IpAddr>,
@@ -72,7 +72,7 @@ impl BranchText {
         Self { text, length }
     }
 
-    /// Returns a copy of a branch that came back; `None` if it is longer than any of ours.
+    /// Returns a copy of a received branch; `None` if it is longer than any of ours.
     pub(crate) fn copied(branch: &[u8]) -> Option<Self> {
         let mut text = [0; COOKIE.len() + ENCODED_MAX];
         text.get_mut(..branch.len())?.copy_from_slice(branch);
@@ -134,7 +134,8 @@ impl Branch {
 }
 
 /// Returns the MAC of a branch. It covers the target of the response. Otherwise an attacker that
-/// has seen a branch of ours could make us send responses to any address in a lower Via.
+/// has seen one of our branches could make us send responses to any address, by naming it in a
+/// lower Via.
 pub(crate) fn mac(keys: &Keys, content: &[u8], target: SocketAddr) -> u64 {
     let port = target.port().to_be_bytes();
     match target.ip() {

@@ -3,7 +3,7 @@
 use tidegate_control::Bucket;
 use tidegate_sip::{Method, ScanStart};
 
-/// The class of a message, as overload control and the queues distinguish messages.
+/// The class of a message: the distinction that overload control and the queues make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// A final response.
@@ -84,11 +84,12 @@ impl Class {
         }
     }
 
-    /// Returns the class of any other request; `known` says whether it belongs to a known call.
+    /// Returns the class of any other request. `known` says whether the request belongs to a known
+    /// call.
     pub(crate) fn of_request(method: Method, known: bool) -> Self {
         match method {
-            // A To-tag alone proves nothing. A request outside our calls counts as new, or a flood
-            // of requests with To-tags would pass every gate.
+            // A To-tag alone proves nothing. A request outside our calls counts as new. Otherwise a
+            // flood of requests with To-tags would pass every gate.
             _ if known => Self::InDialog,
             Method::Invite => Self::Invite,
             Method::Register => Self::Register,

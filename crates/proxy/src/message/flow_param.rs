@@ -1,11 +1,11 @@
 //! The `flow` parameter of our Via: it names the connection of a request that we forward without
 //! state.
 //!
-//! Responses have to return on that connection (RFC 3261 §18.2.2), and we keep no state about it.
+//! Responses must return on that connection (RFC 3261 §18.2.2), and we keep no state that names it.
 //! The connection cannot be part of the branch: an INVITE, its copies and its CANCEL must have the
 //! same branch (§16.11), and a caller that has lost its connection sends the CANCEL on another one.
-//! No element compares other parameters (§17.2.3). The value has 20 characters (15 bytes): process
-//! and connection, encrypted, and a MAC that covers the branch.
+//! Other parameters are not compared (§17.2.3). The value has 20 characters (15 bytes): process and
+//! connection, encrypted, and a MAC that covers the branch.
 
 use arrayvec::ArrayVec;
 use tidegate_world::ConnectionId;

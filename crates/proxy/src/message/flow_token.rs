@@ -1,10 +1,10 @@
 //! The flow token: the user part of our Path URI (RFC 3327, RFC 5626 §5.2).
 //!
-//! It holds the flow on which a REGISTER arrived. The registrar stores the Path and writes it into the
-//! Route of each request for that phone, which leaves on that very flow. Unlike a
-//! [route token](super::token) it belongs to no call: it has a MAC of its own kind over nothing but
-//! its content, so that neither kind passes for the other. It has no time: the registrar decides how
-//! long a registration lives, and the token dies with its key.
+//! It holds the flow on which a REGISTER arrived. The registrar stores the Path and writes it into
+//! the Route of each request for that phone, which leaves on that very flow. Unlike a [route
+//! token](super::token) it belongs to no call. Its MAC has a key of its own, so that neither kind
+//! of token can be used as the other. It contains no time: the registrar decides how long a
+//! registration lives, and the token is valid as long as its key.
 //!
 //! RFC 5626 §5.2: "A proxy can use any algorithm it wants as long as the flow token is unique to a
 //! flow, the flow can be recovered from the token, and the token cannot be modified by attackers."
@@ -20,11 +20,11 @@ use crate::message::token::{ADDRESS_MAX, address, put_address};
 use crate::network::canonical;
 use crate::rejection::Rejection;
 
-/// Differs from the versions of route tokens.
+/// Version. It differs from the versions of route tokens.
 const VERSION: u8 = 0x51;
-/// Version and key mark.
+/// Length of version and key mark.
 const HEAD: usize = 2;
-/// Shard, kind and listener.
+/// Length of shard, kind and listener.
 const FIXED: usize = 3;
 const MAC: usize = 8;
 const RAW_MAX: usize = HEAD + FIXED + ADDRESS_MAX + CONNECTION_NAME + MAC;
@@ -32,7 +32,7 @@ const RAW_MAX: usize = HEAD + FIXED + ADDRESS_MAX + CONNECTION_NAME + MAC;
 const ENCODED_MIN: usize = text_len(HEAD + FIXED + 4 + 2 + MAC);
 const ENCODED_MAX: usize = text_len(RAW_MAX);
 
-/// Bits of the kind: the address is an IPv6 address. The transport follows in the upper half.
+/// Bit of the kind: the address is an IPv6 address. The upper half of the kind is the transport.
 const IS_V6: u8 = 1;
 const TRANSPORT: u32 = 4;
 
@@ -45,7 +45,8 @@ pub(crate) struct RegisteredFlow {
     /// The listener at which the REGISTER arrived.
     pub(crate) listener: u8,
     pub(crate) transport: Transport,
-    /// The source of the REGISTER, not what its Via says: nobody can register the address of another.
+    /// The source address of the REGISTER, not the address in its Via: so nobody can register the
+    /// address of another.
     pub(crate) remote: SocketAddr,
     /// The connection, if it belongs to this process.
     pub(crate) connection: Option<ConnectionId>,
@@ -58,7 +59,7 @@ impl RegisteredFlow {
         Self { listener: listener as u8, transport, remote: canonical(remote), connection }
     }
 
-    /// Returns whether a message has come on this flow.
+    /// Returns whether a message arrived on this flow.
     pub(crate) fn is(&self, flow: &Flow) -> bool {
         let Flow { transport, remote, connection, .. } = *flow;
         (self.transport, self.remote, self.connection) == (transport, canonical(remote), connection)
@@ -86,11 +87,13 @@ impl RegisteredFlow {
         text
     }
 
-    /// Reads the user part of a URI of ours, as `shard` can use the flow; `None` if it is no flow token.
+    /// Reads the user part of a URI of ours, and returns the flow as `shard` can use it; `None` if
+    /// it is not a flow token.
     ///
     /// # Errors
     /// RFC 5626 §5.3.1: "If the flow token has been tampered with, the proxy SHOULD send a 403
-    /// (Forbidden) response." A key that is no longer known proves nothing of the kind: the flow is gone.
+    /// (Forbidden) response." A token whose key is no longer known may be genuine, so it counts as
+    /// the token of a flow that is gone.
     pub(crate) fn decode(text: &[u8], keys: &Keys, shard: u16) -> Result<Option<Self>, Rejection> {
         if text.len() < ENCODED_MIN {
             return Ok(None);

@@ -21,7 +21,7 @@ pub struct Priority {
     pub rate_cps: f64,
 }
 
-/// Namespaces that RFC 4412 §10 defines, each with its values, lowest first.
+/// Namespaces that RFC 4412 §10 defines, each with its values, the lowest first.
 pub const NAMESPACES: [(&str, &[&str]); 5] = [
     ("dsn", &["routine", "priority", "immediate", "flash", "flash-override"]),
     (
@@ -38,7 +38,7 @@ pub const NAMESPACES: [(&str, &[&str]); 5] = [
 pub struct ResourceValues {
     /// Values in namespaces outside [`NAMESPACES`], as (namespace, value).
     others: Vec<(String, String)>,
-    /// By index in [`NAMESPACES`]: the number of values, from the lowest, that give no priority.
+    /// For each index in [`NAMESPACES`], the number of lowest values that give no priority.
     below: [Option<usize>; NAMESPACES.len()],
 }
 
@@ -47,7 +47,8 @@ pub struct ResourceValues {
 pub enum NoValue {
     /// The text is not of the form `namespace.value`.
     Form,
-    /// The namespace is one of [`NAMESPACES`] and has other values: these.
+    /// The namespace is one of [`NAMESPACES`], but the value is not one of its values, which are
+    /// these.
     Value(&'static [&'static str]),
 }
 
@@ -71,7 +72,8 @@ impl ResourceValues {
         Ok(())
     }
 
-    /// Returns the texts that were [added](Self::add): of each known namespace its lowest.
+    /// Returns the texts that were [added](Self::add). For each known namespace, this is the lowest
+    /// value with priority.
     pub fn texts(&self) -> Vec<String> {
         let known = NAMESPACES.iter().zip(self.below).filter_map(|((namespace, values), below)| {
             Some(format!("{namespace}.{}", values[below?]))
@@ -119,11 +121,11 @@ fn rank(values: &[&str], value: &ResourceValue<'_>) -> Option<usize> {
 /// The priority claim of a request, after the check of its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// No claim, or none that is trusted.
+    /// There is no claim, or the source is not trusted.
     Ordinary,
     /// A trusted claim of priority.
     Priority,
-    /// A required resource priority of which no value is understood.
+    /// A required resource priority, none of whose values is understood.
     NotUnderstood,
 }
 

@@ -13,13 +13,13 @@ use crate::message::batching::sequence_of;
 use crate::rejection::Hints;
 
 /// The prefix of every To-tag that Tidegate makes. An ACK whose To-tag has another prefix belongs
-/// to a back end's response, and needs no hash.
+/// to a back end's response, so no hash needs to be computed.
 const PREFIX: &[u8] = b"tg";
 const TAG: usize = PREFIX.len() + text_len(size_of::<u64>());
 
-/// Returns the To-tag of our reply to a request with this branch and Call-ID. It is a keyed hash,
-/// so we recognise the ACK without state. RFC 3261 §8.2.7: "To header tags MUST be generated for
-/// responses in a stateless manner - in a manner that will generate the same tag for the same
+/// Returns the To-tag of our reply to a request with this branch and Call-ID. The tag is a keyed
+/// hash, so we recognize the ACK without state. RFC 3261 §8.2.7: "To header tags MUST be generated
+/// for responses in a stateless manner - in a manner that will generate the same tag for the same
 /// request consistently."
 pub(crate) fn tag(keys: &Keys, call_id: &[u8], branch: &[u8]) -> [u8; TAG] {
     let mut text = [0; TAG];
@@ -53,7 +53,7 @@ pub(crate) fn is_own_ack(keys: &Keys, bytes: &[u8]) -> bool {
 }
 
 /// Returns whether the value of some parameter could begin with the prefix of our To-tags. Most
-/// ACKs are for responses of back ends and need not be scanned.
+/// ACKs belong to responses of back ends and need not be scanned.
 ///
 /// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]" and "EQUAL = SWS "=" SWS ; equal".
 fn may_have_own_tag(bytes: &[u8]) -> bool {
@@ -159,8 +159,8 @@ pub(crate) fn reply(
     Some(Transmit::new(Flow { remote, ..received.flow }, bytes))
 }
 
-/// Pads a reply of ours to `length` bytes, at most [`PAD_MAX`]; a reply that is long enough stays
-/// unchanged. `name` is the name of this proxy.
+/// Pads a reply of ours to `length` bytes, at most [`PAD_MAX`]; a reply that is already as long
+/// stays unchanged. `name` is the name of this proxy.
 ///
 /// RFC 3261 §7.3.1: "The formal grammar for a message-header [...] allows for an arbitrary amount
 /// of whitespace on either side of the colon". The padding stands before the value of Server, on

@@ -9,7 +9,7 @@ use crate::message::token::RouteToken;
 use crate::rejection::{DropReason, Rejection};
 use crate::target::Target;
 
-/// Hashes of a request by which tables find it. Admission computes them when it has to know whether
+/// Hashes of a request by which tables find it. Admission computes them if it has to know whether
 /// the request belongs to known work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestHashes {
@@ -34,12 +34,12 @@ pub(crate) struct Request<'a> {
     pub(crate) call_fingerprint: u128,
     /// True if the request has priority over others.
     pub(crate) has_priority: bool,
-    /// The number of Route values at the end that a strict router added and that now stand in the
+    /// The number of Route values at the end that a strict router added and that stand in the
     /// Request-URI again: 0 or 1.
     pub(crate) restored: usize,
-    /// The route token that stood in the received Request-URI in that case.
+    /// The route token in the received Request-URI, if a strict router moved it there.
     pub(crate) token: Option<RouteToken>,
-    /// The targets of the user or the name in its Request-URI or Route, in the order of attempts,
+    /// The targets of the user or the name in the Request-URI or Route, in the order of attempts,
     /// once they are known.
     pub(crate) targets: Vec<Target>,
     /// The Request-URI for each target, if the targets are contacts of a user.
@@ -49,7 +49,7 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads a request and makes the checks of RFC 3261 §16.3 that need nothing but the request.
+    /// Reads a request and makes the checks of RFC 3261 §16.3 that need only the request.
     ///
     /// RFC 3261 §16.3: "The request MUST be well-formed enough to be handled with a server
     /// transaction." "An element MUST NOT refuse to proxy a request because it contains a method or
@@ -97,15 +97,15 @@ impl<'a> Request<'a> {
     /// an emergency request." The local policy is `[overload.priority]`.
     pub(crate) fn category(&self) -> Category {
         match self.method {
-            // Without these a transaction never ends.
+            // Without ACK and CANCEL a transaction never ends.
             Method::Ack | Method::Cancel => Category::Required,
             _ if self.essentials.to_tag.is_some() => Category::Ongoing,
             method => category_of_new(method, self.has_priority),
         }
     }
 
-    /// Replaces the Request-URI with the URI for the target at `index`, if that is a contact of a
-    /// user.
+    /// Replaces the Request-URI with the URI for the target at `index`, if that target is a contact
+    /// of a user.
     ///
     /// RFC 3261 §16.6 item 2: "The Request-URI in the copy's start line MUST be replaced with the
     /// URI for this target."
@@ -132,8 +132,8 @@ pub(crate) fn category_of_new(method: Method, has_priority: bool) -> Category {
 
 /// Checks that a request with a SIPS Request-URI came over TLS.
 ///
-/// A SIPS URI wants TLS on every hop (RFC 3261 §26.2.2). Over another transport we do not serve the
-/// scheme.
+/// A SIPS URI requires TLS on every hop (RFC 3261 §26.2.2). Over other transports we do not serve
+/// this scheme.
 pub(crate) fn check_hop(uri: &Uri<'_>, flow: &Flow) -> Result<(), Rejection> {
     match uri.scheme == Scheme::Sips && !flow.transport.is_secure() {
         true => Err(Rejection::UNKNOWN_SCHEME),

@@ -5,10 +5,10 @@
 //! its MAC, because keys are rotated. The MAC covers the Call-ID too. An in-dialog request carries
 //! the token back in its Route (RFC 3261 §12.2.1.1), so the request finds its back end after a
 //! restart, or at another instance with the same secret. Because of the Call-ID, a token taken from
-//! one call is not valid in another. [After a day](AGE_MAX) the token alone proves nothing, since
-//! its call may be over. It is a hint where to route, not a permission: only configured back ends
-//! are honoured. All but version and key is encrypted ([`Keyed::veil`]), so that the addresses
-//! behind us stay hidden.
+//! one call is not valid in another. [After a day](AGE_MAX) the token alone proves nothing, because
+//! its call may be over. The token is a hint where to route, not a permission: requests are
+//! forwarded only to configured back ends. Everything except version and key is encrypted
+//! ([`Keyed::veil`]), so that the addresses behind us stay hidden.
 //!
 //! [`Keyed::veil`]: crate::keys::Keyed::veil
 
@@ -26,11 +26,11 @@ const VERSION: u8 = 4;
 const VERSION_WITHOUT_PEER: u8 = 3;
 /// Version of tokens that are not encrypted and have no time.
 const VERSION_WITHOUT_AGE: u8 = 2;
-/// Version and key mark.
+/// Length of version and key mark.
 const HEAD: usize = 2;
-/// Shard, minute, kind and listener.
+/// Length of shard, minute, kind and listener.
 const FIXED: usize = 1 + 4 + 1 + 1;
-/// IPv6 address and port.
+/// Length of an IPv6 address and port.
 pub(super) const ADDRESS_MAX: usize = 16 + 2;
 const MAC: usize = 8;
 const RAW_MAX: usize = HEAD + FIXED + 2 * ADDRESS_MAX + CONNECTION_NAME + MAC;
@@ -44,21 +44,22 @@ const IS_TRANSLATED: u8 = 4;
 const IS_USER: u8 = 8;
 /// The peer has a connection.
 const IS_CONNECTED: u8 = 128;
-/// Bit of the listener, of which there are few: the peer has registered on this flow.
+/// Bit in the byte of the listener, which has few values: the peer has registered on this flow.
 const IS_REGISTERED: u8 = 128;
 /// Shift and mask of the transport to the back end, within the kind.
 const TRANSPORT: u32 = 4;
 const TRANSPORT_BITS: u8 = 7;
 const ENCODED_MAX: usize = text_len(RAW_MAX);
-/// The length of the shortest token, of [`VERSION_WITHOUT_AGE`]: a shard and an IPv4 address.
+/// The length of the shortest token, which has [`VERSION_WITHOUT_AGE`]: a shard and an IPv4
+/// address.
 const ENCODED_MIN: usize = text_len(HEAD + 1 + 4 + 2 + MAC);
 
-/// The age up to which a token alone is proof: as long as the longest
-/// [session](crate::dialog::calls), and as keys are kept after their use. A call that the table
-/// still knows by its dialog continues.
+/// The age up to which a token alone is proof. It equals the longest
+/// [session](crate::dialog::calls), and the time for which keys are kept after their use.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// The beginning of 2025, in minutes of Unix time. A clock before this time was never set.
+/// The beginning of 2025, in minutes of Unix time. A clock that shows an earlier time was never
+/// set.
 const SET_SINCE: u32 = 28_928_160;
 
 /// A time in tokens, in minutes of Unix time.
@@ -94,15 +95,15 @@ pub(crate) struct RouteToken {
 /// a request was sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerFlow {
-    /// The listener on its side.
+    /// The listener towards this party.
     pub(crate) listener: u8,
-    /// Its address, to which responses are sent.
+    /// The address of this party, to which responses are sent.
     pub(crate) remote: SocketAddr,
-    /// Its connection to this process, if it uses a stream.
+    /// The connection of this party to this process, if it uses a stream.
     pub(crate) connection: Option<ConnectionId>,
-    /// True if its Via named an address other than its source address.
+    /// True if the Via of this party named an address other than its source address.
     pub(crate) is_translated: bool,
-    /// True if it has registered on this flow: it is reached on no other.
+    /// True if this party has registered on this flow. Then it is reached on no other flow.
     pub(crate) is_registered: bool,
 }
 
@@ -148,7 +149,7 @@ impl RouteToken {
 
     /// Returns the token in `text` if one of our keys made it for this Call-ID.
     pub(crate) fn decode(text: &[u8], keys: &Keys, call_id: &[u8]) -> Option<Self> {
-        // The user of nearly every Request-URI is no token.
+        // In nearly every Request-URI the user part is not a token.
         if text.len() < ENCODED_MIN {
             return None;
         }
@@ -202,16 +203,16 @@ impl RouteToken {
         }
     }
 
-    /// Returns the flow of the other party as `shard` can use it: only the shard in the token has
-    /// the connection.
+    /// Returns the flow of the other party in the form that `shard` can use: only the shard named
+    /// in the token has the connection.
     pub(crate) fn peer_at(&self, shard: u16) -> Option<PeerFlow> {
         let peer = self.peer?;
         let is_here = u16::from(self.shard) == shard;
         Some(PeerFlow { connection: peer.connection.filter(|_| is_here), ..peer })
     }
 
-    /// Returns whether the token alone proves that a request belongs to a call. A token counts as
-    /// fresh if its clock was not set or is ahead of ours.
+    /// Returns whether the token alone proves that a request belongs to a call. A token also counts
+    /// as fresh if the clock was not set when it was made, or is ahead of ours.
     pub(crate) fn is_fresh(&self, now: Minutes) -> bool {
         let Minutes(made) = self.made;
         let age = Duration::from_secs(u64::from(now.0.saturating_sub(made)) * 60);

@@ -18,12 +18,12 @@ pub struct CallEntry {
     pub age: Duration,
     /// The time until the entry is removed, unless another message of the call arrives.
     pub left: Duration,
-    /// The network of the source of the first request: one IPv4 address, or the /64 of an IPv6
-    /// address; `None` if it is not known.
+    /// The network of the first request's source: one IPv4 address, or the /64 of an IPv6 address;
+    /// `None` if it is not known.
     pub source: Option<IpNet>,
     /// The tier of service.
     pub tier: Tier,
-    /// True if the call counts in `calls_max` of its back end.
+    /// True if the call counts towards `calls_max` of its back end.
     pub is_counted: bool,
 }
 
@@ -69,7 +69,7 @@ impl CallState {
     }
 }
 
-/// The answer of a shard to the last query for a call, until an operator takes it.
+/// The answer of a shard to an operator's last query for a call, until the operator takes it.
 #[derive(Debug, Default)]
 pub struct CallAnswer(Mutex<Option<Answered>>);
 

@@ -1,4 +1,4 @@
-//! The counters of a shard. One writer, many readers.
+//! The counters of a shard. They have one writer and many readers.
 
 use std::sync::Arc;
 
@@ -50,21 +50,21 @@ pub struct Counters {
     pub requests_forwarded: Counter,
     /// Forwarded responses.
     pub responses_forwarded: Counter,
-    /// Requests retransmitted because no response came, our CANCELs among them.
+    /// Requests retransmitted because no response came, including our CANCELs.
     pub requests_resent: Counter,
     /// Probes of back ends.
     pub probes: Counter,
     /// Probes sent ahead of schedule because of evidence against the back end.
     pub questions: Counter,
-    /// Responses retransmitted, for a repeated request or because no ACK came.
+    /// Responses retransmitted, either for a repeated request or because no ACK came.
     pub responses_resent: Counter,
     /// Rejected requests that were not tried again because the failover budget was spent.
     pub failovers_denied: Counter,
-    /// Responses not sent because their target has not shown that it receives messages, and the
-    /// request was short (protection against amplification).
+    /// Responses that were not sent, because their target has not shown that it receives messages
+    /// and the request was short (protection against amplification).
     pub responses_withheld: Counter,
-    /// Retransmissions of back ends' requests not sent to a caller that has never shown that it
-    /// receives messages.
+    /// Retransmissions of back ends' requests that were not sent, because the caller has never
+    /// shown that it receives messages.
     pub requests_withheld: Counter,
     /// REGISTER requests forwarded with our Path.
     pub paths_added: Counter,
@@ -76,9 +76,9 @@ pub struct Counters {
     pub cancels: Counter,
     /// Transactions that ended by a timeout.
     pub timeouts: Counter,
-    /// Current server transactions.
+    /// Number of server transactions now.
     pub server_transactions: Counter,
-    /// Current client transactions.
+    /// Number of client transactions now.
     pub client_transactions: Counter,
     /// New calls and single requests that were routed, by tier of service.
     served: [Counter; Tier::ALL.len()],
@@ -88,9 +88,9 @@ pub struct Counters {
     pub moved: Counter,
     /// Current entries in the call table.
     pub calls: Counter,
-    /// The number of them that are over and kept for retransmissions.
+    /// Entries among `calls` that are over and kept for retransmissions.
     pub calls_over: Counter,
-    /// Current transactions of calls that have no final response yet.
+    /// Transactions of calls that have no final response yet.
     pub transactions_open: Counter,
     /// Finished calls evicted early to make room.
     pub calls_evicted: Counter,
@@ -106,13 +106,13 @@ pub struct Counters {
     pub transactions_over_share: Counter,
     /// Bytes that transactions use now.
     pub transaction_bytes: Counter,
-    /// The most bytes that transactions may use.
+    /// Maximum number of bytes that transactions may use.
     pub transaction_bytes_max: Counter,
     /// Messages that wait in the class queues now.
     pub queued: Counter,
     /// Requests that wait for a DNS answer or a look-up now.
     pub parked: Counter,
-    /// Times that a request was parked until an answer came.
+    /// Number of times that a request was parked until an answer came.
     pub parked_all: Counter,
     /// Resolutions of names in requests, by outcome.
     pub resolution: Arc<ResolutionCounters>,
@@ -133,7 +133,7 @@ impl Default for ByReason {
 }
 
 impl Counters {
-    /// Returns the counter of messages received of a class, counted before any is rejected.
+    /// Returns the counter of received messages of a class. Messages count before any is rejected.
     pub fn received(&self, class: Class) -> &Counter {
         &self.received[class as usize]
     }
@@ -148,8 +148,8 @@ impl Counters {
         &self.refused[why as usize]
     }
 
-    /// Returns the counter of new work in a bucket that was rejected before the gate decided on it,
-    /// so the gate has not counted it.
+    /// Returns the counter of new work in a bucket that was rejected before the gate decided on it.
+    /// The gate has not counted this work.
     pub fn refused_before(&self, bucket: Bucket) -> &Counter {
         &self.refused_before[bucket as usize]
     }
@@ -160,8 +160,8 @@ impl Counters {
         &self.refused_after[bucket as usize]
     }
 
-    /// Returns the counter of shed messages of a class that belong to work in progress, in
-    /// configurations that shed those too.
+    /// Returns the counter of shed messages of a class that belongs to existing work. Only some
+    /// configurations shed these.
     pub fn shed(&self, class: Class) -> &Counter {
         &self.shed[class as usize]
     }

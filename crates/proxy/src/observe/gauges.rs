@@ -10,8 +10,8 @@ use tidegate_world::{Counter, Timestamp};
 use crate::message::class::Class;
 
 /// A copy of a gate's signals and its law's decisions, published every few milliseconds under load.
-/// An idle shard publishes only the counts of new work; the age of the rest follows from
-/// [`published`](Self::published).
+/// An idle shard publishes only the counts of new work. [`published`](Self::published) shows the
+/// age of the other values.
 #[derive(Debug, Default)]
 pub struct Gauges {
     /// The time of publication, in ns since the start of the driver.
@@ -32,10 +32,10 @@ pub struct Gauges {
     /// Rate at which the queue of new calls is released, in thousandths of calls/s; zero if it is
     /// not paced.
     pub release: Counter,
-    /// 1 while the newest new call is served first, else 0.
+    /// 1 while the newest new call is served first, otherwise 0.
     pub newest_first: Counter,
-    /// The longest wait, in ns: a message that has waited longer is rejected at its turn. Zero if
-    /// there is no limit.
+    /// The longest wait, in ns. A message that has waited longer is rejected when its turn comes.
+    /// Zero if there is no limit.
     pub wait_max: Counter,
     /// The rank below which new calls are rejected, in millionths.
     pub rank_floor: Counter,
@@ -57,27 +57,27 @@ pub struct Gauges {
     pub call_cost: Counter,
     /// Time to reject a call that is not admitted, in ns; zero while it is not known.
     pub refusal_cost: Counter,
-    /// The part of the capacity that goodput cannot exceed at the offered load, in millionths; zero
-    /// while it is not known.
+    /// The maximum goodput at the current offered load, in millionths of the capacity; zero while
+    /// it is not known.
     pub bound: Counter,
     /// Share of new INVITEs that the kernel drops, in millionths.
     pub thinned: Counter,
-    /// Part of the processor time spent on rejections, in millionths; zero unless it is bounded.
+    /// Part of the processor time spent on rejections, in millionths; zero unless it is limited.
     pub refusing_load: Counter,
-    /// Share of new calls served without transactions, in millionths, in pools whose mode leaves
-    /// the choice.
+    /// Share of new calls served without transactions, in millionths, in pools with the mode
+    /// `adaptive`.
     pub stateless: Counter,
-    /// Occupancy up to which every call gets transactions, in millionths; zero if no pool's mode
-    /// leaves the choice.
+    /// Occupancy up to which every call gets transactions, in millionths; zero if no pool has the
+    /// mode `adaptive`.
     pub stateful_occupancy: Counter,
     /// Time to serve all messages of a call in a tier, in ns, for pools with the mode `adaptive`.
     /// Zero while the time is not known.
     pub tier_costs: [Counter; Tier::ALL.len()],
-    /// Remembered decisions.
+    /// Number of remembered decisions.
     pub remembered: Counter,
     /// Decisions that were not remembered because there was no room.
     pub forgotten: Counter,
-    /// Sources that share new work, by bucket.
+    /// Number of sources that share new work, by bucket.
     pub sources: [Counter; Bucket::ALL.len()],
     /// The rate up to which each source is admitted, in thousandths of requests per second, by
     /// bucket; zero while there is no limit.
@@ -90,7 +90,7 @@ pub struct Gauges {
 #[derive(Debug, Default)]
 pub struct LimitGauges {
     kind: Counter,
-    /// In millionths.
+    /// The value in millionths.
     value: Counter,
 }
 
@@ -182,7 +182,7 @@ impl Gauges {
         }
     }
 
-    /// Publishes only the counts, so that an idle shard does not show a stale count.
+    /// Publishes only the counts, so that an idle shard shows no outdated counts.
     pub(crate) fn publish_flows(&self, gate: &Gate) {
         for bucket in Bucket::ALL {
             self.flows[bucket as usize].publish(gate.signals().flow(bucket));

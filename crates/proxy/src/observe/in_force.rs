@@ -8,18 +8,19 @@ use tidegate_world::{Counter, Timestamp};
 /// The time over which occupancy is measured.
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// The state of a shard after its commands.
+/// The settings of a shard after the commands of operators.
 #[derive(Debug, Default)]
 pub struct InForce {
     /// Commands carried out.
     pub commands: Counter,
-    /// Commands not carried out: not understood, or for more back ends than there is room for.
+    /// Commands that were not carried out: the shard did not understand them, or they had more back
+    /// ends than there is room for.
     pub commands_rejected: Counter,
     /// The version of the key that signs new route tokens.
     pub key_version: Counter,
     /// The law: its index in the [registry](registry::LAWS), from 1; 0 before it is known.
     pub law: Counter,
-    /// The shadow law, in the same way; 0 without a shadow.
+    /// The index of the shadow law, in the same way; 0 without a shadow.
     pub shadow: Counter,
     /// Share of new work that the shadow law would reject, in millionths, by bucket.
     pub refusing_of_shadow: [Counter; Bucket::ALL.len()],

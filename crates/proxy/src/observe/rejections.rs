@@ -11,11 +11,11 @@ use tidegate_world::{Counter, Timestamp};
 use crate::message::class::Class;
 use crate::rejection::reply_reason::ReplyReason;
 
-/// The most bytes kept of a method and of a Call-ID.
+/// Maximum number of bytes kept of a method, and of a Call-ID.
 pub(super) const METHOD_MAX: usize = 16;
 pub(super) const CALL_ID_MAX: usize = 128;
 
-/// The most bytes kept of a From, a To and a Request-URI.
+/// Maximum number of bytes kept of a From, a To and a Request-URI.
 pub(super) const ADDRESS_MAX: usize = 128;
 
 /// A rejected request and the conditions at that moment.
@@ -36,15 +36,15 @@ pub struct Refusal {
     pub call_id: ArrayVec<u8, CALL_ID_MAX>,
     /// The value of From, cut to 128 bytes; empty if the message could not be read.
     pub from: Box<[u8]>,
-    /// The value of To, cut in the same way.
+    /// The value of To, cut to 128 bytes.
     pub to: Box<[u8]>,
-    /// The Request-URI, cut in the same way.
+    /// The Request-URI, cut to 128 bytes.
     pub uri: Box<[u8]>,
     /// The reason.
     pub reason: ReplyReason,
     /// The cause in words: the text of the Warning, if there was one.
     pub cause: &'static str,
-    /// The name of the pool to which the request was routed, if it was routed before the rejection.
+    /// The name of the pool to which the request had been routed, if any.
     pub pool: Option<Box<str>>,
     /// The load that the gate saw, if the gate rejected the request.
     pub load: Option<LoadThen>,
@@ -62,7 +62,7 @@ impl Refusal {
 pub struct LoadThen {
     /// The share of the new work of its kind that was admitted, 0 to 1.
     pub allowance: f64,
-    /// The limit that the law set on it.
+    /// The limit that the law set on that kind of work.
     pub limit: Allowance,
     /// Occupancy of the processor in the last tenth of a second, 0 to 1.
     pub occupancy: f64,
@@ -89,7 +89,7 @@ impl RejectionLog {
     }
 
     pub(super) fn keep(&self, refusal: Refusal, kept_max: usize) {
-        // A reader copies for a few microseconds. The shard does not wait for it.
+        // A reader copies the list within a few microseconds. The shard does not wait for it.
         let Ok(mut kept) = self.kept.try_lock() else {
             self.missed.add(1);
             return;

@@ -1,4 +1,4 @@
-//! Samples rejections for operators: the first of each reason in every second.
+//! Samples rejections for operators: in every second, the first ones of each reason.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -26,11 +26,11 @@ pub(crate) struct Rejected<'a> {
     pub(crate) pool: Option<&'a str>,
 }
 
-/// Selects the rejections to keep: the first of each reason in every second.
+/// Selects the rejections to keep: in every second, the first ones of each reason.
 pub(crate) struct Sampler {
     settings: TraceSettings,
     counters: Arc<Counters>,
-    /// By reason: the current second and the number kept in it.
+    /// For each reason, the current second and the number kept in it.
     kept: [(u64, u32); ReplyReason::ALL.len()],
 }
 
@@ -94,7 +94,7 @@ impl Sampler {
     }
 }
 
-/// Keeps the gate's rejections, with the load that the gate saw.
+/// Keeps a sample of the gate's rejections, with the load that the gate saw.
 pub(crate) struct Trace {
     sampler: Sampler,
     occupancy: RecentOccupancy,

@@ -9,9 +9,9 @@ use tidegate_control::feedback::PeerView;
 /// A peer that takes part.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UpstreamView {
-    /// Its address.
+    /// The address of the peer.
     pub address: SocketAddr,
-    /// Its state: the value that it was told, and its share.
+    /// The state of the peer: the value that it was told, and its share.
     pub peer: PeerView,
 }
 
@@ -29,7 +29,7 @@ impl UpstreamViews {
         self.lock().clone()
     }
 
-    /// Publishes the peers, if there are any (`is_any`) or were any before.
+    /// Publishes the peers, if there are any (`is_any`) or if there were any at the last call.
     pub(crate) fn publish(&self, is_any: bool, views: impl FnOnce() -> Vec<UpstreamView>) {
         if self.is_any.swap(is_any, Ordering::Relaxed) || is_any {
             *self.lock() = views();

@@ -10,19 +10,19 @@ use crate::shares::Amount;
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
-/// The places of a shard, and the bytes of the buffers of the requests there.
+/// The places of a shard, and the bytes of the buffers of the requests in them.
 const ALL: Amount = Amount { entries: 1024, bytes: 16 << 20 };
 
-/// The part of these that strangers may take, so that requests of back ends and trusted sources
-/// find room even if many strangers ask for users.
+/// The part of the places that strangers may take, so that requests of back ends and trusted
+/// sources find room even if many strangers ask for users.
 const STRANGERS: Amount = Amount { entries: ALL.entries / 2, bytes: ALL.bytes / 2 };
 
-/// The source of a request, as the sharing of places sees it.
+/// The source of a request, as far as it matters for sharing the places.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestSource {
-    /// Its IPv4 address, or the /64 network of its IPv6 address.
+    /// The IPv4 address of the source, or the /64 network of its IPv6 address.
     pub(super) network: u128,
-    /// True if it is a stranger: neither a back end nor a trusted source.
+    /// True if the source is a stranger: neither a back end nor a trusted source.
     pub(crate) is_stranger: bool,
 }
 
@@ -34,7 +34,7 @@ impl RequestSource {
     }
 }
 
-/// A holder of places. Each request counts at both of its holders: its source and its question.
+/// A holder of places. Each request counts at two holders: its source and its query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Holder {
     Source(u128),
@@ -57,7 +57,7 @@ impl Places {
         is_any_free && !self.held(Holder::Source(source.network)).exhausts(free)
     }
 
-    /// Returns whether one more request from this source may wait for a question.
+    /// Returns whether one more request from this source may wait for a query.
     pub(super) fn has_room_for(&self, source: RequestSource, ticket: Ticket) -> bool {
         !self.held(Holder::Question(ticket)).exhausts(self.free(source))
     }

@@ -1,12 +1,13 @@
 //! The client role: the restrictions that next hops have asked for, and the requests they may get.
 //!
-//! All shards share them, because a server restricts this proxy as a whole. A response whose value is
-//! read comes from the back end to which the request was sent; the MAC in our branch proves that. But a
-//! back end that does not know RFC 7339 passes on what a party behind it has written into our Via (§11:
-//! "If the attacker can make the recipient believe that the overload status was created by its direct
-//! downstream neighbor (and not by the attacker further downstream), the recipient stops sending traffic
-//! to the victim."). So a pool obeys, by default, only back ends whose answer to a probe had a value: no
-//! other party takes part in that.
+//! All shards share them, because a server restricts this proxy as a whole. A response whose value
+//! is read comes from the back end to which the request was sent; the MAC in our branch proves
+//! that. But a back end that does not know RFC 7339 passes on the parameters that a party behind it
+//! has written into our Via (§11: "If the attacker can make the recipient believe that the overload
+//! status was created by its direct downstream neighbor (and not by the attacker further
+//! downstream), the recipient stops sending traffic to the victim."). So by default a pool obeys
+//! only back ends whose answer to a probe contained a value, because no other party takes part in a
+//! probe.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,19 +27,19 @@ use crate::network::canonical;
 /// Maximum number of next hops with a restriction; values of further ones are ignored and counted.
 const NEXT_HOPS_MAX: usize = 16_384;
 
-/// When a pool obeys the feedback of its back ends.
+/// The condition under which a pool obeys the feedback of its back ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Obedience {
-    /// Once the answer to a probe has shown that the back end itself gives feedback.
+    /// As soon as the answer to a probe has shown that the back end itself gives feedback.
     #[default]
     Proven,
-    /// From its first response on. Requests offer it in any case.
+    /// From the first response on. Requests always offer overload control.
     Always,
     /// Never.
     Never,
 }
 
-/// The restrictions of all next hops. Clones are the same.
+/// The restrictions of all next hops. Clones share the same table.
 #[derive(Clone)]
 pub struct NextHops(Arc<Shared>);
 
@@ -47,7 +48,7 @@ struct Shared {
     seed: Seed,
     /// The parameters that offer overload control.
     offer: Box<str>,
-    /// Whether there is any restriction: without one, no request takes the lock.
+    /// Whether there is any restriction. Without one, requests need not take the lock.
     is_any: AtomicBool,
     /// Values ignored because the table was full.
     overflowed: AtomicU64,
@@ -57,16 +58,16 @@ struct Shared {
 /// A next hop that gives feedback, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextHopView {
-    /// Its address.
+    /// The address of the next hop.
     pub address: SocketAddr,
     /// The restriction in force.
     pub status: RestrictionStatus,
-    /// Counts since its first feedback.
+    /// Counts since the first feedback of the next hop.
     pub counts: RestrictionCounts,
 }
 
 impl NextHops {
-    /// Creates an empty table; requests offer these algorithms.
+    /// Creates an empty table. Requests offer these algorithms.
     ///
     /// RFC 7339 §5.9: "In the event of repeated timeouts or fatal transport errors, the SIP client MUST
     /// stop sending requests to this server." "The SIP client SHOULD periodically probe if the downstream
@@ -146,8 +147,8 @@ impl NextHops {
         restriction.is_none_or(|r| r.on_request(now, category) == SendVerdict::Send)
     }
 
-    /// Returns whether a next hop is known not to be overloaded, so that it may get what another one
-    /// has no room for.
+    /// Returns whether a next hop is known not to be overloaded, so that it may get requests for
+    /// which another one has no room.
     ///
     /// RFC 7339 §5.10: "It needs to ensure, however, that this destination is not in overload and is
     /// capable of processing the extra load."
@@ -163,8 +164,8 @@ impl NextHops {
         restrictions.get(&canonical(address)).is_some_and(|r| r.is_restricting(now))
     }
 
-    /// Reads the parameters that a back end has written into our Via. `own` reads them, if that is
-    /// worth while.
+    /// Reads the parameters that a back end has written into our Via. `own` parses them, and is
+    /// called only if they are needed.
     #[inline]
     pub(crate) fn on_response<'a>(
         &self,
@@ -183,8 +184,8 @@ impl NextHops {
         }
     }
 
-    /// Reads the parameters in the answer to a probe: they show whether the next hop gives feedback. A
-    /// next hop that gives none has no restriction.
+    /// Reads the parameters in the answer to a probe. They show whether the next hop gives
+    /// feedback; if it gives none, it has no restriction.
     pub(crate) fn on_probe_answered(
         &self,
         now: Timestamp,
@@ -212,7 +213,7 @@ impl NextHops {
         self.0.is_any.store(!restrictions.is_empty(), Ordering::Relaxed);
     }
 
-    /// Takes over a feedback; the first of a next hop counts only if it `may_begin`.
+    /// Applies a feedback value. The first value of a next hop counts only if `may_begin` is set.
     fn learn(&self, now: Timestamp, address: SocketAddr, feedback: Feedback, may_begin: bool) {
         let Shared { settings, seed, is_any, overflowed, .. } = &*self.0;
         let address = canonical(address);

@@ -1,4 +1,4 @@
-//! The values of `control::feedback`, as they stand in a Via.
+//! Overload control parameters in a Via, as text and as values of `control::feedback`.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use arrayvec::ArrayVec;
 use tidegate_control::feedback::{Algorithm, Algorithms, Feedback, Sequence, VALIDITY_DEFAULT};
 use tidegate_sip::{Oc, OcSequence, OverloadControl};
 
-/// Room for the parameters of a feedback: 10 digits each for value and validity, 18 for the sequence.
+/// Maximum length of the parameters of a feedback: 10 digits each for value and validity, 18 for
+/// the sequence.
 pub(crate) const FEEDBACK_MAX: usize = 128;
 
 /// The parameters by which a client offers these algorithms.
@@ -30,7 +31,8 @@ pub(crate) fn offer_of(algorithms: Algorithms) -> Box<str> {
     format!(";oc;oc-algo=\"{}\"", names.join(",")).into()
 }
 
-/// Returns the algorithms that a client offers, if it offers any that are known here.
+/// Returns the algorithms that a client offers, as far as they are known here; `None` if it offers
+/// none.
 ///
 /// RFC 7339 §5.1: "This list MUST include "loss" and MAY include other algorithm names".
 pub(crate) fn offered(via: &OverloadControl<'_>) -> Option<Algorithms> {
@@ -44,9 +46,10 @@ pub(crate) fn offered(via: &OverloadControl<'_>) -> Option<Algorithms> {
 
 /// Returns the feedback that a server has written into our Via, if it is complete and has one algorithm.
 ///
-/// RFC 7339 §4.3: "A SIP client MUST discard a non-zero value of the "oc-validity" parameter if the client
-/// receives it in a response without the corresponding "oc" parameter being present as well." §4.4: the
-/// server MUST insert "oc-seq"; without it a late value could not be told from a new one.
+/// RFC 7339 §4.3: "A SIP client MUST discard a non-zero value of the "oc-validity" parameter if the
+/// client receives it in a response without the corresponding "oc" parameter being present as
+/// well." §4.4: the server MUST insert "oc-seq"; without it a late value could not be distinguished
+/// from a new one.
 pub(crate) fn feedback(via: &OverloadControl<'_>) -> Option<Feedback> {
     let mut names = via.algorithms();
     let (Some(name), None) = (names.next(), names.next()) else { return None };

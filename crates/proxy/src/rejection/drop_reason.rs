@@ -3,11 +3,11 @@
 /// The reason why a message was dropped without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// Not SIP, and without the parts that a response needs.
+    /// The message is not SIP, or lacks the parts that a response needs.
     Malformed,
-    /// A keepalive (RFC 5626 §3.5.1), which needs no answer over UDP.
+    /// A keep-alive (RFC 5626 §3.5.1), which needs no answer over UDP.
     Keepalive,
-    /// The queue of its class was full.
+    /// The queue of the message's class was full.
     QueueFull,
     /// A retransmission of a request that waits for service.
     Absorbed,
@@ -23,17 +23,18 @@ pub enum DropReason {
     OwnAck,
     /// An ACK of an unknown call.
     UnknownAck,
-    /// Longer than a datagram after our headers are added.
+    /// The message would be longer than a datagram after our headers are added.
     TooLong,
-    /// Its source is banned.
+    /// The source is banned.
     Banned,
-    /// In-dialog, for a back end that may have no address yet.
+    /// An in-dialog request for a back end whose address may not be known yet.
     Unresolved,
-    /// Claimed to be in-dialog, could not be verified, and the queue for such messages was full.
+    /// The message claims to be in-dialog but could not be verified, and the queue for such
+    /// messages was full.
     Unverified,
-    /// Above the message limit of one call.
+    /// The message exceeds the rate limit of its call.
     CallFlood,
-    /// A STUN message that is no binding request.
+    /// A STUN message that is not a binding request.
     Stun,
 }
 

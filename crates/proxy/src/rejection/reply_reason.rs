@@ -10,11 +10,11 @@ pub(crate) const TRANSACTION_TABLE_FULL: &str = "transaction table is full";
 pub(crate) const CALL_SHARE_USED: &str = "this source has used its share of the call table";
 pub(crate) const TRANSACTION_SHARE_USED: &str =
     "this source has used its share of the transaction table";
-/// The text of the 503 when no more requests may wait for names and look-ups.
+/// The text of the 503 when too many requests wait for names and look-ups.
 pub(crate) const PARKED_FULL: &str = "too many requests wait for an answer";
-/// The text of the 404 when no store has the user.
+/// The text of the 404 when no store knows the user.
 pub(crate) const NO_USER: &str = "no such user";
-/// The text of the 480 when the store that has the users did not answer.
+/// The text of the 480 when the store with the users did not answer.
 pub(crate) const LOOKUP_FAILED: &str = "the look-up of the user failed";
 /// The text of the 403 to a flow token that is not ours.
 pub(crate) const FLOW_FORGED: &str = "the flow token is not ours";
@@ -25,7 +25,7 @@ pub(crate) const NO_ADDRESS: &str = "a back end has no address yet";
 /// metrics, so there are few reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyReason {
-    /// No rejection: 100, the 200 to a CANCEL or an OPTIONS, 487.
+    /// The response is not a rejection: 100, the 200 to a CANCEL or an OPTIONS, 487.
     None,
     /// The request breaks the grammar.
     Malformed,
@@ -37,7 +37,7 @@ pub enum ReplyReason {
     Timeout,
     /// The scheme of the Request-URI is not served.
     Scheme,
-    /// The namespace in Require: resource-priority is not known.
+    /// The namespace in `Require: resource-priority` is not known.
     Priority,
     /// Proxy-Require names an extension that Tidegate does not have.
     Extension,
@@ -45,7 +45,7 @@ pub enum ReplyReason {
     Breadth,
     /// The call is not known.
     NoCall,
-    /// The request has been here before.
+    /// The request has passed this proxy before.
     Loop,
     /// Max-Forwards is used up.
     Hops,
@@ -61,9 +61,9 @@ pub enum ReplyReason {
     NoAddress,
     /// The name in the request could not be resolved.
     Unresolved,
-    /// No more requests may wait for names and look-ups.
+    /// Too many requests wait for names and look-ups.
     Parked,
-    /// No store has the user.
+    /// No store knows the user.
     NoUser,
     /// The user has no contact that may be used.
     NoContact,
@@ -73,7 +73,7 @@ pub enum ReplyReason {
     FlowGone,
     /// The flow token in the Route is not one of ours.
     FlowToken,
-    /// The request is in-dialog, and overload control sheds those too.
+    /// The request is in-dialog, and overload control sheds such requests too.
     Shed,
     /// Any other reason.
     Other,

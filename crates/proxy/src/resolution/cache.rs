@@ -52,18 +52,18 @@ const USE_GRAIN: Duration = Duration::from_secs(1);
 /// A type of record and a name.
 pub(super) type Key = (RecordType, Arc<str>);
 
-/// A bounded map of answers; the least recently used is evicted.
+/// A bounded map of answers. The least recently used answer is evicted.
 pub(super) struct Cache {
     by_name: BTreeMap<RecordType, BTreeMap<Arc<str>, Entry>>,
     /// Keys by last use, least recently used first.
     by_use: BTreeMap<Used, Key>,
     entries_max: usize,
-    /// The number of uses; it distinguishes uses at the same time.
+    /// The number of uses so far. It distinguishes uses at the same time.
     uses: u64,
     evicted: u64,
 }
 
-/// The time of a use, and its number.
+/// The time and the number of a use.
 type Used = (Timestamp, u64);
 
 struct Entry {
@@ -97,12 +97,12 @@ pub(super) struct View {
 /// The age of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Age {
-    /// It is valid.
+    /// The answer is valid.
     #[default]
     Fresh,
-    /// It is valid and about to expire.
+    /// The answer is valid, but about to expire.
     Ending,
-    /// It has expired.
+    /// The answer has expired.
     Stale,
 }
 
@@ -128,7 +128,7 @@ impl Cache {
         view
     }
 
-    /// Returns whether an answer is known that may be used if there is no newer one.
+    /// Returns whether there is an answer that may be used while there is no newer one.
     pub(super) fn is_known(&self, now: Timestamp, (record, name): &Key) -> bool {
         let entry = self.by_name.get(record).and_then(|all| all.get(name));
         entry.is_some_and(|entry| entry.view(now).records.is_some())
@@ -175,8 +175,8 @@ impl Cache {
         self.evicted
     }
 
-    /// Returns the entry of a name; if there is none, makes one and evicts the least recently used
-    /// entry when the cache is full.
+    /// Returns the entry of a name. If there is none, creates one, and evicts the least recently
+    /// used entry if the cache is full.
     fn entry(&mut self, now: Timestamp, (record, name): &Key) -> &mut Entry {
         let all = self.by_name.entry(*record).or_default();
         if !all.contains_key(name) {

@@ -1,13 +1,12 @@
 //! The procedure of RFC 3263 §4: from a URI to the transports, addresses and ports to which its
 //! request can be sent.
 //!
-//! Each walk runs the procedure from its beginning over the cached answers. A walk that lacks an
-//! answer sends the query and returns the query for which the request has to wait; after its answer
-//! the next walk gets further. So no state is kept per request, and requests to one domain share
-//! all queries.
+//! Each walk runs the procedure from its beginning over the cached answers. If an answer is
+//! missing, the walk sends a query, and the request waits for it. After the answer the next walk
+//! gets further. So no state is kept per request, and requests to one domain share all queries.
 //!
-//! A walk waits only for the answers that decide on the first target. For failover targets that are
-//! not known yet it sends the queries and leaves the targets out.
+//! A request waits only for the answers that decide on the first target. If failover targets are
+//! not known yet, the walk queries them and leaves them out.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -83,7 +82,7 @@ pub enum Located {
     /// At least one and at most [`TARGETS_MAX`] targets, in the order of attempts. Those after the
     /// first are for failover (RFC 3263 §4.3).
     Targets(Targets),
-    /// The request has to wait until this ticket is released.
+    /// The request has to wait until this ticket may continue.
     Pending(Ticket),
     /// The DNS says that there is no such destination, or none that the client may or can reach.
     NotFound,
@@ -91,7 +90,7 @@ pub enum Located {
     Unavailable,
 }
 
-/// The steps of RFC 3263 for one target, while they are taken.
+/// One run of the steps of RFC 3263 for a URI.
 pub(super) struct Walk<'r, F> {
     pub(super) resolution: &'r mut Resolution,
     pub(super) now: Timestamp,
@@ -102,14 +101,14 @@ pub(super) struct Walk<'r, F> {
     pub(super) found: Found,
 }
 
-/// The findings of a walk.
+/// The targets and missing answers that a walk has found.
 #[derive(Default)]
 pub(super) struct Found {
     targets: Targets,
-    /// The query that decides on the first target.
+    /// The query whose answer decides on the first target.
     waits: Option<Ticket>,
-    /// A query that has failed before and is repeated: the request waits for it only if nothing
-    /// else is left.
+    /// A repeated query that has failed before. The request waits for it only if there is no other
+    /// target.
     retried: Option<Ticket>,
     failed: bool,
 }
@@ -203,7 +202,7 @@ impl<F: Fn(SocketAddr) -> bool> Walk<'_, F> {
         for choice in choices {
             let Some(service) = &choice.service else { continue };
             match self.resolution.ask(self.now, RecordType::Srv, service.as_str()) {
-                // If a preferred service is still unknown, the request waits for it nevertheless.
+                // If a preferred service is not known yet, the request waits for it anyway.
                 Asked::Known(Records::Servers(servers)) => {
                     return self.servers(choice.transport, &servers);
                 }

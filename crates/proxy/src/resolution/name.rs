@@ -3,15 +3,15 @@
 use arrayvec::ArrayString;
 use tidegate_world::NAME_MAX;
 
-/// The longest name without its final dot (RFC 1035 §2.3.4: 255 octets, of which the lengths of
-/// the labels and the root take two more than the dots).
+/// The longest name without its final dot. RFC 1035 §2.3.4 allows 255 octets; the lengths of the
+/// labels and the root take two more than the dots.
 const TEXT_MAX: usize = 253;
 
 /// The longest label of a name (RFC 1035 §2.3.4).
 const LABEL_MAX: usize = 63;
 
-/// A domain name in lower case. It is absolute, with a final dot, unless it is a single label that
-/// came without one; the search list of the machine may complete such a label.
+/// A domain name in lower case. It is absolute, with a final dot, unless it was a single label
+/// without one. The search list of the machine may complete such a label.
 ///
 /// A name of several labels is never completed. So a missing name costs one query, and a name from
 /// a message cannot lead to a domain that its sender did not name.

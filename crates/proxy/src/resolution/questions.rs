@@ -10,16 +10,16 @@ use super::cache::Key;
 
 /// The time for which requests wait for a newer answer when an expired one is known.
 ///
-/// RFC 8767 §5 calls this the client response timer and recommends 1.8 s. Here a caller waits and
-/// hears nothing meanwhile.
+/// RFC 8767 §5 calls this the client response timer and recommends 1.8 s. Here it is shorter,
+/// because a caller hears nothing while it waits.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The time after which a query is abandoned.
 ///
-/// It is longer than a resolver needs that tries a second server after 5 s of silence.
+/// It is longer than the time of a resolver that tries a second server after 5 s of silence.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(8);
 
-/// Of every this many query slots, one is reserved for names that are already known.
+/// One of this many query slots is reserved for names that are already known.
 const KEPT_PART: usize = 4;
 
 /// The first id of these queries; lower ids are free for other parts of the core.
@@ -27,15 +27,15 @@ const IDS_FROM: u64 = 1 << 63;
 
 /// A bounded set of outstanding queries, with each name at most once.
 pub(super) struct Questions {
-    /// By ascending id, which is also the order of the times of sending.
+    /// Queries by ascending id, which is also the order in which they were sent.
     outstanding: BTreeMap<u64, Asked>,
     by_name: BTreeMap<RecordType, BTreeMap<Arc<str>, u64>>,
-    /// Abandoned queries, oldest first: their answers are still worth caching.
+    /// Abandoned queries, oldest first. Their answers are still worth caching.
     given_up: VecDeque<(u64, Key)>,
     outgoing: VecDeque<Query>,
     outstanding_max: usize,
     next: u64,
-    /// Queries with an id below this have waited longer than [`PATIENCE`].
+    /// Queries with a lower id have waited longer than [`PATIENCE`].
     overdue_before: u64,
     /// The time of the last answer.
     heard: Option<Timestamp>,
@@ -51,14 +51,14 @@ struct Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Open {
     pub(super) id: QueryId,
-    /// True if it has waited longer than a request waits for a newer answer.
+    /// True if the query has waited longer than [`PATIENCE`].
     pub(super) is_overdue: bool,
 }
 
-/// A change due to the passage of time.
+/// A change that is due because time has passed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// Requests with an older answer no longer wait for this query.
+    /// Requests that have an older answer no longer wait for this query.
     Overdue(QueryId, Key),
     /// The query is abandoned.
     GivenUp(QueryId, Key),
@@ -95,9 +95,9 @@ impl Questions {
         Some(Open { id: QueryId(id), is_overdue: id < self.overdue_before })
     }
 
-    /// Queues a query for a name that has none outstanding; `None` if there is no room. A part of
-    /// the room is reserved for known names, so that they stay resolvable during a flood of queries
-    /// for others.
+    /// Queues a query for a name without an outstanding query; `None` if there is no room. A part
+    /// of the room is reserved for known names, so that they stay resolvable during a flood of
+    /// queries for other names.
     pub(super) fn ask(
         &mut self,
         now: Timestamp,
@@ -133,8 +133,8 @@ impl Questions {
         self.is_silent = false;
     }
 
-    /// Returns whether the DNS is silent: a query became overdue or was abandoned, and no answer to
-    /// any query has come since it was sent.
+    /// Returns whether the DNS is silent: a query became overdue or was abandoned, and since it was
+    /// sent no query has been answered.
     pub(super) fn is_silent(&self) -> bool {
         self.is_silent
     }

@@ -19,7 +19,7 @@ pub(crate) enum Records {
     Addresses(Arc<[IpAddr]>),
     /// Servers of a service, by ascending priority.
     Servers(Arc<[SrvRecord]>),
-    /// SIP services of a domain that we know, by ascending order and preference.
+    /// The known SIP services of a domain, by ascending order and preference.
     Services(Arc<[Service]>),
     /// There are SRV records, but none of them names a server.
     Declined,

@@ -2,12 +2,12 @@
 //!
 //! RFC 2782 draws servers of one priority at random by their weights. RFC 3263 §4.4: "The stateless
 //! proxy MUST define a deterministic order to the records in that case, using any algorithm at its
-//! disposal." Here each server has its own draw, made from the hash of the request and the server's
-//! name. The draw is the first ring of an exponential clock with the server's weight as its rate.
-//! The probability that a server's clock rings first is its share of the weights, that of the
-//! second its share of the rest, and so on, as RFC 2782 requires. Unlike successive draws, the
-//! order of two servers does not depend on the others: adding or removing a server moves no request
-//! between the rest.
+//! disposal." Here each server gets its own random time, computed from the hash of the request and
+//! the name of the server. The times have exponential distributions whose rates are the weights,
+//! and the server with the earliest time is tried first. So the probability of being first is a
+//! server's share of the weights, that of being second its share of the remaining weights, and so
+//! on, as RFC 2782 requires. Unlike with successive draws, the order of two servers does not depend
+//! on the others: adding or removing a server moves no request between the rest.
 
 use std::hash::Hasher;
 use std::net::IpAddr;
@@ -35,7 +35,7 @@ pub(super) fn order_servers(servers: &[SrvRecord], hash: u64) -> SmallVec<[&SrvR
     rung.into_iter().map(|(_, server)| server).collect()
 }
 
-/// The rates of the clocks of one priority.
+/// The rates of the servers of one priority.
 struct Rates {
     /// The rate of a server with weight 0.
     of_zero: f64,
@@ -62,8 +62,9 @@ impl Rates {
 
 /// Returns the addresses of one server in the order in which the request with this hash tries them.
 ///
-/// RFC 3263 §4.2: "The client SHOULD try the first record." DNS servers rotate them to share the
-/// load. The hash shares the load too, and its order stays the same when the answer is refreshed.
+/// RFC 3263 §4.2: "The client SHOULD try the first record." DNS servers rotate the records to share
+/// the load. The hash shares the load too, and the order stays the same when the answer is
+/// refreshed.
 pub(super) fn order_addresses(addresses: &[IpAddr], hash: u64) -> SmallVec<[IpAddr; 8]> {
     let mut drawn: SmallVec<[(u64, IpAddr); 8]> = addresses
         .iter()

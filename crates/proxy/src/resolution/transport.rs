@@ -1,4 +1,4 @@
-//! Transport protocols as URIs and DNS records name them.
+//! Transport protocols, as URIs and DNS records name them.
 
 use arrayvec::ArrayVec;
 use tidegate_world::Transport::{self, Tcp, Tls, Udp, Ws, Wss};
@@ -72,7 +72,7 @@ impl Transports {
         self.0.contains(&transport)
     }
 
-    /// Returns the index of a supported transport in the order of preference.
+    /// Returns the position of a supported transport in the order of preference.
     pub(super) fn rank(&self, transport: Transport) -> Option<usize> {
         self.0.iter().position(|known| *known == transport)
     }

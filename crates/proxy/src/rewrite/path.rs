@@ -1,8 +1,8 @@
 //! Our Path in a REGISTER: RFC 3327, and RFC 5626 §5.1.
 //!
-//! The registrar stores it with the binding, and writes it into the Route of each request for that phone.
-//! So the request comes to us, with a [flow token](crate::message::flow_token) that says on which flow
-//! the phone has registered.
+//! The registrar stores the Path with the binding, and writes it into the Route of each request for
+//! that phone. So the request comes to us, with a [flow token](crate::message::flow_token) that
+//! says on which flow the phone has registered.
 
 use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, Message, Method, Scheme};
@@ -33,8 +33,8 @@ pub(super) fn write_path(
     }
     let ingress = usize::from(plan.edits.ingress);
     let is_shared = snapshot.addresses.listener(ingress).is_some_and(|own| own.is_shared());
-    // Another instance can send a datagram from the same address, so it may serve the registrar after
-    // this one has ended. Nobody else has the connection.
+    // Another instance can send datagrams from the same address, so it can serve the registrar
+    // after this one has ended. But no other instance has the connection.
     let named = match is_shared && !from.transport.is_reliable() {
         true => ingress,
         false => plan.egress.into(),
@@ -76,7 +76,7 @@ pub(crate) fn adds_path(snapshot: &Snapshot, request: &Request<'_>, plan: &Forwa
     }
 }
 
-/// Returns whether the user agent lists the option tag `path`.
+/// Returns whether the user agent supports the option tag `path`.
 ///
 /// RFC 3327 §4: "Support for the Path header field MAY be indicated by a UA by including the
 /// option-tag "path" in a Supported header field."

@@ -3,8 +3,8 @@
 //! The trust domain (§1) is Tidegate, the back ends and the sources of `trust` and
 //! `trust_identity`. Tidegate does not authenticate callers, so it asserts no identity itself.
 //!
-//! `P-Preferred-Identity` is a hint for the proxy that authenticates the caller. §6 has this proxy
-//! remove it "from any message it forwards"; here a back end is this proxy. So Tidegate passes the
+//! `P-Preferred-Identity` is a hint for the proxy that authenticates the caller. By §6 that proxy
+//! removes it "from any message it forwards"; here a back end is that proxy. So Tidegate passes the
 //! hint of any source to back ends, and removes it from messages to elements that are not trusted.
 //! `Privacy` is the caller's own request, and Tidegate forwards it.
 

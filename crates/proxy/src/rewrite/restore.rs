@@ -1,5 +1,5 @@
-//! Restores the Request-URI of a request that has passed a strict router, and cleans one that has
-//! our maddr.
+//! Restores the Request-URI of a request that has passed a strict router, and removes our maddr
+//! from a Request-URI.
 
 use tidegate_world::Flow;
 

@@ -1,8 +1,8 @@
 //! Commits a plan: the one place where routing changes state.
 //!
 //! The commit selects the back end, takes leases, makes or moves the call entry, chooses the tier,
-//! and counts. It may fail where planning succeeded, because a pool or a table may have filled
-//! meanwhile.
+//! and counts. It may fail although planning succeeded, because a pool or a table may have become
+//! full meanwhile.
 
 use tidegate_balance::{Assignment, CallLease, Demand};
 use tidegate_control::Tier;
@@ -92,8 +92,8 @@ pub(crate) fn commit(
                 Some(backend_ref) => {
                     tier(step.snapshot, &step.routing.calls, backend_ref.pool, call)
                 }
-                // Without a transaction nothing recognises its retransmissions, which may be too
-                // many.
+                // Without a transaction, retransmissions would not be recognized, and there may be
+                // too many of them.
                 None if to_caller => Tier::Stateful,
                 None => step.snapshot.tier_elsewhere(),
             };
@@ -125,12 +125,12 @@ fn check_restriction(
     if is_admitted { Ok(()) } else { Err(Rejection::Restricted) }
 }
 
-/// Returns whether the rate of the call admits an in-dialog request or another copy of its INVITE:
-/// a call must not be a way around the limits for new work. A retransmission does not count; with
-/// transactions it has been absorbed before.
+/// Returns whether the rate of the call admits an in-dialog request or another copy of its INVITE.
+/// Otherwise a call could be used to bypass the limits on new work. A retransmission does not
+/// count; with transactions it has been absorbed before.
 fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool {
     let calls = &mut step.routing.calls;
-    // A source that knows nothing but the Call-ID cannot use up the rate of the call.
+    // A source that knows only the Call-ID must not use up the rate of the call.
     let call = known.call.filter(|_| !known.is_stray).unwrap_or(CallRef::NONE);
     let Request { identity, method, .. } = *request;
     let is_repeated =
@@ -138,8 +138,8 @@ fn take_rate(step: &mut Step<'_>, request: &Request<'_>, known: &Known) -> bool 
     is_repeated || calls.take_rate(step.now, call, known.fingerprint)
 }
 
-/// Starts more work of a call at the back end of the call. Another back end of its pool, selected
-/// by `key`, may take over, unless the call `goes_on`.
+/// Starts more work of a call at its back end. Another back end of the pool, selected by `key`, may
+/// take over, unless the call `goes_on`.
 fn begin_within(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -200,8 +200,8 @@ fn begin_at_any(
     Ok(hop)
 }
 
-/// Starts a call at the back end that its Route names, without failover to another. Returns the
-/// call entry and the call's lease.
+/// Starts a call at the back end that its Route names, without failover. Returns the call entry and
+/// the lease of the call.
 fn begin_at(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -253,7 +253,7 @@ fn move_elsewhere(
             Ok(NextHop { choice, held, ..toward(step, backend_ref, entry) })
         }
         Err(rejection) => {
-            // A request that gets a reply from us is over, wherever it was sent before.
+            // A request that gets our reply is over, wherever it was sent before.
             let transaction = Transaction { identity, method };
             let answer = Answer::new(503, false);
             step.routing.calls.on_response(step.now, entry, transaction, answer);
@@ -269,7 +269,7 @@ fn send_to_user(
     target: Target,
     from: Option<BackendRef>,
 ) -> Result<NextHop, Rejection> {
-    // Calls from back ends have entries and count in shares there.
+    // Calls from back ends have entries, and count in shares there.
     if from.is_none() {
         check_transaction_room(step, input.room)?;
     }
@@ -281,8 +281,9 @@ fn send_to_user(
     Ok(NextHop { backend_ref: from, call, others, is_user, toward_backend: is_user, ..hop })
 }
 
-/// Returns the entry of a request that leaves toward the outside. The dialog of a call that a back
-/// end makes is entered like that of one it receives, for callees that ignore Record-Route.
+/// Returns the entry of a request that leaves for a target outside the pools. The dialog of a call
+/// that a back end makes is recorded like that of a call that it receives, for callees that ignore
+/// Record-Route.
 fn enter_outward_call(
     step: &mut Step<'_>,
     input: CommitInput<'_, '_>,
@@ -300,7 +301,7 @@ fn enter_outward_call(
     }
 }
 
-/// Returns the entry of a call, and makes one if there is none.
+/// Returns the entry of a call, and creates one if there is none.
 fn hold(
     step: &mut Step<'_>,
     call: Option<CallRef>,
@@ -336,7 +337,7 @@ pub(crate) fn move_call(
     }
 }
 
-/// Records the present location of a call's back end; later requests of the call go there.
+/// Records the current address of a call's back end. Later requests of the call go there.
 pub(crate) fn record_address_generation(
     step: &mut Step<'_>,
     call: CallRef,
@@ -391,8 +392,7 @@ pub(crate) fn record_request(step: &mut Step<'_>, hop: &mut NextHop, transaction
     }
 }
 
-/// Counts a request at the back end to which it goes. The lease `held` there belongs to a call that
-/// the request starts.
+/// Counts a request at its back end. The lease `held` belongs to a call that the request starts.
 pub(crate) fn count_request(
     step: &mut Step<'_>,
     call: CallRef,

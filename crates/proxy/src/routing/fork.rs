@@ -11,7 +11,7 @@ use crate::routing::next_hop::NextHop;
 use crate::settings::{BackendRef, Choice};
 use crate::snapshot::Snapshot;
 
-/// The most branches of one context: our branch has one byte for their index.
+/// Maximum number of branches of one context: our branch has one byte for their index.
 pub(crate) const BRANCHES_MAX: usize = 64;
 
 /// RFC 5393 §5.3.3: "If a SIP proxy receives a request with no Max-Breadth header field value,

@@ -1,7 +1,7 @@
 //! Plans requests whose dialog or call is known: they go to the back end that has it.
 //!
 //! Some of these requests belong to no dialog and are additional work for that back end. The limits
-//! there treat them as new ([`begins`]).
+//! of the back end treat them as new ([`begins`]).
 
 use tidegate_sip::Method;
 use tidegate_world::{Flow, Received, Timestamp};
@@ -21,8 +21,8 @@ use crate::snapshot::Snapshot;
 use crate::state::RoutingState;
 use crate::target::Target;
 
-/// Plans a request whose dialog or call is known; `None` if neither is. A request that `is_new`
-/// belongs to no dialog.
+/// Plans a request whose dialog or call is known; `None` if neither is known. A request that
+/// `is_new` belongs to no dialog.
 ///
 /// An ongoing call stays at its back end, even if that has no headroom: then a new request with its
 /// Call-ID is rejected. The call moves only if its back end is down and has not answered.
@@ -80,7 +80,7 @@ fn by_token(
     known: &Known,
 ) -> Option<TargetChoice> {
     let Known { call, evidence, is_new, is_invented, .. } = *known;
-    // Only back ends are honoured that are configured now, or were recently.
+    // Only back ends that are configured now, or were recently, are accepted.
     if let Some(owner) = snapshot.addresses.backend_ref(token.backend) {
         // After a reload another back end may have that address; the call stays counted where it
         // began.
@@ -92,7 +92,7 @@ fn by_token(
         let backend_ref = entry.map_or(owner, |entry| entry.backend_ref);
         let is_invite = is_invented || is_new && request.method == Method::Invite;
         let begins = is_invite && begins(state, call, request, evidence, backend_ref);
-        // The name may now resolve to another address; the dialog stays at the old one.
+        // The name may now resolve to another address, but the dialog stays at the old one.
         let at = |backend_ref| snapshot.backend(backend_ref).named().map(|_| token.backend);
         return Some(match begins {
             true => TargetChoice::BeginAt { backend_ref: owner, target: at(owner) },
@@ -103,7 +103,7 @@ fn by_token(
         return Some(TargetChoice::Removed(Target::new(token.transport, token.backend)));
     }
     if token.is_user {
-        // A request that starts something is for the user, wherever the user is reached now.
+        // A request that starts something goes to the user at the current address.
         return (!is_new).then(|| by_user_token(snapshot, &received.flow, token)).flatten();
     }
     // A process that has just started has resolved no names yet. A 481 would end the dialog (RFC
@@ -114,13 +114,13 @@ fn by_token(
 }
 
 /// Plans an in-dialog request of a user that came on `flow`: to the user, or from the user to the
-/// other party. Its target is the flow in the token, whatever further Routes say, because the
+/// other party. Its target is the flow in the token, even if there are further Routes, because the
 /// source may be a stranger.
 fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<TargetChoice> {
     let peer = token.peer_at(snapshot.shard)?;
     let (remote, user) = (canonical(flow.remote), token.backend);
-    // A phone may send from a port other than that of its contact. On a connection it always does,
-    // and behind one address only the connection distinguishes the other party from it.
+    // A phone may send from another port than that of its contact. On a connection it always does.
+    // If both parties are behind one address, only the connection distinguishes them.
     let is_others = match flow.transport.is_reliable() {
         true => remote == peer.remote || flow.connection == peer.connection,
         false => remote.ip() == peer.remote.ip(),
@@ -134,13 +134,13 @@ fn by_user_token(snapshot: &Snapshot, flow: &Flow, token: RouteToken) -> Option<
     Some(TargetChoice::Outside { target, is_strict: false, from: None, is_named: false, to_caller })
 }
 
-/// Returns whether a request to `backend_ref` that belongs to no dialog is new for the limits there, so
-/// that it needs headroom.
+/// Returns whether a request to `backend_ref` that belongs to no dialog is new for the limits of
+/// that back end, so that it needs headroom.
 ///
 /// It is not new if it is recorded in the entry of its `call`. Nor is another copy of the INVITE
 /// for which the call is counted at that back end (RFC 3261 §8.2.2.2); nothing more is counted for
-/// it. Any other INVITE would count as one more call: its call is over, not known, or counted
-/// nowhere, because a back end made it and it leads back to one.
+/// it. Any other INVITE would count as one more call. Its call is over, not known, or not counted
+/// because it leads from one back end to another.
 ///
 /// RFC 3261 §16.3: "Notice that a proxy is not required to detect merged requests and MUST NOT
 /// treat merged requests as an error condition."

@@ -12,16 +12,17 @@ use crate::settings::BackendRef;
 use crate::snapshot::Snapshot;
 use crate::transport::addresses::Origin;
 
-/// The most parts of a request that are hashed at once.
+/// Maximum number of parts of a request that are hashed at once.
 const PARTS_MAX: usize = 16;
 
 /// The hash of a request that never forks. §4.2.2: "This second part will not be present if the
 /// message was not forked when that Via header field value was added."
 const NONE: u32 = 0;
 
-/// The most passes of a request through this proxy without a transaction. RFC 5393 §4.1 does not
-/// require loop detection there: "A SIP proxy forwarding a request to only one location MAY perform
-/// loop detection but is not required to." Without this limit a loop would end by Max-Forwards.
+/// Maximum number of passes of a request through this proxy without a transaction. RFC 5393 §4.1
+/// does not require loop detection there: "A SIP proxy forwarding a request to only one location
+/// MAY perform loop detection but is not required to." Without this limit only Max-Forwards would
+/// end a loop.
 const PASSES_MAX: usize = 8;
 
 /// Rejects a request that has looped. RFC 5393 §4.2.2: "Each Via header field value in the request
@@ -45,8 +46,8 @@ pub(crate) fn check_loop(
     let mut hash = None;
     let mut passes = 0;
     // A Via that cannot be read is not ours, and neither is the one above it. The MAC proves more
-    // than the sent-by: that this very proxy sent the request, for the element named in the Via
-    // below.
+    // than the sent-by: it proves that this very proxy sent the request, for the element named in
+    // the Via below.
     let mut below = request.essentials.via;
     for via in request.message.lower_vias().filter_map(Result::ok) {
         let above = std::mem::replace(&mut below, via);
@@ -87,7 +88,7 @@ pub(crate) fn check_loop(
 /// RFC 5393 §4.2.1: "Hence, the second part MUST depend at least on the received Request-URI and
 /// any Route header field values used when processing the received request."
 ///
-/// `origin` is that of the request.
+/// `origin` is the origin of the request.
 pub(crate) fn loop_hash(snapshot: &Snapshot, request: &Request<'_>, origin: Origin) -> u32 {
     let essentials = &request.essentials;
     // An in-dialog request follows its Routes and never forks.

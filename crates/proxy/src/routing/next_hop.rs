@@ -19,7 +19,7 @@ use crate::transport::addresses::Origin;
 /// The next hop of a request.
 pub(crate) struct NextHop {
     pub(crate) target: Target,
-    /// The back end of its call, if it belongs to one.
+    /// The back end of the call, if the request belongs to one.
     pub(crate) backend_ref: Option<BackendRef>,
     pub(crate) call: CallRef,
     /// True if the request goes to that back end or to a user, false if it comes from there.
@@ -30,7 +30,7 @@ pub(crate) struct NextHop {
     pub(crate) to_caller: bool,
     /// The number of leading Route values that name us; they are removed.
     pub(crate) own_routes: usize,
-    /// The target is a strict router.
+    /// True if the target is a strict router.
     pub(crate) is_strict: bool,
     /// The tier of service: with or without transactions.
     pub(crate) tier: Tier,
@@ -38,7 +38,7 @@ pub(crate) struct NextHop {
     pub(crate) choice: Option<(u16, u64)>,
     /// Further targets of the name that led here, in the order of attempts.
     pub(crate) others: Vec<Target>,
-    /// The call's lease at that back end.
+    /// The lease of the call at that back end.
     pub(crate) held: Option<CallLease>,
     /// The listener that our Record-Route names for the other side of the dialog.
     pub(crate) egress: Option<u8>,
@@ -49,7 +49,7 @@ pub(crate) struct NextHop {
 }
 
 impl NextHop {
-    /// Returns a hop to a target, for no call.
+    /// Returns a hop to a target that belongs to no call.
     #[inline(always)]
     pub(crate) fn to(target: Target, tier: Tier) -> Self {
         Self {
@@ -78,7 +78,8 @@ impl NextHop {
         }
     }
 
-    /// Returns whether the request offers overload control: if it goes to a back end that may ask for it.
+    /// Returns whether the request offers overload control, because it goes to a back end that may
+    /// ask for it.
     pub(crate) fn offers(&self, snapshot: &Snapshot) -> bool {
         let to = self.backend_ref.filter(|_| self.toward_backend);
         to.is_some_and(|backend_ref| snapshot.offers_to(backend_ref, self.target.address))
@@ -125,7 +126,7 @@ pub(crate) fn toward(step: &Step<'_>, backend_ref: BackendRef, call: CallRef) ->
     let address = target.expect("who was chosen was up, and has an address ever since");
     let target = Target::new(snapshot.transport(backend_ref.pool), address);
     let tier = tier(snapshot, &routing.calls, backend_ref.pool, call);
-    // The hop is large: it is changed where it is made.
+    // The hop is large, so it is changed in place.
     let mut hop = NextHop::to(target, tier);
     (hop.backend_ref, hop.call, hop.toward_backend) = (Some(backend_ref), call, true);
     hop

@@ -4,9 +4,9 @@
 //! A plan changes nothing. It is made from the request, the snapshot and a view of the call table;
 //! [`commit`](super::commit) selects the back end, takes leases and enters the call.
 //!
-//! Strangers reach pools only. Pool members and trusted sources reach Route sets and addresses. A
-//! request belongs to a dialog if its route token verifies or the call table knows the dialog by
-//! its tags; a To-tag alone proves nothing.
+//! Strangers may reach pools only. Pool members and trusted sources may also reach Route sets and
+//! addresses. A request belongs to a dialog if its route token verifies or the call table knows the
+//! dialog by its tags; a To-tag alone proves nothing.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,18 +45,18 @@ pub(crate) struct Plan {
     pub(crate) is_rated: bool,
     /// True if the request proves that its sender receives what is sent to its address.
     pub(crate) proves_receipt: bool,
-    /// The origin of the request, by its source alone.
+    /// The origin of the request, determined by its source alone.
     pub(crate) origin: Origin,
 }
 
 /// The result of planning.
 pub(crate) enum Planned<'a> {
     Plan(Plan),
-    /// The plan first needs an answer that sets the [targets](Request::targets).
+    /// The plan first needs this answer, which sets the [targets](Request::targets).
     Pending(Need<'a>),
 }
 
-/// An answer that a plan lacks.
+/// An answer that is missing for a plan.
 pub(crate) enum Need<'a> {
     /// The addresses of a host.
     Host(Wanted<'a>),
@@ -64,7 +64,7 @@ pub(crate) enum Need<'a> {
     User(Arc<[u8]>),
 }
 
-/// A request to plan, and the facts known about it before its destination.
+/// A request to plan, and the facts known about it except its destination.
 struct PlanInput<'s, 'a> {
     now: Timestamp,
     snapshot: &'s Snapshot,
@@ -96,7 +96,7 @@ pub(crate) fn plan<'a>(
         target_choice: TargetChoice::Reject(Rejection::NO_HOST),
         known: Known::default(),
         own_routes: routes.own,
-        // Only a token of ours shows that we recorded the Routes.
+        // Only a token of ours shows that we wrote these Routes.
         egress: routes.egress.filter(|_| routes.token.is_some()),
         is_rated: false,
         proves_receipt: false,
@@ -149,8 +149,9 @@ pub(crate) fn plan<'a>(
 }
 
 impl PlanInput<'_, '_> {
-    /// Returns whether the request ignores known dialogs and calls: a back end or a trusted source
-    /// sends it to a target of its own choice. `call` is the call that it belongs to.
+    /// Returns whether known dialogs and calls do not matter for the request, because a back end or
+    /// a trusted source sends it to a target of its own choice. `call` is the call that it belongs
+    /// to.
     fn is_outward(&self, call: Option<CallRef>) -> bool {
         match self.origin {
             Origin::Backend(_) => true,
@@ -184,7 +185,7 @@ fn destination_of<'a>(
         return Ok(Destination::Target(snapshot.target_on(flow)?, false));
     }
     Ok(match (&routes.next, origin) {
-        // A Route names the party beyond us, from or to which the dialog was started.
+        // A name in this Route means the party with which the dialog was started.
         (Next::Name(_, is_strict), _) if let Some(peer) = peer => {
             Destination::Target(snapshot.target_of(&peer), *is_strict)
         }
@@ -203,7 +204,7 @@ fn destination_of<'a>(
     })
 }
 
-/// Completes a plan with the target at its destination, or returns what must be known first.
+/// Completes a plan with the target at its destination, or returns the answer that is needed first.
 fn lead_to<'a>(
     input: &PlanInput<'_, 'a>,
     destination: Destination<'a>,
@@ -267,8 +268,8 @@ fn lead_to<'a>(
     Ok(Planned::Plan(plan))
 }
 
-/// Returns the origin of a request, whose source was found to be `found`; `true` if it is a back end
-/// that has been removed, which uses the token to end its dialogs.
+/// Returns the origin of a request whose source was found to be `found`, and `true` if it is a
+/// removed back end. A removed back end uses the token to end its dialogs.
 fn sender(
     snapshot: &Snapshot,
     received: &Received,
@@ -277,7 +278,7 @@ fn sender(
     routes: &RouteSet<'_>,
 ) -> (Origin, bool) {
     let remote = canonical(received.flow.remote);
-    // A connection that a back end opens has its own source port.
+    // A connection that a back end opens has an arbitrary source port.
     let is_there = |backend: SocketAddr| match received.flow.transport.is_reliable() {
         true => backend.ip() == remote.ip(),
         false => backend == remote,
@@ -299,7 +300,7 @@ fn sender(
 }
 
 /// Returns whether a request proves that its sender receives what is sent to its address: a caller
-/// at that address that knows the token has received it in a response.
+/// at that address that knows the token must have received it in a response.
 fn proves_receipt(
     state: &RoutingState,
     received: &Received,
@@ -352,12 +353,14 @@ fn peer_of_sender(input: &PlanInput<'_, '_>) -> Option<PeerFlow> {
         Origin::Trusted => is_removed,
         Origin::Stranger => false,
     };
-    // Both parties may be back ends: a request from the other party is not for that party itself.
+    // Both parties may be back ends. Then a request from the other party must not go to that party
+    // itself.
     token.peer_at(snapshot.shard).filter(|peer| is_own && peer.remote != remote)
 }
 
-/// Returns whether the Contact in the Request-URI cannot reach the other party: it is a name, an
-/// address that this network does not route, or the address of a phone behind address translation.
+/// Returns whether the other party cannot be reached by the Contact in the Request-URI, because the
+/// Contact is a name, an address that this network does not route, or the address of a phone behind
+/// address translation.
 ///
 /// RFC 5626 §5.3.1: "the proxy removes the Route header field value and forwards the request over
 /// the 'logical flow' identified by the flow token, that is known to deliver data to the specific
@@ -390,8 +393,8 @@ fn needs_flow(snapshot: &Snapshot, contact: &Uri<'_>, peer: &PeerFlow) -> bool {
 /// matches the source IP address and port of the request, the request is an "outgoing" request;
 /// otherwise, it is an "incoming" request."
 ///
-/// Incoming requests come from the registrar, which alone gets the token besides the phone itself: of
-/// anybody else we relay none.
+/// Incoming requests come from the registrar. Only the registrar and the phone get the token, so we
+/// relay such requests from nobody else.
 fn usable_flow(
     named: Option<RegisteredFlow>,
     from: &Flow,
@@ -411,8 +414,8 @@ fn shard_of(snapshot: &Snapshot, received: &Received, routes: &RouteSet<'_>) -> 
     (is_elsewhere && received.handoffs == 0 && may_hand_off(&received.flow)).then_some(shard)
 }
 
-/// Returns whether another shard may serve a message from a flow: only this shard has its
-/// connection.
+/// Returns whether another shard may serve a message from a flow. It may not if only this shard has
+/// the connection.
 fn may_hand_off(flow: &Flow) -> bool {
     !flow.transport.is_reliable()
 }
@@ -436,11 +439,11 @@ pub(crate) fn pool_by_rules(
     }
 }
 
-/// Rejects an in-dialog request that this shard does not know, or hands it off. With several shards
-/// each of the others is tried in turn: this finds a client that ignores Record-Route and changes
-/// its port between requests.
+/// Rejects an in-dialog request that this shard does not know, or hands it off. With several
+/// shards, each of the others is tried in turn. This finds the call of a client that ignores
+/// Record-Route and changes its port between requests.
 ///
-/// A CANCEL or ACK returns to its first shard at the end: that shard sent its INVITE.
+/// At the end, a CANCEL or ACK returns to its first shard, which sent its INVITE.
 fn unknown(snapshot: &Snapshot, received: &Received, method: Method) -> Rejection {
     let shards = snapshot.shards;
     let comes_home =

@@ -1,4 +1,5 @@
-//! The Route header fields of a request: those that name us, the tokens in them, and the next one.
+//! The Route header fields of a request: those that name us, the tokens in them, and the first one
+//! after them.
 
 use tidegate_sip::{Message, Uri};
 use tidegate_world::{Flow, Received, Timestamp};
@@ -9,8 +10,8 @@ use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use crate::target::Target;
 
-/// The most Route values that may name us: one, or two if we stand between two listeners, and twice
-/// that if a request passes us twice.
+/// Maximum number of Route values that may name us: one, or two if we stand between two listeners,
+/// and twice that if a request passes us twice.
 const OWN_ROUTES_MAX: usize = 4;
 
 /// The leading Route values that name us, and the value after them.
@@ -18,9 +19,11 @@ pub(crate) struct RouteSet<'a> {
     /// The number of values that name us.
     pub(crate) own: usize,
     pub(crate) token: Option<RouteToken>,
-    /// The flow that the last of them names: a Path of ours, which ends our part of the Route.
+    /// The flow in the last of these values, if that is a Path of ours. It ends our part of the
+    /// Route.
     pub(crate) flow: Option<RegisteredFlow>,
-    /// The listener that the last of several own values names: the one on the other side.
+    /// The listener that the last of these values names, if there are several: the listener towards
+    /// the next hop.
     pub(crate) egress: Option<u8>,
     pub(crate) next: Next<'a>,
 }
@@ -40,8 +43,8 @@ impl<'a> RouteSet<'a> {
     /// stand in the Request-URI.
     ///
     /// RFC 3261 §16.4: "If the first value in the Route header field indicates this proxy, the
-    /// proxy MUST remove that value from the request." If we stand between two listeners there are
-    /// two.
+    /// proxy MUST remove that value from the request." If the request passes between two of our
+    /// listeners, there are two such values.
     pub(crate) fn read(
         snapshot: &Snapshot,
         flow: &Flow,
@@ -75,7 +78,7 @@ impl<'a> RouteSet<'a> {
             }
             let text = uri.user.unwrap_or_default();
             found.flow = RegisteredFlow::decode(text, &snapshot.keys, snapshot.shard)?;
-            // The request leaves on that flow, whatever further Routes say.
+            // The request leaves on that flow, even if there are further Routes.
             if found.flow.is_some() {
                 break;
             }
@@ -86,7 +89,7 @@ impl<'a> RouteSet<'a> {
         Ok(found)
     }
 
-    /// Returns whether no Route remains after those that name us.
+    /// Returns whether no Route is left after those that name us.
     pub(crate) fn is_end(&self) -> bool {
         matches!(self.next, Next::None) && self.flow.is_none()
     }

@@ -1,4 +1,4 @@
-//! The rules for requests that neither a Route nor a dialog directs: `[[route]]`.
+//! The rules for requests that have neither a Route nor a dialog: `[[route]]`.
 
 use tidegate_sip::{Method, Uri};
 use tidegate_world::Received;
@@ -23,7 +23,7 @@ pub(crate) enum Destination<'a> {
 }
 
 /// Returns the destination of a request without a further Route, by the first rule that matches.
-/// `ours` says that its Request-URI names us.
+/// `ours` says whether its Request-URI names us.
 ///
 /// RFC 3261 §16.5: "If the domain of the Request-URI indicates a domain this element is not
 /// responsible for, the Request-URI MUST be placed into the target set as the only target, and the
@@ -40,8 +40,8 @@ pub(crate) fn destination<'a>(
     let uri = &request.uri;
     // An maddr overrides the host (RFC 3261 §19.1.1).
     let by_number = uri.maddr().is_some() || uri.host.is_some_and(|host| host.ip().is_some());
-    // A request to an address that is not ours asks to be relayed there; a name may be a domain
-    // that the pool serves.
+    // A request to a numeric address that is not ours asks us to relay it there. A name may be a
+    // domain that the pool serves.
     let elsewhere = by_number && !ours;
     let may_leave = origin != Origin::Stranger;
     let matches = |rule: &&Rule| rule.matches(origin, received, request, elsewhere);

@@ -48,8 +48,8 @@ pub(crate) fn choice_key(
 /// Selects a back end of `pool`, or of the first of its backups that can take the request. `call`
 /// is the existing call with its Call-ID.
 ///
-/// A request with a `demand` is new and goes to a back end with headroom; a request without goes to
-/// one that is up.
+/// A request with a `demand` is new, and goes to a back end with headroom. A request without one
+/// goes to a back end that is up.
 pub(crate) fn select(
     step: &mut Step<'_>,
     room: Room,
@@ -63,7 +63,8 @@ pub(crate) fn select(
     let Step { now, snapshot, .. } = *step;
     let mut again = || try_select(step, room, pool, call, request, fingerprint, demand);
     match again() {
-        // If no back end is left, use one that only failed requests, not probes, marked as down.
+        // If no back end is left, use one that was marked as down only because of failed requests,
+        // not probes.
         Err(Rejection::PoolDown(_)) if spare(now, snapshot) => again(),
         selected => selected,
     }
@@ -87,7 +88,8 @@ fn try_select(
     let (mut is_any_up, mut is_restricted) = (false, false);
     let category = request.category();
     for &pool in &pools {
-        // Skip an empty selection: it would still consume a random draw or a turn of the policy.
+        // Skip the selection if no back end can be selected: it would still consume a random number
+        // or a turn of the policy.
         let backends = &snapshot.pool(pool).pool;
         if pools.len() > 1 && !may_have(backends) {
             is_any_up |= backends.is_up(now);
@@ -175,8 +177,8 @@ pub(crate) fn check_transaction_room(step: &Step<'_>, room: Room) -> Result<(), 
     }
 }
 
-/// Selects a back end of one pool for a new request by its [`choice_key`], among those that
-/// `may_have` it and, if there is a `demand`, have headroom for it.
+/// Selects a back end of one pool for a new request by its [`choice_key`]. Only back ends that
+/// `may_have` the request and, if there is a `demand`, have headroom for it are considered.
 pub(crate) fn select_in(
     step: &mut Step<'_>,
     pool: u16,

@@ -10,8 +10,8 @@ use crate::step::Step;
 
 /// Returns the tier in which requests of `call` to or from `pool` are served.
 ///
-/// It is the tier of the call's first request while the call has an entry. So a retransmission
-/// finds the transaction of its original, or is forwarded as the original was:
+/// While the call has an entry, this is the tier of its first request. So a retransmission finds
+/// the transaction of its original, or is forwarded as the original was:
 ///
 /// RFC 3261 §16.11: "In particular, a retransmitted request MUST be forwarded to the same
 /// destination each time it is processed. Furthermore, CANCEL and non-Routed ACK requests

@@ -13,10 +13,11 @@ pub struct Health {
     /// The largest share of a pool's back ends that requests alone (503s, silence, ICMP) may
     /// exclude, 0 to 1. Failed probes may exclude all.
     pub eject_max: f64,
-    /// The longest Retry-After of a 503 that is honoured; a longer one is cut to this. Zero: none
-    /// is honoured.
+    /// The longest Retry-After of a 503 that is obeyed; a longer one is cut to this. Zero:
+    /// Retry-After is ignored.
     pub retry_after_max: Duration,
-    /// The time over which the weight of a returned back end grows; zero: full weight at once.
+    /// The time over which the weight of a back end grows after its return; zero: full weight at
+    /// once.
     pub slow_start: Duration,
 }
 
@@ -32,7 +33,7 @@ pub struct Probe {
     /// Consecutive unanswered probes until a back end is down, with the same limits as
     /// `error_limit`.
     pub fall: u32,
-    /// Consecutive answered probes until it is up again, with the same limits.
+    /// Consecutive answered probes until the back end is up again, with the same limits.
     pub rise: u32,
     /// The responses that count as success.
     pub accept: Accept,
@@ -46,7 +47,7 @@ pub enum Accept {
     /// Any but 503: a server that does not support OPTIONS (405, 501) or knows no such user (404)
     /// is up.
     Any,
-    /// Only these statuses.
+    /// Only responses with these statuses.
     Only(Vec<u16>),
 }
 

@@ -7,7 +7,7 @@ use tidegate_control::{Limit, Per};
 
 use crate::message::priority::Priority;
 
-/// The policy for sources.
+/// The settings for sources.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sources {
     /// Calls that take precedence over others.
@@ -20,7 +20,7 @@ pub struct Sources {
     pub flood: Option<Flood>,
     /// Sources that only an operator may ban. Back ends are never banned.
     pub never_ban: Vec<IpNet>,
-    /// The most sources that the whole process bans at the same time.
+    /// Maximum number of sources that the process bans at the same time.
     pub bans_max: usize,
 }
 
@@ -39,7 +39,7 @@ impl Default for Sources {
 }
 
 /// The lowest rate at which a source is banned automatically, in messages per second. A lower rate
-/// causes too little harm to justify a ban, because the source address may be forged.
+/// does too little harm to justify a ban, because the source address may be forged.
 pub const HARM_CPS: u32 = 100;
 
 /// The default of [`Sources::bans_max`].
@@ -52,7 +52,7 @@ pub struct SourceLimit {
     pub from: IpNet,
     /// Calls, and requests outside calls, per second.
     pub rate_cps: f64,
-    /// The burst size.
+    /// Maximum number of pieces at once.
     pub burst: u32,
     /// The unit of the limit: each source, or all sources together.
     pub per: Per,
@@ -76,7 +76,7 @@ pub enum Excess {
     Refuse,
     /// Work beyond the limit is dropped silently.
     Drop,
-    /// Work beyond the limit is dropped; if there are [`HARM_CPS`] such requests in a second, their
+    /// Work beyond the limit is dropped. If there are [`HARM_CPS`] such requests in a second, their
     /// source is banned for this time.
     Ban(Duration),
 }
@@ -87,9 +87,9 @@ pub struct Flood {
     /// Messages per second that ask for new work, are malformed, or falsely claim to be in-dialog;
     /// a higher rate is a flood.
     pub above_cps: u32,
-    /// Consecutive seconds above this rate until the ban.
+    /// Consecutive seconds above this rate before the ban.
     pub after_s: u32,
-    /// The duration of the ban.
+    /// Duration of the ban.
     pub ban: Duration,
 }
 

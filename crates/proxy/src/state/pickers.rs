@@ -20,8 +20,8 @@ pub(crate) fn picker_of(seed: Seed, shard: u16, place: u16, settings: &PoolSetti
 pub(crate) fn policy_of(settings: &PoolSettings) -> Values {
     match settings.choice {
         Choice::One(policy) => policy,
-        // A forked request goes to all; requests from one back end to another are divided by
-        // Call-ID.
+        // A forked request goes to all back ends. Requests from one back end to another are divided
+        // by Call-ID.
         Choice::All(_) => Policy::Hash.into(),
     }
 }

@@ -1,4 +1,4 @@
-//! Chooses which calls keep transactions, in pools whose mode leaves the choice.
+//! Chooses which calls keep transactions, in pools with the mode `adaptive`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::settings::{Mode, PoolSettings, Settings};
 /// The tiers of service of a shard, and the tier of its last message.
 pub(crate) struct Tiering {
     settings: TierSettings,
-    /// Present if any pool leaves the choice.
+    /// Present if any pool has the mode `adaptive`.
     tiers: Option<Tiers>,
     /// The tier of the message in service, or the last one served; `None` if it was not forwarded.
     served: Option<Tier>,
@@ -25,14 +25,14 @@ impl Tiering {
         tiering
     }
 
-    /// Switches to these pools. Measurements are kept if any pool still leaves the choice.
+    /// Switches to these pools. Measurements are kept if any pool is still adaptive.
     pub(crate) fn enlist(&mut self, pools: &[PoolSettings]) {
         let is_adaptive = pools.iter().any(|pool| pool.mode == Mode::Adaptive);
         let tiers = self.tiers.take().filter(|_| is_adaptive);
         self.tiers = tiers.or_else(|| is_adaptive.then(|| Tiers::new(self.settings)));
     }
 
-    /// Chooses the tier of a call, if any pool leaves the choice.
+    /// Chooses the tier of a call, if any pool is adaptive.
     pub(crate) fn choose(&mut self, has_room: bool) -> Option<Tier> {
         Some(self.tiers.as_mut()?.choose(has_room))
     }
@@ -51,7 +51,7 @@ impl Tiering {
         self.served = Some(tier);
     }
 
-    /// Records that the message was served. Returns `true` if no state is kept of it.
+    /// Records that the message was served. Returns `true` if no state is kept for it.
     pub(crate) fn on_served(&mut self, class: Class) -> bool {
         if let (Some(tiers), Some(_)) = (&mut self.tiers, self.served) {
             tiers.on_served(class as u8);
@@ -78,7 +78,7 @@ impl Tiering {
             | Reason::QueueFull
             | Reason::SourceShare
             | Reason::PeerShare => tiers.on_refused(),
-            // More processor time would not admit these.
+            // More processor time would not lead to admission in these cases.
             Reason::Again
             | Reason::PoolFull
             | Reason::Feedback

@@ -3,25 +3,26 @@
 //!
 //! RFC 3261 §16.10: "If a response context is not found, the element does not have any knowledge of
 //! the request to apply the CANCEL to. It MUST statelessly forward the CANCEL request (it may have
-//! statelessly forwarded the associated request previously)." A back end matches it if its branch
-//! is that of the INVITE (§9.1, §17.2.3). Both kinds of our branches can be derived again from a
-//! CANCEL: the branch of a request without transaction from the key alone, that with a transaction
-//! if the process that made it is known, which is the previous process.
+//! statelessly forwarded the associated request previously)." A back end recognizes the CANCEL if
+//! its branch is that of the INVITE (§9.1, §17.2.3). Both kinds of our branches can be derived
+//! again from a CANCEL. The branch of a request without transaction needs only the key. The branch
+//! of a request with a transaction also needs the number of the process that made it, which is
+//! known for the previous process.
 //!
 //! The targets are:
 //!
 //! - each target that sent a response to such a request: the response contains the branch;
 //! - the target that the policy selects, if that depends on the request alone;
 //! - otherwise all back ends that may have the request, if they are few and a previous process
-//!   ended not long ago. The caller gets the 200 of the back end that has it, or the negative
-//!   response when all have answered.
+//!   ended not long ago. The caller gets the 200 of the back end that has the request, or the
+//!   negative response when all have answered.
 //!
-//! An ACK goes only to a target that sent a rejection: it is never answered, and a proxy behind us
-//! would forward an ACK that it does not know. A rejection is repeated until it is acknowledged
-//! (§17.2.1), so we will see one.
+//! An ACK goes only to a target that sent a rejection: an ACK is never answered, and a proxy behind
+//! us would forward an unknown ACK. A rejection is repeated until it is acknowledged (§17.2.1), so
+//! we will see it again.
 //!
-//! The sender is a stranger and the request is the only evidence. So one request causes no more
-//! than [`COPIES_MAX`] packets, and no more than [`ASKED_MAX`] are pending at the same time.
+//! The sender may be a stranger, and the request is the only evidence. So one request causes at
+//! most [`COPIES_MAX`] packets, and at most [`ASKED_MAX`] requests are pending at the same time.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -53,23 +54,24 @@ use crate::step::{SourceEvidence, Step};
 use crate::target::Target;
 use crate::transaction::branches::TIMER_C;
 
-/// The most copies of one CANCEL.
+/// Maximum number of copies of one CANCEL.
 const COPIES_MAX: usize = 8;
 
-/// The most CANCELs that wait for several back ends at the same time.
+/// Maximum number of CANCELs that wait for several back ends at the same time.
 const ASKED_MAX: usize = 4096;
 
-/// The most requests of the previous process that are remembered because of a response.
+/// Maximum number of requests of the previous process that are remembered because of a response.
 const HEARD_MAX: usize = 4096;
 
 /// The longest wait for a response to a CANCEL: 64·T1.
 const ASKED_FOR: Duration = Duration::from_secs(32);
 
-/// The time after the start in which a process cancels requests of the previous one. A callee that
-/// rings longer has sent a response meanwhile.
+/// The time after the start in which a process cancels requests of the previous process. A callee
+/// that rings longer has sent a response meanwhile.
 const BEFORE_FOR: Duration = Duration::from_secs(300);
 
-/// The number of CANCELs after which targets that have not answered are not waited for.
+/// After this number of copies of a CANCEL, targets that have not answered are no longer waited
+/// for.
 const PATIENCE: u8 = 3;
 
 /// Knowledge about requests that the previous process sent.
@@ -90,11 +92,11 @@ struct Heard {
 /// A CANCEL that was sent to several back ends.
 #[derive(Default)]
 struct Asked {
-    /// Its targets, each with a hash of its branch.
+    /// The targets of the CANCEL, each with a hash of its branch.
     of: ArrayVec<(SocketAddr, u64), COPIES_MAX>,
-    /// The targets that do not know the INVITE, as a bit set.
+    /// The targets that have answered that they do not know the INVITE, as a bit set.
     denied: u8,
-    /// True if the caller has its response.
+    /// True if the caller has got a response.
     is_answered: bool,
     /// The number of CANCELs received so far.
     copies: u8,
@@ -108,7 +110,7 @@ impl Default for Lost {
 
 type Targets = ArrayVec<(SocketAddr, BranchText), COPIES_MAX>;
 
-/// The targets of a request of which no state is known.
+/// The targets of a request for which no state is known.
 struct LostTargets {
     /// The back ends, each with the branch of the request that it received.
     targets: Targets,
@@ -117,7 +119,7 @@ struct LostTargets {
     own_routes: u8,
 }
 
-/// Forwards a CANCEL or ACK of which no state is known.
+/// Forwards a CANCEL or ACK for which no state is known.
 pub(crate) fn forward_lost(
     step: &mut Step<'_>,
     lost: &mut Lost,
@@ -160,8 +162,8 @@ pub(crate) fn forward_lost(
     Ok(())
 }
 
-/// Returns the branch of a CANCEL or ACK to `hop`, if it can be determined that this process did
-/// not send the INVITE.
+/// Returns the branch of a CANCEL or ACK to `hop`, if it is certain that this process did not send
+/// the INVITE.
 pub(crate) fn lost_branch(
     step: &Step<'_>,
     lost: &Lost,
@@ -186,7 +188,8 @@ pub(crate) fn lost_branch(
         .flatten()
 }
 
-/// Returns the targets of a request of which no state is known; `None` if no target could match it.
+/// Returns the targets of a request for which no state is known; `None` if no target can recognize
+/// it.
 fn lost_targets(
     step: &mut Step<'_>,
     lost: &Lost,
@@ -228,8 +231,8 @@ fn lost_targets(
     (!targets.is_empty()).then_some(LostTargets { targets, pool, own_routes })
 }
 
-/// Returns the back ends of a pool that may have the INVITE of a CANCEL; `None` if they are too
-/// many, or if this process would know of it.
+/// Returns the back ends of a pool that may have the INVITE of a CANCEL; `None` if there are too
+/// many, or if this process would know the INVITE.
 fn lost_backend_refs(
     step: &mut Step<'_>,
     pool: u16,
@@ -246,7 +249,7 @@ fn lost_backend_refs(
         return Some(backend_refs);
     }
     process_before(now, snapshot)?;
-    // A back end that takes no new calls may have this one.
+    // A back end that takes no new calls may still have this one.
     for backend in picker.pool().backends().iter().filter(|backend| backend.is_alive(now)) {
         if let Some(address) = backend.address() {
             backend_refs.try_push(canonical(address)).ok()?;
@@ -307,7 +310,7 @@ impl Lost {
     }
 
     /// Learns from a response to a request that this process does not know. Returns `false` if the
-    /// response must not be forwarded: another back end may know the request.
+    /// response must not be forwarded, because another back end may know the request.
     pub(crate) fn learn(
         &mut self,
         now: Timestamp,

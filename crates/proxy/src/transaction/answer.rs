@@ -29,7 +29,7 @@ struct Answer<'a> {
     passage: &'a Passage<'a>,
 }
 
-/// Handles a response to one of our transactions; `found` is its context if that has been looked up
+/// Handles a response to one of our transactions. `found` is its context, if it has been looked up
 /// already.
 ///
 /// RFC 6026 §7.3: "When receiving any SIP response, a transaction-stateful proxy MUST compare the
@@ -132,7 +132,7 @@ fn take_answer_to_cancel(
     }
 }
 
-/// Acknowledges a final response on this hop.
+/// Sends the ACK to a final response to the element that sent the response.
 fn acknowledge_answer(step: &mut Step<'_>, answer: &Answer<'_>, context: &Context) {
     let Answer { index, received, .. } = *answer;
     send_ack(step, context, index, &received.bytes);

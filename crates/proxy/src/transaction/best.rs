@@ -2,7 +2,7 @@
 
 use tidegate_sip::{HeaderName, Message};
 
-/// The most bytes of challenges gathered for one response.
+/// Maximum number of bytes of challenges gathered for one response.
 const CHALLENGES_MAX: usize = 8192;
 
 /// The best final response so far among those that are not forwarded at once.
@@ -11,7 +11,7 @@ pub(crate) struct Best {
     /// The response to send upstream; empty for a reply of our own, which is written when it is
     /// sent.
     pub(crate) bytes: Box<[u8]>,
-    /// Challenges of other responses to add to it: whole lines.
+    /// The challenges of other responses to add to this one, as whole lines.
     challenges: Vec<u8>,
 }
 
@@ -21,12 +21,12 @@ impl Best {
         Self { status, bytes: Box::default(), challenges: Vec::new() }
     }
 
-    /// Makes the record of a received response without our Via.
+    /// Records a received response, without our Via.
     pub(crate) fn received(status: u16, bytes: &[u8]) -> Self {
         Self { status, bytes: bytes.into(), challenges: Vec::new() }
     }
 
-    /// Returns the better of two responses; the first of equals.
+    /// Returns the better of two responses; if they are equal, the first.
     pub(crate) fn or(self, other: Self) -> Self {
         let (mut best, rest) =
             if rank(other.status) < rank(self.status) { (other, self) } else { (self, other) };

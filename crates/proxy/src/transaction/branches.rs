@@ -30,8 +30,9 @@ use crate::transaction::context::{Branch, Cancel, Context, Live, Pending};
 /// than 3 minutes."
 pub(crate) const TIMER_C: Duration = Duration::from_secs(190);
 
-/// The time of silence of a target of a name before the next one is tried. By RFC 3263 §4.3 that is
-/// until "timer B or timer F in RFC 3261 [1] fires"; 32 s are more than a caller waits.
+/// The time without a response from a target of a name after which the next target is tried. By RFC
+/// 3263 §4.3 that would be when "timer B or timer F in RFC 3261 [1] fires"; but 32 s are longer
+/// than a caller waits.
 const NAMED_FAILOVER_AFTER: Duration = Duration::from_secs(4);
 
 /// Sends the request to one more target and starts a client transaction.
@@ -118,7 +119,7 @@ pub(super) fn start(
 /// Sends the request to a whole group at once.
 ///
 /// # Errors
-/// If it could not be sent to any of them.
+/// If the request could not be sent to any target of the group.
 pub(super) fn start_group(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -134,7 +135,7 @@ pub(super) fn start_group(
     let mut outcome = Err(unavailable(step.now, step.snapshot, pool, None));
     for (i, &backend) in (0u32..).zip(group) {
         let backend_ref = BackendRef { pool, backend };
-        // The group may have waited for a long time since the groups were made.
+        // Much time may have passed since the groups were formed.
         if !step.snapshot.backend(backend_ref).is_up(step.now) {
             continue;
         }
@@ -156,7 +157,7 @@ pub(super) fn start_group(
 }
 
 /// Sends the request of a context to the next group of its fork; returns `false` if it could not be
-/// sent to any of the group.
+/// sent to any target of the group.
 pub(super) fn start_next_group(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -189,7 +190,7 @@ pub(super) fn start_again(
     started.is_some()
 }
 
-/// Returns the time of silence of a target of this pool before another is tried.
+/// Returns the time without a response from a target of this pool after which another is tried.
 pub(crate) fn failover_after(snapshot: &Snapshot, pool: u16) -> Option<Duration> {
     let settings = snapshot.pool(pool);
     matches!(settings.choice, Choice::One(_)).then_some(settings.failover_after)
@@ -260,7 +261,7 @@ pub(crate) fn branch_of(
     branch.encode(&snapshot.keys, context.back.remote)
 }
 
-/// Returns whether `text` is exactly the branch of a context that `branch`, its content, names.
+/// Returns whether `text` is exactly the branch of a context with the content `branch`.
 pub(crate) fn is_branch_of(
     snapshot: &Snapshot,
     table: &Transactions,

@@ -12,7 +12,7 @@ use crate::transaction::hop_by_hop::send_cancel;
 use crate::transaction::reason::Reason;
 use crate::transaction::respond::{conclude, write_own};
 
-/// Cancels the INVITE of a context for the caller.
+/// Cancels the INVITE of a context because its caller has sent a CANCEL.
 ///
 /// RFC 3261 §16.10: "A proxy MUST cancel any pending client transactions associated with a response
 /// context when it receives a matching CANCEL request."
@@ -71,7 +71,8 @@ pub(crate) fn cancel_all(
     }
 }
 
-/// Cancels one branch of an INVITE: now if it has had a response, otherwise as soon as it has one.
+/// Cancels one branch of an INVITE: at once if it has had a response, otherwise as soon as it has
+/// one.
 pub(crate) fn cancel_branch(
     step: &mut Step<'_>,
     context: &mut Context,

@@ -1,4 +1,4 @@
-//! A response context: the state of one request.
+//! A response context: the state of one forwarded request.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -35,14 +35,14 @@ pub(crate) struct Context {
     pub(crate) toward_backend: bool,
     /// True if a user sends the request to the caller.
     pub(crate) to_caller: bool,
-    /// The bytes received and sent back.
+    /// The bytes received from the caller and sent back to it.
     pub(crate) budget: Budget,
     /// The loop hash that its branches contain.
     pub(crate) loop_hash: u32,
-    /// The final response sent, while it may have to be sent again.
+    /// The final response that was sent, while it may have to be sent again.
     pub(crate) last: Option<Box<[u8]>>,
     pub(crate) live: Option<Box<Live>>,
-    /// The share of the table in which it counts, if shares applied when it was made.
+    /// The share of the table in which the context counts, if shares applied when it was made.
     pub(crate) share: Option<Bucket>,
     /// The contribution of this context to the metrics.
     pub(crate) counted: Counted,
@@ -55,7 +55,7 @@ pub(crate) struct Counted {
     pub(crate) clients: u8,
     /// True if the server transaction is live.
     pub(crate) server: bool,
-    /// True without a final response, or while that waits for its ACK.
+    /// True if the request has no final response, or the final response still waits for its ACK.
     pub(crate) unfinished: bool,
     /// The bytes that the context uses.
     pub(crate) bytes: u32,
@@ -64,13 +64,13 @@ pub(crate) struct Counted {
 /// A client transaction and its target.
 pub(crate) struct Branch {
     pub(crate) client: Client,
-    /// Its tag in our branch parameter.
+    /// The tag of the branch in our branch parameter.
     pub(crate) tag: TargetTag,
     pub(crate) target: Target,
     /// The back end at the target, if it is one of ours.
     pub(crate) backend_ref: Option<BackendRef>,
     pub(crate) egress: u8,
-    /// Whether its request offers overload control.
+    /// Whether the request of the branch offers overload control.
     pub(crate) offers: bool,
     /// Request-URI and Route of the sent request, for the ACK to a repeated final response.
     pub(crate) hop: Option<Box<[u8]>>,
@@ -81,7 +81,7 @@ pub(crate) struct Branch {
 pub(crate) struct Live {
     /// The received request.
     pub(crate) request: Box<[u8]>,
-    /// The provisional response sent last.
+    /// The last provisional response sent.
     pub(crate) provisional: Option<Box<[u8]>>,
     /// The changes in the request that are the same for each target.
     pub(crate) edits: Edits,
@@ -95,18 +95,18 @@ pub(crate) struct Live {
     pub(crate) further: Option<Box<Further>>,
     /// True if the request has priority.
     pub(crate) has_priority: bool,
-    /// The source of the request, if responses go elsewhere.
+    /// The source of the request, if responses go to another address.
     pub(crate) source: Option<Box<SocketAddr>>,
     /// True if a target has answered with 503.
     pub(crate) is_refused: bool,
-    /// The time of the 100 for a request other than INVITE, RFC 4320 §4.1.
+    /// When to send the 100 for a request other than INVITE, RFC 4320 §4.1.
     pub(crate) trying: Option<Timestamp>,
     /// The best final response so far.
     pub(crate) best: Option<Box<Best>>,
-    /// True if the caller has cancelled it, or a final response has made the other branches
-    /// needless.
+    /// True if the caller has cancelled the request, or a final response has made the other
+    /// branches needless.
     pub(crate) is_cancelled: bool,
-    /// The Reason in our CANCELs: that of the first cancellation.
+    /// The Reason in our CANCELs. It is that of the first cancellation.
     pub(crate) reason: Option<Reason>,
 }
 
@@ -124,9 +124,9 @@ pub(crate) struct Further {
 
 /// The state of a branch that waits for its final response, beyond the client transaction.
 pub(crate) struct Pending {
-    /// The time when the request was sent, or of the last response.
+    /// When the request was sent, or when the last response arrived.
     pub(crate) since: Timestamp,
-    /// The time of failover to another target.
+    /// When to fail over to another target.
     pub(crate) failover: Option<Timestamp>,
     /// Timer C.
     pub(crate) timer_c: Option<Timestamp>,
@@ -135,12 +135,12 @@ pub(crate) struct Pending {
     pub(crate) breadth: u32,
     /// The status to assume because the transport could not deliver the request.
     pub(crate) unreachable: Option<u16>,
-    /// The time of the next check whether the branch's connection has ended.
+    /// When to check next whether the connection of the branch has ended.
     pub(crate) check: Option<Timestamp>,
     /// True if the branch was abandoned: its responses no longer count.
     pub(crate) is_abandoned: bool,
-    /// True if the request started something and its target has not yet shown that it does not take
-    /// it.
+    /// True if the request started something and its target has not yet shown whether it takes the
+    /// request.
     pub(crate) may_teach: bool,
 }
 
@@ -165,7 +165,8 @@ pub(crate) struct SentCancel {
     pub(crate) client: OtherClient,
     /// The time when the branch ends in any case.
     pub(crate) until: Timestamp,
-    /// True if a reason was known then: retransmissions contain the same.
+    /// True if a reason was known when the CANCEL was sent. Retransmissions contain the same
+    /// reason.
     pub(crate) has_reason: bool,
 }
 
@@ -206,7 +207,7 @@ impl Pending {
 }
 
 impl Live {
-    /// Returns the source of the request; its responses go `back`.
+    /// Returns the source of the request. Its responses go `back`.
     pub(crate) fn source(&self, back: &Flow) -> SocketAddr {
         self.source.as_deref().copied().unwrap_or(back.remote)
     }
@@ -264,7 +265,7 @@ impl Context {
         next.0
     }
 
-    /// Releases the state that only a live request needs.
+    /// Releases the state that only a request in progress needs.
     pub(crate) fn shed(&mut self) {
         if let Some(live) = &self.live {
             let mut branches = self.branches.iter().zip(&live.pending);
@@ -296,7 +297,7 @@ impl Context {
         let (request, responses) = self.live.as_ref().map_or((0, last), |live| {
             let best = live.best.as_ref().map_or(0, |best| best.bytes.len());
             let provisional = live.provisional.as_ref().map_or(0, |response| response.len());
-            // A response repeats most of its request, so reserve room for it when the request
+            // A response repeats most of its request, so memory for it is reserved when the request
             // arrives.
             let reason = live.reason.as_ref().map_or(0, |reason| reason.lines().len());
             (live.request.len() + reason, (provisional + best).max(live.request.len()))

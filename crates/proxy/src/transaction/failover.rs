@@ -1,4 +1,4 @@
-//! Failover: selects another target for a request that its present one does not serve.
+//! Failover: selects another target for a request that its current target does not serve.
 
 use std::time::Duration;
 
@@ -16,13 +16,14 @@ use crate::step::Step;
 use crate::transaction::branches::{read_again, start_again};
 use crate::transaction::context::{Context, Live};
 
-/// A back end that has sent a 503 within this time gets no request that another one has rejected: a
-/// rejected call must not go from one saturated server to the next. For a request that another one
-/// left unanswered, only a 503 for overload counts, not one for a single number.
+/// A back end that has sent a 503 within this time gets no request that another back end has
+/// rejected: a rejected call must not go from one saturated server to the next. If the other back
+/// end left the request unanswered, only a 503 because of overload counts, not a 503 for a single
+/// callee.
 const SATURATED: Duration = Duration::from_secs(1);
 
-/// Calls [`try_next`] because a target has sent a 503. The cause may be the callee, not the target:
-/// so the first failover is free, and further ones use the budget of the pool.
+/// Calls [`try_next`] after a target has sent a 503. The callee may be the cause, not the target.
+/// So the first failover is free, and further ones use the failover budget of the pool.
 pub(crate) fn try_after_refusal(
     step: &mut Step<'_>,
     context: &mut Context,
@@ -42,7 +43,7 @@ pub(crate) fn try_after_refusal(
     try_next(step, context, live)
 }
 
-/// Returns whether a request may go to a target that has not had it.
+/// Returns whether a request may go to a target to which it has not been sent.
 fn may_try(snapshot: &Snapshot, context: &Context, live: &Live, pool: u16) -> bool {
     let settings = snapshot.pool(pool);
     matches!(settings.choice, Choice::One(_))
@@ -50,9 +51,9 @@ fn may_try(snapshot: &Snapshot, context: &Context, live: &Live, pool: u16) -> bo
         && is_undecided(context, live)
 }
 
-/// Returns whether a request may fail over at all.
+/// Returns whether a request may still fail over.
 fn is_undecided(context: &Context, live: &Live) -> bool {
-    // A request that rings at a target stays there.
+    // A request that already rings at a target stays there.
     context.server.is_pending() && !live.is_cancelled && !live.is_ringing()
 }
 
@@ -73,7 +74,7 @@ pub(crate) fn try_next(step: &mut Step<'_>, context: &mut Context, live: &mut Li
     is_started
 }
 
-/// Sends the request to the next target of the name or the user in it.
+/// Sends the request to the next target of the name or the user that it contains.
 ///
 /// RFC 3263 §4.3: "For SIP requests, failure occurs if the transaction layer reports a 503 error
 /// response or a transport failure of some sort (generally, due to fatal ICMP errors in UDP or

@@ -66,7 +66,7 @@ fn acknowledge(
 }
 
 /// Returns whether an ACK proves for the first time that its sender has received the final
-/// response: it has the To-tag of that response, which no one else knows.
+/// response: the ACK has the To-tag of that response, which no other element knows.
 fn is_evidence(
     step: &Step<'_>,
     context: &Context,
@@ -121,8 +121,8 @@ pub(crate) fn identity(step: &Step<'_>, table: &Transactions, request: &Request<
     if request.method != Method::Ack || is_unique(essentials.via.branch().unwrap_or_default()) {
         return of(to_tag);
     }
-    // RFC 3261 §17.2.3, without the magic cookie: the ACK has the To-tag of the response, its
-    // INVITE only if it was within a dialog.
+    // RFC 3261 §17.2.3, without the magic cookie: the ACK has the To-tag of the response; its
+    // INVITE has one only if it was within a dialog.
     let within = of(to_tag);
     let fingerprint = keys.call.fingerprint(essentials.call_id);
     let invite = Transaction { identity: within, method: Method::Invite };

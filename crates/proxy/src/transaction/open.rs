@@ -1,4 +1,4 @@
-//! Opens a response context for a request, and sends the request to its first targets.
+//! Creates a response context for a request, and sends the request to its first targets.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ use crate::transaction::context::{Context, Counted, Further, Live};
 use crate::transaction::respond::send_trying;
 use crate::transport::budget::Budget;
 
-/// Forwards a request that has no transaction, and makes one.
+/// Creates a transaction for a request, and forwards the request.
 pub(crate) fn open(
     step: &mut Step<'_>,
     table: &mut Transactions,
@@ -84,7 +84,7 @@ pub(crate) fn open(
         Some(group) => start_group(step, &mut context, &mut live, request, &group),
     };
     if let Err(rejection) = started {
-        // Nothing was forwarded; the source gets the rejection without a transaction.
+        // Nothing was forwarded. The source gets the rejection without a transaction.
         table.discard(handle, share);
         return Err(rejection);
     }

@@ -4,12 +4,13 @@ use std::borrow::Cow;
 
 use tidegate_sip::{HeaderName, Message, reason};
 
-/// The most bytes of Reason lines copied from a CANCEL. A line that does not fit is left out.
+/// Maximum number of bytes of Reason lines copied from a CANCEL. A line that does not fit is left
+/// out.
 const COPIED_MAX: usize = 512;
 
 /// The reason for cancelling branches.
 pub(crate) enum Reason {
-    /// The header lines of a received CANCEL; empty if it has none.
+    /// The Reason lines of a received CANCEL; empty if it has none.
     Copied(Box<[u8]>),
     /// The status of another branch's final response.
     Answered(u16),

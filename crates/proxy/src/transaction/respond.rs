@@ -22,7 +22,7 @@ const PROVISIONAL: u16 = 199;
 const FINAL: u16 = 200;
 
 impl Live {
-    /// Compares a further final response with the best one so far.
+    /// Compares another final response with the best one so far.
     pub(crate) fn consider(&mut self, response: Best) {
         self.best = Some(Box::new(match self.best.take() {
             Some(best) => best.or(response),
@@ -30,7 +30,7 @@ impl Live {
         }));
     }
 
-    /// Returns whether a branch may still bring the final response.
+    /// Returns whether a branch may still bring a final response.
     fn waits(&self, branches: &[Branch]) -> bool {
         let mut branches = branches.iter().zip(&self.pending);
         branches.any(|(branch, pending)| branch.client.is_pending() && !pending.is_abandoned)
@@ -112,7 +112,7 @@ pub(crate) fn pass_success(
     } else if step.routing.calls.get(context.call).map(|call| call.backend_ref)
         == context.branches[index].backend_ref
     {
-        // An element behind the target has forked the INVITE, and several callees have accepted it.
+        // An element behind the target has forked the INVITE, and several callees have answered it.
         let answer =
             step.routing.calls.read_answer(&step.snapshot.keys, context.call, passage, true);
         record_answer(step, context, Answer { session: None, ..answer });
@@ -154,8 +154,8 @@ pub(crate) fn pass_final(
     step.output.send(Transmit::new(context.back, bytes));
 }
 
-/// Once no branch is left that could bring a better response, starts the next group of a fork or
-/// sends the best response.
+/// If no branch can still bring a better response, starts the next group of a fork or sends the
+/// best response.
 ///
 /// RFC 3261 §16.7: "A stateful proxy MUST send a final response to a response context's server
 /// transaction if no final responses have been immediately forwarded by the above rules and all
@@ -215,7 +215,7 @@ fn respond(step: &mut Step<'_>, context: &mut Context, live: &Live, status: u16)
             let cause = Cause { reason, text: reason.doc(), pool };
             let Step { now, snapshot, .. } = *step;
             step.output.record_rejection(snapshot, now, source, request, status, &cause);
-            // This shows only that the other end serves no requests now.
+            // This response shows only that the other end does not serve requests now.
             let answer = Answer::new(status.max(503), false);
             pass_final(step, context, answer, status, bytes);
         }
@@ -224,8 +224,8 @@ fn respond(step: &mut Step<'_>, context: &mut Context, live: &Live, status: u16)
     }
 }
 
-/// Ends a request without a final response; `status` is the status of the response that is not
-/// sent.
+/// Ends a request without a final response. `status` is the status of the response that could not
+/// be sent.
 fn end_unanswered(step: &mut Step<'_>, context: &mut Context, status: u16) {
     record_answer(step, context, Answer::new(status, false));
     context.server = context.server.end();

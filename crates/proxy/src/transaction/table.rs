@@ -22,8 +22,8 @@ pub(crate) struct Transactions {
 
 impl Transactions {
     /// Creates a table of up to `length_max` contexts that use up to `bytes_max` bytes. Peers
-    /// choose the length of messages: with a limit on the number alone, contexts could use 64 KiB
-    /// each and more.
+    /// choose the length of messages, so with a limit on the number alone each context could use 64
+    /// KiB or more.
     pub(crate) fn new(length_max: usize, bytes_max: usize, timing: Timing) -> Self {
         Self {
             table: Table::new(length_max),

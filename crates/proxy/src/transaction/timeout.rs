@@ -15,11 +15,11 @@ use crate::transaction::hop_by_hop::send_cancel;
 use crate::transaction::respond::{conclude, send_last, send_trying};
 use crate::transaction::teach::{parties_of, record_silent};
 
-/// The most contexts handled in one call, so that many simultaneous timers do not delay waiting
-/// packets.
+/// Maximum number of contexts handled in one call, so that many simultaneous timers do not delay
+/// waiting packets.
 const DUE_MAX: usize = 256;
 
-/// The most packets queued for sending during one call.
+/// Maximum number of packets queued for sending during one call.
 const TRANSMITS_MAX: usize = 256;
 
 /// Fires expired timers of transactions.
@@ -172,7 +172,7 @@ fn cancel_due(step: &mut Step<'_>, context: &Context, live: &mut Live, index: us
     }
 }
 
-/// Applies the time limits of a branch beyond its client transaction.
+/// Applies the time limits of a branch that its client transaction does not have.
 fn limits_due(step: &mut Step<'_>, context: &mut Context, live: &mut Live, index: usize) {
     let client: Client = context.branches[index].client;
     let pending = &mut live.pending[index];

@@ -14,17 +14,17 @@ use crate::resolution::{default_port, of_param};
 use crate::settings::{BackendRef, EgressRoute, Listener, PoolSettings, Settings};
 use crate::target::Target;
 
-/// The most addresses of removed back ends that are remembered.
+/// Maximum number of addresses of removed back ends that are remembered.
 const REMOVED_MAX: usize = 4096;
 
-/// The origin of a message; it determines what the source may reach.
+/// The origin of a message. It determines the targets that the source may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A back end: may reach Route sets and other addresses.
+    /// A back end. It may reach Route sets and other addresses.
     Backend(BackendRef),
-    /// A source configured as trusted: may reach Route sets and other addresses.
+    /// A source configured as trusted. It may reach Route sets and other addresses.
     Trusted,
-    /// Any other source: reaches pools only.
+    /// Any other source. It may reach pools only.
     Stranger,
 }
 
@@ -42,7 +42,7 @@ impl Origin {
 pub(crate) struct Addresses {
     listeners: Vec<Own>,
     backend_refs: HashMap<SocketAddr, BackendRef>,
-    /// Hosts of back ends behind streams: the connections that they open have their own ports.
+    /// Hosts of back ends behind streams. The connections that they open have arbitrary ports.
     hosts: HashMap<IpAddr, BackendRef>,
     /// Networks from which back ends send, besides their addresses.
     networks: Vec<(IpNet, BackendRef)>,
@@ -50,11 +50,11 @@ pub(crate) struct Addresses {
     routes: Vec<EgressRoute>,
     /// Addresses of back ends that were removed from the configuration, latest last.
     removed: VecDeque<SocketAddr>,
-    /// By pool, the listener for requests to the pool, if one is configured.
+    /// For each pool, the listener for requests to it, if one is configured.
     pool_listeners: Vec<Option<usize>>,
 }
 
-/// A listener, with precomputed text and values that each message needs.
+/// A listener, with precomputed texts and values that each message needs.
 pub(crate) struct Own {
     pub(crate) transport: Transport,
     pub(crate) local: SocketAddr,
@@ -142,18 +142,18 @@ impl Own {
         self.ip == Some(ip) || self.local.ip() == ip
     }
 
-    /// Returns whether other instances have the address too.
+    /// Returns whether other instances also have this address.
     pub(crate) fn is_shared(&self) -> bool {
         self.listener.shared
     }
 
-    /// Returns whether a message to `target` may leave from here.
+    /// Returns whether a message to `target` may leave from this listener.
     fn reaches(&self, target: &Target) -> bool {
         self.transport == target.transport && self.reaches_address(target.address)
     }
 
-    /// Returns whether a message to `target` may leave from here, over any transport: a socket
-    /// bound to a loopback address reaches only this machine.
+    /// Returns whether a message to `target` may leave from this listener, over any transport: a
+    /// socket bound to a loopback address reaches only this machine.
     fn reaches_address(&self, target: SocketAddr) -> bool {
         let own = self.local.ip();
         own.is_ipv4() == target.is_ipv4() && (!own.is_loopback() || target.ip().is_loopback())
@@ -179,9 +179,10 @@ impl Addresses {
         addresses
     }
 
-    /// Learns the addresses of the back ends in these pools. If several have one address, a current
-    /// address precedes a former one, a configured back end precedes a removed one, and otherwise
-    /// the first wins. A removed back end stays known while it has leases.
+    /// Learns the addresses of the back ends in these pools. If several back ends have the same
+    /// address, a current address takes precedence over a former one, and a configured back end
+    /// over a removed one; otherwise the first is used. A removed back end stays known while it has
+    /// leases.
     pub(crate) fn locate(&mut self, pools: &[PoolSettings]) {
         let before = std::mem::take(&mut self.backend_refs);
         self.networks.clear();
@@ -227,7 +228,7 @@ impl Addresses {
         self.remember_removed(before);
     }
 
-    /// Remembers addresses that had a back end before and have none now.
+    /// Remembers addresses at which a back end was before and is not now.
     fn remember_removed(&mut self, before: HashMap<SocketAddr, BackendRef>) {
         let mut gone: Vec<_> =
             before.into_keys().filter(|address| !self.backend_refs.contains_key(address)).collect();
@@ -244,7 +245,8 @@ impl Addresses {
         self.removed.contains(&canonical(address))
     }
 
-    /// Returns whether a back end may be at an address that comes from outside, such as the DNS.
+    /// Returns whether an address that comes from outside, such as from the DNS, may be that of a
+    /// back end.
     pub(crate) fn may_be_backend(&self, address: SocketAddr) -> bool {
         let ip = address.ip();
         let is_group = ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST);
@@ -283,8 +285,9 @@ impl Addresses {
         }
     }
 
-    /// Returns the back end that has opened the connection of `flow` and names itself in the `via` of
-    /// its request. Only this tells it from the other programs of a machine where Tidegate runs too.
+    /// Returns the back end that has opened the connection of `flow` and names itself in the `via`
+    /// of its request. If Tidegate runs on the same machine, only this distinguishes the back end
+    /// from other programs.
     pub(crate) fn backend_by_via(&self, flow: &Flow, via: &Via<'_>) -> Option<BackendRef> {
         let ip = canonical(flow.remote).ip();
         let is_unclear = may_come_from_backend(flow.transport) && self.hosts.contains_key(&ip);
@@ -295,13 +298,14 @@ impl Addresses {
         ))
     }
 
-    /// Returns whether other programs may send from this address: it is one of this machine.
+    /// Returns whether other programs may send from this address, because it is an address of this
+    /// machine.
     fn is_shared(&self, ip: IpAddr) -> bool {
         self.listeners.iter().any(|own| own.is_here(ip))
     }
 
     /// Returns whether the peer of `flow` is trusted with identities (RFC 3325 §1). Back ends and
-    /// the listener's trusted sources are.
+    /// the trusted sources of the listener are.
     pub(crate) fn believes(&self, flow: &Flow) -> bool {
         if self.origin(flow) != Origin::Stranger {
             return true;
@@ -321,7 +325,7 @@ impl Addresses {
             || self.is_own_sent_by_other(sent_by)
     }
 
-    /// Returns whether `sent_by` names one of our listeners in another spelling than ours.
+    /// Returns whether `sent_by` names one of our listeners in a spelling other than ours.
     fn is_own_sent_by_other(&self, sent_by: &[u8]) -> bool {
         let Some((host, port)) = Host::parse_with_port(sent_by) else { return false };
         let is_host = |l: &Own| match l.ip {
@@ -394,11 +398,11 @@ impl Addresses {
 
     /// Selects the listener from which a request that came in at `ingress` leaves for `target`.
     ///
-    /// The pool of a back end may name the listener. Otherwise it is `recorded`, which the dialog's
-    /// own Record-Route names; otherwise the one whose address the kernel would use as source (a
-    /// socket bound to another address may not reach the target at all); otherwise `ingress`. If
-    /// several instances share an address, a response must reach the instance that sent the
-    /// request, so a listener that no other instance has takes precedence.
+    /// The pool of a back end may name the listener. Otherwise it is `recorded`, which the
+    /// Record-Route of the dialog names. Otherwise it is the listener whose address the kernel
+    /// would use as source, because a socket bound to another address may not reach the target at
+    /// all. Otherwise it is `ingress`. If several instances share an address, a response must reach
+    /// the instance that sent the request, so a listener that is not shared takes precedence.
     pub(crate) fn egress(
         &self,
         ingress: usize,
@@ -430,7 +434,7 @@ impl Addresses {
     /// `ingress` if it has that address.
     fn routed(&self, ingress: usize, target: SocketAddr) -> Option<usize> {
         let target = canonical(target).ip();
-        // The routes lead to other machines, not to this one.
+        // The configured routes lead to other machines, not to this one.
         if target.is_loopback() || self.listeners[ingress].local.ip().is_unspecified() {
             return None;
         }
@@ -439,7 +443,7 @@ impl Addresses {
         if at(route.listener) == at(ingress) { Some(ingress) } else { Some(route.listener) }
     }
 
-    /// Returns the index of the listener that `uri`, a Route of our own, names.
+    /// Returns the index of the listener that `uri`, a Route of ours, names.
     pub(crate) fn named(&self, uri: &Uri<'_>) -> Option<u8> {
         let (port, transport) = (port_of(uri), transport_of(uri)?);
         let names =
@@ -527,8 +531,8 @@ fn may_come_from_backend(transport: Transport) -> bool {
     transport.is_reliable() && !transport.is_websocket()
 }
 
-/// Returns whether a SIP URI with the parameter for `by` may name a listener with `transport`: the
-/// parameter `ws` stands for a WebSocket with and without TLS (RFC 7118 §5.2).
+/// Returns whether a SIP URI with the transport parameter for `by` may name a listener with
+/// `transport`: the parameter `ws` means a WebSocket with or without TLS (RFC 7118 §5.2).
 fn is_named(transport: Transport, by: Transport) -> bool {
     transport == by || transport == Transport::Wss && by == Transport::Ws
 }

@@ -1,6 +1,6 @@
 //! The bytes that were received and sent back for a transaction, or for a call without one.
 
-/// The number of times that a final response is sent regardless of the budget.
+/// Number of times that a final response is sent regardless of the budget.
 const FINALS: u8 = 2;
 
 /// The bytes received and sent for a transaction, or for a call that is served without one.

@@ -1,9 +1,9 @@
 //! STUN binding requests on the SIP port: RFC 5626 §3.5.2 and §8, with the messages of RFC 5389.
 //!
-//! A phone behind address translation sends them over UDP to keep its binding open. The response tells it
-//! from which address the request came, so that it notices when the binding has changed. It is written
-//! without any state. It is at most two and a half times as long as the request, which a forger of
-//! sources can get from any SIP response too.
+//! A phone behind address translation sends these requests over UDP to keep its binding open. The
+//! response contains the address from which the request came, so the phone notices when the binding
+//! has changed. The response needs no state. It is at most two and a half times as long as the
+//! request; any SIP response offers as much to a forger of sources.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -22,12 +22,13 @@ const BINDING_ERROR: u16 = 0x0111;
 const ERROR_CODE: u16 = 0x0009;
 const UNKNOWN_ATTRIBUTES: u16 = 0x000a;
 const XOR_MAPPED_ADDRESS: u16 = 0x0020;
-/// Attributes for credentials, which a server without any ignores: USERNAME, MESSAGE-INTEGRITY, REALM and
-/// NONCE.
+/// Attributes for credentials, which a server without credentials ignores: USERNAME,
+/// MESSAGE-INTEGRITY, REALM and NONCE.
 const IGNORED: [u16; 4] = [0x0006, 0x0008, 0x0014, 0x0015];
-/// Attributes from here on need not be understood (RFC 5389 §15).
+/// Attributes with this type or a higher one need not be understood (RFC 5389 §15).
 const OPTIONAL: u16 = 0x8000;
-/// The most unknown attributes that an error lists; an even number, which needs no padding.
+/// Maximum number of unknown attributes that an error lists. It is even, so that no padding is
+/// needed.
 const UNKNOWN_MAX: usize = 4;
 
 /// A response.
@@ -45,7 +46,8 @@ pub(crate) fn is_stun(bytes: &[u8]) -> bool {
         && bytes[4..8] == COOKIE.to_be_bytes()
 }
 
-/// Returns the response to a binding request from `remote`; `None` if the message is none.
+/// Returns the response to a binding request from `remote`; `None` if the message is not a binding
+/// request.
 ///
 /// RFC 5626 §8: "The UAS, proxy, or registrar responds to a valid Binding Request with a Binding Response
 /// that MUST include the XOR-MAPPED-ADDRESS attribute."
@@ -78,8 +80,8 @@ pub(crate) fn answer(request: &[u8], remote: SocketAddr) -> Option<Response> {
     Some(response)
 }
 
-/// Returns the attributes of a request that have to be understood and are not, an even number of them;
-/// `None` if the attributes are malformed.
+/// Returns the attributes of a request that must be understood but are not known here, padded to an
+/// even number; `None` if the attributes are malformed.
 fn unknown_in(mut attributes: &[u8]) -> Option<ArrayVec<u16, UNKNOWN_MAX>> {
     let mut unknown = ArrayVec::new();
     while let Some((&[a, b, c, d], rest)) = attributes.split_first_chunk() {

@@ -1,7 +1,7 @@
-//! The decision on one message: it is read, judged if it is new work, and queued.
+//! The decision on one message: the message is read, judged if it is new work, and queued.
 //!
-//! The parts of [`admit`](Ingress::admit) are always inlined: as calls they cost up to 97 instructions
-//! a message.
+//! The parts of [`admit`](Ingress::admit) are always inlined. As function calls they would cost up
+//! to 97 instructions a message.
 
 use tidegate_control::feedback::{self, Category};
 use tidegate_control::{Bucket, Decide, Headroom, Reason, Sender, Ticket, Verdict};
@@ -32,32 +32,32 @@ struct Arrival<'a> {
     view: View<'a>,
 }
 
-/// A reason for which a message is not admitted.
+/// A reason why a message is not admitted.
 #[derive(Clone, Copy)]
 enum Unadmitted {
-    /// It requires a priority that is unknown: its reply is made from the whole message.
+    /// The message requires a priority that is unknown. The reply needs the whole message.
     NotUnderstood,
     Because(RefusalCause),
 }
 
-/// Any other reason.
+/// A reason why a message is not admitted, except an unknown priority.
 #[derive(Clone, Copy)]
 enum RefusalCause {
-    /// Its source is banned.
+    /// The source of the message is banned.
     Banned,
-    /// It repeats a message that was decided on.
+    /// The message repeats one that was decided on.
     Absorbed,
-    /// Its source is beyond a limit, and gets no response.
+    /// The source is beyond a limit, and gets no response.
     Excess,
-    /// The gate refuses new work.
+    /// The gate rejects new work.
     Refused(Reason),
-    /// The law sheds work that was begun.
+    /// The law sheds a message of existing work.
     Shed,
 }
 
 impl Ingress {
-    /// Reads a message, judges it if it is new work, and queues it by `push`. `has_room` says
-    /// whether there is room for new work.
+    /// Reads a message, judges it if it is new work, and passes it to `push` to be queued.
+    /// `has_room` says whether there is room for new work.
     pub(super) fn admit(
         &mut self,
         now: Timestamp,
@@ -94,7 +94,7 @@ impl Ingress {
             return decided(Decision::Drop(DropReason::Banned));
         }
         let admitted = match bucket {
-            // The law neither sees it nor decides about it.
+            // The law neither sees such a message nor decides on it.
             None if is_unverified => Ok(None),
             None => {
                 if self.upstream.is_active()
@@ -125,7 +125,7 @@ impl Ingress {
         ))
     }
 
-    /// Admits a message that belongs to work that was begun, unless the law sheds that too.
+    /// Admits a message that belongs to existing work, unless the law sheds such messages too.
     #[inline(always)]
     fn admit_ongoing(&mut self, now: Timestamp, class: Class) -> Result<(), Unadmitted> {
         let is_admitted =
@@ -133,7 +133,7 @@ impl Ingress {
         if is_admitted { Ok(()) } else { Err(Unadmitted::Because(RefusalCause::Shed)) }
     }
 
-    /// Admits new work. `has_room` says whether a lane would take it.
+    /// Admits new work. `has_room` says whether its queue would take it.
     #[inline(always)]
     fn admit_new(
         &mut self,
@@ -238,7 +238,7 @@ impl Ingress {
     }
 
     /// Returns whether a message that claims to belong to a call or transaction belongs to none.
-    /// Checks that only during a flood of such messages.
+    /// This is checked only during a flood of such messages.
     #[inline(always)]
     fn is_unverified(&self, arrival: &Arrival<'_>) -> bool {
         let Arrival { now, received, reading, view, .. } = *arrival;

@@ -13,7 +13,7 @@ use crate::resolution::{Records, default_port, service_prefix};
 /// Time for which a negative answer about SRV records is valid, if the answer gives none.
 const ABSENCE_HOLDS: Duration = Duration::from_secs(60);
 
-/// A name to resolve, and the object that records the answer.
+/// A name to resolve, and the object that stores the answer.
 pub(super) enum Subject {
     /// A back end with a host name.
     Host(Arc<Backend>),
@@ -60,15 +60,15 @@ impl Subject {
         }
     }
 
-    /// Returns the query for it; addresses are queried by `record`.
+    /// Returns the query for the subject. Addresses are queried by `record`.
     pub(super) fn question(&self, record: RecordType) -> Question {
         match self {
             Self::Host(backend) => {
                 Question::Resolve { name: Arc::clone(named(backend).host()), record }
             }
             // RFC 3263 §4.2: "If it was not, because a transport was specified explicitly, the
-            // client performs an SRV query for that specific transport". The listener from which a
-            // pool is reached specifies it, so there is no question for NAPTR records.
+            // client performs an SRV query for that specific transport". The listener of the pool
+            // specifies the transport, so there is no query for NAPTR records.
             Self::Service(service) => {
                 let prefix = service_prefix(service.transport());
                 let name = format!("{prefix}{}", service.domain()).into();
@@ -85,7 +85,7 @@ impl Subject {
         }
     }
 
-    /// Records that the last answer, if there is one, is used beyond its lifetime.
+    /// Records that the last answer, if any, is used beyond its lifetime.
     pub(super) fn set_stale(&self) {
         match self {
             Self::Host(backend) => named(backend).set_stale(named(backend).is_known()),
@@ -93,7 +93,7 @@ impl Subject {
         }
     }
 
-    /// Handles an answer. An address must be one that `may_be` a back end's.
+    /// Handles an answer. An address is used only if `may_be` accepts it as a back end's.
     pub(super) fn learn(
         &self,
         answer: &QueryAnswer,
@@ -133,8 +133,8 @@ fn learn_address(
     }
 }
 
-/// Chooses the address to use: the current one, else the first allowed one. A name with rotating
-/// addresses therefore does not move with each answer.
+/// Chooses the address to use: the current one, otherwise the first allowed one. So a name with
+/// rotating addresses does not move with each answer.
 fn choose(
     named: &Named,
     addresses: &[IpAddr],

@@ -25,7 +25,7 @@ pub(super) const TIMER_C: Duration = Duration::from_secs(190);
 
 /// Time for which a ringing call is kept without any message. A transaction-stateful element behind
 /// us waits for Timer C as well; then it answers with 408 and, by RFC 3261 §17.2.1, retransmits
-/// that for 64·T1. The call bounds how much of that goes to an unverified caller.
+/// that for 64·T1. The call limits how many of these go to an unverified caller.
 pub(super) const TRYING_MAX: Duration =
     Duration::from_secs(TIMER_C.as_secs() + TRANSACTION_MAX.as_secs());
 
@@ -79,36 +79,36 @@ impl Phase {
 
 /// One call, or one request outside any.
 pub(crate) struct Call {
-    /// Low and high half: one u128 would be aligned to 16 bytes.
+    /// The low and high half. One u128 would be aligned to 16 bytes.
     fingerprint: [u64; 2],
     pub(crate) backend_ref: BackendRef,
-    /// Address of the back end when the call came to it.
+    /// Generation of the back end's address when the call came to the back end.
     pub(crate) address_generation: AddressGeneration,
     pub(crate) phase: Phase,
     /// Whether the back end has answered anything in this call.
     pub(crate) answered: bool,
-    /// Tier in which its requests are served.
+    /// Tier in which requests of the call are served.
     pub(crate) tier: Tier,
-    /// Whether its last initial request had priority.
+    /// Whether the last initial request of the call had priority.
     pub(crate) has_priority: bool,
-    /// Source of its first request, or 0 if unknown.
+    /// Source of the first request, or 0 if unknown.
     pub(crate) caller: u64,
-    /// Bytes received and sent back, without transactions.
+    /// Bytes received and sent back in a call without transactions.
     pub(crate) budget: Budget,
-    /// Share of the table in which it counts, if it was counted when it began.
+    /// Share of the table in which the call counts, if it was counted when it began.
     pub(super) share: Option<Bucket>,
     /// Second in which the entry was created.
     pub(super) began_s: u32,
     pub(super) deadline: Timestamp,
     /// Expiry of the session unless it is refreshed; `NEVER` without a session timer.
     expires: Timestamp,
-    /// Its dialogs, which identify in-dialog requests.
+    /// Dialogs of the call, which identify in-dialog requests.
     dialogs: Dialogs,
-    /// Keyed hash that its INVITE shares with copies of it.
+    /// Keyed hash that the INVITE of the call shares with copies of it.
     copy: u32,
-    /// Rate limit of requests within it.
+    /// Rate limit of requests within the call.
     rate: Rate,
-    /// Whether both ends have shown that they consider it established.
+    /// Whether both ends have shown that they consider the call established.
     is_acknowledged: bool,
     /// The [marks](Transaction::mark) of the last finished transactions.
     closed: ArrayVec<u64, CLOSED_MAX>,
@@ -149,7 +149,7 @@ impl Call {
         }
     }
 
-    /// Returns the second in which the entry was created.
+    /// Returns the time when the entry was created, in whole seconds.
     pub(crate) fn began(&self) -> Timestamp {
         Timestamp::ZERO + Duration::from_secs(self.began_s.into())
     }
@@ -159,7 +159,7 @@ impl Call {
         self.fingerprint == halves(fingerprint)
     }
 
-    /// Returns the low half of its fingerprint, by which the table finds it.
+    /// Returns the low half of the fingerprint, by which the table finds the call.
     pub(super) fn hash(&self) -> u64 {
         self.fingerprint[0]
     }
@@ -169,17 +169,17 @@ impl Call {
         self.open.len()
     }
 
-    /// Returns whether it is counted at its back end.
+    /// Returns whether the call is counted at its back end.
     pub(crate) fn is_counted(&self) -> bool {
         self.counted.is_some()
     }
 
-    /// Returns whether it is counted for another INVITE than the one of this identity.
+    /// Returns whether the call is counted for an INVITE with another identity.
     pub(super) fn is_counted_for_another(&self, identity: u64) -> bool {
         self.counted.as_ref().is_some_and(|(invite, _)| *invite != identity)
     }
 
-    /// Returns whether it is answered but not acknowledged.
+    /// Returns whether the call is answered but not acknowledged.
     pub(super) fn is_unacknowledged(&self) -> bool {
         self.ack_due != Timestamp::NEVER
     }
@@ -189,18 +189,18 @@ impl Call {
         !self.phase.goes_on() && self.open.is_empty()
     }
 
-    /// Returns whether it is answered and nobody ends it.
+    /// Returns whether the call was answered and no BYE has ended it.
     pub(super) fn is_abandoned(&self) -> bool {
         self.phase == Phase::Established && !self.dialogs.are_leaving()
     }
 
-    /// Returns when something [expires](Self::expire), or the call is to be forgotten.
+    /// Returns when something [expires](Self::expire), or when the call is to be forgotten.
     pub(super) fn due(&self) -> Timestamp {
         let open = self.open.iter().map(|open| open.until);
         open.fold(self.deadline.min(self.ack_due), Timestamp::min)
     }
 
-    /// Returns whether this transaction was seen before, open or over.
+    /// Returns whether this transaction was seen before, whether it is open or over.
     pub(crate) fn is_repeated(&self, transaction: Transaction) -> bool {
         let mark = transaction.mark();
         self.has_ended(transaction) || self.open.iter().any(|open| open.transaction.mark() == mark)
@@ -214,8 +214,8 @@ impl Call {
             || self.open.iter().any(|open| open.transaction.identity == identity)
     }
 
-    /// Returns whether a request outside a dialog retransmits one that was seen before. With the
-    /// branch of an INVITE but another Request-URI it is another request, as it would be for a
+    /// Returns whether a request outside a dialog retransmits one that was seen before. A request
+    /// with the branch of an INVITE but another Request-URI counts as another request, as for a
     /// stateless back end.
     pub(crate) fn is_repetition(&self, transaction: Transaction, copy: u32) -> bool {
         self.is_repeated(transaction) && (transaction.method != Method::Invite || self.copy == copy)
@@ -227,16 +227,16 @@ impl Call {
     /// RFC 3261 §8.2.2.2: "If the From tag, Call-ID, and CSeq exactly match those associated with
     /// an ongoing transaction, but the request does not match that transaction [...]. The same
     /// request has arrived at the UAS more than once, following different paths, most likely due to
-    /// forking." The UAS answers it with 482 if it knows the first, which is at the same back end.
-    /// RFC 6026 §7.1 keeps the transaction of an answered INVITE for 64·T1; a later copy is not
-    /// another call either, since that would have another From-tag (RFC 3261 §19.3). The number of
-    /// copies is limited to the number of transactions that a call distinguishes.
+    /// forking." The UAS answers the copy with 482 if it knows the first one, which is at the same
+    /// back end. RFC 6026 §7.1 keeps the transaction of an answered INVITE for 64·T1; a later copy
+    /// is not another call either, since that would have another From-tag (RFC 3261 §19.3). The
+    /// number of copies is limited to the number of transactions that a call distinguishes.
     pub(crate) fn is_copied_by(&self, copy: u32) -> bool {
         copy != 0 && self.phase.goes_on() && self.copy == copy && self.open.len() < OPEN_MAX
     }
 
-    /// Returns whether a new INVITE may be the next of this entry, because nothing is counted for
-    /// another one.
+    /// Returns whether a new INVITE may begin the next call of this entry, because nothing is
+    /// counted for another INVITE.
     pub(crate) fn may_begin(&self) -> bool {
         !self.phase.goes_on() || !self.is_counted()
     }
@@ -273,8 +273,9 @@ impl Call {
         self.closed.contains(&transaction.mark())
     }
 
-    /// Moves to another back end with one transaction, and releases the counts of the transaction
-    /// and the call. Returns `false` if the call stays, because it is already there or established.
+    /// Moves the call to another back end with one transaction, and releases the counts of the
+    /// transaction and the call. Returns `false` if the call stays because it is already there or
+    /// established.
     pub(super) fn move_to(&mut self, identity: u64, backend_ref: BackendRef) -> bool {
         if self.phase == Phase::Established || self.backend_ref == backend_ref {
             return false;
@@ -283,12 +284,12 @@ impl Call {
         self.counted = None;
         self.open.retain(|open| open.transaction.identity != identity);
         self.free_open();
-        // There it begins again, if it was over.
+        // At the new back end a transaction starts again, even if it was over.
         self.closed.retain(|closed| closed.wrapping_sub(identity) >= Transaction::MARKS);
         true
     }
 
-    /// Returns the start of a transaction that waits for its final response.
+    /// Returns when a transaction that waits for its final response began.
     pub(super) fn begun_at(&self, transaction: Transaction) -> Option<Timestamp> {
         self.open.iter().find(|open| open.transaction == transaction).map(Open::begun_at)
     }
@@ -310,7 +311,8 @@ impl Call {
         self.open.iter().find(|open| open.transaction == transaction)?.parties
     }
 
-    /// Records a request to its back end, counted by `picker`, and by `held` if it begins the call.
+    /// Records a request to the back end. `picker` counts it, and `held` counts the call if the
+    /// request begins one.
     pub(super) fn on_request(
         &mut self,
         now: Timestamp,
@@ -328,7 +330,7 @@ impl Call {
                 self.answered = false;
             }
             if self.counted.is_none() {
-                // An established call that holds something leads back to its caller.
+                // If an established call holds a lease, it leads back to its caller.
                 let held = held.or_else(|| begins.then(|| picker.call_lease(backend)));
                 self.counted = held.map(|held| (transaction.identity, held));
             }
@@ -375,7 +377,7 @@ impl Call {
 
     /// Records a response to `transaction`.
     ///
-    /// Its steps are in one function, because each reads the state that earlier ones have left.
+    /// The steps are in one function, because each reads the state that earlier steps have left.
     pub(super) fn on_response(
         &mut self,
         now: Timestamp,
@@ -386,7 +388,7 @@ impl Call {
         let Answer { status, from_backend, session, dialog } = answer;
         let method = transaction.method;
         let position = self.open.iter().position(|open| open.transaction == transaction);
-        // An INVITE may be answered late, or, behind a fork, by a second callee. An unexpected
+        // An INVITE may be answered late or, behind a fork, by a second callee. An unexpected
         // response to any other request means nothing.
         if position.is_none() && (method != Method::Invite || !self.has_transaction(transaction)) {
             return;
@@ -412,7 +414,7 @@ impl Call {
         let is_toward_backend = position.is_some_and(|i| self.open[i].lease.is_some());
         match position {
             Some(i) => self.close(i),
-            // A late response. Its copies belong to the call as well.
+            // A late response. Copies of its request belong to the call as well.
             None => self.remember(transaction),
         }
         let was_established = self.phase == Phase::Established;
@@ -425,7 +427,7 @@ impl Call {
             // A forked INVITE may be rejected on one branch and ring on another.
             (Method::Invite, Phase::Trying) if !self.invites() => self.finish(now),
             (Method::Bye, Phase::Established) => {
-                // Only the back end can say that its end of the call is over.
+                // Only the back end can report that its end of the call is over.
                 let is_by_peer = from_backend || !is_toward_backend;
                 self.on_bye_answered(now, status, is_by_peer, idle_max);
             }
@@ -456,7 +458,7 @@ impl Call {
         idle_max: Duration,
     ) {
         match status {
-            // Our own time-out response.
+            // This is our own timeout response.
             _ if !is_by_peer && status != 408 => {}
             // RFC 3261 §15.1.1: "If the response for the BYE is a 481 (Call/Transaction Does Not
             // Exist) or a 408 (Request Timeout) or no response at all is received for the BYE
@@ -468,8 +470,8 @@ impl Call {
                     self.ack_due = Timestamp::NEVER;
                 }
             }
-            // An overloaded server answers nothing: as without a response, the call ends by its
-            // timer.
+            // An overloaded server does not process the BYE. The call ends by its timer, as without
+            // a response.
             501..=599 => {}
             // A BYE that the other end rejects does not end its dialog: a challenged BYE is sent
             // again with credentials, and one whose CSeq is too low (§12.2.2) or that requires an
@@ -506,7 +508,7 @@ impl Call {
         if self.phase == Phase::Established && is_within {
             match transaction.method {
                 // RFC 3261 §15.1.1: a UA that sends a BYE considers the session ended, answered or
-                // not. Nothing that arrives after it prolongs the call.
+                // not. Later messages do not prolong the call.
                 Method::Bye if self.has_ended(transaction) => {}
                 Method::Bye => self.dialogs.on_bye(evidence.dialog),
                 Method::Ack => {
@@ -520,8 +522,8 @@ impl Call {
             Phase::Established if self.dialogs.are_leaving() => {
                 self.deadline = now + TRANSACTION_MAX;
             }
-            // A message that only has its Call-ID does not prolong the call, nor do messages of one
-            // end alone.
+            // A message of which only the Call-ID matches does not prolong the call, nor do messages
+            // from one end alone.
             Phase::Established if is_within && self.is_acknowledged => {
                 self.deadline = self.established_until(now, idle_max);
             }
@@ -535,9 +537,9 @@ impl Call {
     ///
     /// RFC 4028 §8.3: "When the current time equals or passes the session expiration for a session,
     /// the proxy MAY remove associated call state, and MAY free any resources associated with the
-    /// call." We do so 64·T1 later, because a refresh sent in time may be answered as late as that;
-    /// and §10: "only a 2xx response to a session refresh request extends the session expiration",
-    /// so that nothing else keeps the call.
+    /// call." We do so 64·T1 later, because the answer to a refresh may take that long. §10: "only
+    /// a 2xx response to a session refresh request extends the session expiration". So nothing else
+    /// prolongs the call.
     fn established_until(&self, now: Timestamp, idle_max: Duration) -> Timestamp {
         match self.expires {
             Timestamp::NEVER => now + idle_max,
@@ -565,7 +567,7 @@ impl Call {
         self.remember(transaction);
     }
 
-    /// Frees the memory of open transactions once there are none.
+    /// Frees the memory of the list of open transactions when it is empty.
     fn free_open(&mut self) {
         if self.open.is_empty() {
             self.open = Vec::new();
@@ -580,7 +582,7 @@ impl Call {
         self.closed.push(transaction.mark());
     }
 
-    /// Returns whether an INVITE waits for its final response.
+    /// Returns whether an INVITE of the call waits for its final response.
     fn invites(&self) -> bool {
         self.open.iter().any(|open| open.transaction.method == Method::Invite)
     }

@@ -2,10 +2,10 @@
 //!
 //! RFC 3261 §12: "A dialog is identified at each UA with a dialog ID, which consists of a Call-ID
 //! value, a local tag and a remote tag." The Call-ID alone is no evidence: everybody who has seen
-//! one message of the call, and the callee's whole network, knows it.
+//! one message of the call knows it.
 
-/// Maximum number of dialogs of one call that are distinguished. A caller keeps one of those that a
-/// fork sets up; requests within a further one are verified by their route token.
+/// Maximum number of dialogs of one call that are distinguished. A caller keeps only one of the
+/// dialogs that a fork sets up. Requests within further dialogs are verified by their route token.
 const DIALOGS_MAX: usize = 2;
 
 /// The dialogs that the responses to a call's INVITE have created, each as a keyed hash of both
@@ -14,7 +14,7 @@ const DIALOGS_MAX: usize = 2;
 pub(super) struct Dialogs {
     /// Hashes; 0 for none.
     hashes: [u32; DIALOGS_MAX],
-    /// Bit set of the dialogs created by a 2xx, which outlives their BYE.
+    /// Bit set of the dialogs created by a 2xx. A bit stays set after the BYE.
     confirmed: u8,
     /// Bit set of the dialogs with a pending BYE.
     leaving: u8,
@@ -41,12 +41,12 @@ impl Dialogs {
         }
     }
 
-    /// Records the dialog with this hash, 0 for none, which a response to the INVITE creates.
-    /// Without room it replaces one that no 2xx has confirmed, or that has ended.
+    /// Records the dialog with this hash, 0 for none, which a response to the INVITE creates. If
+    /// there is no room, it replaces a dialog that no 2xx has confirmed or that has ended.
     ///
     /// RFC 3261 §13.3.1.4: the callee retransmits its 2xx until the ACK arrives, so a copy may pass
     /// after the BYE was answered. §15.1.1: then "the UAC MUST consider the session and the dialog
-    /// terminated". A copy does not create the dialog again, or no BYE would end the call.
+    /// terminated". A copy does not create the dialog again. Otherwise no BYE would end the call.
     pub(super) fn note(&mut self, dialog: u32, is_confirmed: bool) {
         if dialog == 0 {
             return;
@@ -69,7 +69,7 @@ impl Dialogs {
         self.leaving |= this.map_or(0, |i| 1 << i);
     }
 
-    /// Returns whether every dialog has a BYE.
+    /// Returns whether every dialog has a pending BYE or has ended.
     pub(super) fn are_leaving(&self) -> bool {
         self.leaving != 0 && self.confirmed & !self.leaving == 0
     }
@@ -79,7 +79,7 @@ impl Dialogs {
         self.leaving = 0;
     }
 
-    /// Records that a BYE has ended its dialog. Returns whether no other is left.
+    /// Records that a BYE has ended its dialog. Returns whether no other dialog is left.
     pub(super) fn on_bye_answered(&mut self) -> bool {
         self.confirmed &= !self.leaving;
         self.ended |= self.leaving;

@@ -13,7 +13,7 @@ use crate::observe::call_entry::{BackendOfCall, CallEntry, CallState};
 use crate::settings::BackendRef;
 
 impl Calls {
-    /// Returns the entries with a fingerprint, whose back ends `backend_of` names.
+    /// Returns the entries with a fingerprint. `backend_of` names their back ends.
     pub(crate) fn entries(
         &self,
         now: Timestamp,

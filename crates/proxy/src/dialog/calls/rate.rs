@@ -1,10 +1,10 @@
 //! Rate limit of requests within one call, so that one verified call cannot bypass the limits on
 //! new work.
 //!
-//! [`BURST`] at once and ten per second after that exceeds what any phone sends: the highest rate
-//! within a call are digits by INFO, at most ten per second and a few dozen in a row; re-INVITE,
-//! UPDATE and REFER are seconds apart. Retransmissions do not count. Over 64·T1 the limit bounds
-//! the open transactions of one call to 60 + 320.
+//! [`BURST`] requests at once and ten per second after that are more than any phone sends. The
+//! highest rate within a call is that of digits by INFO: at most ten per second and a few dozen in
+//! a row. Re-INVITE, UPDATE and REFER are seconds apart. Retransmissions do not count. Over 64·T1
+//! the limit bounds the open transactions of one call to 60 + 320.
 
 use tidegate_world::Timestamp;
 
@@ -14,7 +14,7 @@ const BURST: u32 = 60;
 /// Long-term interval between two requests, in units of 2^24 ns: ten per second.
 const INTERVAL: u32 = 6;
 
-/// Maximum lead of a call over its rate.
+/// Maximum lead of a call over its rate, in the same units.
 const AHEAD_MAX: u32 = BURST * INTERVAL;
 
 /// Number of shared buckets for calls of which only the route token is known.
@@ -29,7 +29,7 @@ impl Rate {
     /// Returns whether one more request may pass now; if so, counts it.
     pub(super) fn take(&mut self, now: Timestamp) -> bool {
         let now = (now.as_nanos() >> 24) as u32;
-        // A value further ahead is from long ago.
+        // A value further ahead comes from long ago.
         let ahead = Some(self.0.wrapping_sub(now)).filter(|&ahead| ahead <= AHEAD_MAX);
         let ahead = ahead.unwrap_or(0) + INTERVAL;
         if ahead > AHEAD_MAX {
@@ -41,7 +41,7 @@ impl Rate {
 }
 
 /// Buckets of calls that are not in the table, such as those from before a restart. Several calls
-/// share a bucket: which ones can be computed only with the key of the fingerprint.
+/// share a bucket. Only the key of the fingerprint determines which calls share one.
 #[derive(Debug)]
 pub(super) struct Rates(Box<[Rate]>);
 

@@ -1,4 +1,4 @@
-//! Transactions of a call, and what their responses mean to the call table.
+//! Transactions of a call, and the meaning of their responses for the call table.
 
 use std::time::Duration;
 
@@ -10,7 +10,8 @@ use tidegate_world::Timestamp;
 pub(crate) const TRANSACTION_MAX: Duration = Duration::from_secs(32);
 
 /// Identifier of a message's transaction: the identity of the received branch, and the method. An
-/// ACK to a non-2xx and a CANCEL have the identity of their INVITE and are no transactions here.
+/// ACK to a non-2xx and a CANCEL have the identity of their INVITE and do not count as transactions
+/// here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transaction {
     pub(crate) identity: u64,
@@ -21,9 +22,9 @@ impl Transaction {
     /// Maximum distance of the marks of transactions with one identity.
     pub(super) const MARKS: u64 = 64;
 
-    /// Returns the transaction as one number, as hashes are compared: RFC 3261 §17.2.3
-    /// distinguishes requests with one branch by their methods, except for an INVITE with its ACK
-    /// and CANCEL.
+    /// Returns the transaction as one number, in the form in which hashes are compared. RFC 3261
+    /// §17.2.3 distinguishes requests with one branch by their methods, except for an INVITE with
+    /// its ACK and CANCEL.
     pub(super) fn mark(self) -> u64 {
         let method = match self.method {
             Method::Invite | Method::Ack | Method::Cancel => 0,
@@ -37,25 +38,25 @@ impl Transaction {
     }
 }
 
-/// Facts of a response for the call table.
+/// The facts of a response that the call table uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Whether the call's back end has sent it.
+    /// Whether the back end of the call has sent it.
     pub(crate) from_backend: bool,
-    /// Session interval that it sets.
+    /// Session interval that the response sets.
     pub(crate) session: Option<Duration>,
-    /// Keyed hash of the dialog that it creates; 0 if that was not looked for.
+    /// Keyed hash of the dialog that the response creates; 0 if it was not computed.
     pub(crate) dialog: u32,
 }
 
 /// Evidence in a request that it belongs to a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Evidence {
-    /// Keyed hash of its dialog; 0 if the call has no such dialog.
+    /// Keyed hash of the dialog; 0 if the call has no such dialog.
     pub(crate) dialog: u32,
-    /// Keyed hash that an INVITE that begins something shares with its copies: RFC 3261 §8.2.2.2
-    /// identifies them by From-tag, Call-ID and CSeq, and their target is the Request-URI. 0 for
+    /// Keyed hash that an INVITE outside a dialog shares with its copies. RFC 3261 §8.2.2.2
+    /// identifies copies by From-tag, Call-ID and CSeq, and their target is the Request-URI. 0 for
     /// any other request.
     pub(crate) copy: u32,
 }
@@ -75,7 +76,7 @@ impl Answer {
     }
 }
 
-/// Returns whether such a response determines the duration of the session.
+/// Returns whether such a response sets the duration of the session.
 ///
 /// RFC 4028 §2: "Session Refresh Request: An INVITE or UPDATE request processed according to the
 /// rules of this specification. If the request generates a 2xx response, the session expiration is
@@ -88,9 +89,9 @@ pub(super) fn sets_session(method: Method, status: u16) -> bool {
 pub(super) struct Open {
     pub(super) transaction: Transaction,
     pub(super) until: Timestamp,
-    /// Lease of its work on the back end, if the back end has to answer it.
+    /// Lease for the work on the back end, if the back end has to answer the request.
     pub(super) lease: Option<TransactionLease>,
-    /// Caller and callee, if its back end was watched when it was sent.
+    /// Caller and callee, if the back end was watched when the request was sent.
     pub(super) parties: Option<Parties>,
 }
 
@@ -99,9 +100,9 @@ impl Open {
         self.until - TRANSACTION_MAX
     }
 
-    /// Records a response of its back end. The first response to an INVITE other than 100 measures
-    /// the speed of the back end, and for other requests the final one; the time after the ringing
-    /// is a person's. A 5xx is no measure.
+    /// Records a response of its back end. The speed of the back end is measured by the first
+    /// response to an INVITE other than 100, because a person answers after the ringing. For other
+    /// requests it is measured by the final response. A 5xx is not measured.
     pub(super) fn on_response(&mut self, now: Timestamp, status: u16) {
         let tells = match self.transaction.method {
             Method::Invite => status > 100,
@@ -130,7 +131,7 @@ pub(super) fn work_of(method: Method) -> Work {
         Method::Register => Work::Register,
         Method::Subscribe => Work::Subscribe,
         Method::Update => Work::Update,
-        // An ACK and a CANCEL are no transactions here.
+        // An ACK and a CANCEL do not count as transactions here.
         Method::Ack | Method::Cancel | Method::Other => Work::Other,
     }
 }
