@@ -87,7 +87,7 @@ impl Dispatch {
                     Cause::Unreachable => (&counters.send_unreachable, "network unreachable"),
                     Cause::Refused => (&counters.send_refused, "refused"),
                     Cause::Other | Cause::Closed | Cause::Gone | Cause::Full => {
-                        (&counters.send_refused, "refused by the system")
+                        (&counters.send_refused, "the system refused to send it")
                     }
                 };
                 counter.add(1);

@@ -207,7 +207,7 @@ fn why_keys_stay_as_they_are_is_said() {
     let wrong = || StartError::new("here", "what is wrong", "what to do");
     for (why, said) in [
         (NotKept::Busy, "another process is changing the keys".to_owned()),
-        (NotKept::Entropy("none".to_owned()), "no random numbers: none".to_owned()),
+        (NotKept::Entropy("none".to_owned()), "cannot get random numbers: none".to_owned()),
         (wrong().into(), wrong().to_string()),
     ] {
         assert_eq!(why.to_string(), said);

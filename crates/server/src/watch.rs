@@ -192,7 +192,7 @@ static COUNTED: [Counted; 14] = [
     },
     Counted {
         begins: "the table of sources is full",
-        of: "times a source had no entry",
+        of: "times that a source got no entry",
         count: |shard| shard.proxy.overload.sources_overflowed.get(),
     },
     Counted {
@@ -348,7 +348,7 @@ impl Watch {
             tell_edge(episodes.see(now, total), &subject, counted.of, tell);
         }
         let overflowed = self.bans_overflowed.see(now, self.bans.list().overflowed());
-        tell_edge(overflowed, "the list of bans is full", "bans without room", tell);
+        tell_edge(overflowed, "the list of bans is full", "bans that found no room", tell);
     }
 
     fn look_at_bans(&mut self, now: Timestamp, tell: &mut impl FnMut(String)) {

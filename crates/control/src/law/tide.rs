@@ -109,7 +109,7 @@ use crate::{Allowance, Bucket, Control, Entry, Flow, Law, Param, Signals, Values
 
 static WAIT_MIN: Param = Param {
     name: "wait_min",
-    doc: "Wait of a new call in the queue far beyond the capacity.",
+    doc: "Longest wait of a new call in the queue at a load far beyond the capacity.",
     unit: "s",
     default: 0.05,
     min: 0.001,
@@ -128,7 +128,7 @@ static WAIT_MAX: Param = Param {
 
 static STALE: Param = Param {
     name: "stale",
-    doc: "In a long overload a call that has waited so long is rejected when its turn comes. The \
+    doc: "In a long overload a call that has waited for this time is rejected when its turn comes. The \
           default is two fifths of T1.",
     unit: "s",
     default: 0.2,
@@ -138,12 +138,12 @@ static STALE: Param = Param {
 
 pub(crate) static ENTRY: Entry = Entry {
     name: "tide",
-    summary: "lets wait what the server takes in a time that is as short as the processor permits",
+    summary: "a queue as short as possible without making the processor idle",
     source: "own work, after Breakwater and CoDel",
-    doc: "Measures how many new calls the server takes from their queue in a second of occupied \
-          time, and lets as many wait as it takes in `wait_min` to `wait_max`. That time grows \
-          while the processor has idle time, and shrinks while calls are rejected. Needs no \
-          parameter.",
+    doc: "The law measures how many new calls the server takes from their queue in a second of \
+          occupied time. At most as many calls may wait as the server takes in a time between \
+          `wait_min` and `wait_max`. This time grows while the processor has idle time, and \
+          shrinks while calls are rejected. The law needs no parameters.",
     params: &[&WAIT_MIN, &WAIT_MAX, &STALE],
     check: |values| {
         let [least, most, stale] = [&WAIT_MIN, &WAIT_MAX, &STALE].map(|param| values.of(param));

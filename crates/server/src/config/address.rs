@@ -32,7 +32,7 @@ impl fmt::Display for HostPort {
 pub(super) fn listening(text: &str) -> Result<SocketAddr, Wrong> {
     let address = socket(text)?;
     if is_group(address.ip()) {
-        return Err("not an address of one machine".into());
+        return Err("not the address of a single machine".into());
     }
     Ok(address)
 }
@@ -58,13 +58,15 @@ pub(super) fn network(text: &str) -> Result<IpNet, Wrong> {
         return unmapped(ip).map(IpNet::from);
     }
     let net: IpNet = text.parse().map_err(|_| match text.split_once('/') {
-        Some((ip, _)) if ip.parse::<IpAddr>().is_ok() => Wrong::from("no such prefix length"),
-        _ => "not an address and a prefix length".into(),
+        Some((ip, _)) if ip.parse::<IpAddr>().is_ok() => {
+            Wrong::from("the prefix length is too long for this address")
+        }
+        _ => "not an address with a prefix length".into(),
     })?;
     unmapped(net.addr())?;
     if net.trunc() != net {
         let help = format!("write `\"{}\"`", net.trunc());
-        return Err(Wrong::with_help("has bits set beyond its prefix", help));
+        return Err(Wrong::with_help("the address has bits set after its prefix", help));
     }
     Ok(net)
 }
@@ -86,7 +88,7 @@ pub(super) fn advertised(text: &str) -> Result<HostPort, Wrong> {
         return Err(if is_host_name(text) {
             port_missing(text)
         } else {
-            "no host and port".into()
+            "not a host and a port".into()
         });
     };
     if !is_host_name(host) {
@@ -150,7 +152,7 @@ fn reachable(address: SocketAddr) -> Result<(), Wrong> {
     if address.ip().is_unspecified() {
         Err("peers cannot send to the wildcard address".into())
     } else if is_group(address.ip()) {
-        Err("not the address of one machine".into())
+        Err("not the address of a single machine".into())
     } else if address.port() == 0 {
         Err("peers cannot send to port 0".into())
     } else {
@@ -218,7 +220,7 @@ mod tests {
         assert_eq!(help(listening("::1")), "write `\"[::1]:5060\"`");
         assert_eq!(label(listening("127.0.0.1:99999")), "the port is not a number from 0 to 65535");
         assert_eq!(label(listening("localhost:5060")), "a name, not an address");
-        assert_eq!(label(listening("255.255.255.255:5060")), "not an address of one machine");
+        assert_eq!(label(listening("255.255.255.255:5060")), "not the address of a single machine");
         assert_eq!(listening_or_off("off"), Ok(None));
     }
 
@@ -227,8 +229,8 @@ mod tests {
         assert_eq!(network("10.0.0.1").unwrap().to_string(), "10.0.0.1/32");
         assert_eq!(network("2001:db8::/32").unwrap().to_string(), "2001:db8::/32");
         assert_eq!(help(network("10.1.2.3/8")), "write `\"10.0.0.0/8\"`");
-        assert_eq!(label(network("10.0.0.0/33")), "no such prefix length");
-        assert_eq!(label(network("office")), "not an address and a prefix length");
+        assert_eq!(label(network("10.0.0.0/33")), "the prefix length is too long for this address");
+        assert_eq!(label(network("office")), "not an address with a prefix length");
     }
 
     #[test]

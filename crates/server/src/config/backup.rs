@@ -26,7 +26,12 @@ pub(super) fn check(drafts: &[pool::Draft], report: &mut Report) {
         let chain = std::iter::successors(Some(first), |&next| backup(next));
         if chain.take(drafts.len()).any(|next| next == i) {
             let help = "remove one `backup` of the loop";
-            report.error(to.span(), "a loop of `backup` pools", "leads back to this pool", help);
+            report.error(
+                to.span(),
+                "a loop of `backup` pools",
+                "this `backup` leads back to its own pool",
+                help,
+            );
         }
     }
 }

@@ -70,7 +70,7 @@ pub(super) fn server(text: &str) -> Result<Endpoint, Wrong> {
         return Err(Wrong::with_help("all back ends of a pool have one transport", help));
     }
     if !parameters.is_empty() {
-        return Err(Wrong::with_help("parameters are not in this version", bare()));
+        return Err(Wrong::with_help("this version does not support parameters", bare()));
     }
     endpoint(host)
 }
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(label("sips:10.0.0.1"), "TLS is a property of the pool");
         assert_eq!(label("sip:0.0.0.0:5060"), "peers cannot send to the wildcard address");
         assert_eq!(label("sip:10.0.0.1:0"), "peers cannot send to port 0");
-        assert_eq!(label("sip:224.0.1.75"), "not the address of one machine");
+        assert_eq!(label("sip:224.0.1.75"), "not the address of a single machine");
         assert_eq!(label("http://10.0.0.1"), "not a SIP URI");
     }
 

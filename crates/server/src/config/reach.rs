@@ -114,9 +114,12 @@ fn check_listener(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
     for to in addresses {
         if !reaches(*from.get_ref(), to) {
             report.clash(
-                format!("a listener that does not reach {to}"),
+                format!("a listener that cannot reach {to}"),
                 (wanted.span(), "the pool sends from here"),
-                (from.span(), "of another family, or within this machine only"),
+                (
+                    from.span(),
+                    "this listener has another address family, or sends within this machine only",
+                ),
                 "name another listener, or leave `listener` out",
             );
             return;
@@ -182,11 +185,11 @@ fn report_unreachable(
         IpAddr::V6(_) => "IPv6",
     };
     let (label, other) = if same_family(*address.get_ref(), *listener.get_ref()) {
-        ("outside this machine", "sends within this machine only")
+        ("outside this machine", "this listener sends within this machine only")
     } else if family == "IPv4" {
-        ("an IPv4 address", "sends over IPv6 only")
+        ("an IPv4 address", "this listener sends over IPv6 only")
     } else {
-        ("an IPv6 address", "sends over IPv4 only")
+        ("an IPv6 address", "this listener sends over IPv4 only")
     };
     report.clash(
         "a back end that no listener can reach",

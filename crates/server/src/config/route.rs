@@ -198,7 +198,7 @@ pub(super) fn check(
             report.clash(
                 "a route that no request reaches",
                 (later.span.clone(), "this route gets no request"),
-                (earlier.span.clone(), "this route matches the same requests before"),
+                (earlier.span.clone(), "this earlier route matches the same requests"),
                 "move the later route up, or add `from`, `method` or `domain` to the earlier route",
             );
         }
@@ -206,7 +206,7 @@ pub(super) fn check(
     if let ([], [first, second, ..]) = (drafts, pools) {
         report.clash(
             "several pools and no `[[route]]`",
-            (second.span.clone(), "calls could go here"),
+            (second.span.clone(), "calls could go to this pool"),
             (first.span.clone(), "or here"),
             "add a `[[route]]` with `to = \"POOL\"` for each pool, and at the end one for all other \
              requests",

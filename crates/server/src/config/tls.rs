@@ -216,7 +216,7 @@ impl Reader {
         if identity.keys_match().is_err() {
             self.report.clash(
                 title(),
-                (key.span(), "not the key of the certificate"),
+                (key.span(), "this key does not belong to the certificate"),
                 (certificate.span(), "the certificate"),
                 "write the path of the key that belongs to the certificate",
             );
@@ -237,7 +237,7 @@ impl Reader {
         let mut roots = RootCertStore::empty();
         let (added, _) = roots.add_parsable_certificates(self.certificates_in(span.clone(), path)?);
         if added == 0 {
-            let title = format!("no certificate of an authority in {}", path.display());
+            let title = format!("{} contains no certificate of an authority", path.display());
             let help = "name a PEM file with the certificates of the authorities";
             self.report.error(span, title, "", help);
             return None;
@@ -383,7 +383,7 @@ pub(super) fn check_listeners(drafts: &[ListenDraft], report: &mut Report) {
             report.error(
                 asked.span(),
                 "`client_certificate` has no effect",
-                "clients are not asked for certificates",
+                "without `client_ca`, Tidegate does not ask clients for certificates",
                 "remove `client_certificate`, or add `client_ca`",
             );
         }

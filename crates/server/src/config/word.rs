@@ -94,7 +94,7 @@ pub(super) fn origin(text: &str) -> Result<String, Wrong> {
     };
     if let Some(at) = rest.find(['/', '?', '#', '@']) {
         let help = format!("write `\"{}\"`", &text[..text.len() - rest.len() + at]);
-        return Err(Wrong::with_help("more than scheme, host and port", help));
+        return Err(Wrong::with_help("an origin has only scheme, host and port", help));
     }
     let (host, port) = match rest.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
@@ -107,10 +107,10 @@ pub(super) fn origin(text: &str) -> Result<String, Wrong> {
         None => Ok(text),
         Some(Ok(port)) if port == usual => {
             let help = format!("write `\"{}\"`", text.trim_end_matches(&format!(":{port}")));
-            Err(Wrong::with_help("browsers leave the default port out", help))
+            Err(Wrong::with_help("browsers leave out the default port", help))
         }
         Some(Ok(1..)) => Ok(text),
-        Some(_) => Err("no port from 1 to 65535".into()),
+        Some(_) => Err("the port is not a number from 1 to 65535".into()),
     }
 }
 
@@ -171,7 +171,7 @@ pub(super) fn domain(text: &str) -> Result<String, Wrong> {
             let help = format!("write `\"{host}\"`: a domain matches every port");
             Err(Wrong::with_help("a port", help))
         }
-        _ if text.contains('*') => Err("patterns are not in this version".into()),
+        _ if text.contains('*') => Err("this version does not support patterns".into()),
         _ => Err("not a host name or address".into()),
     }
 }
@@ -267,7 +267,10 @@ mod tests {
         assert_eq!(domain("2001:DB8::1").as_deref(), Ok("[2001:db8::1]"));
         assert_eq!(domain("[::1]").as_deref(), Ok("[::1]"));
         assert!(domain("example.com:5060").unwrap_err().help.unwrap().contains("\"example.com\""));
-        assert_eq!(domain("*.example.com").unwrap_err().label, "patterns are not in this version");
+        assert_eq!(
+            domain("*.example.com").unwrap_err().label,
+            "this version does not support patterns"
+        );
         for wrong in ["", "a..b", "-a.com", "1.2.3", "a_b.com"] {
             assert!(domain(wrong).is_err(), "{wrong}");
         }

@@ -211,7 +211,7 @@ impl fmt::Display for NotKept {
             Self::NotRotated(why) => why.fmt(f),
             Self::Busy => f.write_str("another process is changing the keys"),
             Self::File(error) => error.fmt(f),
-            Self::Entropy(error) => write!(f, "no random numbers: {error}"),
+            Self::Entropy(error) => write!(f, "cannot get random numbers: {error}"),
         }
     }
 }

@@ -217,7 +217,7 @@ impl KeyRing {
             keys.push(made);
         }
         if keys.is_empty() {
-            return Err(wrong(1, "no key for tokens".to_owned()));
+            return Err(wrong(1, "the file has no key for tokens".to_owned()));
         }
         Ok(Self { base, keys })
     }
@@ -254,7 +254,7 @@ fn whole(time: UnixTime) -> UnixTime {
 fn made(line: &[u8]) -> Result<Made, String> {
     let fields: Vec<_> = line.split(|byte| *byte == b' ').collect();
     let &[version, at, key] = &fields[..] else {
-        return Err("not a version, a time and a key".to_owned());
+        return Err("not a line with a version, a time and a key".to_owned());
     };
     let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse::<u64>().ok();
     let version = number(version).and_then(|version| u32::try_from(version).ok());

@@ -173,9 +173,9 @@ fn keys_alone_are_in_use_from_the_first_on() {
 fn errors_name_their_line() {
     let key = "0a".repeat(32);
     for (content, line, what) in [
-        (format!("base {key}\n"), 1, "no key for tokens"),
+        (format!("base {key}\n"), 1, "the file has no key for tokens"),
         (format!("base {key}0\n1 5 {key}"), 1, "65 digits"),
-        (format!("base {key}\n1 {key}"), 2, "not a version, a time and a key"),
+        (format!("base {key}\n1 {key}"), 2, "not a line with a version, a time and a key"),
         (format!("base {key}\nx 5 {key}"), 2, "the version is not"),
         (format!("base {key}\n0 5 {key}"), 2, "the version is not"),
         // No version could follow it.

@@ -76,7 +76,7 @@ impl Recording {
     /// Returns its blocks in order.
     pub fn blocks(&self) -> impl Iterator<Item = Result<Checked, Unreadable>> + '_ {
         self.blocks.iter().map(|&(at, header)| {
-            let changed = Unreadable::Corrupt(at, "a block has changed since the file was opened");
+            let changed = Unreadable::Corrupt(at, "the file was changed while it was read");
             checked(&self.file, at, header)?.ok_or(changed)
         })
     }

@@ -157,7 +157,7 @@ impl Checked {
         let mut rest = &self.payload[..];
         let wrong = |rest: &[u8]| {
             let at = self.offset + (self.payload.len() - rest.len()) as u64;
-            Unreadable::Corrupt(at, "not an input")
+            Unreadable::Corrupt(at, "this is not an input of a recording")
         };
         for _ in 0..self.header.inputs {
             let at = rest;

@@ -276,7 +276,10 @@ fn a_block_that_is_whole_and_holds_no_inputs_is_refused_when_it_is_fed() {
     fs::write(&file, &bytes).unwrap();
     let recording = Recording::open(&file).unwrap();
     let error = recording.replay(&mut Answering::new(0), &Pool::new(), |_| {}).unwrap_err();
-    assert_eq!(error.to_string(), format!("corrupt at byte {}: not an input", payload.start));
+    assert_eq!(
+        error.to_string(),
+        format!("corrupt at byte {}: this is not an input of a recording", payload.start)
+    );
 }
 
 #[test]

@@ -174,7 +174,7 @@ pub(super) fn keys(keys: &Value) -> String {
     };
     let mut out = table(&["key", "role", "age"], &[1], items(&keys["keys"]).map(row));
     if keys["needs_restart"] == true {
-        out += "\nthe file has another base, which is used after a restart\n";
+        out += "\nthe file has a different base key; Tidegate uses it after a restart\n";
     }
     if let Some(trouble) = keys["trouble"].as_str() {
         out += &format!("\n{trouble}\n");
@@ -355,7 +355,7 @@ mod tests {
             [vec!["12", "next", "5", "s"], vec!["7", "current", "-"]]
         );
         let shown = lines(json!({ "keys": both, "needs_restart": true, "trouble": "it is gone" }));
-        let base = "the file has another base, which is used after a restart";
+        let base = "the file has a different base key; Tidegate uses it after a restart";
         assert_eq!(shown[shown.len() - 4..], ["", base, "", "it is gone"]);
     }
 

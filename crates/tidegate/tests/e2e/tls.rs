@@ -246,7 +246,7 @@ fn a_reload_replaces_certificates_and_keeps_connections() {
     // The key of another certificate changes nothing.
     let (code, text) = reload();
     assert_ne!(code, Some(0), "{text}");
-    assert!(text.contains("not the key of the certificate"), "{text}");
+    assert!(text.contains("this key does not belong to the certificate"), "{text}");
     assert!(scene.client().is_served());
 
     fs::copy(&renewed.key, &identity.key).unwrap();
@@ -285,7 +285,7 @@ fn unusable_certificates_are_reported_before_the_start() {
     let swapped = Identity { certificate: good.key.clone(), key: good.key.clone() };
     for (identity, said) in [
         (missing, "none.pem cannot be used"),
-        (mixed, "not the key of the certificate"),
+        (mixed, "this key does not belong to the certificate"),
         (swapped, "no certificate in it"),
     ] {
         let (code, text) = check(&identity);

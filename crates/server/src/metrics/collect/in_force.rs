@@ -7,8 +7,8 @@ use super::millionths;
 use crate::laws::name_at;
 use crate::metrics::{Family, Number, Samples, Unit};
 
-static LAW: Family = Family::gauge("overload_law", "Always 1; the label names the law in force");
-static SHADOW: Family = Family::gauge("shadow_law", "Always 1; the label names the shadow law");
+static LAW: Family = Family::gauge("overload_law", "Always 1. The label names the law in force");
+static SHADOW: Family = Family::gauge("shadow_law", "Always 1. The label names the shadow law");
 static COMMANDS: Family =
     Family::counter("orders", "Commands of operators, by the result of the command at the shard");
 static ALLOWANCE: Family = Family::gauge(

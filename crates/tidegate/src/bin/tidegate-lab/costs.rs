@@ -158,7 +158,7 @@ fn dropped(gate: &Gate) -> String {
         "its arrival", "its reading", "both"
     );
     for (what, Halves { sender, reader }) in [
-        ("read, dropped for its first bytes", &gate.read),
+        ("read, then dropped because of its first bytes", &gate.read),
         ("dropped by the kernel gate", &gate.shed),
     ] {
         let (sender, reader) = (sender.median_us, reader.median_us);

@@ -43,7 +43,7 @@ pub struct Args {
 
 /// Runs the demonstration, then prints the results.
 pub fn run(args: &Args) -> Result<ExitCode, Trouble> {
-    let summary = play(args)?.ok_or_else(|| Trouble::failure("ended before its time"))?;
+    let summary = play(args)?.ok_or_else(|| Trouble::failure("the demonstration ended early"))?;
     tell(args, &summary)
 }
 

@@ -52,8 +52,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Names of the curves that get a colour if a figure has too many curves, separated by commas
-    /// [default: `none` and the best curve beyond the capacity]
+    /// Names of curves that get a colour in any case, separated by commas. If a figure has more than
+    /// eight curves, the other colours go to `none` and to the best curves beyond the capacity
     #[arg(long, value_name = "LABELS", value_delimiter = ',')]
     highlight: Vec<String>,
 

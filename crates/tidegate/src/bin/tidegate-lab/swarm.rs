@@ -186,7 +186,7 @@ fn print_failed(out: &mut impl Write, failed: &Failed, file: &Path) -> std::io::
     for line in failed.shrunk.world.to_toml().lines() {
         writeln!(out, "    {line}")?;
     }
-    writeln!(out, "again: tidegate-lab swarm --replay {}\n", file.display())
+    writeln!(out, "run it again with: tidegate-lab swarm --replay {}\n", file.display())
 }
 
 fn print_findings(out: &mut impl Write, findings: &[Finding]) -> std::io::Result<()> {
@@ -198,7 +198,7 @@ fn print_tally(out: &mut impl Write, tally: &Tally, seconds: f64) -> std::io::Re
         tally;
     writeln!(
         out,
-        "{worlds} worlds in {seconds:.0} s, {failed} with findings: {offered} calls, {set_up} set \
+        "{worlds} worlds in {seconds:.0} s, {failed} with errors: {offered} calls, {set_up} set \
          up, {completed} completed; {delivered} packets arrived, {missing} did not; {faults} faults"
     )?;
     if tally.unwatched > 0 {
@@ -211,7 +211,7 @@ fn show_progress(tally: &Tally, args: &Args) {
     if stderr().is_terminal() && !args.json {
         let of = args.seeds.map_or(String::new(), |seeds| format!(" of {seeds}"));
         let Tally { worlds, failed, .. } = tally;
-        let _ = write!(anstream::stderr(), "\r{worlds}{of} worlds, {failed} with findings");
+        let _ = write!(anstream::stderr(), "\r{worlds}{of} worlds, {failed} with errors");
     }
 }
 

@@ -95,9 +95,12 @@ fn line(bout: &Bout) -> String {
         let on = |place| bout.cells.iter().filter(move |c| c.route == route && c.place == place);
         let tied: Vec<&str> = on(Place::Tied).map(|cell| cell.law).collect();
         let Some(first) = on(Place::First).next() else {
-            // The first on this path is a law that has no other.
+            // The best law takes part on the same path only.
             let tied = if tied.is_empty() { "none".to_owned() } else { tied.join(", ") };
-            text += &format!("\n  {:10} none is first; tied: {tied}", route.name());
+            text += &format!(
+                "\n  {:10} the best law has no path of its own; tied: {tied}",
+                route.name()
+            );
             continue;
         };
         text += &format!("\n  {:10} {}", route.name(), described(first));

@@ -22,8 +22,10 @@ use crate::signals::cancelled_by_signal;
 ///
 /// The search method is extremum seeking. The search changes the parameters a little, and then
 /// moves them towards better results. At the end it compares the result with the start, with seeds
-/// that the search has not used. Exit status: 0 if the result is better than the start or equal, 1
-/// if not, 2 if the search could not run.
+/// that the search has not used. Exit status: 0 if the result is not worse than the start, 1 if it
+/// is worse, 2 if the search could not run. The result counts as worse if the goodput is lower by
+/// more than 0.005 of the bound, or with `--objective delay` if the delay is longer by more than
+/// 2 %.
 #[derive(clap::Args)]
 pub struct Args {
     /// The scenario file: its loads, its seeds, and the variant that has the law
