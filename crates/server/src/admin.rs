@@ -1,5 +1,5 @@
-//! HTTP for operators, on a thread and a runtime of its own. It answers however busy the shards
-//! are, and its own load does not affect them. Only commands and the look-up of a call, one at a
+//! HTTP for operators, on a thread and a runtime of its own. It answers even if the shards are
+//! busy, and its own load does not affect them. Only commands and the look-up of a call, one at a
 //! time, are work for the shards.
 
 mod backends;
@@ -40,7 +40,8 @@ pub struct Pages {
     pub life: Arc<Life>,
     /// For `/metrics`.
     pub metrics: Metrics,
-    /// For `/status`: everything else for operators, computed at each request on the admin thread.
+    /// For `/status`: all other information for operators, computed at each request on the admin
+    /// thread.
     pub status: Box<dyn Fn() -> Status + Send + Sync>,
     /// For `/backends`, `/reload`, `/overload`, `/laws`, `/rejections`, `/calls`, `/bans` and
     /// `/keys`, if there are shards to control.
@@ -93,7 +94,7 @@ impl Admin {
             runtime.block_on(async {
                 tokio::select! {
                     () = connection::serve(listener, router, &refusals) => {}
-                    // Also when the sender is gone.
+                    // This branch also runs when the sender is gone.
                     _ = stopped => {}
                 }
             });
@@ -102,7 +103,7 @@ impl Admin {
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Returns its address, with the chosen port if port 0 was configured.
+    /// Returns the address of the interface, with the chosen port if port 0 was configured.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -163,7 +164,7 @@ fn router(pages: Pages, refusals: Arc<AtomicU64>) -> Router {
     }))
 }
 
-/// Answers a request, unless a foreign page has caused it.
+/// Answers a request, unless a page of another origin has caused it.
 async fn guarded(hosts: &[String], request: Request, next: Next) -> Response {
     match origin::refusal(request.uri(), request.headers(), hosts) {
         Some(why) => (StatusCode::FORBIDDEN, why).into_response(),

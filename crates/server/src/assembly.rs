@@ -72,23 +72,23 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// Builds its cores in this environment instead of an empty one.
+    /// Sets the environment in which the cores are built, instead of an empty one.
     #[must_use]
     pub fn within(self, environment: Environment) -> Self {
         Self { environment, ..self }
     }
 
-    /// Returns its back ends, which reloads change.
+    /// Returns the back ends of the process, which reloads change.
     pub fn registry(&self) -> &BackendRegistry {
         &self.registry
     }
 
-    /// Returns its initial pools.
+    /// Returns the initial pools.
     pub fn pools(&self) -> &[balance::Pool] {
         &self.pools
     }
 
-    /// Returns its bans.
+    /// Returns the bans of the process.
     pub fn bans(&self) -> &BanList {
         &self.bans
     }
@@ -103,14 +103,14 @@ impl<'a> Assembly<'a> {
         &self.counters
     }
 
-    /// Returns its instruments.
+    /// Returns the instruments of the process.
     pub fn instruments(&self) -> Instruments {
         let law = self.config.overload.gate.law.entry().name;
         let (registry, next_hops) = (self.registry.clone(), self.next_hops.clone());
         Instruments::new(law, registry, next_hops, self.counters.clone())
     }
 
-    /// Returns the control of its cores, by `commands`.
+    /// Returns the control of the cores, which sends commands through `commands`.
     pub fn runtime_control(&self, commands: CommandSender) -> RuntimeControl {
         let (config, registry) = (Arc::clone(&self.kept), self.registry.clone());
         RuntimeControl::new(
@@ -211,7 +211,7 @@ impl Part {
         &self.counters
     }
 
-    /// Puts it on this processor, ignoring the configured emulation.
+    /// Puts the core on this emulated processor instead of the configured one.
     #[must_use]
     pub fn on(self, host: HostSettings) -> Self {
         Self { host: Some(host), ..self }
@@ -222,7 +222,7 @@ impl Part {
         self.host.as_ref()
     }
 
-    /// Builds the core with its connections, if the configuration has listeners for any. Its
+    /// Builds the core. Adds connections if the configuration has listeners for connections. Its
     /// packets come from `pool`.
     pub fn connected(self, pool: Pool) -> Connected {
         if !self.config.has_streams() {
@@ -253,9 +253,9 @@ impl Part {
 
 /// The core of a shard.
 pub enum Server {
-    /// At the speed of the machine.
+    /// A core at the speed of the machine.
     Plain(Box<Reconfigurable>),
-    /// On an emulated processor.
+    /// A core on an emulated processor.
     Emulated(Box<Host<Reconfigurable>>),
 }
 
@@ -278,9 +278,9 @@ impl Core for Server {
 
 /// The core of a shard with its connections.
 pub enum Connected {
-    /// Without listeners for connections.
+    /// A core without listeners for connections.
     Datagrams(Server),
-    /// With connections.
+    /// A core with connections.
     Streams(Box<Streams<Server>>),
 }
 
@@ -325,7 +325,8 @@ fn host(config: &Config) -> Option<HostSettings> {
     let Emulate { receive, offer, serve, serve_stateless, refuse, socket_max } =
         config.emulate.clone()?;
     Some(HostSettings {
-        // Like the real sockets: INVITEs have their own, unless all messages wait in one queue.
+        // As with real sockets, INVITEs have their own buffer, unless all messages wait in one
+        // queue.
         split: config.overload.queueing == proxy::Queueing::Class,
         buffer_max: socket_max,
         ..HostSettings::new(Costs { receive, offer, serve, serve_stateless, refuse })

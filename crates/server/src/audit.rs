@@ -1,7 +1,7 @@
 //! The audit log of operators' requests to a running process: requester, request and outcome.
 //!
-//! The thread that executes a request sends the entry and goes on; the thread that runs the process
-//! writes it. Entries that it cannot keep up with are counted, not waited for.
+//! The thread that executes a request sends the entry and continues; the main thread of the process
+//! writes it. Entries for which there is no room are only counted.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,10 +12,10 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::metrics::{Family, Metrics};
 
-/// The most entries that wait to be written.
+/// Maximum number of entries that wait to be written.
 const WAITING_MAX: usize = 64;
 
-/// The most characters logged of a request from the admin interface, and of its outcome.
+/// Maximum number of characters logged for a request from the admin interface, and for its outcome.
 const TOLD_MAX: usize = 200;
 
 /// A request and its outcome.
@@ -34,7 +34,7 @@ pub struct AuditEntry {
 pub struct AuditedRequest {
     /// Requester.
     pub by: Requester,
-    /// Request, in the words of `tidegate ctl`.
+    /// The request, in the words of `tidegate ctl`.
     pub what: String,
 }
 
@@ -52,9 +52,9 @@ pub enum Requester {
 pub enum Outcome {
     /// The request was applied.
     Done,
-    /// The command was sent, and a shard has not applied it yet.
+    /// The command was sent, but a shard has not applied it yet.
     Pending,
-    /// The request was rejected, or failed, for this reason.
+    /// The request was rejected or failed, for this reason.
     Not(String),
 }
 
@@ -85,14 +85,15 @@ impl fmt::Display for AuditEntry {
         match (outcome, by) {
             (Outcome::Done, _) => f.write_str("done"),
             (Outcome::Pending, _) => f.write_str("sent, but not applied by every shard yet"),
-            // An HTTP client gets the rest in its response; for a signal this is the only place.
+            // An HTTP client gets the rest in its response. For a signal, the log is the only
+            // place.
             (Outcome::Not(why), Requester::Admin(_)) => write!(f, "failed: {}", in_a_line(why)),
             (Outcome::Not(why), Requester::Hangup) => write!(f, "failed: {why}"),
         }
     }
 }
 
-/// Returns the first line of a text, cut when long; control characters are escaped.
+/// Returns the first line of a text, with control characters escaped. A long line is cut.
 fn in_a_line(text: &str) -> String {
     let plain = |c: char| match c {
         c if c.is_control() => c.escape_default().to_string(),

@@ -25,8 +25,8 @@ pub(crate) fn add(metrics: &mut Metrics, list: BanList, clock: Clock) {
     });
 }
 
-/// Returns the bans in force, each with its source, reason, remaining seconds, the amount that the
-/// source sent, and whether the source is verified.
+/// Returns the bans in force, each with its source, reason, remaining seconds, sending rate of the
+/// source, and whether the source is verified.
 pub fn to_json(list: &BanList, now: Timestamp) -> Value {
     let ban = |ban: &Ban| {
         json!({

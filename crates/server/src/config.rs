@@ -1,8 +1,8 @@
 //! The configuration: a TOML file, accepted or rejected as a whole.
 //!
 //! Nothing starts with half a configuration: unknown keys, wrong types, impossible values and
-//! contradictions are errors. The reader reports as many of them at once as it can distinguish,
-//! each with its place and remedy, and returns no [`Config`].
+//! contradictions are errors. The reader reports as many errors at once as possible, each with its
+//! place and remedy, and then returns no [`Config`].
 
 mod address;
 mod aor;
@@ -87,7 +87,7 @@ pub struct Config {
     pub server: Server,
     /// The admin interface.
     pub admin: Admin,
-    /// The servers that resolve names of back ends; those of the machine if empty.
+    /// The servers that resolve names of back ends. If empty, those of the machine.
     pub name_servers: Vec<SocketAddr>,
     /// The addresses where SIP arrives; at least one.
     pub listen: Vec<Listen>,
@@ -120,7 +120,7 @@ impl Config {
         given.unwrap_or_else(|| usual_transport(self.listen.iter().map(|l| l.transport)))
     }
 
-    /// Returns whether peers can open connections, and Tidegate to them.
+    /// Returns whether peers or Tidegate can open connections.
     pub fn has_streams(&self) -> bool {
         self.listen.iter().any(|listen| listen.transport.is_reliable())
     }
@@ -164,7 +164,7 @@ impl Config {
     }
 }
 
-/// Returns the transport to back ends for which none is given, with these listeners.
+/// Returns the transport to back ends for which none is configured, given these listeners.
 fn usual_transport(listeners: impl Iterator<Item = Transport>) -> Transport {
     let mut listeners = listeners.filter(|transport| !transport.is_websocket());
     let first = listeners.next().unwrap_or(Transport::Udp);
@@ -225,7 +225,7 @@ fn read(path: &Path, document: &Document<'_>, report: &mut Report) -> Option<Con
         route,
         user,
         overload: overload?,
-        // Absent or readable: any error was reported above.
+        // The value is absent or readable: any error was reported above.
         emulate: emulate.and_then(EmulateDraft::finish),
     })
 }

@@ -11,7 +11,7 @@ const OTHERS: u64 = 512;
 /// Raises the limit on open descriptors as far as the configured connections need.
 ///
 /// # Errors
-/// If the process may not have as many.
+/// If the process may not open that many.
 pub(crate) fn reserve(config: &Config) -> Result<(), StartError> {
     if !config.has_streams() {
         return Ok(());

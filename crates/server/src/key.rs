@@ -1,9 +1,9 @@
 //! The secret keys of an address, which outlive the process.
 //!
 //! The token in our Record-Route is authenticated with one of them, so an in-dialog request finds
-//! its back end after a restart and at every instance that has the same keys. They are in
-//! `route.key` and are rotated: a [ring](KeyRing) determines which is in use at a time. Instances
-//! on one machine may share the file; to others its operator copies it.
+//! its back end after a restart and at every instance that has the same keys. The keys are in
+//! `route.key` and are rotated: a [ring](KeyRing) determines which key is in use. Instances on one
+//! machine may share the file; to others its operator copies it.
 
 pub mod command;
 mod keeper;
@@ -112,8 +112,8 @@ fn read(path: &Path) -> Result<KeyRing, StartError> {
     })
 }
 
-/// Checks that only the owner can read the file: a reader of the key can have requests routed to
-/// any back end.
+/// Checks that only the owner can read the file. Anyone who knows the key can have requests routed
+/// to any back end.
 fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError> {
     let mode = metadata.mode() & 0o777;
     if mode & 0o077 != 0 {
@@ -134,8 +134,8 @@ fn check_private(path: &Path, metadata: &fs::Metadata) -> Result<(), StartError>
     Ok(())
 }
 
-/// Replaces the keys in `state_dir` by those that `change` makes, in one step and under a lock;
-/// [`NotKept::Busy`] if another process has the lock.
+/// Replaces the keys in `state_dir` by those that `change` returns, in one step and under a lock.
+/// Returns [`NotKept::Busy`] if another process has the lock.
 fn change(
     state_dir: &Path,
     change: impl FnOnce(&KeyRing) -> Result<KeyRing, NotRotated>,
@@ -152,7 +152,7 @@ fn change(
         .mode(0o600)
         .open(state_dir.join(LOCK_NAME))
         .map_err(unwritable)?;
-    // Waiting here could block as long as a process that is halted.
+    // Waiting here could block for as long as another process is halted.
     lock.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => NotKept::Busy,
         TryLockError::Error(error) => unwritable(error).into(),
@@ -187,7 +187,7 @@ fn create(state_dir: &Path, path: &Path) -> Result<(), StartError> {
     let keys = keys.map_err(unwritable)?;
     let draft = draft(state_dir).map_err(unwritable)?;
     let made = write_durably(&draft, &keys.text()).and_then(|()| publish(&draft, path));
-    // It is either the second name of the file or a draft that came too late.
+    // The draft is either a second name of the file, or was written too late.
     let removed = fs::remove_file(&draft);
     made.and(removed).and_then(|()| File::open(state_dir)?.sync_all()).map_err(unwritable)
 }
@@ -204,7 +204,7 @@ fn write_durably(path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Gives the draft its final name in one step. A link, unlike a rename, does not replace the key of
+/// Gives the draft its final name in one step. Unlike a rename, a link does not replace the key of
 /// a faster process.
 fn publish(draft: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(draft, path) {

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Returns the bytes of memory: those of the machine, or those that our control group may use, if
-/// that is less. 1 GiB if neither can be read.
+/// Returns the bytes of memory of the machine, or of our control group if it may use less. 1 GiB if
+/// neither can be read.
 pub(crate) fn available() -> usize {
     available_in(Path::new("/"))
 }
@@ -42,7 +42,7 @@ fn limits_of(root: &Path, line: &str) -> Vec<u64> {
     let group: PathBuf = group.trim_start_matches('/').into();
     let folders = group.ancestors().map(|above| mount.join(above).join(file));
     // "max" is not a number. In a container that sees its own group as the root, the path is that
-    // of the host; the limit is at the root.
+    // of the host, and the limit is at the root.
     folders.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok()).collect()
 }
 

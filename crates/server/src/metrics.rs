@@ -1,9 +1,8 @@
 //! Numbers for operators, read from their owners at each scrape.
 //!
-//! Shards count in atomics of their own; nothing on the packet path knows of this
-//! module. A *source* is a function that reads some of those atomics and says
-//! which [`Family`] each number belongs to. Names follow the conventions of
-//! Prometheus: `tidegate_NAME_UNIT`, and `_total` behind a counter.
+//! Each shard counts in its own atomics, and nothing on the packet path uses this module. A
+//! *source* is a function that reads some of those atomics and assigns each number to a [`Family`].
+//! Names follow the conventions of Prometheus: `tidegate_NAME_UNIT`, and `_total` behind a counter.
 
 pub(crate) mod collect;
 
@@ -62,7 +61,7 @@ impl Family {
     }
 }
 
-/// The unit of a number that is not a count. Only base units.
+/// The unit of a number that is not a count. Only base units are used.
 #[derive(Clone, Copy, Debug)]
 pub enum Unit {
     /// Seconds.
@@ -120,7 +119,7 @@ pub type Number<T> = (Family, fn(&T) -> Value);
 /// The numbers of one scrape.
 #[derive(Debug, Default)]
 pub struct Samples {
-    /// In the order of first use.
+    /// The families in the order of first use.
     families: Vec<(&'static Family, Vec<Sample>)>,
 }
 
@@ -181,7 +180,7 @@ const EOF: &str = "# EOF\n";
 static BUILD_INFO: Family = Family::gauge("build_info", "Always 1; the version is in the label");
 
 impl Metrics {
-    /// Creates it with one source, the version.
+    /// Creates the set with one source, the version.
     pub fn new() -> Self {
         let mut metrics = Self { sources: Vec::new(), process: Vec::new() };
         metrics.add(|samples| {

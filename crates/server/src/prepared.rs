@@ -1,8 +1,8 @@
 //! The configuration of a reload, parsed before the shards get it.
 //!
-//! A command is a text, so that a recording has it in full. Parsing 10,000 back ends takes a shard
-//! longer than a packet may wait. So the operator's thread parses them once, and leaves the result
-//! for the shards. A shard that finds another text there, as in a replay, parses the command
+//! A command is a text, so that a recording contains it in full. Parsing 10,000 back ends takes a
+//! shard longer than a packet may wait. So the admin thread parses them once and leaves the result
+//! for the shards. If the result is for another text, as in a replay, a shard parses the command
 //! itself.
 
 use std::collections::VecDeque;
@@ -13,10 +13,11 @@ use tidegate_balance::PoolSpec;
 use crate::config::{Config, Found};
 use crate::pools::pool_specs;
 
-/// The most configurations kept: more than commands that may wait for a shard.
+/// Maximum number of configurations kept. It is larger than the number of commands that may wait
+/// for a shard.
 const KEPT_MAX: usize = 24;
 
-/// The parsed configurations that a shard of the process has yet to receive. The last one stays.
+/// The parsed configurations that a shard still has to receive. The last one stays.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Prepared(Arc<Mutex<VecDeque<Entry>>>);
 
@@ -27,7 +28,8 @@ struct Entry {
     reading: Arc<Reading>,
 }
 
-/// A configuration with the servers of its domains, and the text of the command for one of the two.
+/// A parsed configuration with the servers of its domains, and the text of the command for one of
+/// the two.
 #[derive(Debug)]
 pub(crate) struct Reading {
     text: Box<[u8]>,
@@ -65,7 +67,7 @@ impl Prepared {
 
     /// Returns the reading of the command with that number and text, if it is kept.
     ///
-    /// The meaning of a text depends on the commands before it.
+    /// Both must match, because the meaning of a text depends on the commands before it.
     pub(crate) fn get(&self, command: u64, text: &[u8]) -> Option<Arc<Reading>> {
         let kept = self.lock();
         let is_it = |entry: &&Entry| entry.command == command && *entry.reading.text == *text;

@@ -27,8 +27,8 @@ pub struct Reconfigurable {
 }
 
 impl Reconfigurable {
-    /// Wraps `proxy`, which has `config`, whose back ends are in `registry` and which counts in
-    /// `counters`. Reloads may be found in `prepared`.
+    /// Wraps `proxy`, which has the configuration `config` and counts in `counters`. Its back ends
+    /// are in `registry`. Parsed reloads may be in `prepared`.
     pub(crate) fn new(
         proxy: Proxy,
         config: Arc<Config>,
@@ -98,7 +98,8 @@ impl Core for Reconfigurable {
             }
             return;
         }
-        // Another version recorded the invalid command: the sender validates commands.
+        // Only another version can have recorded an invalid command, because the sender validates
+        // commands.
         let number = in_force.commands.get() + in_force.commands_rejected.get() + 1;
         let is_applied = match self.prepared.get(number, command) {
             Some(reading) => self.reload(now, &reading),

@@ -14,15 +14,16 @@
 //! with a number, a checksum, and a hash of the core's packets meanwhile: the checkpoints of a
 //! replay.
 //!
-//! A file that still has block 0 starts with the core, and its replay is exact. One whose beginning
-//! was overwritten, or that lacks inputs because the disk was slower than the core, is replayed
-//! from an empty core, and the result says so: it is similar to the original, not the same.
+//! A file that still contains block 0 starts with the core, and its replay is exact. If the
+//! beginning was overwritten, or if inputs are missing because the disk was slower than the core,
+//! the replay starts with an empty core. The result is then similar to the original, not the same,
+//! and the report says so.
 //!
 //! # Off the packet path
 //!
 //! The core's thread appends to a block in memory; another thread hashes and writes. At most
-//! [`WAITING_MAX`] blocks wait between them. Beyond that a block is dropped and its inputs are
-//! counted as lost: the disk cannot slow the core.
+//! [`WAITING_MAX`] blocks wait between them. Further blocks are dropped and their inputs are
+//! counted as lost, so that the disk cannot slow the core.
 
 mod block;
 mod entry;
@@ -69,7 +70,7 @@ pub enum Unreadable {
     Foreign,
     /// The recording has another version of the format.
     Version(u32),
-    /// The data at this offset are not those that were written there.
+    /// The data at this offset differ from those that were written.
     Corrupt(u64, &'static str),
 }
 

@@ -15,8 +15,8 @@ impl Rejections {
         Self(shards)
     }
 
-    /// Returns all of them at `now`, the newest first, and the number of rejections for each
-    /// reason.
+    /// Returns all recorded rejections at `now`, the newest first, and the number of rejections for
+    /// each reason.
     pub fn read(&self, now: Timestamp) -> Value {
         let reasons = ReplyReason::ALL[1..].iter().map(|&reason| self.reason(reason));
         json!({
@@ -26,7 +26,7 @@ impl Rejections {
         })
     }
 
-    /// Returns those of a call at `now`, the newest first.
+    /// Returns the recorded rejections of a call at `now`, the newest first.
     pub fn of_call(&self, now: Timestamp, call_id: &str) -> Value {
         json!({
             "call_id": call_id,
@@ -46,7 +46,8 @@ impl Rejections {
         all.iter().map(|(shard, refusal)| one(*shard, refusal, now)).collect()
     }
 
-    /// Returns the drops before a message is read, in the form of a reason.
+    /// Returns the messages that the kernel dropped before they were read, in the form of a
+    /// rejection reason.
     fn in_kernel(&self) -> Value {
         let dropped =
             |shard: &ShardCounters| shard.io.filtered.get() + shard.emulated_filtered.get();
@@ -66,7 +67,7 @@ impl Rejections {
 
     fn reason(&self, reason: ReplyReason) -> Value {
         let refused = |shard: &ShardCounters| match reason {
-            // Silent drops count too.
+            // Silent drops are counted as well.
             ReplyReason::Work(reason) => shard.proxy.refused(reason).get(),
             reason => REPLIES.iter().map(|&s| shard.proxy.replied_for(s, reason).get()).sum(),
         };

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 const FILE_NAME: &str = "backends";
 
-/// The most addresses kept, the latest ones.
+/// Maximum number of addresses kept. The latest ones are kept.
 const ADDRESSES_MAX: usize = 65_536;
 
 /// The file of back ends in a state directory.
@@ -34,8 +34,8 @@ impl RemovedBackends {
         &self.path
     }
 
-    /// Records at `now`, in Unix seconds, that these addresses are configured. Returns those that
-    /// are no longer.
+    /// Records at `now`, in Unix seconds, that these addresses are configured. Returns the
+    /// addresses that are no longer configured.
     ///
     /// # Errors
     /// Those of reading and writing the file. Lines that cannot be read are skipped.
@@ -52,7 +52,7 @@ impl RemovedBackends {
         let mut gone: BTreeMap<SocketAddr, u64> = BTreeMap::new();
         for (address, since) in known.take(ADDRESSES_MAX) {
             let Ok(address) = address.parse() else { continue };
-            // A clock that was set back makes no entry older.
+            // If the clock was set back, no entry becomes older.
             let since = since.parse().map_or(now, |since: u64| since.min(now));
             gone.insert(address, since);
         }

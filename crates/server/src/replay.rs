@@ -55,7 +55,7 @@ pub fn replay(
     Ok(Replayed { verdict, counters: assembly.counters()[0].clone(), status })
 }
 
-/// Checks a head, which may be forged: a recording has a listener for each one of its
+/// Checks a head, which may be forged. A recording has one listener for each listener in its
 /// configuration, and one shard.
 fn check(head: &Head, config: &Config) -> Result<(), Unreadable> {
     if head.listeners.len() == config.listen.len() && config.server.shards == 1 {

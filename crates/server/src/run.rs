@@ -37,13 +37,13 @@ use crate::watch::{LOOK_EVERY, Observation, Watch};
 use crate::wiring::{self, Group};
 use crate::{descriptors, users};
 
-/// The most messages that wait to be handed off to one shard.
+/// Maximum number of messages that wait to be handed off to one shard.
 const HANDOFFS_MAX: usize = 4096;
 
 /// The addresses of a process that has started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
-    /// The listeners, with the chosen ports where the configuration has 0.
+    /// The listeners. If the configuration has port 0, with the chosen port.
     pub listeners: Vec<(Transport, SocketAddr)>,
     /// The admin interface, if there is one.
     pub admin: Option<SocketAddr>,
@@ -52,11 +52,11 @@ pub struct Started {
 /// An event of a running process.
 #[derive(Debug)]
 pub enum Event {
-    /// It accepts calls.
+    /// The process accepts calls.
     Started(Started),
     /// An operator has made a request.
     Acted(AuditEntry),
-    /// A signal with this name has come for the first time, and is ignored.
+    /// A signal with this name has arrived for the first time, and is ignored.
     Ignored(&'static str),
     /// A state has changed, or rejections have started or ended.
     Observed(Observation),
@@ -67,9 +67,9 @@ pub enum Event {
 pub enum Finish {
     /// No work was left.
     Drained(Duration),
-    /// The time to drain was over, and some work was left.
+    /// The time to drain was over, but some work was left.
     Late(Duration),
-    /// A second request stopped it at once.
+    /// A second stop request stopped the process at once.
     Forced,
 }
 
@@ -109,9 +109,9 @@ pub struct Ending {
 }
 
 /// Runs the process of `config`, with the keys in `state_dir`, until a signal stops it, and records
-/// it if `record` is set. `tls` are the files that it names.
+/// it if `record` is set. `tls` has the certificates and keys that the configuration names.
 ///
-/// Events are reported meanwhile.
+/// While it runs, events are reported.
 ///
 /// # Errors
 /// When something outside the configuration keeps it from starting, or a shard fails.
@@ -241,7 +241,7 @@ pub fn run(
     let mut watch =
         Watch::new(assembly.registry().clone(), counters.to_vec(), assembly.bans().clone());
     loop {
-        // In this order: a storm of reloads does not keep the process from being stopped.
+        // Checked in this order, so that many reloads do not prevent a stop.
         select_biased! {
             recv(signals.stops()) -> asked => {
                 if asked.is_ok() {
@@ -266,12 +266,13 @@ pub fn run(
             recv(ended) -> summary => match summary {
                 Ok(Ok(summary)) => finish = finish.and(summary),
                 Ok(Err(what)) => {
-                    // The other shards cannot do its work: their calls end too, but in order.
+                    // The other shards cannot take over its work. Their calls end too, but in an
+                    // orderly way.
                     failure.get_or_insert(what);
                     life.advance(Phase::Draining);
                     stop.request();
                 }
-                // All have ended.
+                // All shards have ended.
                 Err(_) => break,
             },
             recv(signals.reloads()) -> asked => {
@@ -292,7 +293,7 @@ pub fn run(
 fn follow_domains(runtime_control: &RuntimeControl, mut tell: impl FnMut(Observation)) {
     match runtime_control.follow_domains() {
         Ok(lines) => lines.into_iter().for_each(|what| tell(Observation::now(what))),
-        // It is sent at the next check.
+        // The command is sent at the next check.
         Err(ControlError::CommandError(_)) => {}
         Err(why) => tell(Observation::now(format!("servers of domains: {why}"))),
     }
@@ -328,7 +329,7 @@ fn begin_recording(
     seed: Seed,
 ) -> Result<(Recorder, Journal), StartError> {
     if config.server.shards != 1 {
-        // All shards access shared state, in an order that no single log has.
+        // All shards access shared state, in an order that no single recording contains.
         let what = format!("{} shards cannot be recorded", config.server.shards);
         return Err(StartError::new("--record", what, "record with `[server] shards = 1`"));
     }
@@ -348,7 +349,7 @@ fn begin_recording(
 }
 
 impl Finish {
-    /// Returns the worse of this and a shard's end.
+    /// Returns the worse of this end and that of a shard.
     fn and(self, summary: Summary) -> Self {
         let after = |so_far: Duration| so_far.max(summary.after);
         match (self, summary.ended) {
@@ -367,7 +368,7 @@ fn status(
     clock: Clock,
 ) -> impl Fn() -> Status + Send + Sync + 'static {
     let listener = |group: &Group| {
-        // The kernel's value, which may be less than requested.
+        // This is the value that the kernel granted, which may be less than requested.
         json!({
             "transport": group.transport().name().to_ascii_lowercase(),
             "address": group.local(),

@@ -23,9 +23,10 @@ use crate::{key, laws, recording, status, users};
 /// The control of all shards, which also reports what is in force.
 pub struct RuntimeControl {
     registry: BackendRegistry,
-    /// The wanted state: of the last command, or of the configuration.
+    /// The wanted state, as set by the last command or by the configuration.
     wanted: Mutex<Wanted>,
-    /// Held during a reload, so that the later of two reloads has read the later file.
+    /// Held during a reload. So of two reloads, the later one has read the later version of the
+    /// file.
     reloading: Mutex<()>,
     commands: CommandSender,
     shards: Vec<ShardCounters>,
@@ -42,9 +43,9 @@ pub struct RuntimeControl {
 struct Wanted {
     /// The configuration as it was last read.
     config: Arc<Config>,
-    /// The servers of its domains, as the shards have them.
+    /// The servers of its domains that the shards have received.
     found: Arc<Found>,
-    /// Servers that fit in no command.
+    /// Servers whose command would be too long.
     too_long: Option<Found>,
     overload: Overload,
     /// Number of commands sent.
@@ -141,19 +142,19 @@ impl RuntimeControl {
         }
     }
 
-    /// Makes reloads replace the users in `stores`.
+    /// Makes reloads replace the users in `stores` too.
     #[must_use]
     pub(crate) fn serving(self, stores: Stores) -> Self {
         Self { stores, ..self }
     }
 
-    /// Makes reloads read certificates and keys again.
+    /// Makes reloads read the certificates and keys again.
     #[must_use]
     pub(crate) fn securing(self, tls: Tls) -> Self {
         Self { tls: Some(tls), ..self }
     }
 
-    /// Records the back ends that a reload removes from the configuration.
+    /// Makes reloads record the back ends that they remove from the configuration.
     #[must_use]
     pub(crate) fn noting(self, removed: RemovedBackends) -> Self {
         Self { removed: Some(removed), ..self }
@@ -175,7 +176,7 @@ impl RuntimeControl {
     /// # Errors
     /// When it is invalid, or cannot be sent.
     pub fn steer(&self, text: &[u8]) -> Result<(u64, Overload), ControlError> {
-        // Held until the command is sent: concurrent commands have one sequence.
+        // Held until the command is sent, so that concurrent commands have one order.
         let mut wanted = self.wanted();
         let overload = command::asked(text, &wanted.overload).map_err(ControlError::Refused)?;
         self.give(&mut wanted, command::text(&overload).as_bytes())?;
@@ -183,8 +184,8 @@ impl RuntimeControl {
         Ok((wanted.given, overload))
     }
 
-    /// Sets the administrative state of a back end, given by name or address, by an operator's word:
-    /// `enable`, `drain` or `disable`. Returns the number of the command.
+    /// Sets the administrative state of a back end. `admin_state` is an operator's word: `enable`,
+    /// `drain` or `disable`. `backend` is its name or address. Returns the number of the command.
     ///
     /// # Errors
     /// If there is no such back end or word, if several back ends are at the address, or if the command
@@ -218,11 +219,13 @@ impl RuntimeControl {
     ///
     /// # Errors
     /// When it is invalid, needs a restart, or a command cannot be sent. Pools and routes are
-    /// unchanged then; of two commands the first, for the laws, may have been sent.
+    /// unchanged in this case, but the first of the two commands, which changes the laws, may have
+    /// been sent.
     pub fn reload(&self) -> Result<u64, ControlError> {
         let _reloading = self.reloading.lock().unwrap_or_else(PoisonError::into_inner);
         let wrong = |wrong: Diagnostics| ControlError::Refused(wrong.into());
-        // Parsed here, so that no shard has to, and while other commands can be sent.
+        // The file is parsed here, so that no shard has to do it, and other commands can be sent
+        // meanwhile.
         let path = self.wanted().config.path.clone();
         let source = Config::source(&path).map_err(wrong)?;
         let config = Config::parse(&path, &source).map_err(wrong)?;
@@ -244,7 +247,7 @@ impl RuntimeControl {
             return Err(ControlError::TooLong { bytes: source.len(), limit: self.order_max });
         }
         if let Some(removed) = &self.removed {
-            // Before any change: without it a restart would lose calls.
+            // This comes before any change: otherwise a restart would lose calls.
             let noted = removed.update(key::unix_time().as_secs(), config.backend_addresses());
             noted.map_err(|error| ControlError::State(removed.path().to_owned(), error))?;
         }
@@ -258,15 +261,16 @@ impl RuntimeControl {
             overload.gate.shadow = shadow.unwrap_or(overload.gate.shadow);
             self.give(&mut wanted, command::text(&overload).as_bytes())?;
             wanted.overload = overload;
-            // Set this now: if the second command cannot be sent, it is not requested again.
+            // Set this now, so that the laws are not sent again if the second command cannot be
+            // sent.
             Arc::make_mut(&mut wanted.config).overload = config.overload.clone();
         }
         self.prepared.put(wanted.given + 1, reading, |command| self.was_heard(command));
-        // Before the command, on which shards may connect to new back ends.
+        // This comes before the command, after which shards may connect to new back ends.
         if let (Some(tls), Some(files)) = (&self.tls, files) {
             tls.replace(files);
         }
-        // Before the command, on which shards forget their answers.
+        // This comes before the command, after which shards forget the old answers.
         users::serve(&self.stores, &config);
         if let Err(not_given) = self.give(&mut wanted, &source) {
             users::serve(&self.stores, &wanted.config);
@@ -361,7 +365,7 @@ impl RuntimeControl {
     }
 }
 
-/// Returns the name of a back end, and its address if that is not the name.
+/// Returns the name of a back end, and its address if it differs from the name.
 fn identified(backend: &config::Backend) -> String {
     let address = backend.endpoint.to_string();
     if address == backend.name { address } else { format!("{} at {address}", backend.name) }

@@ -9,10 +9,10 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator;
 
-/// The most waiting requests to stop; more say nothing new.
+/// Maximum number of waiting stop requests. Further ones have no additional effect.
 const WAITING_MAX: usize = 4;
 
-/// Signals that are ignored here, and would silently end the process by default.
+/// Signals that Tidegate ignores, and that would silently end the process by default.
 const IGNORED: [(i32, &str); 6] = [
     (SIGUSR1, "SIGUSR1"),
     (SIGUSR2, "SIGUSR2"),
@@ -22,10 +22,11 @@ const IGNORED: [(i32, &str); 6] = [
     (SIGIO, "SIGIO"),
 ];
 
-/// Catches SIGTERM, SIGINT, SIGQUIT and SIGHUP as long as it lives, and the ignored signals whose
-/// default is to end the process. Every Rust program ignores SIGPIPE.
+/// Catches SIGTERM, SIGINT, SIGQUIT and SIGHUP while this value exists, and also the ignored
+/// signals that would end the process by default. Every Rust program ignores SIGPIPE.
 ///
-/// Each kind waits in a queue of its own, so that many of one kind do not lose another.
+/// Each kind of signal has its own queue, so that many signals of one kind do not displace those of
+/// another.
 #[derive(Debug)]
 pub struct Signals {
     stops: Receiver<()>,
@@ -44,8 +45,8 @@ impl Signals {
         Self::catch_all(false)
     }
 
-    /// Does the same for a program without a configuration: SIGHUP, from a closed terminal, is a
-    /// request to stop.
+    /// Catches the same signals for a program without a configuration. SIGHUP, from a closed
+    /// terminal, is then a request to stop.
     ///
     /// # Errors
     /// Those of [`catch`](Self::catch).
@@ -64,7 +65,7 @@ impl Signals {
         let thread = Builder::new().name("signal".to_owned()).spawn(move || {
             let mut unnamed = IGNORED.to_vec();
             for number in &mut signals {
-                // Full: an equal request is waiting already.
+                // If the queue is full, an equal request is already waiting.
                 let _ = match number {
                     SIGTERM | SIGINT | SIGQUIT => stop.try_send(()).is_ok(),
                     SIGHUP if hangup_stops => stop.try_send(()).is_ok(),
@@ -90,7 +91,7 @@ impl Signals {
         &self.reloads
     }
 
-    /// Returns the names of ignored signals, each when it first comes.
+    /// Returns the names of ignored signals. Each is sent when the signal first arrives.
     pub fn ignored(&self) -> &Receiver<&'static str> {
         &self.ignored
     }

@@ -18,7 +18,7 @@ use crate::metrics::collect::{NewWork, ShardCounters, restriction, sojourns};
 /// The members of the JSON object at `/status`; `version` and `phase` are added.
 pub type Status = Map<String, Value>;
 
-/// The instruments of a process.
+/// The sources of the status of a process.
 #[derive(Clone)]
 pub struct Instruments {
     /// The law, until a shard has reported one.
@@ -38,7 +38,7 @@ impl Instruments {
         Self { law, registry, next_hops, shards }
     }
 
-    /// Returns everything at `now`, for `/status`.
+    /// Returns the complete status at `now`, for `/status`.
     pub fn read(&self, now: Timestamp) -> Status {
         let mut status = Status::new();
         status.insert("pools".to_owned(), pools(&self.registry, now));
@@ -133,7 +133,8 @@ fn connections(shard: &ShardCounters) -> Value {
     })
 }
 
-/// Returns the outcomes of messages since the start. Labelled counts appear only if they occurred.
+/// Returns the outcomes of messages since the start. Labelled counts appear only if they are not
+/// zero.
 fn messages(counters: &Counters) -> Value {
     let received = Class::ALL.map(|class| (class.name(), counters.received(class)));
     let dropped = DropReason::ALL.map(|why| (why.name(), counters.dropped(why)));
@@ -269,7 +270,7 @@ fn lookups(lookups: &balance::Lookups) -> Value {
 }
 
 /// Returns the signals and decisions of overload control. Counts and occupied time are since the
-/// start, sojourns of the last second.
+/// start; sojourns are of the last second.
 fn overload(gauges: &Gauges, now_ns: u64) -> Value {
     let flow = |bucket: Bucket| {
         let flow = &gauges.flows[bucket as usize];

@@ -36,8 +36,8 @@ impl Tls {
         Self { servers, current: Arc::new(Mutex::new(Current { pools, certificates })) }
     }
 
-    /// Replaces the settings. Connections that exist keep theirs. The listeners are the same: others
-    /// need a restart.
+    /// Replaces the settings. Existing connections keep theirs. The listeners must be the same,
+    /// because others need a restart.
     pub(crate) fn replace(&self, files: TlsFiles) {
         let TlsFiles { listeners, pools, certificates } = files;
         for (server, config) in self.servers.iter().zip(listeners) {

@@ -12,6 +12,7 @@ pub(crate) fn serve(stores: &Stores, config: &Config) {
 
 /// Returns the key and the value of a user, as [`LookupKind::User`] has them.
 fn entry(User { aor, contacts }: &User) -> (&[u8], String) {
-    // RFC 3261 §20.10: without brackets the parameters of a URI would be those of the header.
+    // RFC 3261 §20.10: without brackets, the parameters of the URI would become parameters of the
+    // header field.
     (aor, contacts.iter().map(|uri| format!("<{uri}>\n")).collect())
 }

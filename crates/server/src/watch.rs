@@ -1,8 +1,8 @@
 //! The watch: outages and rejections for the log, from the shared states and counters.
 //!
 //! The thread that runs the process checks every quarter of a second, so the shards do nothing for
-//! it. Each subject has a line when it changes and then no more than one every few seconds, with a
-//! count of the events meanwhile.
+//! it. Each subject gets a line when it changes, and then at most one line every few seconds, with
+//! the number of events since the last line.
 
 mod follow;
 mod name;
@@ -28,7 +28,7 @@ use name::{NameSeen, News};
 /// Time between two checks.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Lines on bans, and on targets of unsent datagrams, within the time that follows.
+/// Maximum number of lines about bans, and about targets of unsent datagrams, in the time below.
 const LINES_MAX: u32 = 5;
 const LINES_WITHIN: Duration = Duration::from_secs(10);
 
@@ -218,7 +218,8 @@ static COUNTED: [Counted; 14] = [
 ];
 
 impl Watch {
-    /// Creates a watch that assumes that back ends are up, and reports others at its first check.
+    /// Creates a watch that assumes that all back ends are up, and reports the others at its first
+    /// check.
     pub fn new(registry: BackendRegistry, shards: Vec<ShardCounters>, bans: BanList) -> Self {
         let total = |counted: &Counted| Episodes::new(shards.iter().map(counted.count).sum());
         Self {
@@ -301,7 +302,7 @@ impl Watch {
         let who = format!("back end {} of pool {}", backend.name(), pool.name());
         let (state, _) = backend.state(now);
         let falls = counts.falls.saturating_sub(seen.counts.falls);
-        // An outage between two checks.
+        // An outage began and ended between two checks.
         let unseen = if seen.state.last() == state { falls } else { 0 };
         seen.counts.falls = counts.falls;
         if let Some(changes) = seen.state.see(now, state, unseen) {
@@ -357,7 +358,7 @@ impl Watch {
         let in_force: Vec<_> = listed.each(now).copied().collect();
         if self.bans.version() != version {
             for ban in &in_force {
-                // A ban that only got longer is not a new one.
+                // An existing ban that was only extended is not a new one.
                 let is_new = self.banned.insert(ban.source, ban.until).is_none();
                 if is_new && self.ban_lines.take(now) {
                     let (source, cause) = (bans::written(ban.source), ban.cause.name());

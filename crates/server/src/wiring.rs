@@ -97,7 +97,7 @@ fn datagrams(config: &Config, listen: &Listen) -> io::Listen {
     io::Listen {
         shards: config.server.shards,
         receive_buffer: listen.receive_buffer,
-        // A single queue has a single order: that of arrival.
+        // A single queue has a single order: the order of arrival.
         split: config.overload.queueing == proxy::Queueing::Class,
         shared: listen.shared == Sharing::Processes,
         gate: listen.shared != Sharing::Processes

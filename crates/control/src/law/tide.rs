@@ -118,8 +118,8 @@ static WAIT_MIN: Param = Param {
 
 static WAIT_MAX: Param = Param {
     name: "wait_max",
-    doc: "Longest wait of a new call in the queue around the capacity, where bursts are to be \
-          served and not rejected.",
+    doc: "Longest wait of a new call in the queue at a load near the capacity, where bursts should \
+          be served and not rejected.",
     unit: "s",
     default: 0.16,
     min: 0.001,

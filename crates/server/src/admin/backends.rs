@@ -26,7 +26,7 @@ pub(super) fn router(controls: Arc<Controls>) -> Router {
         answer(&assigned, asked, command).await
     };
     let reload = move |Extension(Peer(peer)): Extension<Peer>| async move {
-        // A large configuration takes a while to read, and other pages are requested meanwhile.
+        // A large configuration takes some time to read. Other pages can be requested meanwhile.
         let runtime_control = Arc::clone(&controls.runtime_control);
         let command = spawn_blocking(move || runtime_control.reload()).await;
         let command = command.expect("a reload does not panic");
@@ -49,7 +49,8 @@ async fn answer(
     }
 }
 
-/// Returns the list of back ends. Another thread writes it, because ten thousand take a while.
+/// Returns the list of back ends. Another thread writes the list, because ten thousand back ends
+/// take some time.
 async fn listed(controls: &Arc<Controls>, status: StatusCode) -> Response {
     let controls = Arc::clone(controls);
     let list = move || json(status, &controls.runtime_control.pools(controls.clock.now()));

@@ -18,8 +18,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-/// Most connections at a time. A further one closes the one that has been idle for the longest
-/// time.
+/// Maximum number of connections at the same time. A further connection closes the one that has
+/// been idle longest.
 const CONNECTIONS_MAX: usize = 64;
 /// Bytes of a request's head.
 const HEAD_MAX: usize = 8192;
@@ -48,8 +48,9 @@ struct Open {
 struct Activity {
     /// Requests that are being answered.
     answering: AtomicU64,
-    /// Its position among the events of all connections: when it was accepted, or when its last
-    /// request came or was answered. A part of a request is no event.
+    /// The position of the connection's last event among the events of all connections. Events are:
+    /// the connection was accepted, a request came, a request was answered. A part of a request is
+    /// not an event.
     last: AtomicU64,
 }
 
@@ -88,7 +89,7 @@ impl Activity {
         self.last.store(happened.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Has a request answered, and records both events.
+    /// Answers a request, and records the begin and the end as events.
     async fn watch(&self, happened: &AtomicU64, request: Request, next: Next) -> Response {
         self.note(happened);
         self.answering.fetch_add(1, Ordering::Relaxed);
@@ -98,13 +99,13 @@ impl Activity {
         response
     }
 
-    /// Returns its rank; the connection with the lowest rank is closed first.
+    /// Returns the rank of the connection. The connection with the lowest rank is closed first.
     fn rank(&self) -> (bool, u64) {
         (self.answering.load(Ordering::Relaxed) > 0, self.last.load(Ordering::Relaxed))
     }
 }
 
-/// Answers the requests of one connection; a disconnect is no event.
+/// Answers the requests of one connection. A disconnect is not an event.
 async fn answer(stream: TcpStream, router: Router) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

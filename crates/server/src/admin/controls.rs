@@ -17,7 +17,8 @@ use crate::key::Keeper;
 use crate::rejections::Rejections;
 use crate::runtime_control::{ControlError, RuntimeControl};
 
-/// Longest wait of an answer for the shards to apply a command, and the interval of the checks.
+/// Longest time for which an answer waits until the shards have applied a command, and the interval
+/// of the checks.
 const APPLY_WAIT: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -37,8 +38,8 @@ pub struct Controls {
     pub clock: Clock,
 }
 
-/// Waits for the shards to apply a command that was sent. Returns whether all have, or why it was
-/// not sent. Either is logged.
+/// Waits until the shards have applied a command that was sent. Returns whether all shards have, or
+/// why it was not sent. Both are logged.
 pub(super) async fn await_applied(
     controls: &Controls,
     asked: AuditedRequest,

@@ -1,4 +1,4 @@
-//! The pages that control a running process, above all its overload control.
+//! The pages that control a running process, mainly its overload control.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::{backends, calls, keys};
 use crate::audit::{AuditedRequest, Outcome};
 use crate::{bans, laws};
 
-/// The longest body of a request for other laws, in bytes.
+/// The longest body of a request that changes the laws, in bytes.
 const BODY_MAX: usize = 16 * 1024;
 /// Longest time for the body of a request.
 const BODY_WAIT: Duration = Duration::from_secs(5);
@@ -52,7 +52,7 @@ pub(super) fn router(controls: Controls) -> Router {
         .route("/overload", get(show).put(change))
         .route("/laws", get(|| async { json(StatusCode::OK, &laws::all(&LAWS)) }))
         .route("/rejections", get(rejections.clone()))
-        // Its name before version 1.
+        // The name of `/rejections` before version 1.
         .route("/refusals", get(rejections))
         .route("/bans", get(banned))
         .route("/bans/{address}", delete(lift))

@@ -160,8 +160,8 @@ fn reachable(address: SocketAddr) -> Result<(), Wrong> {
     }
 }
 
-/// Rejects an IPv4 address in IPv6 form: a socket has one family, so no arriving packet would match
-/// it.
+/// Rejects an IPv4 address in IPv6 form. A socket has one address family, so no arriving packet
+/// would match the address.
 fn unmapped(ip: IpAddr) -> Result<IpAddr, Wrong> {
     match ip.to_canonical() {
         v4 if v4 != ip => {

@@ -1,11 +1,11 @@
-//! Backup pools: which pool replaces which.
+//! Backup pools: checks which pool replaces which.
 
 use super::diagnostic::{Report, alternatives, nearest, quoted};
 use super::pool;
 
-/// Reports unknown backup pools, and circles of them.
+/// Reports unknown backup pools and loops of backup pools.
 pub(super) fn check(drafts: &[pool::Draft], report: &mut Report) {
-    // The name may be that of a pool whose name was unreadable.
+    // `backup` may name a pool whose own name could not be read.
     let names = drafts.iter().map(|pool| Some(pool.name.as_ref()?.get_ref().as_str()));
     let Some(names) = names.collect::<Option<Vec<_>>>() else { return };
     let backup = |i: usize| {

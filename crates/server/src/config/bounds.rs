@@ -10,7 +10,7 @@ use super::diagnostic::Report;
 use super::knob::Shape;
 use super::shape::{List, Whole};
 
-/// A minimum and a maximum in seconds, in a list of two.
+/// A minimum and a maximum in seconds, written as a list of two numbers.
 pub struct Bounds(pub RangeInclusive<u32>);
 
 impl Bounds {

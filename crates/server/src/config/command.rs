@@ -1,13 +1,14 @@
 //! Commands: changes that an operator makes to a running process, in the syntax of the
 //! configuration.
 //!
-//! There are five, distinguished by their tables: a whole configuration, of which pools and routes
-//! are applied; a `[duty]` of a back end; a question about a `[call]`; the servers `found`
+//! There are five kinds, distinguished by their tables: a whole configuration, of which only pools
+//! and routes are applied; the `[duty]` of a back end; a query for a `[call]`; the servers `found`
 //! for domains; and laws.
 //!
 //! A command about laws is the text of the table `[overload]`. It can change `law` with
-//! `[overload.params]`, and `[overload.shadow]`, while calls are served; it may omit what stays as
-//! it is. It may contain any other key only with its present value: another value needs a restart.
+//! `[overload.params]`, and `[overload.shadow]`, while calls are served. It may omit keys that do
+//! not change. Any other key must have its current value, because a different value needs a
+//! restart.
 //!
 //! The reader of the configuration reads commands too and reports the same errors. Each shard gets
 //! the complete result.
@@ -133,7 +134,7 @@ impl From<Diagnostics> for Refused {
 /// [`Found::text`], or the text of a configuration.
 ///
 /// # Errors
-/// When the command is invalid, because another version wrote it.
+/// When the command is invalid. This happens only if another version wrote it.
 pub fn given(text: &[u8]) -> Result<Command, Diagnostics> {
     let path = Path::new("order");
     let document = Document::parse(path, text)?;

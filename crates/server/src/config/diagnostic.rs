@@ -67,7 +67,7 @@ impl std::error::Error for Diagnostics {}
 struct Diagnostic {
     /// One line, without a full stop.
     title: String,
-    /// The wrong text first, then any text that it contradicts. Empty if something is missing from
+    /// The wrong text first, then any text that contradicts it. Empty if something is missing from
     /// the file.
     spots: Vec<(Range<usize>, String)>,
     /// The remedy.
@@ -175,8 +175,8 @@ pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> O
     if written.len() > LENGTH_MAX {
         return None;
     }
-    // A third of the letters may differ, and always two: a wrong hint does no harm. A longer or
-    // shorter form of a name may differ more: `cps_maximum`, `addr`.
+    // Up to a third of the letters may differ, but always two: a wrong hint does no harm. A longer
+    // or shorter form of a name may differ more: `cps_maximum`, `addr`.
     let reach = (written.chars().count() / 3).max(2);
     names
         .into_iter()
@@ -186,7 +186,8 @@ pub fn nearest<'a>(written: &str, names: impl IntoIterator<Item = &'a str>) -> O
         .map(|(_, name)| name)
 }
 
-/// Returns whether one of two names begins with the other, which is long enough to mean the same.
+/// Returns whether one of two names begins with the other, and the shorter one is long enough to
+/// mean the same.
 fn is_form_of(written: &str, name: &str) -> bool {
     const COMMON_MIN: usize = 3;
     (written.starts_with(name) || name.starts_with(written))

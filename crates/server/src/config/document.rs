@@ -49,7 +49,7 @@ impl<'i> Document<'i> {
         let text = match std::str::from_utf8(bytes) {
             Ok(text) => text,
             Err(error) => {
-                // The lossy text holds a replacement character of three bytes there.
+                // The lossy text contains a replacement character of three bytes at the error.
                 let at = error.valid_up_to();
                 report.error(at..at + 3, "not UTF-8 text", "", "save the file as UTF-8");
                 return Err(report.into_diagnostics(path, &String::from_utf8_lossy(bytes)));
@@ -59,7 +59,7 @@ impl<'i> Document<'i> {
         for error in &errors {
             report_syntax(error, &mut report);
         }
-        // After a syntax error the parser guesses, so nothing else is checked.
+        // After a syntax error the parser guesses, so the rest is not checked.
         if errors.is_empty() {
             Ok(Self { path: path.to_owned(), text, table })
         } else {

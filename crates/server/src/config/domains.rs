@@ -48,7 +48,7 @@ struct Server {
 impl From<&SrvRecord> for Server {
     fn from(record: &SrvRecord) -> Self {
         let &SrvRecord { priority, weight, port, ref target } = record;
-        // A name of one label keeps its final dot, so that no search list completes it.
+        // A name with only one label keeps its final dot, so that no search list completes it.
         let bare = target.strip_suffix('.').filter(|bare| bare.contains('.'));
         Self { priority, weight, port, target: bare.unwrap_or(target).to_owned() }
     }
@@ -79,12 +79,12 @@ impl Found {
         Self { domains: services.iter().filter_map(domain).collect() }
     }
 
-    /// Reads the text of a command; `None` if it is of another kind.
+    /// Reads the text of a command; `None` if the command is of another kind.
     pub(crate) fn given(text: &str) -> Option<Self> {
         toml::from_str(text).ok()
     }
 
-    /// Returns the command that tells the servers to the shards.
+    /// Returns the command that sends the servers to the shards.
     pub fn text(&self) -> String {
         toml::to_string(self).expect("names and numbers can be written")
     }
@@ -151,8 +151,8 @@ impl Domain {
         let mut all = Vec::with_capacity(self.servers.len());
         // RFC 2782: "A client MUST attempt to contact the target host with the lowest-numbered
         // priority it can reach; target hosts with the same priority SHOULD be tried in an order
-        // defined by the weight field." The first priority is that of the back end in the
-        // configuration, each further one follows it.
+        // defined by the weight field." The first group gets the priority of the back end in the
+        // configuration, and each further group gets the next higher number.
         let groups = self.servers.chunk_by(|a, b| a.priority == b.priority);
         for (rank, group) in (0..).zip(groups) {
             let heaviest = group.iter().map(|server| u32::from(server.weight)).max().unwrap_or(0);

@@ -19,13 +19,13 @@ pub trait Keys: Sized + 'static {
     fn entries() -> &'static [&'static dyn Entry<Self>];
 }
 
-/// A key of the table that `T` is made of.
+/// A key of a table that is read into `T`.
 pub trait Entry<T>: Documented {
     /// Reads the key from `section`, or its default. Reports an invalid value and returns false.
     fn read(&self, section: &Section<'_, '_>, target: &mut T, report: &mut Report) -> bool;
 
-    /// Reports the key if the file has it where it has no effect. The keys in `wrong` were
-    /// unreadable.
+    /// Reports the key if the file contains it although it has no effect there. The keys in `wrong`
+    /// could not be read.
     fn check_idle(
         &self,
         section: &Section<'_, '_>,
@@ -61,7 +61,7 @@ pub struct Place<T, V> {
     pub set: fn(&mut T, Spanned<V>),
 }
 
-/// A key, and its place in `T`.
+/// A key, and the field of `T` for its value.
 pub struct Key<T: 'static, S: Shape> {
     knob: Knob<S>,
     place: Place<T, S::Value>,
@@ -162,7 +162,7 @@ where
 }
 
 impl Section<'_, '_> {
-    /// Reads every key of `T` into `target`. Returns the names of those that were wrong.
+    /// Reads every key of `T` into `target`. Returns the names of the keys that were wrong.
     pub fn fill<T: Keys>(&self, target: &mut T, report: &mut Report) -> Vec<&'static str> {
         let mut wrong = Vec::new();
         for entry in T::entries() {
@@ -298,7 +298,7 @@ macro_rules! config_place {
 }
 
 /// Defines a table and the struct that is read from it, with a draft that knows the place of each
-/// value. Fields after `+` are no keys: the reader sets them before it calls `finish`.
+/// value. Fields after `+` are not keys: the reader sets them before it calls `finish`.
 ///
 /// ```text
 /// table! {
@@ -334,7 +334,7 @@ macro_rules! config_table {
             $($($(#[doc = $extra_doc])* pub $extra: $extra_ty,)*)?
         }
 
-        /// The table as far as it was readable; what is missing was reported.
+        /// The table as far as it could be read. Missing parts were reported.
         #[derive(Debug, Default)]
         $vis struct $Draft {
             /// The place of its header.

@@ -16,7 +16,7 @@ pub struct Knob<S> {
     pub name: &'static str,
     /// The shape of its values.
     pub shape: S,
-    /// The meaning of its absence.
+    /// The meaning when the key is absent.
     pub absent: Absent,
     /// The meaning of the key, in Markdown.
     pub doc: &'static str,
@@ -31,7 +31,7 @@ impl<S: Shape> Knob<S> {
     }
 }
 
-/// The meaning of the absence of a key.
+/// The meaning when a key is absent.
 #[derive(Clone, Copy, Debug)]
 pub enum Absent {
     /// The key is required.
@@ -42,7 +42,7 @@ pub enum Absent {
     Means(&'static str),
 }
 
-/// The syntax of a value: how to read, write and describe it.
+/// The syntax of a kind of value: how it is read, written and described.
 pub trait Shape {
     /// The type of the values read.
     type Value: 'static;
@@ -79,8 +79,8 @@ pub struct Table {
     pub knobs: fn() -> Vec<&'static dyn Documented>,
     /// The tables inside this one.
     pub tables: &'static [&'static Table],
-    /// Whether the keys depend on something else, such as a law, so that their reader reports
-    /// unknown ones.
+    /// Whether the keys depend on something else, such as a law. Then their reader reports unknown
+    /// keys.
     pub has_free_keys: bool,
 }
 
@@ -108,7 +108,7 @@ impl Table {
 /// When a running process applies a changed value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reload {
-    /// At a reload, immediately and for everything.
+    /// At a reload, at once and for everything.
     Live,
     /// At a reload, for calls that begin after it.
     NewCalls,
@@ -138,7 +138,8 @@ pub trait Documented: Sync {
     fn doc(&self) -> &'static str;
     /// Returns the JSON schema of valid values.
     fn schema(&self) -> Value;
-    /// Returns when a running process applies a changed value; `None` if it never reads it again.
+    /// Returns when a running process applies a changed value; `None` if a running process never
+    /// applies it.
     fn reload(&self) -> Option<Reload> {
         None
     }

@@ -15,8 +15,8 @@ impl ListenDraft {
         self.shared.as_ref().map_or(Sharing::No, |shared| *shared.get_ref())
     }
 
-    /// RFC 3261 §18.1.1: the sent-by of a Via is where responses have to arrive, and no peer can
-    /// send to a wildcard address.
+    /// Rejects a wildcard address without `advertise`. RFC 3261 §18.1.1: responses must arrive at
+    /// the sent-by of a Via, and no peer can send to a wildcard address.
     pub(super) fn check_wildcard(&self, report: &mut Report) {
         let Some(address) = &self.address else { return };
         let is_told = self.advertise.is_some() || self.wrong.contains(&"advertise");
@@ -84,8 +84,8 @@ pub(super) fn check_sharing(
 
 /// Reports listeners for connections in a process with several shards.
 ///
-/// A back end may open a connection for a BYE, which any shard may get. Only the shard that has the
-/// caller's connection can send on that.
+/// A back end may open a connection for a BYE, and any shard may get this connection. But only the
+/// shard that has the caller's connection can send on it.
 pub(super) fn check_shards(drafts: &[ListenDraft], shards: u16, report: &mut Report) {
     let transports = drafts.iter().filter_map(|draft| draft.transport.as_ref());
     if shards > 1
@@ -121,7 +121,7 @@ pub(super) fn check_distinct(drafts: &[ListenDraft], report: &mut Report) {
         })
         .collect();
     for (i, (is_stream, address)) in addresses.iter().enumerate() {
-        // Each port 0 becomes another port. UDP and TCP have ports of their own.
+        // Each port 0 becomes a different port. UDP and TCP have separate ports.
         let is_twin = |(other, at): &&(bool, &Spanned<SocketAddr>)| {
             other == is_stream && at.get_ref() == address.get_ref() && at.get_ref().port() != 0
         };

@@ -47,7 +47,7 @@ impl Pool {
     }
 }
 
-/// A `[[pool]]` with its tables, as far as they were readable; what is missing was reported.
+/// A `[[pool]]` with its tables, as far as they could be read. Missing parts were reported.
 pub(super) struct Draft {
     own: PoolDraft,
     pub learning: Option<Spanned<Learning>>,
@@ -81,7 +81,7 @@ impl Draft {
         Self { own, learning, tls, backends: section.read_all(&BACKEND, read_backend, report) }
     }
 
-    /// Sets the port of back ends whose URI has none: it depends on the transport.
+    /// Sets the port of back ends whose URI has none. It depends on the transport.
     pub(super) fn complete(&mut self, listeners: &[ListenDraft]) {
         let port = default_port(self.reached_by(listeners));
         for backend in &mut self.backends {
@@ -95,7 +95,7 @@ impl Draft {
         }
     }
 
-    /// Returns the transport to the back ends, with these listeners.
+    /// Returns the transport to the back ends, given these listeners.
     pub(super) fn reached_by(&self, listeners: &[ListenDraft]) -> Transport {
         let of = |listener: &ListenDraft| Some(*listener.transport.as_ref()?.get_ref());
         let named = || {
@@ -107,7 +107,8 @@ impl Draft {
         given.unwrap_or_else(|| usual_transport(listeners.iter().filter_map(of)))
     }
 
-    /// Returns the place of its transport, or of its header if that follows from the listeners.
+    /// Returns the place of the key `transport`, or of the header if the transport follows from the
+    /// listeners.
     pub(super) fn transport_span(&self) -> Range<usize> {
         self.transport.as_ref().map_or(self.span.clone(), Spanned::span)
     }
@@ -138,7 +139,7 @@ fn read_backend(section: &Section<'_, '_>, report: &mut Report) -> BackendDraft 
 }
 
 impl BackendDraft {
-    /// Returns the name; if it is made from the address, it has the place of the address.
+    /// Returns the name. If it is made from the address, it has the place of the address.
     fn label(&self) -> Option<Spanned<String>> {
         if self.own_name.is_some() || self.wrong.contains(&"name") {
             return self.own_name.clone();
@@ -147,7 +148,7 @@ impl BackendDraft {
         Some(Spanned::new(endpoint.span(), endpoint.get_ref().to_string()))
     }
 
-    /// Returns the place of the first value that describes the server rather than its place in the
+    /// Returns the place of the first key that describes the server itself, not its role in the
     /// pool.
     fn description(&self) -> Option<Range<usize>> {
         let spans = [
@@ -161,7 +162,7 @@ impl BackendDraft {
         given.min_by_key(|span| span.start)
     }
 
-    /// Reports what contradicts an earlier pool that names the same server.
+    /// Reports contradictions to an earlier pool that names the same server.
     fn check_same(&self, is_one_pool: bool, first: &Self, report: &mut Report) {
         let (Some(here), Some(there)) = (&self.endpoint, &first.endpoint) else { return };
         if is_one_pool {

@@ -22,7 +22,7 @@ pub(super) fn check(listeners: &[ListenDraft], pools: &[pool::Draft], report: &m
 
 /// Reports back ends of a pool that are this process, and those that no listener can reach.
 fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Report) {
-    // An unreadable listener may be the one that reaches the back end.
+    // A listener that could not be read may be the one that reaches the back end.
     let all_known = listeners.iter().all(|l| l.address.is_some() && l.transport.is_some());
     let transport = pool.reached_by(listeners);
     if let Some(tls) = pool.tls.given()
@@ -64,7 +64,7 @@ fn check_backends(pool: &pool::Draft, listeners: &[ListenDraft], report: &mut Re
             report_loop(endpoint.span(), own, report);
             continue;
         }
-        // The address of a name is checked when it is resolved.
+        // The address of a host name is checked when it is resolved.
         let Endpoint::Address(address) = *endpoint.get_ref() else { continue };
         let address = Spanned::new(endpoint.span(), address);
         if let Some(own) = listeners.iter().find_map(|own| is_own(own, *address.get_ref())) {
@@ -142,7 +142,7 @@ fn report_loop(backend: Range<usize>, own: Range<usize>, report: &mut Report) {
     );
 }
 
-/// Returns the place where `listener` advertises `endpoint`.
+/// Returns the place in the file where `listener` advertises `endpoint`.
 fn advertises(listener: &ListenDraft, endpoint: &Endpoint) -> Option<Range<usize>> {
     let advertised = listener.advertise.as_ref()?;
     let is_own = match endpoint {
@@ -155,7 +155,7 @@ fn advertises(listener: &ListenDraft, endpoint: &Endpoint) -> Option<Range<usize
     is_own.then(|| advertised.span())
 }
 
-/// Returns the place where `listener` says that it receives at `address`.
+/// Returns the place in the file where `listener` says that it receives at `address`.
 pub(super) fn is_own(listener: &ListenDraft, address: SocketAddr) -> Option<Range<usize>> {
     let own = listener.address.as_ref()?;
     let same_ip = own.get_ref().ip() == address.ip()

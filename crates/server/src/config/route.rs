@@ -46,7 +46,7 @@ impl RouteDraft {
             ),
             Senders::Net(net) => {
                 let mut lists = listeners.iter().map(|listener| listener.trust.as_ref());
-                // An unreadable list may contain it.
+                // A list that could not be read may contain the network.
                 if lists.all(|list| {
                     list.is_some_and(|l| !l.get_ref().iter().any(|own| own.contains(&net)))
                 }) {
@@ -123,7 +123,7 @@ impl RouteDraft {
             true => at_later.iter().all(is_name),
             false => !at_later.is_empty() && among(at_later, domains),
         };
-        // An open relay was reported, so the operator has to change it.
+        // An open relay has been reported, so the operator must change it anyway.
         methods && domains && !self.is_open_relay()
     }
 }
@@ -135,7 +135,8 @@ mod kind {
     pub(super) const STRANGER: u8 = 4;
 }
 
-/// Returns the first of `earlier` that, with those before it, leaves nothing for `later`.
+/// Returns the first of the `earlier` routes after which, with those before it, no request is left
+/// for `later`.
 fn shadow<'d>(
     earlier: &'d [RouteDraft],
     later: &RouteDraft,

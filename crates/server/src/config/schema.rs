@@ -1,5 +1,5 @@
-//! The reader of TOML files, for files other than the configuration: each key is a [`Knob`] in a
-//! [`Table`], alone or bound to a field by a [`Key`]; a [`Section`] reads them and a [`Report`]
+//! The reader of TOML files, for files other than the configuration. Each key is a [`Knob`] in a
+//! [`Table`], and a [`Key`] may bind it to a field. A [`Section`] reads the keys and a [`Report`]
 //! collects the errors. Tables of the configuration that other files contain are here too.
 
 pub use super::diagnostic::{Report, alternatives, nearest, quoted};

@@ -72,8 +72,8 @@ impl<'a, 'i> Section<'a, 'i> {
         }
     }
 
-    /// Returns the value of `knob` or its default, which has the place of the header. Reports an
-    /// invalid or missing value and returns `None`.
+    /// Returns the value of `knob`, or its default with the place of the header. Reports an invalid
+    /// or missing value and returns `None`.
     pub fn value<S: Shape>(
         &self,
         knob: &Knob<S>,
@@ -205,8 +205,8 @@ impl<'a, 'i> Section<'a, 'i> {
         self.unknown().any(|key| self.suggestion(key) == Some(name))
     }
 
-    /// Returns the key that the unknown one probably means: a similar one that the table does not
-    /// have yet.
+    /// Returns the key that an unknown key probably means: a similar one that the table does not
+    /// contain yet.
     fn suggestion(&self, key: &Spanned<DeString<'i>>) -> Option<&'static str> {
         nearest(key.get_ref(), self.table.names().filter(|name| !self.content.contains_key(*name)))
     }

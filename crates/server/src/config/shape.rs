@@ -171,11 +171,11 @@ impl Shape for Flag {
     }
 }
 
-/// An integer of at least 1, where 0 would mean something that another key does.
+/// An integer of at least 1. For 0, another key has to be used.
 pub struct Positive {
     /// The largest valid value.
     pub most: u32,
-    /// The way to get what 0 would mean.
+    /// The remedy for someone who writes 0.
     pub zero: &'static str,
 }
 

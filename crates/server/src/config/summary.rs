@@ -88,7 +88,7 @@ impl fmt::Display for Config {
     }
 }
 
-/// Keys whose values are in a line of their own.
+/// Keys whose values have a line of their own.
 const SHOWN: [(&str, &str); 3] =
     [("[server]", "shards"), ("[admin]", "address"), ("[overload]", "law")];
 

@@ -37,9 +37,9 @@ const SYSTEM_AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// The TLS settings of a configuration, with the content of its files.
 #[derive(Debug)]
 pub struct TlsFiles {
-    /// By listener; `None` without TLS.
+    /// For each listener; `None` without TLS.
     pub listeners: Vec<Option<Arc<ServerConfig>>>,
-    /// By the name of the pool, for those that are reached over TLS.
+    /// For each pool that is reached over TLS, by name.
     pub pools: BTreeMap<String, PoolClient>,
     /// The certificates by which Tidegate identifies itself.
     pub certificates: Vec<Certificate>,
@@ -93,7 +93,7 @@ impl TlsFiles {
     /// Every file that cannot be used.
     pub fn read(config: &Config, source: &[u8]) -> Result<Self, Diagnostics> {
         let document = Document::parse(&config.path, source)?;
-        // For the places of the keys: there were no errors.
+        // Read again to get the places of the keys. There were no errors.
         let root = Section::root(&ROOT, document.table(), &mut Report::default());
         let listeners = root.read_all(&LISTEN, ListenDraft::read, &mut Report::default());
         let pools = root.read_all(&POOL, pool::Draft::read, &mut Report::default());
@@ -303,8 +303,8 @@ impl ResolvesServerCert for ByName {
     }
 }
 
-/// Accepts every certificate, for `verify = false`. Its holder still has to prove that it has the
-/// key.
+/// Accepts every certificate, for `verify = false`. The peer must still prove that it has the key
+/// of the certificate.
 #[derive(Debug)]
 struct AcceptAny(Arc<CryptoProvider>);
 

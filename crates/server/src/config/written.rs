@@ -1,4 +1,4 @@
-//! Tables with every key written out: what was read, as it would be read again.
+//! Tables with every key written out, in the form in which they can be read again.
 
 use std::fmt;
 
@@ -31,12 +31,12 @@ pub(super) struct WrittenKey {
     pub name: &'static str,
     pub value: String,
     pub reload: Reload,
-    /// Whether the value is the one of an absent key.
+    /// Whether the value is the same as without the key.
     pub is_default: bool,
 }
 
 impl Written {
-    /// The keys of `all` that have a value.
+    /// Returns the keys of `all` that have a value.
     pub(super) fn of<T: Keys>(all: &T) -> Self {
         let key = |entry: &&'static dyn super::keys::Entry<T>| {
             let (value, reload) = (entry.write(all)?, entry.reload().unwrap_or(Reload::Restart));
@@ -46,7 +46,7 @@ impl Written {
         Self { table: T::table(), keys: T::entries().iter().filter_map(key).collect() }
     }
 
-    /// The parameters of a law or a policy, in `table`.
+    /// Returns the parameters of a law or a policy, in `table`.
     fn params<K: Kind>(table: &'static Table, values: &Values<K>) -> Self {
         let key = |(param, value): (&tidegate_world::Param, f64)| WrittenKey {
             name: param.name,
@@ -57,7 +57,7 @@ impl Written {
         Self { table, keys: values.each().map(|(param, value)| key((param, value))).collect() }
     }
 
-    /// The table in braces.
+    /// Returns the table in braces.
     fn inline(&self) -> String {
         let keys: Vec<_> = self.keys.iter().map(ToString::to_string).collect();
         format!("{{ {} }}", keys.join(", "))
@@ -77,7 +77,8 @@ impl fmt::Display for WrittenKey {
     }
 }
 
-/// The tables of a configuration that hold until a restart, and those in `[overload]`.
+/// Returns the tables of a configuration that apply until a restart, and `[overload]` with its
+/// inner tables.
 pub(super) fn config(config: &Config) -> Vec<Written> {
     let Config { server, admin, listen, overload, emulate, name_servers, .. } = config;
     let servers = (!name_servers.is_empty()).then(|| name_servers.clone());
@@ -92,7 +93,7 @@ pub(super) fn config(config: &Config) -> Vec<Written> {
     tables
 }
 
-/// The table `[overload]`, with those in it.
+/// Returns the table `[overload]` and its inner tables.
 pub(super) fn overload(overload: &Overload) -> Vec<Written> {
     let mut tables = vec![Written::of(overload), Written::params(&PARAMS, &overload.gate.law)];
     if let Some(shadow) = &overload.gate.shadow {
@@ -108,18 +109,18 @@ pub(super) fn overload(overload: &Overload) -> Vec<Written> {
     tables
 }
 
-/// The table `[overload]`, with those in it, as TOML.
+/// Returns the table `[overload]` and its inner tables, as TOML.
 pub fn overload_toml(overload: &Overload) -> String {
     let tables: Vec<_> = self::overload(overload).iter().map(ToString::to_string).collect();
     tables.join("\n")
 }
 
-/// The table `[emulate]`.
+/// Returns the table `[emulate]`.
 pub fn emulate_toml(emulate: &Emulate) -> String {
     Written::of(&EmulateDraft::from(emulate)).to_string()
 }
 
-/// The keys of `[[pool]]` that say who gets a new request.
+/// Returns the keys of `[[pool]]` that determine how back ends are selected.
 pub fn selection_toml(selection: &Selection) -> String {
     let params = match selection {
         Selection::One(values) => {
@@ -136,12 +137,12 @@ pub fn learning_toml(learning: &Learning) -> String {
     format!("limit = {}\n", limit.inline())
 }
 
-/// The word for `decide`.
+/// Returns the word for `decide`.
 pub fn decide_word(decide: Decide) -> &'static str {
     DECIDE.word(decide)
 }
 
-/// The word for `queue`.
+/// Returns the word for `queue`.
 pub fn queue_word(queue: Queueing) -> &'static str {
     QUEUE.word(queue)
 }

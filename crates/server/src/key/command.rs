@@ -1,8 +1,8 @@
-//! The command by which shards learn which keys make and verify tokens.
+//! The command that tells shards which keys make and verify tokens.
 //!
-//! Its text is a line `[keys]`, then for each key its version and the key, the one in use first.
-//! Like every command it is an input: a recording contains it, and its replay rotates when the
-//! process did.
+//! Its text is a line `[keys]`, and then a line for each key with its version and the key. The key
+//! in use comes first. Like every command it is an input: a recording contains it, and a replay
+//! rotates the keys when the process did.
 
 use tidegate_proxy::{TokenKey, TokenKeys};
 

@@ -16,21 +16,21 @@ use super::ring::{KEPT, KEYS_MAX, KeyRing, NotRotated, UnixTime};
 use super::{FILE_NAME, change, command, random, read, unix_time};
 use crate::StartError;
 
-/// Interval at which the file is read. A key settles longer than this.
+/// Interval at which the file is read. The settling time of a key is longer than this.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// The parameters of key rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
-    /// Age of a key at which the next is made; `None`: only on request.
+    /// Age of a key at which the next one is made; `None`: keys are made only on request.
     pub every: Option<Duration>,
-    /// Time for which every instance knows a key before it is used.
+    /// Time for which every instance must know a key before it is used.
     pub settle: Duration,
 }
 
 impl Rotation {
-    /// Returns the shortest interval at which rotations always succeed: a key has to settle before
-    /// the next is made, and the oldest is kept for a while after its last use.
+    /// Returns the shortest interval at which rotations always succeed. A key has to settle before
+    /// the next one is made, and the oldest key is kept for some time after its last use.
     pub fn every_min(settle: Duration) -> Duration {
         let others = KEYS_MAX as u32 - 1;
         ((KEPT + settle) / others).max(settle)
@@ -49,7 +49,7 @@ pub struct Keeper {
 #[derive(Debug)]
 struct State {
     ring: KeyRing,
-    /// The keys that the shards use.
+    /// The keys that the shards have been told.
     told: Secret,
     /// The error of the last check of the file.
     trouble: Option<String>,
@@ -64,13 +64,13 @@ pub enum NotKept {
     Busy,
     /// The file cannot be read or written.
     File(StartError),
-    /// There is no entropy.
+    /// The operating system provides no random numbers.
     Entropy(String),
 }
 
 impl Keeper {
-    /// Creates the keeper of the keys in `state_dir`; the shards that get `commands` started with
-    /// those of `ring` at `started`.
+    /// Creates the keeper of the keys in `state_dir`. The shards that get `commands` started with
+    /// the keys that `ring` had at `started`.
     pub fn new(
         state_dir: PathBuf,
         ring: KeyRing,
@@ -114,7 +114,7 @@ impl Keeper {
             && state.ring.is_due(now, every)
         {
             match self.rotate_in(&mut state, now) {
-                // Another process of this address rotated first, or it is too early.
+                // Another process at this address rotated first, or it is too early.
                 Ok(()) | Err(NotKept::NotRotated(_) | NotKept::Busy) => {}
                 Err(error) => state.trouble = Some(error.to_string()),
             }
@@ -125,8 +125,8 @@ impl Keeper {
     /// Makes the next key.
     ///
     /// # Errors
-    /// When the last one is not in use yet, an old one may still be needed, or the file cannot be
-    /// changed, or is being changed.
+    /// When the last key is not in use yet, when an old key may still be needed, when the file
+    /// cannot be changed, or when another process is changing it.
     pub fn rotate(&self, now: UnixTime) -> Result<(), NotKept> {
         let mut state = self.state();
         self.rotate_in(&mut state, now)?;
@@ -137,7 +137,7 @@ impl Keeper {
     fn rotate_in(&self, state: &mut State, now: UnixTime) -> Result<(), NotKept> {
         let key = random().map_err(|error| NotKept::Entropy(error.to_string()))?;
         state.ring = change(&self.state_dir, |ring| {
-            // The current content of the file decides.
+            // The current content of the file counts.
             ring.rotated(now, self.rotation.settle, key)
         })?;
         Ok(())
@@ -149,7 +149,7 @@ impl Keeper {
         if tokens == state.told.tokens {
             return;
         }
-        // A shard that is missing, or has no room for the command, gets it at the next check.
+        // A shard that is not running, or has no room for the command, gets it at the next check.
         if self.commands.give(command::text(&tokens).as_bytes()).is_ok() {
             state.told.tokens = tokens;
         }
@@ -183,7 +183,7 @@ impl Keeper {
     }
 }
 
-/// The thread of a [`Keeper`]; it ends when this is dropped.
+/// The thread of a [`Keeper`]. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct Watch {
     end: Option<Sender<()>>,

@@ -1,7 +1,7 @@
 //! The keys of an address, their versions, and which of them is in use at a time.
 //!
-//! A key is accepted as soon as it is known, and makes tokens only when it has been known for the
-//! time to *settle*: until then every instance that shares the address has read it. The key in use
+//! A key is accepted as soon as it is known. It makes tokens only after it has been known for the
+//! time to *settle*: by then every instance that shares the address has read it. The key in use
 //! follows from the times at which the keys were made, so that instances agree without
 //! communication.
 
@@ -13,15 +13,15 @@ use tidegate_proxy::{Base, Secret, TokenKey, TokenKeys};
 /// A secret key: 256 bits.
 pub type Key = [u8; 32];
 
-/// The most keys of tokens.
+/// Maximum number of keys for tokens.
 pub const KEYS_MAX: usize = 8;
 
 /// The shortest time for which a key is kept after its last use: no call lasts longer without a
 /// request.
 pub const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// The largest lead of the time of a key, which the clock of another instance has set. A key beyond
-/// that was made by a wrong clock.
+/// The largest lead of the creation time of a key over our clock, because the clock of another
+/// instance has set it. A key beyond this was made with a wrong clock.
 const AHEAD_MAX: Duration = KEPT;
 
 /// The start of 2026. An earlier clock has not been set.
@@ -33,7 +33,7 @@ const MARKS: u32 = 256;
 /// The keys of an address.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRing {
-    /// [`Secret::base`].
+    /// See [`Secret::base`].
     pub base: Key,
     /// Keys of tokens, the newest first: 1 to [`KEYS_MAX`].
     keys: Vec<Made>,
@@ -53,11 +53,11 @@ pub type UnixTime = Duration;
 /// The use of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// To verify; later also to make tokens.
+    /// The key verifies tokens, and will make tokens later.
     Next,
-    /// To make tokens and to verify.
+    /// The key makes and verifies tokens.
     Current,
-    /// To verify.
+    /// The key verifies tokens.
     Previous,
 }
 
@@ -75,10 +75,10 @@ pub struct Shown {
 /// The reason why there is no new key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotRotated {
-    /// The last key is not in use yet; it will be after this time.
+    /// The last key, with this version, is not in use yet. It will be after this time.
     Settling(u32, Duration),
-    /// There is no room: the oldest key was in use a short time ago, and can be removed after this
-    /// time.
+    /// There is no room: the key with this version was in use recently. It can be removed after
+    /// this time.
     Kept(u32, Duration),
     /// The clock shows this time, which is impossible.
     Clock(UnixTime),
@@ -98,7 +98,7 @@ impl KeyRing {
         Self { base, keys: vec![Made { version: 1, at: whole(now), key: first }] }
     }
 
-    /// Returns the secret at `now`, for instances that give a key this time to `settle`.
+    /// Returns the secret at `now`, for instances that let a key `settle` for this time.
     pub fn secret(&self, now: UnixTime, settle: Duration) -> Secret {
         let current = self.current(now, settle);
         let token = |made: &Made| TokenKey { version: made.version, key: made.key };
@@ -126,7 +126,7 @@ impl KeyRing {
         })
     }
 
-    /// Returns whether the newest key was made at least this time ago, or by a wrong clock.
+    /// Returns whether the newest key was made at least this time ago, or with a wrong clock.
     pub fn is_due(&self, now: UnixTime, every: Duration) -> bool {
         let newest = &self.keys[0];
         now >= CLOCK_MIN && (now.saturating_sub(newest.at) >= every || newest.is_of_the_future(now))
@@ -135,8 +135,8 @@ impl KeyRing {
     /// Returns the ring with one more key, which is the next. The oldest is dropped if there are
     /// too many.
     ///
-    /// Keys of a clock that was decades ahead would be the last for decades. They do not delay
-    /// others, and count as made now.
+    /// A key that was made by a clock decades ahead would stay the newest for decades. Such keys do
+    /// not delay others, and count as made now.
     ///
     /// # Errors
     /// When the clock is impossible, the last rotation is not over, or the oldest key may still be
@@ -165,7 +165,8 @@ impl KeyRing {
                 made.at = whole(now);
             }
         }
-        // The last possible versions become the first with the same marks.
+        // After the highest versions, numbering continues with the lowest versions that have the
+        // same marks.
         if newest.version >= u32::MAX - 1 {
             let past = (keys[keys.len() - 1].version - 1) / MARKS * MARKS;
             keys.iter_mut().for_each(|made| made.version -= past);
@@ -191,8 +192,8 @@ impl KeyRing {
         text
     }
 
-    /// Reads the output of [`text`](Self::text), or lines of keys alone: then the first is in use
-    /// and is the base, and their age is unknown.
+    /// Reads the output of [`text`](Self::text), or lines that contain only keys. In the second
+    /// case the first key is in use and is the base, and the ages are unknown.
     pub(super) fn parse(content: &[u8]) -> Result<Self, Wrong> {
         let content = content.strip_suffix(b"\n").unwrap_or(content);
         let lines: Vec<_> = content.split(|byte| *byte == b'\n').collect();
@@ -207,7 +208,7 @@ impl KeyRing {
                 return Err(wrong(number, too_many()));
             }
             let made = made(line).map_err(|what| wrong(number, what))?;
-            // Each has a mark of its own.
+            // Each key has a different mark.
             let newest = keys.first().map_or(made.version, |newest| newest.version);
             let follows = keys.last().is_none_or(|before| made.version < before.version);
             if !follows || newest - made.version > u8::MAX.into() {
@@ -276,7 +277,7 @@ fn not_a_key(field: &[u8]) -> String {
     format!("not a key: {}", complaint(field))
 }
 
-/// Describes the error in a key, without showing a secret that is nearly valid.
+/// Describes the error in a key without showing a secret that is nearly valid.
 fn complaint(field: &[u8]) -> String {
     match field.iter().position(|byte| !byte.is_ascii_hexdigit()) {
         _ if field.is_empty() => "an empty line".to_owned(),

@@ -8,13 +8,14 @@ use siphasher::sip128::{Hasher128, SipHasher13 as SipHasher13x128};
 /// Length of a block's header.
 pub(super) const HEADER: usize = 64;
 
-/// The most inputs in a block: the distance of checkpoints.
+/// Maximum number of inputs in a block, and so the distance between checkpoints.
 pub(super) const INPUTS_MAX: u32 = 1000;
 
-/// Bytes at which a block is full. The last input, and its packets, come in addition.
+/// Bytes at which a block is full. It may exceed this by its last input and the packets sent for
+/// it.
 pub(super) const FULL: usize = 192 * 1024;
 
-/// The most bytes of inputs in a block: the last one may be a command.
+/// Maximum number of bytes of the inputs in a block. The last one may be a command.
 pub(super) const PAYLOAD_MAX: usize = FULL + COMMAND_MAX + 32 * 1024;
 
 /// The longest command that a block can have, in bytes: a configuration of about 10,000 back ends.
@@ -31,7 +32,7 @@ pub(super) struct Header {
     pub len: u32,
     /// Its number, from 0.
     pub number: u64,
-    /// Inputs lost since the block before.
+    /// Inputs lost since the previous block.
     pub lost: u64,
     /// Number of inputs.
     pub inputs: u32,

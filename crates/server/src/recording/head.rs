@@ -1,4 +1,4 @@
-//! The head of a recording, which describes how its core was built.
+//! The head of a recording. It describes how the core was built.
 
 use std::fs::File;
 use std::io;
@@ -27,7 +27,7 @@ pub const VERSION_MIN: u32 = 5;
 /// The beginning of every recording.
 const MAGIC: [u8; 16] = *b"Tidegate record\n";
 
-/// Before the text of the head: magic, version, length, checksum.
+/// Length of the parts before the text of the head: magic, version, length, checksum.
 const FRAME: usize = 32;
 
 /// The longest text in bytes: a configuration of 1 MiB may grow sixfold by escapes.
@@ -46,7 +46,7 @@ pub struct Head {
     pub environment: Environment,
     /// Seed of all random numbers in the core.
     pub seed: Seed,
-    /// Its keys at the start; later ones are among the inputs.
+    /// The keys at the start. Later keys are among the inputs.
     pub keys: Secret,
 }
 
@@ -105,7 +105,7 @@ impl Head {
         if len > TEXT_MAX {
             return Err(Unreadable::Corrupt(20, "the length of the head is invalid"));
         }
-        // No more than there is: a wrong length costs no memory.
+        // The length is at most that of the file, so a wrong length costs no memory.
         if (FRAME + len) as u64 > file.metadata()?.len() {
             return Err(corrupt("the head is cut short"));
         }
@@ -155,7 +155,7 @@ impl Head {
     }
 }
 
-/// Fills `buffer`; `None` where the file ends before.
+/// Fills `buffer`; `None` if the file ends before.
 pub(super) fn read_exact_at(file: &File, buffer: &mut [u8], at: u64) -> io::Result<Option<()>> {
     match file.read_exact_at(buffer, at) {
         Ok(()) => Ok(Some(())),

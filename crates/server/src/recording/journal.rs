@@ -10,7 +10,7 @@ use super::block::{FULL, INPUTS_MAX};
 use super::entry;
 use super::tally::Tally;
 
-/// The longest time that a block covers: a process that is killed loses the block under
+/// The longest time that a block covers. A process that is killed loses the block under
 /// construction.
 const SPAN_NS: u64 = 1_000_000_000;
 
@@ -42,7 +42,7 @@ impl Draft {
         self.sent_count += 1;
     }
 
-    /// Clears it, keeping its memory.
+    /// Clears the draft, but keeps its memory.
     pub fn clear(&mut self) {
         self.inputs.clear();
         self.sent.clear();
@@ -100,8 +100,8 @@ impl Log for Journal {
     }
 
     fn sent(&mut self, now: Timestamp, transmit: &Transmit) {
-        // Blocks are sent on before an input, so this one has the packet's input. Packets before
-        // the first input belong to no block.
+        // Full blocks are sent before an input is added, so this block contains the input of the
+        // packet. Packets before the first input belong to no block.
         if self.draft.count > 0 {
             self.draft.record_sent(now, transmit);
         }
@@ -111,8 +111,8 @@ impl Log for Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         if self.draft.count > 0 {
-            // The core has ended, and waits as long as the writer needs; a writer that has ended
-            // has closed the channel.
+            // The core has ended, so it may wait for the writer. A writer that has ended has closed
+            // the channel.
             let _ = self.full.send(mem::take(&mut self.draft));
         }
     }

@@ -2,8 +2,8 @@
 
 use super::block::{HEADER, PAYLOAD_MAX};
 
-/// Slots of a file. The oldest is overwritten, so 15 of 16 parts of the size keep the latest
-/// inputs.
+/// Number of slots of a file. The oldest slot is overwritten, so 15/16 of the file always contain
+/// the latest inputs.
 pub const SLOTS: u64 = 16;
 
 /// The least size of a recording in bytes.
@@ -12,9 +12,9 @@ pub const SIZE_MIN: u64 = 16 << 20;
 /// The positions of the slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// Offset of the first.
+    /// Offset of the first slot.
     pub first: u64,
-    /// Bytes of each.
+    /// Bytes of each slot.
     pub slot: u64,
 }
 

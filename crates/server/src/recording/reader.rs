@@ -15,7 +15,7 @@ use super::layout::{Layout, SLOTS};
 pub struct Recording {
     file: File,
     head: Head,
-    /// In the order of their numbers, each with the offset of its header.
+    /// The blocks in the order of their numbers, each with the offset of its header.
     blocks: Vec<Placed>,
     cut: Option<u64>,
 }
@@ -50,20 +50,20 @@ impl Recording {
         &self.head
     }
 
-    /// Returns the number of blocks before the first that was kept: overwritten by later ones.
+    /// Returns the number of blocks that were overwritten: those before the first one that is left.
     pub fn overwritten(&self) -> u64 {
         self.blocks.first().map_or(0, |(_, header)| header.number)
     }
 
     /// Returns the number of inputs lost between blocks, because the disk was slower than the core.
     pub fn lost(&self) -> u64 {
-        // Those before the first block were lost with the blocks around them.
+        // Inputs lost before the first block were lost together with the blocks around them.
         let lost = self.blocks.iter().skip(1).map(|(_, header)| header.lost);
         lost.fold(0, u64::saturating_add)
     }
 
-    /// Returns the offset where the file ends within a block, as after a crash of the machine:
-    /// everything written before is valid.
+    /// Returns the offset at which the file ends within a block, as after a crash of the machine.
+    /// All blocks before it are valid.
     pub fn cut(&self) -> Option<u64> {
         self.cut
     }
@@ -105,7 +105,7 @@ fn scan(file: &File, layout: &Layout) -> Result<(Vec<Placed>, Option<u64>), Unre
     let mut cut = None;
     for (index, slot) in &slots {
         let Some(at) = slot.broken else { continue };
-        // The slot written last may end within a block, or the next one begin with one.
+        // The slot written last may end within a block, or its successor may begin with one.
         let last = match newest {
             None => *index == 0,
             Some(newest) if slot.blocks.is_empty() => *index == (newest + 1) % SLOTS,
@@ -149,10 +149,10 @@ impl Slot {
             let mut header = [0; HEADER];
             read_exact_at(file, &mut header, at)?;
             let last = slot.blocks.last().map(|(_, last): &Placed| last.number);
-            // No number follows the last.
+            // No number follows the highest one.
             let expected = last.map(|last| last.saturating_add(1));
             if header == [0; HEADER] {
-                // The end, if this is the end.
+                // This is the end, unless a later block follows.
                 if later(file, at + 1, end, expected.unwrap_or(0))? {
                     (slot.broken, slot.goes_on) = (Some(at), true);
                 }
@@ -175,7 +175,7 @@ impl Slot {
             slot.blocks.push((at, header));
             at += HEADER as u64 + u64::from(header.len);
         }
-        // After the last block of a slot there is an end mark, if there is room for one.
+        // After the last block of a slot there is an end mark, if there was room for one.
         if !slot.blocks.is_empty() && at + (HEADER as u64) <= end {
             slot.broken = Some(at);
         }

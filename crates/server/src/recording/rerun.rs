@@ -65,7 +65,7 @@ pub struct Difference {
     pub from: Timestamp,
     /// Packets sent in the recorded run.
     pub recorded: u32,
-    /// Packets sent now.
+    /// Packets sent in the replay.
     pub sent: u32,
 }
 
@@ -80,18 +80,18 @@ pub struct Verdict {
     pub blocks: u64,
     /// Checkpoints with different packets.
     pub differing: u64,
-    /// The first of them.
+    /// The first difference.
     pub difference: Option<Difference>,
     /// Times of the first and the last input.
     pub span: Option<(Timestamp, Timestamp)>,
 }
 
-/// An event at a core that is fed a recording.
+/// An event while a recording is fed to a core.
 #[derive(Clone, Debug)]
 pub enum Passing<'b> {
     /// An input.
     In(Entry<&'b [u8]>),
-    /// A packet that it sends: time of the last input, flow, bytes.
+    /// A packet that the core sends: time of the last input, flow, bytes.
     Out(Timestamp, Flow, &'b [u8]),
 }
 

@@ -28,7 +28,7 @@ impl Ring {
     pub fn create(path: &Path, head: &Head, size: u64) -> io::Result<Self> {
         let slot = size.max(SIZE_MIN) / SLOTS;
         let file = new_file(path)?;
-        // The length of the head does not depend on the positions of the slots.
+        // The length of the head does not depend on the offsets of the slots.
         let draft = Layout { first: 0, slot };
         let bytes = head.encode(&draft);
         let too_big = || io::Error::new(io::ErrorKind::InvalidInput, "the size is too large");
@@ -37,7 +37,7 @@ impl Ring {
         Ok(Self { file, layout, slot: 0, at: 0, frame: Vec::new() })
     }
 
-    /// Writes a block and an end mark, so that a reader does not take older bytes after it for a
+    /// Writes a block and an end mark, so that a reader does not mistake older bytes after it for a
     /// block.
     pub fn write(&mut self, header: &Header, payload: &[u8]) -> io::Result<()> {
         let len = (HEADER + payload.len()) as u64;
@@ -56,8 +56,8 @@ impl Ring {
     }
 }
 
-/// Creates a new file, so that a process that had the old one open, or owned it, does not see the
-/// keys. Only an empty file or an older recording is replaced; a link is not followed.
+/// Creates a new file, so that a process that opened or owned the old one does not see the keys.
+/// Only an empty file or an older recording is replaced. A link is not followed.
 fn new_file(path: &Path) -> io::Result<File> {
     let occupied = |what| Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
     match path.symlink_metadata() {

@@ -5,10 +5,10 @@ use tidegate_world::Counter;
 /// The outcome of inputs, counted as they come.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Written.
+    /// Inputs that were written.
     pub written: Counter,
-    /// Lost because an earlier write failed.
+    /// Inputs that were lost because an earlier write failed.
     pub unwritten: Counter,
-    /// Lost because too many waited to be written. The core's thread counts them.
+    /// Inputs that were lost because too many waited to be written. The core's thread counts them.
     pub overrun: Counter,
 }

@@ -13,7 +13,7 @@ use super::journal::{Draft, Journal};
 use super::ring::Ring;
 use super::tally::Tally;
 
-/// The most blocks that wait to be written: about 200 KiB each.
+/// Maximum number of blocks that wait to be written. Each has about 200 KiB.
 pub const WAITING_MAX: usize = 64;
 
 /// A running recording.
@@ -30,7 +30,7 @@ pub struct Recorded {
     pub inputs: u64,
     /// Inputs lost, because the disk was slower than the core or failed.
     pub lost: u64,
-    /// Error that ended it before its core ended, if any.
+    /// The error that ended the recording before its core ended, if any.
     pub error: Option<io::Error>,
 }
 
@@ -75,14 +75,14 @@ fn write(
 ) -> Option<io::Error> {
     let mut error = None;
     for (number, mut draft) in (0..).zip(drafts) {
-        // A partly written block is the last: nothing could be read after it.
+        // A partly written block is the last one: no block after it could be read.
         if error.is_none() {
             error = ring.write(&header(number, &draft), &draft.inputs).err();
         }
         let counter = if error.is_none() { &tally.written } else { &tally.unwritten };
         counter.add(draft.count.into());
         draft.clear();
-        // An excess draft is freed.
+        // A draft for which there is no room is freed.
         let _ = written.try_send(draft);
     }
     error

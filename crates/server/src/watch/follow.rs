@@ -1,4 +1,4 @@
-//! Rules for when a change is worth a line in the log.
+//! Rules that decide when a change gets a line in the log.
 
 use std::time::Duration;
 
@@ -32,8 +32,8 @@ impl<T: Copy + PartialEq> Followed<T> {
         self.last
     }
 
-    /// Takes the state at `now`, and how often it has changed and changed back `unseen`. Returns
-    /// the number of changes to report now, if a line is due.
+    /// Takes the state at `now`. `unseen` is the number of times that it has changed and changed
+    /// back since the last call. Returns the number of changes to report now, if a line is due.
     pub fn see(&mut self, now: Timestamp, value: T, unseen: u64) -> Option<u64> {
         self.changes += u64::from(value != self.last) + 2 * unseen;
         self.last = value;
@@ -62,7 +62,7 @@ struct Episode {
     said_at: Timestamp,
 }
 
-/// An occasion for a line on an episode.
+/// A reason for a line about an episode.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Edge {
     Begins,

@@ -28,7 +28,7 @@ pub(super) struct NameSeen {
 
 /// News of a name.
 pub(super) enum News {
-    /// The outcome of its resolution has changed this often.
+    /// The outcome of its resolution has changed to this one, and the number of changes.
     Outcome(Outcome, u64),
     /// Its address has changed.
     Moved,

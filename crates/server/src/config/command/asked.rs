@@ -1,4 +1,4 @@
-//! A change of the laws that an operator requests, applied to the running ones.
+//! A change of the laws that an operator requests, applied to the laws in force.
 
 use std::path::Path;
 
@@ -89,7 +89,7 @@ impl Asked {
     }
 }
 
-/// Returns the key `key` of `[overload]`, or the keys of the inner tables of that name.
+/// Returns the key `key` of `[overload]`, or the keys of the inner tables with that name.
 fn value_of<'a>(tables: &'a [Written], key: &str) -> Vec<&'a WrittenKey> {
     let of = |written: &'a Written| {
         let is_inner = written.table.name == key;

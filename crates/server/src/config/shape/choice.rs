@@ -14,7 +14,7 @@ use crate::config::knob::Shape;
 pub struct Choice<T: 'static> {
     /// Each word and its value.
     pub words: &'static [(&'static str, T)],
-    /// Words that users may expect here, and the reason why each is not accepted.
+    /// Words that users may write here, and the reason why each is not accepted.
     pub reserved: &'static [(&'static str, &'static str)],
 }
 
@@ -151,7 +151,8 @@ fn chosen<S: Shape>(
     None
 }
 
-/// Words of other programs, in the form that [`plain`] gives them, and our words for the same.
+/// Words of other programs, in the form that [`plain`] returns, and our words with the same
+/// meaning.
 const ELSEWHERE: [(&str, &str); 21] = [
     ("roundrobin", "rr"),
     ("weightedroundrobin", "rr"),

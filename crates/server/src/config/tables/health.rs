@@ -14,7 +14,7 @@ pub struct HealthTable {
     pub is_probed: bool,
     /// The parameters of probes.
     pub probe: Probe,
-    /// All others.
+    /// All other values.
     pub health: Health,
 }
 

@@ -9,13 +9,13 @@ use crate::config::shape::{Choice, Real, millis};
 /// The signs of overload from which limits are learned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learn {
-    /// None.
+    /// No signs.
     Off,
     /// Rejections.
     Refusals,
     /// Delay.
     Delay,
-    /// Both.
+    /// Both signs.
     Both,
 }
 

@@ -14,10 +14,10 @@ use crate::config::shape::{Choice, List, OneOrMore, Text, Whole};
 use crate::config::tables::tls::PEM_FILE;
 use crate::config::word;
 
-/// Instances that listen at an address.
+/// The instances that listen at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// This one alone.
+    /// Only this instance.
     No,
     /// Instances on other machines: the network chooses which of them a datagram reaches.
     Hosts,
@@ -28,9 +28,9 @@ pub enum Sharing {
 /// The clients that need a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCertificate {
-    /// All of them.
+    /// All clients.
     Required,
-    /// Those that have none are served too.
+    /// None: clients without a certificate are served too.
     Optional,
 }
 

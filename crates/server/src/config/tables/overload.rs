@@ -25,11 +25,11 @@ pub(in crate::config) const QUEUE: Choice<Queueing> =
 /// The way in which messages are sorted into those that may be shed and those that may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Classes {
-    /// New INVITEs; other new requests; all else, which is never shed.
+    /// New INVITEs, other new requests, and all other messages, which are never shed.
     Simplified,
-    /// All alike.
+    /// All messages in the same way.
     Single,
-    /// In a configured order.
+    /// The classes in a configured order.
     Multi,
 }
 

@@ -18,14 +18,14 @@ use crate::config::tables::limit::POOL_LIMIT;
 use crate::config::tables::tls::{POOL_TLS, PoolTls};
 use crate::config::word;
 
-/// Reason why a key about transactions has no effect, and what would give it one.
+/// Reason why a key for transactions has no effect, and how to give it an effect.
 pub(in crate::config) const STATELESS: &str = "a pool without transactions does not use it";
 pub(in crate::config) const KEEP_THEM: &str = "write another `mode` than `\"stateless\"`";
 
 /// The reason why a listener for WebSockets reaches no back end.
 pub(in crate::config) const NO_WEBSOCKETS: &str = "Tidegate opens no WebSockets";
 
-/// The transports over which peers reach Tidegate, and Tidegate no back end.
+/// The transports over which peers reach Tidegate but Tidegate reaches no back end.
 const WEBSOCKETS: &[(&str, &str)] = &[("ws", NO_WEBSOCKETS), ("wss", NO_WEBSOCKETS)];
 
 /// The transports by which Tidegate reaches back ends.
@@ -148,7 +148,7 @@ table! {
 pub enum Selection {
     /// One back end, by a policy and its parameters.
     One(Values),
-    /// All of them, by their `q`.
+    /// All back ends, in the order of their `q`.
     Fork,
 }
 

@@ -82,7 +82,7 @@ table! {
     /// unverified. With `[overload] queue = "fifo"` there is a single queue. Choose a value so small
     /// that no message waits for 500 ms, because its sender then retransmits it (RFC 3261
     /// §17.1.1.1, T1).
-    // Divided among the shards, it must leave at least one for each.
+    // This number is divided among the shards, and must leave at least one for each.
     queue_max: usize = Whole(SHARDS_MAX as usize..=1_000_000), Default("4096");
     /// Seconds for which a back end gets no new calls after a message could not be delivered to it.
     backend_pause("backend_pause_seconds"): Duration = seconds(0..=3600), Default("5");

@@ -22,9 +22,9 @@ pub(super) const NET: Text<IpNet> =
 
 /// The values of `[overload.sources]`.
 pub(in crate::config) struct SourcesTable {
-    /// Those of the gate.
+    /// The values that the gate uses.
     pub gate: SourceSettings,
-    /// Those of the proxy.
+    /// The values that the proxy uses.
     pub sources: Sources,
 }
 

@@ -6,7 +6,7 @@ use tidegate_world::Timestamp;
 
 use crate::metrics::{Family, Samples};
 
-/// Maximum number of peers shown of a kind: the first by their addresses.
+/// Maximum number of peers that are shown for each kind: the first by address.
 const SHOWN_MAX: usize = 256;
 
 /// Adds the back ends that give feedback.

@@ -1,4 +1,4 @@
-//! The new work of a shard for operators: what arrived, with what result, and at what rates.
+//! The new work of a shard for operators: numbers of arrivals, of results, and their rates.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -32,8 +32,8 @@ pub(crate) struct NewWork {
     rejected: u64,
     /// Retransmissions of work that was decided on, or that waits.
     repeated: u64,
-    /// INVITEs that the kernel or the emulated host has dropped unread. They may be
-    /// retransmissions or re-INVITEs: nothing distinguishes them there.
+    /// INVITEs that the kernel or the emulated host has dropped unread. They may be retransmissions
+    /// or re-INVITEs, which cannot be distinguished there.
     in_kernel: u64,
 }
 
@@ -56,7 +56,7 @@ impl NewWork {
             let before = shard.proxy.refused_before(bucket).get();
             let after = flow.stale.get() + shard.proxy.refused_after(bucket).get();
             sum.offered += flow.offered.get() + before;
-            // Each counter is read at a time of its own.
+            // The counters are read at different times.
             sum.admitted += flow.admitted.get();
             sum.rejected += flow.refused.get() + before;
             let after = after.min(sum.admitted);
@@ -117,7 +117,7 @@ impl RecentWork {
         let mut samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (calls, others) = (NewWork::calls(shard), NewWork::others(shard));
         samples.push_back(Sample { at: now, calls, others });
-        // The first sample is the last one that is at least as old as the span.
+        // The first sample is the latest one that is at least as old as the span.
         while samples.len() > SAMPLES_MAX
             || samples.get(1).is_some_and(|second| now.since(second.at) >= SPAN)
         {

@@ -9,7 +9,8 @@ use tidegate_world::{
 
 use super::{put_bytes, put_time, take_array, take_bytes, take_duration, take_slice, take_u8};
 
-// An answer's kinds are never renumbered: recordings of earlier versions have the first three.
+// The kinds of answers are never renumbered: recordings of earlier versions contain the first
+// three.
 const ADDRESSES: u8 = 0;
 const NOT_FOUND: u8 = 1;
 const NO_ANSWER: u8 = 2;
