@@ -13,13 +13,13 @@ use crate::response_time::ResponseTimes;
 use crate::work::LeaseKind;
 use crate::{AddressGeneration, Endpoint, Named};
 
-/// A pause that only answered probes end.
+/// A pause that ends only when probes are answered.
 pub const UNTIL_PROBED: Duration = Duration::MAX;
 
 /// A back end: its configuration, its health, and the counts that all shards share.
 ///
-/// Relaxed atomics suffice. Each count stands alone, and a policy that reads a count a few
-/// nanoseconds old merely selects as if the other call had come later.
+/// Relaxed atomics suffice, because each count is independent. A policy that reads a count that is
+/// a few nanoseconds old selects as if the other call had come later.
 #[derive(Debug)]
 pub struct Backend {
     name: Box<str>,
@@ -32,10 +32,10 @@ pub struct Backend {
 }
 
 /// Counts on separate cache lines, so that shards that count on different back ends do not slow
-/// each other down. 128 bytes, because x86 prefetches lines in pairs.
+/// each other down. The alignment is 128 bytes, because x86 prefetches lines in pairs.
 ///
-/// The fields are in order of use: the first 64 bytes contain what a policy reads of each back end
-/// at each choice, so that a choice among many reads one line of each.
+/// The fields are in order of use: the first 64 bytes contain everything that a policy reads for a
+/// choice, so that it reads one cache line of each back end.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
 struct Load {
@@ -44,7 +44,7 @@ struct Load {
     work: AtomicU64,
     weight: AtomicU32,
     priority: AtomicU16,
-    /// Whether the allowance, which lies elsewhere, limits anything.
+    /// Whether the allowance, which is stored elsewhere, limits anything.
     is_limited: AtomicBool,
     health: Health,
     assigned: AtomicU64,
@@ -54,26 +54,26 @@ struct Load {
     probe_failures: AtomicU64,
     /// Time of the last answer, rounded; zero if there was none.
     answered_at: AtomicU64,
-    /// Times of the last rejected request, and of the last one rejected for overload.
+    /// Times of the last rejected request, and of the last request rejected because of overload.
     refused_at: AtomicU64,
     overloaded_at: AtomicU64,
-    /// Requests assigned while it was spared.
+    /// Requests assigned while the back end was spared.
     spared: AtomicU64,
     /// Consecutive unanswered requests, counted by the time of the last of them.
     silences: AtomicU32,
     silent_at: AtomicU64,
     /// Time of the last immediate probe; zero if there was none.
     questioned_at: AtomicU64,
-    /// Deliveries that the network refused.
+    /// Failed deliveries because nothing listened there.
     unreachable: AtomicU64,
-    /// Status of the response to the last failed probe; zero without a response.
+    /// Status of the response to the last failed probe; zero if there was no response.
     probe_status: AtomicU16,
 }
 
 const _: () = assert!(std::mem::offset_of!(Load, health) == 32, "half of them are its");
 
-/// The least time between two updates of `answered_at`. A store for each answer would move the
-/// cache line back and forth between the shards.
+/// The shortest time between two updates of `answered_at`. A store for each answer would move the
+/// cache line back and forth between shards.
 const ANSWERED_STEP_NS: u64 = 10_000_000;
 
 impl Backend {
@@ -92,17 +92,17 @@ impl Backend {
         backend
     }
 
-    /// Returns its name, for metrics and logs.
+    /// Returns the name, for metrics and logs.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns its configured endpoint.
+    /// Returns the configured endpoint.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Returns its host name, if it was configured by one.
+    /// Returns the host name, if it was configured by one.
     pub fn named(&self) -> Option<&Named> {
         match &self.endpoint {
             Endpoint::Address(_) => None,
@@ -116,7 +116,8 @@ impl Backend {
         self.endpoint.address()
     }
 
-    /// Returns whether `text` is its address or its host name, with or without the port.
+    /// Returns whether `text` is the address or the host name of the back end, with or without the
+    /// port.
     pub fn is_at(&self, text: &str) -> bool {
         let address = self.address();
         let is_host = |named: &Named| named.host().eq_ignore_ascii_case(text);
@@ -140,7 +141,7 @@ impl Backend {
         self.endpoint.at(generation)
     }
 
-    /// Returns whether evidence about `address` applies to its current address. A packet from an
+    /// Returns whether evidence about `address` applies to the current address. A packet from an
     /// earlier address says nothing about the current one.
     pub fn is_present_at(&self, address: SocketAddr) -> bool {
         match &self.endpoint {
@@ -149,8 +150,8 @@ impl Backend {
         }
     }
 
-    /// Records that its host name resolves to `ip`, for new requests. Returns whether the address
-    /// changed. A new address starts without evidence against it.
+    /// Records that the host name resolves to `ip`, for new requests. Returns whether the address
+    /// changed. There is no evidence against a new address.
     pub fn move_to(&self, ip: IpAddr) -> bool {
         let has_moved = self.named().is_some_and(|named| named.move_to(ip));
         if has_moved {
@@ -161,39 +162,41 @@ impl Backend {
         has_moved
     }
 
-    /// Returns its share of the load, relative to the other back ends; at least 1.
+    /// Returns the share of the load, relative to the other back ends; at least 1.
     pub fn weight(&self) -> u32 {
         self.load.weight.load(Relaxed)
     }
 
-    /// Sets its weight.
+    /// Sets the weight.
     pub fn set_weight(&self, weight: u32) {
         // A weight of zero would make every comparison of ratios a tie.
         self.load.weight.store(weight.max(1), Relaxed);
     }
 
-    /// Returns its effective weight at `now`, in thousandths of [`weight`](Self::weight), at least
-    /// 100. Policies divide calls by it. It grows linearly for a while after a return.
+    /// Returns the effective weight at `now`, in thousandths of [`weight`](Self::weight), at least
+    /// 100. Policies divide calls by it. It grows linearly for some time after the back end has
+    ///      come back.
     pub fn effective_weight(&self, now: Timestamp) -> u64 {
         u64::from(self.weight()) * self.load.health.share(now)
     }
 
-    /// Returns its priority. Calls go to the available back ends with the lowest number.
+    /// Returns the priority. Calls go to the available back ends with the lowest number.
     pub fn priority(&self) -> u32 {
         self.load.priority.load(Relaxed).into()
     }
 
-    /// Sets its priority, at most 65,535.
+    /// Sets the priority, at most 65,535.
     pub fn set_priority(&self, priority: u32) {
         self.load.priority.store(priority.try_into().unwrap_or(u16::MAX), Relaxed);
     }
 
-    /// Records that it exists since `now`.
+    /// Records that the back end exists since `now`.
     pub(crate) fn set_known_since(&self, now: Timestamp) {
         self.load.health.set_known_since(now);
     }
 
-    /// Sets the time for which its weight grows after a return; zero for full weight at once.
+    /// Sets the time for which the weight grows after the back end has come back; zero for full
+    /// weight at once.
     pub fn set_slow_start(&self, slow_start: Duration) {
         self.load.health.set_slow_start(slow_start);
     }
@@ -224,7 +227,7 @@ impl Backend {
         self.response_times.start()
     }
 
-    /// Returns the same mean for requests that end calls.
+    /// Returns the weighted mean response time to requests that end calls, in the same way.
     pub fn end_response_time(&self) -> Duration {
         self.response_times.end()
     }
@@ -245,35 +248,36 @@ impl Backend {
         self.load.failures.load(Relaxed)
     }
 
-    /// Returns the deliveries that its host refused since the start because nothing listens there.
+    /// Returns the number of deliveries since the start that the host refused because nothing
+    /// listens there.
     pub fn unreachable(&self) -> u64 {
         self.load.unreachable.load(Relaxed)
     }
 
-    /// Returns whether it may get new calls: it answers, has not asked for a pause, and is in
-    /// service.
+    /// Returns whether the back end may get new calls: it answers, has not asked for a pause, and
+    /// is in service.
     pub fn is_up(&self, now: Timestamp) -> bool {
         self.load.health.takes_calls(now) && self.is_somewhere()
     }
 
-    /// Returns the time at which it becomes or became available without further events; `None` if
-    /// that is unknown.
+    /// Returns the time at which the back end becomes or became available if nothing else happens;
+    /// `None` if that is unknown.
     pub fn returns_at(&self) -> Option<Timestamp> {
         self.load.health.returns_at().filter(|_| self.is_somewhere())
     }
 
-    /// Returns whether it has an address.
+    /// Returns whether the back end has an address.
     fn is_somewhere(&self) -> bool {
         self.named().is_none_or(Named::is_known)
     }
 
-    /// Returns whether it answers, as far as is known. If so, it gets in-dialog requests of its
-    /// calls in any administrative state.
+    /// Returns whether the back end answers, as far as is known. If so, it gets in-dialog requests
+    /// of its calls in any administrative state.
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.load.health.is_alive(now)
     }
 
-    /// Returns its state, and since when. It is down while its name has no address.
+    /// Returns the state of the back end, and since when. It is down while its name has no address.
     pub fn state(&self, now: Timestamp) -> (State, Timestamp) {
         if self.admin_state() == AdminState::InService && !self.is_somewhere() {
             return (State::Down, Timestamp::ZERO);
@@ -284,12 +288,12 @@ impl Backend {
         }
     }
 
-    /// Returns its administrative state.
+    /// Returns the administrative state.
     pub fn admin_state(&self) -> AdminState {
         self.load.health.admin_state().0
     }
 
-    /// Sets its administrative state.
+    /// Sets the administrative state.
     pub fn set_admin_state(&self, now: Timestamp, admin_state: AdminState) {
         if self.load.health.set_admin_state(now, admin_state) == AdminState::Maintenance
             && admin_state != AdminState::Maintenance
@@ -298,24 +302,24 @@ impl Backend {
         }
     }
 
-    /// Returns how often it went down, and how often an answer brought it back.
+    /// Returns how often the back end went down, and how often an answer brought it back.
     pub fn transitions(&self) -> (u64, u64) {
         self.load.health.transitions()
     }
 
-    /// Records a failed delivery. It gets no new calls for `pause` unless it answers earlier. With
-    /// [`UNTIL_PROBED`], it gets none until it has answered probes.
+    /// Records a failed delivery. The back end gets no new calls for `pause` unless it answers
+    /// earlier. With [`UNTIL_PROBED`], it gets none until it has answered probes.
     pub fn on_failed(&self, now: Timestamp, pause: Duration) {
         self.load.failures.fetch_add(1, Relaxed);
         self.load.unreachable.fetch_add(1, Relaxed);
         self.load.health.change(now, |liveness| liveness.on_failed(now, pause));
     }
 
-    /// Records that a request has had no answer since `since`. Returns the number of such requests
-    /// in a row: 0 if another request was answered meanwhile.
+    /// Records that a request has had no answer since `since`. Returns the number of consecutive
+    /// requests without an answer: 0 if another request was answered meanwhile.
     ///
-    /// Silence takes no back end down, because a request that the server dislikes can cause it as
-    /// well as a crash. A probe distinguishes the two.
+    /// Silence alone does not take a back end down. Both a crash and a request that the server
+    /// ignores can cause silence; a probe distinguishes the two.
     pub fn on_silent(&self, now: Timestamp, since: Timestamp) -> u32 {
         if self.has_answered(since) {
             return 0;
@@ -329,13 +333,14 @@ impl Backend {
         silences
     }
 
-    /// Returns the number of requests in a row that it left unanswered since its last answer.
+    /// Returns the number of consecutive requests without an answer since the last answer.
     fn silences(&self) -> u32 {
         let silent_at = Timestamp::from_nanos(self.load.silent_at.load(Relaxed));
         if self.has_answered(silent_at) { 0 } else { self.load.silences.load(Relaxed) }
     }
 
-    /// Returns whether an extra probe may be sent now. If so, no other may for `interval`.
+    /// Returns whether an extra probe may be sent now. If so, no other extra probe may be sent for
+    /// `interval`.
     ///
     /// # Errors
     /// The time of the next allowed probe.
@@ -349,9 +354,9 @@ impl Backend {
         asked.map(drop).map_err(|last| Timestamp::from_nanos(last) + interval)
     }
 
-    /// Records that it left an extra probe unanswered. It gets no new calls for `pause`. If it
-    /// `is_probed`, an answer ends the pause soon, so the pool need not [spare](crate::Pool::spare)
-    /// it.
+    /// Records that an extra probe got no answer. The back end gets no new calls for `pause`. If it
+    /// `is_probed`, an answer will end the pause soon, so the pool need not
+    /// [spare](crate::Pool::spare) it.
     pub fn on_question_unanswered(&self, now: Timestamp, pause: Duration, is_probed: bool) {
         self.load.probes.fetch_add(1, Relaxed);
         self.load.probe_failures.fetch_add(1, Relaxed);
@@ -366,7 +371,7 @@ impl Backend {
         self.record_answered(now);
     }
 
-    /// Records an answered probe; `rise` in a row bring it back.
+    /// Records an answered probe. `rise` consecutive answers bring the back end back.
     pub fn on_probe_answered(&self, now: Timestamp, rise: u32) {
         self.load.probes.fetch_add(1, Relaxed);
         self.load.health.set_failing_probes(false);
@@ -375,8 +380,8 @@ impl Backend {
         self.record_answered(now);
     }
 
-    /// Records a probe that failed: it was answered with a `status` that is not accepted, or not at
-    /// all. `fall` in a row take it down until it answers probes.
+    /// Records a failed probe: it was not answered, or with a `status` that is not accepted. `fall`
+    /// consecutive failures take the back end down until it answers probes.
     pub fn on_probe_failed(&self, now: Timestamp, fall: u32, status: Option<u16>) {
         self.load.probes.fetch_add(1, Relaxed);
         self.load.probe_failures.fetch_add(1, Relaxed);
@@ -385,8 +390,8 @@ impl Backend {
         self.load.health.set_failing_probes(true);
     }
 
-    /// Records that its probes end. If they took it down, it may get new calls at once; if requests
-    /// did, it may `pause` after that.
+    /// Records that the back end is no longer probed. If failed probes took it down, it may get new
+    /// calls at once; if requests did, it may `pause` after that time.
     pub fn on_unprobed(&self, now: Timestamp, pause: Duration) {
         self.load.health.on_unprobed(now, pause);
     }
@@ -409,12 +414,12 @@ impl Backend {
         }
     }
 
-    /// Returns whether it has answered anything after `since`.
+    /// Returns whether the back end has answered anything after `since`.
     pub fn has_answered(&self, since: Timestamp) -> bool {
         self.load.answered_at.load(Relaxed) > since.as_nanos()
     }
 
-    /// Returns whether the source and destination of its requests are recorded, because it has
+    /// Returns whether sources and destinations of requests are recorded, because the back end has
     /// rejected something recently.
     pub fn is_watched(&self, now: Timestamp) -> bool {
         self.evidence.is_watched(now)
@@ -431,15 +436,15 @@ impl Backend {
         self.evidence.watch(now)
     }
 
-    /// Records that the back end left a new request with these parties unserved, in a pool whose
-    /// sources [`watch`](crate::Pool::watch) returned. Returns whether its recent requests and
-    /// rejections make that a sign of load.
+    /// Records that the back end did not serve a new request with these parties. `of` are the
+    /// sources that [`watch`](crate::Pool::watch) returned for its pool. Returns whether the recent
+    /// requests and rejections show that the cause is load.
     pub fn on_unserved(&self, now: Timestamp, parties: Option<Parties>, of: Sources) -> bool {
         self.evidence.on_refused(now, parties, of).teaches
     }
 
-    /// Records a 503 to a new request in the same way. If it is a sign of load and most requests
-    /// are rejected, the back end gets no new calls for `wait`.
+    /// Records a 503 to a new request in the same way. If the cause is load and most requests are
+    /// rejected, the back end gets no new calls for `wait`.
     pub fn on_refused(
         &self,
         now: Timestamp,
@@ -459,13 +464,13 @@ impl Backend {
         verdict.teaches
     }
 
-    /// Returns whether no failure of its own excludes it from new calls.
+    /// Returns whether no failure of the back end excludes it from new calls.
     pub fn is_clear(&self, now: Timestamp) -> bool {
         self.load.health.is_clear(now)
     }
 
-    /// Records that requests show a reason to exclude it. Its pool uses the time of the last such
-    /// record to select which back ends to [spare](crate::Pool::spare).
+    /// Records that requests show a reason to exclude the back end. Its pool uses the time of the
+    /// last such record to select which back ends to [spare](crate::Pool::spare).
     pub fn record_excluded(&self, now: Timestamp) {
         self.load.health.record_excluded(now);
     }
@@ -479,23 +484,24 @@ impl Backend {
         &self.load.health
     }
 
-    /// Returns whether it gets calls although it is busy or down.
+    /// Returns whether the back end gets calls although it is busy or down.
     pub fn is_spared(&self) -> bool {
         self.load.health.is_spared()
     }
 
-    /// Returns the requests assigned although it was busy or down, because too many of its pool
-    /// were.
+    /// Returns the number of requests assigned although the back end was busy or down, because too
+    /// many back ends of its pool were.
     pub fn spared(&self) -> u64 {
         self.load.spared.load(Relaxed)
     }
 
-    /// Returns whether it rejected anything within the last `within`, for any reason.
+    /// Returns whether the back end rejected anything within the last `within`, for any reason.
     pub fn has_refused(&self, now: Timestamp, within: Duration) -> bool {
         is_within(&self.load.refused_at, now, within)
     }
 
-    /// Returns whether it rejected for overload within the last `within`.
+    /// Returns whether the back end rejected a request because of overload within the last
+    /// `within`.
     pub fn was_overloaded(&self, now: Timestamp, within: Duration) -> bool {
         is_within(&self.load.overloaded_at, now, within)
     }
@@ -530,7 +536,7 @@ impl Backend {
         self.load.is_limited.load(Relaxed)
     }
 
-    /// Forgets everything that was learned about its rate and costs.
+    /// Forgets all learned rates and costs.
     fn forget_learned(&self) {
         if self.is_limited() {
             self.allowance.forget_learned();
@@ -558,7 +564,8 @@ impl Backend {
         self.load.work.fetch_add(weighs.work.into(), Relaxed);
     }
 
-    /// Takes one call unless the back end has `calls_max`. Returns whether it did.
+    /// Takes one call, unless the back end already has `calls_max` calls. Returns whether it took
+    /// one.
     pub(crate) fn take_call(&self, calls_max: u64) -> bool {
         let next = |calls: u64| (calls < calls_max).then(|| calls + 1);
         self.load.calls.fetch_update(Relaxed, Relaxed, next).is_ok()
@@ -568,7 +575,7 @@ impl Backend {
         let calls = self.load.calls.fetch_sub(weighs.calls.into(), Relaxed);
         let transactions = self.load.transactions.fetch_sub(weighs.transactions.into(), Relaxed);
         let work = self.load.work.fetch_sub(weighs.work.into(), Relaxed);
-        // Only a lease gives back, and only what it took.
+        // Only a lease gives counts back, and only those that it took.
         debug_assert!(calls >= weighs.calls.into() && work >= weighs.work.into());
         debug_assert!(transactions >= weighs.transactions.into());
     }

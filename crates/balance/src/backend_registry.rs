@@ -2,16 +2,16 @@
 //!
 //! On a reload, each shard gets the new configuration in its turn and rebuilds its pools. All
 //! shards must count on the same objects, so enlisting a back end returns the existing one with the
-//! same pool, name and address. Its health and counts thus survive a reload. The same holds for
-//! back ends that are no longer configured, as long as any shard may have calls there.
+//! same pool, name and address. So health and counts survive a reload. The same applies to back
+//! ends that are no longer configured, as long as any shard may have calls there.
 //!
-//! A server may be in several pools, for example one for calls and one for registrations. In each
-//! it is the same back end, with one health, one count of calls and one limit. Its weight, priority
-//! and limits are those of the first pool that names it.
+//! A server may be in several pools, for example one for calls and one for registrations. In all of
+//! them it is the same back end, with one health, one count of calls and one limit. Its weight,
+//! priority and limits are those of the first pool that names it.
 //!
 //! Commands are numbered, with the same numbers in every shard. The first shard that receives a
-//! command executes it. For later shards it is already done, and they do not undo the changes of
-//! later commands.
+//! command executes it. When later shards receive it, it is already done, and they do not undo the
+//! changes of later commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -58,7 +58,8 @@ pub struct BackendRegistry(Arc<Mutex<RegistryState>>);
 struct RegistryState {
     /// Configured pools.
     pools: Vec<Pool>,
-    /// Back ends that are no longer configured, with the name of their pool. The shards own them.
+    /// Back ends that are no longer configured, with the name of their pool. The shards keep them
+    /// alive.
     leaving: Vec<(String, Weak<Backend>)>,
     /// Number of the last command that any shard has received.
     heard: u64,
@@ -106,8 +107,8 @@ impl BackendRegistry {
         self.lock().find(name)
     }
 
-    /// Returns the configured back ends that an operator means by `text`: the one with that name, or
-    /// else all [at](Backend::is_at) that address or host name.
+    /// Returns the configured back ends that `text` means: the one with that name, or else all
+    /// [at](Backend::is_at) that address or host name.
     pub fn find_all(&self, text: &str) -> Vec<Arc<Backend>> {
         let state = self.lock();
         if let Some(backend) = state.find(text) {
@@ -119,8 +120,8 @@ impl BackendRegistry {
         found.cloned().collect()
     }
 
-    /// Sets the administrative state of a back end, for the command with that number. Does nothing
-    /// if the back end is no longer configured.
+    /// Sets the administrative state of a back end, for the command with that number. If the back
+    /// end is no longer configured, nothing happens.
     pub fn assign(&self, now: Timestamp, order: u64, name: &str, admin_state: AdminState) {
         let mut state = self.lock();
         if order > state.heard {
@@ -200,7 +201,7 @@ impl RegistryState {
         self.leaving = leaving.collect();
     }
 
-    /// Returns the pools of a command that a later one has already superseded. No state changes,
+    /// Returns the pools of a command that a later command has already replaced. No state changes,
     /// and back ends that are no longer configured get no calls here either.
     fn past(&self, now: Timestamp, pool_specs: &[PoolSpec]) -> Vec<Pool> {
         let leaving: Vec<_> = self.leaving().collect();
@@ -215,8 +216,8 @@ impl RegistryState {
     }
 }
 
-/// Indexes the back ends of these pools and those that are no longer configured. Of two with the
-/// same key the latter is kept.
+/// Indexes the back ends of these pools and those that are no longer configured. If two have the
+/// same key, the latter is kept.
 fn known<'a>(pools: &'a [Pool], leaving: &'a [(String, Arc<Backend>)]) -> Known<'a> {
     let configured =
         pools.iter().flat_map(|pool| pool.backends().iter().map(|backend| (pool.name(), backend)));
@@ -232,8 +233,8 @@ fn services(pools: &[Pool]) -> Vec<Arc<Service>> {
     pools.iter().flat_map(|pool| pool.services().iter().cloned()).collect()
 }
 
-/// Returns the pools of these back ends: known ones, which are taken out of `known`, and new ones.
-/// `see` is called for each. Known services stay the same.
+/// Returns the pools of these back ends. Known back ends are taken out of `known`; the others are
+/// new. `see` is called for each. Known services stay the same.
 fn pools<'a>(
     now: Timestamp,
     pool_specs: &'a [PoolSpec],
@@ -283,9 +284,9 @@ fn key_of<'a>(pool_spec: &'a PoolSpec, backend_spec: &'a BackendSpec) -> Key<'a>
     (&pool_spec.name, &backend_spec.name, backend_spec.endpoint_address.clone())
 }
 
-/// Takes out the back ends that stay in some of their pools and leave others. In a pool that it
-/// left, a back end gets no new calls because it is [`AdminState::Removed`], so the one that stays
-/// must be another object.
+/// Takes out the back ends that stay in some of their pools and leave others. In a pool that a back
+/// end has left, it gets no new calls because it is [`AdminState::Removed`]. So the back end that
+/// stays must be another object.
 fn take_split<'a>(known: &mut Known<'a>, pool_specs: &[PoolSpec]) -> Known<'a> {
     let backend_specs = |pool_spec| {
         let PoolSpec { backends, .. }: &PoolSpec = pool_spec;

@@ -1,20 +1,20 @@
 //! A budget for retries of rejected requests, as a share of all requests.
 //!
 //! The first retry of a rejected request at another back end is free; further ones are paid from
-//! this budget. So the back ends get at most a fifth more than two attempts for each request, plus
-//! a few at the start, however many requests are rejected.
+//! this budget. So however many requests are rejected, each request causes at most two attempts,
+//! plus a fifth of the requests, plus a few attempts at the start.
 
 /// Requests that earn one retry.
 const REQUESTS_PER_TRY: u32 = 5;
 
-/// Most retries that can be saved up, and the number available at the start, so that a pool with
-/// few requests can retry too.
+/// Maximum number of retries that can be saved up. It is also the number available at the start, so
+/// that a pool with few requests can retry too.
 const TRIES_MAX: u32 = 20;
 
 /// A shard's budget for a pool.
 #[derive(Debug)]
 pub struct RetryBudget {
-    /// Balance in requests.
+    /// Saved amount, in requests.
     saved: u32,
 }
 
@@ -25,7 +25,7 @@ impl Default for RetryBudget {
 }
 
 impl RetryBudget {
-    /// Adds the share of a new request.
+    /// Adds the contribution of a new request.
     pub fn earn(&mut self) {
         self.saved = (self.saved + 1).min(TRIES_MAX * REQUESTS_PER_TRY);
     }

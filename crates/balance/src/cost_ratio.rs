@@ -1,32 +1,33 @@
 //! The cost of starting a call at a back end, as a multiple of the cost of ending it, learned from
 //! how long requests wait for each other.
 //!
-//! A balancer does not see the processor of a back end. But a back end answers a request after
-//! those that it already had, so the response time is linear in their numbers: R = c + a·starts +
-//! b·ends. Both counts include the request itself, at the time it was sent. Least squares give a
-//! and b, and a/b is the ratio of the costs. The network delay is part of c, so distance does not
-//! matter. About the last thousand requests count, with decreasing weight.
+//! A balancer does not see the processor of a back end. But a back end answers a request after the
+//! requests that it already had, so the response time depends linearly on their numbers: R = c +
+//! a·starts + b·ends. Both counts include the request itself, at the time it was sent. Least
+//! squares give a and b, and a/b is the ratio of the costs. The network delay is part of c, so
+//! distance does not matter. About the last thousand requests count, with decreasing weight.
 //!
-//! Cold start: unknown. Under light load nothing waits, and the equations carry no information:
-//! while the numbers hardly vary, or vary only together or against each other, the ratio stays
-//! unchanged. Range: 1 to 4. Known bias: the cost of an INVITE after its first response is
+//! Cold start: unknown. Under light load nothing waits, and the equations contain no information.
+//! The ratio does not change while the numbers hardly vary, or vary only together or in opposite
+//! directions. Range: 1 to 4. Known bias: the cost of an INVITE after its first response is
 //! attributed to other requests. Requests other than INVITE count as ends. Several processors at
 //! one back end reduce a and b alike.
 
 const BOUNDS: (f64, f64) = (1.0, 4.0);
 
-/// Factor on the weight of a request for each later request: about a thousand requests count.
+/// Factor by which each later request reduces the weight of a request: about a thousand requests
+/// count.
 const MEMORY: f64 = 0.999;
-/// The sum of weights required for a solution.
+/// The sum of weights that is required for a solution.
 const ENOUGH: f64 = 300.0;
 /// Requests between two solutions.
 const SOLVE_EVERY: u32 = 64;
-/// Least variance required of each number.
+/// Minimum variance that is required of each number.
 const VARIANCE_MIN: f64 = 0.25;
 /// Square of the correlation beyond which the two numbers cannot be distinguished.
 const CORRELATION_MAX: f64 = 0.9;
 
-/// The least squares, as running sums over requests (weighted): of 1, s, e, r, ss, se, ee, sr, er.
+/// The least squares, as weighted running sums over requests: of 1, s, e, r, ss, se, ee, sr, er.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CostRatio {
     sums: [f64; 9],

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrayvec::ArrayVec;
 
-/// The most addresses of a named back end that are remembered: the current one and earlier ones
-/// that may still have calls.
+/// Maximum number of addresses of a named back end that are remembered: the current one, and
+/// earlier ones that may still have calls.
 pub const GENERATIONS_MAX: usize = 5;
 
 /// The endpoint of a back end.
@@ -54,12 +54,12 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A host name and port with the addresses that the name had, shared by all shards.
+/// A host name and port, with all addresses that the name had. All shards share it.
 #[derive(Debug)]
 pub struct Named {
     host: Arc<str>,
     port: u16,
-    /// Whether there is an address. Once true, it stays true.
+    /// Whether the name has had an address. Once true, this stays true.
     is_known: AtomicBool,
     is_stale: AtomicBool,
     generations: Mutex<Generations>,
@@ -76,7 +76,7 @@ pub struct Lookups {
     pub not_found: AtomicU64,
     /// Queries without an answer, or without one in time.
     pub unanswered: AtomicU64,
-    /// Queries whose addresses are all unusable: our own, or unreachable from any listener.
+    /// Queries whose addresses are all unusable: they are our own, or no listener can reach them.
     pub unusable: AtomicU64,
     /// Queries that found a different address than before.
     pub moved: AtomicU64,
@@ -88,7 +88,7 @@ pub struct Lookups {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressGeneration(u8);
 
-/// The current address is last.
+/// The generations. The current address is last.
 type Generations = ArrayVec<(AddressGeneration, IpAddr), GENERATIONS_MAX>;
 
 impl Named {
@@ -152,8 +152,8 @@ impl Named {
         found.map(|&(_, ip)| SocketAddr::new(ip, self.port))
     }
 
-    /// Makes `ip` the current address. Returns whether it changed. The address that was current
-    /// least recently is forgotten if there is no room.
+    /// Makes `ip` the current address. Returns whether it changed. If there is no room, the address
+    /// that has not been current for the longest time is forgotten.
     pub(crate) fn move_to(&self, ip: IpAddr) -> bool {
         let mut generations = self.generations();
         if generations.last().is_some_and(|&(_, present)| present == ip) {

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Classes in which final responses are counted: the statuses that RFC 6076 distinguishes, and for
-/// each class of statuses the others.
+/// Kinds of final responses that are counted: the statuses that RFC 6076 distinguishes, and for
+/// each class of statuses all others.
 const KINDS: [&str; 16] = [
     "2xx", "3xx", "401", "402", "407", "408", "480", "486", "487", "4xx", "500", "503", "504",
     "5xx", "600", "603",
 ];
 
-/// The index of other 6xx responses, the last.
+/// The index of other 6xx responses, which is the last.
 const OTHER_6XX: usize = KINDS.len();
 
 /// Counts of final responses, of INVITEs and of other requests.

@@ -1,7 +1,7 @@
-//! Groups of back ends with the same priority, of which later ones are backups.
+//! Groups of back ends with the same priority. Later groups are backups of earlier ones.
 //!
-//! Calls go to the first group that has an available back end. The next one is used when all back
-//! ends of the better groups are down, draining, busy, or already tried.
+//! Calls go to the first group that has an available back end. The next group is used when all back
+//! ends of the groups before it are down, draining, busy, or already tried.
 
 use std::sync::Arc;
 

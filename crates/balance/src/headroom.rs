@@ -8,13 +8,13 @@ use tidegate_world::Timestamp;
 use crate::{Backend, CallLease, Demand, Limits};
 
 impl Backend {
-    /// Sets its limits. Held calls and learned values stay.
+    /// Sets the limits. Held calls and learned values stay.
     pub fn set_limits(&self, limits: &Limits) {
         self.allowance().set(limits);
         self.set_limited(*limits != Limits::default());
     }
 
-    /// Returns whether the limits allow the demand. If only a learned rate forbids it, that is
+    /// Returns whether the limits allow the demand. If only a learned rate forbids it, this is
     /// recorded.
     pub fn has_headroom(&self, now: Timestamp, demand: Demand) -> bool {
         if !self.is_limited() {
@@ -26,23 +26,24 @@ impl Backend {
         self.allowance().conforms(now, demand)
     }
 
-    /// Returns the calls that it may take additionally; `None` for any number.
+    /// Returns how many more calls the back end may take; `None` for any number.
     pub fn free_calls(&self, demand: Demand) -> Option<u64> {
         let calls_max = self.allowance().calls_max_of(demand)?;
         Some(calls_max.saturating_sub(self.calls()))
     }
 
-    /// Returns the calls that it may have at once, without the reserve; `None` for any number.
+    /// Returns how many calls the back end may have at the same time, without the reserve; `None`
+    /// for any number.
     pub fn calls_max(&self) -> Option<u64> {
         self.allowance().calls_max()
     }
 
-    /// Returns its configured rate limit in requests a second; `None` for any number.
+    /// Returns the configured rate limit in requests a second; `None` for any number.
     pub fn cps_max(&self) -> Option<f64> {
         Some(self.allowance().cps_max()).filter(|rate| rate.is_finite())
     }
 
-    /// Returns its rate limit in requests a second, the lower of the configured and the learned
+    /// Returns the rate limit in requests a second, the lower of the configured and the learned
     /// one; `None` for any number.
     pub fn rate_max_cps(&self) -> Option<f64> {
         Some(self.allowance().rate_max_cps()).filter(|rate| rate.is_finite())
@@ -58,25 +59,25 @@ impl Backend {
         self.is_limited() && self.allowance().learns()
     }
 
-    /// Returns the learned number of requests that may be without a response; `None` for any number.
+    /// Returns the learned maximum number of requests without a response; `None` for any number.
     pub fn learned_window(&self) -> Option<f64> {
         Some(self.allowance().window().size()).filter(|size| size.is_finite())
     }
 
-    /// Returns the requests that it has not responded to, if that limits them.
+    /// Returns the number of requests without a response, if that number is limited.
     pub fn unheard(&self, now: Timestamp) -> u64 {
         self.allowance().window().unheard(now)
     }
 
-    /// Records that a request sent at `sent` was rejected or left unanswered; `is_proved` says
-    /// whether that is a sign of load.
+    /// Records that a request sent at `sent` was rejected or not answered. `is_proved` says whether
+    /// the cause is proved to be load.
     pub fn on_not_taken(&self, sent: Timestamp, is_proved: bool) {
         if self.is_limited() {
             self.allowance().on_not_taken(sent, is_proved);
         }
     }
 
-    /// Takes the demand, a call as a lease; `None` if there is no headroom.
+    /// Takes the demand; a call is taken as a lease. Returns `None` if there is no headroom.
     pub(crate) fn try_acquire(
         self: &Arc<Self>,
         now: Timestamp,
@@ -87,7 +88,7 @@ impl Backend {
             return Some(Acquired(is_call.then(|| CallLease::new(self))));
         }
         let calls_max = self.allowance().calls_max_of(demand).unwrap_or(u64::MAX);
-        // If the rate has nothing left, the call is given back.
+        // If the rate limit has no room, the call is given back.
         let call = if is_call { Some(CallLease::within(self, calls_max)?) } else { None };
         self.allowance().take(now, demand).then_some(Acquired(call))
     }

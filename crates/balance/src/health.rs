@@ -1,11 +1,11 @@
 //! The health of a back end: whether it may get new calls, and how many.
 //!
-//! Health has three independent parts, each in one word that all shards share. Whether the back end
-//! answers is the state machine [`Liveness`], driven by probes and by the outcome of requests.
-//! Whether it has asked for a pause with Retry-After in a 503 is a time (RFC 3261 §21.5.4: one
-//! "SHOULD NOT forward any other requests to that server for the duration specified"). The
-//! operator's intent is its [`AdminState`]. It gets new calls if none of the three forbids that. It
-//! always gets in-dialog requests of its calls.
+//! Health has three independent parts, each in one word that all shards share. The state machine
+//! [`Liveness`] says whether the back end answers; probes and the outcomes of requests drive it. A
+//! time says until when the back end has asked for a pause, by Retry-After in a 503 (RFC 3261
+//! §21.5.4: one "SHOULD NOT forward any other requests to that server for the duration specified").
+//! The [`AdminState`] is the operator's intent. The back end gets new calls if none of the three
+//! forbids it. It always gets in-dialog requests of its calls.
 //!
 //! The thresholds `fall` and `rise` are those of HAProxy's health checks.
 
@@ -25,14 +25,14 @@ pub(crate) use liveness::Liveness;
 /// The operator's intent for a back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminState {
-    /// It takes calls.
+    /// The back end takes calls.
     InService,
-    /// It finishes its calls and gets no new ones.
+    /// The back end finishes its calls and gets no new ones.
     Draining,
-    /// It finishes its calls and gets no new ones, and its behaviour is not evidence about its
-    /// health.
+    /// The back end finishes its calls and gets no new ones. Its behaviour is not evidence about
+    /// its health.
     Maintenance,
-    /// It finishes its calls and is then forgotten, because it is no longer configured.
+    /// The back end is no longer configured. It finishes its calls and is then forgotten.
     Removed,
 }
 
@@ -43,18 +43,18 @@ impl AdminState {
 /// The state of a back end as operators see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It takes calls.
+    /// The back end takes calls.
     Up,
-    /// It takes calls, and left the last request or probe unanswered.
+    /// The back end takes calls, but did not answer the last request or probe.
     Suspect,
-    /// It takes a growing share of its calls after a return.
+    /// The back end has come back, and takes a growing share of its calls.
     SlowStart,
-    /// It has asked for a pause.
+    /// The back end has asked for a pause.
     Busy,
-    /// It takes calls although requests showed it busy or down, because too many of its pool would
-    /// be excluded otherwise.
+    /// The back end takes calls although requests showed that it is busy or down, because otherwise
+    /// too many back ends of its pool would be excluded.
     Spared,
-    /// It does not answer, or its host name has no address.
+    /// The back end does not answer, or its host name has no address.
     Down,
     /// [`AdminState::Draining`].
     Draining,
@@ -78,7 +78,7 @@ impl State {
         Self::Removed,
     ];
 
-    /// Returns its name in metrics and commands.
+    /// Returns the name in metrics and commands.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -94,63 +94,63 @@ impl State {
     }
 }
 
-/// The share of its weight that a back end gets at its return, in hundredths.
+/// The share of its weight that a back end has when it comes back, in hundredths.
 const SHARE_AT_RETURN: u64 = 10;
 
 /// The health of a back end.
 ///
-/// The words are independent, so relaxed atomics suffice: a shard that reads a word a few
+/// The words are independent, so relaxed atomics suffice: a shard that reads a word that is a few
 /// nanoseconds old selects as if the change had come later. The words that every choice reads come
 /// first.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Health {
     liveness: AtomicU64,
-    /// End of the pause that it asked for.
+    /// End of the pause that the back end asked for.
     busy_until: AtomicU64,
-    /// Administrative state in the last two bits, and since when.
+    /// Administrative state in the last two bits, and the time since when it applies.
     admin_state: AtomicU64,
     slow_start: AtomicU64,
-    /// Time at which it last went down.
+    /// Time at which the back end last went down.
     fell_at: AtomicU64,
     falls: AtomicU64,
     returns: AtomicU64,
-    /// Time at which it became known.
+    /// Time at which the back end became known.
     known_since: AtomicU64,
-    /// Time at which requests last excluded it.
+    /// Time at which requests last gave a reason to exclude the back end.
     excluded_at: AtomicU64,
-    /// Whether it failed its last probe. If so, its state does not depend on requests alone.
+    /// Whether the last probe failed. If so, the state does not depend on requests alone.
     fails_probes: AtomicBool,
     /// Whether the back end gets calls although failed requests have made it unavailable.
     is_spared: AtomicBool,
 }
 
 impl Health {
-    /// Returns whether it answers, as far as is known.
+    /// Returns whether the back end answers, as far as is known.
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.liveness().is_up(now) || self.is_spared.load(Relaxed)
     }
 
-    /// Returns whether it may get new calls.
+    /// Returns whether the back end may get new calls.
     pub fn takes_calls(&self, now: Timestamp) -> bool {
         // For an excluded back end only the spared flag matters.
         (self.is_clear(now) || self.is_spared.load(Relaxed))
             && self.admin_state().0 == AdminState::InService
     }
 
-    /// Returns whether no failure of its own excludes it.
+    /// Returns whether no failure of the back end excludes it.
     pub fn is_clear(&self, now: Timestamp) -> bool {
         self.liveness().is_up(now) && self.busy_until.load(Relaxed) <= now.as_nanos()
     }
 
-    /// Returns the last time requests failed, if they alone exclude it. Failed probes are better
-    /// evidence.
+    /// Returns the last time at which requests gave a reason to exclude the back end, if only
+    /// requests did. Failed probes are better evidence.
     pub fn excluded_by_requests_at(&self, now: Timestamp) -> Option<u64> {
         let fails_probes = self.fails_probes.load(Relaxed) && !self.liveness().is_up(now);
         (!self.is_clear(now) && !fails_probes).then(|| self.excluded_at.load(Relaxed))
     }
 
-    /// Records that requests show a reason to exclude it.
+    /// Records that requests give a reason to exclude the back end.
     pub fn record_excluded(&self, now: Timestamp) {
         self.excluded_at.store(now.as_nanos(), Relaxed);
     }
@@ -159,7 +159,7 @@ impl Health {
         self.fails_probes.store(fails, Relaxed);
     }
 
-    /// Returns whether it takes calls although it is excluded.
+    /// Returns whether the back end takes calls although it is excluded.
     pub fn is_spared(&self) -> bool {
         self.is_spared.load(Relaxed)
     }
@@ -168,8 +168,8 @@ impl Health {
         self.is_spared.store(is_spared, Relaxed);
     }
 
-    /// Returns the time at which it may get new calls without further events; `None` if that is
-    /// unknown.
+    /// Returns the time at which the back end may get new calls if nothing else happens; `None` if
+    /// that is unknown.
     pub fn returns_at(&self) -> Option<Timestamp> {
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));
         let up_at = self.liveness().up_by_itself_at()?;
@@ -195,7 +195,7 @@ impl Health {
         before
     }
 
-    /// Forgets all evidence; it counts as up.
+    /// Forgets all evidence, so that the back end counts as up.
     pub fn forget(&self) {
         self.liveness.store(Liveness::COLD.pack(), Relaxed);
         self.busy_until.store(0, Relaxed);
@@ -203,7 +203,7 @@ impl Health {
         self.set_spared(false);
     }
 
-    /// Records that it did not exist before `now`.
+    /// Records that the back end did not exist before `now`.
     pub fn set_known_since(&self, now: Timestamp) {
         self.known_since.store(now.as_nanos(), Relaxed);
     }
@@ -237,8 +237,9 @@ impl Health {
         }
     }
 
-    /// Records that its probes end. What they have shown no longer counts. If requests have shown it
-    /// down, it is down until `pause` after that, as if there had been no probes.
+    /// Records that the back end is no longer probed. Earlier results of probes no longer count. If
+    /// requests took it down, it stays down until `pause` after that time, as if there had been no
+    /// probes.
     pub fn on_unprobed(&self, now: Timestamp, pause: Duration) {
         let until = match self.fails_probes.load(Relaxed) {
             true => now,
@@ -248,17 +249,17 @@ impl Health {
         self.set_failing_probes(false);
     }
 
-    /// Records that it asked for no new requests for `wait`.
+    /// Records that the back end asked for no new requests for `wait`.
     pub fn pause(&self, now: Timestamp, wait: Duration) {
         self.busy_until.fetch_max((now + wait).as_nanos(), Relaxed);
     }
 
-    /// Returns the share of its weight at `now`, in thousandths: 100 at its return, then growing
-    /// linearly to 1,000. At a cold start it is 1,000, because there is no other back end to leave
-    /// calls to.
+    /// Returns the share of its weight at `now`, in thousandths: 100 when it comes back, then
+    /// growing linearly to 1,000. At a cold start it is 1,000, because no other back end could take
+    /// the calls.
     pub fn share(&self, now: Timestamp) -> u64 {
         let slow_start = self.slow_start.load(Relaxed);
-        // First, because a policy reads it for each back end at each choice.
+        // This check is first, because a policy reads it for each back end at each choice.
         if slow_start == 0 {
             return 1000;
         }
@@ -305,7 +306,7 @@ impl Health {
         }
     }
 
-    /// Returns how often it went down, and how often an answer brought it back.
+    /// Returns how often the back end went down, and how often an answer brought it back.
     pub fn transitions(&self) -> (u64, u64) {
         (self.falls.load(Relaxed), self.returns.load(Relaxed))
     }
@@ -314,7 +315,7 @@ impl Health {
         Liveness::unpack(self.liveness.load(Relaxed))
     }
 
-    /// Returns the time since when it may get calls; zero if it always could.
+    /// Returns the time since when the back end may get calls; zero if it always could.
     fn returned_at(&self, now: Timestamp) -> Timestamp {
         let (_, in_service) = self.admin_state();
         let busy_until = Timestamp::from_nanos(self.busy_until.load(Relaxed));

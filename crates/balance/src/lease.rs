@@ -1,4 +1,4 @@
-//! The counts that a call and a transaction take on their back end while they exist.
+//! Leases: the counts that a call and a transaction hold at their back end while they exist.
 
 use std::fmt;
 use std::mem;
@@ -22,7 +22,7 @@ impl CallLease {
         Self(Arc::clone(backend))
     }
 
-    /// Counts a call unless the back end has `calls_max`.
+    /// Counts a call, unless the back end already has `calls_max` calls.
     pub(crate) fn within(backend: &Arc<Backend>, calls_max: u64) -> Option<Self> {
         backend.take_call(calls_max).then(|| Self(Arc::clone(backend)))
     }
@@ -46,7 +46,7 @@ impl fmt::Debug for CallLease {
 pub struct TransactionLease {
     backend: Arc<Backend>,
     work: u32,
-    /// True if its back end has not responded, and its window counts that.
+    /// True if the back end has not responded yet and its window counts the request.
     is_unheard: bool,
     /// Present until the answer.
     waiting: Option<Waiting>,
@@ -79,16 +79,16 @@ impl TransactionLease {
         }
     }
 
-    /// Records the response that ends the response time of the transaction: of an INVITE the first
-    /// other than 100, of any other request the final one. Only the first one counts. The caller
-    /// leaves out 5xx responses, which say nothing about the speed of a server.
+    /// Records the response that ends the response time of the transaction: for an INVITE the first
+    /// response other than 100, for any other request the final response. Only the first one
+    /// counts. The caller leaves out 5xx responses, which say nothing about the speed of a server.
     pub fn on_answered(&mut self, now: Timestamp) {
         if let Some(waiting) = self.waiting.take() {
             self.backend.response_times().on_answered(now, waiting);
         }
     }
 
-    /// Returns the start of its transaction, until it is [answered](Self::on_answered).
+    /// Returns when the request was sent, until the transaction is [answered](Self::on_answered).
     pub fn sent_at(&self) -> Option<Timestamp> {
         self.waiting.as_ref().map(Waiting::since)
     }

@@ -1,13 +1,13 @@
 //! Session-aware load balancing.
 //!
-//! Only the first request of a call is free to choose its back end; every later one follows the
-//! call. So a [`Picker`] chooses once. The call's weight on its back end is a [`CallLease`] and a
-//! [`TransactionLease`], which give back what they took when they are dropped. There is no counter
-//! to decrement, and so none to forget: a failed, cancelled, timed-out or abandoned call returns
-//! its counts when its state is dropped.
+//! Only for the first request of a call a back end is chosen; every later request follows the call.
+//! So a [`Picker`] chooses once. The load of the call on its back end is a [`CallLease`] and a
+//! [`TransactionLease`], which give back their counts when they are dropped. No code has to
+//! decrement a counter, so none can forget it: a failed, cancelled, timed-out or abandoned call
+//! returns its counts when its state is dropped.
 //!
 //! A [`Pool`] is shared by all shards (one padded set of atomics a back end); a [`Picker`] belongs
-//! to one shard. It chooses by a [`Policy`] that knows only what the back ends count: weights,
+//! to one shard. It chooses by a [`Policy`] that knows only the counts of the back ends: weights,
 //! calls, open transactions, their work and response times. [`registry`] lists every policy with
 //! its parameters; configuration and documentation are made from it.
 //!
@@ -30,8 +30,9 @@
 //! open.on_answered(now);
 //! ```
 //!
-//! Nothing here knows SIP but the names of its methods in [`Work`], which are weights: calls may be
-//! sessions of any kind. `examples/workers.rs` balances jobs over worker threads.
+//! The only part that is specific to SIP are the names of methods in [`Work`], which stand for
+//! weights. So calls may be sessions of any kind. `examples/workers.rs` balances jobs over worker
+//! threads.
 
 mod backend;
 mod backend_registry;

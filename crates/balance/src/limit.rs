@@ -1,13 +1,13 @@
 //! Limits of a back end: calls at once, and requests a second.
 //!
-//! A limit is configured ([`Limits`]), the rate may be learned from the rejections of the back end
-//! ([`RateLearning`]), and the number of requests that it has not responded to from its delay
-//! ([`WindowLearning`]). All shards apply it together, in shared words. Calls are counted by their
-//! leases and taken by compare-and-swap, so there are never more than allowed. The rate is one word
-//! ([`gcra`]). The headroom of a back end is what its limits still allow; that of a pool is the sum
-//! over its back ends.
+//! Limits are configured ([`Limits`]). In addition, the rate may be learned from the rejections of
+//! the back end ([`RateLearning`]), and the maximum number of requests without a response from its
+//! delay ([`WindowLearning`]). All shards apply it together, in shared words. Calls are counted by
+//! their leases and taken by compare-and-swap, so there are never more than allowed. The rate is
+//! one word ([`gcra`]). The headroom of a back end is what its limits still allow; that of a pool
+//! is the sum over its back ends.
 //!
-//! Requests with priority use a [reserve](Demand::Priority) that others cannot.
+//! Requests with priority may use a [reserve](Demand::Priority) that others may not use.
 
 mod aimd;
 mod delay;
@@ -33,17 +33,17 @@ pub enum Demand {
     Single,
     /// A call.
     Call,
-    /// A call with priority. It may exceed `calls_max` by a twentieth, at least one call, and the
-    /// rate by a [second's worth](RESERVE_S).
+    /// A call with priority. It may exceed `calls_max` by a twentieth, at least by one call, and
+    /// the rate by the requests of [a second](RESERVE_S).
     Priority,
 }
 
 /// The configured limits of a back end.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// Most calls at once.
+    /// Maximum number of calls at the same time.
     pub calls_max: Option<u64>,
-    /// Most requests a second that start a call or stand alone.
+    /// Maximum number of requests a second that start a call or stand alone.
     pub cps_max: Option<f64>,
     /// Further limits that are learned.
     pub learning: Learning,
@@ -54,14 +54,15 @@ pub struct Limits {
 pub struct Learning {
     /// Parameters for learning a rate from rejections, if enabled.
     pub rate: Option<RateLearning>,
-    /// Parameters for learning from delay how many requests may be without a response, if enabled.
+    /// Parameters for learning from delay the maximum number of requests without a response, if
+    /// enabled.
     pub window: Option<WindowLearning>,
 }
 
 /// The limits in force, and the use of the rate.
 #[derive(Debug, Default)]
 pub(crate) struct Allowance {
-    /// Zero for any number.
+    /// Maximum number of calls; zero for any number.
     calls_max: AtomicU64,
     /// The configured rate; infinite for none.
     cps_max: AtomicF64,
@@ -96,7 +97,7 @@ impl Default for AtomicF64 {
 }
 
 impl Demand {
-    /// Returns the calls that a back end with `calls_max` may have including this one.
+    /// Returns the number of calls that a back end with `calls_max` may have, including this one.
     fn calls_max(self, calls_max: u64) -> u64 {
         match self {
             Self::Priority => calls_max + (calls_max / 20).max(1),
@@ -150,7 +151,7 @@ impl Allowance {
         &self.window
     }
 
-    /// Returns whether rate and window let a request pass. If not, what is learned records it.
+    /// Returns whether rate and window let a request pass. If not, the learned limits record it.
     pub(crate) fn conforms(&self, now: Timestamp, demand: Demand) -> bool {
         let has_priority = demand == Demand::Priority;
         if !self.window.conforms(now, has_priority) {
@@ -163,7 +164,7 @@ impl Allowance {
         conforms
     }
 
-    /// Takes a request from the rate. Returns whether there was one left, in rate and window.
+    /// Takes a request from the rate. Returns whether rate and window had one left.
     pub(crate) fn take(&self, now: Timestamp, demand: Demand) -> bool {
         if !self.window.conforms(now, demand == Demand::Priority) {
             return false;
@@ -175,8 +176,8 @@ impl Allowance {
         is_taken
     }
 
-    /// Records that a request sent at `sent` was rejected or not answered. If `is_proved`, this is
-    /// a sign of load.
+    /// Records that a request sent at `sent` was rejected or not answered. `is_proved` says whether
+    /// load is proved to be the cause.
     pub(crate) fn on_not_taken(&self, sent: Timestamp, is_proved: bool) {
         self.learned.on_refused(sent, is_proved);
     }

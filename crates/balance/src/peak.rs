@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Peak-EWMA, of Finagle: a response time above the average becomes the average; a lower one draws
-/// it down by the elapsed time, with the time constant `decay`.
+/// Peak-EWMA, of Finagle. A response time above the average becomes the average. A lower one
+/// reduces the average by an amount that depends on the elapsed time, with the time constant
+/// `decay`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peak {
     average_ns: f64,

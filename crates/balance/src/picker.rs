@@ -12,7 +12,7 @@ use crate::registry::Values;
 use crate::response_time::Watch;
 use crate::{Backend, CallLease, Demand, Key, Policy, Pool, RetryBudget, TransactionLease, Work};
 
-/// Attempts if another shard takes the last headroom in the meantime.
+/// Number of attempts if other shards take the last headroom meanwhile.
 const TRIES: usize = 8;
 
 /// A back end that was assigned a request, with the lease.
@@ -52,7 +52,7 @@ pub struct Picker {
 }
 
 impl Picker {
-    /// Creates a picker by `policy` over `pool`, which draws from a stream of its own
+    /// Creates a picker by `policy` over `pool`, which takes random numbers from its own stream
     /// ([`Purpose::Balance`](tidegate_world::Purpose::Balance)).
     pub fn new(pool: Pool, policy: impl Into<Values>, draws: Stream) -> Self {
         let values = policy.into();
@@ -80,13 +80,13 @@ impl Picker {
         }
     }
 
-    /// Returns its pool.
+    /// Returns the pool.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// Returns whether it chooses by `policy` among these back ends, in this order, with their
-    /// current weights and priorities.
+    /// Returns whether the picker chooses by `policy` among these back ends, in this order, with
+    /// their current weights and priorities.
     pub fn serves(&self, policy: impl Into<Values>, pool: &Pool) -> bool {
         let (own, others) = (self.pool.backends(), pool.backends());
         self.values == policy.into()
@@ -108,9 +108,9 @@ impl Picker {
 
     /// Chooses the back end of a new call and counts it as assigned.
     ///
-    /// `key` is what [`key`](Self::key) asks for. `not` is a back end to skip, for example because
-    /// it has just failed this call. Back ends that are down are skipped; `None` when no other is
-    /// left.
+    /// `key` is the part of the request that [`key`](Self::key) names. `not` is a back end to skip,
+    /// for example because this call has just failed there. Back ends that are down are skipped.
+    /// Returns `None` if no other is left.
     pub fn pick(&mut self, now: Timestamp, key: u64, not: Option<usize>) -> Option<usize> {
         self.pick_where(now, key, |i, _| Some(i) != not)
     }
@@ -128,8 +128,8 @@ impl Picker {
         Some(picked)
     }
 
-    /// Chooses like [`pick_where`](Self::pick_where), among those with headroom for the demand, and
-    /// takes it.
+    /// Chooses like [`pick_where`](Self::pick_where), among the back ends with headroom for the
+    /// demand, and takes the headroom.
     ///
     /// # Errors
     /// If there is none.
@@ -154,8 +154,8 @@ impl Picker {
         Err(if is_any_up { NoBackend::Full } else { NoBackend::Down })
     }
 
-    /// Takes the demand from the back end at `index`, which already had such a request. It is not
-    /// counted as assigned again.
+    /// Takes the demand from the back end at `index`, which has already had such a request. The
+    /// request is not counted as assigned again.
     ///
     /// # Errors
     /// If the back end is not up, or has no headroom.
@@ -187,8 +187,8 @@ impl Picker {
         self.policy.choose(&among, &mut self.draws)
     }
 
-    /// Chooses by the keyed hash of the Call-ID alone, whatever the policy, and counts nothing. The
-    /// same call gets the same back end while none goes up or down.
+    /// Chooses by the keyed hash of the Call-ID alone, whatever the policy is, and counts nothing.
+    /// A call gets the same back end again, as long as no back end goes up or down.
     pub fn pick_by_call(&self, now: Timestamp, call: u64, not: Option<usize>) -> Option<usize> {
         let backends = self.pool.backends();
         let is_usable = |i: usize| Some(i) != not && backends[i].is_up(now);
@@ -197,8 +197,8 @@ impl Picker {
         self.hash.pick(&Candidates { now, backends, key: call, is_usable: &is_usable })
     }
 
-    /// Chooses like [`pick`](Self::pick), but counts nothing; `None` also if the policy depends on
-    /// more than the key and on which back ends are up.
+    /// Chooses like [`pick`](Self::pick), but counts nothing. Returns `None` also if the policy
+    /// depends on more than the key and on which back ends are up.
     pub fn pick_by_key(&mut self, now: Timestamp, key: u64) -> Option<usize> {
         let is_by_key = self.pool.backends().len() == 1
             || matches!(self.values.entry().build.policy, Policy::Hash | Policy::HashTo);

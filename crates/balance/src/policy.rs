@@ -23,7 +23,7 @@ use tidegate_world::{Kind, Stream, Timestamp};
 
 use crate::Backend;
 
-/// The kind of policies.
+/// The registry type of policies.
 #[derive(Debug)]
 pub enum Policies {}
 
@@ -38,7 +38,7 @@ pub struct Build {
     pub policy: Policy,
     /// The part of a request that the policy chooses by.
     pub key: Key,
-    /// The policy with these values, which were checked, over these back ends.
+    /// Creates the policy over these back ends, with these values, which have been checked.
     pub(crate) over: fn(&Values, &[Arc<Backend>]) -> Box<dyn Choose>,
 }
 
@@ -85,7 +85,7 @@ impl Policy {
 /// The part of a request by which a policy chooses; the caller passes it as the key of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// A keyed hash of the Call-ID; also for policies that use none.
+    /// A keyed hash of the Call-ID. It is also used for policies that need no key.
     Call,
     /// The [FNV-1a](crate::fnv1a) hash of the Call-ID.
     CallId,
@@ -103,7 +103,7 @@ pub(crate) trait Choose: Debug + Send {
 pub(crate) struct Candidates<'a> {
     pub(crate) now: Timestamp,
     pub(crate) backends: &'a [Arc<Backend>],
-    /// Key, as its [`Key`] wants it.
+    /// The key, in the form that the policy's [`Key`] names.
     pub(crate) key: u64,
     pub(crate) is_usable: &'a dyn Fn(usize) -> bool,
 }

@@ -51,7 +51,7 @@ impl Pool {
         &self.services
     }
 
-    /// Returns its name, for routes and metrics.
+    /// Returns the name, for routes and metrics.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -66,20 +66,20 @@ impl Pool {
         self.backends.iter().any(|backend| backend.is_up(now))
     }
 
-    /// Records that a back end rejected a request: all back ends are watched from now on. Returns
-    /// the sources of their recent requests, because the rejecting one may have had requests from
-    /// few of them.
+    /// Records that a back end rejected a request. From now on all back ends are watched. Returns
+    /// the sources of their recent requests, because the rejecting back end may have had requests
+    /// from few of them.
     pub fn watch(&self, now: Timestamp) -> Sources {
         self.backends.iter().fold(Sources::default(), |all, backend| all.and(backend.watch(now)))
     }
 
     /// Limits the share of the back ends in service that requests alone exclude (by 503s, silence,
-    /// ICMP) to `share_max`. If more are excluded, those with the oldest exclusion are spared, and
-    /// get calls. At least one remains usable unless probes have failed at all of them. Without
-    /// `may_spare`, because another pool is the backup, none is spared. Returns whether another
-    /// back end is spared now.
+    /// ICMP) to `share_max`. If more are excluded, those with the oldest exclusion are spared: they
+    /// get calls. At least one stays usable, unless probes have failed at all of them. None is
+    /// spared if `may_spare` is false, because the backup pool takes over. Returns whether a
+    /// further back end is spared now.
     ///
-    /// If two shards do this at the same time, one may undo what the other did, until the next
+    /// If two shards do this at the same time, one may undo the other's result, until the next
     /// exclusion.
     pub fn spare(&self, now: Timestamp, share_max: f64, may_spare: bool) -> bool {
         let in_service = || self.backends.iter().filter(|backend| backend.is_in_service());
@@ -113,7 +113,7 @@ impl Pool {
         self.backends.iter().any(|backend| backend.is_limited())
     }
 
-    /// Returns the time at which the first back end may get new calls without further events;
+    /// Returns the time at which the first back end may get new calls if nothing else happens;
     /// `None` if that is unknown.
     pub fn returns_at(&self) -> Option<Timestamp> {
         self.backends.iter().filter_map(|backend| backend.returns_at()).min()
@@ -124,8 +124,8 @@ impl Pool {
         self.backends.iter().any(|backend| backend.is_up(now) && backend.has_headroom(now, demand))
     }
 
-    /// Returns the calls that the back ends that are up may take additionally; `None` unless all of
-    /// the pool are limited.
+    /// Returns how many more calls the back ends that are up can take; `None` unless all back ends
+    /// of the pool have limits.
     pub fn free_calls(&self, now: Timestamp) -> Option<u64> {
         let free = |backend: &Arc<Backend>| {
             let free = backend.free_calls(Demand::Call)?;

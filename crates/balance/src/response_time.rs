@@ -2,16 +2,16 @@
 //!
 //! The response time of a transaction lasts from the moment at which its request is sent to the
 //! response that shows that the back end did its part. The owner of the
-//! [`TransactionLease`](crate::TransactionLease) decides which response that is. For SIP: of an
-//! INVITE the first response other than 100, because what follows the ringing is a person's time,
-//! not a server's; of any other request the final one. 5xx responses are left out: a rejection is
-//! cheap, and would make the rejecting back end look like the fastest. A request that is never
-//! answered has no response time. It counts as open, and the health checks take a silent back end
-//! out.
+//! [`TransactionLease`](crate::TransactionLease) decides which response that is. For SIP this is
+//! the first response other than 100 to an INVITE, because a person answers after the ringing, not
+//! a server, and the final response to any other request. 5xx responses are left out: a rejection
+//! is cheap, and would make the rejecting back end look like the fastest. A request that is never
+//! answered has no response time. It counts as open, and the health checks exclude a silent back
+//! end.
 //!
-//! All shards share one record per back end: the speed of a server does not depend on who asks, and
-//! each of many shards would see too few responses for a window of 20. A shard that finds the
-//! record in use drops its response time rather than wait. The results are published as atomics,
+//! All shards share one record per back end, because the speed of a server does not depend on the
+//! shard, and a single shard may see too few responses for a window of 20. A shard that finds the
+//! record in use drops its response time instead of waiting. The results are published as atomics,
 //! each read alone.
 
 use std::sync::Mutex;
@@ -40,7 +40,7 @@ pub(crate) struct Waiting {
     work: Work,
     since: Timestamp,
     watch: Watch,
-    /// The requests that waited when this one was sent, including itself.
+    /// The requests that start calls and that waited when this one was sent, including itself.
     starts: u32,
     ends: u32,
 }
@@ -55,14 +55,14 @@ impl Waiting {
 #[derive(Debug)]
 pub(crate) struct ResponseTimes {
     record: Mutex<Record>,
-    /// Weighted mean of the last ones; zero if there is none.
+    /// Weighted mean of the last response times; zero if there is none.
     start_ns: AtomicU64,
     end_ns: AtomicU64,
-    /// Time of the last start's response time.
+    /// Time of the last response to a request that starts a call.
     start_at: AtomicU64,
     peak_ns: AtomicU64,
     peak_at: AtomicU64,
-    /// Ratio in thousandths; zero before anything is learned.
+    /// The ratio of costs in thousandths; zero before it is learned.
     cost_ratio: AtomicU32,
     /// Histogram of requests that start calls.
     histogram: Histogram,
@@ -120,7 +120,8 @@ impl ResponseTimes {
     }
 
     /// Drops the response times of requests that start calls if the last one is older than `after`,
-    /// so that the next one stands alone: the old mean would dominate for twenty more.
+    /// so that the next one counts alone. Otherwise the old values would dominate for twenty more
+    /// responses.
     pub(crate) fn forget_start(&self, now: Timestamp, after: Duration) {
         let is_known = self.start_ns.load(Relaxed) != 0;
         if !is_known || self.fresh_start(now, after).is_some() {
@@ -160,7 +161,7 @@ impl ResponseTimes {
         Waiting { work, since: now, watch, starts, ends }
     }
 
-    /// Records that it was answered.
+    /// Records that the request was answered.
     pub(crate) fn on_answered(&self, now: Timestamp, waiting: Waiting) {
         // At least 1 ns, because zero means none.
         let time = now.since(waiting.since).max(Duration::from_nanos(1));
@@ -193,7 +194,7 @@ impl ResponseTimes {
         }
     }
 
-    /// Records that it no longer waits, answered or not.
+    /// Records that the request no longer waits, whether it was answered or not.
     pub(crate) fn give_up(&self, waiting: Waiting) {
         if waiting.watch.learns {
             self.unanswered(waiting.work).fetch_sub(1, Relaxed);

@@ -10,7 +10,8 @@ use crate::Lookups;
 
 /// A domain and a transport, with the servers found for them, shared by all shards.
 ///
-/// The shard that asks the DNS records the servers here. The next reload makes back ends of them.
+/// The shard that queries the DNS records the servers here. The next reload turns them into back
+/// ends.
 #[derive(Debug)]
 pub struct Service {
     domain: Arc<str>,
@@ -36,7 +37,7 @@ impl Service {
         }
     }
 
-    /// Domain name.
+    /// Returns the domain name.
     pub fn domain(&self) -> &Arc<str> {
         &self.domain
     }
@@ -51,7 +52,7 @@ impl Service {
         self.lock().clone()
     }
 
-    /// Records its servers. Returns whether they differ from those before.
+    /// Records the servers. Returns whether they differ from the previous ones.
     pub fn set_servers(&self, servers: Arc<[SrvRecord]>) -> bool {
         let mut known = self.lock();
         let differ = known.as_ref() != Some(&servers);
@@ -77,14 +78,14 @@ impl Service {
         self.is_in_force.load(Relaxed)
     }
 
-    /// Records that the back ends are rebuilt: with the servers, if they are known.
+    /// Records that the back ends are rebuilt, with the servers if they are known.
     pub(crate) fn on_enlisted(&self) {
         if self.lock().is_some() {
             self.is_in_force.store(true, Relaxed);
         }
     }
 
-    /// Returns whether it is the service of that domain and transport.
+    /// Returns whether this is the service of that domain and transport.
     pub(crate) fn is_of(&self, domain: &str, transport: Transport) -> bool {
         *self.domain == *domain && self.transport == transport
     }

@@ -1,4 +1,4 @@
-//! Kinds of work for a back end, and how each counts.
+//! Kinds of work for a back end, and how each kind counts.
 
 /// Kinds of transaction that a policy may weigh differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Work {
     pub(crate) const COUNT: usize = 13;
 }
 
-/// The contribution of a lease.
+/// The counts that a lease holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LeaseKind {
     pub(crate) calls: u32,

@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> ExitCode {
     let record = args.record.as_ref().map(|path| RecordTo {
         path: path.clone(),
         size: args.record_max << 20,
-        // A file in another encoding is not a configuration.
+        // If the file is not UTF-8, it is not a valid configuration.
         configuration: String::from_utf8_lossy(&source).into_owned(),
     });
     warn_of_certificates(&tls).iter().for_each(|warning| say(warning));

@@ -1,17 +1,17 @@
 //! Evidence of overload: whether the 503s of a back end are about the back end itself, or about one
 //! caller or one number.
 //!
-//! Any server behind the back end can cause a 503; anyone can provoke 503s with a single number. So
-//! one 503 only starts a watch. During the watch each new request to the back end sets a bit for
-//! its source and one for its destination, by keyed hashes, and each 503 sets the same bits in maps
-//! of rejections. The maps have two generations of a few seconds, of which the older is
+//! Any server behind the back end can cause a 503, and anyone can provoke 503s by calling a single
+//! number. So one 503 only starts a watch. During the watch each new request to the back end sets a
+//! bit for its source and one for its destination, by keyed hashes, and each 503 sets the same bits
+//! in maps of rejections. The maps have two generations of a few seconds, of which the older is
 //! overwritten. Rejections lower a learned rate when they come from several destinations and
 //! several sources. They cause a pause when they also outnumber all other requests in that time.
 //!
-//! A lone source (one trunk) with many destinations lowers the rate; one destination, or one source
-//! among several, does not. Forged source addresses can imitate several sources. Against them only
-//! the comparison with other requests helps, and the cap on exclusions
-//! ([`Pool::spare`](crate::Pool::spare)).
+//! If only one source exists (one trunk), its rejections at many destinations lower the rate.
+//! Rejections of one destination, or of one source among several, do not. Forged source addresses
+//! can imitate several sources. Only the comparison with other requests and the cap on exclusions
+//! protect against them ([`Pool::spare`](crate::Pool::spare)).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -21,23 +21,24 @@ use tidegate_world::Timestamp;
 /// Duration of one generation.
 const GENERATION: Duration = Duration::from_secs(3);
 
-/// Duration of a watch after the last refusal. Its data are discarded then.
+/// Duration of a watch after the last rejection. Then its data are discarded.
 const WATCH: Duration = Duration::from_secs(6);
 
 /// A watch is prolonged at most once in this time.
 const WATCH_STEP: Duration = Duration::from_secs(1);
 
-/// Time for which a back end must have been watched before rejections lower its rate, and before
-/// they cause a pause: until then too few of its served requests are known. A rate has to fall
-/// before the back end's queue is full, and it grows again afterwards; a pause stops all new calls.
+/// Times for which a back end must have been watched before rejections lower its rate, and before
+/// they cause a pause. Earlier, too few of its served requests are known. The first time is short,
+/// because a rate must fall before the queue of the back end is full, and grows again afterwards. A
+/// pause stops all new calls.
 const OBSERVED_TO_TEACH: Duration = Duration::from_millis(200);
 const OBSERVED_TO_PAUSE: Duration = Duration::from_secs(1);
 
-/// Distinct destinations that must be refused.
+/// Number of different destinations that must be rejected.
 const DESTINATIONS_MIN: u32 = 5;
 
-/// The number of distinct sources that must be rejected, if there are as many; and, as a divisor,
-/// the share of all sources.
+/// Number of different sources that must be rejected, if there are as many, and the share of all
+/// sources, as a divisor.
 const SOURCES_MIN: u32 = 2;
 const SOURCES_SHARE: u32 = 8;
 
@@ -61,7 +62,7 @@ impl Parties {
     }
 }
 
-/// Sources of requests, each a bit of a map.
+/// A set of sources of requests. Each is a bit of a map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sources(u64);
 
@@ -76,7 +77,7 @@ impl Sources {
 pub(crate) struct Verdict {
     /// Several destinations of several sources are rejected.
     pub(crate) teaches: bool,
-    /// Whether they also outnumber the requests that are not rejected.
+    /// Whether the rejections also outnumber the requests that are not rejected.
     pub(crate) pauses: bool,
 }
 
@@ -90,7 +91,8 @@ pub(crate) struct Evidence {
 
 #[derive(Debug, Default)]
 struct Generation {
-    /// Its number, counted from 1 at time zero. Data of another number are invalid.
+    /// The number of the generation, counted from 1 at time zero. Data of another number are
+    /// invalid.
     number: AtomicU64,
     given: AtomicU32,
     refused: AtomicU32,
@@ -100,7 +102,7 @@ struct Generation {
     destinations_refused: AtomicU64,
 }
 
-/// The valid generations, combined.
+/// All valid generations combined.
 #[derive(Default)]
 struct Seen {
     given: u64,
@@ -139,8 +141,8 @@ impl Evidence {
         Sources(seen.sources_given | seen.sources_refused)
     }
 
-    /// Records that the back end rejected a request of these parties, if they are known. `of` holds
-    /// the sources of its pool.
+    /// Records that the back end rejected a request of these parties, if they are known. `of`
+    /// contains the sources of its pool.
     pub(crate) fn on_refused(
         &self,
         now: Timestamp,
@@ -167,7 +169,7 @@ impl Evidence {
         let seen = self.seen(now);
         let (refused, served) = split(seen.destinations_given, seen.destinations_refused);
         let (sources_refused, sources_served) = split(seen.sources_given, seen.sources_refused);
-        // The sources of this back end are among the sources of the pool, except one whose
+        // The sources of this back end are among the sources of the pool, except a source whose
         // rejection came later.
         let sources = (of | seen.sources_refused).count_ones();
         let sources_min = sources.min(SOURCES_MIN).max(sources.div_ceil(SOURCES_SHARE));
@@ -177,7 +179,7 @@ impl Evidence {
         let outweighs = now.since(since) >= OBSERVED_TO_PAUSE
             && refused > served
             && sources_refused >= sources_served
-            // The bits of many destinations collide; their number does not.
+            // The bits of many destinations collide; the number of requests is exact.
             && 2 * seen.refused > seen.given;
         Verdict { teaches, pauses: teaches && outweighs }
     }
@@ -200,8 +202,8 @@ impl Evidence {
         seen
     }
 
-    /// Returns the generation of `now`. A shard that is late by one may add to a newer generation,
-    /// or lose what it adds: a few bits more or less for some seconds.
+    /// Returns the generation of `now`. A shard whose clock is late by one generation may add to a
+    /// newer generation, or lose what it adds. That concerns a few bits for some seconds.
     fn generation(&self, now: Timestamp) -> &Generation {
         let current = number(now);
         let generation = &self.generations[(current % 2) as usize];
@@ -225,7 +227,7 @@ fn number(now: Timestamp) -> u64 {
     1 + now.as_nanos() / GENERATION.as_nanos() as u64
 }
 
-/// Returns the number of rejected bits, and the number of other bits.
+/// Returns the number of rejected bits, and the number of the other bits.
 fn split(given: u64, refused: u64) -> (u32, u32) {
     (refused.count_ones(), (given & !refused).count_ones())
 }

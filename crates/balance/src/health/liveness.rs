@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// The greatest threshold for events in a row.
+/// The largest threshold for consecutive events.
 pub const COUNT_MAX: u32 = 15;
 
 const COUNT_BITS: u32 = 4;
 const TIME_BITS: u32 = 64 - 1 - COUNT_BITS;
-/// The latest time that the word can store, eighteen years after the start; it means never.
+/// The latest time that the word can store, eighteen years after the start. It means never.
 const LATEST: u64 = (1 << TIME_BITS) - 1;
 
 /// The liveness of a back end, from its behaviour.
@@ -68,8 +68,8 @@ impl Liveness {
         }
     }
 
-    /// Returns the time at which it counts as up without an answer; `None` if only an answer brings
-    /// it back.
+    /// Returns the time at which the back end counts as up without an answer; `None` if only an
+    /// answer brings it back.
     pub fn up_by_itself_at(self) -> Option<Timestamp> {
         match self {
             Self::Up { .. } => Some(Timestamp::ZERO),
@@ -101,8 +101,8 @@ impl Liveness {
     }
 
     /// Returns the state after an unanswered request or probe. `limit` of them in a row take the
-    /// back end down for `pause`. A back end that is up only because its pause ended is not yet
-    /// confirmed: the first failure takes it down again.
+    /// back end down for `pause`. If a back end is up only because its pause ended, the first
+    /// failure takes it down again.
     pub fn on_unanswered(self, now: Timestamp, limit: u32, pause: Duration) -> Self {
         match self {
             Self::Up { since, errors } if errors + 1 < limit.min(COUNT_MAX) => {
@@ -122,7 +122,8 @@ impl Liveness {
         }
     }
 
-    /// Returns the state after an answered probe. `rise` of them in a row bring it back.
+    /// Returns the state after an answered probe. `rise` consecutive answers bring the back end
+    /// back.
     pub fn on_probe_answered(self, now: Timestamp, rise: u32) -> Self {
         match self {
             Self::Up { since, .. } => Self::Up { since, errors: 0 },
@@ -133,8 +134,8 @@ impl Liveness {
         }
     }
 
-    /// Returns the state after probes are switched off: failed ones no longer count, and a back end
-    /// that could come up only by a successful probe is down `until` then.
+    /// Returns the state after probes are switched off. Failed probes no longer count, and a back
+    /// end that only a successful probe could bring up is now down `until` this time.
     pub fn on_unprobed(self, until: Timestamp) -> Self {
         match self {
             Self::Up { since, .. } => Self::Up { since, errors: 0 },

@@ -2,19 +2,20 @@
 //!
 //! Signal: the requests of an interval that the back end rejected with 503, or left unanswered
 //! while it answered nothing else. Trips: with one such request. The rate becomes the accepted
-//! rate, less a margin ([`RateLearning::decrease`]). A server with watermarks rejects everything for a
-//! while, however small the excess. So the first decrease after a good interval leaves at least
-//! four fifths, and the next ones one half. Requests sent before a decrease, or within an interval
-//! after it, say nothing about the new rate: as in TCP one loss of a window counts, not each
-//! packet, and a queue takes a while to empty. Recovery: the rate grows after an interval without
-//! rejections in which nine tenths of it were used or more was wanted, by [`RateLearning::increase`] of
-//! itself a second, and twice as fast after each [`DOUBLING_S`] of such intervals, because a rate
-//! far below the capacity has far to go. An unused rate stays, or it would have no meaning when it
-//! is needed. Cold start: no limit until the first rejection; then the accepted rate, or half of
-//! the offered one. Known bias: it has to be rejected now and then to find its level. A server
-//! whose rejections come late, or that only answers ever more slowly, teaches it late. 503s of
-//! several numbers that have nothing to do with load (a trunk out of service) lower it like any
-//! other.
+//! rate, less a margin ([`RateLearning::decrease`]). A server with watermarks rejects everything
+//! for some time, even if the excess is small. So the first decrease after a good interval leaves
+//! at least four fifths of the rate, and each further one at least one half. Requests sent before a
+//! decrease, or within an interval after it, say nothing about the new rate. As in TCP, one loss in
+//! a window counts, not each packet, and a queue takes time to empty. Recovery: the rate grows
+//! after an interval without rejections in which nine tenths of it were used, or more was wanted.
+//! It grows by [`RateLearning::increase`] of itself a second, and twice as fast after each
+//! [`DOUBLING_S`] of such intervals, because a rate far below the capacity has far to go. An unused
+//! rate does not grow, because it would have no meaning when it is needed. Cold start: no limit
+//! until the first rejection; then the accepted rate, or half of the offered one. Known bias: some
+//! requests must be rejected from time to time, so that the rate finds its level. If a server
+//! rejects late, or only answers more and more slowly, the rate is learned late. 503s for several
+//! numbers that have nothing to do with load (a trunk out of service) lower the rate like any
+//! others.
 //!
 //! Source: Chiu, Jain: Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in
 //! Computer Networks, Computer Networks and ISDN Systems 17, 1989, with a decrease by the rejected
@@ -25,18 +26,19 @@ use std::time::Duration;
 /// The rate grows twice as fast after this many seconds of use without a rejection.
 pub const DOUBLING_S: f64 = 4.0;
 
-/// The greatest growth a second, as a share of the rate.
+/// The largest growth in a second, as a share of the rate.
 const GROWTH_MAX: f64 = 1.0;
 
-/// The share of a rate that counts as used.
+/// The used share of a rate from which on the rate counts as used.
 const USED: f64 = 0.9;
 
-/// The smallest share that remains after a decrease: after a good interval, and after one with a
-/// decrease.
+/// The smallest share that remains after a decrease. The first value applies after a good interval,
+/// the second after an interval with a decrease.
 const FALL_FIRST: f64 = 0.8;
 const FALL_NEXT: f64 = 0.5;
 
-/// The number of requests that an interval needs, and the longest time that it waits for them.
+/// Minimum number of requests in an interval, and the longest time that the interval waits for
+/// them.
 const ENOUGH: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -45,11 +47,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct RateLearning {
     /// Time between steps; longer if fewer than ten requests arrive.
     pub interval: Duration,
-    /// Growth a second, as a share of the rate.
+    /// Growth in a second, as a share of the rate.
     pub increase: f64,
     /// The rate after a decrease, as a share of the accepted rate.
     pub decrease: f64,
-    /// The least rate.
+    /// The lowest rate.
     pub rate_min_cps: f64,
 }
 
@@ -77,7 +79,7 @@ pub(crate) struct Interval {
     pub(crate) wanted: bool,
 }
 
-/// A rate, and the time of its use without a rejection.
+/// A learned rate, and the time of its use without a rejection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Aimd {
     /// Requests a second; infinite before the first rejection.
@@ -89,7 +91,7 @@ pub(crate) struct Aimd {
 impl Aimd {
     pub(crate) const COLD: Self = Self { rate: f64::INFINITY, clean_s: 0.0 };
 
-    /// Returns the next rate, at most `cps_max` if that is finite.
+    /// Returns the next rate. If `cps_max` is finite, the rate is at most `cps_max`.
     pub(crate) fn step(self, learning: &RateLearning, interval: &Interval, cps_max: f64) -> Self {
         let lasted_s = interval.lasted.as_secs_f64();
         let given_cps = interval.given as f64 / lasted_s;

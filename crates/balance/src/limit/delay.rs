@@ -1,25 +1,25 @@
-//! A window learned from delay and loss: how many requests a back end may have that it has not
-//! responded to.
+//! A window learned from delay and loss: the maximum number of requests without a response at a
+//! back end.
 //!
 //! # Signals
 //!
-//! - The least time, in an interval, from a request to the first response of the back end, a 100
-//!   included. A proxy or a server sends that itself before anybody else is asked, so the time is
-//!   its own. Where only a callee responds, the least time is that of the quickest callee: one slow
-//!   destination, or one caller with slow destinations, does not raise it.
-//! - The share of requests without any response after T1. The receive buffer of a server under
-//!   overload holds what it reads in some ten milliseconds; the rest is lost, and what is served
-//!   looks quick.
+//! - The shortest time, in an interval, from a request to the first response of the back end,
+//!   including a 100. A proxy or a server sends this response itself before it asks others, so the
+//!   time is its own. If only the callee responds, the shortest time is that of the quickest
+//!   callee: one slow destination, or one caller with slow destinations, does not raise it.
+//! - The share of requests without any response after T1. The receive buffer of an overloaded
+//!   server may hold only the requests of some ten milliseconds. The rest is lost, and the served
+//!   requests look quick.
 //!
 //! # Decision
 //!
-//! Requests are to wait for a time D in the back end, at first [`WindowLearning::delay`]. The target
-//! is D beyond the base, the least time without overload. There is no window until an interval
-//! trips: every response took longer than the base and 2·D, or more than 15 % of the requests were
-//! lost. No burst causes that; it is over within an interval. By Little's law the
-//! responses a second times the time that they wait is the number of requests that wait; the first
-//! window is that number for the target, or what the back end held when it lost requests. From then
-//! on, in each interval:
+//! Requests should wait for a time D in the back end; at first D is [`WindowLearning::delay`]. The
+//! target is the base plus D, where the base is the shortest time without overload. There is no
+//! window until an interval trips: every response took longer than the base plus 2·D, or more than
+//! 15 % of the requests were lost. A burst does not cause this, because it is over within an
+//! interval. By Little's law, the number of waiting requests is the responses a second times their
+//! waiting time. The first window is that number for the target, or the number of requests that the
+//! back end held when it lost others. From then on, in each interval:
 //!
 //! ```text
 //! loss:             W ← W·(1 − share lost)·0.9, at least W/2;   D ← (delay − base)/2, at most D
@@ -27,24 +27,25 @@
 //! else, if used up: W ← W·target/delay,         at most 1.05·W
 //! ```
 //!
-//! So where the receive buffer is short, the time for which requests wait is half of what it holds.
+//! So if the receive buffer is short, requests wait for half of the time that the buffer can hold.
 //! D grows again slowly.
 //!
 //! # Analysis
 //!
 //! In equilibrium the back end always has work, each request waits for about the target, and the
-//! rate is the back end's own: the window needs no estimate of it. Requests sent before a decrease
-//! say nothing about the new window. Recovery: a window grows tenfold in 5 s while it is used up.
+//! back end sets the rate itself: the window needs no estimate of the rate. Requests sent before a
+//! decrease say nothing about the new window. Recovery: a window grows tenfold in 5 s while it is
+//! used up.
 //!
 //! # Bias
 //!
-//! A back end that others overload as well looks slow however little it gets. So the base rises to
-//! the measured time once a quarter of the window has made no difference to it. The base also rises
-//! slowly while the window is not used up, as when a path becomes longer. In the same way the share
-//! of requests that the path loses is learned. A back end that neither responds quickly nor sends 100,
-//! and whose callees all become slow at once, is limited although it is not overloaded. Behind such a
-//! back end one caller with many silent callees looks like loss, until a smaller window has made no
-//! difference.
+//! A back end that other senders overload looks slow however few requests it gets from here. So if
+//! reducing the window to a quarter has made no difference to the time, the base rises to the
+//! measured time. The base also rises slowly while the window is not used up, for example when a
+//! path becomes longer. The share of requests that the path loses is learned in the same way. A
+//! back end that neither responds quickly nor sends 100, and whose callees all become slow at once,
+//! is limited although it is not overloaded. Behind such a back end one caller with many silent
+//! callees looks like loss, until a smaller window has made no difference.
 //!
 //! # Source
 //!
@@ -55,33 +56,33 @@
 
 use std::time::Duration;
 
-/// The greatest growth of the window in one interval.
+/// The largest growth of the window in one interval.
 pub const GROWTH_MAX: f64 = 1.05;
-/// The least part of a window that remains after an interval.
+/// The smallest part of a window that remains after an interval.
 const FALL_MAX: f64 = 0.5;
-/// The share of lost requests, beyond that of the path, with which the back end counts as
-/// overloaded: without a window, and with one.
+/// The share of lost requests, beyond the share that the path loses, at which the back end counts
+/// as overloaded: first without a window, then with one.
 const LOSS_MAX: (f64, f64) = (0.15, 0.05);
 /// The part of the window that remains after a loss, beyond the share that was not lost.
 const LOSS_MARGIN: f64 = 0.9;
-/// The least time for which requests are to wait, in seconds.
+/// The shortest time for which requests should wait, in seconds.
 const WAIT_MIN_S: f64 = 0.002;
 /// The growth of that time in an interval without loss: it doubles in 70 s.
 const WAIT_GROWTH: f64 = 1.001;
-/// The least window.
+/// The smallest window.
 pub const WINDOW_MIN: f64 = 10.0;
-/// Delays beyond the base that set the first window, as a multiple of [`WindowLearning::delay`]:
-/// slow servers have waits of this length below their capacity.
+/// Delay beyond the base that sets the first window, as a multiple of [`WindowLearning::delay`].
+/// Slow servers have such waits even below their capacity.
 const TRIP: f64 = 2.0;
-/// The part of the window, and of the delay or the loss, that shows that the window does not cause
-/// it.
+/// If the window falls to the first part and the delay or loss stays above the second part, the
+/// window does not cause it.
 const WITHOUT_EFFECT: (f64, f64) = (0.25, 0.7);
-/// The part of the excess over the base by which it rises in one interval.
+/// The part of the excess over the base by which the base rises in one interval.
 const DRIFT: f64 = 0.05;
 
-/// Responses that an interval needs, and how long it waits for them.
+/// Minimum number of responses in an interval, and how long it waits for them.
 const ENOUGH: u64 = 10;
-/// Responses, or requests without one, that show overload.
+/// Minimum number of responses, or of requests without one, that shows overload.
 const FEW: u64 = 5;
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -104,30 +105,31 @@ impl Default for WindowLearning {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Responses {
     pub(crate) lasted: Duration,
-    /// Requests responded to.
+    /// Requests with a response.
     pub(crate) heard: u64,
-    /// The least time of these to the first response; `None` without one.
+    /// The shortest time to the first response; `None` without a response.
     pub(crate) least: Option<Duration>,
     /// Requests left without a response for [`FORGOTTEN`](super::window::FORGOTTEN).
     pub(crate) lost: u64,
-    /// Whether the window kept requests from the back end.
+    /// Whether the window kept requests away from the back end.
     pub(crate) wanted: bool,
 }
 
-/// A window, and what is known about the back end without overload.
+/// A window, and knowledge about the back end without overload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DelayWindow {
-    /// Requests without a response; infinite before an interval has tripped.
+    /// The maximum number of requests without a response; infinite before an interval has tripped.
     pub(crate) window: f64,
-    /// The least delay without overload, in seconds.
+    /// The shortest delay without overload, in seconds.
     base_s: f64,
     /// The share of requests that the path loses.
     base_lost: f64,
     /// Window and delay when the delay last exceeded the target.
     delayed: Option<(f64, f64)>,
-    /// Window and share lost when requests were last lost.
+    /// Window and lost share when requests were last lost.
     lossy: Option<(f64, f64)>,
-    /// The time for which requests are to wait since the last loss, in seconds; infinite without one.
+    /// The time for which requests should wait since the last loss, in seconds; infinite before any
+    /// loss.
     wait_s: f64,
 }
 
@@ -141,7 +143,7 @@ impl DelayWindow {
         wait_s: f64::INFINITY,
     };
 
-    /// Returns the next window, and what is known then.
+    /// Returns the next window, with the updated knowledge.
     pub(crate) fn step(mut self, learning: &WindowLearning, seen: &Responses) -> Self {
         let least_s = seen.least.map(|least| least.as_secs_f64().max(1e-6));
         self.base_s = self.base_s.min(least_s.unwrap_or(f64::INFINITY));
@@ -175,7 +177,7 @@ impl DelayWindow {
             self.wait_s = self.wait_s.min((waited_s / 2.0).max(WAIT_MIN_S));
         }
         if self.window.is_infinite() {
-            // The requests that the back end held while it lost others.
+            // The number of requests that the back end held while it lost others.
             self.window = seen.heard_per_s() * seen.least.unwrap_or_default().as_secs_f64();
         }
         let share = seen.share_lost();
@@ -204,7 +206,7 @@ impl DelayWindow {
 }
 
 /// Returns whether a window that is much smaller than `then` has made little difference to the sign
-/// of overload that is given with it.
+/// of overload. Each pair contains a window and the sign.
 fn is_without_effect(then: (f64, f64), now: (f64, f64)) -> bool {
     let (part, effect) = WITHOUT_EFFECT;
     now.0 <= (part * then.0).max(WINDOW_MIN) && now.1 > effect * then.1

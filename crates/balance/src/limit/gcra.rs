@@ -6,8 +6,9 @@
 //! shard waits: a shard that finds the word changed tries again.
 //!
 //! The tolerance follows from the rate: after a pause [`BURST_S`] worth of requests may come at
-//! once, at least two. Cold start: the whole burst. A change of the rate leaves the word as it is:
-//! what was taken ahead of time is paid back in time, unless it is more than the new rate allows.
+//! once, at least two. Cold start: the whole burst is available. A change of the rate does not
+//! change the word: requests that were taken ahead of time still count, unless they are more than
+//! the new rate allows.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -15,10 +16,11 @@ use tidegate_world::Timestamp;
 
 use super::AtomicF64;
 
-/// Length of the burst, in seconds' worth of requests.
+/// Length of the burst, as the requests of this many seconds.
 pub const BURST_S: f64 = 0.1;
 
-/// The reserve for priority beyond the burst, in seconds' worth of requests; at least one.
+/// The reserve for priority beyond the burst, as the requests of this many seconds; at least one
+/// request.
 pub const RESERVE_S: f64 = 1.0;
 
 /// A rate limit on requests.
@@ -33,11 +35,11 @@ pub(crate) struct Gcra {
 /// The time constants of one rate, in nanoseconds.
 #[derive(Clone, Copy)]
 struct Times {
-    /// T.
+    /// T: the time between two requests.
     step: u64,
-    /// τ.
+    /// τ: the tolerance for bursts.
     tolerance: u64,
-    /// The most that TAT may be ahead of the time, with the whole reserve taken.
+    /// The maximum lead of TAT over the time, when the whole reserve is taken.
     ahead_max: u64,
 }
 
@@ -78,7 +80,8 @@ impl Times {
         let step = 1e9 / rate;
         let at_once = (rate * BURST_S).max(2.0);
         let (burst, kept) = ((at_once - 1.0) * step, (RESERVE_S * 1e9).max(step));
-        // Rounded before the addition, or the last request could be further ahead than allowed.
+        // Rounded before the addition. Otherwise the last request could be further ahead than
+        // allowed.
         let [step, burst, kept] = [step, burst, kept].map(|ns| ns.round() as u64);
         let with_kept = burst.saturating_add(kept);
         Some(Self {
@@ -90,7 +93,7 @@ impl Times {
 
     fn next(self, next_at: u64, now: Timestamp) -> Option<u64> {
         let now = now.as_nanos();
-        // Further ahead than this rate allows: the value is left over from a lower rate.
+        // TAT is further ahead than this rate allows: it comes from a lower rate.
         let next_at = if next_at > now.saturating_add(self.ahead_max) { now } else { next_at };
         (next_at <= now.saturating_add(self.tolerance))
             .then(|| next_at.max(now).saturating_add(self.step))

@@ -12,10 +12,11 @@ use tidegate_world::Timestamp;
 use super::AtomicF64;
 use super::aimd::{Aimd, Interval, RateLearning};
 
-/// Intervals for which an interval with rejections is prolonged, until their reason is known.
+/// Number of intervals by which an interval with rejections is prolonged, until the reason for the
+/// rejections is known.
 const SUSPECT_INTERVALS: u32 = 3;
 
-/// Nothing is learned.
+/// Means that nothing is learned.
 const OFF: u64 = u64::MAX;
 
 /// A rate that is being learned.
@@ -80,7 +81,7 @@ impl Learned {
         self.put(&record, apply);
     }
 
-    /// Starts again, because the back end may be another server now. For `apply` see
+    /// Starts learning again, because the back end may be another server now. For `apply` see
     /// [`set`](Self::set).
     pub(crate) fn forget(&self, apply: impl FnOnce(f64)) {
         let mut record = self.lock();
@@ -112,7 +113,7 @@ impl Learned {
         let Ok(mut record) = self.record.try_lock() else { return };
         let Some(learning) = record.learning else { return };
         if record.began == Timestamp::ZERO {
-            // The first since counting began.
+            // This is the first request since counting began.
             return self.start_interval_with(&mut record, now, 1);
         }
         if !learning.is_over(now.since(record.began), before + 1) {
@@ -122,7 +123,8 @@ impl Learned {
         if is_suspect && now.since(record.began) < SUSPECT_INTERVALS * learning.interval {
             return;
         }
-        // A pause before it, without calls or with the back end down, contains no information.
+        // A pause before this request, without calls or with the back end down, contains no
+        // information.
         let has_paused = now.since(given_at) > learning.interval;
         let (until, given) = if has_paused { (given_at, before) } else { (now, before + 1) };
         let interval = Interval {
@@ -131,7 +133,7 @@ impl Learned {
             refused: self.refused.load(Relaxed),
             wanted: self.wanted.load(Relaxed),
         };
-        // Rejections of requests sent so soon after a decrease do not count.
+        // Rejections of requests that were sent so soon after a decrease do not count.
         let is_deaf = record.began.as_nanos() < self.counts_from.load(Relaxed);
         if interval.refused > 0 {
             self.counts_from.store((now + learning.interval).as_nanos(), Relaxed);
@@ -143,8 +145,8 @@ impl Learned {
         self.put(&record, apply);
     }
 
-    /// Records that the back end rejected a request sent at `sent`. If it `is_proved` that this is
-    /// a sign of load, so are the earlier rejections of the interval.
+    /// Records that the back end rejected a request sent at `sent`. If it `is_proved` that load is
+    /// the cause, it is also the cause of the earlier rejections of the interval.
     pub(crate) fn on_refused(&self, sent: Timestamp, is_proved: bool) {
         if !self.is_on() || sent.as_nanos() < self.counts_from.load(Relaxed) {
             return;
@@ -156,7 +158,7 @@ impl Learned {
         }
     }
 
-    /// Starts an interval at `now`; at zero, it starts with the next request.
+    /// Starts an interval at `now`. At zero, the interval starts with the next request.
     fn start_interval(&self, record: &mut Record, now: Timestamp) {
         self.start_interval_with(record, now, 0);
     }

@@ -1,10 +1,10 @@
-//! The window of a back end that all shards learn together: the requests that it has not responded
-//! to, and a step that one shard takes at the end of each interval.
+//! The window of a back end that all shards learn together: shared counts of requests without a
+//! response, and a step that one shard takes at the end of each interval.
 //!
 //! The law itself is [`DelayWindow`]. Requests without a response are counted by the time at which
-//! they were sent, in slices of [`SLICE`], and no longer after [`FORGOTTEN`]. So neither lost
-//! requests nor silent callees use up a window for longer, and no timer is needed. A shard that
-//! finds the record in use leaves the step to the other one.
+//! they were sent, in slices of [`SLICE`], and no longer after [`FORGOTTEN`]. So lost requests and
+//! silent callees use up a window only for this time, and no timer is needed. A shard that finds
+//! the record in use leaves the step to the other one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -23,9 +23,9 @@ const SLICES: usize = 10;
 
 const _: () = assert!(SLICE.as_millis() as usize * SLICES == FORGOTTEN.as_millis() as usize);
 
-/// No interval has begun, because nothing is learned.
+/// Means that no interval has begun, because nothing is learned.
 const OFF: u64 = u64::MAX;
-/// No response in this interval.
+/// Means that there was no response in this interval.
 const NONE: u64 = u64::MAX;
 
 /// A window that is being learned.
@@ -42,7 +42,7 @@ pub(crate) struct Window {
     least_ns: AtomicU64,
     lost: AtomicU64,
     wanted: AtomicBool,
-    /// Only requests sent from then on say something about the window.
+    /// Only requests sent after this time say something about the window.
     counts_from: AtomicU64,
     record: Mutex<Record>,
 }
@@ -95,7 +95,7 @@ impl Window {
         self.window.set(record.law.window);
     }
 
-    /// Starts again, because it is another back end as far as is known.
+    /// Starts learning again, because the back end may be another server now.
     pub(crate) fn forget(&self) {
         let mut record = self.lock();
         record.law = DelayWindow::COLD;
@@ -111,7 +111,7 @@ impl Window {
     }
 
     /// Returns whether the back end may get another request. With `reserve` the window is a tenth
-    /// larger, at least one request.
+    /// larger, or one request larger if that is more.
     pub(crate) fn conforms(&self, now: Timestamp, reserve: bool) -> bool {
         let window = self.size();
         if window.is_infinite() {
@@ -130,7 +130,7 @@ impl Window {
         let current = slice_of(now);
         let count = |word: &AtomicU64| {
             let (slice, count) = unpack(word.load(Relaxed));
-            // A clock of another shard may be ahead.
+            // The clock of another shard may be ahead.
             let is_recent = current.wrapping_sub(slice) < SLICES as u32 || slice == current + 1;
             if is_recent { u64::from(count) } else { 0 }
         };
@@ -167,7 +167,7 @@ impl Window {
             let (of, count) = unpack(word);
             (of == slice && count > 0).then(|| pack(of, count - 1))
         };
-        // Of a slice that is forgotten nothing is counted any more.
+        // Requests of a forgotten slice are no longer counted.
         let _ = self.sent[slice as usize % SLICES].fetch_update(Relaxed, Relaxed, next);
         if sent.as_nanos() >= self.counts_from.load(Relaxed) {
             self.heard.fetch_add(1, Relaxed);
@@ -208,7 +208,7 @@ impl Window {
         self.window.set(record.law.window);
     }
 
-    /// Starts an interval at `now`; at zero, it starts with the next request or response.
+    /// Starts an interval at `now`. At zero, the interval starts with the next request or response.
     fn start_interval(&self, record: &mut Record, now: Timestamp) {
         record.began = now;
         let interval = record.learning.map_or(Duration::ZERO, |learning| learning.interval);

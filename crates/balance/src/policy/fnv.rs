@@ -1,11 +1,12 @@
 //! Selection by the remainder of the FNV-1a hash of the Call-ID, as in 003.
 //!
 //! Signal: none. Choice: the hash modulo the sum of the configured weights. Weights: each back end
-//! has as many remainders as its weight. Ties: none. Cold start: none. A back end that is down
-//! hands its calls to the next one that is up. Known bias: blind to load. The hash is not keyed, so
-//! a peer that chooses Call-IDs chooses back ends. A change of the configuration moves nearly every
-//! call, and a neighbour bears the whole load of one that fails. Slow starts do not apply: a sum of
-//! weights that changes would move every call. It is here for comparison; use `hash`.
+//! has as many remainders as its weight. Ties: none. Cold start: none. If a back end is down, the
+//! next one that is up gets its calls. Known bias: blind to load. The hash is not keyed, so a peer
+//! that chooses Call-IDs chooses back ends. A change of the configuration moves nearly every call.
+//! If a back end fails, its neighbour gets its whole load. Slow starts do not apply, because a
+//! change of the sum of weights would move every call. The policy exists for comparison; use
+//! `hash`.
 //!
 //! Source: 003 §VI.a (FNV Hash).
 
@@ -38,7 +39,7 @@ pub(crate) static ENTRY: Entry = Entry {
 
 #[derive(Debug)]
 struct Fnv {
-    /// For each back end, the first remainder beyond its own.
+    /// For each back end, the first remainder that belongs to the next one.
     ends: Box<[u64]>,
 }
 

@@ -1,10 +1,10 @@
 //! Selection by the Call-ID: weighted rendezvous hashing.
 //!
 //! Signal: none. Choice: the highest score of a keyed hash of the Call-ID (`score`). Unlike with
-//! `hash % n` (003's), a back end that leaves moves only its own calls, and every balancer with the
-//! same secret and the same back ends chooses alike. Weights: each wins in proportion to its own.
-//! Ties: none. Cold start: none. Known bias: blind to load; with few calls the shares are uneven by
-//! chance.
+//! `hash % n` of 003, only the calls of a removed back end move, and every balancer with the same
+//! secret and the same back ends makes the same choice. Weights: each back end wins in proportion
+//! to its weight. Ties: none. Cold start: none. Known bias: it ignores the load. With few calls the
+//! shares are uneven by chance.
 //!
 //! Source: 003 §VI.a (Hash), with rendezvous in place of the remainder.
 

@@ -1,7 +1,7 @@
-//! Selection of the least load for its weight.
+//! Selection of the back end with the least load in relation to its weight.
 //!
-//! Ties go in turn: the scan starts one past the back end that was selected last. Otherwise the
-//! first back end would get every call that arrives while all are idle.
+//! Back ends with equal load take turns: the scan starts behind the back end that was selected
+//! last. Otherwise the first back end would get every call that arrives while all are idle.
 
 use super::Candidates;
 
@@ -30,14 +30,14 @@ impl Least {
                 u128::from(load_i) * u128::from(weight_b)
                     < u128::from(load_b) * u128::from(weight_i)
             });
-            // Last, because it costs most and few candidates come this far.
+            // This check is last, because it costs most and few candidates get this far.
             if is_less && (among.is_usable)(i) {
                 best = Some((i, load_i, weight_i));
             }
         }
         let (picked, ..) = best?;
-        // Start one past the selected back end, not one past the previous start: so equal back ends
-        // take turns evenly even while others are busy.
+        // Start behind the selected back end, not one past the previous start, so that equal back
+        // ends take turns evenly even while others are busy.
         self.start = picked + 1;
         Some(picked)
     }

@@ -2,13 +2,13 @@
 //! transactions for its weight.
 //!
 //! Signal: the transactions that leases hold. Choice: `choices` different back ends are drawn, each
-//! in proportion to its weight, and the least loaded of them taken; with n back ends and as many
-//! calls the fullest holds ln ln n / ln 2 and a little more, against ln n / ln ln n of one drawn at
-//! random. It costs the same whatever their number, and balancers or shards that do not see each
-//! other's counts do not all run to the same back end. Ties: the one drawn first, so an idle pool
-//! is shared at random. Cold start: none.
-//! Known bias: at light load the shares are uneven by chance. A back end that fails fast looks
-//! idle and attracts calls, but only those for which it is drawn.
+//! in proportion to its weight, and the one with the least load is taken. With n back ends and n
+//! calls, the fullest back end has about ln ln n / ln 2 calls; if a single back end were drawn at
+//! random, it would have about ln n / ln ln n. The cost does not depend on the number of back ends,
+//! and balancers or shards that do not see each other's counts do not all choose the same back end.
+//! Ties: the one drawn first, so an idle pool is shared at random. Cold start: none. Known bias: at
+//! light load the shares are uneven by chance. A back end that fails fast looks idle and attracts
+//! calls, but only those for which it is drawn.
 //!
 //! Source: Mitzenmacher: The Power of Two Choices in Randomized Load Balancing, IEEE TPDS 12(10),
 //! 2001; as `least_conn`/`random two` in nginx and `LEAST_REQUEST` in Envoy.

@@ -2,11 +2,11 @@
 //!
 //! Signal: the calls that leases count. Choice: the highest score of the Call-ID (`score`) among
 //! those that have fewer calls than ⌈(1 + ε) · (calls + 1) · w / Σw⌉, so that none exceeds its
-//! share of the calls by more than ε and one call. There is always one below its bound: the bounds
-//! add up to more than the calls there are. Weights: scores and bounds use them. Ties: none. Cold
-//! start: none. Known bias: overflow goes where a balancer with other calls would not look;
-//! balancers choose alike only as far as the bounds let them. Calls, not work, are bounded. A back
-//! end that is down moves its own calls, and the resulting overflow.
+//! share of the calls by more than ε and one call. There is always a back end below its bound,
+//! because the sum of the bounds exceeds the number of calls. Weights: scores and bounds use them.
+//! Ties: none. Cold start: none. Known bias: overflowing calls go to back ends that another
+//! balancer would not choose; balancers make the same choice only while no bound is reached. Calls
+//! are bounded, not work. If a back end goes down, its own calls move, and the resulting overflow.
 //!
 //! Source: Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads, SODA 2018, over
 //! rendezvous instead of a ring; ε as HAProxy's `hash-balance-factor`.
@@ -59,7 +59,7 @@ impl Choose for Rendezvous {
             let bound = (per_weight * among.weight(i) as f64).ceil();
             (among.backends[i].calls() as f64) < bound
         };
-        // Another shard may have filled the last room since the sum was taken.
+        // Another shard may have taken the last room since the sum was computed.
         self.scores.highest(among, has_room).or_else(|| self.scores.highest(among, |_| true))
     }
 }

@@ -1,12 +1,12 @@
 //! Round robin: in turn, in proportion to the weights.
 //!
-//! Signal: none. Smooth weighted round robin: at each pick every usable back end
-//! gains its weight, the richest is taken and pays the sum of what was gained. With
-//! equal weights it is plain round robin, 003's; with 5:1:1 it yields a a b a c a a, never
-//! a burst of five. Ties: the first in the configuration. Cold start: none. Recovery: a back end
-//! that is down gains nothing, so it is not owed a burst when it returns. Each shard turns its own
-//! wheel.
-//! Known bias: blind to how long calls last and to how fast the back ends are.
+//! Signal: none. Smooth weighted round robin: at each choice, the credit of every usable back end
+//! grows by its weight. The one with the highest credit is selected, and its credit falls by the
+//! sum of all weights. With equal weights this is the plain round robin of 003. With 5:1:1 the
+//! order is a a b a c a a, without a burst of five. Ties: the first in the configuration. Cold
+//! start: none. Recovery: the credit of a back end that is down does not grow, so it gets no burst
+//! when it comes back. Each shard has its own credits. Known bias: it ignores how long calls last
+//! and how fast the back ends are.
 //!
 //! Source: 003 §VI.a (RR); the weights as nginx has them since 1.3.1.
 

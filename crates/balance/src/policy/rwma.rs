@@ -3,19 +3,20 @@
 //! Signal: the last 20 response times of each back end to requests that begin calls, in a mean in
 //! which the newest weighs 20 and the oldest 1. Choice: the smallest, divided by the weight. Ties:
 //! in turn. Cold start: a back end without response times is tried before all others, until its
-//! first. Recovery: when one is asked whose last response time is older than `forget_s`, it is as
-//! one without; else a back end that was slow once would be asked again only when all are as slow.
-//! Known bias: only the back end that is asked has new response times. It has all calls until its
-//! mean is above the smallest of the others, which idle meanwhile; then its queue drains, and what
-//! waited longest comes in last: it is left with a mean above that which it was left for. So the
-//! means at which the load moves on only rise, until they are forgotten. Simulated, three servers at
-//! half load: from 3 ms to a third of a second within 30 s, one working and two idle; INVITEs take
-//! 124 ms on the mean, and 10 ms if means are forgotten after 0.1 s (`tests/farm/herd.rs`). What is
-//! left then is delay: a response time tells how long the queue was when its request came.
+//! first. Recovery: a back end whose last response time is older than `forget_s` counts as one
+//! without response times. Otherwise a back end that was slow once would be tried again only when
+//! all are as slow. Known bias: only the back end that gets calls has new response times. It gets
+//! all calls until its mean exceeds the smallest mean of the others, which are idle meanwhile. Then
+//! its queue drains, and the longest response times come in last, so its mean ends up higher than
+//! when the calls moved away. So the means at which the load moves on only rise, until they are
+//! forgotten. In a simulation of three servers at half load they rise from 3 ms to a third of a
+//! second within 30 s, while one server works and two are idle. INVITEs take 124 ms on average, and
+//! 10 ms if means are forgotten after 0.1 s (`tests/farm/herd.rs`). The remaining bias is delay: a
+//! response time shows how long the queue was when the request arrived.
 //!
 //! Source: Jiang, Iyengar, Nahum, Segmuller, Tantawi, Wright: Design, Implementation, and
 //! Performance of a Load Balancer for SIP Server Clusters, IEEE/ACM Transactions on Networking
-//! 20(4), 2012 (003's reference 1), §III. That a mean is forgotten is ours.
+//! 20(4), 2012 (003's reference 1), §III. Forgetting a mean is our addition.
 
 use std::time::Duration;
 

@@ -8,7 +8,7 @@ use tidegate_world::Stream;
 use super::Candidates;
 use crate::Backend;
 
-/// Draws of back ends that are unusable or drawn already, before a search in order.
+/// Number of draws that may hit unusable or already drawn back ends, before a search in order.
 const TRIES: usize = 16;
 
 #[derive(Debug)]
@@ -26,8 +26,8 @@ impl Sample {
         Self { ends: ends.collect() }
     }
 
-    /// Returns the best of `choices` different usable back ends: the one with the least `cost`. Of
-    /// equals the first one drawn.
+    /// Returns the best of `choices` different usable back ends: the one with the lowest `cost`. Of
+    /// equals, the one drawn first.
     pub(super) fn best(
         &self,
         among: &Candidates<'_>,
@@ -40,7 +40,7 @@ impl Sample {
         let mut best = (first, cost(first));
         for k in 1..choices.min(CHOICES_MAX) {
             let was_drawn = |i: usize| drawn[..k].contains(&i);
-            // There may be no other.
+            // There may be no other usable back end.
             let Some(next) = self.draw(among, draws, was_drawn) else { break };
             drawn[k] = next;
             let next = (next, cost(next));
@@ -77,5 +77,5 @@ impl Sample {
     }
 }
 
-/// The most back ends that are compared.
+/// Maximum number of back ends that are compared.
 pub(super) const CHOICES_MAX: usize = 16;

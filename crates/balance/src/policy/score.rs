@@ -1,10 +1,10 @@
 //! Weighted rendezvous hashing: each back end draws a score from a key and its own address.
 //!
-//! score = −w / ln u, with u uniform in (0, 1) from the hash of key and address: the highest wins,
-//! and each wins in proportion to its weight (Thaler, Ravishankar: A Name-Based Mapping Scheme for
-//! Rendezvous, 1996; the weights: Schindelhauer, Schomaker 2005). A back end that leaves moves only
-//! its own keys; a weight that changes moves only what it must; every balancer that knows the same
-//! back ends chooses alike without talking to the others.
+//! score = −w / ln u, with u uniform in (0, 1) from the hash of key and address. The highest score
+//! wins, and each back end wins in proportion to its weight (Thaler, Ravishankar: A Name-Based
+//! Mapping Scheme for Rendezvous, 1996; the weights: Schindelhauer, Schomaker 2005). If a back end
+//! is removed, only its own keys move. If a weight changes, as few keys as possible move. All
+//! balancers with the same back ends make the same choice without communication.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::hashing::{fnv1a, mix, unit};
 
 #[derive(Debug)]
 pub(super) struct Scores {
-    /// For each back end the start of its draws.
+    /// For each back end, the start value of its hashes.
     salts: Box<[u64]>,
 }
 
@@ -25,7 +25,8 @@ impl Scores {
         }
     }
 
-    /// Returns the highest score for the key among those for which `may_win` returns true.
+    /// Returns the back end with the highest score for the key, among those for which `may_win`
+    /// returns true.
     pub(super) fn highest(
         &self,
         among: &Candidates<'_>,
@@ -37,13 +38,14 @@ impl Scores {
             let (hash, weight) = (mix(among.key ^ self.salts[i]), among.weight(i));
             let is_higher = best.is_none_or(|(_, hash_b, weight_b)| {
                 if weight == weight_b {
-                    // The score grows with the hash; two logarithms less.
+                    // With equal weights the score grows with the hash, so two logarithms are
+                    // saved.
                     return hash > hash_b;
                 }
                 let score = |hash: u64, weight: u64| -(weight as f64) / unit(hash).ln();
                 score(hash, weight) > score(hash_b, weight_b)
             });
-            // Last, because these cost most and few candidates come this far.
+            // This check is last, because it costs most and few candidates get this far.
             if is_higher && (among.is_usable)(i) && may_win(i) {
                 best = Some((i, hash, weight));
             }

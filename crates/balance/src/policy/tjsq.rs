@@ -2,10 +2,9 @@
 //!
 //! Signal: the transactions that leases hold on each back end, from a request to its final
 //! response. Choice: the fewest, divided by the weight. Ties: in turn. Cold start: all have none,
-//! so the ties decide. Recovery: none needed, a count comes back with its lease.
-//! Known bias: an INVITE weighs what a BYE does, though it costs more; and an INVITE that rings
-//! for long weighs though no server works on it. A back end that fails fast looks idle and
-//! attracts calls.
+//! so the ties decide. Recovery: not needed, because a lease returns its count. Known bias: an
+//! INVITE has the same weight as a BYE, although it costs more. An INVITE that rings for long has
+//! weight although no server works on it. A back end that fails fast looks idle and attracts calls.
 //!
 //! Source: 003 §IV.A.2.
 

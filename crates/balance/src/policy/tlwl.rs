@@ -1,15 +1,14 @@
 //! Transaction-least-work-left: the least work in open transactions for its weight.
 //!
-//! Signal: the transactions that leases hold on each back end, each weighing what its method
-//! does. Choice: the least sum, divided by the weight of the back end. Ties: in turn. Cold start:
-//! all have none, so the ties decide. Recovery: none needed, a weight comes back with its lease.
-//! Weights: 003 found 1.75 for an INVITE against a BYE to be the best on its servers and tried 2;
-//! "TLWL can be adapted to workloads with other transaction types by using different weights based
-//! on the overheads of the transaction types", so each method has one. With `learned` the weight
-//! of an INVITE is each back end's own, from how long its requests wait for each other
-//! (`cost_ratio`).
-//! Known bias: an INVITE that rings for long weighs though no server works on it. A back end that
-//! fails fast looks idle and attracts calls.
+//! Signal: the transactions that leases hold on each back end, each with the weight of its method.
+//! Choice: the least sum, divided by the weight of the back end. Ties: in turn. Cold start: all
+//! have none, so the ties decide. Recovery: not needed, because a lease returns its weight.
+//! Weights: 003 found that 1.75 BYEs for an INVITE was best on its servers, and also tried 2; "TLWL
+//! can be adapted to workloads with other transaction types by using different weights based on the
+//! overheads of the transaction types", so each method has one. With `learned` the weight of an
+//! INVITE is each back end's own, from how long its requests wait for each other (`cost_ratio`).
+//! Known bias: an INVITE that rings for long has weight although no server works on it. A back end
+//! that fails fast looks idle and attracts calls.
 //!
 //! Source: 003 §IV.A.3.
 
@@ -29,7 +28,7 @@ macro_rules! weights {
             min: 0.01,
             max: 100.0,
         };)*
-        /// In the order of [`Work`].
+        /// The weights in the order of [`Work`].
         static WEIGHTS: [&Param; Work::COUNT] = [$(&$constant),*];
     };
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 pub(super) use overload::{in_force, overload};
 pub(super) use rejections::{call, rejections};
 
-/// Width of texts that are wrapped, without a terminal.
+/// Width to which texts are wrapped if there is no terminal.
 const WIDTH: u16 = 100;
 
 /// Formats the process, its pools and its shards.
@@ -114,7 +114,7 @@ pub(super) fn backends(pools: &Value) -> String {
     table(&heads, &[0, 1, 2, 3], rows)
 }
 
-/// Formats the feedback of back ends, and that to upstream peers.
+/// Formats the feedback from back ends, and the feedback to upstream peers.
 pub(super) fn feedback(feedback: &Value) -> String {
     let asked = |of: &Value| match of["algorithm"].as_str() {
         Some(algorithm) => format!("{algorithm} {}", whole(&of["value"])),
@@ -223,7 +223,8 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// Formats a text that may come from the network: escapes everything that could move the cursor.
+/// Formats a text that may come from the network. Escapes all characters that could move the
+/// cursor.
 fn text(value: &Value) -> String {
     let plain = |c: char| match c {
         c if c.is_control() => c.escape_default().to_string(),

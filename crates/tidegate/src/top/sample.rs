@@ -39,11 +39,11 @@ pub(super) struct Sample {
 pub(super) struct Calls {
     /// All INVITEs that could begin a call.
     pub arrived: u64,
-    /// Of those, retransmissions.
+    /// Retransmissions among them.
     pub repeated: u64,
-    /// Of those, INVITEs that the kernel dropped unread.
+    /// INVITEs among them that the kernel dropped unread.
     pub in_kernel: u64,
-    /// The others: calls, each counted once.
+    /// The other arrivals: calls, each counted once.
     pub offered: u64,
     pub admitted: u64,
     pub rejected: u64,

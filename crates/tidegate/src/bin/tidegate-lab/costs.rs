@@ -151,7 +151,7 @@ fn conclusions(cycle: &Derived, processing: &Derived) -> String {
     text
 }
 
-/// Returns where an unwanted datagram is dropped at the lowest cost.
+/// Returns the place where dropping an unwanted datagram costs least.
 fn dropped(gate: &Gate) -> String {
     let mut text = format!(
         "a datagram of 500 bytes, µs (median)      {:>11} {:>11} {:>9}\n",

@@ -1,4 +1,4 @@
-//! `tidegate-lab impair`: a relay that loses, delays, reorders and doubles packets.
+//! `tidegate-lab impair`: a relay that loses, delays, reorders and duplicates packets.
 
 use std::io::Write;
 use std::net::SocketAddr;

@@ -50,7 +50,7 @@ fn write(report: &Report, out: &Path) -> io::Result<()> {
     let mut text = String::new();
     for comparison in &comparisons {
         text += &format!("{}\n", comparison.text());
-        // Their figures would have the same file names.
+        // Otherwise their figures would have the same file names.
         let prefix = if comparisons.len() > 1 { prefix(&comparison.name) } else { String::new() };
         for (name, figure) in comparison.figures() {
             fs::write(folder.join(format!("{prefix}{name}.svg")), figure.svg())?;

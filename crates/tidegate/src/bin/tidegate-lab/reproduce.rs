@@ -1,6 +1,6 @@
 //! `tidegate-lab reproduce`: the claims of the papers, in simulated time.
 
-// Shows how long it took.
+// The command shows how long it took.
 #![allow(clippy::disallowed_methods)]
 
 use std::io::{IsTerminal, Write, stderr};
@@ -27,16 +27,17 @@ use crate::signals::cancelled_by_signal;
 /// 1 if not, 2 if a claim or a scenario is wrong.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only short runs with one seed, of the claims whose verdict they show; write no page
+    /// Do only short runs with one seed, for the claims whose verdict these runs can show. Do not
+    /// write the page
     #[arg(long)]
     quick: bool,
 
-    /// Only the claim of this name, or all whose names begin with it, such as 001
+    /// Run only the claim with this name, or all claims whose names begin with it, such as 001
     #[arg(long, value_name = "ID")]
     row: Option<String>,
 
-    /// Only check that the page has the recorded results, and that the rules still give the
-    /// recorded verdicts; run nothing
+    /// Run nothing. Only check that the page has the recorded results, and that the rules still
+    /// give the recorded verdicts
     #[arg(long, conflicts_with_all = ["quick", "row"])]
     check: bool,
 

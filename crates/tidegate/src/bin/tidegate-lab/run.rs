@@ -57,7 +57,7 @@ pub struct Args {
     #[arg(long, value_name = "LABELS", value_delimiter = ',')]
     highlight: Vec<String>,
 
-    /// Runs at the same time [default: number of cores]
+    /// Runs to execute at the same time [default: number of cores]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 

@@ -48,7 +48,7 @@ pub struct Run {
 
 impl Stage {
     /// Binds `addresses`, at least one; port 0 means any free port. Received datagrams may be
-    /// handled up to `slack` late, so that several cost one wake-up.
+    /// handled up to `slack` late, so that one wake-up serves several.
     pub fn open(addresses: &[SocketAddr], slack: Duration) -> Result<Self, Trouble> {
         let bind = |&address| open(&Listen { split: false, ..Listen::new(address) });
         Ok(Self {

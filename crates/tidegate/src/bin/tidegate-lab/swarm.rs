@@ -36,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     from: u64,
 
-    /// Worlds at the same time [default: number of cores]
+    /// Worlds to run at the same time [default: number of cores]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
 
@@ -114,7 +114,7 @@ fn hunt_seeds(args: &Args) -> Result<ExitCode, Trouble> {
         jobs: args.jobs.unwrap_or_else(cores).get(),
         tries_max: args.tries,
     };
-    // A panic is a finding, printed with its world.
+    // A panic counts as an error, and is printed with its world.
     std::panic::set_hook(Box::new(|_| {}));
     let started = Instant::now();
     let mut failures = Vec::new();

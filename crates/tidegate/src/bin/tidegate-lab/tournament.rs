@@ -1,6 +1,6 @@
 //! `tidegate-lab tournament`: every law in every scenario, in simulated time.
 
-// Shows how long it took.
+// The command shows how long it took.
 #![allow(clippy::disallowed_methods)]
 
 use std::io::Write;
@@ -87,7 +87,7 @@ fn say(text: &str) {
     let _ = writeln!(anstream::stdout(), "{text}");
 }
 
-/// Describes a bout: on each path the first, those tied with it, and our law.
+/// Describes a bout: on each path the best law, the laws tied with it, and our law.
 fn line(bout: &Bout) -> String {
     let mut text = bout.name.clone();
     let has_entrants = |route: &Route| bout.cells.iter().any(|cell| cell.route == *route);

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{items, millis, number, percent, rate, table, text, whole};
 
-/// Formats the laws in force, what became of the new work of the last second, and the measurements
+/// Formats the laws in force, the results of the new work of the last second, and the measurements
 /// of the shards.
 pub(in crate::ctl) fn overload(overload: &Value) -> String {
     let mut out = in_force(overload);
@@ -58,7 +58,7 @@ fn last_second(overload: &Value) -> String {
     table(&heads, &[1, 8], rows)
 }
 
-/// Formats everything by which the law limits the work in a bucket, each in its own unit.
+/// Formats all limits that the law sets on the work in a bucket, each in its own unit.
 fn limits(shard: &Value, bucket: &str) -> String {
     let mut limits: Vec<_> = limit(&shard["limit"][bucket]).into_iter().collect();
     if bucket == "session" {
@@ -79,7 +79,7 @@ fn limits(shard: &Value, bucket: &str) -> String {
     if limits.is_empty() { "none".to_owned() } else { limits.join(", ") }
 }
 
-/// Formats the limit of a law in its own unit; `None` if it sets none.
+/// Formats the limit of a law in its own unit; `None` if there is none.
 pub(super) fn limit(limit: &Value) -> Option<String> {
     let value = &limit["value"];
     match limit["kind"].as_str()? {
@@ -151,7 +151,8 @@ fn compared(overload: &Value) -> String {
             ["both_admit", "only_the_law_admits", "only_the_shadow_admits", "neither_admits"];
         let [both, only_law, only_shadow, neither] =
             names.map(|name| compared[name].as_u64().unwrap_or(0));
-        // Counted: a law with a window would admit 100 % until the window is full.
+        // Shares come from counts: a law with a window would otherwise admit 100 % until the window
+        // is full.
         let all = both + only_law + only_shadow + neither;
         let share = (all > 0).then(|| (both + only_shadow) as f64 / all as f64);
         let counts = names.map(|name| whole(&compared[name]));

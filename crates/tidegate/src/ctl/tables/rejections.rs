@@ -38,7 +38,7 @@ fn status(one: &Value) -> String {
     one["status"].as_u64().map_or_else(|| "dropped".to_owned(), |status| status.to_string())
 }
 
-/// Formats what was rejected and why, one subject a line.
+/// Formats the rejected request and the reason, with one fact on each line.
 fn details(one: &Value) -> String {
     let [method, uri, source, from, to, call_id, cause] =
         ["method", "uri", "source", "from", "to", "call_id", "cause"].map(|name| text(&one[name]));
