@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use libc::{c_int, sa_family_t, sockaddr_in, sockaddr_in6, socklen_t};
 
-/// Room for an IPv4 or IPv6 socket address.
+/// Memory for an IPv4 or IPv6 socket address.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) union Address {
@@ -16,7 +16,7 @@ pub(crate) union Address {
 }
 
 impl Address {
-    /// The size of the room, in bytes.
+    /// The size of this memory, in bytes.
     pub(crate) const ROOM: socklen_t = size_of::<Self>() as socklen_t;
 
     /// Returns an address of no family, to be overwritten.

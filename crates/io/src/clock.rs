@@ -4,8 +4,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tidegate_world::Timestamp;
 
-/// Monotonic time since one origin, which all shards of a process share, so that a timestamp means
-/// the same in every shard.
+/// Monotonic time since one origin. All shards of a process share the origin, so that a timestamp
+/// means the same in every shard.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: Instant,
@@ -27,15 +27,15 @@ impl Clock {
     #[inline]
     pub fn stamps(&self) -> Stamps {
         let now = self.now();
-        // A wall clock before 1970 turns every stamp into "now": a sojourn of zero is better than
-        // an invented one.
+        // With a wall clock before 1970, every stamp becomes "now": a sojourn of zero is better
+        // than an invented one.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Stamps { now, wall }
     }
 }
 
-/// The mapping of CLOCK_REALTIME stamps (`SO_TIMESTAMPNS`) to a [`Clock`] at one moment. Setting
-/// the wall clock shifts the stamps of the datagrams that wait at that moment, but only within
+/// The mapping of CLOCK_REALTIME stamps (`SO_TIMESTAMPNS`) to a [`Clock`] at one moment. If the
+/// wall clock is set, the stamps of the datagrams that wait at that moment shift, but only within
 /// fixed limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamps {
@@ -52,7 +52,7 @@ impl Stamps {
 
     /// Returns the time at which the kernel stamped a datagram; `stamp` is the time since 1970. The
     /// result is never later than [`now`](Self::now) and never before the clock's origin. Without a
-    /// stamp it is now.
+    /// stamp, the result is the current time.
     #[inline]
     pub fn arrived(&self, stamp: Option<Duration>) -> Timestamp {
         match stamp {

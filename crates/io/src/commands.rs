@@ -8,11 +8,11 @@ use tidegate_world::COMMAND_MAX;
 
 use crate::Waker;
 
-/// The most commands that wait for one shard. A shard takes one in each turn.
+/// Maximum number of commands that wait for one shard. A shard takes one in each turn.
 const WAITING_MAX: usize = 16;
 
-/// A handle by which any thread sends a command to all shards. Each shard gets all commands in the
-/// same sequence ([`Core::on_command`](tidegate_world::Core::on_command)).
+/// A handle with which any thread sends a command to all shards. Each shard gets all commands in
+/// the same order ([`Core::on_command`](tidegate_world::Core::on_command)).
 #[derive(Clone, Debug)]
 pub struct CommandSender(Arc<State>);
 
@@ -65,7 +65,7 @@ impl CommandSender {
         if command.len() > COMMAND_MAX {
             return Err(CommandError::TooLong);
         }
-        // The sender holds the lock, and shards only take: a queue that has room keeps it.
+        // The sender holds the lock, and shards only take commands, so a queue with room keeps it.
         let queues = self.0.queues.lock().unwrap_or_else(PoisonError::into_inner);
         if queues.len() < self.0.shards || queues.iter().any(|queue| queue.commands.is_full()) {
             return Err(CommandError::Busy);
@@ -75,14 +75,14 @@ impl CommandSender {
         for CommandQueue { commands, waker } in queues.iter() {
             match commands.try_send(Arc::clone(&command)) {
                 Ok(()) => waker.wake(),
-                // The shard has ended, and the process is about to.
+                // The shard has ended, and the process is about to end.
                 Err(_) => heard = Err(CommandError::Busy),
             }
         }
         heard
     }
 
-    /// Adds a shard, which a command wakes.
+    /// Adds a shard. A command wakes the shard.
     pub(crate) fn join(&self, waker: Waker) -> CommandReceiver {
         let (commands, receiver) = bounded(WAITING_MAX);
         let queue = CommandQueue { commands, waker };

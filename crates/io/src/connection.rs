@@ -1,4 +1,5 @@
-//! One connection: its socket, the bytes read that are no message yet, and the bytes to send.
+//! One connection: its socket, the bytes read that do not form a message yet, and the bytes to
+//! send.
 
 mod handshake;
 
@@ -15,10 +16,10 @@ use crate::tls::Tls;
 use crate::websocket::{self, FRAME_HEADER_MAX, WebSocket};
 pub(crate) use handshake::Shaken;
 
-/// Bytes that one call reads.
+/// Maximum number of bytes that one call reads.
 pub(crate) const READ: usize = 16 * 1024;
 
-/// Buffers that one call sends.
+/// Maximum number of buffers that one call sends.
 const SENT_TOGETHER: usize = 64;
 
 /// A ping and its answer (RFC 5626 §4.4.1).
@@ -28,13 +29,13 @@ const PONG: &[u8] = b"\r\n";
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It is being opened.
+    /// The connection is being opened.
     Opening,
-    /// It is open, and a handshake is not complete: of TLS, or of a WebSocket.
+    /// The connection is open, but a handshake of TLS or of a WebSocket is not complete.
     Handshaking,
-    /// Messages travel.
+    /// Messages can be sent and received.
     Open,
-    /// Everything handed out is sent, and then it ends.
+    /// The connection ends after everything that was handed out is sent.
     Closing,
 }
 
@@ -49,25 +50,26 @@ pub(crate) struct Connection {
     /// The answer to the last ping of a WebSocket, until it is sent.
     pong: Option<Buffer>,
     framer: Framer,
-    /// Bytes read and not yet framed.
+    /// Bytes that are read but not cut into messages yet.
     held: Vec<u8>,
-    /// The socket may have bytes to read.
+    /// Whether the socket may have bytes to read.
     pub(crate) is_readable: bool,
-    /// It is in the queue of connections to read.
+    /// Whether the connection is in the queue of connections to read.
     pub(crate) is_queued: bool,
-    /// It is in the list of connections to send on.
+    /// Whether the connection is in the list of connections to send on.
     pub(crate) is_dirty: bool,
-    /// The kernel tells when the socket takes more bytes.
+    /// Whether the kernel will report when the socket takes more bytes.
     pub(crate) waits_for_room: bool,
-    /// The time since which its handshake or an incomplete message is waited for, or since which it
-    /// is being closed.
+    /// The time since which the connection waits for its handshake or for the rest of a message, or
+    /// since which it is being closed.
     pub(crate) since: Timestamp,
-    /// A timer of it is set.
+    /// Whether a timer of the connection is set.
     pub(crate) is_timed: bool,
     out: VecDeque<Buffer>,
-    /// Bytes of the first buffer that are sent.
+    /// Bytes of the first buffer that have been sent.
     sent: usize,
-    /// Bytes handed out since it opened, or since the core was last told that all are sent.
+    /// Bytes handed out since the connection opened, or since the core was last told that all bytes
+    /// are sent.
     handed_out: usize,
 }
 
@@ -77,7 +79,7 @@ pub(crate) enum Step {
     Message(Buffer),
     /// Some bytes were read, and more may follow.
     More,
-    /// Nothing for now.
+    /// There is nothing to do now.
     Nothing,
     /// The connection has ended.
     End(CloseCause),
@@ -85,7 +87,7 @@ pub(crate) enum Step {
 
 /// The reason why no bytes were read.
 enum Unfilled {
-    /// There are none for now.
+    /// There are no bytes now.
     Empty,
     /// The peer breaks the protocol.
     Tls(rustls::Error),
@@ -98,7 +100,7 @@ enum Unfilled {
 pub(crate) enum Sent {
     /// Everything is sent; `tells` if the core has to be told.
     All { tells: bool },
-    /// The socket takes no more for now.
+    /// The socket takes no more bytes now.
     Blocked,
     /// The connection has ended.
     End(CloseCause),
@@ -156,11 +158,12 @@ impl Connection {
         self.websocket.is_some()
     }
 
-    /// Returns whether messages may be handed to it.
+    /// Returns whether messages may be handed to the connection.
     pub(crate) fn takes_messages(&self) -> bool {
         match self.state {
             State::Open => true,
-            // They follow the handshake of TLS; that of a WebSocket is a message of its own.
+            // Messages follow the TLS handshake. The handshake of a WebSocket is a message of its
+            // own.
             State::Handshaking => self.websocket.is_none(),
             State::Opening | State::Closing => false,
         }
@@ -176,14 +179,14 @@ impl Connection {
         self.out.is_empty() && self.tls.is_none() && self.websocket.is_none()
     }
 
-    /// Sends bytes before the connection ends. A peer that takes none now does not get them.
+    /// Sends bytes before the connection ends. A peer that takes no bytes now does not get them.
     fn send_last(&mut self, bytes: Buffer) {
         self.out.push_back(bytes);
         self.state = State::Closing;
         let _ = self.send();
     }
 
-    /// Prepares to end when everything handed out is sent.
+    /// Prepares the connection to end after everything that was handed out is sent.
     pub(crate) fn close(&mut self, pool: &Pool) {
         if self.state == State::Open && self.websocket.is_some() {
             self.out.push_back(pool.copy(&websocket::going_away()));
@@ -205,8 +208,8 @@ impl Connection {
         self.out.push_back(bytes);
     }
 
-    /// Reads the next message, with at most one call for bytes. `spare` is an empty buffer, which
-    /// is used if no bytes are held.
+    /// Reads the next message. Makes at most one call to read bytes. `spare` is an empty buffer,
+    /// which is used if no bytes are held.
     pub(crate) fn read(&mut self, pool: &Pool, spare: &mut Vec<u8>) -> Step {
         if let Some(step) = self.frame(pool) {
             return step;
@@ -232,7 +235,7 @@ impl Connection {
         }
     }
 
-    /// Reads bytes of the socket, with one call, and holds what is plaintext in them.
+    /// Reads bytes from the socket with one call, and holds the plaintext in them.
     fn fill(&mut self) -> Result<(), Unfilled> {
         let (is_between, held_max) = match &self.websocket {
             None => (self.framer.is_between_messages(), BYTES_MAX),
@@ -249,8 +252,8 @@ impl Connection {
                 (rustix::io::read(&self.stream, spare_capacity(&mut self.held)), wanted)
             }
             // RFC 8446 §6.1: "If a transport-level close is received prior to a "close_notify", the
-            // receiver cannot know that all the data that was sent has been received." Each SIP
-            // message says where it ends.
+            // receiver cannot know that all the data that was sent has been received." This does no
+            // harm, because each SIP message states its length.
             Some(tls) if tls.is_ended() => return Err(ended()),
             Some(tls) => {
                 let mut sealed = [MaybeUninit::uninit(); READ];
@@ -266,7 +269,7 @@ impl Connection {
         match read {
             Ok(0) => Err(ended()),
             Ok(count) => {
-                // Fewer bytes than there was room for: the socket is empty.
+                // Fewer bytes than there was room for mean that the socket is empty.
                 self.is_readable = count >= wanted || self.tls.as_ref().is_some_and(Tls::is_ended);
                 Ok(())
             }
@@ -304,8 +307,8 @@ impl Connection {
         Some(match websocket.next(&self.held) {
             websocket::Next::Message(bytes) => Step::Message(pool.copy(&bytes)),
             websocket::Next::Nothing => Step::More,
-            // RFC 7118 §6: a WebSocket is kept open by pings, like another stream by empty lines. The
-            // core learns of them as of a pong.
+            // RFC 7118 §6: a WebSocket is kept open by pings, as another stream is by empty lines.
+            // The core is told as for a pong.
             websocket::Next::Alive(answer) => {
                 if !answer.is_empty() {
                     self.pong = Some(pool.copy(&answer));
@@ -324,8 +327,8 @@ impl Connection {
         })
     }
 
-    /// Gives up the room for reading: an idle connection keeps none, and one that waits for the rest
-    /// of a message keeps what it has.
+    /// Frees the memory for reading. An idle connection keeps none; a connection that waits for the
+    /// rest of a message keeps the bytes it has.
     fn rest(&mut self, spare: &mut Vec<u8>, step: Step) -> Step {
         if self.held.is_empty() && self.held.capacity() > 0 {
             *spare = std::mem::take(&mut self.held);
@@ -337,9 +340,9 @@ impl Connection {
         step
     }
 
-    /// Sends what the socket takes.
+    /// Sends as many bytes as the socket takes.
     pub(crate) fn send(&mut self) -> Sent {
-        // RFC 6455 §5.5.3: only the last of several pings has to be answered. So a peer that reads
+        // RFC 6455 §5.5.3: only the last of several pings needs an answer. So a peer that reads
         // nothing cannot fill the memory.
         self.out.extend(self.pong.take());
         if let Some(ended) = self.send_sealed() {
@@ -367,7 +370,8 @@ impl Connection {
         Sent::All { tells }
     }
 
-    /// Sends over TLS what the socket takes. Returns how that ended if not everything is sent.
+    /// Sends over TLS as many bytes as the socket takes. If not everything is sent, returns the
+    /// result.
     fn send_sealed(&mut self) -> Option<Sent> {
         let tls = self.tls.as_mut()?;
         loop {
@@ -410,7 +414,7 @@ impl Connection {
     }
 }
 
-/// Returns the cause that an error of the system stands for.
+/// Returns the cause that corresponds to an error of the system.
 pub(crate) fn cause_of(error: &io::Error) -> CloseCause {
     match error.raw_os_error() {
         Some(libc::ECONNREFUSED) => CloseCause::Refused,

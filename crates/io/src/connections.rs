@@ -1,7 +1,7 @@
 //! The connections of a shard: accepted, opened, read, written and closed without blocking.
 //!
-//! One `epoll` descriptor watches all of them, so that the shard's own poll has one more descriptor
-//! however many connections there are. A shard without listeners for connections has none of this.
+//! One `epoll` descriptor watches all connections, so that the shard's own poll has only one more
+//! descriptor. A shard without listeners for connections has none of this.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -24,13 +24,13 @@ use crate::tls::{HandshakeFailure, Tls};
 use crate::websocket::WebSocket;
 use crate::{Counters, StreamLimits, TlsPeers, sockopt};
 
-/// Events that one call takes from the kernel.
+/// Maximum number of events that one call takes from the kernel.
 const EVENTS: usize = 256;
 
-/// The least mark that means a listener rather than a connection.
+/// The lowest mark that denotes a listener instead of a connection.
 const LISTENERS_FROM: u64 = 1 << 32;
 
-/// The time for which no connection is accepted after the system had no room for one.
+/// Time for which no connection is accepted after the system had no room for one.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The connections of a shard.
@@ -50,7 +50,7 @@ pub(crate) struct Connections {
     /// Events of the kernel.
     polled: Vec<epoll::Event>,
     timers: Timers<ConnectionId>,
-    /// The time until which no connection is accepted.
+    /// The time before which no connection is accepted.
     accepts_from: Timestamp,
     has_left: bool,
     /// Bytes of incomplete messages, of all connections.
@@ -106,7 +106,7 @@ impl Connections {
         self.epoll.as_fd()
     }
 
-    /// Returns the time of the next turn that is needed without an event of the kernel.
+    /// Returns the time of the next turn that is needed even without an event of the kernel.
     pub(crate) fn due(&self) -> Timestamp {
         if !self.events.is_empty() || !self.readable.is_empty() || !self.shaking.is_empty() {
             return Timestamp::ZERO;
@@ -173,7 +173,7 @@ impl Connections {
                     let received = Received::new(now, connection.flow, bytes);
                     return Some(StreamEvent::Received(received));
                 }
-                // The others come first.
+                // The other connections come first.
                 Step::More => self.readable.rotate_left(1),
                 Step::Nothing => {
                     connection.is_queued = false;
@@ -214,9 +214,9 @@ impl Connections {
         }
     }
 
-    /// Begins TLS with the peer of `flow`, if its transport has it.
+    /// Begins TLS with the peer of `flow`, if the transport uses TLS.
     fn tls_toward(&self, flow: &Flow) -> Result<Option<Tls>, CloseCause> {
-        // A peer with a WebSocket accepts no connections.
+        // A peer that uses WebSockets accepts no connections.
         if flow.transport.is_websocket() {
             return Err(CloseCause::Other);
         }
@@ -244,7 +244,7 @@ impl Connections {
         }
     }
 
-    /// Closes a connection when everything handed out on it is sent.
+    /// Closes a connection after everything that was handed out on it is sent.
     pub(crate) fn close(&mut self, id: ConnectionId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         if matches!(connection.state, State::Opening | State::Handshaking) || connection.is_sent() {
@@ -258,13 +258,13 @@ impl Connections {
         }
     }
 
-    /// Sends what the sockets take.
+    /// Sends as many bytes as the sockets take.
     pub(crate) fn flush(&mut self, now: Timestamp) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for id in dirty.drain(..) {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.is_dirty = false;
-                // A socket that is full says when it has room.
+                // For a full socket, the kernel reports when it has room.
                 if !connection.waits_for_room {
                     self.send(id);
                 }
@@ -274,8 +274,8 @@ impl Connections {
         self.dirty = dirty;
     }
 
-    /// Leaves the addresses that other processes share: they get the connections that come from now
-    /// on.
+    /// Leaves the addresses that other processes share. These processes get the connections that
+    /// arrive from now on.
     pub(crate) fn leave(&mut self, now: Timestamp) -> io::Result<()> {
         if std::mem::replace(&mut self.has_left, true) {
             return Ok(());
@@ -327,7 +327,7 @@ impl Connections {
                         self.accepts_from = now + ACCEPT_PAUSE;
                         return self.watch_listeners(epoll::EventFlags::empty());
                     }
-                    // It was shut down, after leaving the address.
+                    // The listener was shut down, after the address was left.
                     Some(libc::EINVAL) if self.has_left => {
                         return Ok(epoll::delete(&self.epoll, &self.listeners[index].socket)?);
                     }
@@ -336,7 +336,7 @@ impl Connections {
                 },
             };
             if let Err(error) = self.take_over(now, index, stream, remote) {
-                // The peer has gone, or the system has no room for it.
+                // Either the peer has gone, or the system has no room for the connection.
                 debug_assert!(error.raw_os_error() != Some(libc::EEXIST), "ids are unique");
                 self.counters.stream_accepts_failed.add(1);
             }
@@ -363,7 +363,7 @@ impl Connections {
         self.watch(&stream, id, epoll::EventFlags::IN)?;
         self.next_id = id.next();
         let flow = Flow::connected(transport, local, remote, id);
-        // The core learns of it before the handshake: its limits apply from the beginning.
+        // The core is told before the handshake, so that its limits apply from the beginning.
         let mut connection = Connection::accepted(stream, tls, websocket, flow);
         if connection.state == State::Handshaking {
             (connection.since, connection.is_timed) = (now, true);

@@ -1,4 +1,4 @@
-//! Control messages: data that the kernel sends or takes beside a datagram.
+//! Control messages: data that the kernel passes along with a datagram.
 #![allow(unsafe_code)]
 
 use std::mem::size_of;
@@ -13,13 +13,13 @@ use libc::{c_int, in_pktinfo, in6_pktinfo, msghdr, sock_extended_err, timespec};
 /// for IPv6); or, from an error queue, stamp, destination and report with offender (64).
 const ROOM: usize = 192;
 
-/// Room for a datagram's control messages, aligned as `cmsghdr` requires.
+/// Memory for a datagram's control messages, aligned as `cmsghdr` requires.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(crate) struct Control([u8; ROOM]);
 
 impl Control {
-    /// The size of the room, in bytes.
+    /// The size of this memory, in bytes.
     pub(crate) const ROOM: usize = ROOM;
 
     /// Creates a room without control messages.
@@ -48,13 +48,13 @@ impl Control {
         }
     }
 
-    /// Writes, behind the `used` bytes of existing messages, that the bytes sent are datagrams of
-    /// `segment` bytes; the last may be shorter. Returns the total length used.
+    /// Writes, after the `used` bytes of existing messages, that the bytes sent are datagrams of
+    /// `segment` bytes each. The last may be shorter. Returns the total length used.
     pub(crate) fn cut_into(&mut self, used: usize, segment: u16) -> usize {
         used + self.write(used, libc::SOL_UDP, libc::UDP_SEGMENT, segment)
     }
 
-    /// Writes a message into the buffer at offset `at`, behind earlier ones; returns its length.
+    /// Writes a message into the buffer at offset `at`, after earlier ones. Returns its length.
     fn write<T: Copy>(&mut self, at: usize, level: c_int, kind: c_int, value: T) -> usize {
         let room = size_of::<T>() + size_of::<libc::cmsghdr>() + 8;
         assert!(at.is_multiple_of(8) && at + room <= ROOM, "messages stand side by side");
@@ -76,11 +76,11 @@ impl Control {
 pub(crate) struct ControlMessages {
     /// Time at which the kernel received the datagram: CLOCK_REALTIME, since 1970.
     pub(crate) stamp: Option<Duration>,
-    /// Datagrams the socket had dropped by then, modulo 2^32; `None` before the first drop.
+    /// Datagrams that the socket had dropped by then, modulo 2^32; `None` before the first drop.
     pub(crate) drops: Option<u32>,
     /// The local destination address, if the socket is bound to a wildcard.
     pub(crate) to: Option<IpAddr>,
-    /// The report, if it comes from an error queue.
+    /// The report, if the message comes from an error queue.
     pub(crate) report: Option<sock_extended_err>,
     /// The address that sent the report, if it comes from an error queue and the kernel knows it.
     pub(crate) offender: Option<IpAddr>,

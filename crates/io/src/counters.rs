@@ -27,7 +27,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Datagrams received from the sockets for messages without a socket of their own.
+    /// Datagrams received from the sockets for messages that have no socket of their own.
     received_ordinary,
     /// Datagrams received from the INVITE sockets.
     received_invite,
@@ -44,10 +44,10 @@ counters! {
     overflow,
     /// Datagrams that the kernel dropped at the request of the core.
     filtered,
-    /// Failures to tell the kernel which datagrams to drop; the previous setting stays in force,
-    /// and the next reading of the load tries again.
+    /// Failed attempts to tell the kernel which datagrams to drop. The previous setting stays in
+    /// force, and the next reading of the load tries again.
     shed_errors,
-    /// Failures to leave a shared address to the other processes.
+    /// Failed attempts to leave a shared address to the other processes.
     leave_errors,
     /// Receive calls that failed, other than by an ICMP report.
     receive_errors,
@@ -55,20 +55,20 @@ counters! {
     sent,
     /// Bytes sent, without UDP and IP headers.
     sent_bytes,
-    /// Trains sent: several datagrams to one destination, passed to the kernel as one.
+    /// Batches sent: several datagrams to one destination, passed to the kernel as one packet.
     sent_gso_batches,
-    /// Datagrams sent in trains; included in those sent.
+    /// Datagrams sent in batches. They are included in `sent`.
     sent_in_gso_batches,
-    /// Bytes of white space added to datagrams so that they could join a train; included in those
-    /// sent.
+    /// Bytes of white space added to datagrams so that they could join a batch. They are included
+    /// in `sent_bytes`.
     sent_padding,
     /// Datagrams not sent because the send buffer or the device's queue stayed full.
     send_full,
-    /// Datagrams not sent because they were larger than the path carries.
+    /// Datagrams not sent because they were larger than the path allows.
     send_too_large,
     /// Datagrams not sent because the network or the host was unreachable.
     send_unreachable,
-    /// Datagrams not sent because of another error, such as that of a firewall.
+    /// Datagrams not sent because of another error, such as one caused by a firewall.
     send_refused,
     /// Datagrams not sent because no listener has their source address.
     send_homeless,
@@ -90,7 +90,7 @@ counters! {
     stream_slow,
     /// Connections closed because incomplete messages used all the memory for them.
     stream_held_full,
-    /// Connections closed although something was left to send.
+    /// Connections closed although some bytes were not sent.
     stream_cut_off,
     /// Connections that failed while they were accepted.
     stream_accepts_failed,
@@ -113,7 +113,8 @@ counters! {
     tls_failed_closed,
     /// WebSocket handshakes completed.
     websocket_handshakes,
-    /// WebSocket handshakes that failed because the peer did not send the request of one.
+    /// WebSocket handshakes that failed because the peer did not send the request of a WebSocket
+    /// handshake.
     websocket_failed_protocol,
     /// WebSocket handshakes that failed because the peer did not offer the subprotocol of SIP.
     websocket_failed_subprotocol,
@@ -169,7 +170,7 @@ impl Counters {
         self.received_ordinary.get() + self.received_invite.get() + self.received_response.get()
     }
 
-    /// Returns the number of datagrams that were not sent, for whatever cause.
+    /// Returns the number of datagrams that were not sent, for any reason.
     pub fn send_dropped(&self) -> u64 {
         self.send_full.get()
             + self.send_too_large.get()

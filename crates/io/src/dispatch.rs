@@ -12,11 +12,11 @@ use crate::connections::Connections;
 use crate::machine::Outlet;
 use crate::{Counters, Limits, Listener, Outbox};
 
-/// The most failures that wait for the core.
+/// Maximum number of failures that wait for the core.
 const FAILURES_MAX: usize = 256;
 
-/// The sending half of a shard: packets gathered into batches, and failures; and the connections,
-/// which send and receive.
+/// The sending half of a shard: packets gathered into batches, failures, and the connections, which
+/// send and receive.
 pub struct Dispatch {
     listeners: Rc<[Listener]>,
     outbox: Outbox,
@@ -24,7 +24,7 @@ pub struct Dispatch {
     counters: Arc<Counters>,
     wait: Duration,
     saw_report: bool,
-    /// `None` for a shard of datagrams.
+    /// `None` for a shard without connections.
     pub(crate) connections: Option<Box<Connections>>,
 }
 
@@ -40,12 +40,12 @@ impl Dispatch {
         Self { listeners, outbox, failures, counters, wait, saw_report: false, connections: None }
     }
 
-    /// Queues a datagram for the next flush, by the socket that its flow's local end names.
+    /// Queues a datagram for the next flush, on the socket that the local end of its flow names.
     #[inline]
     fn post_datagram(&mut self, transmit: Transmit) {
         let Transmit { flow, bytes, batching } = transmit;
         let home = |(i, l): (usize, &Listener)| Some((i, l.sends_from(flow.local)?));
-        // A listener's own address precedes a wildcard that covers it.
+        // A listener with exactly this address takes precedence over a wildcard that covers it.
         let exact = self.listeners.iter().position(|l| l.local() == flow.local);
         let found = match exact {
             Some(i) => Some((i, None)),
@@ -94,7 +94,7 @@ impl Dispatch {
                 counters.unsent.record(remote, why);
                 let local = listeners[i].local();
                 let local = source.map_or(local, |ip| SocketAddr::new(ip, local.port()));
-                // A datagram that was not sent cannot be verified against a report.
+                // A report cannot be checked against a datagram that was not sent.
                 keep(failures, counters, Failure::new(Flow::udp(local, remote), cause, b""));
             },
         );

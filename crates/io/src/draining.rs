@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// The shortest time for which an address is still read after leaving it: the kernel may be about
-/// to put a datagram into the socket that it selected earlier. Longer if the socket is not empty by
-/// then.
+/// The shortest time for which an address is still read after it was left, because the kernel may
+/// still put a datagram into the socket that it selected earlier. It is longer if the socket is not
+/// empty by then.
 const LEAVING: Duration = Duration::from_millis(200);
 
-/// The most additional time. A flood at another address of the shard may keep it from ever finding
-/// its sockets empty.
+/// The longest additional time. A flood at another address of the shard could prevent it from ever
+/// finding its sockets empty.
 const LEAVING_MORE: Duration = Duration::from_secs(5);
 
 /// The way in which a run ended.
@@ -38,24 +38,24 @@ pub struct Summary {
 pub(crate) struct Draining {
     since: Timestamp,
     until: Timestamp,
-    /// Time from which the core is told to drain, if it has not been told yet.
+    /// Time at which the core is told to drain, if it has not been told yet.
     tell: Option<Timestamp>,
-    /// Whether the addresses that were left may have datagrams.
+    /// Whether the addresses that were left may still have datagrams.
     may_hold: bool,
 }
 
 impl Draining {
     /// Starts draining at `now`, for at most `drain`. If the shard `has_left` an address to other
-    /// processes, earlier datagrams there are not rejected: the core is told later, once all were
-    /// read.
+    /// processes, datagrams that arrived there before are not rejected: the core is told only after
+    /// all of them were read.
     pub(crate) fn start(now: Timestamp, drain: Duration, has_left: bool) -> Self {
         let until = now + drain;
         let tell = if has_left { (now + LEAVING).min(until) } else { now };
         Self { since: now, until, tell: Some(tell), may_hold: has_left && !drain.is_zero() }
     }
 
-    /// Records a turn that began at `began`, read every socket, and found all of them empty in the
-    /// end if `is_empty`.
+    /// Records a turn that began at `began` and read every socket. `is_empty` says whether all
+    /// sockets were empty at the end.
     pub(crate) fn on_read(&mut self, began: Timestamp, is_empty: bool) {
         // A thread that lost the processor may begin its first turn after `tell`.
         if is_empty && self.tell.is_some_and(|at| at <= began) {
@@ -63,7 +63,7 @@ impl Draining {
         }
     }
 
-    /// Returns true once: when the core has to be told at `now`.
+    /// Returns whether the core has to be told at `now`. Returns true only once.
     pub(crate) fn tells(&mut self, now: Timestamp) -> bool {
         let more = if self.may_hold { LEAVING_MORE } else { Duration::ZERO };
         self.tell.take_if(|at| *at + more <= now).is_some()

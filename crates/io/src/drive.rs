@@ -21,7 +21,7 @@ use crate::{
     TlsPeers,
 };
 
-/// Maximum time that drops stay uncounted if no later datagram reveals them.
+/// Maximum time for which drops stay uncounted if no later datagram shows them.
 const DROP_COUNTERS_AFTER: Duration = Duration::from_millis(100);
 
 /// Maximum number of answers passed to a core in one turn.
@@ -30,7 +30,7 @@ const ANSWERS: usize = 16;
 /// The parts of a shard.
 #[derive(Debug)]
 pub struct Shard {
-    /// The clock, the same for all shards.
+    /// The clock. It is the same for all shards.
     pub clock: Clock,
     /// The limits of the shard's turns.
     pub limits: Limits,
@@ -48,13 +48,13 @@ pub struct Shard {
 
 /// A shard's driver: it passes packets, time and failures to a core, and sends the core's packets.
 ///
-/// The steps of a *turn*: a reading of the load, if the last is [`SAMPLE`](crate::SAMPLE) old; a
-/// command, if one was given; answers to queries; failures of the last flush and ICMP reports; the
-/// sockets for responses and then the ordinary ones, each kind within its limit; events on
-/// connections, within their limit; expired timers;
-/// handoffs; the INVITE sockets, within their limit; a quantum of service; one flush. If no work is
-/// left, the shard sleeps until a datagram, a handoff or the core's next timer; otherwise it takes
-/// the next turn at once. So no kind of work can deprive another of its share.
+/// A *turn* has these steps, some with a limit: a reading of the load, if the last one is
+/// [`SAMPLE`](crate::SAMPLE) old; a command, if one was given; answers to queries; failures of the
+/// last flush and ICMP reports; the sockets for responses and then the ordinary ones, each kind
+/// within its limit; events on connections, within their limit; expired timers; handoffs; the
+/// INVITE sockets, within their limit; a quantum of service; one flush. If no work is left, the
+/// shard sleeps until a datagram, a handoff or the core's next timer. Otherwise it takes the next
+/// turn at once. So no kind of work can take the share of another.
 pub struct Drive<M = Sockets> {
     machine: M,
     limits: Limits,
@@ -69,7 +69,7 @@ pub struct Drive<M = Sockets> {
     /// The time up to which the shard is accounted as busy or idle.
     accounted: Timestamp,
     drop_counters_due: Timestamp,
-    /// The kernel may drop datagrams, and no later arrival may reveal that.
+    /// Whether the kernel may drop datagrams without a later arrival that shows it.
     sheds: bool,
     draining: Option<Draining>,
 }
@@ -87,7 +87,7 @@ impl Drive {
     }
 
     /// Returns the driver with connections: those that arrive at `listeners`, and those that the
-    /// core opens, over TLS to `tls_peers`. Without listeners there are none.
+    /// core opens, with TLS to `tls_peers`. Without listeners there are no connections.
     ///
     /// # Errors
     /// Those of `epoll_create(2)` and `epoll_ctl(2)`.
@@ -107,8 +107,8 @@ impl Drive {
 }
 
 impl<M: Machine> Drive<M> {
-    /// Creates a driver on another machine. Handoffs from other shards are copied into buffers of
-    /// `pool`.
+    /// Creates a driver on another machine than real sockets. Handoffs from other shards are copied
+    /// into buffers of `pool`.
     ///
     /// # Errors
     /// If a limit is out of bounds.
@@ -143,23 +143,23 @@ impl<M: Machine> Drive<M> {
         })
     }
 
-    /// Returns the driver with a core that receives the commands [given](CommandSender::give) by this
-    /// handle.
+    /// Returns the driver with a core that receives the commands that are
+    /// [given](CommandSender::give) through this handle.
     #[must_use]
     pub fn with_commands(self, commands: &CommandSender) -> Self {
         Self { commands: commands.join(self.handoffs.waker().clone()), ..self }
     }
 
-    /// Returns the driver with a core whose name queries `resolver` answers. Without a resolver
-    /// they stay unanswered.
+    /// Returns the driver with `resolver`, which answers the name queries of the core. Without a
+    /// resolver they stay unanswered.
     #[must_use]
     pub fn with_resolver(self, resolver: &Resolver) -> Self {
         let waker = self.handoffs.waker().clone();
         Self { resolver: self.resolver.resolving(resolver, waker), ..self }
     }
 
-    /// Returns the driver with a core whose look-ups `stores` answer. Without stores they stay
-    /// unanswered.
+    /// Returns the driver with `stores`, which answer the look-ups of the core. Without stores they
+    /// stay unanswered.
     #[must_use]
     pub fn with_stores(mut self, stores: &Stores) -> Self {
         self.resolver.set_stores(stores);
@@ -177,8 +177,8 @@ impl<M: Machine> Drive<M> {
                 return Ok(self.end(summary));
             }
             let more = self.turn(core, ready)?;
-            // The condition to stop may have been met in this turn, and no later event would wake
-            // the shard.
+            // The condition to stop may have been met in this turn. No later event would wake the
+            // shard.
             if !more
                 && self.draining.is_some()
                 && let Some(summary) = self.apply_stop(core)
@@ -186,8 +186,8 @@ impl<M: Machine> Drive<M> {
                 return Ok(self.end(summary));
             }
             ready = if more { Ready::UNKNOWN } else { self.rest(core.poll_timeout())? };
-            // The result of the poll may be outdated, and datagrams missed here would never be
-            // read.
+            // The result of the poll may be outdated, and datagrams that are missed here would
+            // never be read.
             if self.draining.as_ref().is_some_and(Draining::is_leaving) {
                 ready = Ready::UNKNOWN;
             }
@@ -231,8 +231,8 @@ impl<M: Machine> Drive<M> {
         }
         let mut more = self.tell_failures(core, ready, began)?;
 
-        // First, because a response precedes messages sent after it, such as the BYE of the same
-        // callee.
+        // Responses come first, because a response was sent before the messages that follow it,
+        // such as the BYE of the same callee.
         let responses = self.receive(core, Kind::Response, ready, self.limits.ordinary)?;
         if responses == self.limits.ordinary {
             self.counters.limited_responses.add(1);
@@ -304,14 +304,15 @@ impl<M: Machine> Drive<M> {
         })
     }
 
-    /// Passes send failures and the reports of the network to the core.
+    /// Passes send failures and reports of the network to the core.
     fn tell_failures<C: Core>(
         &mut self,
         core: &mut C,
         ready: Ready,
         now: Timestamp,
     ) -> io::Result<bool> {
-        // A core that reacts to a failure with another packet may fail again: next turn.
+        // A core that reacts to a failure with another packet may cause another failure, which
+        // waits for the next turn.
         for _ in 0..self.machine.failures() {
             let Some(failure) = self.machine.take_failure() else { break };
             core.on_failed(now, failure);
@@ -346,8 +347,8 @@ impl<M: Machine> Drive<M> {
         let mut served = 0;
         let more = loop {
             let busy = core.serve(now);
-            // Also after the last call: a core with its own time may have finished work although
-            // nothing more is due now.
+            // Also gathered after the last call: a core with its own time may have finished work
+            // although nothing more is due now.
             self.gather(core);
             if !busy {
                 break false;
@@ -435,7 +436,7 @@ impl<M: Machine> Drive<M> {
         draining.ended(now, self.barrier.all_drained(), requests > 1)
     }
 
-    /// Accounts the time up to `now` to `counter`.
+    /// Adds the time up to `now` to `counter`.
     fn account(&mut self, now: Timestamp, counter: fn(&Counters) -> &Counter) {
         let passed = now.since(self.accounted);
         self.accounted = now;

@@ -1,20 +1,20 @@
 //! The listener from which the kernel would reach each network.
 //!
-//! A socket that is bound to an address sends from that address, whatever the route: from the
-//! inside address of a machine nothing reaches the outside. So a proxy with several listeners has
-//! to use the one whose address the kernel itself would use. The kernel answers that question when
-//! a UDP socket is connected, which sends nothing. It is asked once for each network of its routing
-//! table.
+//! A socket that is bound to an address sends from that address, whatever the route is. From the
+//! inside address of a machine nothing reaches the outside. So a proxy with several listeners must
+//! use the listener whose address the kernel itself would use. The kernel tells this address when a
+//! UDP socket is connected, which sends nothing. The kernel is asked once for each network of its
+//! routing table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// The most routes that are examined. A machine with a full Internet table has one listener for
-/// most.
+/// Maximum number of routes that are examined. On a machine with a full Internet table, most routes
+/// lead to one listener.
 const ROUTES_MAX: usize = 4096;
 
-/// The most networks that are distinguished.
+/// Maximum number of networks that are distinguished.
 pub const NETWORKS_MAX: usize = 256;
 
 /// Returns the networks in the kernel's main routing table, the longest prefix first, each with the
@@ -22,14 +22,14 @@ pub const NETWORKS_MAX: usize = 256;
 /// reach it.
 ///
 /// A network is left out if no listener has that address, or if the next wider network leads to the
-/// same listener. Empty with fewer than two listeners, and where `/proc` cannot be read.
+/// same listener. The list is empty with fewer than two listeners, or if `/proc` cannot be read.
 pub fn egress_networks(listeners: &[SocketAddr]) -> Vec<(IpNet, usize)> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     networks(listeners, &read("/proc/net/route"), &read("/proc/net/ipv6_route"), source_toward)
 }
 
-/// Returns the networks of these routing tables, where `source_toward` gives the source address
-/// toward a target.
+/// Returns the networks of these routing tables. `source_toward` returns the source address toward
+/// a target.
 fn networks(
     listeners: &[SocketAddr],
     v4: &str,
@@ -88,8 +88,8 @@ fn host_of(net: IpNet) -> IpAddr {
     }
 }
 
-/// Parses a line of `/proc/net/route`: addresses are in network byte order, printed as numbers of
-/// this machine. An entry that is not up, or rejects, is no route.
+/// Parses a line of `/proc/net/route`. Addresses are in network byte order, printed as numbers of
+/// this machine. An entry that is not up, or that rejects, is not a route.
 fn ipv4_route(line: &str) -> Option<Ipv4Net> {
     const UP: u32 = 1;
     const REJECT: u32 = 0x200;
@@ -103,8 +103,8 @@ fn ipv4_route(line: &str) -> Option<Ipv4Net> {
     Ipv4Net::with_netmask(destination, mask).ok()
 }
 
-/// Parses a line of `/proc/net/ipv6_route`. Link-local, multicast and loopback addresses are no
-/// peers of a proxy.
+/// Parses a line of `/proc/net/ipv6_route`. Link-local, multicast and loopback addresses are left
+/// out, because they are no peers of a proxy.
 fn ipv6_route(line: &str) -> Option<Ipv6Net> {
     const UP: u32 = 1;
     const REJECT: u32 = 0x200;

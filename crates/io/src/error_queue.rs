@@ -18,18 +18,18 @@ pub struct Report<'a> {
     pub remote: SocketAddr,
     /// The reason.
     pub cause: Cause,
-    /// The local address the report came to, if the socket is bound to a wildcard.
+    /// The local address to which the report came, if the socket is bound to a wildcard.
     pub to: Option<IpAddr>,
-    /// Beginning of the datagram's bytes, as far as the report quotes them, at most [`QUOTE_MAX`].
-    /// For a batch sent by one call it may be that of the first.
+    /// The beginning of the datagram, as far as the report quotes it, at most [`QUOTE_MAX`] bytes.
+    /// For a batch sent by one call, it may be the beginning of the first datagram.
     pub quote: &'a [u8],
 }
 
 /// A reader of error queues, which sockets with `IP_RECVERR` have.
 ///
-/// The kernel finds the socket of an ICMP report by a hash of the addresses, not by the
-/// program that steers datagrams: within a group a report may come to another member,
-/// and so to another shard, than the datagram left from.
+/// The kernel finds the socket of an ICMP report by a hash of the addresses, not by the program
+/// that steers datagrams. So within a group, a report may come to another member, and to another
+/// shard, than the one that sent the datagram.
 pub struct ErrorQueue {
     name: Address,
     control: Control,
@@ -49,7 +49,7 @@ impl ErrorQueue {
     }
 
     /// Takes up to `max` entries from the socket's error queue and passes on those that report a
-    /// lost datagram. Returns the number of entries: fewer than `max` when the queue is empty.
+    /// lost datagram. Returns the number of entries; it is less than `max` if the queue is empty.
     ///
     /// # Errors
     /// Those of `recvmsg(2)`, other than an empty queue.
@@ -74,7 +74,7 @@ impl ErrorQueue {
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_name = (&raw mut self.name).cast();
         header.msg_namelen = Address::ROOM;
-        // The part of the datagram without room is cut off.
+        // The part of the datagram for which there is no room is cut off.
         let mut vector = libc::iovec { iov_base: (&raw mut self.quote).cast(), iov_len: QUOTE_MAX };
         header.msg_iov = &raw mut vector;
         header.msg_iovlen = 1;
@@ -96,7 +96,7 @@ impl ErrorQueue {
         let entry = notes.report?;
         match entry.ee_origin {
             libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6 => {}
-            // SO_EE_ORIGIN_LOCAL: the send call that failed has reported it already, and over IPv4
+            // SO_EE_ORIGIN_LOCAL: the send call that failed has already reported it, and over IPv4
             // the entry lacks the port.
             _ => return None,
         }

@@ -1,18 +1,18 @@
 //! The gate in the kernel, which drops datagrams before any process reads them.
 //!
-//! The program that steers a group's datagrams ([`steer`](crate::steer)) sends the ones to shed to
-//! a socket of their shard, the *sink*, which is never read and whose own filter keeps nothing. So
-//! the drops of a sink are exactly the shed datagrams, those of every other socket are exactly its
-//! overflow, and
+//! The program that steers a group's datagrams ([`steer`](crate::steer)) sends the datagrams to
+//! shed to a socket of their shard, the *sink*. The sink is never read, and its own filter keeps
+//! nothing. So the drops of a sink are exactly the shed datagrams, the drops of every other socket
+//! are exactly its overflow, and
 //!
 //! ```text
 //! sent = received + filtered + overflow
 //! ```
 //!
-//! holds to the datagram. A filter on the sockets that are read would count both kinds together.
+//! holds exactly. A filter on the sockets that are read would count both kinds together.
 //!
-//! A change replaces the whole program; each datagram is steered by the old one or the new one.
-//! No privilege is needed.
+//! A change replaces the whole program. Each datagram is steered either by the old program or by
+//! the new one. No privilege is needed.
 //!
 //! Datagrams that a sender on the same machine hands over together (`UDP_SEGMENT`) are steered
 //! together, by the first one, and counted one by one.
@@ -27,7 +27,7 @@ use tidegate_world::Shedding;
 use crate::sockopt;
 use crate::steer::{self, Layout, Share};
 
-/// The gate that makes the kernel drop datagrams of one listening address. Clones are the same
+/// The gate that makes the kernel drop datagrams of one listening address. Clones share the same
 /// gate.
 #[derive(Clone, Debug)]
 pub struct KernelGate(Arc<Inner>);
@@ -35,7 +35,7 @@ pub struct KernelGate(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     layout: Layout,
-    /// A socket of the group, to replace the group's program.
+    /// A socket of the group, through which the program of the group is replaced.
     member: Arc<UdpSocket>,
     /// One sink per shard.
     sinks: Vec<UdpSocket>,
@@ -81,8 +81,8 @@ impl KernelGate {
 
     /// Sets the shedding for one shard, from now on. All shards should use one key; otherwise the
     /// key of the first shard applies. A source that one shard bans is banned for all shards,
-    /// because its ports spread over all of them. If the shards together ban more than
-    /// [`Shedding::BANNED_MAX`] sources, the first ones in the order of the shards count.
+    /// because its ports are spread over all of them. If the shards together ban more than
+    /// [`Shedding::BANNED_MAX`] sources, only the first ones in the order of the shards are banned.
     ///
     /// # Errors
     /// Those of [`set`](Self::set).
@@ -93,8 +93,8 @@ impl KernelGate {
         self.change(|wishes| wishes[usize::from(shard)].clone_from(shedding))
     }
 
-    /// Returns the number of datagrams dropped so far. The kernel counts modulo 2^32: call this
-    /// before that many are dropped.
+    /// Returns the number of datagrams dropped so far. The kernel counts modulo 2^32, so this must
+    /// be called before that many more are dropped.
     pub fn filtered(&self) -> u64 {
         let mut state = self.state();
         let State { drops, filtered, .. } = &mut *state;

@@ -24,22 +24,22 @@ pub struct Listen {
     pub address: SocketAddr,
     /// Number of shards that share the address; 1 to 256, default 1.
     pub shards: u16,
-    /// True if new INVITEs have sockets of their own, and responses too; default true.
+    /// True if new INVITEs and responses each have sockets of their own; default true.
     pub split: bool,
-    /// Receive buffer of each socket, in bytes as the kernel charges them (a datagram of 100 bytes
-    /// costs 832); default 4 MiB.
+    /// Receive buffer of each socket, in the bytes that the kernel counts (a datagram of 100 bytes
+    /// counts as 832); default 4 MiB.
     pub receive_buffer: usize,
-    /// True if the kernel stamps the arrival of each datagram; default true. After a machine opens
-    /// its first such socket, the kernel needs some milliseconds to begin; until then a datagram is
-    /// stamped when it is read.
+    /// True if the kernel stamps the arrival of each datagram; default true. After the first such
+    /// socket of a machine is opened, the kernel needs some milliseconds to begin. Until then a
+    /// datagram is stamped when it is read.
     pub stamps: bool,
     /// True if other processes of the same user may also listen at the address, if they set this
     /// too; default false. The kernel then divides the datagrams among all sockets by a hash of
-    /// both addresses. No program can steer among sockets that come and go, so there are no
-    /// separate INVITE and response sockets and no gate, whatever `split` and `gate` say.
+    /// both addresses. No program can steer among sockets that come and go. So there are no
+    /// separate INVITE and response sockets and no gate, even if `split` or `gate` is set.
     pub shared: bool,
-    /// True if the kernel can be told to drop some of the datagrams, which takes one more socket
-    /// per shard; default false.
+    /// True if the kernel can be told to drop some of the datagrams. This needs one more socket per
+    /// shard; default false.
     pub gate: bool,
 }
 
@@ -78,8 +78,8 @@ impl Group {
         self.local
     }
 
-    /// Returns the receive buffer that the kernel granted each socket, in bytes. It is less than
-    /// requested if `net.core.rmem_max` is lower and the process lacks CAP_NET_ADMIN.
+    /// Returns the size of the receive buffer that the kernel granted each socket, in bytes. It is
+    /// less than requested if `net.core.rmem_max` is lower and the process lacks CAP_NET_ADMIN.
     pub fn receive_buffer(&self) -> usize {
         self.receive_buffer
     }
@@ -142,8 +142,8 @@ impl Listener {
         self.response.as_deref()
     }
 
-    /// Returns the socket to which the kernel sends shed datagrams. It keeps no datagram, but ICMP
-    /// reports.
+    /// Returns the socket to which the kernel sends shed datagrams. It keeps no datagrams, but it
+    /// keeps ICMP reports.
     pub(crate) fn sink(&self) -> Option<&UdpSocket> {
         self.gate.as_ref().map(|gate| gate.sink(self.shard))
     }
@@ -156,28 +156,28 @@ impl Listener {
         self.gate.as_ref().map_or(Ok(()), |gate| gate.set_of(self.shard, shedding))
     }
 
-    /// Leaves the address to the other processes that share it, if it is shared. New arrivals go to
-    /// them, earlier arrivals can still be received, and packets leave from here as before. Returns
-    /// true if the address is shared.
+    /// Leaves the address to the other processes that share it, if it is shared. New datagrams go
+    /// to those processes, earlier ones can still be received here, and packets leave from here as
+    /// before. Returns true if the address is shared.
     ///
     /// # Errors
     /// That of connect(2).
     pub(crate) fn leave(&self) -> io::Result<bool> {
-        // The kernel skips a connected socket for datagrams from other peers, and here the only
-        // peer is the socket itself. Closing the socket would lose its waiting datagrams.
+        // For a connected socket, the kernel skips datagrams from all but its peer, and here the
+        // only peer is the socket itself. Closing the socket would lose its waiting datagrams.
         if self.shared {
             self.ordinary.connect(self.local)?;
         }
         Ok(self.shared)
     }
 
-    /// Returns true if it is bound to every address of the machine.
+    /// Returns whether the listener is bound to every address of the machine.
     pub fn is_wildcard(&self) -> bool {
         self.local.ip().is_unspecified()
     }
 
-    /// Returns `Some` if packets with the local address `local` leave from here, with the address
-    /// to name for that if this is a wildcard.
+    /// Returns `Some` if packets with the local address `local` leave from here. It contains the
+    /// source address to set, if this is a wildcard.
     pub(crate) fn sends_from(&self, local: SocketAddr) -> Option<Option<IpAddr>> {
         if local == self.local {
             return Some(None);
@@ -192,8 +192,8 @@ impl Listener {
 /// Opens the sockets of a listening address, and attaches the program that steers datagrams to them
 /// by shard and by kind.
 ///
-/// All steps are in one function, because a datagram may arrive between any two of them: their
-/// order determines what happens to it.
+/// All steps are in one function, because a datagram may arrive between any two of them, and the
+/// order of the steps determines what happens to it.
 ///
 /// # Errors
 /// The call that failed, with the address. An address in use is an error even if another group uses
@@ -215,9 +215,9 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     let layout = Layout { family, shards: listen.shards, split };
     let count = layout.read();
 
-    // The first socket binds alone, so that the bind fails if any other socket has the address;
-    // only then does it admit the others. Bound with SO_REUSEPORT, it would silently join the group
-    // of another process, or be joined by it.
+    // The first socket is bound alone, so that the bind fails if any other socket has the address.
+    // Only then does it admit the others. With SO_REUSEPORT from the start, it would silently join
+    // the group of another process, or that process would join this one.
     let first = new_socket(listen)?;
     if listen.shared {
         first.set_reuse_port(true).map_err(failed("SO_REUSEPORT"))?;
@@ -247,9 +247,9 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
         sockopt::attach_reuseport(sockets[0].as_fd(), &program)
             .map_err(failed("SO_ATTACH_REUSEPORT_CBPF"))
     };
-    // Before there are sinks, so that a sink gets only shed datagrams. A group begins with its
-    // second socket and takes no program before that. If the second socket is a sink, datagrams
-    // that arrive meanwhile may be lost, as they were until now.
+    // This comes before the sinks are opened, so that a sink gets only shed datagrams. A group
+    // begins with its second socket, and takes no program before that. If the second socket is a
+    // sink, datagrams that arrive in between may be lost, as they were until now.
     if count > 1 && !listen.shared {
         steer()?;
     }
@@ -271,7 +271,8 @@ pub fn open(listen: &Listen) -> Result<Group, OpenError> {
     Ok(Group { local, sockets, layout, shared: listen.shared, receive_buffer, gate })
 }
 
-/// Creates a socket with every option but the one that lets others bind beside it.
+/// Creates a socket with every option except the one that lets other sockets bind to the same
+/// address.
 fn new_socket(listen: &Listen) -> Result<Socket, OpenError> {
     let address = listen.address;
     let failed = |call: &'static str| move |error| OpenError { address, call, error };
@@ -279,7 +280,7 @@ fn new_socket(listen: &Listen) -> Result<Socket, OpenError> {
         .map_err(failed("socket"))?;
     socket.set_nonblocking(true).map_err(failed("O_NONBLOCK"))?;
     if address.is_ipv6() {
-        // An address of either family means only itself; the default of RFC 3493 §5.3 differs.
+        // An IPv6 wildcard must not include IPv4; the default of RFC 3493 §5.3 differs.
         socket.set_only_v6(true).map_err(failed("IPV6_V6ONLY"))?;
     }
     let option = |call: &'static str, level: c_int, name: c_int| {
@@ -308,10 +309,10 @@ fn new_socket(listen: &Listen) -> Result<Socket, OpenError> {
     Ok(socket)
 }
 
-/// Sets the buffer to `bytes` beyond the system's limit, or within it if that is not allowed.
+/// Sets the buffer to `bytes`, even beyond the system's limit if that is allowed.
 fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
-    // The kernel doubles the given value, to account for its own structures; here, `bytes` is the
-    // value it charges against.
+    // The kernel doubles the given value, to account for its own structures. Here, `bytes` is the
+    // doubled value.
     let half = c_int::try_from(bytes / 2).unwrap_or(c_int::MAX / 2);
     sockopt::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half)
         .or_else(|_| sockopt::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, half))
@@ -320,7 +321,7 @@ fn set_receive_buffer(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
 /// A listening address that could not be opened.
 #[derive(Debug)]
 pub struct OpenError {
-    /// The address asked for.
+    /// The requested address.
     pub address: SocketAddr,
     /// The system call or option that failed.
     pub call: &'static str,

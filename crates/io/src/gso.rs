@@ -13,15 +13,15 @@ use tidegate_world::Batching;
 
 use crate::BATCH;
 
-/// The longest datagram in a batch, in bytes: what an Ethernet frame carries over IPv6. The kernel
-/// cuts a batch into segments but does not fragment the segments.
+/// The longest datagram in a batch, in bytes: the payload of an Ethernet frame over IPv6. The
+/// kernel cuts a batch into segments but does not fragment the segments.
 const SEGMENT_MAX: usize = 1452;
 
-/// The maximum size of a batch: that of a datagram over IPv4.
+/// The maximum size of a batch: the maximum payload of a UDP datagram over IPv4.
 const GSO_MAX: usize = 65_507;
 
-/// Batches that are searched for a datagram's own. Datagrams to more destinations at once make
-/// short batches anyway.
+/// Number of latest batches among which a datagram looks for one to join. Datagrams to more
+/// destinations at once make short batches anyway.
 const LOOK_BACK: usize = 16;
 
 // linux/udp.h, UDP_MAX_SEGMENTS: 64 until Linux 6.9, then 128.
@@ -32,13 +32,13 @@ const _: () = assert!(BATCH <= 64, "a train may be a whole batch");
 pub(crate) struct GsoBatch {
     first: u8,
     count: u8,
-    /// Bytes of each of its datagrams, padded; the last one may have fewer.
+    /// Length of each datagram, after padding; the last one may be shorter.
     segment: usize,
-    /// Bytes of the shortest before padding.
+    /// Length of the shortest datagram before padding.
     shortest: usize,
     /// Whether another datagram may join.
     is_open: bool,
-    /// Whether all of them may be padded.
+    /// Whether all datagrams may be padded.
     may_grow: bool,
 }
 
@@ -54,7 +54,7 @@ impl GsoBatch {
         }
     }
 
-    /// Returns the number of its datagrams.
+    /// Returns the number of datagrams.
     pub(crate) fn count(&self) -> usize {
         usize::from(self.count)
     }
@@ -69,7 +69,8 @@ impl GsoBatch {
         usize::from(self.first)..usize::from(self.first) + self.count()
     }
 
-    /// Returns how a datagram would join, if it may: no more than `pad_max` bytes are added to any.
+    /// Returns how a datagram would join the batch, if it may. At most `pad_max` bytes are added to
+    /// any datagram.
     fn fit(&self, datagram: &Segment, pad_max: usize) -> Option<Fit> {
         let Segment { len, batching, .. } = *datagram;
         let segment = self.segment.max(len);
@@ -104,26 +105,26 @@ impl GsoBatch {
 /// The way in which a datagram joins a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// It has the same length as the others.
+    /// The datagram has the same length as the others.
     Equal,
-    /// It is padded.
+    /// The datagram is padded.
     Padded,
     /// The others are padded.
     Longest,
-    /// It is shorter, and the last.
+    /// The datagram is shorter, and the last one.
     Last,
 }
 
 /// A datagram to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// Index chosen by the sender.
+    /// Index that the sender has chosen.
     pub(crate) entry: u8,
     pub(crate) to: SocketAddr,
     pub(crate) source: Option<IpAddr>,
     /// Length in bytes.
     pub(crate) len: usize,
-    /// Whether it may be part of a batch.
+    /// Whether the datagram may be part of a batch.
     pub(crate) may_join: bool,
     pub(crate) batching: Batching,
 }
@@ -153,7 +154,7 @@ impl GsoPlan {
                 |head: &Segment| (head.to, head.source) == (datagram.to, datagram.source);
             let near = gso_batches.len().saturating_sub(LOOK_BACK);
             let Segment { entry, batching: Batching { sequence, .. }, .. } = datagram;
-            // A datagram that joined an earlier batch would overtake.
+            // A datagram that joined an earlier batch would overtake others.
             let first = if sequence == 0 {
                 heads[near..].iter().rposition(is_beside).map_or(gso_batches.len(), |k| near + k)
             } else {
@@ -209,7 +210,7 @@ impl GsoPlan {
     }
 
     /// Returns the number of bytes to add to the datagram at this index of
-    /// [`members`](Self::members), which has `len` of its own.
+    /// [`members`](Self::members). Its own length is `len`.
     pub(crate) fn padding(&self, gso_batch: usize, place: usize, len: usize) -> usize {
         let GsoBatch { segment, is_open, .. } = self.gso_batches[gso_batch];
         let is_short_last = !is_open && place + 1 == self.gso_batches[gso_batch].count();
@@ -217,7 +218,7 @@ impl GsoPlan {
     }
 }
 
-/// The position of a datagram.
+/// The batch and position to which a datagram was added.
 struct Joined {
     entry: u8,
     gso_batch: u8,

@@ -61,8 +61,8 @@ impl Handoffs {
         Ok(mesh.remove(0))
     }
 
-    /// Hands a message to its shard, and wakes it. Returns `false` if the queue is full, or there
-    /// is no such other shard.
+    /// Hands a message to its shard, and wakes that shard. Returns `false` if the queue is full, or
+    /// if there is no such other shard.
     #[must_use]
     pub fn send(&self, handoff: Handoff) -> bool {
         let Handoff { shard, received } = handoff;

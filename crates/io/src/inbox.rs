@@ -14,10 +14,10 @@ use crate::BATCH;
 use crate::address::Address;
 use crate::control::{Control, ControlMessages};
 
-/// Bytes of a datagram beyond an ordinary buffer.
+/// Maximum number of bytes of a datagram beyond an ordinary buffer.
 const SPILL: usize = LARGE - SMALL;
 
-/// Repeated calls after the socket reported a pending error instead.
+/// Number of repeated calls if the socket reports a pending error instead of a datagram.
 const RETRIES: usize = 4;
 
 /// A received datagram, with the kernel's control data.
@@ -29,26 +29,26 @@ pub struct Datagram {
     pub bytes: Buffer,
     /// Time at which the kernel received it, since 1970 (CLOCK_REALTIME), if the socket stamps.
     pub stamp: Option<Duration>,
-    /// Datagrams that its socket had dropped by then, modulo 2^32; absent before the first drop.
+    /// Datagrams that the socket had dropped by then, modulo 2^32; `None` before the first drop.
     pub drops: Option<u32>,
-    /// The local address it came to, if the socket is bound to a wildcard.
+    /// The local address to which it came, if the socket is bound to a wildcard.
     pub to: Option<IpAddr>,
-    /// Longer than any buffer: `bytes` is only its beginning.
+    /// True if the datagram is longer than any buffer: `bytes` is only its beginning.
     pub cut: bool,
 }
 
 /// A receiver of up to [`BATCH`] datagrams by one system call.
 ///
-/// Every slot reads into a pooled buffer of [`SMALL`] bytes and spills longer datagrams into an
-/// area of its own, whose pages exist only once a large datagram came. Receiving allocates nothing,
-/// except for large datagrams.
+/// Every slot reads into a pooled buffer of [`SMALL`] bytes. The rest of a longer datagram goes
+/// into an area of its own, whose pages exist only after a large datagram has arrived. Receiving
+/// allocates memory only for large datagrams.
 pub struct Inbox {
     slots: NonNull<Slots>,
     buffers: Vec<Buffer>,
     pool: Pool,
-    /// Slots with a datagram not taken yet.
+    /// Slots with datagrams that have not been taken yet.
     held: std::ops::Range<usize>,
-    /// Slots that the last call filled, to be prepared before the next.
+    /// Number of slots that the last call filled, which must be prepared before the next call.
     stale: usize,
     saw_report: bool,
 }
@@ -87,8 +87,8 @@ impl Inbox {
         }
     }
 
-    /// Receives waiting datagrams, up to `max` (cut at [`BATCH`]), without waiting for more. Those
-    /// received before and not taken are discarded. Returns zero when nothing waits.
+    /// Receives waiting datagrams, up to `max` (cut at [`BATCH`]), without waiting for more.
+    /// Datagrams received before but not taken are discarded. Returns zero if no datagram waits.
     ///
     /// # Errors
     /// Those of `recvmmsg(2)`, other than an empty queue. A pending ICMP report is no error: it is
@@ -154,7 +154,7 @@ impl Inbox {
         }
     }
 
-    /// Returns whether a receive call returned an ICMP report since the last call: then the error
+    /// Returns whether a receive call returned an ICMP report since the last call. If so, the error
     /// queue of its socket has entries.
     pub fn take_report_sign(&mut self) -> bool {
         std::mem::take(&mut self.saw_report)
@@ -176,7 +176,7 @@ impl Inbox {
         bytes
     }
 
-    /// Prepares the slots of the last call for the next; the others are ready.
+    /// Prepares the slots of the last call for the next one. The others are ready.
     fn prepare(&mut self) {
         for slot in 0..self.stale {
             let room = self.buffers[slot].room_mut();

@@ -3,38 +3,40 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The limits on each kind of work in a turn, and on waiting. The defaults suit a proxy.
+/// The limits on each kind of work in a turn, and on waiting times. The defaults suit a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Datagrams a turn from the sockets for all messages but new INVITEs, and the same number from
-    /// those for responses; 1 to 4096, default 256. They come first, because they end work that has
-    /// begun.
+    /// Maximum number of datagrams in a turn from the sockets for all messages except new INVITEs,
+    /// and the same number from the sockets for responses; 1 to 4096, default 256. They come first,
+    /// because they finish work that has begun.
     pub ordinary: usize,
-    /// Datagrams a turn from the INVITE sockets; 1 to 1024, default 64. Without a limit, a flood
-    /// would keep the shard receiving and nothing else would be done.
+    /// Maximum number of datagrams in a turn from the INVITE sockets; 1 to 1024, default 64.
+    /// Without a limit, the shard would only receive during a flood, and no other work would be
+    /// done.
     pub invites: usize,
-    /// Messages and other events a turn on connections; 1 to 4096, default 256.
+    /// Maximum number of messages and other events on connections in a turn; 1 to 4096, default
+    /// 256.
     pub streams: usize,
-    /// Messages a turn taken over from other shards; 1 to 1024, default 64.
+    /// Maximum number of messages taken over from other shards in a turn; 1 to 1024, default 64.
     pub handoffs: usize,
-    /// ICMP reports a turn from error queues; 1 to 256, default 32.
+    /// Maximum number of ICMP reports taken from error queues in a turn; 1 to 256, default 32.
     pub reports: usize,
     /// The shortest quantum of service in a turn with waiting messages; 10 µs to 10 ms, default 500
-    /// µs. A turn whose reception took longer serves as long as that, so service has half of every
-    /// turn or more. One message is served in any case.
+    /// µs. If reception took longer, service lasts as long as reception did, so it gets at least
+    /// half of every turn. At least one message is served.
     pub quantum: Duration,
     /// The longest pause to coalesce wakes; 0 (off) to 2 ms, default 500 µs. A pause is taken only
-    /// while it is expected to gather several datagrams, and is shorter at higher rates.
+    /// if it is expected to gather several datagrams. It is shorter at higher rates.
     pub coalesce: Duration,
-    /// The longest wait of a flush for room in a full send buffer before the rest is dropped; 0 to
-    /// 10 ms, default 1 ms.
+    /// The longest time for which a flush waits for room in a full send buffer before it drops the
+    /// rest; 0 to 10 ms, default 1 ms.
     pub send_wait: Duration,
     /// Whether datagrams of one length to one destination leave as one batch (`UDP_SEGMENT`);
-    /// default `true`. Off for a socket that represents many peers: receivers on the same machine
-    /// get the whole batch at the socket to which its first datagram is steered.
+    /// default `true`. Set it to `false` for a socket that represents many peers: a receiver on the
+    /// same machine would get the whole batch at the socket to which the first datagram is steered.
     pub gso: bool,
-    /// White space in bytes that may be added to a datagram so that it joins a batch, where the
-    /// core allows it; 0 to 64, default 32.
+    /// Maximum white space in bytes that may be added to a datagram so that it can join a batch, if
+    /// the core allows it; 0 to 64, default 32.
     pub padding: usize,
     /// The time for the core to drain after the first request to stop; 0 to one hour, default 30 s.
     pub drain: Duration,
@@ -86,7 +88,7 @@ impl Limits {
     }
 }
 
-/// A limit set outside its bounds.
+/// The error for a limit that is out of bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfBounds {
     /// Name of the limit, with its unit.

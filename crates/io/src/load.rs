@@ -25,8 +25,8 @@ impl Readings {
         Self { due: Timestamp::ZERO, cpu_start: cpu }
     }
 
-    /// Returns the load of `machine` at `now`, if a reading is due: `busy` as accounted until then,
-    /// and the drops as the machine has counted them.
+    /// Returns the load of `machine` at `now`, if a reading is due. `busy` is the busy time until
+    /// then; the drops are those that the machine has counted.
     pub(crate) fn take(
         &mut self,
         now: Timestamp,

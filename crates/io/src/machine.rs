@@ -9,8 +9,8 @@ use tidegate_world::{
 
 use crate::Waker;
 
-/// The environment of a [`Drive`](crate::Drive). [`Sockets`](crate::Sockets) are the real one;
-/// another machine runs the same turns in another time.
+/// The environment of a [`Drive`](crate::Drive). [`Sockets`](crate::Sockets) are the real one.
+/// Another machine runs the same turns in simulated time.
 pub trait Machine {
     /// Output for packets.
     type Outlet: Outlet;
@@ -25,7 +25,7 @@ pub trait Machine {
     fn begin_turn(&mut self);
 
     /// Receives up to `limit` datagrams of one kind that have arrived, and offers each with the
-    /// time at which it was read. Returns their number; if that is the limit, more may wait.
+    /// time at which it was read. Returns their number. If it equals the limit, more may wait.
     ///
     /// # Errors
     /// Only errors that neither a peer nor a shortage of memory can cause.
@@ -37,8 +37,8 @@ pub trait Machine {
         offer: impl FnMut(&mut Self::Outlet, Timestamp, Received),
     ) -> io::Result<usize>;
 
-    /// Reports up to `limit` deliveries that the network says have failed. Returns whether more may
-    /// wait.
+    /// Reports up to `limit` failed deliveries of which the network has told. Returns whether more
+    /// may wait.
     ///
     /// # Errors
     /// Only errors that neither a peer nor a shortage of memory can cause.
@@ -49,8 +49,8 @@ pub trait Machine {
         tell: impl FnMut(&mut Self::Outlet, Failure),
     ) -> io::Result<bool>;
 
-    /// Passes on events on connections, up to about `limit`. Returns their number; if that is the
-    /// limit, more may wait. A machine of datagrams has none.
+    /// Passes on events on connections, up to about `limit`. Returns their number. If it equals the
+    /// limit, more may wait. A machine without connections has no events.
     ///
     /// # Errors
     /// Only errors that neither a peer nor a shortage of memory can cause.
@@ -63,7 +63,7 @@ pub trait Machine {
         Ok(0)
     }
 
-    /// Returns the time at which connections need a turn although nothing arrives.
+    /// Returns when connections need a turn even if nothing arrives.
     fn streams_due(&self) -> Timestamp {
         Timestamp::NEVER
     }
@@ -80,7 +80,7 @@ pub trait Machine {
     /// Takes the oldest failure.
     fn take_failure(&mut self) -> Option<Failure>;
 
-    /// Counts the drops at full buffers. Returns the fill of the fullest, 0 to 1.
+    /// Counts the drops at full buffers. Returns the fill of the fullest buffer, 0 to 1.
     fn read_drop_counters(&mut self) -> f32;
 
     /// Leaves the addresses that other processes share. Returns whether there are any. Datagrams
@@ -89,14 +89,14 @@ pub trait Machine {
         false
     }
 
-    /// Sets which datagrams are dropped before they are received. They are counted as filtered.
+    /// Sets which datagrams are dropped before they are received. These are counted as filtered.
     fn shed(&mut self, shedding: &Shedding);
 
     /// Pauses for this time, regardless of arrivals.
     fn pause(&mut self, time: Duration);
 
-    /// Sleeps until a datagram arrives, `waker` wakes, or `timeout` has passed. Returns the sockets
-    /// to check, and whether it was the waker.
+    /// Sleeps until a datagram arrives, `waker` wakes the thread, or `timeout` has passed. Returns
+    /// the sockets to check, and whether `waker` was the reason.
     fn sleep(&mut self, waker: &Waker, timeout: Option<Duration>) -> (io::Result<Ready>, bool);
 }
 
@@ -105,25 +105,25 @@ pub trait Outlet {
     /// Takes a packet that leaves with the next flush.
     fn post(&mut self, transmit: Transmit);
 
-    /// Opens a connection. A core on a machine of datagrams asks for none.
+    /// Opens a connection. On a machine without connections, a core never asks for one.
     fn connect(&mut self, connect: Connect) {
         unreachable!("{connect:?} on a machine without connections");
     }
 
-    /// Closes a connection when everything posted for it is sent.
+    /// Closes a connection after everything posted for it is sent.
     fn close(&mut self, id: ConnectionId) {
         unreachable!("{id:?} on a machine without connections");
     }
 }
 
-/// An event on a connection, for the input of a core that bears its name.
+/// An event on a connection. It is passed to the input of the core that has the same name.
 #[derive(Debug)]
 pub enum StreamEvent {
     /// A connection is open.
     Connected(Flow),
     /// A message, a ping or a pong has arrived.
     Received(Received),
-    /// The system has taken everything for a connection.
+    /// The system has taken all bytes of a connection.
     Writable(ConnectionId),
     /// A connection has ended.
     Closed(ConnectionId, CloseCause),
@@ -132,7 +132,7 @@ pub enum StreamEvent {
 /// The kinds of messages that sockets receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Everything that has no socket of its own.
+    /// All messages that have no socket of their own.
     Ordinary,
     /// New INVITEs.
     Invite,
@@ -140,7 +140,7 @@ pub enum Kind {
     Response,
 }
 
-/// The sockets worth a call, one bit each.
+/// The sockets that should be read, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
     pub(crate) readable: u64,
@@ -151,8 +151,8 @@ pub struct Ready {
 impl Ready {
     /// No socket.
     pub const NONE: Self = Self { readable: 0, reporting: 0, streams: false };
-    /// Unknown: every socket may have a datagram, and every connection
-    /// an event. Reports show up as errors of other calls.
+    /// It is unknown which sockets are ready: every socket may have a datagram, and every
+    /// connection an event. Reports show up as errors of other calls.
     pub const UNKNOWN: Self = Self { readable: u64::MAX, reporting: 0, streams: true };
 
     /// Returns the same sockets, with possible ICMP reports everywhere.

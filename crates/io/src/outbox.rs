@@ -20,8 +20,8 @@ use crate::gso::{GsoBatch, GsoPlan, Segment};
 use crate::inbox::is_pending_report;
 use crate::sockopt;
 
-/// Calls for one datagram before an error counts as its own. An ICMP report for an earlier datagram
-/// is returned by a later call, once, but others may follow.
+/// Number of calls for one datagram after which an error counts as its own. An ICMP report for an
+/// earlier datagram is returned by a later call, once, but others may follow.
 const TRIES: usize = 3;
 
 const _: () = assert!(PIECES * BATCH <= u8::MAX as usize, "where vectors begin fits a byte");
@@ -42,10 +42,10 @@ pub struct Flushed {
     pub padding: u64,
     /// Datagrams dropped because send buffer or device queue stayed full.
     pub full: u64,
-    /// Datagrams that the kernel refused, each reported by itself.
+    /// Datagrams that the kernel refused. Each is reported separately.
     pub refused: u64,
-    /// Whether an ICMP report may have been returned: then the error queue of a socket has entries.
-    /// A call that ends early because of one does not say so.
+    /// Whether an ICMP report may have been returned. If so, the error queue of a socket has
+    /// entries. A call that ends early because of a report does not say so.
     pub saw_report: bool,
 }
 
@@ -53,16 +53,16 @@ pub struct Flushed {
 /// kept, except for different [sequences](Batching::sequence). Sending allocates nothing.
 ///
 /// Datagrams of one length from one socket to one destination leave as a GSO batch, if the kernel
-/// supports it (Linux 4.18) and the path allows it; those that [may be](Batching::pad_at) are
-/// padded to one length. A socket stops forming batches once the kernel has refused one because it
-/// was a batch: see [`Forming`].
+/// supports it (Linux 4.18) and the path allows it; datagrams that [may be
+/// padded](Batching::pad_at) are padded to one length. A socket stops forming batches when the
+/// kernel has refused one because it was a batch: see [`Forming`].
 pub struct Outbox {
     queue: ArrayVec<Outgoing, BATCH>,
     frames: Box<Frames>,
     gso: bool,
-    /// The most bytes added to a datagram.
+    /// Maximum number of bytes added to a datagram.
     pad_max: usize,
-    /// Whether a socket may form batches, by its number, once it was checked.
+    /// For each socket number, whether the socket may form batches, once this was checked.
     forming: Vec<Option<Forming>>,
 }
 
@@ -74,7 +74,7 @@ enum Forming {
     /// be the path to this peer alone: Linux before 6.14 returns EINVAL for a segment longer than
     /// the path MTU. One peer must not end the batches of all others.
     RefusedTo(IpAddr),
-    /// The kernel cannot, or refused batches to two addresses.
+    /// The kernel does not support batches, or refused batches to two addresses.
     Impossible,
 }
 
@@ -93,22 +93,22 @@ impl Forming {
 struct Outgoing {
     socket: usize,
     to: SocketAddr,
-    /// The local address to leave from, if the socket is bound to a wildcard.
+    /// The local address from which it leaves, if the socket is bound to a wildcard.
     source: Option<IpAddr>,
     bytes: Buffer,
     batching: Batching,
 }
 
-/// Pieces of a padded datagram.
+/// Maximum number of pieces of a padded datagram.
 const PIECES: usize = 3;
 
-/// The most bytes added to a datagram.
+/// Maximum number of bytes added to a datagram.
 pub(crate) const PAD_MAX: usize = 64;
 
 /// The padding of a datagram.
 static SPACES: [u8; PAD_MAX] = [b' '; PAD_MAX];
 
-/// The memory that the kernel reads, valid during a flush only.
+/// The memory that the kernel reads. It is valid only during a flush.
 struct Frames {
     headers: [mmsghdr; BATCH],
     vectors: [iovec; PIECES * BATCH],
@@ -208,8 +208,9 @@ impl Outbox {
         let mut patience = Patience { left: wait };
         // One bit for each entry without an outcome.
         let mut pending = u64::MAX.checked_shr((BATCH - queue.len()) as u32).unwrap_or(0);
-        // One bit for each entry that goes alone, because a batch with it was refused; and one for
-        // each of these whose batch may have been refused for being one.
+        // `alone` has one bit for each entry that goes alone, because a batch with it was refused.
+        // `suspects` has one bit for each of these whose batch may have been refused because it was
+        // a batch.
         let (mut alone, mut suspects) = (0, 0);
         while pending != 0 {
             let number = queue[pending.trailing_zeros() as usize].socket;
@@ -230,7 +231,7 @@ impl Outbox {
                         && members.len() > 1
                         && let Some(is_suspect) = refuses_gso(code)
                     {
-                        // The datagrams behind it must not overtake it.
+                        // The datagrams after it must not overtake it.
                         alone |= bits;
                         suspects |= if is_suspect { bits } else { 0 };
                         return ControlFlow::Break(());
@@ -270,8 +271,8 @@ impl Outbox {
     }
 }
 
-/// Returns whether the socket with this number may form batches, asking the kernel once. A kernel
-/// without support would send the bytes of all as one datagram.
+/// Returns whether the socket with this number may form batches. The kernel is asked once. A kernel
+/// without support would send the bytes of all datagrams as one.
 fn may_form(forming: &mut Vec<Option<Forming>>, number: usize, socket: &UdpSocket) -> bool {
     if forming.len() <= number {
         forming.resize(number + 1, None);
@@ -287,7 +288,7 @@ fn may_form(forming: &mut Vec<Option<Forming>>, number: usize, socket: &UdpSocke
 }
 
 /// Returns whether an error may concern a batch as such, so that its datagrams are tried one by
-/// one; and if so, whether any other batch by that socket would fail too.
+/// one. If so, the result says whether any other batch by that socket would fail too.
 fn refuses_gso(code: i32) -> Option<bool> {
     match code {
         // EIO: the device computes no checksums. EINVAL: also for port 0.
@@ -399,9 +400,10 @@ enum SendOutcome {
     Refused(Cause, i32),
 }
 
-/// Gives `count` datagrams or batches to `send` until each has its outcome, or `settle` breaks off
-/// at a refused one. `send` takes those from an index on and returns how many were sent. `wait`
-/// waits for room, or returns false. Returns whether there was an error that may be an ICMP report.
+/// Passes `count` datagrams or batches to `send` until each has an outcome, or `settle` stops at a
+/// refused one. `send` takes those from an index on and returns how many were sent. `wait` waits
+/// for room, or returns false if no time is left. Returns whether there was an error that may be an
+/// ICMP report.
 fn deliver(
     count: usize,
     mut send: impl FnMut(usize) -> io::Result<usize>,
@@ -413,7 +415,7 @@ fn deliver(
     let mut saw_report = false;
     while next < count {
         let code = match send(next) {
-            // Zero would be a call that neither sent nor failed: treated as an error.
+            // A call that neither sends nor fails would return zero; it is treated as an error.
             Ok(sent @ 1..) => {
                 let _ = (next..next + sent).try_for_each(|k| settle(k, SendOutcome::Sent));
                 next += sent;
@@ -464,7 +466,7 @@ pub(crate) fn cause(code: i32) -> Cause {
     }
 }
 
-/// The remaining time for a flush to wait.
+/// The remaining time for which a flush may wait.
 struct Patience {
     left: Duration,
 }
@@ -478,7 +480,7 @@ impl Patience {
         let began = Instant::now();
         let mut fds = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT)];
         let timeout = Timespec::try_from(self.left).ok();
-        // An interrupted wait, or one ended by a pending error, is a shorter wait.
+        // A wait that was interrupted, or ended by a pending error, is a shorter wait.
         let _ = poll(&mut fds, timeout.as_ref());
         // A wait that takes no time must not be repeated forever.
         let waited = began.elapsed().max(Duration::from_micros(1));

@@ -1,31 +1,31 @@
 //! Pauses that gather several datagrams per wake.
 //!
-//! Waking a thread costs more than receiving a datagram. At 12,000 datagrams a second a shard that
-//! sleeps until the next one wakes nearly as often; one that pauses for 500 µs wakes for six at
-//! once. At 3,000 a second, which are 500 calls, the pause would gather nothing: the messages of a
-//! call come in clusters, each of which is one wake anyway, and a pause that ends between two of
-//! them is a useless wake-up. So a pause is taken only while the recent rate promises at least
-//! [`WORTH`] datagrams in it, and never twice in a row without any: a shard that finds nothing
-//! after a pause waits for the next datagram itself.
+//! Waking a thread costs more than receiving a datagram. At 12,000 datagrams a second, a shard that
+//! sleeps until the next datagram wakes nearly as often. A shard that pauses for 500 µs wakes once
+//! for six datagrams. At 3,000 datagrams a second, which are 500 calls, the pause would gather
+//! nothing: the messages of a call come in clusters, and each cluster is one wake anyway. A pause
+//! that ends between two clusters is a useless wake. So a pause is taken only if at least [`WORTH`]
+//! datagrams are expected in it at the recent rate, and never twice in a row without any: after a
+//! pause without datagrams, a shard waits for the next datagram.
 //!
-//! A pause is as long as [`ENOUGH`] datagrams take to arrive, and at most the budget: the more
+//! A pause is as long as [`ENOUGH`] datagrams take to arrive, and at most the budget. So the more
 //! messages there are, the less they are delayed. A datagram waits half a pause on average. The
-//! INVITE and its 200 wait once each, so the budget is the most that it adds to the median set-up
-//! time of a call.
+//! INVITE and its 200 wait once each, so pauses add at most the budget to the median set-up delay
+//! of a call.
 
 use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// Expected datagrams for which a pause is worth taking.
+/// Minimum number of expected datagrams for which a pause is taken.
 const WORTH: f64 = 4.0;
 
-/// Datagrams for which a pause need not be longer, because the share of the wake in the cost of
-/// each is small.
+/// Number of datagrams beyond which a longer pause gains little, because the share of the wake in
+/// the cost of each datagram is small.
 const ENOUGH: f64 = 16.0;
 
-/// Time constant of the rate, in seconds: short beside any change that a person would notice, long
-/// beside the gaps between datagrams at the rates where pauses begin to pay.
+/// Time constant of the rate, in seconds. It is short compared with any change that a person would
+/// notice, and long compared with the gaps between datagrams at rates at which pauses are useful.
 const MEMORY: f64 = 0.01;
 
 /// The policy of wake coalescing: an exponentially weighted rate and two thresholds.
@@ -53,8 +53,8 @@ impl Pauses {
         self.rate_per_s = (self.rate_per_s * MEMORY + datagrams as f64) / (MEMORY + passed);
     }
 
-    /// Returns how long to pause before the next datagrams are received; `None` to wait for the
-    /// next datagram instead.
+    /// Returns how long to pause before the next datagrams are received; `None` if the shard should
+    /// wait for the next datagram instead.
     #[inline]
     pub fn pause(&self) -> Option<Duration> {
         let expected = self.rate_per_s * self.budget.as_secs_f64();

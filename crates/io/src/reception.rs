@@ -1,4 +1,4 @@
-//! The receiving half of a shard: its sockets, read within limits.
+//! The receiving half of a shard: its sockets, which are read within limits.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -13,10 +13,10 @@ use tidegate_world::{Failure, Flow, Received, Timestamp};
 use crate::machine::{Kind, Ready};
 use crate::{BATCH, Clock, Counters, ErrorQueue, Inbox, Listener, sockopt};
 
-/// The most listening addresses of one shard.
+/// Maximum number of listening addresses of one shard.
 pub(crate) const LISTENERS_MAX: usize = 16;
 
-/// The most sockets of one shard.
+/// Maximum number of sockets of one shard.
 pub(crate) const SOCKETS_MAX: usize = 4 * LISTENERS_MAX;
 
 /// The sockets of a shard for reading.
@@ -28,24 +28,25 @@ pub(crate) struct Reception {
     counters: Arc<Counters>,
     /// Whether the last turn left entries in error queues.
     reports_left: bool,
-    /// The socket that is read first, which changes from turn to turn.
+    /// The socket that is read first. It changes from turn to turn.
     first: usize,
 }
 
 struct Watched {
     listener: usize,
     role: Role,
-    /// Datagrams that the kernel has dropped at this socket, modulo 2^32, as counted so far.
+    /// Number of datagrams that the kernel has dropped at this socket and that were counted, modulo
+    /// 2^32.
     drops: u32,
 }
 
 /// The role of a socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// Datagrams are received from it.
+    /// A socket from which datagrams are received.
     Reads(Kind),
-    /// A sink for shed datagrams. It also gets a share of the ICMP reports: the kernel selects a
-    /// socket of the group for each by its own hash.
+    /// A sink for shed datagrams. It also gets some of the ICMP reports, because the kernel selects
+    /// a socket of the group for each report by its own hash.
     Sink,
 }
 
@@ -64,8 +65,8 @@ impl Watched {
         }
     }
 
-    /// Counts the drops up to `drops`. Values that came with datagrams may be older than one
-    /// already read.
+    /// Counts the drops up to `drops`. A value that came with a datagram may be older than one that
+    /// was already read.
     fn count_drops(&mut self, drops: u32, counters: &Counters) {
         let more = drops.wrapping_sub(self.drops);
         if more <= u32::MAX / 2 {
@@ -108,7 +109,7 @@ impl Reception {
     }
 
     /// Receives up to `limit` datagrams from the ready sockets of one kind, and offers each.
-    /// Returns their number; if that is the limit, more may wait.
+    /// Returns their number. If it equals the limit, more may wait.
     ///
     /// # Errors
     /// Those of `recvmmsg(2)` that no peer and no shortage of memory can cause.
@@ -199,16 +200,16 @@ impl Reception {
     }
 
     /// Reads from the kernel the drops that no datagram has reported yet, and returns the fill of
-    /// the fullest receive buffer, 0 to 1. One call for each socket.
+    /// the fullest receive buffer, 0 to 1. Makes one call for each socket.
     pub(crate) fn read_drop_counters(&mut self) -> f32 {
         let mut fullest = 0.0f32;
         for watched in &mut self.sockets {
-            // A kernel without SO_MEMINFO reports drops with datagrams alone.
+            // A kernel without SO_MEMINFO reports drops only with datagrams.
             if let Ok(state) = sockopt::receive_buffer(watched.socket(&self.listeners).as_fd()) {
                 watched.count_drops(state.drops, &self.counters);
                 match watched.role {
                     Role::Reads(_) => fullest = fullest.max(state.fill),
-                    // It keeps no datagram, so no other call reveals the reports there.
+                    // A sink keeps no datagrams, so no other call shows the reports there.
                     Role::Sink => self.reports_left |= state.fill > 0.0,
                 }
             }
@@ -219,7 +220,7 @@ impl Reception {
     /// Returns the descriptors to poll, one for each socket.
     pub(crate) fn poll_fds<const N: usize>(&self) -> ArrayVec<PollFd<'_>, N> {
         let fd = |w: &Watched| {
-            // Reports wake without being polled for.
+            // Reports wake the shard even if they are not polled for.
             let wanted = if w.role == Role::Sink { PollFlags::empty() } else { PollFlags::IN };
             PollFd::new(w.socket(&self.listeners), wanted)
         };
@@ -241,7 +242,7 @@ impl Reception {
     }
 }
 
-/// Returns the indices below `count`, from `first` on and around.
+/// Returns the indices below `count` in turn, starting at `first`.
 fn in_turn(first: usize, count: usize) -> impl Iterator<Item = usize> {
     (first..count).chain(0..first)
 }

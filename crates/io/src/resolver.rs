@@ -1,8 +1,9 @@
 //! Name resolution outside the shards.
 //!
 //! A shard never waits for the DNS. The queries of its core go to one thread for the whole process,
-//! which asks the servers. The answer returns to its shard as a command does: by a queue and a
-//! waker. The `hosts` file precedes the DNS; it and `/etc/resolv.conf` are read at the start.
+//! which asks the servers. The answer returns to its shard through a queue and a waker, as a
+//! command does. The `hosts` file takes precedence over the DNS. The file and `/etc/resolv.conf`
+//! are read at the start.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,19 +32,19 @@ use tokio::task::JoinSet;
 use crate::Waker;
 use crate::stores::Stores;
 
-/// The most queries that wait to be sent.
+/// Maximum number of queries that wait to be sent.
 const WAITING_MAX: usize = 256;
 
 /// The maximum number of queries at the same time.
 const ASKED_MAX: usize = 64;
 
-/// The most answers that wait for one shard.
+/// Maximum number of answers that wait for one shard.
 const ANSWERS_MAX: usize = 256;
 
-/// The longest time for a query. It is shorter than the patience of the cores.
+/// The longest time for a query. It is shorter than the time for which the cores wait.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A handle on the thread that resolves names. The thread ends with the last handle and the last
+/// A handle of the thread that resolves names. The thread ends with the last handle and the last
 /// shard.
 #[derive(Clone, Debug)]
 pub struct Resolver(mpsc::Sender<PendingQuery>);
@@ -72,7 +73,7 @@ impl Resolver {
         Ok(Self(questions))
     }
 
-    /// Returns the handle of a shard, which an answer wakes.
+    /// Returns the handle of a shard. An answer wakes the shard.
     fn join(&self, waker: Waker) -> ResolverHandle {
         ResolverHandle { questions: Some((self.0.clone(), waker)), ..ResolverHandle::closed() }
     }
@@ -105,8 +106,8 @@ impl ResolverHandle {
         Self { stores: self.stores, ..resolver.join(waker) }
     }
 
-    /// Sends a query. Returns `false` if there is no room, or no resolver or store; then the answer
-    /// says so.
+    /// Sends a query. Returns `false` if there is no room, or no resolver or store. The core then
+    /// gets an answer that says so.
     pub(crate) fn ask(&self, query: Query) -> bool {
         let id = query.id;
         if let (Question::Lookup { kind, key }, Some(stores)) = (&query.question, &self.stores) {
@@ -118,7 +119,7 @@ impl ResolverHandle {
             questions.try_send(PendingQuery { query, answers, waker }).is_ok()
         });
         if !is_asked {
-            // If there is no room for that either, the core stops waiting in the end.
+            // If there is no room for that either, the core stops waiting after some time.
             let _ = self.give.try_send((id, QueryAnswer::NoAnswer));
         }
         is_asked
@@ -154,7 +155,7 @@ fn resolver(servers: &[SocketAddr]) -> Result<TokioResolver, NetError> {
     builder.build()
 }
 
-/// Returns the configuration of a server that is asked over UDP, and over TCP for long answers.
+/// Returns the configuration of a server that is queried over UDP, and over TCP for long answers.
 fn name_server(address: &SocketAddr) -> NameServerConfig {
     let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
         connection.port = address.port();
@@ -193,13 +194,13 @@ async fn answer(resolver: &TokioResolver, hosts: &Hosts, question: Question) -> 
             Ok(found) => records(&found, record),
             Err(error) => in_vain(error),
         },
-        // The DNS has no such store.
+        // The DNS does not answer look-ups.
         Question::Lookup { .. } => QueryAnswer::NoAnswer,
     }
 }
 
-/// Returns whether this asks for the services of a host in the `hosts` file. That has addresses
-/// alone, and comes before the DNS: the host has no services.
+/// Returns whether the query asks for the services of a host in the `hosts` file. That file has
+/// only addresses and takes precedence over the DNS, so the host has no services.
 fn is_host(hosts: &Hosts, name: &str, record: RecordType) -> bool {
     let host = match record {
         RecordType::A | RecordType::Aaaa => return false,
@@ -242,7 +243,7 @@ fn records(found: &Lookup, record: RecordType) -> QueryAnswer {
     }
 }
 
-/// Makes an answer of the first records, if there are any.
+/// Creates an answer from the first records, if there are any.
 fn some<R>(
     records: impl Iterator<Item = R>,
     answer: impl FnOnce(Arc<[R]>) -> QueryAnswer,

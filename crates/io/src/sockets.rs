@@ -1,4 +1,4 @@
-//! The real machine of a shard: its sockets, the monotonic clock, `ppoll`.
+//! The real machine of a shard: sockets, the monotonic clock, and `ppoll`.
 
 use std::fmt;
 use std::io;
@@ -27,7 +27,7 @@ pub struct Sockets {
     dispatch: Dispatch,
     listeners: Rc<[Listener]>,
     counters: Arc<Counters>,
-    /// The shedding in force in the kernel. It is set again while the core wants another one.
+    /// The shedding in force in the kernel. It is set again when the core wants another one.
     shedding: Shedding,
 }
 
@@ -44,8 +44,9 @@ impl Sockets {
             let why = format!("{count} listeners, but at most {LISTENERS_MAX} are possible");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        // By default a sleep may last 50 µs longer than asked, to save wakes of an idle
-        // machine: a quarter of the longest pause. One nanosecond is the least possible.
+        // By default a sleep may last 50 µs longer than requested, to save wakes of an idle
+        // machine. That is a tenth of the default longest pause. One nanosecond is the smallest possible
+        // value.
         set_current_timer_slack(NonZeroU64::new(1)).map_err(named("PR_SET_TIMERSLACK"))?;
         let listeners: Rc<[Listener]> = listeners.into();
         let inbox = Inbox::new(pool);
@@ -122,7 +123,7 @@ impl Machine for Sockets {
             tell(dispatch, now, event);
             now = clock.now();
         }
-        // Reads without a message use up the budget too.
+        // Reads that yield no message also use up the budget.
         Ok(if budget == 0 { limit } else { told })
     }
 

@@ -37,8 +37,8 @@ fn attach(fd: BorrowedFd<'_>, name: c_int, program: &[sock_filter]) -> io::Resul
 pub(crate) struct ReceiveBuffer {
     /// Datagrams dropped since the socket was opened, modulo 2^32.
     pub(crate) drops: u32,
-    /// Share of its memory in use, 0 to 1. While datagrams wait, those read before may count for up
-    /// to a quarter: UDP returns their memory in pieces.
+    /// Share of its memory in use, 0 to 1. While datagrams wait, up to a quarter may belong to
+    /// datagrams that were already read, because UDP returns memory in pieces.
     pub(crate) fill: f32,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn receive_buffer(fd: BorrowedFd<'_>) -> io::Result<ReceiveBuffer> {
     checked(result)?;
     let word = |index: c_int| words[index as usize];
     let [used, limit] = [libc::SK_MEMINFO_RMEM_ALLOC, libc::SK_MEMINFO_RCVBUF].map(word);
-    // The last datagram admitted may exceed the limit.
+    // The last datagram that is admitted may exceed the limit.
     let fill = (used as f32 / limit.max(1) as f32).min(1.0);
     Ok(ReceiveBuffer { drops: word(libc::SK_MEMINFO_DROPS), fill })
 }

@@ -1,17 +1,17 @@
 //! The program by which the kernel distributes datagrams over the sockets of a group.
 //!
-//! Plain `SO_REUSEPORT` hashes the addresses and knows no messages: a flood of INVITEs would fill
-//! the very buffer in which the BYEs and responses wait, and one of BYEs that of the responses.
-//! This classic-BPF program is run for each datagram with the UDP payload at offset 0 and returns
-//! the index of a socket in the group: `3·shard + kind`, where the kind is 1 for an INVITE, 2 for a
-//! response and 0 for any other, or just the shard. The shard is a hash of source address and port,
-//! so that one peer's socket always reaches the same shard, retransmissions included. (The kernel's
-//! own hash, `RXHASH`, is 0 on the loopback interface.)
+//! Plain `SO_REUSEPORT` hashes the addresses and does not look at messages. So a flood of INVITEs
+//! would fill the buffer in which BYEs and responses wait, and a flood of BYEs would fill the
+//! buffer of the responses. This classic-BPF program is run for each datagram with the UDP payload
+//! at offset 0 and returns the index of a socket in the group: `3·shard + kind`, where the kind is
+//! 1 for an INVITE, 2 for a response and 0 for any other, or just the shard. The shard is a hash of
+//! source address and port, so that one peer's socket always reaches the same shard,
+//! retransmissions included. (The kernel's own hash, `RXHASH`, is 0 on the loopback interface.)
 //!
-//! Datagrams to shed go to the shard's *sink*: the sinks follow all other sockets of the group, in
-//! the order of the shards. The program hashes the beginning of each INVITE as [`Shedding::hash`]
-//! does, unless it calls an emergency service, and compares its source with the banned ones. Everything else passes from any source,
-//! because it may end a call.
+//! Datagrams to shed go to the *sink* of their shard. The sinks follow all other sockets of the
+//! group, in the order of the shards. The program hashes the beginning of each INVITE as
+//! [`Shedding::hash`] does, unless the INVITE calls an emergency service, and compares its source
+//! with the banned sources. All other messages pass from any source, because they may end a call.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,7 @@ const NETWORK: u32 = libc::SKF_NET_OFF as u32;
 
 const UDP: u32 = libc::IPPROTO_UDP as u32;
 
-/// First four bytes of the method whose requests have a socket of their own, and are shed.
+/// First four bytes of the method whose requests have their own socket and can be shed.
 const INVI: u32 = u32::from_be_bytes(Shedding::PREFIX);
 
 /// First four bytes of a response (RFC 3261 §7.2: it begins with the SIP-Version).
@@ -39,7 +39,8 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    /// Returns the first of the four words of an address: the others are zero.
+    /// Returns the index of the first of the four words of an address that is used. The words
+    /// before it are zero.
     fn first_word(self) -> usize {
         match self {
             Self::V4 => 3,
@@ -48,13 +49,13 @@ impl Family {
     }
 }
 
-/// The sockets of a group: those that are read, shard by shard, and then the sinks.
+/// The sockets of a group: first those that are read, shard by shard, and then the sinks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     pub(crate) family: Family,
     /// Number of shards, at least one.
     pub(crate) shards: u16,
-    /// Whether INVITEs have a socket of their own, and responses.
+    /// Whether INVITEs and responses have their own sockets.
     pub(crate) split: bool,
 }
 
@@ -75,16 +76,16 @@ impl Layout {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Share {
     pub(crate) key: u32,
-    /// For each shard the number of hash values, from 0 on, that are shed.
+    /// For each shard, the number of hash values that are shed, starting at 0.
     pub(crate) thresholds: Vec<u64>,
 }
 
-/// The filter of a sink, which keeps no byte.
+/// The filter of a sink. It keeps no bytes.
 pub(crate) const DROP_ALL: [sock_filter; 1] =
     [sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
 
 /// Returns the program for a group, with the shedding of each shard. The datagrams of a banned
-/// source may come to any shard, so `banned` are the sources of all shards.
+/// source may come to any shard, so `banned` has the sources of all shards.
 pub(crate) fn program(
     layout: Layout,
     share: &Share,
@@ -129,11 +130,10 @@ const STORE: u32 = libc::BPF_ST;
 const RECALL: u32 = libc::BPF_LD | libc::BPF_MEM;
 const LENGTH: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_LEN;
 
-/// Instructions that end in a sink.
+/// Number of instructions that end in a sink.
 const SINK: u8 = 3;
 
-/// Memory words of the shard and of the hash. The words of the source address are stored before
-/// them.
+/// Memory words for the shard and the hash. The words of the source address are stored before them.
 const SHARD: u32 = 4;
 const HASH: u32 = 5;
 
@@ -171,8 +171,8 @@ impl Program {
     }
 
     fn hash_source_v6(&mut self) {
-        // RFC 8200 §3: next header at 6, source at 8, 40 bytes in all. Behind extension
-        // headers the port would have to be searched for; the address alone must do.
+        // RFC 8200 §3: next header at 6, source at 8, 40 bytes in all. If there are extension
+        // headers, finding the port would need a search, so only the address is used.
         self.step(BYTE_AT, NETWORK + 6);
         self.branch(IF_EQUAL, UDP, 0, 2);
         self.step(HALF_AT, NETWORK + 40);
@@ -191,7 +191,7 @@ impl Program {
         self.step(XOR_X, 0);
     }
 
-    /// Spreads every bit over the low ones, from which the remainder is taken.
+    /// Spreads every bit over the low bits, from which the remainder is taken.
     fn finish_hash(&mut self) {
         for (shift, multiplier) in [(16, MIX[1]), (13, MIX[0])] {
             self.xor_shifted(shift);
@@ -207,8 +207,8 @@ impl Program {
         self.step(XOR_X, 0);
     }
 
-    /// Stores the source address. A load from the datagram becomes some ten instructions of the
-    /// kernel's own, one from memory a single one.
+    /// Stores the source address. The kernel translates a load from the datagram into some ten
+    /// instructions, and a load from memory into one.
     fn store_source(&mut self, family: Family) {
         let (words, at) = match family {
             // RFC 791 §3.1.
@@ -222,7 +222,8 @@ impl Program {
         }
     }
 
-    /// Ends with the sink of shard `A` for an INVITE of one of the `banned`; keeps `A`.
+    /// Ends with the sink of shard `A` if the datagram is an INVITE of a `banned` source; keeps
+    /// `A`.
     fn shed_banned(&mut self, family: Family, banned: &[IpAddr], first_sink: u32) {
         let words: Vec<[u32; 4]> = banned.iter().filter_map(|&ip| words_of(family, ip)).collect();
         if words.is_empty() {
@@ -253,7 +254,7 @@ impl Program {
         self.jump()
     }
 
-    /// Ends with the sink of shard `A` if that sheds the INVITE; keeps `A`.
+    /// Ends with the sink of shard `A` if the shard sheds the INVITE; keeps `A`.
     fn shed_share(&mut self, family: Family, share: &Share, spared: &[Network], first_sink: u32) {
         let Share { key, ref thresholds } = *share;
         if thresholds.iter().all(|&threshold| threshold == 0) {
@@ -319,7 +320,7 @@ impl Program {
             }
             bits = bits.saturating_sub(32);
         }
-        // Each word but the last goes over those after it, and over the jump.
+        // Each word except the last jumps over the words after it, and over the jump.
         let mut left = 3 * compared.len() as u8;
         for (word, mask) in compared {
             left -= 3;
@@ -379,8 +380,8 @@ impl Program {
     /// Adds to `A` the kind of an INVITE or a response, and ends there.
     fn add_kind(&mut self) {
         self.step(TO_X, 0);
-        // A load beyond the datagram's end would end the program with index 0, on
-        // whichever shard a two-byte keep-alive belongs.
+        // A load beyond the end of the datagram would end the program with index 0, whichever shard
+        // a two-byte keep-alive belongs to.
         self.step(LENGTH, 0);
         self.branch(IF_AT_LEAST, 4, 0, 9);
         self.step(WORD_AT, 0);

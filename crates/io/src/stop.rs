@@ -8,8 +8,8 @@ use crate::Waker;
 /// A handle with which any thread stops all shards: the first request makes them drain, the second
 /// ends them at once.
 ///
-/// They drain together. A shard without calls still has its sockets, and their datagrams may belong
-/// to a shard that has calls. So a shard goes on until no shard holds any work.
+/// The shards drain together. A shard without calls still has its sockets, and their datagrams may
+/// belong to a shard that has calls. So a shard continues until no shard holds any work.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<State>);
 
@@ -19,7 +19,7 @@ struct State {
     wakers: Mutex<Vec<Waker>>,
     /// Shards that still hold work.
     holding: AtomicUsize,
-    /// True once no shard held work. It stays true: some shards may have ended since.
+    /// True once no shard held work. It stays true, because some shards may have ended since.
     drained: AtomicBool,
 }
 
@@ -31,7 +31,7 @@ impl Stop {
 
     /// Makes a further request. It takes a lock, so it is for threads, not for signal handlers.
     pub fn request(&self) {
-        // Saturating: a third request means the same as the second.
+        // The count saturates, because a third request means the same as the second.
         let _ = self.0.requests.fetch_update(SeqCst, SeqCst, |n| n.checked_add(1));
         self.0.wake_all();
     }
@@ -41,7 +41,7 @@ impl Stop {
         self.0.requests.load(SeqCst)
     }
 
-    /// Adds a shard, which every request wakes.
+    /// Adds a shard. Every request wakes the shard.
     pub(crate) fn join(&self, waker: Waker) -> ShutdownBarrier {
         self.0.holding.fetch_add(1, SeqCst);
         self.0.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(waker);

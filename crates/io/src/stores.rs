@@ -1,8 +1,8 @@
 //! The stores for look-ups, in memory.
 //!
-//! All shards of a process share them. A look-up takes no longer than a hash and a comparison, so a
-//! shard's own thread does it. The answer returns by the shard's queue, like one of the resolver.
-//! The content of a store can be replaced at any time, as a whole.
+//! All shards of a process share them. A look-up needs only a hash and a comparison, so the shard's
+//! own thread does it. The answer returns through the shard's queue, like an answer of the
+//! resolver. The content of a store can only be replaced as a whole, at any time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -12,7 +12,7 @@ use tidegate_world::{KEY_MAX, LookupKind, QueryAnswer, VALUE_MAX};
 /// The values of one store, by key.
 type Values = HashMap<Box<[u8]>, Arc<[u8]>>;
 
-/// A handle on the stores of a process.
+/// A handle of the stores of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Stores(Arc<RwLock<BTreeMap<LookupKind, Values>>>);
 

@@ -13,19 +13,19 @@ use tidegate_world::Transport;
 use crate::group::OpenError;
 use crate::{Origins, TlsServer, sockopt};
 
-/// Connections that the kernel keeps for one shard until it accepts them. The kernel lowers it to
-/// `net.core.somaxconn`.
+/// Maximum number of connections that the kernel keeps for one shard until the shard accepts them.
+/// The kernel limits it to `net.core.somaxconn`.
 const BACKLOG: i32 = 1024;
 
-/// Bytes that the kernel holds unsent for one connection before it takes no more. A peer that does
-/// not read is noticed early, and the core, which can choose, keeps the rest.
+/// Maximum number of unsent bytes that the kernel holds for one connection. So a peer that does not
+/// read is noticed early, and the core, which can choose, keeps the rest.
 const UNSENT_MAX: i32 = 32 * 1024;
 
-/// The time after which a peer that acknowledges nothing is given up.
+/// The time after which the connection to a peer that acknowledges nothing is given up.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// The idle time after which the kernel asks whether the peer is still there, and the time between
-/// two such questions. Four without an answer end the connection.
+/// The idle time after which the kernel probes whether the peer is still there, and the time
+/// between two such probes. The connection ends after four unanswered probes.
 const KEEPALIVE: Duration = Duration::from_secs(120);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(15);
 
@@ -44,7 +44,7 @@ pub struct StreamListen {
     pub shared: bool,
     /// The TLS settings, for the transports over TLS.
     pub tls: Option<TlsServer>,
-    /// The origins whose pages may open a WebSocket, for the transports over one.
+    /// The origins whose pages may open a WebSocket, for the transports over WebSockets.
     pub origins: Origins,
 }
 
@@ -69,7 +69,7 @@ impl StreamGroup {
     /// [shared](StreamListen::shared).
     pub fn open(listen: &StreamListen) -> Result<Self, OpenError> {
         let alone = listen.shards == 1 && !listen.shared;
-        // A socket that admits no other finds out whether another process has the address.
+        // A socket that does not share the address finds out whether another process has it.
         let mut first = if listen.shared { None } else { Some(new_socket(listen, false)?) };
         let local = first.as_ref().map_or(listen.address, |(_, local)| *local);
         let listen = StreamListen { address: local, ..listen.clone() };
@@ -120,8 +120,8 @@ pub struct StreamListener {
 }
 
 impl StreamListener {
-    /// Leaves the address to the other processes that share it, if it is shared: new connections go
-    /// to them.
+    /// Leaves the address to the other processes that share it, if it is shared. New connections
+    /// then go to them.
     ///
     /// # Errors
     /// Those of `shutdown(2)`.
@@ -144,7 +144,7 @@ fn new_socket(
         .map_err(failed("socket"))?;
     socket.set_nonblocking(true).map_err(failed("O_NONBLOCK"))?;
     if address.is_ipv6() {
-        // An address of either family means only itself; the default of RFC 3493 §5.3 differs.
+        // An IPv6 wildcard must not include IPv4; the default of RFC 3493 §5.3 differs.
         socket.set_only_v6(true).map_err(failed("IPV6_V6ONLY"))?;
     }
     // Connections of an earlier process may still be in TIME-WAIT.
@@ -162,7 +162,8 @@ fn new_socket(
     Ok((socket.into(), local))
 }
 
-/// Sets the options of every connection. Accepted ones have those of the listening socket.
+/// Sets the options of every connection. Accepted connections inherit them from the listening
+/// socket.
 pub(crate) fn set_options(socket: &Socket) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     let keepalive =

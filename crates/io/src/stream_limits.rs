@@ -2,25 +2,26 @@
 
 use std::time::Duration;
 
-/// The limits on what connections may cost the driver. Their number and their idle times are the
-/// core's business.
+/// The limits on the cost of connections for the driver. The core limits their number and their
+/// idle times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Connections accepted at each address in one turn; default 32. The others wait in the
-    /// kernel's queue, so a storm of connections leaves the rest of each turn to other work.
+    /// Maximum number of connections accepted at each address in one turn; default 32. The others
+    /// wait in the kernel's queue, so that a storm of connections leaves the rest of each turn to
+    /// other work.
     pub accepts: usize,
     /// The time for the handshakes of TLS and of a WebSocket with a peer that opened the connection;
     /// default 10 s.
     pub handshake: Duration,
-    /// Handshakes served in one turn; default 8. One of TLS costs as much time as several calls, so the
-    /// others wait.
+    /// Maximum number of handshakes served in one turn; default 8. A TLS handshake costs as much
+    /// time as several calls, so the others wait.
     pub handshakes: usize,
     /// The time for a message to arrive completely once it has begun; default 30 s.
     pub message: Duration,
-    /// The time for a closing connection to send what was handed out on it; default 5 s.
+    /// The time for a closing connection to send the bytes that were handed out on it; default 5 s.
     pub linger: Duration,
-    /// Bytes of incomplete messages that all connections of the shard may hold; default 64 MiB. A
-    /// connection that needs more is closed.
+    /// Maximum number of bytes of incomplete messages that all connections of the shard may hold;
+    /// default 64 MiB. A connection that needs more is closed.
     pub held_max: usize,
 }
 

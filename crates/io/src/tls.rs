@@ -15,10 +15,10 @@ use tidegate_world::{Buffer, Counter};
 
 use crate::Counters;
 
-/// Bytes of messages that are encrypted together.
+/// Maximum number of bytes of messages that are encrypted together.
 const SEALED_TOGETHER: usize = 16 * 1024;
 
-/// The TLS settings of a listener: its certificates, and what it asks of clients.
+/// The TLS settings of a listener: its certificates, and its requirements for clients.
 #[derive(Clone)]
 pub struct TlsServer(Arc<RwLock<Arc<ServerConfig>>>);
 
@@ -28,7 +28,8 @@ impl TlsServer {
         Self(Arc::new(RwLock::new(config)))
     }
 
-    /// Replaces the settings of every clone. Connections that exist keep the ones they began with.
+    /// Replaces the settings of every clone. Existing connections keep the settings with which they
+    /// began.
     pub fn replace(&self, config: Arc<ServerConfig>) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
@@ -53,14 +54,14 @@ pub struct TlsPeer {
     pub name: ServerName<'static>,
 }
 
-/// Finds the TLS settings toward the peer at an address. Tidegate opens no TLS connection to a peer
-/// for which there are none, because it could not tell who answers.
+/// Finds the TLS settings toward the peer at an address. If there are none, Tidegate opens no TLS
+/// connection to that peer, because it could not tell who answers.
 pub type TlsPeers = Arc<dyn Fn(SocketAddr) -> Option<TlsPeer> + Send + Sync>;
 
 /// The TLS state of a connection.
 pub(crate) struct Tls {
     session: rustls::Connection,
-    /// The peer sends nothing more.
+    /// Whether the peer has said that it sends nothing more.
     is_ended: bool,
 }
 
@@ -76,7 +77,7 @@ impl Tls {
     }
 
     fn of(mut session: rustls::Connection) -> Self {
-        // What is handed to it is bounded here (`seal`), and a message must fit as a whole.
+        // The bytes handed to the session are limited in `seal`, and a message must fit as a whole.
         session.set_buffer_limit(None);
         Self { session, is_ended: false }
     }
@@ -98,8 +99,8 @@ impl Tls {
     /// Takes bytes of the socket, and appends the plaintext in them to `held`.
     ///
     /// # Errors
-    /// Errors of the peer: it breaks the protocol, or its certificate does not prove the required
-    /// identity. An alert for it may be left to send.
+    /// Errors of the peer: it violates the protocol, or its certificate does not prove the required
+    /// identity. An alert to the peer may be left to send.
     pub(crate) fn open(&mut self, mut bytes: &[u8], held: &mut Vec<u8>) -> Result<(), Error> {
         while !bytes.is_empty() && !self.is_ended {
             let taken = self.session.read_tls(&mut bytes);
@@ -109,7 +110,7 @@ impl Tls {
             let read = self.session.reader().read_exact(&mut held[start..]);
             debug_assert!(read.is_ok(), "all of the plaintext is there");
             self.is_ended = state.peer_has_closed();
-            // Its buffer for messages of a handshake is full.
+            // The buffer for handshake messages is full.
             taken.map_err(|_| Error::General("a handshake message is too long".to_owned()))?;
         }
         Ok(())
@@ -150,16 +151,17 @@ impl fmt::Debug for Tls {
 /// The reason why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeFailure {
-    /// The peer does not speak TLS, or no version or cipher suite that both know.
+    /// The peer does not speak TLS, or there is no common version or cipher suite.
     Protocol,
-    /// The certificate of the peer is missing, or not signed by a known authority, or names another
+    /// The certificate of the peer is missing, is not signed by a known authority, or names another
     /// host.
     Certificate,
     /// The certificate of the peer has expired, or is not valid yet.
     Expired,
-    /// The peer ended it with an alert: it does not accept our certificate, for example.
+    /// The peer ended the handshake with an alert, for example because it does not accept our
+    /// certificate.
     Rejected,
-    /// It took too long.
+    /// The handshake took too long.
     TimedOut,
     /// The peer ended the connection.
     Closed,

@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use arrayvec::ArrayVec;
 
-/// Targets and causes that are kept until a reader takes them; further ones are only counted.
+/// Maximum number of targets and causes that are kept until a reader takes them. Further ones are
+/// only counted.
 pub const UNSENT_MAX: usize = 32;
 
 /// A target, the cause, and the number of datagrams.

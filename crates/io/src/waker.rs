@@ -9,9 +9,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A handle that ends a shard's waiting, from any thread.
 ///
-/// The system call is made only when the shard may be asleep. Neither side can miss the other: the
-/// waker first leaves its message and then reads whether the shard sleeps; the shard first records
-/// that it sleeps and then looks for messages; and all four steps have one order.
+/// The system call is made only if the shard may be asleep. Neither side can miss the other. The
+/// waker first leaves its message and then reads whether the shard sleeps. The shard first records
+/// that it sleeps and then looks for messages. All four steps are in one total order.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Bed>);
 
@@ -31,26 +31,26 @@ impl Waker {
         Ok(Self(Arc::new(Bed { event, asleep: AtomicBool::new(false) })))
     }
 
-    /// Wakes the shard, if it may sleep. The message must have been left before.
+    /// Wakes the shard, if it may be asleep. The message must have been left before.
     pub fn wake(&self) {
         fence(SeqCst);
         if self.0.asleep.swap(false, SeqCst) {
-            // It fails only when the count is at its limit, and then the shard is awake.
+            // The write fails only if the count is at its limit, and then the shard is awake.
             let _ = rustix::io::write(&self.0.event, &1u64.to_ne_bytes());
         }
     }
 
-    /// Records that the shard is about to sleep; it must look for messages after this.
+    /// Records that the shard is about to sleep. It must look for messages after this.
     pub(crate) fn fall_asleep(&self) {
         self.0.asleep.store(true, SeqCst);
         fence(SeqCst);
     }
 
-    /// Records that the shard is awake, and clears pending wakes if `rung`.
+    /// Records that the shard is awake. Clears pending wakes if `rung` is set.
     pub(crate) fn get_up(&self, rung: bool) {
         self.0.asleep.store(false, SeqCst);
         if rung {
-            // Empty already if the wake came for an earlier sleep.
+            // The event is already empty if the wake came for an earlier sleep.
             let _ = rustix::io::read(&self.0.event, &mut [0u8; 8]);
         }
     }

@@ -1,9 +1,8 @@
 //! A WebSocket on a connection (RFC 6455, RFC 7118): bytes of the stream in and SIP messages out, and
 //! the other way. It does no I/O of its own.
 //!
-//! `tungstenite` decodes the frames, one at a time. What it needs between two frames, a message of
-//! which some fragments have arrived, exists only as long as there is one, so that an idle connection
-//! holds no buffer.
+//! `tungstenite` decodes the frames, one at a time. Its state between two frames exists only while
+//! a message has arrived in part, so that an idle connection holds no buffer.
 
 mod upgrade;
 
@@ -20,10 +19,10 @@ use tungstenite::protocol::{Message, Role, WebSocketConfig, WebSocketContext};
 pub use upgrade::Origins;
 pub(crate) use upgrade::{Upgrade, UpgradeFailure};
 
-/// The most bytes that a frame has beside its payload (RFC 6455 §5.2).
+/// Maximum number of bytes of a frame in addition to its payload (RFC 6455 §5.2).
 pub(crate) const FRAME_HEADER_MAX: usize = 14;
 
-/// Bytes that the decoder reads at once.
+/// Number of bytes that the decoder reads at once.
 const DECODED_TOGETHER: usize = 4096;
 
 /// The WebSocket state of a connection that a peer has opened.
@@ -32,11 +31,11 @@ pub(crate) struct WebSocket {
     origins: Origins,
     /// The handshake is complete.
     is_open: bool,
-    /// Bytes at the front of those held that are decoded.
+    /// Number of decoded bytes at the front of the held bytes.
     taken: usize,
-    /// The decoder, while fragments of a message are in it.
+    /// The decoder, while it contains fragments of a message.
     decoder: Option<Box<WebSocketContext>>,
-    /// Bytes of frames in the decoder.
+    /// Number of bytes of frames in the decoder.
     fragments: usize,
 }
 
@@ -47,7 +46,7 @@ pub(crate) enum Next {
     Message(Bytes),
     /// A fragment of a message, or an empty message.
     Nothing,
-    /// A sign that the peer is there, and the frame that answers it, if any.
+    /// A sign that the peer is there, and the frame that answers it, if one is needed.
     Alive(Vec<u8>),
     /// A frame has not arrived completely.
     Incomplete,
@@ -73,18 +72,20 @@ impl WebSocket {
         upgrade
     }
 
-    /// Returns the bytes of fragments that it keeps, less those of `held` that it needs no more.
+    /// Returns the number of bytes of fragments that it keeps, less the bytes of `held` that it no
+    /// longer needs.
     pub(crate) fn held(&self, held: usize) -> usize {
         held + self.fragments - self.taken
     }
 
-    /// Returns the number of bytes at the front of those held that it needs no more. The caller takes
-    /// them off.
+    /// Returns the number of bytes at the front of the held bytes that it no longer needs. The
+    /// caller removes them.
     pub(crate) fn release(&mut self) -> usize {
         std::mem::take(&mut self.taken)
     }
 
-    /// Decodes the next frame. `held` begins where it began before, less what was released.
+    /// Decodes the next frame. `held` begins where it began at the last call, less the bytes that
+    /// were released.
     ///
     /// RFC 7118 §5: "Each SIP message MUST be carried within a single WebSocket message, and a WebSocket
     /// message MUST NOT contain more than one SIP message."
@@ -110,14 +111,14 @@ impl WebSocket {
         self.decode(frame)
     }
 
-    /// Decodes a whole frame.
+    /// Decodes a complete frame.
     fn decode(&mut self, frame: &[u8]) -> Next {
         let mut memory = Memory { input: frame, output: Vec::new() };
         let decoder = self.decoder.get_or_insert_with(new_decoder);
         let next = match decoder.read(&mut memory) {
             Ok(Message::Text(text)) => Next::Message(text.into()),
             Ok(Message::Binary(bytes)) => Next::Message(bytes),
-            // It was a fragment.
+            // The frame was a fragment.
             Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => Next::Nothing,
             // RFC 6455 §5.5.2: a ping is answered with a pong. The decoder has prepared it.
             Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => {
@@ -206,7 +207,7 @@ struct Memory<'a> {
 impl Read for Memory<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.input.read(buffer)? {
-            // There is more, later.
+            // There will be more later.
             0 => Err(io::ErrorKind::WouldBlock.into()),
             count => Ok(count),
         }

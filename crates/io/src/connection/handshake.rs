@@ -1,4 +1,4 @@
-//! The handshakes of a connection: that of TLS, then that of a WebSocket.
+//! The handshakes of a connection: first TLS, then the WebSocket.
 
 use tidegate_world::{Counter, Pool};
 
@@ -9,20 +9,20 @@ use crate::websocket::{Upgrade, UpgradeFailure};
 
 /// The result of a step of a handshake.
 pub(crate) enum Shaken {
-    /// It is complete.
+    /// The handshake is complete.
     Done,
     /// Some bytes were read, and more may follow.
     More,
-    /// Nothing for now.
+    /// There is nothing to do now.
     Nothing,
-    /// It has failed, and the connection with it.
+    /// The handshake has failed, and the connection with it.
     Failed(HandshakeFailure),
     /// The handshake of a WebSocket has failed, and the connection with it.
     Rejected(UpgradeFailure),
 }
 
 impl Connection {
-    /// Returns whether it has to complete a TLS handshake once it is open.
+    /// Returns whether the connection has to complete a TLS handshake once it is open.
     pub(crate) fn has_tls_handshake(&self) -> bool {
         self.tls.as_ref().is_some_and(Tls::is_handshaking)
     }
@@ -35,7 +35,7 @@ impl Connection {
         }
     }
 
-    /// Takes a step of the handshake, with one call for bytes.
+    /// Takes a step of the handshake. Makes at most one call to read bytes.
     pub(crate) fn shake_hands(&mut self, pool: &Pool) -> Shaken {
         if !self.is_readable {
             return Shaken::Nothing;
@@ -56,19 +56,20 @@ impl Connection {
                 }
             }
         }
-        // An error after the handshake shows again when messages are read.
+        // An error after the handshake will show again when messages are read.
         Shaken::Done
     }
 
-    /// Returns the result of a step that did not complete the handshake; `closed` if the peer has ended
-    /// the connection.
+    /// Returns the result of a step that did not complete the handshake. `closed` is set if the
+    /// peer has ended the connection.
     fn unfinished(&mut self, filled: Result<(), Unfilled>, closed: Shaken) -> Shaken {
         match filled {
             Ok(()) if self.is_readable => Shaken::More,
             Ok(()) | Err(Unfilled::Empty) => Shaken::Nothing,
             Err(Unfilled::Tls(error)) => {
-                // The alert tells the peer why; a peer that takes no bytes now does not get it. With
-                // TLS 1.3 the alert of a client that rejects our certificate follows the handshake.
+                // The alert tells the peer the reason. A peer that takes no bytes now does not get
+                // it. With TLS 1.3, the alert of a client that rejects our certificate follows the
+                // handshake.
                 let _ = self.send();
                 Shaken::Failed(HandshakeFailure::from(&error))
             }

@@ -1,4 +1,5 @@
-//! The opening handshake of a WebSocket: a request of HTTP and its answer (RFC 6455 §4.2, RFC 7118 §4.1).
+//! The opening handshake of a WebSocket: an HTTP request and its response (RFC 6455 §4.2, RFC 7118
+//! §4.1).
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use tungstenite::http::HeaderValue;
 
 use crate::Counters;
 
-/// The most bytes of a request. Browsers send less than 1 KiB, beside their cookies.
+/// Maximum number of bytes of a request. Browsers send less than 1 KiB, without cookies.
 const REQUEST_MAX: usize = 8192;
 
-/// The name of the subprotocol of SIP.
+/// The name of the subprotocol for SIP.
 const SIP: &str = "sip";
 
 /// The origins whose pages may connect; `None` if all may.
@@ -39,7 +40,7 @@ pub(crate) enum UpgradeFailure {
     Subprotocol,
     /// The page of the peer comes from an origin that is not allowed.
     Origin,
-    /// It took too long.
+    /// The handshake took too long.
     TimedOut,
     /// The peer ended the connection.
     Closed,
@@ -58,8 +59,8 @@ impl UpgradeFailure {
     }
 }
 
-/// Reads the request at the beginning of `held` and answers it. Returns its length, if it is
-/// complete, too.
+/// Reads the request at the beginning of `held` and answers it. If the request is complete, also
+/// returns its length.
 pub(super) fn upgrade(held: &[u8], origins: &Origins) -> (Upgrade, usize) {
     match Request::try_parse(held) {
         Ok(Some((taken, request))) => (decide(&request, origins), taken),
@@ -109,8 +110,8 @@ fn offers_sip(request: &Request) -> bool {
     names.any(|name| name.trim() == SIP)
 }
 
-/// Returns whether the page that has opened the connection may do so. A client that names none is no
-/// browser, and could name any (RFC 6455 §10.2).
+/// Returns whether the page that has opened the connection may do so. A client that names no origin
+/// is not a browser, and could name any (RFC 6455 §10.2).
 fn is_allowed(request: &Request, origins: &Origins) -> bool {
     let (Some(origins), Some(origin)) = (origins, request.headers().get("Origin")) else {
         return true;
@@ -118,7 +119,7 @@ fn is_allowed(request: &Request, origins: &Origins) -> bool {
     origins.iter().any(|allowed| allowed.as_bytes().eq_ignore_ascii_case(origin.as_bytes()))
 }
 
-/// Rejects a request that is no handshake.
+/// Rejects a request that is not a handshake.
 fn malformed(error: &Error) -> Upgrade {
     match error {
         Error::Protocol(ProtocolError::WrongHttpMethod) => {
