@@ -44,7 +44,7 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// The errors of [`check`](Self::check).
-    // The result is large: it is made where the caller wants it.
+    // The result is large, so it is written directly where the caller wants it.
     #[inline(always)]
     pub fn essentials(&self) -> Result<Essentials<'a>, Malformed> {
         if !self.start_line().is_version_2() {
@@ -54,7 +54,7 @@ impl<'a> Message<'a> {
         let via = self.check_vias()?;
         let to = self.to()?;
         // The tag of a reply is appended to this To and must parse as a parameter (§8.2.6.2). An
-        // empty tag would hide it.
+        // empty tag would hide that tag.
         let to_tag = match to.params.only_tag() {
             Some(tag) => tag,
             None => {
@@ -84,12 +84,12 @@ impl<'a> Message<'a> {
 
     /// Returns the first Via, if all Vias are well-formed.
     ///
-    /// RFC 3261 §16.3(1) asks for well-formed components where this proxy uses them, and it uses
-    /// only the first Via. But this proxy is responsible for the messages it sends on: a server
-    /// parses the second Via of a request to route its response. If it cannot, it drops the request
-    /// silently and looks dead. A Via with a version other than 2.0 also gets 400: 505 is for "the
-    /// SIP protocol version that was used in the request" (§21.5.6), which is the version in the
-    /// start line.
+    /// RFC 3261 §16.3(1) requires only the components that this proxy uses to be well-formed, and
+    /// it uses only the first Via. But this proxy is responsible for the messages that it forwards:
+    /// a server parses the second Via of a request to route the response. If the server cannot
+    /// parse it, it drops the request silently and looks dead. A Via with a version other than 2.0
+    /// also gets 400: 505 is for "the SIP protocol version that was used in the request" (§21.5.6),
+    /// which is the version in the start line.
     #[inline(always)]
     fn check_vias(&self) -> Result<Via<'a>, Malformed> {
         let broken = Malformed::BadHeader(HeaderName::Via);

@@ -5,8 +5,8 @@ use memchr::memchr3;
 use crate::lexical::{find, quoted_end, trim};
 
 /// The trimmed elements of a header value. A broken element yields `None` and ends the list. An
-/// element is broken if it is empty, or if an unclosed quote or bracket makes the meaning of a
-/// comma ambiguous.
+/// element is broken if it is empty, or if a quote or bracket is not closed, so that the meaning of
+/// a comma is ambiguous.
 #[derive(Clone, Debug)]
 pub(crate) struct Elements<'a> {
     rest: Option<&'a [u8]>,

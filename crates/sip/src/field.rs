@@ -4,13 +4,13 @@ use crate::lexical::{is_token, run, trim_end, trim_start};
 use crate::line_ends::LineEnds;
 use crate::{HeaderName, Malformed};
 
-/// Maximum number of header lines in a message; a request with more is answered 513.
+/// Maximum number of header lines in a message. A request with more gets a 513.
 ///
-/// The lines of real messages fit into [`FIELDS_INLINE`]. If there are more, each line takes 10 bytes
-/// of the heap while the message is read.
+/// The lines of real messages fit into [`FIELDS_INLINE`]. If a message has more, each line takes 10
+/// bytes of heap while the message is read.
 pub const FIELDS_MAX: usize = 1024;
 
-/// Number of header lines that are indexed without the heap.
+/// Number of header lines that are indexed without using the heap.
 pub(crate) const FIELDS_INLINE: usize = 96;
 
 /// A header field as it stands in the message.
@@ -26,9 +26,9 @@ pub struct Field<'a> {
     pub line: &'a [u8],
 }
 
-/// The position of a header field, in bytes from the start line. Sixteen bits suffice, because no
-/// message is longer than [`BYTES_MAX`](crate::BYTES_MAX), and keep a message's index within one
-/// kilobyte.
+/// The position of a header field, in bytes from the start line. Sixteen bits are enough, because
+/// no message is longer than [`BYTES_MAX`](crate::BYTES_MAX). They keep the index of a message
+/// within one kilobyte.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line {
     pub(crate) name: HeaderName,
@@ -62,24 +62,26 @@ impl Line {
         if bytes[at..].starts_with(b"\r\n") {
             return Ok(None);
         }
-        // By value: nothing of `ends` then has to be in memory while usual lines are read.
+        // `ends` is passed by value, so that it need not be in memory while usual lines are read.
         let Some((line, behind)) = Self::unusual(bytes, at, *ends)? else { return Ok(None) };
         *ends = behind;
         Ok(Some(line))
     }
 
-    /// Like [`next`](Self::next), for a line as most are: a [usual](HeaderName::at_start) name,
-    /// spaces, a value without folds, CRLF. The end of the line is not passed.
+    /// Like [`next`](Self::next), for a line of the most frequent form: a
+    /// [usual](HeaderName::at_start) name, spaces, a value without folds, CRLF. `ends` stays before
+    /// the end of the line.
     #[inline(always)]
     fn usual(bytes: &[u8], at: usize, ends: &mut LineEnds<'_>) -> Option<Self> {
         let (name, colon) = HeaderName::at_start(bytes.get(at..)?)?;
         let end = ends.peek()?;
-        // A space follows the colon; some senders align their numbers by more.
+        // A space follows the colon. Some senders use several spaces to align numbers.
         let mut value = at + colon + 2;
         while *bytes.get(value)? == b' ' {
             value += 1;
         }
-        // All four at once: the last byte of the value, CRLF, and the first byte behind.
+        // Compares four bytes at once: the last byte of the value, CRLF, and the first byte of the
+        // next line.
         let around = u32::from_le_bytes(*bytes.get(end.wrapping_sub(3)..)?.first_chunk()?);
         let [last, _, _, behind] = around.to_le_bytes();
         let is_trimmed = bytes[value] > b' ' && last > b' ';
@@ -104,14 +106,13 @@ impl Line {
         Ok(named.map(|named| (named.line(bytes), ends)))
     }
 
-    /// Returns the start of the line after the one at `at`, whatever that line contains. Returns
-    /// the start of the line.
+    /// Returns the start of the line after the one at `at`, whatever the line at `at` contains.
     #[inline]
     pub(crate) fn skip(bytes: &[u8], at: usize) -> Result<usize, Malformed> {
         Ok(at + LineEnds::of(&bytes[at..]).next_line()?)
     }
 
-    /// Where it begins.
+    /// Returns the start of the line.
     #[inline]
     pub(crate) fn start(&self) -> usize {
         usize::from(self.start)
@@ -166,8 +167,8 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Reads the name of the header line that begins at `at` and ends where `end` finds; returns
-    /// `None` at the empty line.
+    /// Reads the name of the header line that begins at `at`. `end` finds the end of the line.
+    /// Returns `None` at the empty line.
     #[inline(always)]
     pub(crate) fn read(
         bytes: &[u8],
@@ -220,14 +221,14 @@ fn any_name(here: &[u8]) -> Option<(HeaderName, usize, usize)> {
         return Some((name, colon, colon));
     }
     let len = run(here, is_token);
-    // RFC 3261 §7.3.1: white space may stand before the colon, but no fold.
+    // RFC 3261 §7.3.1: white space may stand before the colon, but not a fold.
     let colon = len + run(&here[len..], |b| matches!(b, b' ' | b'\t'));
     let fits = (1..=usize::from(u8::MAX)).contains(&len) && here.get(colon) == Some(&b':');
     fits.then(|| (HeaderName::from_bytes(&here[..len]), len, colon))
 }
 
-/// Returns the length of the line end that `text` begins with, 0 if it begins with none. A bare LF
-/// counts as a line end: some senders use it, and it is not a legal character elsewhere in the
+/// Returns the length of the line end at the beginning of `text`; 0 if there is none. A bare LF
+/// counts as a line end, because some senders use it, and it is not allowed anywhere else in the
 /// headers.
 #[inline]
 pub(crate) fn line_end(text: &[u8]) -> usize {
@@ -238,7 +239,7 @@ pub(crate) fn line_end(text: &[u8]) -> usize {
     }
 }
 
-/// Returns the first line of `bytes` without its line end, the start of the next one, and the ends
+/// Returns the first line of `bytes` without its line end, the start of the next line, and the ends
 /// of the lines from there on.
 #[inline(always)]
 pub(crate) fn first_line(bytes: &[u8]) -> Result<(&[u8], usize, LineEnds<'_>), Malformed> {

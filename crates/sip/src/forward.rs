@@ -1,7 +1,7 @@
 //! The edits of a proxy (RFC 3261 §16.4, §16.6, §16.7, §18.2.1; RFC 3581).
 //!
-//! Each function adds edits to a [`Splice`] over the same message. A part of the message must not
-//! be edited twice: to write to a top Via that is also removed, for example, is a bug and panics.
+//! Each function adds edits to a [`Splice`] over the same message. No part of the message may be
+//! edited twice. For example, writing to a top Via that is also removed is a bug and panics.
 
 use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
@@ -111,7 +111,7 @@ pub fn append_to_top_via<'a>(
 #[derive(Clone, Debug)]
 pub struct Source {
     address: SocketAddr,
-    /// Both are formatted when they are first needed.
+    /// Both texts are formatted when they are first needed.
     received: OnceCell<ArrayVec<u8, 64>>,
     rport: OnceCell<ArrayVec<u8, 16>>,
 }
@@ -156,7 +156,7 @@ pub fn record_source<'a>(
     noting.edit(splice, |part| message.span(part), via.element, source);
 }
 
-/// The facts that decide how a request's source is recorded in a Via.
+/// The facts that decide how the source of a request is recorded in a Via.
 pub(crate) struct Noting<'v> {
     /// The text of each parameter.
     rport: Option<&'v [u8]>,

@@ -1,11 +1,12 @@
 //! Framing of SIP messages on a byte stream (RFC 3261 §18.3).
 //!
-//! A datagram is one message; a stream has to be cut. A [`Framer`] reads a buffer that its caller
-//! owns and fills, and returns the range of each message in it. It copies nothing and remembers how
-//! far it has read, so it takes linear time however the stream is split into reads.
+//! A datagram is one message, but a stream has to be cut into messages. A [`Framer`] reads a buffer
+//! that its caller owns and fills, and returns the range of each message in it. It copies nothing
+//! and remembers how far it has read, so it takes linear time, however the stream is split into
+//! reads.
 //!
-//! TCP and TLS need it. A WebSocket does not: with RFC 7118 §5, each SIP message is a WebSocket
-//! message of its own.
+//! TCP and TLS need it. A WebSocket does not, because each SIP message is a WebSocket message of
+//! its own (RFC 7118 §5).
 
 use std::fmt;
 use std::ops::Range;
@@ -200,7 +201,7 @@ impl Framer {
     }
 
     /// Returns how many bytes at the front of the buffer are no longer needed. From now on,
-    /// positions count from the byte behind them. A broken stream keeps its bytes until it is
+    /// positions count from the byte after them. A broken stream keeps its bytes until it is
     /// closed.
     pub fn release(&mut self) -> usize {
         if matches!(self.stage, Stage::Broken(_)) {
@@ -219,13 +220,13 @@ impl Framer {
         done
     }
 
-    /// Returns how many bytes at the front of the buffer lie before the end of the last item
-    /// returned: as many as [`release`](Self::release) would, which resets this count.
+    /// Returns how many bytes at the front of the buffer lie before the end of the last returned
+    /// item. [`release`](Self::release) returns the same number, and resets it.
     pub fn consumed(&self) -> usize {
         self.start
     }
 
-    /// Makes the framer take the next CRLF between two messages as the answer to a ping that was
+    /// Makes the framer treat the next CRLF between two messages as the answer to a ping that was
     /// sent. Each call covers one more CRLF.
     pub fn expect_pong(&mut self) {
         self.pings = self.pings.saturating_add(1);
@@ -233,7 +234,7 @@ impl Framer {
 
     /// Returns the whole lines of the incomplete message: its start line and the headers so far.
     /// [`glance`](crate::glance) and [`scan`](crate::scan) can read them before the rest arrives.
-    /// Empty while the start line is incomplete.
+    /// The result is empty while the start line is incomplete.
     pub fn lines<'b>(&self, held: &'b [u8]) -> &'b [u8] {
         match self.stage {
             Stage::Headers { line, .. } | Stage::Body { line, .. } => &held[self.start..line],
@@ -254,11 +255,11 @@ impl Framer {
             [] | [b'\r'] => return Some(Next::Incomplete { need: 1 }),
             [b'\r', b'\n', ..] if self.pings > 0 => (2, Some(Next::Pong)),
             [b'\r', b'\n', b'\r', b'\n', ..] => (4, Some(Next::Ping)),
-            // Half of a ping, or a CRLF before a start line.
+            // This is half of a ping, or a CRLF before a start line.
             [b'\r', b'\n'] | [b'\r', b'\n', b'\r'] => return Some(Next::Incomplete { need: 1 }),
             [b'\r', b'\n', ..] => (2, None),
             [b'\n', ..] => (1, None),
-            // Anything else, such as the first bytes of TLS, is detected at once.
+            // Any other data, such as the first bytes of TLS, is detected at once.
             &[first, ..] if is_token(first) => {
                 self.stage = Stage::StartLine;
                 return None;
@@ -312,7 +313,7 @@ impl Framer {
             return self.end_of_headers(end, answerable, length);
         }
         match held.get(end) {
-            // RFC 3261 §7.3.1: the line goes on if the next one begins with white space.
+            // RFC 3261 §7.3.1: the line continues if the next one begins with white space.
             Some(b' ' | b'\t') => {
                 self.scanned = end;
                 return None;
@@ -321,7 +322,7 @@ impl Framer {
             None if end - self.start >= self.limits.head_max => {
                 return Some(self.broken(FrameFault::HeadTooLong, None));
             }
-            // Finding the line end again costs one byte.
+            // Finding the line end again costs only one byte.
             None => {
                 self.scanned = end - 1;
                 return Some(Next::Incomplete { need: 1 });
@@ -385,10 +386,10 @@ impl Framer {
 }
 
 impl Length {
-    /// Applies the header line that begins at `line` in `bytes` and ends with them.
+    /// Applies the header line that begins at `line` and ends at the end of `bytes`.
     ///
-    /// It is read as [`Message`](crate::Message) reads it, so that both find the same end of the
-    /// body. A line that is not a header is left to [`Message`](crate::Message): it does not move
+    /// The line is read as [`Message`](crate::Message) reads it, so that both find the same end of
+    /// the body. [`Message`](crate::Message) handles lines that are not headers; they do not affect
     /// the end of the body.
     fn and(self, bytes: &[u8], line: usize) -> Self {
         let Ok(Some(line)) = Line::read(bytes, line) else { return self };

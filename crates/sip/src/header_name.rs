@@ -115,7 +115,7 @@ header_names! {
 /// The length of the longest name known here, in bytes.
 const LENGTH_MAX: usize = 24;
 
-/// The known names by [`slot`]; a name whose slot is taken stands in the next free one.
+/// The known names by [`slot`]. If the slot of a name is taken, the name is in the next free slot.
 static BY_BEGINNING: [HeaderName; 256] = {
     let mut table = [HeaderName::Other; 256];
     let mut i = 0;
@@ -131,8 +131,8 @@ static BY_BEGINNING: [HeaderName; 256] = {
     table
 };
 
-/// Returns the place of a name in [`BY_BEGINNING`], which depends on its length and its first eight
-/// characters in any case.
+/// Returns the slot of a name in [`BY_BEGINNING`]. It depends on the length of the name and on its
+/// first eight characters, in any case.
 #[inline(always)]
 const fn slot(name: &[u8]) -> usize {
     let word = match name.first_chunk::<8>() {
@@ -146,12 +146,12 @@ const fn slot(name: &[u8]) -> usize {
             word
         }
     };
-    // Letters differ from their other case in this bit.
+    // Upper-case and lower-case letters differ in this bit.
     let word = (word | 0x2020_2020_2020_2020) ^ name.len() as u64;
     (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
 }
 
-/// Returns the known name for which `is_it` holds, among those at the [`slot`] of `name`.
+/// Returns the known name for which `is_it` returns true, among those at the [`slot`] of `name`.
 #[inline(always)]
 fn known(name: &[u8], is_it: impl Fn(&[u8]) -> bool) -> HeaderName {
     let mut slot = slot(name);
@@ -175,7 +175,7 @@ static TEXTS: [&[u8]; HeaderName::KNOWN.len()] = {
     texts
 };
 
-/// The names by the letter that abbreviates them, from `a` on.
+/// For each letter from `a` on, the name that it abbreviates.
 static BY_LETTER: [HeaderName; 26] = {
     let mut table = [HeaderName::Other; 26];
     let mut i = 0;
@@ -202,8 +202,8 @@ impl HeaderName {
     /// Returns the name that begins a line and the position of its colon, if the name is one of
     /// those found in nearly every message, in its usual spelling, and a colon and a space follow.
     ///
-    /// A shortcut: a name not found here may still be a known one, as on a line of less than 16
-    /// bytes at the end of the message.
+    /// This is a shortcut: a name that is not found here may still be a known one, for example on a
+    /// line of less than 16 bytes at the end of the message.
     #[inline(always)]
     pub(crate) fn at_start(line: &[u8]) -> Option<(Self, usize)> {
         let words = u128::from_le_bytes(*line.first_chunk()?);
@@ -238,8 +238,8 @@ impl HeaderName {
         SINGLE & self.bit() != 0
     }
 
-    /// Returns this name's bit in a set of names; the last bit stands for all names from
-    /// [`SHARED`] on.
+    /// Returns the bit of this name in a set of names. All names from [`SHARED`] on have the last
+    /// bit.
     #[inline(always)]
     pub(crate) const fn bit(self) -> u64 {
         let number = self as u8;
@@ -250,7 +250,7 @@ impl HeaderName {
 /// The first of the names that share a bit in a set: rare ones that may occur on several lines.
 const SHARED: u8 = 63;
 
-/// One of the names found in nearly every message, as it begins a line.
+/// One of the names found in nearly every message, in the form in which it begins a line.
 #[derive(Clone, Copy)]
 struct Usual {
     /// The name, a colon and a space, as the lowest bytes of a word.
@@ -259,12 +259,12 @@ struct Usual {
     mask: u128,
     name: HeaderName,
     colon: u8,
-    /// Whether the next slot has another name with the same four bytes at its beginning.
+    /// Whether the next slot has another name that begins with the same four bytes.
     shares: bool,
 }
 
-/// The usual names by [`usual_slot`]. Names that begin with the same four bytes are neighbours, in
-/// the order in which they are tried.
+/// The usual names by [`usual_slot`]. Names that begin with the same four bytes are next to each
+/// other, in the order in which they are tried.
 static USUAL: [Usual; 32] = {
     use HeaderName::*;
     const NAMES: [HeaderName; 16] = [
@@ -285,7 +285,7 @@ static USUAL: [Usual; 32] = {
         UserAgent,
         Expires,
     ];
-    // No line has this text behind that mask.
+    // No line matches this text with this mask.
     let free = Usual { text: 1, mask: 0, name: Other, colon: 0, shares: false };
     let mut table = [free; 32];
     let mut i = 0;
@@ -304,15 +304,15 @@ static USUAL: [Usual; 32] = {
     table
 };
 
-/// Returns the place in [`USUAL`] of the names that begin with these four bytes. The factor gives
-/// each beginning a place of its own.
+/// Returns the slot in [`USUAL`] of the names that begin with these four bytes. The factor gives
+/// each beginning a different slot.
 #[inline(always)]
 const fn usual_slot(beginning: u32) -> usize {
     (beginning.wrapping_mul(0xfe17_5331) >> 27) as usize
 }
 
 /// Returns a name of at most 14 bytes with a colon and a space, as the lowest bytes of a word, and
-/// their number.
+/// the number of these bytes.
 const fn beginning(name: &[u8]) -> (u128, u32) {
     let (mut word, mut i) = (0, 0);
     while i < name.len() {
@@ -323,7 +323,7 @@ const fn beginning(name: &[u8]) -> (u128, u32) {
     (word, i as u32 + 2)
 }
 
-/// The names that may occur on one line only, one bit each.
+/// The names that may occur only on one line, one bit each.
 pub(crate) const SINGLE: u64 = {
     use HeaderName::*;
     let names = [

@@ -9,7 +9,7 @@ use crate::lexical::{find, run_of, split_decimal, trim_start};
 /// A host: a name or a literal address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Host<'a> {
-    /// A domain name, in the case it was written in.
+    /// A domain name, in the case in which it was written.
     Name(&'a [u8]),
     /// An IPv4 address.
     V4(Ipv4Addr),
@@ -74,8 +74,8 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Returns true if both are the same host: names compare without regard to case, addresses by
-    /// value.
+    /// Returns true if both are the same host. Names are compared without regard to case, and
+    /// addresses by value.
     pub fn eq_ignore_case(&self, other: &Host<'_>) -> bool {
         match (self, other) {
             (Self::Name(a), Host::Name(b)) => a.eq_ignore_ascii_case(b),
@@ -125,7 +125,7 @@ fn split_ipv4(text: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
         }
         let mut value = digit(at)?;
         at += 1;
-        // Some parsers read a leading zero as octal, others as decimal.
+        // Some parsers read a number with a leading zero as octal, others as decimal.
         let is_zero = value == 0;
         while let Some(next) = digit(at) {
             value = value * 10 + next;

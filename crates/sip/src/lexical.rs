@@ -1,7 +1,7 @@
 //! The basic rules of RFC 3261 §25.1, on bytes.
 //!
-//! A header's value may contain folds (CRLF followed by white space), which stand for white space.
-//! So CR and LF count as white space wherever a value is read.
+//! A header value may contain folds (CRLF followed by white space), which mean white space. So CR
+//! and LF count as white space wherever a value is read.
 
 use wide::u8x16;
 
@@ -27,8 +27,8 @@ const fn every(b: u8) -> u64 {
 
 /// Returns true if any byte of `text` satisfies `test`.
 ///
-/// Many bytes are tested at a time: a fold without an early exit compiles to one vector comparison,
-/// if `test` has no branches either.
+/// Many bytes are tested at once: a loop without an early exit compiles to one vector comparison,
+/// if `test` has no branches.
 #[inline]
 pub(crate) fn any(text: &[u8], test: impl Fn(u8) -> bool) -> bool {
     let (chunks, rest) = text.as_chunks::<16>();
@@ -38,12 +38,12 @@ pub(crate) fn any(text: &[u8], test: impl Fn(u8) -> bool) -> bool {
         || rest.iter().any(|&b| test(b))
 }
 
-/// Number of bytes compared at a time.
+/// Number of bytes that are compared at a time.
 const LANES: usize = 16;
 
 /// Returns the first position of `b` in `text`.
 ///
-/// For the distances usual in a header, inlined vector code is cheaper than a call of `memchr`.
+/// For the usual distances in a header, inlined vector code is cheaper than a call of `memchr`.
 #[inline(always)]
 pub(crate) fn find(b: u8, text: &[u8]) -> Option<usize> {
     let same = |chunk: &[u8; LANES]| u8x16::new(*chunk).simd_eq(u8x16::splat(b)).to_bitmask();
@@ -58,7 +58,7 @@ pub(crate) fn find(b: u8, text: &[u8]) -> Option<usize> {
     find_in_tail(b, text)
 }
 
-/// Returns the first position of `b` in `text`, if it is in the last bytes.
+/// Returns the first position of `b` in the last bytes of `text`.
 fn find_in_tail(b: u8, text: &[u8]) -> Option<usize> {
     let Some(last) = text.last_chunk::<LANES>() else { return find_by_words(b, text) };
     let found = u8x16::new(*last).simd_eq(u8x16::splat(b)).to_bitmask();
@@ -66,12 +66,12 @@ fn find_in_tail(b: u8, text: &[u8]) -> Option<usize> {
     (found != 0).then(|| text.len() - LANES + found.trailing_zeros() as usize)
 }
 
-/// Returns the first position of `b` in `text`: a [`find`] for short texts.
+/// Returns the first position of `b` in `text`. This is a [`find`] for short texts.
 #[inline]
 pub(crate) fn find_by_words(b: u8, text: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(word) = text[at..].first_chunk() {
-        // The lowest byte that is zero here is the lowest byte that borrows below.
+        // The lowest zero byte here is the lowest byte that borrows in the next step.
         let zero_at_b = u64::from_le_bytes(*word) ^ every(b);
         let found = zero_at_b.wrapping_sub(every(1)) & !zero_at_b & every(0x80);
         if found != 0 {
@@ -112,9 +112,9 @@ pub(crate) fn is_token(b: u8) -> bool {
     TOKEN[usize::from(b)]
 }
 
-/// Returns how many bytes at the beginning of `text` are in `table`, which has all letters and
-/// digits, the bytes between them and the hyphen, and the underscore: a [`run_of`] that tests these
-/// many at a time.
+/// Returns how many bytes at the beginning of `text` are in `table`. `table` must contain all
+/// letters and digits, the bytes between them, the hyphen and the underscore. This is a [`run_of`]
+/// that tests these many at a time.
 #[inline]
 pub(crate) fn run_of_words(table: &[bool; 256], text: &[u8]) -> usize {
     let mut at = 0;
@@ -141,10 +141,10 @@ pub(crate) fn run_of_words(table: &[bool; 256], text: &[u8]) -> usize {
     }
 }
 
-/// Returns less than 16 bytes, followed by zeros.
+/// Returns fewer than 16 bytes, followed by zeros.
 #[inline(always)]
 fn padded(text: &[u8]) -> [u8; LANES] {
-    // The first and the last bytes may overlap: then they are the same there.
+    // The first and the last bytes may overlap. In the overlap they are equal.
     let ends = |first: u64, last: u64, length: usize| {
         u128::from(first) | u128::from(last) << (8 * (text.len() - length))
     };
@@ -173,7 +173,8 @@ pub(crate) fn run(text: &[u8], test: impl Fn(u8) -> bool) -> usize {
     text.iter().position(|&b| !test(b)).unwrap_or(text.len())
 }
 
-/// Returns how many bytes at the beginning of `text` are in `table`: a [`run`] for long ones.
+/// Returns how many bytes at the beginning of `text` are in `table`. This is a [`run`] for long
+/// texts.
 #[inline]
 pub(crate) fn run_of(table: &[bool; 256], text: &[u8]) -> usize {
     let is_in = |b: &u8| table[usize::from(*b)];
@@ -254,8 +255,8 @@ pub(crate) fn split_decimal(text: &[u8], max: u32) -> Option<(u32, &[u8])> {
     let mut value = 0u64;
     let mut rest = text;
     while let [digit @ b'0'..=b'9', after @ ..] = rest {
-        // Leading zeros are legal in any number (RFC 4475 §3.1.1.1), so the number of digits is no
-        // bound; the value stays below 2^36 between two rounds.
+        // Leading zeros are legal in any number (RFC 4475 §3.1.1.1), so the number of digits is not
+        // limited. The value stays below 2^36 between two steps.
         value = value * 10 + u64::from(digit - b'0');
         if value > u64::from(max) {
             return None;
@@ -270,14 +271,14 @@ pub(crate) fn split_decimal(text: &[u8], max: u32) -> Option<(u32, &[u8])> {
 #[inline(always)]
 fn split_few_digits(text: &[u8]) -> Option<(u32, &[u8])> {
     let digits = u64::from_le_bytes(*text.first_chunk()?) ^ every(b'0');
-    // The lowest byte of more than 9 is the lowest byte whose highest bit is set here.
+    // The lowest byte that is not a digit is the lowest byte whose highest bit is set here.
     let others = (digits.wrapping_add(every(0x80 - 10)) | digits) & every(0x80);
     let length = others.trailing_zeros() / 8;
     if !(1..8).contains(&length) {
         return None;
     }
-    // The last digit is moved to the highest byte, behind zeros: eight digits, then four numbers
-    // below 100, then the sum of two below 10,000.
+    // The last digit is moved to the highest byte, after zeros. There are eight digits, then four
+    // numbers below 100, then two numbers below 10,000, and then their sum.
     let digits = digits << (64 - 8 * length);
     let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8);
     let every_fourth = 0x0000_00ff_0000_00ff;

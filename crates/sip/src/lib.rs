@@ -7,10 +7,10 @@
 //! - [`scan`] finds the fields that an admission gate needs (start line, top Via, Call-ID, CSeq,
 //!   To-tag) and stops at the last header it needs; [`scan_ack`] reads even less of an ACK;
 //! - [`resource_values`] and [`is_emergency`] find the priority that a request claims;
-//! - [`Outline`] is a scan that holds enough to reject the request;
+//! - [`Outline`] is a scan with everything that is needed to reject the request;
 //! - [`Message`] indexes the header lines in one pass; it parses a header's value only when a
 //!   caller asks for it, and every result is a slice of the received bytes;
-//! - [`Passage`] is a response on its way through a proxy;
+//! - [`Passage`] is a response that a proxy forwards, parsed only as far as necessary;
 //! - [`Splice`] changes a message by cutting and inserting, so that everything the element does not
 //!   understand passes through byte for byte; [`forward`] holds the edits of a proxy;
 //! - [`write_reply`] builds a reply from the request's own lines;

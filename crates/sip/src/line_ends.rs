@@ -9,15 +9,15 @@ const BLOCK: usize = 64;
 
 /// The line ends of a message in their order.
 ///
-/// One pass over the bytes finds the line feeds as bits of a word. A header has about 40 bytes, so
-/// most of its lines end within bytes that were searched for the line before.
+/// One pass over the bytes finds the line feeds as bits of a word. A header line has about 40
+/// bytes, so most lines end within bytes that were already searched for the previous line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LineEnds<'a> {
     bytes: &'a [u8],
-    /// The line feeds not yet returned, as bits from position `begin` on.
+    /// The line feeds that were not returned yet, as bits from position `begin` on.
     found: u64,
     begin: usize,
-    /// The first position not yet searched.
+    /// The first position that was not searched yet.
     next: usize,
 }
 
@@ -28,7 +28,7 @@ impl<'a> LineEnds<'a> {
         Self { bytes, found: 0, begin: 0, next: 0 }
     }
 
-    /// Returns the position behind the next line feed.
+    /// Returns the position after the next line feed.
     #[inline(always)]
     pub(crate) fn next_line_feed(&mut self) -> Option<usize> {
         let end = self.peek()?;
@@ -36,8 +36,8 @@ impl<'a> LineEnds<'a> {
         Some(end)
     }
 
-    /// Returns the position behind the next line feed, which stays the next one until
-    /// [`pass`](Self::pass).
+    /// Returns the position after the next line feed. It stays the next one until
+    /// [`pass`](Self::pass) is called.
     #[inline(always)]
     pub(crate) fn peek(&mut self) -> Option<usize> {
         while self.found == 0 {
@@ -53,13 +53,13 @@ impl<'a> LineEnds<'a> {
         Some(self.begin + self.found.trailing_zeros() as usize + 1)
     }
 
-    /// Goes on behind the line feed that was found last.
+    /// Continues after the line feed that was found last.
     #[inline(always)]
     pub(crate) fn pass(&mut self) {
         self.found &= self.found.wrapping_sub(1);
     }
 
-    /// Returns the start of the next header line, behind the folds of this one.
+    /// Returns the start of the next header line, after the folds of this one.
     ///
     /// RFC 3261 §7.3.1: "Header fields can be extended over multiple lines by preceding each extra
     /// line with at least one SP or horizontal tab".
@@ -85,7 +85,7 @@ fn line_feeds(block: &[u8; BLOCK]) -> u64 {
     bits(0) | bits(1) | bits(2) | bits(3)
 }
 
-/// Returns the positions of the line feeds from `at` on, where less than a block is left; `None` if
+/// Returns the positions of the line feeds from `at` on, if less than a block is left; `None` if
 /// nothing is left.
 #[inline(never)]
 fn line_feeds_of_tail(bytes: &[u8], at: usize) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! Finds the header lines of one name without reading the others.
+//! Finds the header lines of one name without reading the other lines.
 
 use crate::HeaderName;
 use crate::field::{Line, first_line};

@@ -5,20 +5,20 @@ use std::fmt;
 
 use crate::HeaderName;
 
-/// A reason why bytes are not a SIP message, or not one that can be processed. The fault is always
-/// the peer's.
+/// The reason why bytes are not a SIP message, or a message that cannot be processed. The fault is
+/// always on the side of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
-    /// Only line ends, blanks or zero bytes, sent to keep a NAT binding open. Not a fault: the
-    /// receiver drops it silently.
+    /// The bytes are only line ends, blanks or zero bytes, sent to keep a NAT binding open. This is
+    /// not a fault: the receiver drops them silently.
     Keepalive,
     /// Longer than [`BYTES_MAX`](crate::BYTES_MAX) bytes.
     TooLong,
-    /// Neither a Request-Line nor a Status-Line (RFC 3261 §7.1, §7.2).
+    /// The first line is neither a Request-Line nor a Status-Line (RFC 3261 §7.1, §7.2).
     StartLine,
-    /// A protocol version other than SIP/2.0; a server answers 505 (§21.5.6).
+    /// The protocol version is not SIP/2.0. A server answers 505 (§21.5.6).
     Version,
-    /// A header line without a name or a colon.
+    /// A header line lacks a name or a colon.
     Header {
         /// Start of the line, in bytes from the start line.
         offset: u16,
@@ -33,7 +33,7 @@ pub enum Malformed {
     DuplicateHeader(HeaderName),
     /// The value of a header does not follow its grammar.
     BadHeader(HeaderName),
-    /// The body is shorter than Content-Length says; a server answers 400 (§18.3).
+    /// The body is shorter than Content-Length states. A server answers 400 (§18.3).
     ContentLength,
     /// A URI does not follow the grammar of its scheme (§19.1.1).
     Uri,

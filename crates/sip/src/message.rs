@@ -1,4 +1,4 @@
-//! A message, indexed in one pass and read on demand.
+//! A message that is indexed in one pass and parsed on demand.
 
 use std::ops::Range;
 
@@ -29,7 +29,8 @@ pub struct Message<'a> {
     headers: usize,
     body: usize,
     lines: Index,
-    /// The names of the header lines, and the names that occur on more than one line; one bit each.
+    /// Two sets with one bit for each name: the names of the header lines, and the names that occur
+    /// on more than one line.
     seen: u64,
     repeated: u64,
 }
@@ -59,7 +60,7 @@ impl<'a> Message<'a> {
     /// Those of [`parse`](Self::parse), except Content-Length, Request-URI and number of lines.
     pub fn parse_head(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let begun = Begun::of(bytes, Start::parse_to_answer)?;
-        // Each line takes at least two bytes, so the size of a datagram bounds their number.
+        // Each line takes at least two bytes, so the size of a datagram limits their number.
         begun.index(BYTES_MAX, |_| Ok(()))
     }
 
@@ -181,7 +182,7 @@ impl<'a> Message<'a> {
         self.list(HeaderName::RecordRoute, NameAddr::parse)
     }
 
-    /// Returns the contacts; the URI of `Contact: *` is `*`.
+    /// Returns the contacts. The URI of `Contact: *` is `*`.
     pub fn contacts(&self) -> impl Iterator<Item = Result<NameAddr<'a>, Malformed>> {
         self.list(HeaderName::Contact, NameAddr::parse)
     }
@@ -311,15 +312,15 @@ impl<'a> Message<'a> {
         self.lines_of(name).next()
     }
 
-    /// Returns the lines of this name. Most names looked up are absent and need no pass over the
-    /// lines.
+    /// Returns the lines of this name. Most names that are looked up are absent and need no pass
+    /// over the lines.
     #[inline]
     fn lines_of(&self, name: HeaderName) -> impl Iterator<Item = &Line> {
         let lines = if self.has(name) { self.lines() } else { &[] };
         lines.iter().filter(move |line| line.name == name)
     }
 
-    /// Returns false if no line has this name; for rare names it may return true as well.
+    /// Returns false if no line has this name. For rare names it may also return true.
     #[inline]
     fn has(&self, name: HeaderName) -> bool {
         self.seen & name.bit() != 0
@@ -366,11 +367,11 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The lines of a message; usual ones do not use the heap.
+/// The lines of a message. The lines of usual messages need no heap.
 #[derive(Clone, Debug)]
 struct Index {
     few: ArrayVec<Line, FIELDS_INLINE>,
-    /// All lines, if they are more than `few` can hold.
+    /// All lines, if there are more than `few` can hold.
     many: Vec<Line>,
 }
 
@@ -431,7 +432,7 @@ impl<'a> Begun<'a> {
         end: impl FnOnce(&mut Message<'a>) -> Result<(), Malformed>,
     ) -> Result<Message<'a>, Malformed> {
         let Self { bytes, start, headers, ends } = self;
-        // The lines are about a kilobyte: they are filled where the caller finds them.
+        // The index has about a kilobyte, so it is filled directly where the caller wants it.
         let mut message = Ok(Message {
             bytes,
             start,

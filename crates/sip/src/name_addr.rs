@@ -9,7 +9,7 @@ use crate::{Malformed, Params, Uri};
 pub struct NameAddr<'a> {
     /// The whole element of the list, trimmed.
     pub element: &'a [u8],
-    /// The display name, without quotes; escapes are kept.
+    /// The display name without quotes. Escapes are kept.
     pub display: Option<&'a [u8]>,
     /// The URI, without angle brackets and not yet checked. `*` for `Contact: *`.
     pub uri: &'a [u8],
@@ -21,9 +21,9 @@ impl<'a> NameAddr<'a> {
     /// Parses one trimmed element; returns `None` if it does not follow the grammar.
     ///
     /// A display name that is neither quoted nor made of tokens is accepted, because unquoted UTF-8
-    /// names occur in practice. But a comma in it (`Bell, Alexander <sip:…>`) is not, because it
-    /// ends the value for the next parser. RFC 4475 §3.1.2.15: a proxy "must not propagate the
-    /// error into the request it forwards".
+    /// names occur in practice. But a comma in it (`Bell, Alexander <sip:…>`) is not accepted,
+    /// because the comma ends the value for the next parser. RFC 4475 §3.1.2.15: a proxy "must not
+    /// propagate the error into the request it forwards".
     #[inline]
     pub fn parse(element: &'a [u8]) -> Option<Self> {
         if element.first() == Some(&b'"') {
@@ -40,7 +40,7 @@ impl<'a> NameAddr<'a> {
             Some(b',') => return None,
             _ => {}
         }
-        // RFC 3261 §20.10: without brackets, everything after a semicolon belongs to the header and
+        // RFC 3261 §20.10: without brackets, everything after a semicolon belongs to the header,
         // not to the URI.
         let (uri, params) = element.split_at(run(element, |b| b != b';'));
         let uri = trim_end(uri);

@@ -1,4 +1,4 @@
-//! Reads a request in one pass, as far as a rejection needs.
+//! Reads a request in one pass, as far as needed to reject it.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -12,14 +12,14 @@ use crate::reply::{Reply, write_own_headers, write_status_line};
 use crate::scan::{Identity, begin};
 use crate::{HeaderName, Scan, ScanStart, Splice, Via, reply_target};
 
-/// Maximum number of pieces of a request that a reply copies; adjacent lines form one piece.
+/// Maximum number of pieces of a request that a reply copies. Adjacent lines form one piece.
 pub const PIECES_MAX: usize = 16;
 
 /// The values that [`scan`](crate::scan) finds in a request, and the positions of the lines that a
 /// reply copies (RFC 3261 §8.2.6.2).
 ///
-/// With it, a rejection costs one pass over the headers. It parses as [`Message`](crate::Message)
-/// does and writes the same reply as [`write_reply`](crate::write_reply).
+/// With it, a rejection needs one pass over the headers. It parses like [`Message`](crate::Message)
+/// and writes the same reply as [`write_reply`](crate::write_reply).
 #[derive(Clone, Debug)]
 pub struct Outline<'a> {
     /// The values that identify the request.
@@ -30,7 +30,7 @@ pub struct Outline<'a> {
     pieces: ArrayVec<Piece, PIECES_MAX>,
 }
 
-/// A piece from `start` to `end`: whole lines that end in CRLF, or one line without its end.
+/// A piece from `start` to `end`: complete lines that end in CRLF, or one line without its end.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     start: u16,
@@ -135,7 +135,7 @@ impl<'a> Outline<'a> {
 #[inline]
 fn copy(pieces: &mut ArrayVec<Piece, PIECES_MAX>, bytes: &[u8], line: &Line) -> Option<()> {
     let start = line.start() as u16;
-    // The bytes behind the value are not copied, unless they are exactly the line end that is
+    // The bytes after the value are not copied, unless they are exactly the line end that is
     // written anyway.
     let plain = bytes[line.value_end()..line.end()] == *b"\r\n";
     let end = if plain { line.end() } else { line.value_end() } as u16;

@@ -34,13 +34,13 @@ pub struct OverloadControl<'a> {
 /// The `oc` parameter (§4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Oc {
-    /// No value: a client offers overload control.
+    /// There is no value: a client offers overload control.
     Offered,
-    /// The value of a server. A number above `u32::MAX` is read as that.
+    /// The value that a server states. A number above `u32::MAX` is read as `u32::MAX`.
     Value(u32),
 }
 
-/// The `oc-seq` parameter (§4.4): the order of two values is the order of their numbers.
+/// The `oc-seq` parameter (§4.4). The order of two values is the order of their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OcSequence {
     /// The number before the dot, of up to 12 digits.
@@ -50,7 +50,7 @@ pub struct OcSequence {
 }
 
 impl<'a> OverloadControl<'a> {
-    /// Reads the parameters of a Via; the first of each name counts.
+    /// Reads the parameters of a Via. If a name occurs twice, the first counts.
     pub fn of(params: Params<'a>) -> Self {
         let mut found = Self::default();
         let mut seen = [false; NAMES.len()];
@@ -69,7 +69,8 @@ impl<'a> OverloadControl<'a> {
         found
     }
 
-    /// Reads the parameters of one Via element; `None` if it has none, or breaks the grammar.
+    /// Reads the parameters of one Via element; `None` if there are none, or if the element
+    /// violates the grammar.
     #[inline]
     pub fn in_via(element: &'a [u8]) -> Option<Self> {
         may_have_overload_control(element)
@@ -124,7 +125,7 @@ fn oc(value: Option<&[u8]>) -> Option<Oc> {
     }
 }
 
-/// Reads `1*DIGIT`; a number above `u32::MAX` counts as that.
+/// Reads `1*DIGIT`. A number above `u32::MAX` counts as `u32::MAX`.
 fn saturating(text: &[u8]) -> Option<u32> {
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     let digit = |number: u32, b: &u8| number.saturating_mul(10).saturating_add(u32::from(b - b'0'));
@@ -150,8 +151,8 @@ fn sequence(text: &[u8]) -> Option<OcSequence> {
     Some(OcSequence { seconds: digits(seconds), fraction: fraction as u32 })
 }
 
-/// Returns whether the value of a Via line may have overload control parameters. A quoted string that
-/// looks like one is taken for one.
+/// Returns whether the value of a Via line may have overload control parameters. A quoted string
+/// that looks like such a parameter counts as one.
 pub fn may_have_overload_control(mut value: &[u8]) -> bool {
     while let Some(at) = find(b';', value) {
         value = &value[at + 1..];
@@ -163,8 +164,9 @@ pub fn may_have_overload_control(mut value: &[u8]) -> bool {
     false
 }
 
-/// Returns whether an angle bracket stands outside the quotes of a Via. The grammar has none there. A comma
-/// between two of them is no end of the element, and would be one if the first went with a parameter.
+/// Returns whether an angle bracket stands outside the quotes of a Via. The grammar allows none
+/// there. A comma between two brackets does not end the element, but it would if the first bracket
+/// were removed with a parameter.
 fn has_bracket(via: &[u8]) -> bool {
     let mut rest = via;
     while let Some(at) = memchr3(b'"', b'<', b'>', rest) {
@@ -178,10 +180,11 @@ fn has_bracket(via: &[u8]) -> bool {
     false
 }
 
-/// Writes `message`, which begins with its start line, with other overload control parameters: those of
-/// the first `kept` Vias stay, those of all others are removed, and `feedback` is appended to the first
-/// Via. All else is copied unchanged, and a Via that breaks the grammar with all Vias after it, unless only
-/// the text behind a quoted value breaks it.
+/// Writes `message`, which begins with its start line, with changed overload control parameters:
+/// those of the first `kept` Vias stay, those of all other Vias are removed, and `feedback` is
+/// appended to the first Via. All other text is copied unchanged. If a Via violates the grammar, it
+/// and all Vias after it are copied unchanged too, unless only the text after a quoted value
+/// violates it.
 ///
 /// RFC 7339 §5.4: "A SIP client SHOULD remove the "oc", "oc-validity", and "oc-seq" parameters from all Via
 /// headers of a response received, except for the topmost Via header." §5.6: "This means that a SIP proxy

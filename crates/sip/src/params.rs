@@ -7,8 +7,8 @@ use crate::lexical::{
     trim_start,
 };
 
-/// A list `;name=value;name`, parsed on demand. Text that is not a parameter is skipped; if a name
-/// occurs twice, the first counts.
+/// A list `;name=value;name`, parsed on demand. Text that is not a parameter is skipped. If a name
+/// occurs twice, the first one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params<'a> {
     text: &'a [u8],
@@ -54,15 +54,15 @@ impl<'a> Params<'a> {
         self.param(name).map(|param| param.value)
     }
 
-    /// Returns the value of the parameter called `name`, if it occurs with a value that is not
+    /// Returns the value of the parameter called `name`, if the parameter has a value that is not
     /// empty.
     #[inline]
     pub fn value(&self, name: &str) -> Option<&'a [u8]> {
         self.get(name).flatten().filter(|value| !value.is_empty())
     }
 
-    /// Like [`value`](Self::value), optimized for the parameter that most lists begin with, as in
-    /// `;tag=`.
+    /// Like [`value`](Self::value), optimized for the parameter with which most lists begin, such
+    /// as `;tag=`.
     #[inline(always)]
     pub(crate) fn usual<const N: usize>(&self, begin: &[u8; N], name: &str) -> Option<&'a [u8]> {
         if let Some(value) = self.text.strip_prefix(begin) {
@@ -74,9 +74,9 @@ impl<'a> Params<'a> {
         self.value(name)
     }
 
-    /// Splits a text into the bytes before the first semicolon and the list that begins there;
-    /// returns `None` if one of the former may not stand in a [plain](Self::is_plain) value, or if
-    /// there is none.
+    /// Splits a text into the bytes before the first semicolon and the list that begins there.
+    /// Returns `None` if a byte before the semicolon is not allowed in a [plain](Self::is_plain)
+    /// value, or if there is no such byte.
     #[inline(always)]
     pub(crate) fn split_plain_text(text: &'a [u8]) -> Option<(&'a [u8], Self)> {
         let length = run_of_words(&PLAIN_VALUE, text);
@@ -85,7 +85,7 @@ impl<'a> Params<'a> {
         ends.then_some((plain, Self { text: rest }))
     }
 
-    /// Returns the first parameter and the list behind it, if the list begins with `first`, a
+    /// Returns the first parameter and the list after it, if the list begins with `first`, a
     /// parameter without a value.
     #[inline(always)]
     pub(crate) fn split_bare<const N: usize>(&self, first: &[u8; N]) -> Option<(&'a [u8], Self)> {
@@ -94,8 +94,8 @@ impl<'a> Params<'a> {
         is_bare.then(|| (&self.text[1..N], Self { text: rest }))
     }
 
-    /// Returns the tag of a list that has a tag and nothing else, or nothing at all, as those of From
-    /// and To have: `Some(None)` for the latter. Such a list is
+    /// Returns the tag of a list that contains only a tag, or nothing at all, as From and To
+    /// usually do. `Some(None)` means an empty list. Such a list is
     /// [well-formed](Self::is_well_formed).
     #[inline]
     pub(crate) fn only_tag(&self) -> Option<Option<&'a [u8]>> {
@@ -106,8 +106,8 @@ impl<'a> Params<'a> {
         (!tag.is_empty() && run_of_words(&PLAIN_VALUE, tag) == tag.len()).then_some(Some(tag))
     }
 
-    /// Returns the text of the first parameter and the list behind it, if the list begins with
-    /// `begin`, as in `;branch=`, and a value that makes it [plain](Self::is_plain) and is not empty.
+    /// Returns the text of the first parameter and the list after it, if the list begins with
+    /// `begin`, such as `;branch=`, and a non-empty value that makes it [plain](Self::is_plain).
     #[inline(always)]
     pub(crate) fn split_plain<const N: usize>(&self, begin: &[u8; N]) -> Option<(&'a [u8], Self)> {
         let (value, rest) = Self::split_plain_text(self.text.strip_prefix(begin)?)?;
@@ -133,7 +133,8 @@ impl<'a> Params<'a> {
         self.iter().find(|param| param.is(name))
     }
 
-    /// Returns true if each parameter has a name, and its start and end are unambiguous.
+    /// Returns true if each parameter has a name, and if it is unambiguous where each parameter
+    /// starts and ends.
     #[inline]
     pub(crate) fn is_well_formed(&self) -> bool {
         self.is_plain() || !self.has_bad_name() && !self.misquotes()
@@ -146,7 +147,7 @@ impl<'a> Params<'a> {
     }
 
     /// Returns true if the list has the usual form: tokens and addresses, no white space or quotes,
-    /// and a value behind each equals sign. This takes one pass.
+    /// and a value after each equals sign. This takes one pass.
     #[inline]
     fn is_plain(&self) -> bool {
         let mut rest = self.text;
@@ -171,16 +172,16 @@ impl<'a> Params<'a> {
         rest.is_empty()
     }
 
-    /// Returns true if nothing stands between two semicolons or after the last one, or if a name is
-    /// not a token.
+    /// Returns true if there is nothing between two semicolons or after the last one, or if a name
+    /// is not a token.
     ///
     /// RFC 3261 §25.1: "generic-param = token [ EQUAL gen-value ]".
     fn has_bad_name(&self) -> bool {
         self.any_bad(|_| false)
     }
 
-    /// Returns true if a name is bad, or if an equals sign has no value behind it. An empty `rport`
-    /// is allowed: it asks for the port just as one without the equals sign does (RFC 3581 §3).
+    /// Returns true if a name is bad, or if there is no value after an equals sign. An empty
+    /// `rport` is allowed: it asks for the port, as one without an equals sign does (RFC 3581 §3).
     fn has_bad_name_or_value(&self) -> bool {
         // A quoted string may be empty.
         let is_missing = |param: &Param<'_>| {
@@ -204,9 +205,10 @@ impl<'a> Params<'a> {
         false
     }
 
-    /// Returns true if a quote or an angle bracket stands where the grammar has none: in a name, in
-    /// a plain value, or as the beginning of a quoted string that never ends or is followed by
-    /// other text. The context of an appended or replaced parameter would then be unclear.
+    /// Returns true if a quote or an angle bracket stands where the grammar does not allow it: in a
+    /// name, in a plain value, or at the beginning of a quoted string that never ends or is
+    /// followed by other text. Then it would be unclear where an appended or replaced parameter
+    /// belongs.
     fn misquotes(&self) -> bool {
         let mut params = self.iter();
         let strays = |text| memchr3(b'"', b'<', b'>', text).is_some();
@@ -227,7 +229,8 @@ impl<'a> Params<'a> {
     }
 }
 
-/// The bytes of `token` or `host`, and those that senders quote although they need not.
+/// The bytes of `token` or `host`, and those that senders put in quotes although it is not
+/// necessary.
 static PLAIN_VALUE: [bool; 256] = {
     let mut table = TOKEN;
     let (others, mut i) = (b"[]:/@", 0);
@@ -250,12 +253,12 @@ impl<'a> IntoIterator for Params<'a> {
 #[derive(Clone, Debug)]
 pub struct ParamsIter<'a> {
     rest: &'a [u8],
-    /// A quoted string was never closed, or something followed it.
+    /// Whether a quoted string was never closed, or text followed it.
     misquotes: bool,
 }
 
 impl<'a> ParamsIter<'a> {
-    /// Returns the text behind the last parameter returned, from its semicolon on.
+    /// Returns the text after the last returned parameter, from its semicolon on.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -277,7 +280,7 @@ impl<'a> Iterator for ParamsIter<'a> {
         let mut text = trim_end(&rest[..end]);
         let mut value = text.get(equal + 1..).map(trim_start);
         if let Some([b'"', ..]) = value {
-            // The semicolon may have been inside the quotes.
+            // The semicolon may have been inside quotes.
             let open = equal + 1 + run(&rest[equal + 1..], is_space);
             let quoted = &rest[open..];
             let close = quoted_end(quoted);

@@ -1,4 +1,4 @@
-//! A response on its way through a proxy, parsed only as far as that needs.
+//! A response that a proxy forwards, parsed only as far as necessary.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -26,14 +26,14 @@ const TO: &[u8] = b"To:";
 /// The fields of a response that a proxy needs to forward it: RFC 3261 §16.7 items 1 to 3, and
 /// §16.11 for a proxy without transactions.
 ///
-/// Most lines are skipped by their first letter, which takes half the time of indexing them in a
-/// [`Message`](crate::Message). For a response that `Message` accepts it finds the same values. It
-/// accepts more responses, because it looks at no other line.
+/// Most lines are skipped after their first letter, which takes half the time of indexing them in a
+/// [`Message`](crate::Message). If `Message` accepts a response, the values are the same. A
+/// `Passage` accepts more responses, because it does not look at other lines.
 #[derive(Clone, Debug)]
 pub struct Passage<'a> {
     /// The Status-Code.
     pub status: u16,
-    /// Host and port of the first Via as written.
+    /// Host and port of the first Via, as written.
     pub sent_by: &'a [u8],
     /// True if a header line begins with `P-`, as those of RFC 3325 do.
     pub has_private: bool,
@@ -47,16 +47,16 @@ pub struct Passage<'a> {
     pub cseq: CSeq<'a>,
     /// True if there is a Content-Length.
     pub has_length: bool,
-    /// True if a Via behind the first may have parameters of RFC 7339.
+    /// True if a Via after the first may have parameters of RFC 7339.
     pub has_foreign_overload_control: bool,
     bytes: &'a [u8],
     /// The first Via.
     own: &'a [u8],
-    /// The first Via, with its line if it is alone there.
+    /// The range of the first Via. It includes the line if no other Via is on it.
     top: Range<usize>,
     /// True if there may be a Session-Expires.
     has_session: bool,
-    /// The lines of From and To, if they are written in the usual way.
+    /// The lines of From and To, if they have the usual form.
     parties: Option<[&'a [u8]; 2]>,
 }
 
@@ -175,8 +175,8 @@ impl<'a> Passage<'a> {
         let ScanStart::Response { status } = start else { return Err(Malformed::StartLine) };
         // RFC 3261 §7.1: "To be compliant with this specification, applications sending SIP
         // messages MUST include a SIP-Version of "SIP/2.0"." A request of another version is
-        // answered 505. A response cannot be answered, and the meaning of another version's
-        // response to its transaction is unknown: it does not belong to a request of ours.
+        // answered 505. A response cannot be answered, and the meaning of a response of another
+        // version is unknown, so it does not belong to a request of ours.
         if !bytes.get(..VERSION.len()).is_some_and(|v| v.eq_ignore_ascii_case(VERSION)) {
             return Err(Malformed::Version);
         }
@@ -218,11 +218,11 @@ impl<'a> Passage<'a> {
     }
 }
 
-/// The first letters of those lines.
+/// The first letters of these lines.
 const LETTERS: u32 = letters(b"vcil");
 
-/// Returns false if a line with this first letter is none of Via, Call-ID, CSeq, Content-Length (or
-/// their short forms `v`, `i` and `l`) and not the empty line.
+/// Returns false if a line with this first letter cannot be Via, Call-ID, CSeq, Content-Length (or
+/// their short forms `v`, `i` and `l`) or the empty line.
 #[inline]
 fn may_matter(first: Option<&u8>) -> bool {
     first.is_none_or(|&letter| has_letter(LETTERS, letter))

@@ -1,6 +1,6 @@
 //! Reads the priority that a request claims.
 //!
-//! Other code decides whether to trust it: any sender can write it.
+//! Other code decides whether to trust the claim, because any sender can write it.
 
 use crate::HeaderName;
 use crate::lexical::{is_token, trim};
@@ -48,8 +48,8 @@ pub fn is_emergency(uri: &[u8]) -> bool {
 
 /// Returns the resource values in all Resource-Priority lines of a request.
 ///
-/// Text that is not such a value is skipped: RFC 4412 §4.6.2 has values that are not understood
-/// treated as absent. A header that breaks the grammar ends the list.
+/// Text that is not such a value is skipped, because RFC 4412 §4.6.2 treats values that are not
+/// understood as absent. A header that violates the grammar ends the list.
 pub fn resource_values(message: &[u8]) -> impl Iterator<Item = ResourceValue<'_>> {
     let lines = Lines::of(message, HeaderName::ResourcePriority);
     lines.flat_map(tokens).filter_map(ResourceValue::parse)

@@ -13,10 +13,10 @@ pub struct Reply<'a> {
     pub status: u16,
     /// The Reason-Phrase.
     pub reason: &'a str,
-    /// A tag for the To, if the To has none. §8.2.6.2: needed in every response but a 100.
+    /// A tag for the To, if the To has none. By §8.2.6.2 every response except a 100 needs one.
     pub to_tag: Option<&'a [u8]>,
     /// The source of the request, to be recorded in the top Via (§18.2.1, RFC 3581 §4); `None` if
-    /// that was done when the request arrived.
+    /// it was recorded when the request arrived.
     pub source: Option<SocketAddr>,
     /// Further headers, as name and value.
     pub headers: &'a [(&'a str, &'a [u8])],
@@ -41,7 +41,7 @@ pub fn write_reply(
     reply: &Reply<'_>,
     out: &mut (impl Write + ?Sized),
 ) -> io::Result<()> {
-    // Without a readable Via there is no place to record the source.
+    // Without a readable Via, there is no place to record the source.
     let via = reply.source.and_then(|_| request.top_via().ok());
     write_reply_by_via(request, via.as_ref(), reply, out)
 }

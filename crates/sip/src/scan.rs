@@ -14,9 +14,9 @@ pub struct Scan<'a> {
     pub start: ScanStart<'a>,
     /// The first Via element, trimmed.
     pub via: &'a [u8],
-    /// Its branch.
+    /// The branch of this Via.
     pub branch: Option<&'a [u8]>,
-    /// Its host and port as written.
+    /// Host and port of this Via, as written.
     pub sent_by: &'a [u8],
     /// The Call-ID.
     pub call_id: &'a [u8],
@@ -28,7 +28,7 @@ pub struct Scan<'a> {
     pub to_tag: Option<&'a [u8]>,
 }
 
-/// The start line as a gate sees it.
+/// The start line, in the form that a gate needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanStart<'a> {
     /// A request.
@@ -53,7 +53,7 @@ pub enum ScanStart<'a> {
 /// [`Malformed`] if there is none; [`scan`] returns the same error.
 #[inline]
 pub fn glance(bytes: &[u8]) -> Result<ScanStart<'_>, Malformed> {
-    // The line feed at the end of a message also ends its first line, if no other does.
+    // The line feed at the end of a message also ends its first line, if there is no other.
     match usual_status(bytes) {
         Some(status) if bytes.ends_with(b"\n") && bytes.len() <= BYTES_MAX => {
             Ok(ScanStart::Response { status })
@@ -65,9 +65,9 @@ pub fn glance(bytes: &[u8]) -> Result<ScanStart<'_>, Malformed> {
 /// Reads the start line and the first Via, To, Call-ID and CSeq, and stops there.
 ///
 /// If [`Message::parse`](crate::Message::parse) and [`check`](crate::Message::check) accept a
-/// message, this finds the same values. It accepts more messages: it does not look at anything
-/// behind the last header it needs, at a From, at the address of the Via, or at the protocol
-/// version.
+/// message, this finds the same values. It accepts more messages, because it does not look at the
+/// text after the last header that it needs, at a From, at the address of the Via, or at the
+/// protocol version.
 ///
 /// # Errors
 /// [`Malformed`], with [`Malformed::MissingHeader`] for the first of Via, To, Call-ID and CSeq that
@@ -100,7 +100,7 @@ pub fn scan(bytes: &[u8]) -> Result<Scan<'_>, Malformed> {
     Identity { via, sent_by, branch, to, id, cseq }.scan(start)
 }
 
-/// The values of a [`Scan`]; those after the Via are not yet parsed.
+/// The values of a [`Scan`]. Those after the Via are not parsed yet.
 pub(crate) struct Identity<'a> {
     pub(crate) via: &'a [u8],
     pub(crate) sent_by: &'a [u8],
@@ -211,8 +211,8 @@ pub(crate) fn begin(
     Ok((start, bytes, at, ends))
 }
 
-/// Returns false if a line with this first letter is neither one of the four headers nor the empty
-/// line.
+/// Returns false if a line with this first letter can be neither one of the four headers nor the
+/// empty line.
 #[inline]
 fn may_matter(first: Option<&u8>) -> bool {
     // Via or v, To or t, Call-ID or i, CSeq.
@@ -230,7 +230,7 @@ pub(crate) const fn letters(all: &[u8]) -> u32 {
     set
 }
 
-/// Returns whether a byte is in a set of [letters], in either case, or is no letter.
+/// Returns whether a byte is in a set of [letters], in either case, or is not a letter.
 #[inline(always)]
 pub(crate) fn has_letter(letters: u32, byte: u8) -> bool {
     let letter = (byte | 0x20).wrapping_sub(b'a');

@@ -8,8 +8,8 @@ use crate::lines::Lines;
 
 /// Returns the session interval in the Session-Expires of a request or response.
 ///
-/// Returns `None` if there is no Session-Expires or it breaks the grammar: such a session does not
-/// expire. A value above 2^32 - 1 seconds counts as 2^32 - 1 (as RFC 3261 §20.19 has it for
+/// Returns `None` if there is no Session-Expires or if it violates the grammar: such a session does
+/// not expire. A value above 2^32 - 1 seconds counts as 2^32 - 1 (as RFC 3261 §20.19 says for
 /// Expires). If there are two lines, the first counts.
 pub(crate) fn session_interval(message: &[u8]) -> Option<Duration> {
     let value = Lines::of(message, HeaderName::SessionExpires).next()?;

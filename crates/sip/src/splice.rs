@@ -13,8 +13,8 @@ pub const EDITS_MAX: usize = 16;
 /// Edits to a message, applied while it is written: bytes that no edit touches are copied
 /// unchanged.
 ///
-/// The calling code determines the number of edits and that none overlap; a peer has no influence
-/// on either. So both limits are assertions.
+/// The calling code determines the number of edits and ensures that they do not overlap. A peer
+/// cannot influence either. So both limits are assertions.
 #[derive(Clone, Debug)]
 pub struct Splice<'a> {
     bytes: &'a [u8],

@@ -36,7 +36,7 @@ const VERSION: &[u8; 7] = b"SIP/2.0";
 impl<'a> Start<'a> {
     /// Parses a line given without its line end.
     ///
-    /// Accepts any version of the form `SIP/1.2`, so that there is a message to answer 505 to.
+    /// Accepts any version of the form `SIP/1.2`, so that the request can be answered with 505.
     #[inline]
     pub(crate) fn parse(line: &'a [u8]) -> Result<Self, Malformed> {
         let start = match line {
@@ -47,8 +47,8 @@ impl<'a> Start<'a> {
         start.ok_or(Malformed::StartLine)
     }
 
-    /// Parses like [`parse`](Self::parse), but accepts any text as the Request-URI, so that there
-    /// is a message to answer 400 to.
+    /// Parses like [`parse`](Self::parse), but accepts any text as the Request-URI, so that the
+    /// request can be answered with 400.
     ///
     /// RFC 4475 §3.1.2.8, of a Request-URI with white space in it: "An element receiving this
     /// request should respond with a 400 Bad Request."
@@ -79,7 +79,7 @@ impl<'a> Start<'a> {
         Self::usual_request_line(line).or_else(|| Self::any_request_line(line))
     }
 
-    /// Parses a request line with a usual method and version 2.0; `None` for any other.
+    /// Parses a request line with a usual method and version 2.0; `None` for any other line.
     #[inline(always)]
     fn usual_request_line(line: &'a [u8]) -> Option<Self> {
         let (method, length) = match line {
@@ -143,8 +143,8 @@ impl<'a> Start<'a> {
     }
 }
 
-/// Returns the Status-Code of a message that begins with a Status-Line of version 2.0 as nearly all
-/// responses do; `None` for any other message.
+/// Returns the Status-Code of a message that begins with a Status-Line of version 2.0 in the usual
+/// form; `None` for any other message.
 #[inline(always)]
 pub(crate) fn usual_status(bytes: &[u8]) -> Option<u16> {
     let rest = bytes.strip_prefix(b"SIP/2.0 ")?;
@@ -182,7 +182,7 @@ pub(crate) fn skip_blank(bytes: &[u8]) -> Result<&[u8], Malformed> {
 #[cold]
 fn skip_blank_slowly(bytes: &[u8]) -> Result<&[u8], Malformed> {
     let begin = bytes.iter().position(|&b| !matches!(b, b'\r' | b'\n')).unwrap_or(bytes.len());
-    // NAT keepalives in use: CRLF CRLF (RFC 5626 §4.4.1), one CRLF, four zero bytes, blanks, an
+    // Known NAT keep-alives are: CRLF CRLF (RFC 5626 §4.4.1), one CRLF, four zero bytes, blanks, an
     // empty datagram.
     if bytes[begin..].iter().all(|&b| matches!(b, 0 | b' ' | b'\t' | b'\r' | b'\n')) {
         return Err(Malformed::Keepalive);

@@ -1,7 +1,7 @@
 //! Reason phrases (RFC 3261 §21 and later registrations).
 
-/// Returns the phrase registered for `status`; for an unregistered one that of its class; empty
-/// outside 100 to 699.
+/// Returns the phrase registered for `status`. For an unregistered status, returns the phrase of
+/// its class; outside 100 to 699, an empty string.
 pub const fn reason(status: u16) -> &'static str {
     match status {
         100 => "Trying",
@@ -73,7 +73,7 @@ pub const fn reason(status: u16) -> &'static str {
 }
 
 /// Returns the phrase of a class. RFC 3261 §8.1.3.2: an unknown code is treated as the x00 code of
-/// its class; as 183 if it is provisional.
+/// its class, or as 183 if it is provisional.
 const fn class(status: u16) -> &'static str {
     match status / 100 {
         1 => reason(183),

@@ -42,15 +42,15 @@ pub fn dialog_tags(message: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// Returns the tag in this From or To line; empty if there is none.
 pub(crate) fn tag_of(line: &[u8]) -> Option<&[u8]> {
-    // Nothing but a tag behind a bracket: it contains no quote or bracket, so that this one closes the
-    // URI.
+    // After the bracket there is only a tag. It contains no quote or bracket, so this bracket
+    // closes the URI.
     if let Some(bracket) = find(b'>', line)
         && let Some(params) = line[bracket + 1..].strip_suffix(b"\r\n")
         && let Some(tag) = Params::new(params).only_tag()
     {
         return Some(tag.unwrap_or_default());
     }
-    // If no quote follows it, the last bracket closes the URI.
+    // If no quote follows the last bracket, it closes the URI.
     let params = match memrchr2(b'>', b'"', line) {
         Some(bracket) if line[bracket] == b'>' => &line[bracket + 1..],
         _ => NameAddr::parse(Line::read(line, 0).ok()??.value(line))?.params.text(),

@@ -37,7 +37,7 @@ pub struct Uri<'a> {
     pub port: Option<u16>,
     /// The parameters after the host, or after the number of a `tel:` URI.
     pub params: Params<'a>,
-    /// The text behind the `?`.
+    /// The text after the `?`.
     pub headers: Option<&'a [u8]>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Uri<'a> {
         self.params.value("maddr")
     }
 
-    /// Returns the port, or the default one of the scheme: 5060, for `sips` 5061.
+    /// Returns the port, or the default port of the scheme: 5060, or 5061 for `sips`.
     pub fn port_or_default(&self) -> u16 {
         self.port.unwrap_or(if self.scheme == Scheme::Sips { 5061 } else { 5060 })
     }
@@ -99,8 +99,8 @@ impl<'a> Uri<'a> {
     }
 
     fn take_apart(text: &'a [u8]) -> Option<Self> {
-        // No URI contains a space, control character or delimiter. Bytes from 0x80 on, which should
-        // be escaped, are accepted: they occur in practice and hide nothing.
+        // No URI contains a space, a control character or a delimiter. Bytes from 0x80 on should be
+        // escaped, but are accepted: they occur in practice and hide nothing.
         if !is_visible_but(*b"<>\"", text) {
             return None;
         }
@@ -125,8 +125,8 @@ impl<'a> Uri<'a> {
 
     #[inline(always)]
     fn sip(scheme: Scheme, text: &'a [u8], rest: &'a [u8]) -> Option<Self> {
-        // RFC 3261 §25.1: an unescaped `@` occurs only after the userinfo, while the user part
-        // itself may contain `;` and `?`. So the `@` must be searched first.
+        // RFC 3261 §25.1: an unescaped `@` occurs only after the userinfo, but the user part may
+        // contain `;` and `?`. So the `@` must be searched first.
         let (mut user, mut password) = (None, None);
         let address = match find(b'@', rest) {
             None => rest,
@@ -136,7 +136,7 @@ impl<'a> Uri<'a> {
                 user = Some(&userinfo[..end]).filter(|user| !user.is_empty());
                 user?;
                 password = userinfo.get(end + 1..);
-                // RFC 3261 §25.1: `password` allows no colon.
+                // RFC 3261 §25.1: `password` does not allow a colon.
                 if password.is_some_and(|password| find(b':', password).is_some()) {
                     return None;
                 }
@@ -197,10 +197,10 @@ impl fmt::Display for Uri<'_> {
     }
 }
 
-/// Returns whether each of these parameters matches the one of its name in `others`.
+/// Returns whether each of these parameters matches the parameter of the same name in `others`.
 ///
-/// RFC 3261 §19.1.4: "Any uri-parameter appearing in both URIs must match." Of those in one URI only,
-/// user, ttl, method and maddr prevent a match, and transport does so by the examples.
+/// RFC 3261 §19.1.4: "Any uri-parameter appearing in both URIs must match." If a parameter is only
+/// in one URI, user, ttl, method and maddr prevent a match; by the examples, transport does too.
 fn is_matched(params: &Params<'_>, others: &Params<'_>) -> bool {
     let decides = |name: &[u8]| {
         ["user", "ttl", "method", "maddr", "transport"]
@@ -220,8 +220,8 @@ fn is_matched(params: &Params<'_>, others: &Params<'_>) -> bool {
     })
 }
 
-/// Returns the characters of a component, and whether each stands there as an escape that differs
-/// from the character itself.
+/// Returns the characters of a component. For each one, says whether it is written as an escape
+/// that differs from the character itself.
 ///
 /// RFC 3261 §19.1.4: "Characters other than those in the "reserved" set (see RFC 2396 [5]) are
 /// equivalent to their ""%" HEX HEX" encoding."

@@ -30,7 +30,7 @@ pub enum ViaTransport {
 /// The `rport` parameter (RFC 3581).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rport {
-    /// No value: the sender asks for one.
+    /// There is no value: the sender asks for one.
     Asked,
     /// The source port of the request.
     Port(u16),
@@ -53,13 +53,13 @@ pub struct Via<'a> {
     pub port: Option<u16>,
     /// The parameters.
     pub params: Params<'a>,
-    /// The parameters that a reply needs.
+    /// The parameters that are needed for a reply.
     pub(crate) answering: Answering<'a>,
-    /// True if it is known to follow the grammar in all its parts.
+    /// True if the Via is known to follow the grammar in all its parts.
     is_usual: bool,
 }
 
-/// A Via as far as a message is identified by it.
+/// The parts of a Via that identify a message.
 pub(crate) struct TopVia<'a> {
     /// The whole element of the list, trimmed.
     pub(crate) element: &'a [u8],
@@ -70,7 +70,7 @@ pub(crate) struct TopVia<'a> {
 }
 
 impl<'a> TopVia<'a> {
-    /// Reads the first element of the value of a Via line; returns it and the text behind its comma.
+    /// Reads the first element of the value of a Via line. Returns it and the text after its comma.
     #[inline]
     pub(crate) fn first(value: &'a [u8]) -> Option<(Self, Option<&'a [u8]>)> {
         if let Some(via) = Self::usual(value) {
@@ -86,8 +86,8 @@ impl<'a> TopVia<'a> {
         Some((Self { element, sent_by: parts.sent_by, branch: parts.branch() }, rest))
     }
 
-    /// Reads the value of a Via line that has one element, over UDP, whose branch stands before all
-    /// parameters but `rport`; returns `None` for other values. It looks only for the bytes that
+    /// Reads the value of a Via line with one element, over UDP, whose branch stands before all
+    /// parameters except `rport`; returns `None` for other values. It looks only for bytes that
     /// would give the value another meaning.
     #[inline(always)]
     fn usual(value: &'a [u8]) -> Option<Self> {
@@ -103,7 +103,7 @@ impl<'a> TopVia<'a> {
     }
 }
 
-/// A Via split into its parts, its sent-by not yet parsed.
+/// A Via split into its parts. Its sent-by is not parsed yet.
 pub(crate) struct Parts<'a> {
     transport_name: &'a [u8],
     sent_by: &'a [u8],
@@ -126,8 +126,8 @@ impl<'a> Parts<'a> {
         (!sent_by.is_empty()).then(|| Self { transport_name, sent_by, params: Params::new(params) })
     }
 
-    /// Splits the value of a Via line that has one element, written as nearly all are; returns
-    /// `None` for other values. It reads each byte once. Only the sent-by may break the grammar.
+    /// Splits the value of a Via line with one element in the usual form; returns `None` for other
+    /// values. It reads each byte once. Only the sent-by may violate the grammar.
     #[inline(always)]
     fn usual(value: &'a [u8]) -> Option<(Self, Answering<'a>)> {
         let named = value.strip_prefix(b"SIP/2.0/")?;
@@ -148,8 +148,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The parameters of a Via that a reply needs, found in one pass: the [text](Param::text) of each.
-/// The first of each name counts, as in [`Params::param`].
+/// The parameters of a Via that are needed for a reply, found in one pass: the [text](Param::text)
+/// of each. If a name occurs twice, the first one counts, as in [`Params::param`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Answering<'a> {
     branch: Option<&'a [u8]>,
@@ -178,7 +178,7 @@ impl<'a> Answering<'a> {
         found
     }
 
-    /// Reads a list of these parameters alone, written as nearly all are; `None` for other lists.
+    /// Reads a list that contains only these parameters, in the usual form; `None` for other lists.
     #[inline]
     fn usual(params: Params<'a>) -> Option<Self> {
         let mut found = Self::default();
@@ -199,7 +199,7 @@ impl<'a> Answering<'a> {
     }
 }
 
-/// Returns the value in the text of a parameter, if it has one that is not empty.
+/// Returns the value in the text of a parameter, if it is not empty.
 #[inline]
 fn value_in(text: Option<&[u8]>) -> Option<&[u8]> {
     Params::value_in(text?).filter(|value| !value.is_empty())
@@ -218,7 +218,7 @@ fn is_sip_2_in_other_words(element: &[u8]) -> bool {
     is(b"SIP") && is(b"2.0")
 }
 
-/// Returns the text behind a token and a slash; white space around the slash is allowed.
+/// Returns the text after a token and a slash. White space around the slash is allowed.
 fn after_slash(text: &[u8]) -> Option<&[u8]> {
     let (_, rest) = split_token(text)?;
     Some(trim_start(trim_start(rest).strip_prefix(b"/")?))
@@ -251,8 +251,7 @@ impl<'a> Via<'a> {
         Self::usual(value).or_else(|| Self::parse(split_element(value)?.0))
     }
 
-    /// Parses the value of a Via line that has one element, written as nearly all are; `None` for
-    /// other values.
+    /// Parses the value of a Via line with one element in the usual form; `None` for other values.
     #[inline(always)]
     fn usual(value: &'a [u8]) -> Option<Self> {
         let (Parts { transport_name, sent_by, params }, answering) = Parts::usual(value)?;
@@ -299,8 +298,8 @@ impl<'a> Via<'a> {
         self.answering.may_have_overload_control
     }
 
-    /// Returns true if the Via breaks the grammar in a part that [`parse`](Self::parse) does not
-    /// check, or names another protocol.
+    /// Returns true if the Via violates the grammar in a part that [`parse`](Self::parse) does not
+    /// check, or if it names another protocol.
     ///
     /// RFC 3261 §8.1.1.7: "The protocol name and protocol version in the header field MUST be SIP
     /// and 2.0, respectively." RFC 4475 §3.1.2.1: 400 to a Via of `SIP/2.0/UDP 192.0.2.15;;,;,,`.
@@ -392,18 +391,18 @@ pub fn connection_target(via: &Via<'_>) -> Option<SocketAddr> {
     (port != 0).then(|| SocketAddr::new(ip, port))
 }
 
-/// Returns what [`connection_target`] would, once `source` is recorded in the Via of a request from
-/// there.
+/// Returns the result that [`connection_target`] would have after `source` is recorded in the Via
+/// of a request from there.
 pub fn listener_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
     SocketAddr::new(source.ip().to_canonical(), sent_by_port(via))
 }
 
-/// Returns the destination of the response to a request with this top Via from `source`: the one of
-/// [`response_target`] once the source is recorded in the Via. It is never an address other than
-/// the source's.
+/// Returns the destination of the response to a request with this top Via from `source`. It is the
+/// result of [`response_target`] after the source is recorded in the Via. It is never an address
+/// other than that of the source.
 #[inline]
 pub fn reply_target(via: &Via<'_>, source: SocketAddr) -> SocketAddr {
-    // RFC 3581 §4: the source port, for clients that ask for it; any value they give to the
+    // RFC 3581 §4: the source port, for clients that ask for it. Any value that they write into the
     // parameter is replaced.
     let port = if via.answering.rport.is_some() { source.port() } else { sent_by_port(via) };
     SocketAddr::new(source.ip().to_canonical(), port)
