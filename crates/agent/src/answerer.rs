@@ -1,9 +1,9 @@
 //! The answering user agent (UAS).
 //!
-//! It rings, then answers, rejects, rings on or stays silent, and hangs up or waits for the caller
-//! to, as drawn for each call. An INVITE and the requests that match it find their call by a
-//! fingerprint of the transaction; ACK and BYE by the mark in our tag; the response to our BYE by
-//! the mark in its branch.
+//! For each call, a random draw decides whether it answers, rejects, rings on or stays silent, and
+//! whether it hangs up or waits for the caller to hang up. An INVITE and the requests that match it
+//! find their call by a fingerprint of the transaction. ACK and BYE find it by the mark in our tag,
+//! and the response to our BYE by the mark in its branch.
 
 mod bye_sender;
 mod call;
@@ -43,7 +43,7 @@ pub use stats::AnswererStats;
 /// The most alarms fired by one `handle_timeout`.
 const BURST: usize = 64;
 
-// RFC 3261 §8.2.1: a 405 must have it.
+// RFC 3261 §8.2.1: a 405 must have this header field.
 const ALLOW: (&str, &[u8]) = ("Allow", b"INVITE, ACK, BYE, CANCEL, OPTIONS, MESSAGE, REGISTER");
 
 /// A user agent that takes calls.
@@ -54,7 +54,7 @@ pub struct Answerer {
     tags: Tags,
     bye_sender: ByeSender,
     contact: Box<[u8]>,
-    /// The end of a 200 to an INVITE.
+    /// The last part of a 200 to an INVITE: the session.
     session: Box<[u8]>,
     calls: Calls,
     draining: bool,

@@ -1,7 +1,7 @@
 //! Start times of calls, drawn independently of any answer.
 //!
-//! An open loop: the times depend on the seed alone, so a slow or silent peer is offered exactly as
-//! much as a fast one.
+//! This is an open loop: the times depend only on the seed, so a slow or silent peer is offered
+//! exactly as many calls as a fast one.
 
 mod curve;
 mod mmpp;
@@ -30,7 +30,7 @@ pub enum Process {
     Uniform,
     /// Bursts: a Poisson process whose rate changes at random.
     Mmpp(Mmpp),
-    /// Given times, regardless of the rate; without a profile.
+    /// Given times, regardless of the rate. A trace has no profile.
     Trace(Trace),
 }
 
@@ -53,11 +53,11 @@ pub struct Load {
     pub process: Process,
     /// Change of the rate over time.
     pub profile: Profile,
-    /// Mean rate where the profile is 1, calls/s.
+    /// Mean rate in calls/s where the profile is 1.
     pub rate_cps: f64,
-    /// The most calls.
+    /// Maximum number of calls.
     pub calls: u32,
-    /// The latest call after the start.
+    /// Time after the start at which the last call may begin.
     pub duration: Duration,
 }
 
@@ -85,20 +85,21 @@ impl Load {
         }
     }
 
-    /// Returns the rate at a time after the start, in calls/s, by the profile, averaged over all
-    /// draws of a process. That of a trace is its mean.
+    /// Returns the rate at a time after the start, in calls/s, by the profile. It is the average
+    /// over all random draws of the process. For a trace it is the mean rate.
     pub fn rate_at(&self, after: Duration) -> f64 {
         Curve::new(&self.profile, self.rate_cps).rate_cps(after.as_secs_f64())
     }
 
-    /// Returns the calls expected until a time after the start, with the same average, ignoring
-    /// [`calls`](Self::calls) and [`duration`](Self::duration).
+    /// Returns the number of calls expected until a time after the start, as an average like that
+    /// of [`rate_at`](Self::rate_at). [`calls`](Self::calls) and [`duration`](Self::duration) are
+    /// ignored.
     pub fn calls_until(&self, after: Duration) -> f64 {
         Curve::new(&self.profile, self.rate_cps).calls_until(after.as_secs_f64())
     }
 
-    /// Returns whether calls go on until they are stopped: no number of calls, no duration, and an
-    /// endless process and profile.
+    /// Returns whether calls continue until they are stopped: there is no limit on number or
+    /// duration, and process and profile are endless.
     pub fn is_endless(&self) -> bool {
         self.calls == u32::MAX
             && self.duration == Duration::MAX
@@ -115,22 +116,22 @@ pub(crate) struct Arrivals {
     stream: Stream,
     start: Timestamp,
     duration: Duration,
-    /// Calls that may still be drawn.
+    /// Number of calls that may still be drawn.
     left: u32,
-    /// The last time.
+    /// The last drawn time.
     offset: Duration,
 }
 
 /// The position of the next call on the curve.
 #[derive(Clone, Debug)]
 enum Source {
-    /// Calls expected until the last call.
+    /// Number of calls expected until the last call.
     Poisson(f64),
-    /// The number of calls before the next one.
+    /// Number of calls before the next one.
     Uniform(u32),
-    /// Like `Poisson`.
+    /// The same as for `Poisson`.
     Mmpp(f64, Box<Modulation>),
-    /// Index of the next call.
+    /// Index of the next call in the trace.
     Trace(usize, Trace),
 }
 
@@ -155,7 +156,7 @@ impl Arrivals {
         }
     }
 
-    /// Returns the start of the next call, after the start of the run.
+    /// Returns when the next call starts, after the start of the run.
     fn draw(&mut self) -> Option<Duration> {
         let calls = match &mut self.source {
             Source::Poisson(calls) => {
@@ -163,7 +164,7 @@ impl Arrivals {
                 *calls
             }
             // Computed from the count, not from the previous call, so that rounding errors do not
-            // add up.
+            // accumulate.
             Source::Uniform(drawn) => {
                 let calls = f64::from(*drawn);
                 *drawn += 1;
@@ -183,7 +184,7 @@ impl Arrivals {
         let offset_s = self.curve.time_of(calls)?;
         // Saturates at the end of time.
         let offset = Duration::from_nanos((offset_s * 1e9) as u64);
-        // Rounding of the curve must not turn back time.
+        // The rounding of the curve must not make time go back.
         Some(offset.max(self.offset))
     }
 }
@@ -207,8 +208,8 @@ impl Iterator for Arrivals {
 }
 
 /// Returns the position of the next call on the curve, after one at `calls`: in each state the
-/// curve is steeper by the state's factor, and the call comes when `gap` is used up. `None` if that
-/// is after the end.
+/// curve is steeper by the factor of the state, and the call comes when `gap` is used up. Returns
+/// `None` if that is after the end.
 fn modulated(
     mut calls: f64,
     mut gap: f64,

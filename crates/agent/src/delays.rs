@@ -5,10 +5,10 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-/// The longest distinct duration, in microseconds; longer ones count as this one.
+/// The longest duration that is measured, in microseconds. Longer ones count as this one.
 const LONGEST_US: u64 = 3_600_000_000;
 
-/// A set of durations, kept to three digits.
+/// A set of durations, with a precision of three digits.
 #[derive(Clone, Debug)]
 pub struct Delays(Histogram<u64>);
 
@@ -24,7 +24,7 @@ impl Delays {
         self.0.saturating_record(us);
     }
 
-    /// Adds all of `other`.
+    /// Adds all durations of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.0.add(&other.0).expect("same bounds");
     }
@@ -43,12 +43,12 @@ impl Delays {
         Duration::from_micros(self.0.value_at_quantile(q))
     }
 
-    /// Returns the longest.
+    /// Returns the longest duration.
     pub fn max(&self) -> Duration {
         Duration::from_micros(self.0.max())
     }
 
-    /// Returns the mean.
+    /// Returns the mean duration.
     pub fn mean(&self) -> Duration {
         Duration::from_secs_f64(self.0.mean() / 1e6)
     }
@@ -60,7 +60,7 @@ impl Default for Delays {
     }
 }
 
-/// Serializes as its quantiles, in microseconds.
+/// Serializes the set as its quantiles, in microseconds.
 impl Serialize for Delays {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let us = |d: Duration| d.as_micros() as u64;

@@ -6,10 +6,10 @@ use arrayvec::ArrayVec;
 use tidegate_sip::{HeaderName, Message, NameAddr, Scheme, Uri};
 use tidegate_world::Transport;
 
-/// The most entries of a route set; a message with more is rejected.
+/// Maximum number of entries of a route set. A message with more is rejected.
 pub(crate) const HOPS_MAX: usize = 32;
 
-/// The most bytes of a dialog's texts, so that a request always fits into a datagram.
+/// Maximum number of bytes of a dialog's texts, so that a request always fits into a datagram.
 pub(crate) const TEXT_MAX: usize = 8192;
 
 const OPEN: &[u8] = b"Route: <";
@@ -38,7 +38,7 @@ impl Dialog {
     }
 
     /// Returns the called party's dialog from our own 2xx; `target` is the URI in the Contact of
-    /// the INVITE. `None` if it cannot be used.
+    /// the INVITE. Returns `None` if no dialog can be created.
     pub fn of_callee(target: &[u8], answer: &Message<'_>) -> Option<Self> {
         // RFC 3261 §12.1.1: "The route set MUST be set to the list of URIs in the Record-Route
         // header field from the request, taken in order and preserving all URI parameters."
@@ -114,7 +114,7 @@ impl Dialog {
         NameAddr::parse(self.remote())?.tag()
     }
 
-    /// Returns the next hop, if its address is numeric: there is no DNS here.
+    /// Returns the next hop if its address is numeric, because there is no DNS here.
     pub fn hop(&self) -> Option<SocketAddr> {
         self.hop
     }
@@ -132,7 +132,7 @@ fn recorded<'a>(message: &Message<'a>) -> Option<Routes<'a>> {
     Some(routes)
 }
 
-/// Returns the parameter of a URI that is reached over `transport` (RFC 3261 §19.1.1).
+/// Returns the URI parameter for `transport` (RFC 3261 §19.1.1).
 pub(crate) fn uri_parameter(transport: Transport) -> &'static str {
     match transport {
         Transport::Udp => "",

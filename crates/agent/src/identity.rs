@@ -2,8 +2,8 @@
 //!
 //! A [`Mark`] has a call's slot and serial number and a keyed hash of them. It is the call's
 //! Call-ID and part of its branches or tags, so a message with it finds its call without a search.
-//! Peers cannot forge one, and a mark is recognised as ours even when the call has ended without a
-//! trace.
+//! Peers cannot forge a mark, and it is recognized as ours even if nothing else is left of the
+//! call.
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
@@ -21,13 +21,13 @@ pub(crate) const TAG: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub id: Id,
-    /// Slot, serial number and proof in hexadecimal.
+    /// Slot, serial number and keyed hash, in hexadecimal.
     pub text: [u8; MARK],
     /// A second, independent name of the same call.
     pub tag: [u8; TAG],
 }
 
-/// Makes marks and recognises its own.
+/// Creates marks, and recognizes its own.
 #[derive(Clone, Copy)]
 pub(crate) struct Namer {
     hash: SipHasher13,
@@ -67,7 +67,7 @@ impl Namer {
     pub fn fingerprint(&self, parts: &[&[u8]]) -> u128 {
         let mut hasher = self.hash;
         for part in parts {
-            // The length keeps `ab`+`c` apart from `a`+`bc`.
+            // The length distinguishes `ab`+`c` from `a`+`bc`.
             hasher.write_usize(part.len());
             hasher.write(part);
         }

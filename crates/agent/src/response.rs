@@ -8,8 +8,8 @@ use tidegate_world::{Flow, Pool, Transmit};
 /// The end of a response without a body.
 const NO_BODY: &[u8] = b"Content-Length: 0\r\n\r\n";
 
-/// Returns the response to `request`, which came over `flow`. `None` if it has no readable Via to
-/// respond to, or is too long for a response.
+/// Returns the response to `request`, which came over `flow`. Returns `None` if the request has no
+/// readable Via, or is too long for a response.
 pub(crate) fn to(
     request: &Message<'_>,
     flow: Flow,
@@ -23,14 +23,14 @@ pub(crate) fn to(
     let mut bytes = pool.take();
     write_reply(request, &reply, &mut bytes).ok()?;
     let via = request.top_via().ok()?;
-    // The address is the source's, as its socket has it.
+    // The address is that of the source, in the form in which the socket has it.
     let port = reply_target(&via, flow.remote).port();
     let remote = SocketAddr::new(flow.remote.ip(), port);
     Some(Transmit::new(Flow { remote, ..flow }, bytes))
 }
 
-/// Replaces a response's empty body by `tail`, which is further headers, an empty line and a body.
-/// Returns `false` if the whole gets too long.
+/// Replaces the empty body of a response by `tail`, which contains further headers, an empty line
+/// and a body. Returns `false` if the result is too long.
 #[must_use]
 pub(crate) fn add_body(response: &mut Transmit, tail: &[u8]) -> bool {
     let bytes = &mut response.bytes;

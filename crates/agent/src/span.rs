@@ -1,10 +1,10 @@
-//! Durations that people determine: ringing, holding, patience.
+//! Durations that people determine: ringing time, holding time, patience.
 
 use std::time::Duration;
 
 use tidegate_world::Stream;
 
-/// A time, or the distribution it is drawn from.
+/// A duration, or the distribution from which it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Span {
     /// The same duration each time.
@@ -12,12 +12,12 @@ pub enum Span {
     /// Exponentially distributed with this mean, memoryless. The classical holding time of
     /// telephony.
     Exponential(Duration),
-    /// Log-normally distributed: most are shorter than the mean, and a few last very long, as
-    /// measured holding times do (Bolotin, Telephone circuit holding time distributions, 1994).
+    /// Log-normally distributed. Most durations are shorter than the mean, and a few are very long,
+    /// as measured holding times are (Bolotin, Telephone circuit holding time distributions, 1994).
     LogNormal {
-        /// Their mean.
+        /// The mean duration.
         mean: Duration,
-        /// Standard deviation of the natural logarithm; at 0 all are the mean.
+        /// Standard deviation of the natural logarithm. With 0, all durations equal the mean.
         sigma: f64,
     },
 }
@@ -26,7 +26,7 @@ impl Span {
     /// Zero time.
     pub const ZERO: Self = Self::Fixed(Duration::ZERO);
 
-    /// Draws the next one. A fixed time draws nothing.
+    /// Draws the next duration. A fixed duration needs no draw.
     pub(crate) fn draw(self, stream: &mut Stream) -> Duration {
         match self {
             Self::Fixed(time) => time,

@@ -1,14 +1,15 @@
 //! Live calls, each with one alarm.
 //!
 //! A call is in a slot and has a serial number. Both together find the call without a search, and
-//! find nothing once it has ended. Each alarm has one current timer. Moving an alarm to a later
-//! time costs nothing: the timer stays, and is set again when it fires too early. Moving it to an
-//! earlier time leaves a stale timer, and stale timers are dropped when they outnumber the calls.
+//! find nothing after it has ended. Each alarm has one current timer. Moving an alarm to a later
+//! time costs nothing: the timer stays, and is set again when it fires too early. Moving an alarm
+//! to an earlier time leaves a stale timer. Stale timers are dropped when there are more of them
+//! than calls.
 
 use slab::Slab;
 use tidegate_world::{Timers, Timestamp};
 
-/// Number of stale timers that are never worth a sweep.
+/// Up to this number of stale timers, they are not dropped.
 const STALE_MIN: usize = 64;
 
 /// Identifies a call by its slot and its serial number.
@@ -23,7 +24,7 @@ struct Entry<T> {
     serial: u32,
     /// Time of the alarm.
     due: Timestamp,
-    /// Time of its current timer; any other is stale.
+    /// Time of the current timer. Any other timer is stale.
     armed: Timestamp,
 }
 
@@ -72,7 +73,7 @@ impl<T> Table<T> {
         Some(self.entries.remove(id.slot as usize).value)
     }
 
-    /// Sets the call's alarm. [`Timestamp::NEVER`] is no alarm.
+    /// Sets the call's alarm. [`Timestamp::NEVER`] means no alarm.
     pub fn wake_at(&mut self, id: Id, due: Timestamp) {
         let Some(entry) = self.entry(id) else { return };
         entry.due = due;
@@ -83,7 +84,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Takes the next call whose alarm is due; it has no alarm then until it is set again.
+    /// Takes the next call whose alarm is due. The call then has no alarm until a new one is set.
     pub fn pop_due(&mut self, now: Timestamp) -> Option<Id> {
         while let Some((at, id)) = self.alarms.pop(now) {
             let Some(entry) = self.entry(id).filter(|entry| entry.armed == at) else { continue };
@@ -102,7 +103,7 @@ impl<T> Table<T> {
         self.alarms.next()
     }
 
-    /// Drops stale timers while they are more than half of all.
+    /// Drops stale timers if they are more than half of all timers.
     fn sweep(&mut self) {
         if self.alarms.len() <= 2 * self.entries.len() + STALE_MIN {
             return;

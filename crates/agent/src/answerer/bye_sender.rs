@@ -26,13 +26,14 @@ Content-Length: 0
 /// A 2xx and the parts of its INVITE that requests in its dialog need.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// The response, then the URI of the caller's Contact; empty if it has none.
+    /// The response, followed by the URI of the caller's Contact; the URI is empty if there is
+    /// none.
     bytes: Box<[u8]>,
     response_end: usize,
 }
 
 impl Answer {
-    /// Creates it from `response` to `invite`.
+    /// Creates the answer from `response` to `invite`.
     pub fn new(response: &[u8], invite: &Message<'_>) -> Self {
         let contact = invite.contacts().next().and_then(Result::ok);
         let target = contact.map(|contact| contact.uri).unwrap_or_default();
@@ -67,8 +68,8 @@ impl ByeSender {
         Self(Template::new(BYE, &[("transport", transport.name()), ("local", &local)]))
     }
 
-    /// Writes the BYE of a call that came over `flow`. `None` if its caller gave no address for
-    /// requests, or the BYE does not fit into a datagram.
+    /// Writes the BYE of a call that came over `flow`. Returns `None` if the caller gave no address
+    /// for requests, or if the BYE does not fit into a datagram.
     pub fn write(
         &self,
         answer: &Answer,
@@ -103,7 +104,7 @@ impl ByeSender {
             return None;
         }
         let hop = dialog.hop().filter(|hop| hop.is_ipv4() == flow.local.is_ipv4());
-        // Without a Route it goes back where the call came from.
+        // Without a Route, the BYE goes back to the address from which the call came.
         let flow = match hop {
             Some(hop) => Flow { remote: hop, connection: None, ..flow },
             None => flow,

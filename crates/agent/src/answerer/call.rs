@@ -1,8 +1,8 @@
 //! One incoming call: an INVITE server transaction, its dialog, and possibly our own BYE.
 //!
-//! It is pure state without parsing. After its end a call stays for 64·T1, so that a late copy of
-//! its INVITE is not taken for a new call (RFC 6026 §7.1, timer L) and a retransmitted BYE is
-//! answered as before (RFC 3261 §17.2.2, timer J).
+//! It is pure state without parsing. After its end a call stays in the table for 64·T1. So a late
+//! copy of its INVITE does not count as a new call (RFC 6026 §7.1, timer L), and a retransmitted
+//! BYE gets the same answer (RFC 3261 §17.2.2, timer J).
 
 use std::time::Duration;
 
@@ -19,25 +19,25 @@ pub(crate) enum Phase {
     New,
     /// Nothing is sent until this time.
     Ignored(Timestamp),
-    /// There is no final response.
+    /// The call rings, without a final response.
     Ringing(Box<Ringing>),
-    /// 2xx sent, retransmitted until the ACK or until a time.
+    /// A 2xx was sent. It is retransmitted until the ACK arrives, or until this time.
     Answered(Option<Backoff>, Timestamp, Answer),
-    /// Any other final response sent, with the INVITE's transaction.
+    /// Another final response was sent. The transaction of the INVITE is kept with it.
     Refused(InviteServer, Box<[u8]>),
-    /// Acknowledged: the dialog lasts until a BYE of the caller, or until this time. The answer is
-    /// present if we are to hang up; our BYE is made from it.
+    /// The call is acknowledged. The dialog lasts until the caller sends a BYE, or until this time.
+    /// If we are to hang up, the answer is present, and our BYE is made from it.
     Talking(Timestamp, Option<Answer>),
-    /// We have hung up: the BYE and its transaction.
+    /// We have hung up. The BYE and its transaction are kept.
     Leaving(OtherClient, PendingBye, Ending),
-    /// Ended; kept until a time, with the BYE that ended it, if any.
+    /// The call has ended. It is kept until this time, with the BYE that ended it, if any.
     Over(Timestamp, Option<Ended>),
 }
 
 /// The BYE that ended a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
-    /// Its CSeq number.
+    /// The CSeq number of the BYE.
     pub cseq: u32,
     /// Fingerprint of the latest transaction in which the INVITE came.
     pub key: u128,
@@ -63,11 +63,11 @@ pub(crate) struct Call {
     pub dialog: u128,
     /// Flow for responses.
     pub flow: Flow,
-    /// Arrival of its first INVITE.
+    /// Arrival of the first INVITE.
     pub came: Timestamp,
-    /// Time that we talk before we hang up; `None` to wait for the caller.
+    /// Time for which we talk before we hang up; `None` to wait for the caller.
     pub talk: Option<Duration>,
-    /// Time until which a copy of its CANCEL gets the same answer, if there was a CANCEL.
+    /// Time until which a copy of the CANCEL gets the same answer, if there was a CANCEL.
     pub cancelled: Option<Timestamp>,
     pub phase: Phase,
 }
@@ -80,7 +80,7 @@ pub(crate) enum Action {
     Ring,
     /// Send the final response.
     Decide(Box<Ringing>),
-    /// Retransmit the final response, or our BYE.
+    /// Retransmit the final response or our BYE.
     Again,
     /// Hang up with a BYE made from the answer.
     HangUp(Answer, Ending),
@@ -88,7 +88,7 @@ pub(crate) enum Action {
     End(Ending),
     /// End the call; our BYE was never answered.
     EndUnanswered(Ending),
-    /// Drop the call: no late copies can arrive any more.
+    /// Drop the call, because no late copies can arrive any more.
     Drop,
 }
 
@@ -97,7 +97,7 @@ pub(crate) enum Action {
 pub(crate) enum Bye {
     /// The BYE ends the call.
     Ends,
-    /// A copy of the BYE that ended the call.
+    /// The BYE is a copy of the one that ended the call.
     Again,
     /// The BYE belongs to no dialog.
     Unknown,
@@ -122,7 +122,7 @@ impl Call {
         matches!(self.phase, Phase::Ignored(_) | Phase::Over(..))
     }
 
-    /// Returns whether its rejection waits for the ACK.
+    /// Returns whether the call was rejected and waits for the ACK.
     pub fn is_refused(&self) -> bool {
         matches!(self.phase, Phase::Refused(..))
     }
@@ -206,8 +206,8 @@ impl Call {
         }
     }
 
-    /// Handles an ACK. Returns whether it is the first ACK to a 2xx; `None` if it acknowledges
-    /// nothing of this call.
+    /// Handles an ACK. Returns whether it is the first ACK to a 2xx; `None` if it acknowledges no
+    /// response of this call.
     pub fn on_ack(&mut self, now: Timestamp, talk_max: Duration, timing: &Timing) -> Option<bool> {
         match std::mem::replace(&mut self.phase, Phase::New) {
             Phase::Answered(.., answer) => {
@@ -243,8 +243,8 @@ impl Call {
                 Bye::Ends
             }
             Phase::Over(until, Some(ended)) if ended.cseq == bye.cseq => {
-                // A proxy that has forgotten its transaction starts another one with a copy. That
-                // has a timer J of its own (RFC 3261 §17.2.2).
+                // If a proxy has forgotten its transaction, a copy starts another one there, with
+                // its own timer J (RFC 3261 §17.2.2).
                 if ended.key != bye.key {
                     (*until, *ended) = (now + timing.patience(), bye);
                 }
@@ -254,7 +254,7 @@ impl Call {
         }
     }
 
-    /// Records that a CANCEL was answered; its copies are answered for 64·T1 (RFC 3261 §17.2.2,
+    /// Records that a CANCEL was answered. Its copies are answered for 64·T1 (RFC 3261 §17.2.2,
     /// timer J).
     pub fn on_cancel(&mut self, now: Timestamp, timing: &Timing) {
         let until = *self.cancelled.get_or_insert(now + timing.patience());

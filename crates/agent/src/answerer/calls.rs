@@ -9,8 +9,8 @@ use crate::table::{Id, Table};
 /// The calls of an answerer, found by [`Id`] or by the transaction of their INVITE.
 pub(crate) struct Calls {
     table: Table<Call>,
-    /// A fingerprint is a keyed hash of 128 bits: equal ones are the same transaction, and
-    /// a part of it serves as the map's own hash.
+    /// A fingerprint is a keyed hash of 128 bits. Equal fingerprints mean the same transaction, and
+    /// a part of the fingerprint serves as hash in this map.
     transactions: HashTable<(u128, Id)>,
     open: usize,
 }
@@ -56,7 +56,7 @@ impl Calls {
         self.table.get(id)
     }
 
-    /// Changes a call and sets its alarm accordingly.
+    /// Changes a call, and sets its alarm to match.
     pub fn change<R>(&mut self, id: Id, change: impl FnOnce(&mut Call) -> R) -> Option<R> {
         let call = self.table.get(id)?;
         let was_over = call.is_over();

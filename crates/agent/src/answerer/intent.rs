@@ -7,17 +7,17 @@ use tidegate_world::{Purpose, Seed, Stream};
 use super::config::AnswererConfig;
 use super::mix::Behaviour;
 
-/// The behaviour of the called party in one call, unknown to everybody else.
+/// The behaviour of the called party in one call. No other part knows it in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub behaviour: Behaviour,
     /// Ringing time.
     pub ring: Duration,
-    /// Time for which it talks before it hangs up; `None` to wait for the caller.
+    /// Time for which the party talks before it hangs up; `None` to wait for the caller.
     pub talk: Option<Duration>,
 }
 
-/// Draws intents. Each call takes one draw from each stream in use, whatever its outcome, so the
+/// Draws intents. Each call takes one draw from each stream in use, whatever its outcome is. So the
 /// draws of the n-th call do not depend on earlier outcomes.
 pub(crate) struct Intents {
     outcome: Stream,

@@ -11,8 +11,8 @@ pub enum Behaviour {
     /// Answers it with 200.
     #[default]
     Answer,
-    /// Rejects it with this final status, 300..=699. A status of 500..=599 comes at once, without
-    /// ringing, as from a failing server.
+    /// Rejects it with this final status, 300..=699. A status of 500..=599 is sent at once, without
+    /// ringing, as by a failing server.
     Refuse(u16),
     /// Lets it ring until the caller hangs up.
     Ring,
@@ -21,7 +21,7 @@ pub enum Behaviour {
 }
 
 impl Behaviour {
-    /// Returns whether the call rings.
+    /// Returns whether a call with this behaviour rings.
     pub(crate) fn rings(self) -> bool {
         !matches!(self, Self::Refuse(500..600) | Self::Silent)
     }
@@ -36,7 +36,7 @@ impl Behaviour {
     }
 }
 
-/// `answer`, `busy` (486), `ring`, `silent`, or a status.
+/// Parses `answer`, `busy` (486), `ring`, `silent`, or a status.
 impl FromStr for Behaviour {
     type Err = MixError;
 
@@ -54,7 +54,7 @@ impl FromStr for Behaviour {
     }
 }
 
-/// Behaviours, each with its share of the calls; each call draws its own.
+/// Behaviours, each with its share of the calls. The behaviour of each call is drawn separately.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix(Vec<(Behaviour, f64)>);
 
@@ -100,7 +100,7 @@ impl From<Behaviour> for Mix {
     }
 }
 
-/// `answer=70,busy=15,ring=10,503=5`; a single behaviour needs no weight.
+/// Parses a mix such as `answer=70,busy=15,ring=10,503=5`. A single behaviour needs no weight.
 impl FromStr for Mix {
     type Err = MixError;
 
@@ -119,7 +119,7 @@ impl FromStr for Mix {
 /// An error in a [`Mix`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum MixError {
-    /// Not a behaviour.
+    /// The text is not a behaviour.
     Behaviour(String),
     /// A weight is not a number of at least 0.
     Weight(f64),

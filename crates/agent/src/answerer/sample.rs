@@ -22,13 +22,13 @@ pub struct AnswererSample {
     pub invites_again: u64,
     /// Final responses to INVITEs, and BYEs, retransmitted.
     pub repeated: u64,
-    /// Calls that are open at this moment.
+    /// Calls that are open now.
     pub open: u64,
 }
 
 impl AnswererSample {
-    /// Returns the counts since `earlier`, a sample of the same answerer. `open` is still that of
-    /// this moment.
+    /// Returns the counts since `earlier`, a sample of the same answerer. `open` is still the
+    /// number of calls open now.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             calls: self.calls - earlier.calls,

@@ -9,7 +9,7 @@ use crate::table::Id;
 /// The text of a tag.
 pub(crate) type Tag = ArrayVec<u8, { NAME_MAX + 1 + MARK }>;
 
-/// Makes tags that start with one name, and finds their calls.
+/// Creates tags that start with one name, and finds the calls of these tags.
 pub(crate) struct Tags {
     namer: Namer,
     /// The name and a hyphen.
@@ -22,7 +22,7 @@ impl Tags {
         Self { namer, prefix: format!("{name}-").into_bytes().into() }
     }
 
-    /// Returns the tag of a call, in all its responses and the requests of its dialog.
+    /// Returns the tag of a call. All its responses and the requests of its dialog have this tag.
     pub fn of_call(&self, id: Id) -> Tag {
         self.join(&self.namer.mark(id).text)
     }

@@ -2,9 +2,9 @@
 //!
 //! With Λ(t) = ∫₀ᵗ λ(s) ds, the times Λ⁻¹(e₁), Λ⁻¹(e₁ + e₂), … are those of a Poisson process of
 //! rate λ(t), if the eᵢ are exponentially distributed with mean 1 (time rescaling: Çinlar,
-//! *Introduction to Stochastic Processes*, 1975, §4.7). So with any profile a call costs one draw,
-//! and no draw is discarded, as rejection sampling would do. Calls at Λ⁻¹(0), Λ⁻¹(1), … are as
-//! evenly spaced as the profile allows.
+//! *Introduction to Stochastic Processes*, 1975, §4.7). So with any profile a call needs one draw,
+//! and no draw is discarded. Rejection sampling would discard some. Calls at Λ⁻¹(0), Λ⁻¹(1), … are
+//! as evenly spaced as the profile allows.
 //!
 //! A piece of λ is a straight line, where Λ⁻¹ is the root of a quadratic equation, or an
 //! exponential decay to a floor, where Λ is concave and Newton's method converges from below.
@@ -12,14 +12,14 @@
 use super::profile::Profile;
 
 /// The most steps of Newton's method. While the decay is large compared with its floor, a step
-/// covers the time constant of the decay; then each step doubles the number of correct digits. So
-/// the method can handle a peak of e⁵⁰.
+/// advances by the time constant of the decay. After that, each step doubles the number of correct
+/// digits. So the method can handle a peak of e⁵⁰.
 const NEWTON_MAX: usize = 64;
 
 /// Λ of one profile at one rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Curve {
-    /// In order of time, without gaps from 0 on; the last has no end.
+    /// The pieces in order of time, without gaps from 0 on. The last piece has no end.
     pieces: Vec<Piece>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Curve {
 struct Piece {
     /// Start, in seconds.
     start_s: f64,
-    /// Calls before that.
+    /// Number of calls before the piece.
     calls: f64,
     shape: Shape,
 }
@@ -107,8 +107,8 @@ impl Curve {
         if last.shape.rate_cps(0.0) > 0.0 { f64::INFINITY } else { last.calls }
     }
 
-    /// Returns the last piece that has begun. At any time and number of at least 0, the first one
-    /// has.
+    /// Returns the last piece that has begun. The first piece has begun at any time and for any
+    /// number of at least 0.
     fn last_piece(&self, has_begun: impl Fn(&Piece) -> bool) -> &Piece {
         &self.pieces[self.pieces.partition_point(has_begun) - 1]
     }
@@ -167,8 +167,8 @@ impl Shape {
         }
     }
 
-    /// Returns the seconds until there were `calls`, at least 0; `None` if the rate is zero
-    /// throughout.
+    /// Returns the number of seconds after which `calls`, at least 0, are reached; `None` if the
+    /// rate is zero throughout.
     fn time(self, calls: f64) -> Option<f64> {
         match self {
             Self::Line { from_cps, to_cps, .. } if from_cps == 0.0 && to_cps == 0.0 => None,
@@ -184,7 +184,7 @@ impl Shape {
                 for _ in 0..NEWTON_MAX {
                     let missing = calls - self.calls(passed_s);
                     let next_s = passed_s + missing / self.rate_cps(passed_s);
-                    // Rounding ends the rise.
+                    // The iteration ends when rounding stops the progress.
                     if next_s <= passed_s {
                         break;
                     }
@@ -196,7 +196,7 @@ impl Shape {
     }
 }
 
-/// Returns the change of the rate in a second; the length of a level line may be infinite.
+/// Returns the change of the rate in a second. The length of a level line may be infinite.
 fn slope(from_cps: f64, to_cps: f64, length_s: f64) -> f64 {
     (to_cps - from_cps) / length_s
 }

@@ -7,22 +7,22 @@ use std::time::Duration;
 use arrayvec::ArrayVec;
 use tidegate_world::{Purpose, Seed, Stream};
 
-/// The most states.
+/// Maximum number of states.
 const STATES_MAX: usize = 8;
 
-/// The shortest mean sojourn: below it a call would cost many changes of state.
+/// The shortest mean sojourn. With a shorter one, a call would need many changes of state.
 const SOJOURN_MIN: Duration = Duration::from_millis(1);
 
 /// A Markov-modulated Poisson process (MMPP; Fischer and Meier-Hellstern, *The Markov-modulated
 /// Poisson process cookbook*, 1993).
 ///
 /// It is in one of 2 to 8 states, each with a factor and a mean sojourn. It stays in state i for an
-/// exponentially distributed time of mean `sᵢ`, and goes on to any of the others with equal
-/// probability. So it is in state i for a share `pᵢ = sᵢ / Σ sⱼ` of the time, and starts there with
-/// this probability. In state i calls are Poisson with the rate `R·fᵢ / Σ pⱼ·fⱼ`: with any factors
-/// the mean rate is the requested `R` (times the profile).
+/// exponentially distributed time of mean `sᵢ`, and then changes to any other state with equal
+/// probability. So it is in state i for a share `pᵢ = sᵢ / Σ sⱼ` of the time, and starts in state i
+/// with this probability. In state i, calls are a Poisson process with the rate `R·fᵢ / Σ pⱼ·fⱼ`.
+/// So with any factors, the mean rate is the requested `R` (times the profile).
 ///
-/// Read and written as `F=S,F=S,…`: factor and mean sojourn in seconds of each state.
+/// As text it is `F=S,F=S,…`: factor and mean sojourn in seconds of each state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mmpp {
     states: ArrayVec<State, STATES_MAX>,
@@ -30,7 +30,7 @@ pub struct Mmpp {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct State {
-    /// As given.
+    /// The factor as given, not normalized.
     factor: f64,
     sojourn: Duration,
 }
@@ -131,7 +131,7 @@ pub(super) struct Modulation {
     mean_factor: f64,
     stream: Stream,
     state: usize,
-    /// End of the state, in seconds after the start.
+    /// End of the current state, in seconds after the start.
     until_s: f64,
 }
 
@@ -154,17 +154,17 @@ impl Modulation {
         modulation
     }
 
-    /// Returns the factor on the rate, whose mean over all time is 1.
+    /// Returns the factor on the rate. Its mean over all time is 1.
     pub fn factor(&self) -> f64 {
         self.mmpp.states[self.state].factor / self.mean_factor
     }
 
-    /// Returns the end of the state, in seconds after the start.
+    /// Returns the end of the current state, in seconds after the start.
     pub fn until_s(&self) -> f64 {
         self.until_s
     }
 
-    /// Goes on to the next state.
+    /// Changes to the next state.
     pub fn change(&mut self) {
         let others = self.mmpp.states.len() - 1;
         let chosen = self.stream.below(others as u64) as usize;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The most steps of a [`Profile::Steps`].
+/// Maximum number of steps of a [`Profile::Steps`].
 const STEPS_MAX: usize = 1024;
 
 /// A factor on the rate of calls, as a function of the time since the start.
@@ -20,9 +20,9 @@ pub enum Profile {
     /// Factor 1.
     #[default]
     Constant,
-    /// A straight rise from 0 to 1, a time at 1, a straight fall to 0; nothing after that. Any of
-    /// the three may be zero. The gradual overload of 000 §6.4.1: 50 s, 30 s and 50 s at 5,000
-    /// calls/s.
+    /// A straight rise from 0 to 1, a time at 1, and a straight fall to 0, with no calls after
+    /// that. Each of the three may be zero. The gradual overload of 000 §6.4.1 has 50 s, 30 s and
+    /// 50 s at 5,000 calls/s.
     Gradual {
         /// Duration of the rise.
         up: Duration,
@@ -33,11 +33,11 @@ pub enum Profile {
     },
     /// No calls before a time, factor 1 after it: the instant overload of 000 §6.4.2.
     Instant {
-        /// Time of the rise.
+        /// The time at which the factor becomes 1.
         at: Duration,
     },
-    /// Each factor holds from its time to the time of the next, the last one forever. Before the
-    /// first time the factor is 1. In order of time.
+    /// Each factor applies from its time to the time of the next factor, and the last one forever.
+    /// Before the first time the factor is 1. The times are in ascending order.
     Steps(Arc<[(Duration, f64)]>),
     /// A flash crowd: factor 1, a straight rise to the peak, and an exponential decay to 1:
     /// `1 + (peak − 1)·e^(−u/decay)` at the time `u` after the peak.
@@ -51,10 +51,10 @@ pub enum Profile {
         /// Time in which the excess falls to 1/e, above zero.
         decay: Duration,
     },
-    /// An avalanche restart: factor 1, and once `calls` more calls, because all clients come back
-    /// at the same time. Each chooses a time in a window, uniformly, so the peak is known: `calls /
-    /// within` above the rate. The number of these calls is exact if arrivals are uniform, and has
-    /// this mean if they are random.
+    /// An avalanche restart: factor 1, and once `calls` additional calls, because all clients come
+    /// back at the same time. Each call gets a uniformly random time in a window, so the peak is
+    /// known: `calls / within` above the rate. If arrivals are uniform, the number of these calls
+    /// is exact. If they are random, it is the mean.
     Avalanche {
         /// Start of the window.
         at: Duration,
@@ -175,7 +175,7 @@ impl fmt::Display for Profile {
 /// An error in a [`Profile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProfileError {
-    /// The text has another form than this.
+    /// The text does not have this form.
     Form(&'static str),
     /// A time is not a number of seconds of at least 0.
     Time,

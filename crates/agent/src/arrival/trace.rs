@@ -1,17 +1,17 @@
-//! Recorded arrivals: the start times themselves.
+//! Recorded arrivals: the start times of the calls.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The most times in a trace.
+/// Maximum number of times in a trace.
 const MOMENTS_MAX: usize = 10_000_000;
 
 /// The start times of calls, counted from the start, in order.
 ///
-/// Read from a text of one time a line, in seconds; empty lines, and text after a `#`, are left
-/// out.
+/// The text form has one time on each line, in seconds. Empty lines, and text after a `#`, are
+/// ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace(Arc<[Duration]>);
 
@@ -80,16 +80,16 @@ impl FromStr for Trace {
 /// An error in a [`Trace`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceError {
-    /// It has no times.
+    /// The trace contains no times.
     Empty,
-    /// It has too many times.
+    /// The trace contains too many times.
     TooLong,
     /// A line, counted from 1, is not a number of seconds of at least 0.
     Moment {
         /// Line number.
         line: usize,
     },
-    /// The time in a line, counted from 1, is earlier than the one before.
+    /// The time in a line, counted from 1, is earlier than the time in the line before.
     Order {
         /// Line number.
         line: usize,

@@ -74,7 +74,8 @@ pub(crate) struct Call {
     dialog: Option<Dialog>,
 }
 
-/// The behaviour of a caller in one call, unknown to everybody else: patience and holding time.
+/// The behaviour of a caller in one call: patience and holding time. No other part knows it in
+/// advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Intent {
     pub patience: Duration,
@@ -218,7 +219,7 @@ impl Call {
         }
     }
 
-    /// Handles a BYE of a party with this tag.
+    /// Handles a BYE of the party with this tag.
     pub fn on_bye(&self, tag: Option<&[u8]>) -> Action {
         // RFC 3261 §12: both tags identify a dialog. Another branch of a fork may have answered
         // with a dialog that the call does not keep.

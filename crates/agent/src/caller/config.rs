@@ -158,9 +158,9 @@ pub enum CallerConfigError {
     Callers,
     /// No call may be open, so none would ever start.
     OpenLimit,
-    /// T1 is zero: retransmissions would never end.
+    /// T1 is zero, so retransmissions would never end.
     T1,
-    /// Calls would start too late.
+    /// The slack is too large, so that calls would start too late.
     Slack,
 }
 
