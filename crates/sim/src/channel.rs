@@ -10,20 +10,21 @@ use crate::tap::Loss;
 /// One direction between two parties. The outcome of a packet depends only on the seed and on
 /// earlier packets in that direction.
 ///
-/// It is small, because a hundred nodes have ten thousand of them, and every packet uses one.
+/// A channel is small, because a hundred nodes have ten thousand channels, and every packet uses
+/// one.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    /// Its link, if it differs from the default.
+    /// The link, if it differs from the default.
     pub link: Option<Box<Link>>,
     /// A temporary override of the link.
     pub impaired: Option<Box<Link>>,
     pub partitioned: bool,
     stream: Stream,
-    /// Time at which the transmitter has sent everything so far.
+    /// Time at which the transmitter has sent all packets so far.
     free_at: Timestamp,
 }
 
-/// The carriage of a packet that is not lost.
+/// The delivery of a packet that is not lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carried {
     pub first: Trip,
@@ -35,7 +36,8 @@ impl Channel {
         Self { link: None, impaired: None, partitioned: false, stream, free_at: Timestamp::ZERO }
     }
 
-    /// Carries a packet of `bytes` sent at `now`, by the link `all` if no other is set.
+    /// Carries a packet of `bytes` sent at `now`, by the link `all` if the channel has none of its
+    /// own.
     ///
     /// # Errors
     /// If the packet is lost.
@@ -50,7 +52,7 @@ impl Channel {
         };
         let (mut first, mut copy) = link.trips(&mut self.stream).ok_or(Loss::Link)?;
         first.after += waits;
-        // The link copies packets in transit: it carries both copies at the cost of one.
+        // The link copies packets in transit, so it carries both copies at the cost of one.
         if let Some(copy) = &mut copy {
             copy.after += waits;
         }
@@ -68,7 +70,7 @@ fn transmit(
 ) -> Result<Duration, Loss> {
     let rate = u128::from(bits_per_s.max(1));
     let backlog = free_at.since(now);
-    // Rounded up: the rest of the packet in transmission counts.
+    // Rounded up, because the rest of the packet in transmission counts too.
     let waiting_bytes = (backlog.as_nanos() * rate).div_ceil(8 * NANOS);
     if waiting_bytes + bytes as u128 > queue_max_bytes as u128 {
         return Err(Loss::Queue);

@@ -2,9 +2,9 @@
 //!
 //! [`Checkers`] taps a [`Network`](crate::Network), reads every packet once and shows it to each
 //! checker. At the end it compares the packets with what the nodes report about themselves
-//! ([`books`]). Checkers assume nothing about a node but its [`Role`] and the RFC. Each file opens
-//! with the assertions of its checker, the reason, and the assertions that remain for a proxy that
-//! has crashed.
+//! ([`books`]). Checkers assume nothing about a node but its [`Role`] and the RFC. Each file begins
+//! with the assertions of its checker, the reason for them, and the assertions that still hold for
+//! a proxy that has crashed.
 //!
 //! | checker | asserts |
 //! | --- | --- |
@@ -18,14 +18,14 @@
 //! | [`leases`] | a balancer counts on its back ends what a slow, obvious model of it counts |
 //! | [`counts`] | at the end every count has returned to zero |
 //! | [`bounds`] | no table and no queue is longer than its limit |
-//! | [`limits`] | no request evades a limit by its form |
+//! | [`limits`] | no request evades a limit by an unusual form |
 //! | [`exclusion`] | a back end that answers well-behaved callers is not excluded |
-//! | [`innocents`] | a call of a well-behaved caller goes on, whatever attackers send |
+//! | [`innocents`] | a call of a well-behaved caller continues, whatever attackers send |
 //! | [`shares`] | no address fills the tables of a proxy |
 //! | [`amplification`] | an unverified source gets little more than it sends |
 //!
 //! All memory is bounded ([`Recent`](recent::Recent)): entries older than any timer of SIP are
-//! forgotten, and entries without room are not watched, and counted.
+//! forgotten. Entries for which there is no room are not watched, but counted.
 
 pub mod amplification;
 pub mod answers;
@@ -63,32 +63,33 @@ use lives::Lives;
 use provenance::Provenance;
 use seen::Seen;
 
-/// The most violations that are kept; the others are counted.
+/// Maximum number of violations that are kept. Others are only counted.
 const VIOLATIONS_MAX: usize = 32;
 
-/// The role of a node, as far as assertions depend on it.
+/// The role of a node, as far as the assertions depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A group of callers.
     Caller,
     /// A user agent that takes calls.
     Answerer {
-        /// The answerer has room for all calls. If it has not, the checker ignores its 503s,
+        /// Whether the answerer has room for all calls. If not, the checker ignores its 503s,
         /// because an answerer with a full table cannot remember which calls it has rejected.
         roomy: bool,
     },
     /// A proxy.
     Proxy {
-        /// It keeps transactions (RFC 3261 §16.2); otherwise it forwards without (§16.11).
+        /// Whether the proxy keeps transactions (RFC 3261 §16.2). Otherwise it forwards without
+        /// them (§16.11).
         stateful: bool,
-        /// It has a stream transport on one side and datagrams on the other: then messages from
-        /// streams to datagrams do have transactions.
+        /// Whether the proxy has streams on one side and datagrams on the other. Then messages from
+        /// streams to datagrams have transactions.
         bridges: bool,
-        /// A retransmission of a request that it has rejected is rejected again. If not, its 503s
+        /// Whether the proxy rejects a retransmission of a rejected request again. If not, its 503s
         /// are ignored.
         sticky: bool,
-        /// It has room for all transactions. If not, in-dialog requests go on without one, and
-        /// their final responses are ignored.
+        /// Whether the proxy has room for all transactions. If not, in-dialog requests are
+        /// forwarded without one, and their final responses are ignored.
         roomy: bool,
     },
 }
@@ -100,7 +101,7 @@ pub struct Violation {
     pub checker: &'static str,
     /// Time at which it was found.
     pub at: Timestamp,
-    /// The node that it concerns, if any.
+    /// The node concerned, if any.
     pub node: Option<NodeId>,
     /// Description.
     pub what: String,
@@ -128,7 +129,7 @@ pub struct Findings {
 impl Findings {
     /// Records a violation.
     pub(crate) fn report(&mut self, checker: &'static str, node: Option<NodeId>, what: String) {
-        // Keep the first violation of each checker in any case.
+        // The first violation of each checker is always kept.
         let is_first = self.kept.iter().all(|known| known.checker != checker);
         if self.kept.len() < VIOLATIONS_MAX || is_first {
             self.kept.push(Violation { checker, at: self.now, node, what });
@@ -171,7 +172,8 @@ impl Checkers {
         self.roles.insert(node, role);
     }
 
-    /// Declares the counts of a proxy that handles each packet immediately.
+    /// Declares the parts of a proxy's configuration that determine its counts. The proxy handles
+    /// each packet at once.
     pub fn balances(&mut self, node: NodeId, balancer: Balancer) {
         self.leases.declare(node, balancer);
     }
@@ -197,13 +199,13 @@ impl Checkers {
         self.lives.crashed(now, node);
     }
 
-    /// Records that a node was stalled or told to drain: it is later than its timers, or rejects
-    /// new work.
+    /// Records that a node was stalled or told to drain: its timers are late, or it rejects new
+    /// work.
     pub fn disturbed(&mut self, node: NodeId) {
         self.lives.disturbed(node);
     }
 
-    /// Checks a node while the run goes on.
+    /// Checks a node during the run.
     pub fn look(&mut self, now: Timestamp, node: NodeId, book: &Book) {
         self.found.now = now;
         bounds::check(node, book, &mut self.found);
@@ -216,7 +218,7 @@ impl Checkers {
         }
     }
 
-    /// Ends the run: `books` are those of the nodes that are up, and `quiet` says whether no more
+    /// Ends the run. `books` are those of the nodes that are up. `quiet` says whether no more
     /// events were left.
     pub fn finish(mut self, now: Timestamp, quiet: bool, books: &[(NodeId, Book)]) -> Report {
         let found = &mut self.found;
@@ -255,7 +257,7 @@ impl Checkers {
 pub struct Report {
     /// Violations in the order in which they were found.
     pub violations: Vec<Violation>,
-    /// Further violations, which were only counted.
+    /// The number of further violations, which are not kept.
     pub further: u64,
     /// Requests, responses and calls that were not watched because there was no room.
     pub unwatched: u64,
@@ -277,8 +279,7 @@ impl Tap for Checkers {
         self.conservation.on_sent(now, from, flow, bytes);
         let Some(&role) = self.roles.get(&from) else { return };
         let Some(seen) = Seen::read(now, from, role, bytes) else {
-            // The rejection of a request with invalid Vias copies them, according to RFC 3261
-            // §8.2.6.2.
+            // The rejection of a request with invalid Vias copies these Vias, by RFC 3261 §8.2.6.2.
             let is_rejection = bytes.starts_with(b"SIP/2.0 4") || bytes.starts_with(b"SIP/2.0 5");
             if !is_rejection {
                 let what = "it sends what is not SIP".to_owned();
@@ -303,7 +304,7 @@ impl Tap for Checkers {
         }
         if !self.parties.contains(&flow.remote) {
             self.shares.on_sent(&seen, flow.remote.ip(), front, found);
-            // The owner of a connection receives everything sent on it.
+            // The owner of a connection receives everything that is sent on it.
             if front.keeps_accounts && !flow.transport.is_reliable() {
                 self.amplification.on_sent(&seen, flow.remote, bytes.len(), found);
             }

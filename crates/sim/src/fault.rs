@@ -20,7 +20,7 @@ pub enum Fault {
     Crash {
         /// The node.
         node: NodeId,
-        /// Reports to its senders.
+        /// The reports that its senders get.
         silence: Silence,
     },
     /// A node that has crashed gets a new core.
@@ -55,7 +55,7 @@ pub enum Fault {
         /// The other.
         b: NodeId,
     },
-    /// A worse link temporarily replaces the present one.
+    /// A worse link temporarily replaces the current one.
     Impair {
         /// Sender of the affected packets.
         from: NodeId,
@@ -78,7 +78,7 @@ pub enum Fault {
         /// The other.
         b: NodeId,
     },
-    /// The connection of a node's next message to another breaks within the message.
+    /// The connection of a node's next message to another node breaks within the message.
     Sever {
         /// Sender of the message.
         from: NodeId,
@@ -92,7 +92,7 @@ pub enum Fault {
         /// Bytes a second.
         bytes_per_s: u64,
     },
-    /// A node reads from its streams at once again.
+    /// A node reads from its streams at full speed again.
     ReadAtOnce {
         /// The node.
         node: NodeId,

@@ -2,14 +2,14 @@
 //!
 //! A [`Network`] drives the same cores that real sockets drive, by the same contract, with real
 //! bytes, from one seed. Packets travel over a [`Link`], and time jumps from one event to the next.
-//! Events are in a total order of (time, entry), so one seed always gives one run; a [`Trace`] that
-//! taps the network proves it.
+//! Events have a total order of (time, entry), so one seed always gives the same run. A [`Trace`]
+//! that taps the network proves it.
 //!
-//! Messages over a stream travel in order and as segments by the same links ([`StreamSettings`]);
-//! the network cuts it into messages, and opens and closes connections at the request of cores.
+//! Messages on a stream travel in order, as segments over the same links ([`StreamSettings`]). The
+//! network cuts the stream into messages, and opens and closes connections at the request of cores.
 //!
-//! Faults happen only when applied ([`Fault`]): nodes crash, restart, stall and drain, links
-//! worsen, nodes are partitioned.
+//! Faults happen only when they are applied ([`Fault`]): nodes crash, restart, stall and drain,
+//! links become worse, nodes are partitioned.
 //!
 //! Work takes no time in a network, unless a core is put on an emulated host, which charges every
 //! message in model time and serves behind real sockets as well.

@@ -7,8 +7,8 @@ use tidegate_world::Stream;
 
 use crate::micros;
 
-/// One direction between two hosts. Except for its queue, all packets are treated alike and
-/// independently.
+/// One direction between two hosts. Except for the queue, all packets are treated in the same way
+/// and independently.
 ///
 /// In text, durations are whole microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,16 +17,16 @@ pub struct Link {
     /// Delay of every packet.
     #[serde(rename = "delay_us", with = "micros")]
     pub delay: Duration,
-    /// Additional time, uniform in `0..jitter`; more than the gap between two
-    /// packets reorders them.
+    /// Additional delay, uniform in `0..jitter`. If it exceeds the gap between two packets, they
+    /// may be reordered.
     #[serde(rename = "jitter_us", with = "micros")]
     pub jitter: Duration,
     /// Fraction of packets that are lost, 0..1.
     pub loss: f64,
-    /// Fraction of packets that arrive at once, 0..1: they overtake packets that were sent up to
+    /// Fraction of packets that arrive at once, 0..1. They overtake packets that were sent up to
     /// `delay` earlier.
     pub reorder: f64,
-    /// Fraction of packets that arrive twice, 0..1, each copy independently.
+    /// Fraction of packets that arrive twice, 0..1. Each copy is delayed independently.
     pub duplicate: f64,
     /// Rate of the transmitter; `None` for unlimited.
     pub bandwidth: Option<Bandwidth>,
@@ -38,13 +38,14 @@ pub struct Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bandwidth {
-    /// Bits of packets each second, headers of IP and UDP included; at least 1.
+    /// Bits of packets each second, including the headers of IP and UDP; at least 1.
     pub bits_per_s: u64,
-    /// Most bytes that wait or are being transmitted; a packet that does not fit is lost.
+    /// Maximum number of bytes that wait or are being transmitted. A packet that does not fit is
+    /// lost.
     pub queue_max_bytes: usize,
 }
 
-/// The passage of one packet.
+/// The way of one packet over a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trip {
     /// Its delay.
@@ -54,12 +55,12 @@ pub(crate) struct Trip {
 }
 
 impl Link {
-    /// Returns a link that only delays.
+    /// Returns a link that only delays packets.
     pub fn delaying(delay: Duration) -> Self {
         Self { delay, ..Self::default() }
     }
 
-    /// Draws the passages of a packet and of its copy, if one is made; `None` if it is lost.
+    /// Draws the trips of a packet and of its copy, if there is one; `None` if it is lost.
     pub(crate) fn trips(&self, stream: &mut Stream) -> Option<(Trip, Option<Trip>)> {
         if happens(self.loss, stream) {
             return None;
@@ -81,7 +82,8 @@ impl Link {
     }
 }
 
-/// Draws only for possible effects: an unused effect of a link disturbs no other trace.
+/// Returns whether an effect happens. Draws only if it can happen, so that an effect that is not
+/// used changes no other trace.
 fn happens(share: f64, stream: &mut Stream) -> bool {
     share > 0.0 && stream.unit() < share
 }

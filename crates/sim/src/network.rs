@@ -32,37 +32,37 @@ use ways::Ways;
 
 /// Cores with addresses, a link between any two, and a tap that sees every packet.
 ///
-/// The cores are of one type: an enum, a `Box<dyn Core>`, a `&mut dyn Core` if they are lent. One
-/// seed gives one run: events are in a total order of (time, entry).
+/// The cores have one type: an enum, a `Box<dyn Core>`, or a `&mut dyn Core` if they are borrowed.
+/// One seed gives one run, because events have a total order of (time, entry).
 ///
 /// Work takes no time here: a core handles its inputs at once, in the order of arrival. A core
 /// whose work takes time is put on a `Host` of `tidegate-emulate`.
 ///
 /// # When the outcome of a packet is decided
 ///
-/// The link decides when the packet is sent. A packet in flight when a link is changed, cut or
-/// partitioned, or when its sender crashes, arrives as if nothing had happened. Whether its
-/// receiver is up is decided at its arrival: a restarted one gets it.
+/// The link decides when the packet is sent. If a link is changed, cut or partitioned, or the
+/// sender crashes, packets in flight arrive as if nothing had happened. At the arrival it is
+/// decided whether the receiver is up, so a restarted receiver gets the packet.
 ///
-/// Packets that a node's core wants [shed](Core::poll_shedding) are dropped at their arrival, also
-/// while it is stalled.
+/// Packets that a node's core wants [shed](Core::poll_shedding) are dropped when they arrive, also
+/// while the node is stalled.
 ///
-/// The [zone](Self::zone_mut) answers the [queries](Core::poll_query) of a core, by no link and so
-/// through any partition; a node that has crashed meanwhile gets no answer.
+/// The [zone](Self::zone_mut) answers the [queries](Core::poll_query) of a core. No link is
+/// involved, so partitions have no effect. A node that has crashed meanwhile gets no answer.
 ///
 /// # Streams
 ///
 /// A node [listens](Self::listen) for connections at addresses of its own choice. The network
 /// carries out [`poll_connect`](Core::poll_connect) and [`poll_close`](Core::poll_close) as in the
 /// contract: the core decides which message travels on which connection, and a message sent on a
-/// stream without naming an open connection is lost ([`Loss::Unconnected`]). Bytes come in order;
-/// loss is delay; a receiver that does not read makes the sender's core wait for
-/// [`on_writable`](Core::on_writable). A tap sees messages, not segments, between the addresses of
-/// listeners, with any port that the system has chosen for an opened connection. A message on a
-/// connection that ended before it was read is lost ([`Loss::Closed`]).
+/// stream without naming an open connection is lost ([`Loss::Unconnected`]). Bytes arrive in order,
+/// and a loss causes only delay. If a receiver does not read, the sender's core has to wait for
+/// [`on_writable`](Core::on_writable). A tap sees messages, not segments. It sees them between the
+/// addresses of listeners, with the port that the system has chosen for an opened connection. A
+/// message on a connection that ended before it was read is lost ([`Loss::Closed`]).
 ///
-/// ICMP answers for a port without listener: the sender gets [`Core::on_failed`] with
-/// [`Cause::Refused`] after the time of the way back, unless that loses the answer.
+/// A packet to a port without a listener causes an ICMP report: the sender gets [`Core::on_failed`]
+/// with [`Cause::Refused`] after the delay of the link back, unless that link loses the report.
 pub struct Network<N, T = ()> {
     nodes: Vec<Node<N>>,
     ways: Ways,
@@ -75,7 +75,7 @@ pub struct Network<N, T = ()> {
 }
 
 enum Event {
-    /// A packet arrives. The flow is the receiver's.
+    /// A packet arrives. The flow is as the receiver sees it.
     Arrival {
         way: u32,
         flow: Flow,
@@ -96,7 +96,7 @@ enum Event {
         id: QueryId,
         answer: QueryAnswer,
     },
-    /// A stalled node goes on.
+    /// A stalled node is resumed.
     Resumed {
         node: NodeId,
     },
@@ -110,12 +110,12 @@ enum Event {
     },
 }
 
-/// Bytes of an ICMP report: its header, and of the packet the headers and eight bytes more.
+/// Bytes of an ICMP report: its own header, the headers of the packet, and eight further bytes.
 const ICMP: usize = 8 + 28 + 8;
 
 impl<N: Core, T: Tap> Network<N, T> {
-    /// Creates an empty network at time zero. Any two nodes have `link` between them until they are
-    /// [connected](Self::connect) otherwise; links draw from `seed`.
+    /// Creates an empty network at time zero. Any two nodes have `link` between them, unless
+    /// [`connect`](Self::connect) sets another one. Links draw from `seed`.
     pub fn new(seed: Seed, link: Link, tap: T) -> Self {
         Self {
             nodes: Vec::new(),
@@ -161,7 +161,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.nodes[node.index()].core.is_ok()
     }
 
-    /// Returns the names and how they are resolved; the zone is empty at first.
+    /// Returns the zone: the names and how they are resolved. It is empty at first.
     pub fn zone_mut(&mut self) -> &mut Zone {
         &mut self.zone
     }
@@ -185,7 +185,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     pub fn is_over(&mut self) -> bool {
         let is_stale = |(at, event)| self.is_stale(at, event);
         if self.calendar.peek().is_some_and(is_stale) {
-            // Taking them would advance the time, and earlier entries would be late.
+            // Taking them would advance the time, and entries made earlier would be late.
             let mut calendar = std::mem::take(&mut self.calendar);
             calendar.retain(|at, event| !self.is_stale(at, event));
             self.calendar = calendar;
@@ -201,7 +201,7 @@ impl<N: Core, T: Tap> Network<N, T> {
                 self.happen(event);
             }
         }
-        // With events left the run was cut at `end`; otherwise time stops at the last one.
+        // If events are left, the run was cut at `end`. Otherwise time stops at the last event.
         if !self.is_over() {
             self.now = self.now.max(end);
         }
@@ -213,13 +213,13 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.summary
     }
 
-    /// Returns the cores of the nodes in their order, `None` for a crashed one; and the tap.
+    /// Returns the tap and the cores of the nodes in their order; `None` for a crashed node.
     pub fn into_parts(self) -> (Vec<Option<N>>, T) {
         (self.nodes.into_iter().map(|node| node.core.ok()).collect(), self.tap)
     }
 
-    /// Returns whether an entry of the calendar has no effect: a timer that was brought forward, or
-    /// whose node crashed, leaves one behind.
+    /// Returns whether an entry of the calendar has no effect. A timer that was moved to an earlier
+    /// time, or whose node crashed, leaves such an entry behind.
     fn is_stale(&self, at: Timestamp, event: &Event) -> bool {
         match event {
             Event::Timer { node } => self.nodes[node.index()].armed != Some(at),
@@ -268,7 +268,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.lose(why, back(flow), &received.bytes);
     }
 
-    /// Gives a node a packet, now or when it goes on.
+    /// Gives a node a packet, now or when it is resumed.
     fn offer(&mut self, id: NodeId, received: Received) {
         let node = &mut self.nodes[id.index()];
         let Ok(core) = &mut node.core else { return };
@@ -281,7 +281,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.settle(id);
     }
 
-    /// Gives a node an input, now or when it goes on. A crashed node gets nothing.
+    /// Gives a node an input, now or when it is resumed. A crashed node gets nothing.
     fn give(&mut self, id: NodeId, input: Input) {
         let node = &mut self.nodes[id.index()];
         let Ok(core) = &mut node.core else { return };
@@ -294,7 +294,7 @@ impl<N: Core, T: Tap> Network<N, T> {
             Input::Failure(failure) => core.on_failed(self.now, failure),
             Input::Command(command) => {
                 core.on_command(self.now, &command);
-                // The waiting messages may be free to go.
+                // Waiting messages may be served now.
                 while core.serve(self.now) {}
             }
             Input::Answer(id, answer) => {
@@ -399,7 +399,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.calendar.push(at, Event::Arrival { way, flow: back(flow), bytes });
     }
 
-    /// Reports an undeliverable packet to its sender, if the link back permits.
+    /// Reports an undeliverable packet to its sender, if the link back permits it.
     fn bounce(&mut self, way: u32, why: Loss, flow: Flow, bytes: &[u8]) {
         let flow = back(flow);
         self.lose(why, flow, bytes);

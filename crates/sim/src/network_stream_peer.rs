@@ -8,7 +8,7 @@ use tidegate_world::{Connect, Pool, STREAM_WINDOW};
 
 use super::*;
 
-/// The inputs of a core, which outlive it.
+/// The inputs of a core. They outlive the core.
 pub(super) type Heard = Rc<RefCell<Vec<(Duration, What)>>>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -19,21 +19,21 @@ pub(super) enum What {
     Got(ConnectionId, String),
 }
 
-/// An action of a core, given as a command.
+/// An action of a core, which a command requests.
 #[derive(Clone, Debug)]
 pub(super) enum Wish {
     /// Opens a connection.
     Connect(Transport),
     /// Sends this many requests with a body of this size on the last connection.
     Send(usize, usize),
-    /// Sends this as it is on the last connection.
+    /// Sends this text unchanged on the last connection.
     Raw(String),
     /// Closes the last connection.
     Close,
 }
 
-/// A core that opens connections, sends numbered requests within the window, and answers those that
-/// it gets.
+/// A core that opens connections, sends numbered requests within the window, and answers the
+/// requests that it gets.
 pub(super) struct Peer {
     address: SocketAddr,
     other: SocketAddr,
@@ -42,7 +42,7 @@ pub(super) struct Peer {
     number: usize,
     /// The last open connection.
     flow: Option<Flow>,
-    /// Bytes handed out on it since it was writable, and the waiting messages.
+    /// Bytes handed out on the connection since it was last writable, and the waiting messages.
     handed_out: usize,
     waiting: VecDeque<String>,
     transmits: VecDeque<Transmit>,
@@ -77,7 +77,7 @@ impl Peer {
         self.transmits.push_back(Transmit::new(flow, self.pool.copy(text.as_bytes())));
     }
 
-    /// Hands out at most a window and the message that fills it, as in the contract.
+    /// Hands out at most a window, and the message that fills it, as in the contract.
     fn hand_out(&mut self) {
         while let Some(flow) = self.flow
             && self.handed_out < STREAM_WINDOW

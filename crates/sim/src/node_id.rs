@@ -31,12 +31,12 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// The reports that senders get about a crashed node.
+/// The kind of reports that senders get about a crashed node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Silence {
-    /// The process has ended, and its machine answers with ICMP: port unreachable.
+    /// The process has ended. Its machine answers with ICMP: port unreachable.
     Refused,
-    /// The machine is down, and there are no reports.
+    /// The machine is down. There are no reports.
     Silent,
 }

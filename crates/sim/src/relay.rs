@@ -16,8 +16,8 @@ use crate::tap::Loss;
 pub struct RelaySettings {
     /// Address for the clients.
     pub front: SocketAddr,
-    /// Source addresses of packets to the target, one for each client, so that the answers can be
-    /// assigned.
+    /// Source addresses of packets to the target, one for each client, so that answers can be
+    /// assigned to clients.
     pub backs: Vec<SocketAddr>,
     /// Address of the target.
     pub target: SocketAddr,
@@ -25,18 +25,18 @@ pub struct RelaySettings {
     pub towards: Link,
     /// The link from the target to the clients.
     pub back: Link,
-    /// The most packets in flight, both directions together; further ones are lost.
+    /// Maximum number of packets in flight, for both directions together. Further packets are lost.
     pub packets_max: usize,
 }
 
 /// The counts of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carriage {
-    /// Packets that came.
+    /// Packets received.
     pub received: u64,
     /// Packets lost by the link, or because it was cut.
     pub lost: u64,
-    /// Copies made.
+    /// Copies that the link made.
     pub duplicated: u64,
     /// Packets and copies lost because too many were in flight, or waited for the link.
     pub overflowed: u64,
@@ -57,10 +57,10 @@ pub struct RelayCounts {
     pub clients: u64,
     /// Packets of clients for which no address was left.
     pub no_room: u64,
-    /// Packets to the back that are not the target's, or for no client; packets of the target to
-    /// the front.
+    /// Packets to the back that come from another sender than the target, or belong to no client;
+    /// packets of the target to the front.
     pub strays: u64,
-    /// Packets that came while the relay stopped.
+    /// Packets that arrived while the relay was stopping.
     pub late: u64,
     /// Packets that the transport could not deliver.
     pub undelivered: u64,
@@ -73,7 +73,7 @@ pub struct RelayCounts {
 /// direction.
 pub struct Relay {
     settings: RelaySettings,
-    /// The client of each address at the back.
+    /// The client for each address at the back.
     clients: Vec<SocketAddr>,
     channels: [Channel; 2],
     under_way: Calendar<(Direction, Transmit)>,
@@ -108,7 +108,7 @@ impl Relay {
         &self.counts
     }
 
-    /// Returns the direction of a packet, and its next flow; `None` if there is none.
+    /// Returns the direction of a packet, and its next flow; `None` if it is not relayed.
     fn route(&mut self, flow: Flow) -> Option<(Direction, Flow)> {
         let RelaySettings { front, backs, target, .. } = &self.settings;
         if flow.local == *front && flow.remote != *target {
@@ -177,7 +177,7 @@ impl Relay {
         self.under_way.push(at + trip.after, (direction, Transmit::new(flow, bytes)));
     }
 
-    /// Sends the packets that have reached their time.
+    /// Sends the packets whose time has come.
     fn deliver(&mut self, now: Timestamp) {
         while let Some((_, (direction, transmit))) = self.under_way.pop_by(now) {
             self.counts.carriage(direction).sent += 1;
@@ -229,7 +229,8 @@ impl Core for Relay {
         self.under_way.next()
     }
 
-    /// Packets in flight still arrive: they take no longer than the slower link.
+    /// Returns whether no packet is in flight. Packets in flight still arrive: they take no longer
+    /// than the slower link.
     fn is_drained(&self) -> bool {
         self.under_way.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Streams: one direction of a connection, with the systems at both ends.
+//! Streams: one direction of a connection, including the operating systems at both ends.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use tidegate_world::{Buffer, STREAM_WINDOW, Timestamp};
 /// Bytes of a segment: the TCP payload of an Ethernet frame.
 const SEGMENT: u64 = 1448;
 
-/// The systems that carry the streams of a [`Network`](crate::Network).
+/// The settings of the operating systems that carry the streams of a [`Network`](crate::Network).
 ///
 /// Streams use the [`Link`](crate::Link) between the two nodes, in segments. A lost segment is sent
-/// again, and later ones wait: so loss causes delay.
+/// again, and later ones wait. So a loss causes only delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamSettings {
     /// Time to open a connection in addition to the round trip, such as for a TLS handshake.
     pub setup: Duration,
-    /// Bytes that a system takes from a sender before they travel. Further ones wait at the
+    /// Bytes that a system accepts from a sender before they are sent. Further bytes wait at the
     /// sender's driver.
     pub buffer: usize,
-    /// Bytes in flight, or unread at their receiver.
+    /// Maximum number of bytes in flight, or unread at their receiver.
     pub window: usize,
-    /// Time after which a lost segment is sent again, doubled each time.
+    /// Time after which a lost segment is sent again. It doubles each time.
     pub retry: Duration,
-    /// Most retransmissions in a row, before the connection fails.
+    /// Maximum number of consecutive retransmissions before the connection fails.
     pub retries_max: u32,
     /// Time for which a closed connection still sends the bytes handed out on it.
     pub linger: Duration,
@@ -70,11 +70,11 @@ impl Message {
 
 /// One direction of a connection.
 ///
-/// The bytes are kept once, as the messages; their progress is a set of offsets in the stream, each
-/// at most as great as the one before it.
+/// The bytes are stored once, as messages. Their progress is a set of offsets in the stream; each
+/// is at most as large as the one before it.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
-    /// Messages whose last byte the receiver has not got.
+    /// Messages whose last byte has not reached the receiver.
     messages: VecDeque<Message>,
     /// Offset up to which the sender's core has handed out bytes.
     handed: u64,
@@ -86,20 +86,21 @@ pub(crate) struct Pipe {
     arrived: u64,
     /// Offset up to which the receiver's driver has read.
     read: u64,
-    /// Offset that the sender knows to be read; and its next value, with the time.
+    /// Offset up to which the sender knows that bytes were read, and its next value with the time.
     acked: u64,
     acks: VecDeque<(Timestamp, u64)>,
-    /// Offset handed out when the sender last learned that it may send more.
+    /// Offset up to which bytes had been handed out when the sender last learned that it may send
+    /// more.
     told: u64,
-    /// Arrival of the last segment: none overtakes it.
+    /// Arrival of the last segment. No segment overtakes it.
     pub(crate) last_arrival: Timestamp,
     /// Delay of the last segment, and of the report that it was read.
     pub(crate) trip: Duration,
-    /// Losses of the next segment in a row.
+    /// Consecutive losses of the next segment.
     pub(crate) tries: u32,
     /// Whether an event will tell the sender that it may send more.
     pub(crate) will_tell: bool,
-    /// Whether an event will send it again, or send more when the window opens.
+    /// Whether an event will send the segment again, or will send more when the window opens.
     pub(crate) is_woken: bool,
     /// Offset at which the connection breaks, if it will, and whether it has broken.
     breaks_at: Option<u64>,
@@ -154,7 +155,7 @@ impl Pipe {
         self.last_arrival
     }
 
-    /// Returns whether anything is unsent.
+    /// Returns whether any bytes are unsent.
     pub(crate) fn is_held_up(&self) -> bool {
         self.departed < self.handed
     }
@@ -210,20 +211,20 @@ impl Pipe {
         (self.read - begin) as usize
     }
 
-    /// Records what was read; the sender will know it when the report has come back.
+    /// Records that bytes were read. The sender knows it when the report has come back.
     pub(crate) fn acknowledge(&mut self, now: Timestamp) {
         if self.acks.back().map_or(self.acked, |ack| ack.1) < self.read {
             self.acks.push_back((now + self.trip, self.read));
         }
     }
 
-    /// Takes the next message that was read completely, up to this offset.
+    /// Takes the next message, if it was read completely up to this offset.
     pub(crate) fn deliver(&mut self, up_to: u64) -> Option<Buffer> {
         let whole = self.messages.front().is_some_and(|message| message.end() <= up_to);
         if whole { self.messages.pop_front().map(|message| message.bytes) } else { None }
     }
 
-    /// Reads up to `most` bytes, which stay with the messages. Returns their number.
+    /// Reads up to `most` bytes and leaves them in the messages. Returns their number.
     pub(crate) fn skip(&mut self, most: usize) -> usize {
         let read = self.readable().min(most);
         self.read += read as u64;

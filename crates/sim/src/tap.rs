@@ -15,23 +15,23 @@ pub enum Loss {
     Link,
     /// The queue before the link was full.
     Queue,
-    /// The link was cut, or the two were partitioned.
+    /// The link was cut, or the two nodes were partitioned.
     Partition,
-    /// Its receiver was crashed when it arrived.
+    /// The receiver was crashed when the packet arrived.
     Down,
-    /// Its receiver was stalled, and had no room for more.
+    /// The receiver was stalled, and had no room for more packets.
     Stalled,
-    /// Its receiver wanted it dropped before it was read.
+    /// The receiver wanted the packet to be dropped before it was read.
     Filtered,
-    /// No node has its address.
+    /// No node has the address.
     Nobody,
-    /// Its connection ended before it was read.
+    /// The connection ended before the packet was read.
     Closed,
-    /// It was sent on a stream, and named no open connection.
+    /// The packet was sent on a stream, but named no open connection.
     Unconnected,
 }
 
-/// Sees every packet of a network. `()` sees none, and costs nothing.
+/// Sees every packet of a network. The tap `()` sees nothing and costs nothing.
 pub trait Tap {
     /// Records that `from` has sent a packet. `flow` is as the sender sees it.
     fn sent(&mut self, _now: Timestamp, _from: NodeId, _path: Flow, _bytes: &[u8]) {}
@@ -40,8 +40,8 @@ pub trait Tap {
     /// sees it.
     fn delivered(&mut self, _now: Timestamp, _to: NodeId, _path: Flow, _bytes: &[u8]) {}
 
-    /// Records that a packet or a copy is lost: when it was sent or when it would have arrived.
-    /// `flow` is as the sender sees it.
+    /// Records that a packet or a copy is lost, either when it is sent or when it would have
+    /// arrived. `flow` is as the sender sees it.
     fn lost(&mut self, _now: Timestamp, _why: Loss, _path: Flow, _bytes: &[u8]) {}
 }
 
@@ -59,7 +59,7 @@ impl<T: Tap> Tap for &mut T {
     }
 }
 
-/// Both taps see everything.
+/// Both taps see every packet.
 impl<A: Tap, B: Tap> Tap for (A, B) {
     fn sent(&mut self, now: Timestamp, from: NodeId, flow: Flow, bytes: &[u8]) {
         self.0.sent(now, from, flow, bytes);
@@ -84,7 +84,7 @@ impl<A: Tap, B: Tap> Tap for (A, B) {
 pub struct Trace(Hasher);
 
 impl Trace {
-    /// Returns the hash of no packets.
+    /// Returns the hash for a run without packets.
     pub fn new() -> Self {
         Self(Hasher::new())
     }
@@ -103,7 +103,7 @@ impl Default for Trace {
 
 impl Tap for Trace {
     fn sent(&mut self, now: Timestamp, _: NodeId, flow: Flow, bytes: &[u8]) {
-        // In one piece, because each call has a fixed cost.
+        // The head is hashed in one piece, because each call has a fixed cost.
         let mut head = ArrayVec::<u8, HEAD>::new();
         let mut put = |bytes: &[u8]| head.try_extend_from_slice(bytes).expect("room for both");
         put(&now.as_nanos().to_le_bytes());
@@ -124,7 +124,7 @@ impl Tap for Trace {
     }
 }
 
-/// A time, two addresses of IPv6 with their ports, a transport, a length.
+/// Length of a time, two IPv6 addresses with their ports, a transport and a length.
 const HEAD: usize = 8 + 2 * (16 + 2) + 1 + 4;
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub struct Resolution {
     /// Time of an answer; in text, in microseconds.
     #[serde(rename = "delay_us", with = "micros", default)]
     pub delay: Duration,
-    /// Most additional time, uniformly distributed; in text, in microseconds.
+    /// Maximum additional time, uniformly distributed; in text, in microseconds.
     #[serde(rename = "jitter_us", with = "micros", default)]
     pub jitter: Duration,
     /// Share of the queries that fail, 0 to 1.
@@ -34,13 +34,13 @@ pub struct Resolution {
 /// The names and keys that exist, and the answers to queries for them.
 ///
 /// The content of an answer is fixed at the time of the query. Any other name or key is not found.
-/// Names are the same in upper and lower case, and with or without a final dot.
+/// Upper and lower case, and a final dot, make no difference in names.
 pub struct Zone {
     records: BTreeMap<(Box<str>, RecordType), QueryAnswer>,
     stores: BTreeMap<LookupKind, Store>,
     negative_ttl: Option<Duration>,
     usual: Resolution,
-    /// A temporary replacement.
+    /// A behaviour that temporarily replaces the normal one.
     instead: Option<Resolution>,
     stream: Stream,
 }
@@ -49,7 +49,8 @@ pub struct Zone {
 type Store = BTreeMap<Box<[u8]>, Arc<[u8]>>;
 
 impl Zone {
-    /// Creates a zone without names, with immediate answers. It draws from `seed`.
+    /// Creates a zone without names and with immediate answers. Random values are drawn from
+    /// `seed`.
     pub fn new(seed: Seed) -> Self {
         Self {
             records: BTreeMap::new(),
@@ -91,13 +92,13 @@ impl Zone {
         self.records.retain(|(name, _), _| *name != host);
     }
 
-    /// Sets the time to live of negative answers; `None` for none.
+    /// Sets the time to live of negative answers; `None` if they have none.
     pub fn set_negative_ttl(&mut self, ttl: Option<Duration>) {
         self.negative_ttl = ttl;
     }
 
-    /// Sets the value of a key from now on. One that is longer than [`VALUE_MAX`], or has a key
-    /// longer than [`KEY_MAX`], is not found.
+    /// Sets the value of a key from now on. If the value is longer than [`VALUE_MAX`], or the key
+    /// longer than [`KEY_MAX`], it is not found.
     pub fn set_value(&mut self, kind: LookupKind, key: &[u8], value: &[u8]) {
         if key.len() <= KEY_MAX && value.len() <= VALUE_MAX {
             self.stores.entry(kind).or_default().insert(key.into(), value.into());
@@ -118,7 +119,7 @@ impl Zone {
         self.usual = resolution;
     }
 
-    /// Replaces the behaviour of the resolver; `None` for the normal one.
+    /// Replaces the behaviour of the resolver; `None` to return to the normal one.
     pub fn resolve_instead_by(&mut self, resolution: Option<Resolution>) {
         self.instead = resolution;
     }
@@ -126,7 +127,8 @@ impl Zone {
     /// Answers a query, with a delay; `None` if it is never answered.
     pub fn answer(&mut self, question: &Question) -> Option<(Duration, QueryAnswer)> {
         let Resolution { delay, jitter, fails, lost } = self.instead.unwrap_or(self.usual);
-        // Three draws for each query, with any outcome: a changed share affects no other query.
+        // Each query uses three draws, whatever the outcome is, so that a changed share affects no
+        // other query.
         let [is_lost, has_failed, later] = [(); 3].map(|()| self.stream.unit());
         if is_lost < lost {
             return None;

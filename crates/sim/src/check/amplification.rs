@@ -1,23 +1,24 @@
 //! `amplification`: an unverified source gets little more than it sends.
 //!
 //! Over UDP the source of a request may be forged, so the packets that a proxy sends to an address
-//! may go to a victim. A request is owed an answer nevertheless: each provisional status once, the
-//! final response, and one retransmission of it. Beyond that, such as for further retransmissions
-//! and responses of other branches of a fork, an address gets at most [`FACTOR`] times the bytes
-//! that came from there, as in QUIC (RFC 9000 §8: "three times the amount of data"), until a sender
-//! at the address has shown that it receives: by a request with a To-tag that was sent there.
+//! may go to a victim. Nevertheless each request may be answered with each provisional status once,
+//! the final response, and one retransmission of it. For everything beyond that, such as further
+//! retransmissions and responses of other branches of a fork, an address gets at most [`FACTOR`]
+//! times the bytes that came from it, as in QUIC (RFC 9000 §8: "three times the amount of data"),
+//! until a sender at the address has shown that it receives messages, by a request with a To-tag
+//! that was sent there.
 //!
-//! Responses are counted. The requests of back ends are not, such as the BYE by which an answerer
-//! ends a call whose 2xx was never acknowledged (RFC 3261 §13.3.1.4), with its retransmissions: a
-//! caller whose ACK takes another way needs them.
+//! Only responses are counted. Requests of back ends are not counted, because a caller whose ACK
+//! takes another path needs them. An example is the BYE, with its retransmissions, by which an
+//! answerer ends a call whose 2xx was never acknowledged (RFC 3261 §13.3.1.4).
 //!
-//! Not asserted of a proxy without transactions whose table of calls is small: it forgets ended
-//! calls because it has no room, and forwards retransmissions for them.
+//! The rule is not asserted of a proxy without transactions whose call table is small: it forgets
+//! ended calls because it has no room, and forwards their retransmissions.
 //!
-//! Asserted of addresses of attackers, and of addresses where nothing listens: callers and back
-//! ends acknowledge what they get, or a network loses it. A crash forgets the received bytes: the
-//! new process forwards responses to requests of its predecessor, so addresses from before are left
-//! out.
+//! The rule is asserted for addresses of attackers, and for addresses where nothing listens.
+//! Callers and back ends acknowledge the messages that they get, unless the network loses them. A
+//! crash forgets the received bytes: the new process forwards responses to requests of its
+//! predecessor, so addresses from before are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -32,22 +33,22 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "amplification";
 
-/// Most bytes sent for each byte received, beyond what is owed (RFC 9000 §8.1).
+/// Maximum number of bytes sent for each byte received, beyond the allowed answers (RFC 9000 §8.1).
 pub const FACTOR: u64 = 3;
 
-/// Final responses that a request is owed.
+/// Number of final responses that may be sent for a request in any case.
 const FINALS: u64 = 2;
 
 #[derive(Debug, Default)]
 struct Account {
     received: u64,
-    /// Bytes sent beyond what the source was owed.
+    /// Bytes sent beyond the allowed answers.
     beyond: u64,
     /// Requests received, by branch.
     requests: BTreeSet<u64>,
-    /// Responses sent, by status; all final ones count at 200.
+    /// Responses sent, by status. All final responses count as 200.
     responses: BTreeMap<u16, u64>,
-    /// To-tags sent there.
+    /// To-tags sent to this address.
     tags: BTreeSet<u64>,
     has_proved: bool,
     is_reported: bool,
@@ -58,10 +59,10 @@ pub(super) struct Amplification {
     accounts: Recent<(NodeId, SocketAddr), Account>,
 }
 
-/// To-tags of one address that are remembered.
+/// Number of To-tags that are remembered for one address.
 const TAGS_MAX: usize = 1024;
 
-/// The most distinct requests of one address: more than any attacker sends.
+/// Maximum number of distinct requests of one address: more than any attacker sends.
 const REQUESTS_MAX: usize = 1 << 16;
 
 impl Amplification {

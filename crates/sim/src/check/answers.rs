@@ -3,13 +3,13 @@
 //! A proxy that keeps transactions sends its client a final response to every INVITE that it has
 //! answered with 100: its own if nothing better comes (RFC 3261 §16.7 item 6: "If there are no
 //! final responses in the context, the proxy MUST send a 408 (Request Timeout) response to the
-//! server transaction"; §16.8: Timer C ends those that only ring). Without it the caller waits
-//! until it loses patience: RFC 3261 §17.1.1.2 has no timer after a 100.
+//! server transaction"; §16.8: Timer C ends those that only ring). Without a final response, the
+//! caller waits until it loses patience, because RFC 3261 §17.1.1.2 has no timer after a 100.
 //!
-//! Nothing is asserted of INVITEs that a proxy has not accepted: those that a full queue lost, or
-//! that it dropped on purpose. A crash forgets the accepted requests, which callers notice by their
-//! own timers. So this is asserted of requests that came in the last life, and that no stop of the
-//! proxy concerned.
+//! Nothing is asserted about INVITEs that a proxy has not accepted: those that were lost at a full
+//! queue, or dropped on purpose. In a crash the proxy forgets the accepted requests, and callers
+//! notice this by their own timers. So the rule is asserted for requests of the last life that no
+//! stop of the proxy affected.
 
 use tidegate_sip::Method;
 use tidegate_world::Timestamp;

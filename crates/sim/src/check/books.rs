@@ -1,4 +1,4 @@
-//! The books: the counts that nodes report about themselves, since their start.
+//! Books: the counts that nodes report about themselves, since their start.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub enum Book {
     Proxy(ProxyBook),
 }
 
-/// The number of calls at a caller by the way in which they ended.
+/// The number of calls of a caller for each way in which calls end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endings {
     /// Set up, and ended by the caller's BYE.
@@ -51,12 +51,12 @@ pub struct CallerBook {
     pub not_begun: u64,
     /// Calls whose INVITE was sent.
     pub begun: u64,
-    /// Whether the wire shows its messages when it sends them: on a stream messages wait, and may
-    /// not be taken.
+    /// Whether a tap sees its messages when it sends them. On a stream, messages wait and may not
+    /// be accepted.
     pub is_seen: bool,
     /// Open calls.
     pub open: u64,
-    /// The most open calls.
+    /// Maximum number of open calls.
     pub open_max: u64,
     /// Calls answered with 2xx while the caller was waiting.
     pub set_up: u64,
@@ -83,7 +83,7 @@ pub struct AnswererBook {
     pub open: u64,
     /// Calls in the table, ended or not.
     pub held: u64,
-    /// Room of the table.
+    /// Maximum number of calls in the table.
     pub held_max: u64,
 }
 
@@ -96,14 +96,14 @@ pub struct ProxyBook {
     pub overflowed: u64,
     /// Datagrams dropped before the receive buffers, on purpose.
     pub filtered: u64,
-    /// Messages lost at a full queue, or dropped because of a ban, of which it is unknown whether
-    /// they had been read.
+    /// Messages lost at a full queue, or dropped because of a ban. It is unknown whether they had
+    /// been read.
     pub perhaps_dropped: u64,
     /// Messages sent, except the ACK and the first CANCEL of one hop.
     pub sent: u64,
     /// First CANCELs of one hop sent.
     pub cancels: u64,
-    /// Messages counted as sent that no connection took.
+    /// Messages that were counted as sent but that no connection accepted.
     pub unsent: u64,
     /// Entries of the call table, and its room.
     pub calls: Fill,
@@ -117,7 +117,7 @@ pub struct ProxyBook {
     pub open: u64,
     /// Messages that wait for service, and the room for them.
     pub queued: Fill,
-    /// Admitted new work; `None` where that is not known at every moment.
+    /// Admitted new work; `None` if it is not known at every moment.
     pub admitted: Option<u64>,
     /// Remembered decisions, and the room for them.
     pub remembered: Fill,
@@ -130,7 +130,7 @@ pub struct ProxyBook {
 pub struct Fill {
     /// Entries.
     pub used: u64,
-    /// The most entries.
+    /// Maximum number of entries.
     pub max: u64,
 }
 
@@ -141,7 +141,7 @@ pub struct Held {
     pub name: String,
     /// Open calls.
     pub calls: u64,
-    /// Limit on its calls, if it is limited and has no others.
+    /// Limit on the number of its calls, if this is its only limit.
     pub calls_max: Option<u64>,
     /// Work of open transactions.
     pub work: u64,
@@ -154,11 +154,13 @@ pub struct Held {
 /// Availability of a back end for new calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
-    /// It gets new calls.
+    /// The back end gets new calls.
     #[default]
     Available,
-    /// It gets none because of its behaviour: it is down, or has asked for a pause.
+    /// The back end gets no new calls because of its behaviour: it is down, or has asked for a
+    /// pause.
     Excluded,
-    /// It gets none for another reason: an operator disabled it, or it has no address.
+    /// The back end gets no new calls for another reason: an operator disabled it, or it has no
+    /// address.
     OutOfService,
 }

@@ -2,9 +2,9 @@
 //! than its limit.
 //!
 //! The peers of a proxy determine how much state it would need, so each kind of state has a limit
-//! in its configuration, and the excess is rejected or counted. This checker looks at every node in
-//! intervals and at the end. It asserts the same of a proxy that has crashed: its next life has the
-//! same limits.
+//! in its configuration, and the excess is rejected or counted. This checker checks every node at
+//! intervals and at the end. It asserts the same for a proxy that has crashed, because the next
+//! life has the same limits.
 
 use super::Findings;
 use super::books::{Book, Fill};

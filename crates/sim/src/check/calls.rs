@@ -1,26 +1,25 @@
 //! `calls`: every call ends in exactly one way, and both ends' books agree with the wire.
 //!
-//! The callers count goodput, the central figure of this project. So their books are audited: from
-//! the packets that leave and reach a group of callers each call's ending is derived again, by the
-//! rules of RFC 3261 §13.2.2, §9.1 and §15.1.1 ([`ending`]), and compared with the book. It asserts
+//! The callers count goodput, the central figure of this project. So their books are audited: the
+//! ending of each call is derived again from the packets that leave and reach a group of callers,
+//! by the rules of RFC 3261 §13.2.2, §9.1 and §15.1.1 ([`ending`]), and compared with the book. The
+//! checker asserts
 //!
-//! - of callers: every offered call was started or had no room; every started call ended, in one
-//!   way;
-//!   as many ended in each way as the wire shows. None both completed and failed: its ending is
-//!   one value.
-//! - of an answerer: every call was answered or not; every answered call ended; as many were
-//!   acknowledged as the wire shows.
-//! - of both: a call that was set up was answered by an answerer, with the To-tag that the caller
-//!   saw. No node between them makes answers.
+//! - for callers: every offered call was started, or there was no room for it. Every started call
+//!   ended in exactly one way, and for each way, the book has the number that the wire shows.
+//! - for an answerer: every call was answered or not. Every answered call ended. The number of
+//!   acknowledged calls is the number that the wire shows.
+//! - for both: a call that was set up was answered by an answerer, with the To-tag that the caller
+//!   saw. No node between them invents answers.
 //!
 //! User agents keep these rules whatever happens to the proxies between them, so all this holds
-//! after crashes too. Of an answerer that has crashed or was stalled only that no more calls were
-//! acknowledged than the wire shows: its book is that of its last life.
+//! after crashes too. For an answerer that has crashed or was stalled, it is only asserted that no
+//! more calls were acknowledged than the wire shows, because its book covers only its last life.
 //!
-//! On a stream a 2xx may wait for its connection, and so be seen later than the answerer has sent
-//! it and begun to wait for the ACK. Such a call counts as acknowledged for certain only if its ACK
-//! comes within 64·T1 of its INVITE. If its ACK comes later, and in time for what the wire shows,
-//! the answerer's book may say either.
+//! On a stream a 2xx may wait for its connection. Then the wire shows it later than the answerer
+//! sent it and began to wait for the ACK. Such a call must count as acknowledged only if its ACK
+//! comes within 64·T1 of its INVITE. If the ACK comes later, but in time by the wire, the
+//! answerer's book may say either.
 
 mod ending;
 
@@ -44,10 +43,10 @@ pub const NAME: &str = "calls";
 /// RFC 3261 §17.1.1.2 and §13.3.1.4: 64·T1, for which both ends wait for each other.
 const PATIENCE: Duration = Duration::from_secs(32);
 
-/// The most calls that are watched at once, of all callers.
+/// Maximum number of calls of all callers that are watched at the same time.
 const OPEN_MAX: usize = 1 << 20;
 
-/// The calls of a caller on the wire.
+/// The calls of a caller, as the wire shows them.
 #[derive(Debug, Default)]
 struct Crowd {
     begun: u64,
@@ -60,7 +59,7 @@ struct Crowd {
 struct Answered {
     /// Time of the first 2xx.
     since: Option<Timestamp>,
-    /// Whether it was on a stream.
+    /// Whether the call was on a stream.
     is_on_stream: bool,
     acknowledged: bool,
     has_bye: bool,
@@ -71,9 +70,9 @@ pub(super) struct Calls {
     /// Open calls, by caller and Call-ID.
     open: BTreeMap<(NodeId, u64), Call>,
     crowds: BTreeMap<NodeId, Crowd>,
-    /// Call-IDs and the To-tags that answered them.
+    /// Call-IDs, and the To-tags of their answers.
     answered: Recent<(u64, u64), ()>,
-    /// The same by answerer.
+    /// The same for each answerer.
     taken: Recent<(NodeId, u64, u64), Answered>,
     /// Time at which the first INVITE with a Call-ID came to an answerer.
     invited: Recent<(NodeId, u64), Timestamp>,
@@ -154,7 +153,7 @@ impl Calls {
         let tag = seen.to_tag.unwrap_or_default();
         let Some(taken) = self.taken.get(seen.now, (seen.node, seen.call, tag)) else { return };
         match seen.method {
-            // RFC 3261 §15: a BYE ends the dialog, whether its ACK has come or not.
+            // RFC 3261 §15: a BYE ends the dialog, whether its ACK has arrived or not.
             Method::Bye => taken.has_bye = true,
             Method::Ack if !taken.acknowledged && !taken.has_bye => {
                 let in_time = taken.since.is_some_and(|at| seen.now < at + PATIENCE);

@@ -1,15 +1,15 @@
-//! `conservation`: packets neither vanish nor appear from nowhere, and nodes count them all.
+//! `conservation`: packets neither vanish nor appear from nowhere, and nodes count all of them.
 //!
-//! - On every link: a packet that arrives or is lost was sent, at most twice as often (a link may
-//!   duplicate a packet); and a packet that was sent has arrived or is lost when nothing is in
-//!   flight.
+//! - On every link: a packet that arrives or is lost was sent, and there are at most two for each
+//!   one sent, because a link may duplicate a packet. When nothing is in flight, every packet that
+//!   was sent has arrived or is lost.
 //! - At every proxy: it has read each packet delivered to it, or counted it as lost at a full
-//!   buffer; and it has counted each packet that it has sent. Operators see only the counters of a
+//!   buffer. It has also counted each packet that it has sent. Operators see only the counters of a
 //!   proxy: for them, a message that is not counted does not exist.
 //!
-//! A crash loses the content of the buffers and resets all counters, so a proxy's counters are
-//! compared for its last life. Packets in flight arrive, or are lost at a node that is down, which
-//! the network itself reports.
+//! In a crash, the content of the buffers is lost and all counters are reset, so only the counters
+//! of a proxy's last life are compared. Packets in flight arrive, or are lost at a node that is
+//! down. The network itself reports these.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,8 @@ struct Flight {
 struct Tally {
     delivered: u64,
     sent: u64,
-    /// ACKs of one hop, which no counter includes: each belongs to a response that is counted.
+    /// ACKs of one hop. No counter includes them, because each belongs to a response that is
+    /// counted.
     acks: u64,
 }
 

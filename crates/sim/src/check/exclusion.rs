@@ -1,21 +1,22 @@
 //! `exclusion`: a back end that answers well-behaved callers is not excluded.
 //!
 //! Attackers can cause rejections at a back end (a 503 with a Retry-After of an hour, silence) and
-//! forge packets in its name (ICMP, responses). This checker hears the callers and probes besides,
-//! on the wire. A proxy has *evidence* against a back end when a caller's request that it has sent
-//! there gets a 503 from there, or nothing for a while, or a probe does; and when a packet between
-//! the two is lost. A back end that has just answered callers' requests or probes, and against
-//! which there is no evidence, may
+//! forge packets in its name (ICMP, responses). This checker sees on the wire how the back end
+//! treats callers and probes. A proxy has *evidence* against a back end if a caller's request or a
+//! probe that it has sent there gets a 503, or no response for some time, or if a packet between
+//! the two is lost. For a back end that has just answered callers' requests or probes, and against
+//! which there is no evidence, these rules apply:
 //!
-//! - not be down or paused for longer than [`OUT_MAX`] in all, in which it can be probed again:
-//!   where half of a pool may be out, forgeries in the name of all exclude them in turn;
-//! - not be given less than [`RATE_LEAST`] of the highest rate at which it has answered callers
-//!   since the last evidence, where rates are learned: they fall by rejections alone, at any use.
-//!   The momentary rate would not do: a back end that is given less answers less, so a rate that
-//!   falls slowly is never far below it.
+//! - It must not be down or paused for longer than [`OUT_MAX`] in total. In this time it can be
+//!   probed again: if half of a pool may be excluded, forgeries in the name of all back ends
+//!   exclude them in turn.
+//! - If rates are learned, its rate must not be less than [`RATE_LEAST`] of the highest rate at
+//!   which it has answered callers since the last evidence, because only rejections lower a learned
+//!   rate. A comparison with the momentary rate would not detect a slow fall, because a back end
+//!   that gets fewer requests answers fewer.
 //!
-//! Nothing is asserted of a back end that an operator has taken out of service, of a proxy in a new
-//! life until it has heard of its back ends, nor of one that was stalled.
+//! Nothing is asserted about a back end that an operator has taken out of service, about a proxy in
+//! a new life until it has heard from its back ends, or about a proxy that was stalled.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -35,20 +36,20 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "exclusion";
 
-/// Age beyond which evidence does not count: longer than the exclusion of a back end for it, and
-/// than the recovery of a learned rate.
+/// Age beyond which evidence does not count. It is longer than the exclusion that evidence can
+/// cause, and than the recovery of a learned rate.
 const EVIDENCE_HOLDS: Duration = Duration::from_secs(600);
 
-/// Greatest age of an answer that proves a back end when it is excluded.
+/// Maximum age of an answer that proves that a back end works when it is excluded.
 const PROOF_HOLDS: Duration = Duration::from_secs(5);
 
-/// Number of answers that prove a back end.
+/// Number of answers that prove that a back end works.
 const PROOF: usize = 3;
 
-/// Longest exclusion of a back end that answers.
+/// Longest time for which a back end that answers may be excluded.
 const OUT_MAX: Duration = Duration::from_secs(4);
 
-/// The share of the highest answered rate that is the least for a learned rate.
+/// The lowest allowed learned rate, as a share of the highest rate at which the back end answered.
 const RATE_LEAST: f64 = 0.5;
 
 /// The shortest time over which a rate is computed, because several answers at once are not a rate.
@@ -61,7 +62,7 @@ struct Witness {
     evidence: Option<Timestamp>,
     /// Times of the last answers to callers and probes.
     answers: VecDeque<Timestamp>,
-    /// Start of an exclusion right after it proved itself.
+    /// Start of an exclusion that began right after the back end proved that it works.
     out_since: Option<Timestamp>,
     /// Total time of earlier exclusions of that kind, since the last evidence.
     out_for: Duration,
@@ -115,7 +116,7 @@ impl Exclusion {
             witness.evidence = Some(seen.now);
         } else if status > 100 {
             keep(&mut witness.answers, seen.now);
-            // A 2xx is retransmitted until its ACK has come (RFC 3261 §13.3.1.4).
+            // A 2xx is retransmitted until its ACK has arrived (RFC 3261 §13.3.1.4).
             if status >= 200 && !was_over && seen.method == Method::Invite {
                 keep(&mut witness.served, seen.now);
                 let rate = proof(&witness.served, seen.now).unwrap_or_default();
@@ -124,7 +125,8 @@ impl Exclusion {
         }
     }
 
-    /// Records a packet lost between a proxy and a back end. It may have been an attacker's.
+    /// Records a packet that was lost between a proxy and a back end. It may have been an
+    /// attacker's packet.
     pub(super) fn on_lost(&mut self, now: Timestamp, node: NodeId, backend: usize) {
         self.witnesses.entry((node, backend)).or_default().evidence = Some(now);
     }
@@ -205,7 +207,7 @@ impl Witness {
     }
 }
 
-/// Returns the rate of the last answers, if they are recent and many enough to prove it.
+/// Returns the rate of the last answers, if they are recent and numerous enough.
 fn proof(answers: &VecDeque<Timestamp>, now: Timestamp) -> Option<f64> {
     let recent = || answers.iter().filter(|&&at| now < at + PROOF_HOLDS);
     let (&first, count) = (recent().next()?, recent().count());

@@ -1,35 +1,38 @@
 //! `finals`: a request gets one final response, and nothing provisional after it.
 //!
-//! Watched at each answerer and each proxy that keeps transactions, on its upstream side: there a
-//! request is known by the branch and sent-by of its top Via and its method (RFC 3261 §17.2.3).
+//! The checker watches each answerer and each proxy that keeps transactions, on its upstream side.
+//! There a request is identified by the branch and sent-by of its top Via and by its method (RFC
+//! 3261 §17.2.3).
 //!
-//! - RFC 3261 §17.2.1, §17.2.2: a retransmitted final response is the same, byte for byte.
-//!   A 503 given without a transaction (§8.2.7) has the same To-tag; it need not name the
-//!   same cause again.
+//! - RFC 3261 §17.2.1, §17.2.2: a retransmitted final response is the same, byte for byte. A 503
+//!   without a transaction (§8.2.7) has the same To-tag, but may name another cause.
 //! - §16.7 item 5: after a final response only a 2xx to an INVITE may follow; forks may bring
 //!   several of these (§13.2.2.4), from different To-tags.
 //! - §17.2.1: a provisional response belongs to the Proceeding state, before any final one.
 //!
 //! A transaction ends: 64·T1 after its final response (Timers H, J and L), and T4 after the ACK to
-//! a rejection (Timer I). A copy that was in flight or in a queue for longer starts another.
+//! a rejection (Timer I). A copy that was in flight or in a queue for longer starts another
+//! transaction.
 //!
-//! A proxy without transactions forwards what comes (§16.11), so nothing is asserted of it here;
-//! [`provenance`](super::provenance) watches it. Where a rejection is not remembered, 503s are left
-//! out: a retransmission of the request is decided again. After a crash the rules hold for requests
-//! that first came in the new life: a restarted proxy forwards answers to requests of its
-//! predecessor, and may have started the same request again. So one BYE may reach an answerer in
-//! two transactions, the second of which outlives the call: BYEs are left out there.
+//! A proxy without transactions forwards all responses (§16.11), so nothing is asserted about it
+//! here; [`provenance`](super::provenance) watches it. If rejections are not remembered, 503s are
+//! left out, because a retransmission of the request is decided again. After a crash, the rules
+//! hold for requests that first came in the new life: a restarted proxy forwards answers to
+//! requests of its predecessor, and may have started the same request again. So one BYE may reach
+//! an answerer in two transactions, and the second may outlive the call. Therefore BYEs are left
+//! out there.
 //!
-//! A 481 to a CANCEL is left out at proxies: ours answers a CANCEL for as long as it knows the
+//! A 481 to a CANCEL is left out at proxies: our proxy answers a CANCEL as long as it knows the
 //! INVITE, and forwards a copy that comes later (§16.10). A copy of a CANCEL that comes from
-//! another address is answered there, with that address in the Via (§18.2.1): of that response only
-//! the status and the To-tag are compared.
+//! another address is answered to that address, which is then in the Via (§18.2.1). So only the
+//! status and the To-tag of that response are compared.
 //!
-//! Nor does a 481 of a proxy's own end the watch of a BYE. It is given without a transaction, for a
-//! dialog that the proxy does not know: a fork may set up more dialogs than a call keeps, and the
-//! proxy comes to know a further one when another has ended. A caller sends a BYE for each copy of
-//! a 2xx whose dialog it does not keep (§13.2.2.4), all in one transaction, so a later one may go
-//! on. After any other final response it is compared as all are.
+//! A 481 that a proxy itself sends does not end the watch of a BYE either. The proxy sends it
+//! without a transaction, for a dialog that it does not know: a fork may set up more dialogs than a
+//! call keeps, and the proxy learns about a further one when another has ended. A caller sends a
+//! BYE for each copy of a 2xx whose dialog it does not keep (§13.2.2.4), all in one transaction, so
+//! a later BYE may be forwarded. After any other final response, a BYE is treated like other
+//! requests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -46,8 +49,8 @@ use super::{Findings, Role};
 /// The checker's name.
 pub const NAME: &str = "finals";
 
-/// The most branches that may answer one INVITE with 2xx: as many as a pool has back ends to fork
-/// to.
+/// Maximum number of branches that may answer one INVITE with 2xx: as many as the back ends to
+/// which a pool can fork.
 const FORKS_MAX: usize = 32;
 
 /// RFC 3261 §17.2.1, §17.2.2, RFC 6026 §8.7: Timers H, J and L over UDP, 64·T1; less a second,
@@ -60,17 +63,17 @@ const LINGER_ACKNOWLEDGED: Duration = Duration::from_secs(4);
 /// The responses to a request.
 #[derive(Debug, Default)]
 struct Answered {
-    /// Time of the first copy of the request.
+    /// Time at which the first copy of the request came.
     asked: Timestamp,
-    /// End of its transaction, after its final response.
+    /// End of the transaction, after its final response.
     over: Option<Timestamp>,
     /// Final response other than 2xx to an INVITE.
     last: Option<Last>,
-    /// 2xx to an INVITE: To-tag and hash.
+    /// 2xx to an INVITE: To-tag and hash of each.
     successes: Vec<(u64, u64)>,
 }
 
-/// A final response; its copies must be the same.
+/// A final response. Its copies must be the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Last {
     status: u16,
@@ -83,7 +86,7 @@ struct Last {
 #[derive(Debug, Default)]
 pub(super) struct Finals {
     answered: Recent<Transaction, Answered>,
-    /// Whether a response has gone on a stream.
+    /// Whether any response has gone on a stream.
     has_streams: bool,
 }
 
@@ -123,7 +126,7 @@ impl Finals {
             Role::Answerer { roomy } => {
                 // A caller that has ended a call sends its BYE for each copy of the 2xx. On
                 // streams, and after a crash, each BYE is another transaction at the proxies before
-                // it.
+                // this node.
                 !roomy && status == 503
                     || seen.method == Method::Bye && (self.has_streams || lives.has_any_crashed())
             }
@@ -170,7 +173,7 @@ impl Finals {
 }
 
 impl Answered {
-    /// Returns whether it is a copy of a sent response.
+    /// Returns whether the response is a copy of one that was sent.
     fn knows(&self, seen: &Seen, status: u16) -> bool {
         let success = (seen.to_tag.unwrap_or_default(), seen.whole);
         let is_last = |last: Last| (last.status, last.whole) == (status, seen.whole);
@@ -212,7 +215,7 @@ impl Answered {
 }
 
 impl Last {
-    /// Returns whether `other` is a copy of it.
+    /// Returns whether `other` is a copy of this response.
     fn is_repeated_by(&self, other: &Self, method: Method) -> bool {
         let is_elsewhere = method == Method::Cancel && self.to != other.to;
         self.status == other.status

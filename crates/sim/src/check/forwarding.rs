@@ -2,16 +2,15 @@
 //!
 //! - §16.6 item 3: Max-Forwards falls by one; a request without one gets 70. §16.3 item 3: one
 //!   that came with 0 is not forwarded.
-//! - §16.6 item 8: one Via is put on top of those that came, which stay.
-//! - §16.7 item 3: a response leaves with the Vias that it came with except the topmost.
+//! - §16.6 item 8: one Via is added on top of the received ones, which stay.
+//! - §16.7 item 3: a response leaves with the Vias with which it came, except the topmost.
 //! - §16.6: "The proxy MUST NOT add to, modify, or remove the message body"; the tags, by which the
 //!   ends know
 //!   their dialog (§12), stay as well.
 //! - §16.3 item 4: no message passes one proxy twice on its way. The topologies of the simulator
-//!   have
-//!   no circles, so a spiral is a loop.
+//!   have no cycles, so a spiral is a loop.
 //!
-//! None of this needs memory in the proxy, so a crash excuses nothing.
+//! None of this needs state in the proxy, so a crash excuses nothing.
 
 use super::Findings;
 use super::provenance::Origin;

@@ -1,26 +1,26 @@
 //! `hops`: the ACK and the CANCEL of one hop, and the number of retransmissions of a request.
 //!
-//! Watched at every node that keeps client transactions: callers, answerers (their BYE) and
-//! stateful proxies.
+//! The checker watches every node that keeps client transactions: callers, answerers (their BYE)
+//! and stateful proxies.
 //!
 //! - RFC 3261 §17.1.1.3: the ACK to a final response other than 2xx has the branch of its INVITE
-//!   and the To-tag of that response, which has come. A process that has been restarted forwards
-//!   the rejections of all branches of a fork, and the ACK to one of them to every branch that was
-//!   rejected: a client repeats its first ACK for any further rejection (§17.1.1.2), and an INVITE
-//!   is found by the branch alone (§17.2.3). There the To-tag is that of a rejection of some
-//!   branch.
+//!   and the To-tag of that response, which has arrived before. A process that has been restarted
+//!   forwards the rejections of all branches of a fork, and the ACK to one of them to every branch
+//!   that was rejected: a client repeats its first ACK for any further rejection (§17.1.1.2), and
+//!   an INVITE is found by the branch alone (§17.2.3). In that case the To-tag is that of a
+//!   rejection of any branch.
 //! - §9.1: "If no provisional response has been received, the CANCEL request MUST NOT be sent"; it
 //!   has the branch and the Request-URI of its INVITE.
 //! - §17.1.1.2: Timer A doubles from T1 until Timer B fires at 64·T1: an INVITE is sent at most 7
-//!   times. §17.1.2.2: any other request 11 times, as Timer E stops doubling at T2. A request that
-//!   a proxy forwards without a transaction may come as often on top. A copy that is served when
-//!   the transaction has ended, 64·T1 after its first packet, starts another, which is counted again
-//!   with its CANCEL. The BYE of a caller is left out: every copy of a 2xx whose dialog the call
-//!   does not keep causes one (§13.2.2.4).
-//! - §9.1, §16.11: a proxy without transactions gives a CANCEL the branch that the INVITE got, or
-//!   it would find no transaction behind. This is asserted where no back end was replaced, and of a
-//!   CANCEL that comes from the source of its INVITE: a sender that has only read the Via of
-//!   another ends nothing.
+//!   times. §17.1.2.2: any other request 11 times, as Timer E stops doubling at T2. If a proxy
+//!   forwards a request without a transaction, the copies that it received count in addition. A
+//!   copy that is served after the transaction has ended, 64·T1 after its first packet, starts
+//!   another one, which is counted again with its CANCEL. The BYE of a caller is left out: every
+//!   copy of a 2xx whose dialog the call does not keep causes one (§13.2.2.4).
+//! - §9.1, §16.11: a proxy without transactions gives a CANCEL the branch that the INVITE got.
+//!   Otherwise the CANCEL would match no transaction at the next element. This is asserted if no
+//!   back end was replaced, and for a CANCEL that comes from the source of its INVITE: a sender
+//!   that has only read the Via of another sender cannot cancel anything.
 //!
 //! A restarted proxy knows nothing of the requests of its predecessor and can neither acknowledge
 //! nor cancel them, so a crash excuses nothing.
@@ -39,11 +39,11 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "hops";
 
-/// The most transmissions of an INVITE: at 0, 1, 3, 7, 15, 31 and 63 T1.
+/// Maximum number of transmissions of an INVITE: at 0, 1, 3, 7, 15, 31 and 63 T1.
 const INVITES_MAX: u32 = 7;
 
-/// The most transmissions of any other request: at 0, 1, 3 and 7 T1, and then every T2 = 8·T1 up to
-/// 63.
+/// Maximum number of transmissions of any other request: at 0, 1, 3 and 7 T1, and then every T2 =
+/// 8·T1 up to 63.
 const OTHERS_MAX: u32 = 11;
 
 /// RFC 3261 §17.1.1.2, §17.1.2.2: Timers B and F, 64·T1; a little less, because they begin when the
@@ -51,10 +51,10 @@ const OTHERS_MAX: u32 = 11;
 /// 63·T1 after the first.
 const PATIENCE: Duration = Duration::from_millis(31_900);
 
-/// The most remembered To-tags of rejections, and branches of one request.
+/// Maximum number of remembered To-tags of rejections, and of branches of one request.
 const REMEMBERED_MAX: usize = 32;
 
-/// A sent request, and its responses.
+/// A request that was sent, and its responses.
 #[derive(Debug, Default)]
 struct Sent {
     times: u32,
@@ -69,10 +69,10 @@ struct Sent {
 #[derive(Debug, Default)]
 pub(super) struct Hops {
     sent: Recent<Transaction, Sent>,
-    /// To-tags of the rejections of all branches of a forwarded INVITE, by the Via that it came
-    /// with.
+    /// To-tags of the rejections of all branches of a forwarded INVITE, by the Via with which it
+    /// came.
     refused: Recent<(NodeId, u64), Vec<Option<u64>>>,
-    /// The INVITEs that a stateless proxy has forwarded, by the Via that they came with.
+    /// The INVITEs that a stateless proxy has forwarded, by the Via with which they came.
     given: Recent<(NodeId, u64), Given>,
 }
 
@@ -80,9 +80,9 @@ pub(super) struct Hops {
 #[derive(Debug, Default)]
 struct Given {
     from: Option<SocketAddr>,
-    /// The branches that the INVITE was given.
+    /// The branches that the INVITE got.
     branches: Vec<u64>,
-    /// Whether a CANCEL has come from another source.
+    /// Whether a CANCEL has come from another source than the INVITE.
     has_forgery: bool,
 }
 
@@ -126,7 +126,8 @@ impl Hops {
         }
     }
 
-    /// Checks a sent request; `copies` is how often it was received, if it was only forwarded.
+    /// Checks a request that was sent. If it was only forwarded, `copies` is how often it was
+    /// received.
     pub(super) fn on_sent(&mut self, seen: &Seen, copies: u32, found: &mut Findings) {
         if !seen.is_request() {
             return;
@@ -155,7 +156,7 @@ impl Hops {
         let (node, branch, _) = seen.transaction();
         let invite = self.sent.get(seen.now, (node, branch, Method::Invite as u32));
         match (seen.method, invite) {
-            // To a 2xx: a transaction of its own, without retransmissions here.
+            // An ACK to a 2xx is a transaction of its own, without retransmissions here.
             (Method::Ack, None) if !of_hop || seen.role == Role::Caller => return None,
             (Method::Ack, None) => return Some("there is no such INVITE".into()),
             // RFC 3261 §16.10 for a CANCEL, and the same for the ACK to a rejection: a process that
@@ -184,7 +185,8 @@ impl Hops {
         let (times, over) = self.count(seen, copies)?;
         let times_max = match seen.method {
             Method::Invite => INVITES_MAX,
-            // One for each copy of a 2xx whose dialog the call does not keep (§13.2.2.4).
+            // There is one BYE for each copy of a 2xx whose dialog the call does not keep
+            // (§13.2.2.4).
             Method::Bye if seen.role == Role::Caller => return None,
             _ => OTHERS_MAX + copies.saturating_sub(over),
         };

@@ -1,17 +1,17 @@
-//! `innocents`: a call of a well-behaved caller goes on, whatever attackers send.
+//! `innocents`: a call of a well-behaved caller continues, whatever attackers send.
 //!
-//! A caller's call is known by its Call-ID, which no attacker invents. The proxy has seen that a
-//! back end has answered it: its requests are verified, whatever else comes from the same address,
-//! or with the same Call-ID.
+//! A call of a caller is identified by its Call-ID, which attackers do not generate. When the proxy
+//! has seen that a back end has answered the call, its requests are verified, whatever else comes
+//! from the same address or with the same Call-ID.
 //!
-//! - A ban, and any other drop before a message is read, drops no request of such a call: a
-//!   source with verified calls loses new work only. Nor is a response dropped so.
-//! - A BYE of such a call that has come to a proxy is forwarded, or answered: asserted of proxies
-//!   that handle each packet at once. Slower ones may lose it at a full queue; `tidegate lab swarm`
-//!   compares the number of calls that these complete with a world without attackers.
+//! - A ban, and any other drop before a message is read, drops no request of such a call: a source
+//!   with verified calls loses only new work. No response is dropped in this way either.
+//! - A BYE of such a call that arrives at a proxy is forwarded or answered. This is asserted for
+//!   proxies that handle each packet at once. Slower proxies may lose it at a full queue; `tidegate
+//!   lab swarm` compares the number of calls that they complete with a world without attackers.
 //!
-//! After a crash the second holds for calls that were answered in the new life; the first is
-//! asserted of the calls of every life, because their tokens prove them.
+//! After a crash, the second rule holds for calls that were answered in the new life. The first
+//! rule is asserted for the calls of every life, because their tokens prove them.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ struct Bye {
 pub(super) struct Innocents {
     /// Calls that well-behaved callers have started.
     calls: Recent<u64, ()>,
-    /// Calls of theirs that a proxy has seen answered, with the To-tag.
+    /// Calls of these callers that a proxy has seen answered, with the To-tag.
     verified: Recent<(NodeId, u64, u64), ()>,
     /// The same calls, at any proxy.
     answered: Recent<(u64, u64), ()>,

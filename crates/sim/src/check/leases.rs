@@ -1,21 +1,21 @@
-//! `leases`: a balancer counts on each back end exactly the work that it has sent there and that
+//! `leases`: for each back end, a balancer counts exactly the work that it has sent there and that
 //! has not ended.
 //!
-//! The counts that a policy uses are leases in a table of calls that is built to be fast. Beside it
-//! runs a model that is built to be obvious ([`model`]): a map of calls, each with a map of
-//! transactions, derived from nothing but the packets that the balancer gets and sends. Whenever
-//! the books are checked, the calls and the work that it counts on each back end must be the
-//! model's, and so must its number of open transactions: through losses, copies, failovers, forks,
-//! and back ends that crash. The truth after a fault depends on the observer; here it is what the
-//! balancer itself can have seen.
+//! The counts that a policy uses are leases in a call table that is built to be fast. The checker
+//! compares it with a model that is built to be obvious ([`model`]): a map of calls, each with a
+//! map of transactions, derived only from the packets that the balancer gets and sends. Whenever
+//! the books are checked, the calls and the work that the balancer counts for each back end must
+//! equal those of the model, and so must its number of open transactions. This holds through
+//! losses, copies, failovers, forks, and crashes of back ends. The truth after a fault depends on
+//! the observer; here it is what the balancer itself can have seen.
 //!
-//! Asserted of balancers that are [declared](super::Checkers::balances): those that handle a packet
-//! at once, so that everything they have got is counted. Not of one that was stalled in this life,
-//! whose timers are late, nor once it has evicted ended calls because there was no room: the model
-//! evicts none. Nor while some call has more transactions or dialogs than a balancer distinguishes,
-//! as when a fork has set up several back ends, each of which gets or sends a BYE. After a crash
-//! both start again. [`counts`](super::counts) asserts of all of them that nothing is left at the
-//! end.
+//! This is asserted for balancers that are [declared](super::Checkers::balances): those that handle
+//! each packet at once, so that all received packets are counted. It is not asserted for a balancer
+//! that was stalled in this life, because its timers are late, nor after it has evicted ended calls
+//! because there was no room, because the model evicts none. It is not asserted either while a call
+//! has more transactions or dialogs than a balancer distinguishes, for example when a fork has set
+//! up several back ends, each of which gets or sends a BYE. After a crash, both start again.
+//! [`counts`](super::counts) asserts for all balancers that nothing is left at the end.
 
 mod model;
 
@@ -35,7 +35,7 @@ use model::Model;
 /// The checker's name.
 pub const NAME: &str = "leases";
 
-/// A balancer: the parts of its configuration that decide what it counts.
+/// A balancer: the parts of its configuration that determine what it counts.
 #[derive(Clone, Debug)]
 pub struct Balancer {
     /// Its back ends, in the order of its book.

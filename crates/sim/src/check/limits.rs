@@ -1,27 +1,27 @@
-//! `limits`: no request evades a limit by its form.
+//! `limits`: no request evades a limit by an unusual form.
 //!
-//! A limit is only as good as its treatment of requests in unusual form. So requests that can
-//! create a dialog are counted on the wire, as each back end gets them:
+//! A limit must also apply to requests of unusual form. So requests that can create a dialog are
+//! counted on the wire, as they arrive at each back end:
 //!
 //! - A copy has the same Call-ID, From-tag, CSeq, method and Request-URI (RFC 3261 §8.2.2.2: the
 //!   same "From tag, Call-ID, and CSeq"), with any branch. Any other INVITE is new, unless its
-//!   To-tag is that of a dialog which the back end has confirmed (§12.2.2). One with an unknown
-//!   To-tag is new: a server behind a proxy may take it for the request of a lost dialog, and has
-//!   the work in any case.
+//!   To-tag is that of a dialog which the back end has confirmed (§12.2.2). An INVITE with an
+//!   unknown To-tag is new: a server behind a proxy may treat it as a request of a lost dialog, and
+//!   has the work in any case.
 //! - `cps_max`: a back end gets no more new INVITEs than its rate, with a burst of a tenth of a
 //!   second's worth, at least two.
-//! - `calls_max`: the calls that a back end really has, and got from this proxy, are no more than
-//!   its limit. A call starts when the proxy gets its 2xx, and ends when the proxy forwards a BYE
-//!   whose tags are those of the call (§15: a BYE that matches no dialog ends none), or by the idle
-//!   time. This excludes calls that end later or start earlier than the proxy can know, and a BYE
-//!   with a wrong To-tag ends nothing.
+//! - `calls_max`: the number of calls that a back end really has and got from this proxy does not
+//!   exceed its limit. A call starts when the proxy gets its 2xx, and ends when the proxy forwards
+//!   a BYE whose tags are those of the call (§15: a BYE that matches no dialog ends none), or by
+//!   the idle time. So calls that end later or start earlier than the proxy can know do not count,
+//!   and a BYE with a wrong To-tag ends no call.
 //! - Every forwarded new INVITE was admitted: no more are forwarded than the gate has counted, so
 //!   neither its law nor the limits of sources were evaded. A gate shows its count a moment later
-//!   ([`SHOWN_WITHIN`]), so the INVITEs forwarded until one look are compared with its count at the
-//!   next.
+//!   ([`SHOWN_WITHIN`]), so the INVITEs forwarded until one check are compared with the count at
+//!   the next check.
 //!
-//! Not asserted after a crash of the calls from before, of which the proxy has counted none; nor of
-//! proxies that were stalled.
+//! After a crash this is not asserted for earlier calls, because the proxy has not counted them. It
+//! is not asserted for proxies that were stalled.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -41,10 +41,11 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "limits";
 
-/// Tolerance on the burst, for INVITEs that go on a little later than they were counted.
+/// Tolerance on the burst, for INVITEs that are forwarded a little later than they were counted.
 const SLACK: f64 = 2.0;
 
-/// Longest time until an admitted message is counted: the next reading of the load (2 ms).
+/// Longest time until an admitted message is counted, which happens at the next reading of the load
+/// (2 ms).
 const SHOWN_WITHIN: Duration = Duration::from_millis(10);
 
 /// A back end as one proxy sees it.
@@ -58,7 +59,7 @@ struct Held {
     until: Timestamp,
 }
 
-/// A token bucket in reverse: the amount given that has not drained yet.
+/// A token bucket in reverse: the number of INVITEs that have not drained yet.
 #[derive(Debug, Default)]
 struct Level {
     at: Timestamp,
@@ -67,9 +68,9 @@ struct Level {
 
 #[derive(Debug, Default)]
 pub(super) struct Limits {
-    /// New INVITEs that a back end got.
+    /// New INVITEs that a back end has got.
     given: Recent<(NodeId, usize, u64), ()>,
-    /// New INVITEs that a proxy has forwarded to any.
+    /// New INVITEs that a proxy has forwarded to any back end.
     passed: Recent<(NodeId, u64), ()>,
     passed_count: BTreeMap<NodeId, u64>,
     /// Time and value of the last reading.
@@ -129,7 +130,7 @@ impl Limits {
             return;
         }
         let party = (seen.node, backend);
-        // A request of an earlier process is not counted by this one.
+        // This process has not counted requests of an earlier process.
         let key = (seen.node, backend, identity_of_response(seen));
         if self.given.get(seen.now, key).is_none() {
             return;
@@ -198,7 +199,7 @@ impl Limits {
             let _ = self.passed.entry(now, (node, identity));
             *self.passed_count.entry(node).or_default() += 1;
         }
-        // Its response has no Request-URI.
+        // The response has no Request-URI.
         let of_response = (node, backend, identity_of_response(seen));
         let key = (node, backend, identity);
         let is_new = self.given.get(now, key).is_none();

@@ -3,19 +3,19 @@
 //! Every packet that leaves a proxy is one of these:
 //!
 //! - a request that it has received, with a Via of its own on top (RFC 3261 §16.6);
-//! - an ACK or a CANCEL with a Via of its own alone, for an INVITE that it has received
-//!   (§17.1.1.3, §9.1): only where transactions are kept;
-//! - an OPTIONS with a Via of its own alone (§11): it probes its back ends, in turn or because
+//! - an ACK or a CANCEL with only its own Via, for an INVITE that it has received (§17.1.1.3,
+//!   §9.1), if it keeps transactions;
+//! - an OPTIONS with only its own Via (§11), with which it probes its back ends, in turn or because
 //!   one is suspect;
 //! - a response that it has received, less its own Via (§16.7 item 3);
 //! - a response of its own to a request that it has received: a 100, a rejection, or the 200 to a
-//!   CANCEL (§16.10) or to OPTIONS (§11.2). Any other 2xx is for user agents alone to give.
+//!   CANCEL (§16.10) or to OPTIONS (§11.2). Only user agents may send any other 2xx.
 //!
-//! Where no transactions are kept, nothing is sent oftener than it came (§16.11: "stateless proxies
-//! do not retransmit messages on their own").
+//! Without transactions, no message is sent more often than it came (§16.11: "stateless proxies do
+//! not retransmit messages on their own").
 //!
-//! Nor is a request forwarded that breaks the grammar in a Via below its first: it reaches no
-//! checker as SIP, and servers drop it.
+//! A request that violates the grammar in a Via below the first is not forwarded: no checker would
+//! see it as SIP, and servers drop it.
 //!
 //! Any other packet is an invention: a call that was never made, or an answer that was never given.
 //! Messages received before a crash still count: the new process forwards answers to them.
@@ -30,8 +30,8 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "provenance";
 
-/// The most distinct messages of one request at one node: more than any mesh, fork or attacker
-/// produces.
+/// Maximum number of distinct messages of one request at one node: more than any mesh, fork or
+/// attacker produces.
 const FORMS_MAX: usize = 256;
 
 /// A message as it arrived at a node, with all its copies.
@@ -39,7 +39,7 @@ const FORMS_MAX: usize = 256;
 pub(super) struct Form {
     kind: Kind,
     vias: u64,
-    /// Vias without the top one.
+    /// The Vias without the top one.
     vias_below: u64,
     to_tag: Option<u64>,
     pub(super) from_tag: Option<u64>,
@@ -52,11 +52,11 @@ pub(super) struct Form {
 /// The origin of a message that a proxy sends.
 #[derive(Debug)]
 pub(super) enum Origin {
-    /// Not sent by a proxy.
+    /// A message that no proxy sent.
     Foreign,
-    /// It was received, and was forwarded.
+    /// The message was received, and forwarded.
     Passed(Form),
-    /// It is the proxy's own.
+    /// The message is the proxy's own.
     Own,
     /// A similar message was received, but with other Vias.
     Astray,
@@ -65,7 +65,7 @@ pub(super) enum Origin {
 }
 
 impl Origin {
-    /// Returns how often it arrived.
+    /// Returns how often the message arrived.
     pub(super) fn copies(&self) -> u32 {
         match self {
             Self::Passed(form) => form.received,
@@ -153,7 +153,7 @@ impl Provenance {
 }
 
 impl Form {
-    /// Returns whether the message is the same except for its Vias.
+    /// Returns whether the message is the same, except for its Vias.
     fn fits(&self, seen: &Seen) -> bool {
         self.kind == seen.kind && self.to_tag == seen.to_tag && self.body == seen.body
     }

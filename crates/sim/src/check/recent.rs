@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tidegate_world::Timestamp;
 
-/// The least time for which an unused entry is kept: longer than Timer C (RFC 3261 §16.6 item 11,
-/// more than three minutes) and all the timers that follow it.
+/// The shortest time for which an unused entry is kept. It is longer than Timer C (RFC 3261 §16.6
+/// item 11, more than three minutes) and all the timers that follow it.
 const KEEP: Duration = Duration::from_secs(600);
 
-/// The most entries in each of the two generations.
+/// Maximum number of entries in each of the two generations.
 const LEN_MAX: usize = 1 << 20;
 
 /// Values by key, in two generations: an entry that is not used in a whole generation is dropped.
@@ -60,7 +60,7 @@ impl<K: Ord + Copy, V> Recent<K, V> {
         }
     }
 
-    /// Returns the number of entries without room.
+    /// Returns the number of entries for which there was no room.
     pub(super) fn unwatched(&self) -> u64 {
         self.unwatched
     }

@@ -9,7 +9,7 @@ use twox_hash::XxHash3_64;
 use super::Role;
 use crate::node_id::NodeId;
 
-/// Returns a hash of bytes. No peer here tries to make them collide.
+/// Returns a hash of bytes. It need not be secure, because no peer here tries to cause collisions.
 pub(super) fn hash(parts: &[&[u8]]) -> u64 {
     let mut hasher = XxHash3_64::new();
     for part in parts {
@@ -33,13 +33,13 @@ pub(super) struct Seen {
     pub node: NodeId,
     pub role: Role,
     pub kind: Kind,
-    /// Method of the request, or of the answered one (CSeq).
+    /// Method of the request; for a response, the method in its CSeq.
     pub method: Method,
     pub cseq: u32,
     pub call: u64,
     /// For each Via, from the top, its branch and sent-by, which never change.
     pub vias: Vec<u64>,
-    /// For each Via from the top its sent-by alone.
+    /// The sent-by of each Via, from the top.
     pub hosts: Vec<u64>,
     pub from_tag: Option<u64>,
     pub to_tag: Option<u64>,
@@ -49,8 +49,8 @@ pub(super) struct Seen {
     pub whole: u64,
 }
 
-/// A request as one node knows it: RFC 3261 §17.2.3, with the method for requests that share the
-/// branch of an INVITE.
+/// A request as one node identifies it: RFC 3261 §17.2.3, with the method, because other requests
+/// share the branch of an INVITE.
 pub(super) type Transaction = (NodeId, u64, u32);
 
 impl Seen {
@@ -88,7 +88,7 @@ impl Seen {
         })
     }
 
-    /// Returns the transaction that its top Via names.
+    /// Returns the transaction that the top Via names.
     pub(super) fn transaction(&self) -> Transaction {
         (self.node, self.vias[0], self.method as u32)
     }
@@ -115,7 +115,8 @@ impl Seen {
         }
     }
 
-    /// Returns whether it is a proxy's own OPTIONS to a back end, or the response (§11).
+    /// Returns whether the message is a proxy's own OPTIONS to a back end, or the response to it
+    /// (§11).
     pub(super) fn is_probe(&self) -> bool {
         self.method == Method::Options && self.vias.len() == 1 && self.is_of_proxy()
     }
@@ -124,13 +125,13 @@ impl Seen {
         self.kind == Kind::Request
     }
 
-    /// Returns whether its sender or receiver is a proxy that keeps transactions of at least some
+    /// Returns whether the sender or receiver is a proxy that keeps transactions of at least some
     /// requests.
     pub(super) fn may_have_transactions(&self) -> bool {
         matches!(self.role, Role::Proxy { stateful: true, .. } | Role::Proxy { bridges: true, .. })
     }
 
-    /// Returns whether its sender or receiver is a proxy that keeps transactions.
+    /// Returns whether the sender or receiver is a proxy that keeps transactions.
     pub(super) fn is_of_stateful(&self) -> bool {
         matches!(self.role, Role::Proxy { stateful: true, .. })
     }

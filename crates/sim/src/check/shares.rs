@@ -2,14 +2,14 @@
 //!
 //! The sender of a request determines the state that a proxy keeps for it: an INVITE that rings for
 //! ever stays in the transaction table for minutes (RFC 3261 §16.6 item 11, Timer C), with all its
-//! bytes, and one whose rejection is never acknowledged for 64·T1 (§17.2.1, Timer H). So the
-//! contexts of one attacker's address are counted on the wire: from the 100 that accepts an INVITE
-//! (§17.2.1), to the ACK to its final response, or for 64·T1 after that. They are no more than
-//! [`SHARE`] of the table's room, so that later senders find some.
+//! bytes, and an INVITE whose rejection is never acknowledged stays for 64·T1 (§17.2.1, Timer H).
+//! So the contexts of one attacker's address are counted on the wire: from the 100 that accepts an
+//! INVITE (§17.2.1), to the ACK to its final response, or for 64·T1 after that. They must not
+//! exceed [`SHARE`] of the table's room, so that later senders find room.
 //!
-//! Asserted of proxies that keep transactions, for the addresses of attackers, and for addresses
-//! where nothing listens: a well-behaved caller is a trunk of many users. After a crash the counts
-//! start again.
+//! This is asserted for proxies that keep transactions, for the addresses of attackers, and for
+//! addresses where nothing listens. It is not asserted for well-behaved callers, because each is a
+//! trunk of many users. After a crash the counts start again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -26,11 +26,11 @@ use crate::node_id::NodeId;
 /// The checker's name.
 pub const NAME: &str = "shares";
 
-/// The part of the transaction table that one address may fill: the first quarter is not counted,
-/// and of the room for new work above it, up to seven eighths, a single address gets half.
+/// The part of the transaction table that one address may fill. The first quarter is not counted.
+/// Of the room for new work above it, up to seven eighths, a single address gets half.
 pub const SHARE: f64 = 0.6;
 
-/// Smaller tables are not shared by source.
+/// Tables with less room are not shared by source.
 const ROOM_LEAST: u64 = 40;
 
 /// Time for which an unacknowledged final response is kept, and an INVITE with a 2xx: Timer H and
@@ -54,7 +54,7 @@ impl Shares {
         let (now, branch) = (seen.now, seen.vias[0]);
         let held = self.held.entry((seen.node, to)).or_default();
         if status >= 200 {
-            // An INVITE without a 100 was rejected without state.
+            // An INVITE without a 100 was rejected without keeping state.
             if let Some(until) = held.get_mut(&branch) {
                 *until = (*until).min(now + KEPT_FOR);
             }
@@ -70,7 +70,7 @@ impl Shares {
         }
     }
 
-    /// Records a packet from there: an ACK ends its INVITE.
+    /// Records a packet from this address. An ACK ends its INVITE.
     pub(super) fn on_delivered(&mut self, seen: &Seen, from: IpAddr) {
         if seen.is_request()
             && seen.method == Method::Ack

@@ -1,4 +1,4 @@
-//! Plans: faults and their times, given or drawn.
+//! Plans: faults and their times, either given or drawn.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub enum Trouble {
     Crash {
         /// The node.
         node: NodeId,
-        /// Reports to its senders meanwhile.
+        /// The reports that its senders get meanwhile.
         silence: Silence,
     },
     /// A node gets no processor.
@@ -48,7 +48,7 @@ pub enum Trouble {
         /// The other.
         b: NodeId,
     },
-    /// A worse link replaces one.
+    /// A worse link temporarily replaces a link.
     Impair {
         /// Sender of the affected packets.
         from: NodeId,
@@ -57,47 +57,48 @@ pub enum Trouble {
         /// The worse link.
         link: Link,
     },
-    /// The connections between two nodes are reset, once. Drawn only where there are streams.
+    /// The connections between two nodes are reset once. This is drawn only if there are streams.
     Reset {
         /// One node.
         a: NodeId,
         /// The other.
         b: NodeId,
     },
-    /// The connection of a node's next message to another breaks within the message. Drawn only
-    /// where there are streams.
+    /// The connection of a node's next message to another node breaks within the message. This is
+    /// drawn only if there are streams.
     Sever {
         /// Sender of the message.
         from: NodeId,
         /// Its receiver.
         to: NodeId,
     },
-    /// A node reads slowly from each stream. Drawn only where there are streams.
+    /// A node reads slowly from each stream. This is drawn only if there are streams.
     ReadSlowly {
         /// The node.
         node: NodeId,
         /// Bytes a second.
         bytes_per_s: u64,
     },
-    /// Name resolution fails. Never drawn: it has an effect only if there are names.
+    /// Name resolution fails. This is never drawn, because it has an effect only if there are
+    /// names.
     Resolver {
         /// The behaviour.
         resolution: Resolution,
     },
 }
 
-/// Episodes: a value that can be printed, stored and, by removing some, shrunk.
+/// A list of episodes. It can be printed, stored, and shrunk by removing episodes.
 ///
 /// Episodes of the same fault with the same nodes should not overlap: the first one that ends also
 /// ends the other.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Plan {
-    /// In any order.
+    /// The episodes, in any order.
     pub episodes: Vec<Episode>,
 }
 
-/// The bounds of a random plan: faults, nodes and times.
+/// The limits of a random plan: faults, nodes and times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
     /// Nodes that may crash or stall.
@@ -108,15 +109,15 @@ pub struct Shape {
     pub begins: Timestamp,
     /// Latest end of an episode.
     pub ends: Timestamp,
-    /// The longest episode.
+    /// The longest duration of an episode.
     pub lasts_max: Duration,
-    /// The most episodes.
+    /// Maximum number of episodes.
     pub episodes_max: usize,
 }
 
 impl Plan {
-    /// Draws a plan: up to `episodes_max` episodes, in the order of their starts. No two for the
-    /// same node, or the same pair, overlap. Times are whole milliseconds.
+    /// Draws a plan: up to `episodes_max` episodes, in the order of their starts. No two episodes
+    /// for the same node or the same pair overlap. Times are whole milliseconds.
     pub fn random(seed: Seed, shape: &Shape) -> Self {
         Self::drawn(seed.stream(Purpose::Fault, ELEMENT), shape, trouble)
     }
@@ -140,7 +141,7 @@ impl Plan {
     }
 
     /// Returns the faults to [apply](crate::Network::apply) with their times, in the order of time.
-    /// At the same time the ends come first.
+    /// If times are equal, ends come first.
     pub fn steps(&self) -> Vec<(Timestamp, Fault)> {
         let ends = self.episodes.iter().filter_map(Episode::end);
         let begins = self.episodes.iter().map(|episode| (episode.begins, episode.fault()));
@@ -164,7 +165,8 @@ impl Episode {
         }
     }
 
-    /// Returns the end. A stall ends by itself; a connection that broke stays broken.
+    /// Returns the fault that ends this one. A stall ends by itself; a broken connection stays
+    /// broken.
     fn end(&self) -> Option<(Timestamp, Fault)> {
         let fault = match self.trouble {
             Trouble::Crash { node, .. } => Fault::Restart { node },
@@ -192,7 +194,8 @@ impl Episode {
     }
 }
 
-/// Unlike the number of any node or agent, which have faults of their own.
+/// The element number for plans. It differs from the number of any node or agent, which draw their
+/// own faults.
 const ELEMENT: u32 = u32::MAX;
 const ELEMENT_OF_STREAMS: u32 = u32::MAX - 100;
 
@@ -220,7 +223,7 @@ fn draw(stream: &mut Stream, shape: &Shape, trouble: Drawn) -> Option<Episode> {
 }
 
 fn trouble(stream: &mut Stream, Shape { nodes, pairs, .. }: &Shape) -> Option<Trouble> {
-    // As many kinds for a node as for a pair.
+    // A fault of a node and a fault of a pair are equally likely.
     let of_node = match (nodes.is_empty(), pairs.is_empty()) {
         (true, true) => return None,
         (false, false) => stream.below(2) == 0,

@@ -11,7 +11,7 @@ use crate::stream::Pipe;
 use crate::tap::{Loss, Tap};
 
 impl<N: Core, T: Tap> Network<N, T> {
-    /// Closes a connection when everything handed out on it has been sent.
+    /// Closes a connection after everything that was handed out on it has been sent.
     pub(super) fn shut(&mut self, node: NodeId, id: ConnectionId) {
         let Some(&(key, side)) = self.streams.by_name.get(&(node, id)) else { return };
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
@@ -28,7 +28,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Ends the connections of a crashed node. If its machine is up, it tells the peers.
+    /// Ends the connections of a crashed node. If the machine is up, it tells the peers.
     pub(super) fn break_all(&mut self, node: NodeId, silence: Silence) {
         for (key, side) in self.streams.ends_of(node) {
             match silence {
@@ -49,7 +49,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Breaks a connection whose last bytes are in flight from an end.
+    /// Breaks a connection that carries the last bytes of one end.
     pub(super) fn sever(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let pipe = connection.pipe_from(side);
@@ -58,7 +58,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.enter(back, key, OnStream::Broken(side, CloseCause::Reset));
     }
 
-    /// Ends a connection at one end, and tells the other, if the link allows it.
+    /// Ends a connection at one end, and tells the other end if the link allows it.
     pub(super) fn abort(&mut self, key: Key, side: Side, cause: CloseCause) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let flow = connection.end(side).flow;
@@ -75,7 +75,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.end(key, side, cause);
     }
 
-    /// Ends a connection at one end: its unread and its unsent messages are lost.
+    /// Ends a connection at one end. Its unread and unsent messages are lost.
     pub(super) fn end(&mut self, key: Key, side: Side, cause: CloseCause) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         if !connection.is_alive(side) {

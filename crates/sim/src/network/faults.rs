@@ -15,7 +15,7 @@ impl<N: Core, T: Tap> Network<N, T> {
     /// # Panics
     /// If it has crashed already.
     pub fn crash(&mut self, node: NodeId, silence: Silence) -> N {
-        // End them now, so that a new core gets none of them.
+        // Connections end now, so that a new core gets none of them.
         self.break_all(node, silence);
         let node = &mut self.nodes[node.index()];
         node.forget();
@@ -33,9 +33,10 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.settle(node);
     }
 
-    /// Gives the process of a node no processor until `until`. Its packets wait in its buffers
-    /// ([`STALL_BUFFER`](super::STALL_BUFFER) of them) and keep the time of their arrival; its
-    /// timers are late. Then it gets everything that waited at once, in order.
+    /// Gives the process of a node no processor until `until`. Up to
+    /// [`STALL_BUFFER`](super::STALL_BUFFER) packets wait in its buffers and keep the time of their
+    /// arrival, and its timers are late. After that, it gets everything that waited at once, in
+    /// order.
     ///
     /// A `Host` of `tidegate-emulate` catches up with a late driver, so a host that is to be
     /// stalled must be told that its time is lost (`HostSettings::catches_up`).
@@ -51,13 +52,13 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Gives a node a [command](Core::on_command). A stalled one gets it when it goes on, a crashed
-    /// one never.
+    /// Gives a node a [command](Core::on_command). A stalled node gets it when it is resumed; a
+    /// crashed node never gets it.
     pub fn command(&mut self, node: NodeId, command: &[u8]) {
         self.give(node, Input::Command(command.into()));
     }
 
-    /// Drains a node. A stalled one is told when it goes on, a crashed one never.
+    /// Drains a node. A stalled node is told when it is resumed; a crashed node is never told.
     pub fn drain(&mut self, node: NodeId) {
         self.give(node, Input::Drain);
     }
@@ -67,7 +68,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.give(node, Input::Failure(failure));
     }
 
-    /// Blocks all packets between two nodes, in either direction, until they are
+    /// Blocks all packets between two nodes, in both directions, until they are
     /// [healed](Self::heal).
     pub fn partition(&mut self, a: NodeId, b: NodeId) {
         self.set_partitioned(a, b, true);
@@ -88,13 +89,13 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.ways.channel(from, to).impaired = None;
     }
 
-    /// Resets the connections between two nodes, with everything in flight.
+    /// Resets the connections between two nodes. Everything in flight is lost.
     pub fn reset(&mut self, a: NodeId, b: NodeId) {
         self.reset_between(a, b);
     }
 
-    /// Breaks the connection on which `from` next sends a message to `to`: the first half of it
-    /// arrives.
+    /// Breaks the connection on which `from` next sends a message to `to`. Only the first half of
+    /// the message arrives.
     pub fn sever_next(&mut self, from: NodeId, to: NodeId) {
         self.streams.severed.insert((from, to));
     }
@@ -108,11 +109,11 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.read_all(node);
     }
 
-    /// Runs until `at` and applies a fault. The core for a node that restarts comes from `core`.
-    /// Returns the core of a crashed one.
+    /// Runs until `at` and applies a fault. `core` provides the core for a restarted node. Returns
+    /// the core of a crashed node.
     ///
-    /// A fault that does not fit has no effect: the crash or the stall of a node that is down, the
-    /// restart of one that is up. So a plan with parts left out can still be applied.
+    /// A fault that is not possible has no effect: the crash or the stall of a node that is down,
+    /// or the restart of a node that is up. So a plan with parts left out can still be applied.
     pub fn apply(
         &mut self,
         at: Timestamp,
@@ -120,7 +121,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         core: impl FnOnce(NodeId) -> N,
     ) -> Option<N> {
         self.run_until(at);
-        // If no events were left, time has stopped before.
+        // If no events were left, time had stopped earlier.
         self.now = self.now.max(at);
         match *fault {
             Fault::Crash { node, silence } if self.is_up(node) => {

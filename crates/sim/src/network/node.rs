@@ -1,4 +1,4 @@
-//! Nodes: a core that runs, is stalled or has crashed.
+//! Nodes: a core that is running, is stalled or has crashed.
 
 use std::collections::VecDeque;
 
@@ -8,21 +8,22 @@ use tidegate_world::{
 
 use crate::node_id::Silence;
 
-/// Datagrams that may wait for a stalled node: as many as two buffers of a `Host`.
+/// Number of datagrams that may wait for a stalled node: as many as fit into two buffers of a
+/// `Host`.
 pub const STALL_BUFFER: usize = 4096;
 
 pub(super) struct Node<N> {
     /// `Err` if the node has crashed.
     pub core: Result<N, Silence>,
-    /// Number of its crashes.
+    /// Number of times that it has crashed.
     pub life: u32,
     /// The earliest timer of the node in the calendar.
     pub armed: Option<Timestamp>,
-    /// Time until which the node gets nothing.
+    /// Time before which the node gets nothing.
     pub stalled_until: Timestamp,
-    /// Its inputs then.
+    /// Inputs that wait while the node is stalled.
     pub waiting: VecDeque<Input>,
-    /// The number of datagrams among them.
+    /// Number of datagrams among them.
     pub datagrams: usize,
 }
 
@@ -56,12 +57,13 @@ impl<N> Node<N> {
         self.waiting.push_back(input);
     }
 
-    /// Returns whether it would lose a packet at `now`: it is stalled, and its buffers are full.
+    /// Returns whether the node would lose a packet at `now`, because it is stalled and its buffers
+    /// are full.
     pub fn is_full(&self, now: Timestamp) -> bool {
         now < self.stalled_until && self.datagrams >= STALL_BUFFER
     }
 
-    /// Forgets its waiting inputs, its timer, and its queries.
+    /// Forgets the waiting inputs, the timer, and the queries.
     pub fn forget(&mut self) {
         self.life += 1;
         (self.armed, self.stalled_until, self.datagrams) = (None, Timestamp::ZERO, 0);

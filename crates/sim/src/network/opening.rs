@@ -22,17 +22,17 @@ impl<N: Core, T: Tap> Network<N, T> {
         assert!(before.is_none_or(|before| before == node), "{address} is taken");
     }
 
-    /// Refuses connections over `transport` to `address` from now on.
+    /// Makes the address refuse connections over `transport` from now on.
     pub fn stop_listening(&mut self, transport: Transport, address: SocketAddr) {
         self.streams.listeners.remove(&(transport, address));
     }
 
-    /// Returns the settings of all streams; set them before there are any.
+    /// Returns the settings of all streams. They must be set before there are streams.
     pub fn streams_mut(&mut self) -> &mut StreamSettings {
         &mut self.streams.settings
     }
 
-    /// Returns the number of connections that are open at one end at least, or are being opened.
+    /// Returns the number of connections that are open at least at one end, or are being opened.
     pub fn connections(&self) -> usize {
         self.streams.connections.len()
     }

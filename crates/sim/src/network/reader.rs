@@ -7,14 +7,15 @@ use crate::stream::Pipe;
 
 /// A reader of one end of a connection.
 ///
-/// TCP and TLS are cut by [`Framer`]; over WebSocket each message comes as one (RFC 7118 §5).
+/// [`Framer`] cuts TCP and TLS into messages. Over WebSocket, each message arrives as a whole (RFC
+/// 7118 §5).
 #[derive(Debug)]
 pub(super) struct Reader {
     framer: Option<Framer>,
     held: Vec<u8>,
     /// Offset of the kept bytes in the stream.
     base: u64,
-    /// End of the last message in the stream.
+    /// End of the last complete message in the stream.
     framed: u64,
 }
 
@@ -24,7 +25,7 @@ pub(super) enum Read {
     Message(Buffer),
     /// The end, with its cause.
     End(CloseCause),
-    /// Nothing for now.
+    /// There is nothing to read now.
     Nothing,
 }
 
@@ -37,7 +38,7 @@ impl Reader {
         Self { framer, held: Vec::new(), base: 0, framed: 0 }
     }
 
-    /// Takes the next CRLF for a pong.
+    /// Treats the next CRLF as a pong.
     pub fn expect_pong(&mut self) {
         if let Some(framer) = &mut self.framer {
             framer.expect_pong();

@@ -9,7 +9,7 @@ use super::reader::Reader;
 use crate::node_id::NodeId;
 use crate::stream::{Pipe, StreamSettings};
 
-/// A connection, by its number among all connections so far.
+/// A connection, identified by its number among all connections so far.
 pub(super) type Key = u64;
 
 /// One of the two ends of a connection.
@@ -35,9 +35,9 @@ impl Side {
 pub(super) enum EndState {
     /// The connection is not open yet.
     Opening,
-    /// Messages travel.
+    /// Messages can travel.
     Open,
-    /// Everything handed out is sent, and then it ends.
+    /// The connection ends after everything that was handed out is sent.
     Closing,
     /// It has ended.
     Closed,
@@ -45,21 +45,21 @@ pub(super) enum EndState {
 
 #[derive(Debug)]
 pub(super) struct End {
-    /// `None` of the acceptor until there is one.
+    /// The node; `None` for the acceptor until there is one.
     pub node: Option<NodeId>,
     /// The flow as this end sees it.
     pub flow: Flow,
-    /// The flow as a tap sees it: the opener's end has the address of its listener.
+    /// The flow as a tap sees it: for the opener, it has the address of its listener.
     pub seen: Flow,
     pub state: EndState,
     pub reader: Reader,
-    /// An event will read on, because its driver is slow.
+    /// Whether an event will continue reading, because the driver is slow.
     pub will_read: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    /// By [`Side`].
+    /// The ends, by [`Side`].
     pub ends: [End; 2],
     /// Bytes sent by each end.
     pub pipes: [Pipe; 2],
@@ -83,7 +83,7 @@ impl Connection {
         end.node.is_some() && end.state != EndState::Closed
     }
 
-    /// Returns the node at an end, and that at the other.
+    /// Returns the node at an end, and the node at the other end.
     pub fn nodes_from(&self, side: Side) -> Option<(NodeId, NodeId)> {
         Some((self.ends[side as usize].node?, self.ends[side.other() as usize].node?))
     }
@@ -92,22 +92,22 @@ impl Connection {
 /// All connections.
 pub(super) struct Streams {
     pub settings: StreamSettings,
-    /// Buffers for the messages.
+    /// Buffers for messages.
     pub pool: Pool,
     pub connections: BTreeMap<Key, Connection>,
-    /// Ends by the names that their cores use.
+    /// The ends, by the names that their cores use.
     pub by_name: BTreeMap<(NodeId, ConnectionId), (Key, Side)>,
     pub listeners: BTreeMap<(Transport, SocketAddr), NodeId>,
-    /// Pairs of nodes whose next message breaks the connection that it travels on.
+    /// Pairs of nodes for which the next message breaks the connection on which it travels.
     pub severed: BTreeSet<(NodeId, NodeId)>,
-    /// Bytes a second that these nodes read from a stream.
+    /// Nodes that read slowly, with the bytes a second that they read from a stream.
     pub slow_readers: BTreeMap<NodeId, u64>,
     next_key: Key,
     next_port: u16,
     next_accepted: ConnectionId,
 }
 
-/// The ports that a system chooses (RFC 6335 §6).
+/// The ports among which a system chooses (RFC 6335 §6).
 const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 impl Streams {

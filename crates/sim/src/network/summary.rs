@@ -15,25 +15,26 @@ pub struct Summary {
     pub delivered: u64,
     /// Packets that links lost.
     pub lost: u64,
-    /// Packets without room in the queue of a link.
+    /// Packets for which the queue of a link had no room.
     pub overflowed: u64,
-    /// Packets for which no link was open: [`Link::cut`](crate::Link::cut), or a partition.
+    /// Packets for which no link was open, because of [`Link::cut`](crate::Link::cut) or a
+    /// partition.
     pub partitioned: u64,
-    /// Packets and copies that came to a node that had crashed.
+    /// Packets and copies that arrived at a crashed node.
     pub down: u64,
     /// Packets and copies for which a stalled node had no room.
     pub stalled: u64,
-    /// Packets and copies that their receiver wanted dropped.
+    /// Packets and copies that their receiver wanted to be dropped.
     pub filtered: u64,
     /// Packets and copies to an address without a node.
     pub undeliverable: u64,
     /// Messages whose connection ended before they were read.
     pub closed: u64,
-    /// Messages on streams that named no open connection.
+    /// Messages on streams that did not name an open connection.
     pub unconnected: u64,
     /// Packets and copies in flight.
     pub under_way: u64,
-    /// Messages for other shards. There are none, so they are dropped.
+    /// Messages for other shards. There are no other shards, so the messages are dropped.
     pub handoffs: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Messages on the connections of a network: sent, carried in segments, read and offered.
 //!
-//! This is the driver's part of the contract ([`Core`], "Connections"): it opens, cuts into
-//! messages, buffers what the system does not take, and closes. The core decides which message
-//! travels on which connection.
+//! This is the driver's part of the contract ([`Core`], "Connections"): it opens and closes
+//! connections, cuts streams into messages, and buffers bytes that the system does not take. The
+//! core decides which message travels on which connection.
 
 use std::time::Duration;
 
@@ -26,27 +26,27 @@ const SLOW_READ: usize = 512;
 /// An event on a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OnStream {
-    /// The opener's request for the connection, first or repeated.
+    /// The opener requests the connection, for the first time or again.
     Syn,
     /// The request arrives at the remote address, where a node may listen.
     SynArrived,
-    /// The answer is back: the connection is open.
+    /// The answer has come back: the connection is open.
     Established,
-    /// An end sends bytes that it could not send before.
+    /// An end sends bytes that it could not send earlier.
     Wake(Side),
     /// The system of an end may have taken everything handed out.
     Writable(Side),
-    /// This many bytes of an end arrive.
+    /// This many bytes from an end arrive.
     Segment(Side, u64),
-    /// Bytes of an end have arrived where the connection no longer exists.
+    /// Bytes from an end have arrived where the connection no longer exists.
     Stray(Side),
-    /// The end of an end's bytes arrives.
+    /// The end of the stream from one end arrives.
     Fin(Side),
     /// An end learns that the connection has ended.
     Broken(Side, CloseCause),
     /// A slow driver reads.
     Read(Side),
-    /// The time is up in which a closing end may still send.
+    /// The time is over in which a closing end may still send.
     Lingered(Side),
 }
 
@@ -147,7 +147,7 @@ impl<N: Core, T: Tap> Network<N, T> {
             let next = pipe.segment(&settings);
             let ends = state == EndState::Closing && !pipe.is_held_up();
             if pipe.is_woken && (next.is_some() || ends) && pipe.tries > 0 {
-                // The segment was lost, and waits for retransmission.
+                // The segment was lost, and will be retransmitted.
                 return;
             }
             let bytes = match next {
@@ -232,7 +232,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let Some((sender, receiver)) = connection.nodes_from(from) else { return };
         let flow = connection.end(from).flow;
-        // A machine that is gone does not answer.
+        // A machine that is down does not answer.
         if let Err(Silence::Silent) = self.nodes[receiver.index()].core {
             let at = self.now + self.streams.settings.gives_up_after();
             return self.enter(at, key, OnStream::Broken(from, CloseCause::TimedOut));
@@ -256,7 +256,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         }
     }
 
-    /// Reads the arrived bytes at an end, at once or as slowly as its driver does.
+    /// Reads the arrived bytes at an end: all at once, or as slowly as its driver reads.
     pub(super) fn read(&mut self, key: Key, side: Side) {
         let Some(connection) = self.streams.connections.get_mut(&key) else { return };
         let (EndState::Open, Some(node)) = (connection.end(side).state, connection.end(side).node)
@@ -311,7 +311,7 @@ impl<N: Core, T: Tap> Network<N, T> {
         self.wake_when_open(key, side.other());
     }
 
-    /// Gives a node an input after taking all outputs of the last one.
+    /// Gives a node an input after taking all outputs that the last input caused.
     pub(super) fn give_soon(&mut self, node: NodeId, input: Input) {
         let life = self.nodes[node.index()].life;
         self.calendar.push(self.now, Event::Given { node, life, input });

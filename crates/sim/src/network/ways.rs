@@ -10,20 +10,20 @@ use crate::link::Link;
 use crate::node_id::NodeId;
 use crate::tap::Loss;
 
-/// The channels of a network. Each draws from a stream of its own, so events on one disturb no
-/// other. Maps are looked up and never iterated.
+/// The channels of a network. Each channel draws from its own stream, so events on one channel
+/// affect no other. Maps are only used for look-ups and never iterated.
 pub(super) struct Ways {
     seed: Seed,
     /// The default link.
     default: Link,
     addresses: HashMap<SocketAddr, NodeId>,
     ways: Vec<Way>,
-    /// Channels by [`pair`]: of those of a hundred nodes the cache has room for this, and little
+    /// Channels by [`pair`]. The processor cache has room for those of a hundred nodes, and little
     /// more.
     of_pairs: HashMap<u32, u32>,
 }
 
-/// A node, or the sender at an address of no node.
+/// A node; `None` for the sender at an address without a node.
 type Peer = Option<NodeId>;
 
 /// One direction between two nodes.
@@ -80,8 +80,8 @@ impl Ways {
     }
 }
 
-/// Returns a number for two parties. Nodes count from 1, so that no pair has the element 0 or 1 of
-/// a [`Relay`](crate::Relay)'s channels; an unknown peer is 0.
+/// Returns a number for two parties. Nodes count from 1, and an unknown peer is 0, so that no pair
+/// has the element 0 or 1 of a [`Relay`](crate::Relay)'s channels.
 fn pair(from: Peer, to: Peer) -> u32 {
     let number = |peer: Peer| peer.map_or(0, |node| node.index() as u32 + 1);
     number(from) << 16 | number(to)

@@ -30,7 +30,7 @@ pub(super) struct Call {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// INVITE sent, and the time since which no response has come.
+    /// INVITE sent, and the time since which no response has arrived.
     Inviting(Option<Timestamp>),
     /// CANCEL sent.
     Cancelling(Timestamp),
@@ -54,12 +54,12 @@ impl Call {
         }
     }
 
-    /// Returns the ending of a call without further packets.
+    /// Returns the ending of a call of which no further packets come.
     pub(super) fn left(&self) -> Ending {
         match self.state {
             State::Inviting(_) => Ending::Unanswered,
             State::Cancelling(_) => Ending::Abandoned,
-            // Neither side has hung up: the call goes on, which no book counts as an ending.
+            // Neither side has hung up. The call continues, and no book counts this as an ending.
             State::Held => Ending::Left,
             State::Leaving(..) => Ending::ByeUnanswered,
             State::Over(ending) => ending,
@@ -85,7 +85,7 @@ impl Call {
         };
         self.expire(seen.now);
         let (next, sets_up) = match (self.state, seen.method, status) {
-            // RFC 3261 §17.1.1.2: from a provisional response on there is no Timer B.
+            // RFC 3261 §17.1.1.2: after a provisional response there is no Timer B.
             (State::Inviting(_), Method::Invite, ..200) => (State::Inviting(None), false),
             (State::Inviting(_), Method::Invite, 200..300) => {
                 self.remote = seen.to_tag;

@@ -19,26 +19,26 @@ const PATIENCE: Duration = Duration::from_secs(32);
 /// RFC 3261 §16.6 item 11, Timer C: the time to wait for an INVITE after a provisional response.
 const TIMER_C: Duration = Duration::from_secs(190);
 
-/// RFC 3261 §17.2.1: Timer C of an element behind the balancer, which then answers with 408 and
-/// retransmits that for 64·T1.
+/// RFC 3261 §17.2.1: Timer C of an element behind the balancer. When it fires, the element answers
+/// with 408 and retransmits that response for 64·T1.
 const TRYING_MAX: Duration = Duration::from_secs(190 + 32);
 
-/// RFC 3261 §13.3.1.4: 64·T1, after which an answerer without an ACK ends the call, and as long for
-/// that.
+/// RFC 3261 §13.3.1.4: an answerer without an ACK ends the call after 64·T1, and waits as long for
+/// the end.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(64);
 
-/// Transactions of one call that a balancer distinguishes.
+/// Number of transactions of one call that a balancer distinguishes.
 const TRANSACTIONS_MAX: usize = 4;
 
-/// Dialogs of one call that a balancer distinguishes: a request within a further one, which a fork
-/// has set up, goes where its route token says, and is not counted.
+/// Number of dialogs of one call that a balancer distinguishes. A request within a further dialog,
+/// which a fork has set up, goes where its route token says, and is not counted.
 const DIALOGS_MAX: usize = 2;
 
 /// Weight of an INVITE, in hundredths of a BYE: 003 §IV, TLWL-1.75.
 const INVITE_WORK: u64 = 175;
 const OTHER_WORK: u64 = 100;
 
-/// A request as its sender knows it: the branch it came with, and its method.
+/// A request as its sender identifies it: the branch with which it came, and its method.
 type Name = (u64, u32);
 
 /// The tags of a dialog.
@@ -46,18 +46,18 @@ type Dialog = [Option<u64>; 2];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Neither set up nor being set up.
+    /// The call is neither set up nor being set up.
     Idle,
     Trying,
     Established,
-    /// Established, and a BYE has passed.
+    /// The call is established, and a BYE has passed.
     Leaving,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Open {
     until: Timestamp,
-    /// The back end that has to answer, if it is a back end.
+    /// The back end that has to answer; `None` if the request goes to no back end.
     at: Option<usize>,
     /// Whether the balancer itself waits for the answer.
     is_stateful: bool,
@@ -69,33 +69,33 @@ struct Call {
     phase: Phase,
     /// Whether the back end counts this call.
     is_held: bool,
-    /// Whether the back end has sent something.
+    /// Whether the back end has sent anything.
     is_answered: bool,
     /// Time at which the call is forgotten.
     until: Timestamp,
-    /// Whether the ACK to the 2xx that has set it up has passed, or a refresh of its session.
+    /// Whether the ACK to the 2xx that set up the call has passed, or a refresh of its session.
     is_acknowledged: bool,
     open: BTreeMap<Name, Open>,
     /// The tags of both ends, from the responses to its INVITE.
     dialogs: BTreeSet<Dialog>,
-    /// Dialogs that a 2xx has confirmed, dialogs whose BYE has passed, and dialogs that a BYE has
+    /// The dialogs that a 2xx has confirmed, those whose BYE has passed, and those that a BYE has
     /// ended.
     confirmed: BTreeSet<Dialog>,
     leaving: BTreeSet<Dialog>,
     ended: BTreeSet<Dialog>,
-    /// All transactions that were ever open.
+    /// All transactions that have ever been open.
     begun: BTreeSet<Name>,
     /// Transactions with a final response.
     over: BTreeSet<Name>,
 }
 
-/// A response that was just given to the balancer: the one that it forwards at the same moment is
-/// the same response.
+/// A response that has just been delivered to the balancer. If the balancer forwards a response at
+/// the same moment, it is this one.
 #[derive(Clone, Copy, Debug)]
 struct Handed {
     at: Timestamp,
     from: Option<usize>,
-    /// Whether it answers a request that the balancer has sent in this life.
+    /// Whether the response answers a request that the balancer has sent in this life.
     is_own: bool,
     status: u16,
     vias_below: u64,
@@ -114,7 +114,7 @@ pub(super) struct Truth {
 #[derive(Debug)]
 pub(super) struct Model {
     balancer: Balancer,
-    /// Calls by Call-ID, and the tag of the calling end: a Call-ID proves nothing.
+    /// Calls by Call-ID and by the tag of the calling end, because a Call-ID alone proves nothing.
     calls: BTreeMap<(u64, u64), Call>,
     /// Branches of the balancer's own.
     sent: Recent<u64, ()>,
@@ -156,7 +156,7 @@ impl Model {
     pub(super) fn on_sent(&mut self, seen: &Seen, to: SocketAddr) {
         let backend = self.backend_at(to);
         match seen.status() {
-            // With one Via it is the balancer's own: the ACK or CANCEL of one hop.
+            // A request with one Via is the balancer's own: the ACK or CANCEL of one hop.
             None if seen.vias.len() < 2 => {}
             None => {
                 let _ = self.sent.entry(seen.now, seen.vias[0]);
@@ -180,8 +180,8 @@ impl Model {
         let is_stateful = seen.is_of_stateful();
         let Some(call) = self.call(seen) else { return };
         let open = call.open.get_mut(&(seen.vias[1], seen.method as u32));
-        // Once the request has gone to another back end, the balancer does not wait for the earlier
-        // one.
+        // After the request has gone to another back end, the balancer does not wait for the
+        // earlier one.
         let counts = |open: &Open| !is_stateful || forks || open.at == from || open.at.is_none();
         match open {
             Some(open) if counts(open) => {
@@ -215,12 +215,12 @@ impl Model {
         (seen.call, if is_from_callee { to } else { from })
     }
 
-    /// Returns the call of a packet, unless it has been forgotten.
+    /// Returns the call of a packet, if it has not been forgotten.
     fn call(&mut self, seen: &Seen) -> Option<&mut Call> {
         let key = self.key(seen);
         let Entry::Occupied(mut entry) = self.calls.entry(key) else { return None };
         entry.get_mut().expire(seen.now);
-        // Events of its transactions at that moment may prolong it.
+        // Events of its transactions at the same moment may prolong the call.
         if entry.get().until < seen.now {
             entry.remove();
             return None;
@@ -239,8 +239,8 @@ impl Model {
             self.calls.insert(self.key(seen), Call::new(backend, seen.now));
         }
         let Some(call) = self.call(seen) else { return };
-        // A Call-ID proves nothing: a request within a dialog that no response has created is no
-        // part of the call. The ACK to a rejection belongs to its INVITE, as a CANCEL does.
+        // A Call-ID proves nothing: a request within a dialog that no response has created is not
+        // part of the call. The ACK to a rejection belongs to its INVITE, like a CANCEL.
         let invite = (seen.vias[1], Method::Invite as u32);
         let is_within = is_within && call.dialogs.contains(&dialog(seen));
         let is_of_known =
@@ -258,7 +258,7 @@ impl Model {
             call.move_to(backend, name);
             is_known = call.over.contains(&name);
         }
-        // RFC 3261 §17.1.1.2, Timer A: that is the balancer's own retransmission.
+        // RFC 3261 §17.1.1.2, Timer A: this is a retransmission by the balancer itself.
         if is_known && seen.is_of_stateful() {
             return;
         }
@@ -275,14 +275,14 @@ impl Model {
         let this =
             |handed: &Handed| handed.at == seen.now && handed.vias_below == seen.vias_from(0);
         let handed = self.handed.filter(this);
-        // An answer to a request of an earlier process, which no longer counts.
+        // The response answers a request of an earlier process, which no longer counts.
         if handed.is_some_and(|handed| !handed.is_own) {
             return;
         }
         let Some(call) = self.call(seen) else { return };
         let is_success = (200..300).contains(&status);
-        // RFC 3261 §16.9: a back end that the transport does not reach counts as one that has
-        // answered 503, and §16.7 item 6 has the balancer reply 500 in place of a 503.
+        // RFC 3261 §16.9: a back end that the transport cannot reach counts as one that has
+        // answered 503. By §16.7 item 6, the balancer replies 500 instead of a 503.
         let is_reply = handed.is_none_or(|handed| handed.status != status);
         let is_of_backend =
             handed.and_then(|handed| handed.from).is_none_or(|from| from == call.backend);
@@ -328,7 +328,7 @@ impl Model {
             {
                 call.end_leaving(seen.now);
             }
-            // It counts as unanswered.
+            // Such a BYE counts as unanswered.
             (Method::Bye, _) if is_reply || status > 500 && status < 600 => {}
             (Method::Bye, Phase::Leaving) => {
                 call.phase = Phase::Established;
@@ -378,11 +378,11 @@ impl Call {
         (self.backend, self.is_held) = (backend, false);
     }
 
-    /// Ends everything that was not answered in time.
+    /// Ends all transactions and calls that were not answered in time.
     fn expire(&mut self, now: Timestamp) {
         // RFC 3261 §15.1.1: if "no response at all is received for the BYE", the UAC "MUST consider
         // the session and the dialog terminated". A balancer that has waited for the response ends
-        // that dialog too, and the call with its last dialog.
+        // that dialog too, and when the last dialog ends, the call.
         let unanswered = |(&(_, method), open): (&Name, &Open)| {
             let is_awaited = method == Method::Bye as u32 && open.is_stateful;
             (is_awaited && open.until <= now).then_some(open.until)
@@ -434,7 +434,7 @@ impl Call {
         }
     }
 
-    /// Records activity, in this dialog if in any.
+    /// Records activity, in this dialog if there is one.
     fn touch(
         &mut self,
         now: Timestamp,
